@@ -1,0 +1,2 @@
+//! The `haulage` command.
+fn main() {}

@@ -1,0 +1,20 @@
+//! RPC-over-RDMA, ONC RPC and iWARP as pure state machines.
+//!
+//! No I/O, no clock, no thread, no unsafe code: every input is an argument, time included, and every
+//! effect is a value the caller carries out. The simulator, the software RNIC and libibverbs all
+//! drive the same bytes.
+//!
+//! - [`xdr`]: the bounded cursor everything is parsed and written with.
+//! - [`verbs`]: the alphabet shared with the memory pool and the runtime.
+//! - [`time`]: the instants that enter by argument.
+#![no_std]
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod time;
+pub mod verbs;
+pub mod xdr;

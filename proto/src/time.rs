@@ -1,0 +1,44 @@
+//! Instants, as nanoseconds from an origin the caller chose.
+
+use core::fmt;
+use core::time::Duration;
+
+/// A point in time: nanoseconds since the origin of the caller's clock.
+///
+/// The real clock and the simulator's virtual one produce the same type, so no state machine can
+/// tell which world it lives in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The origin itself.
+    pub const ZERO: Self = Self(0);
+
+    /// Makes an instant from nanoseconds since the origin.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Returns the nanoseconds since the origin.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the instant `later` after this one, at most the last representable one.
+    #[must_use]
+    pub fn saturating_add(self, later: Duration) -> Self {
+        let nanos = u64::try_from(later.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanos))
+    }
+
+    /// Returns how long ago `earlier` was, zero if it lies in the future.
+    pub const fn saturating_since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl fmt::Display for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ns", self.0)
+    }
+}

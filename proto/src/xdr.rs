@@ -1,0 +1,204 @@
+//! XDR (RFC 4506) on slices: a reader that borrows and a writer that fills registered memory.
+//!
+//! Both know their position, because a Read chunk names the place of its data item by its offset in
+//! the Payload stream.
+
+use core::fmt;
+
+/// Octets of one XDR unit.
+pub const UNIT: usize = 4;
+
+/// The bytes ended before the item did, or the room did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Truncated {
+    /// Offset at which more was wanted.
+    pub at: usize,
+}
+
+impl fmt::Display for Truncated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "truncated at byte {}", self.at)
+    }
+}
+
+impl core::error::Error for Truncated {}
+
+/// Returns the octets of roundup padding behind an opaque of `length` octets (RFC 4506 section 4.10).
+pub const fn pad(length: usize) -> usize {
+    // At most 3, so neither the negation nor the mask can overflow.
+    length.wrapping_neg() & (UNIT - 1)
+}
+
+/// A cursor over received bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// Starts at the first of `bytes`.
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// Takes `count` octets without padding.
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8], Truncated> {
+        let end = self.at.checked_add(count).ok_or(Truncated { at: self.at })?;
+        let taken = self.bytes.get(self.at..end).ok_or(Truncated { at: self.at })?;
+        self.at = end;
+        Ok(taken)
+    }
+
+    /// Takes `N` octets as an array.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Truncated> {
+        let at = self.at;
+        self.take(N)?.try_into().map_err(|_| Truncated { at })
+    }
+
+    /// Takes an unsigned integer.
+    pub fn u32(&mut self) -> Result<u32, Truncated> {
+        Ok(u32::from_be_bytes(self.array()?))
+    }
+
+    /// Takes an unsigned hyper integer.
+    pub fn u64(&mut self) -> Result<u64, Truncated> {
+        Ok(u64::from_be_bytes(self.array()?))
+    }
+
+    /// Takes the padding behind an opaque of `length` octets. Its contents are not judged.
+    pub fn skip_pad(&mut self, length: usize) -> Result<(), Truncated> {
+        self.take(pad(length)).map(|_| ())
+    }
+
+    /// Takes a variable-length opaque of at most `max` octets, and its padding.
+    ///
+    /// A length beyond `max` is reported as truncation at the length word: to a receiver with that
+    /// bound the item is not there.
+    pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], Truncated> {
+        let at = self.at;
+        let length = usize::try_from(self.u32()?).map_err(|_| Truncated { at })?;
+        if length > max {
+            return Err(Truncated { at });
+        }
+        let bytes = self.take(length)?;
+        self.skip_pad(length)?;
+        Ok(bytes)
+    }
+
+    /// Returns the offset of the next octet.
+    pub const fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Returns what has not been taken.
+    pub fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
+    /// Returns whether everything has been taken.
+    pub const fn is_empty(&self) -> bool {
+        self.at >= self.bytes.len()
+    }
+}
+
+/// A cursor over memory being filled, usually a registered send buffer.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    bytes: &'a mut [u8],
+    at: usize,
+}
+
+impl<'a> Writer<'a> {
+    /// Starts at the first of `bytes`.
+    pub const fn new(bytes: &'a mut [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// Appends `bytes` without padding.
+    pub fn put(&mut self, bytes: impl AsRef<[u8]>) -> Result<(), Truncated> {
+        let bytes = bytes.as_ref();
+        let end = self.at.checked_add(bytes.len()).ok_or(Truncated { at: self.at })?;
+        let room = self.bytes.get_mut(self.at..end).ok_or(Truncated { at: self.at })?;
+        room.copy_from_slice(bytes);
+        self.at = end;
+        Ok(())
+    }
+
+    /// Appends an unsigned integer.
+    pub fn u32(&mut self, value: u32) -> Result<(), Truncated> {
+        self.put(value.to_be_bytes())
+    }
+
+    /// Appends an unsigned hyper integer.
+    pub fn u64(&mut self, value: u64) -> Result<(), Truncated> {
+        self.put(value.to_be_bytes())
+    }
+
+    /// Appends the padding behind an opaque of `length` octets.
+    pub fn pad(&mut self, length: usize) -> Result<(), Truncated> {
+        self.put([0; UNIT].get(..pad(length)).unwrap_or_default())
+    }
+
+    /// Appends a variable-length opaque: length, octets, padding.
+    pub fn opaque(&mut self, bytes: &[u8]) -> Result<(), Truncated> {
+        let length = u32::try_from(bytes.len()).map_err(|_| Truncated { at: self.at })?;
+        self.u32(length)?;
+        self.put(bytes)?;
+        self.pad(bytes.len())
+    }
+
+    /// Returns the octets written so far.
+    pub const fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Returns the octets that still fit.
+    pub fn room(&self) -> usize {
+        self.bytes.len().saturating_sub(self.at)
+    }
+
+    /// Returns what was written.
+    pub fn written(&self) -> &[u8] {
+        self.bytes.get(..self.at).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_completes_the_unit() {
+        assert_eq!([0, 1, 2, 3, 4, 5].map(pad), [0, 3, 2, 1, 0, 3]);
+    }
+
+    #[test]
+    fn opaque_survives_the_round_trip_with_its_padding() {
+        let mut memory = [0xff; 16];
+        let mut w = Writer::new(&mut memory);
+        w.opaque(b"hello").unwrap();
+        w.u32(7).unwrap();
+        assert_eq!(w.written(), b"\0\0\0\x05hello\0\0\0\0\0\0\x07");
+        let mut r = Reader::new(w.written());
+        assert_eq!((r.opaque(5).unwrap(), r.u32().unwrap()), (&b"hello"[..], 7));
+        assert!(r.is_empty());
+    }
+
+    #[test]
+    fn a_length_beyond_the_bound_or_the_bytes_is_refused_where_it_stands() {
+        let bytes = b"\0\0\0\x06hello\0\0\0";
+        assert_eq!(Reader::new(bytes).opaque(5), Err(Truncated { at: 0 }));
+        assert_eq!(Reader::new(b"\xff\xff\xff\xff").opaque(usize::MAX), Err(Truncated { at: 4 }));
+        assert_eq!(Reader::new(b"\0\0\0\x05hello").opaque(5), Err(Truncated { at: 9 }));
+    }
+
+    #[test]
+    fn a_full_writer_refuses_and_keeps_what_it_had() {
+        let mut memory = [0; 6];
+        let mut w = Writer::new(&mut memory);
+        w.u32(1).unwrap();
+        assert_eq!(w.u32(2), Err(Truncated { at: 4 }));
+        assert_eq!((w.written(), w.room()), (&b"\0\0\0\x01"[..], 2));
+    }
+}
