@@ -1,0 +1,312 @@
+//! What the runtime needs from an RDMA provider, and nothing more.
+//!
+//! The trait is sealed: memory safety rests on providers reporting a completion only when their RNIC
+//! is done with the memory, so only this crate implements it.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use haulage_mr_pool::{Sink, Source};
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::{self, Completion, Handle, QpNum};
+
+pub mod iwarp;
+pub mod sim;
+
+/// A send queue entry over leased memory.
+pub type WorkRequest = verbs::WorkRequest<Source, Sink>;
+/// What a send queue entry over leased memory does.
+pub type Operation = verbs::Operation<Source, Sink>;
+/// A receive queue entry over leased memory.
+pub type Receive = verbs::Receive<Sink>;
+
+/// An RDMA provider: an RNIC, or software that behaves like one.
+///
+/// Contract; `tests/tests/conformance.rs` holds one test per line, run on every provider:
+///
+/// Connections
+/// 1. `connect` and `listen` never block; the outcome arrives from `poll` as an event.
+/// 2. A listener reports each peer once as `Request`, with the private data it sent; nothing moves
+///    on that queue pair before `accept`.
+/// 3. `accept` carries private data back; both ends then report `Established`, the active one with
+///    that private data, both with the granted ORD and IRD.
+/// 4. `reject`, a refused connection and a handshake that misses its deadline end in `Failed` at the
+///    active end. A peer that fails its handshake is never reported to the passive end.
+/// 5. A Send that arrives before the receiver's `Established` is kept and delivered after it.
+/// 6. After a connection is lost or `disconnect`ed, each end reports `Disconnected` once, then the
+///    flushed completions, then `Quiesced` once, and nothing after it.
+///
+/// Send queue
+/// 7. `post` takes a prefix of the batch, in order, and leaves the rest; it never blocks.
+/// 8. Requests of one queue pair complete in the order they were posted.
+/// 9. Each signaled request yields exactly one completion; an unsignaled one only if it fails.
+/// 10. Once one completion is flushed, every later one of that queue pair is, except Receives, which
+///     return to the shared queue and are not reported.
+/// 11. A completed Write's bytes are at rest before a later Send of the same queue pair is received.
+/// 12. Reads beyond the granted ORD wait in the send queue; the peer never sees more.
+/// 13. A fenced request does not start before earlier Reads of its queue pair completed.
+/// 14. An inline Send's source may be reused as soon as `post` returns.
+///
+/// Receive queue
+/// 15. Receives are shared by all queue pairs of the provider and used in the order they were posted.
+/// 16. A Send that finds no Receive waits; neither end loses the connection over it.
+/// 17. A Send larger than the Receive it meets ends the connection, and only that one.
+/// 18. A Receive fills its scatter list in order.
+///
+/// Registration
+/// 19. A handle is valid for one queue pair, one range and one access, from FastReg to invalidation.
+/// 20. A peer that names anything else loses its connection; no memory changes.
+/// 21. A Send with Invalidate retires the handle before the Receive completes, and the completion
+///     names it. LocalInv retires it before its own completion.
+/// 22. A completion is reported only after the provider dropped every view of the memory it names,
+///     an invalidation only after it dropped the registration's view, `Quiesced` only after it
+///     dropped every view of that queue pair.
+///
+/// Sleeping
+/// 23. `sleep` returns when an event may be waiting, when its deadline passes, or when a waker of
+///     this provider was signaled since the last `sleep`; never later.
+pub trait Provider: sealed::Sealed {
+    /// Names a listener of this provider.
+    type Listener: Copy + Eq + fmt::Debug;
+
+    /// Describes limits and optional abilities, fixed for the provider's life.
+    fn caps(&self) -> &Caps;
+
+    /// Listens at `at`; port 0 lets the system choose. Returns the address really bound.
+    fn listen(&mut self, at: SocketAddr) -> io::Result<(Self::Listener, SocketAddr)>;
+
+    /// Stops listening. Requests already reported stay answerable.
+    fn unlisten(&mut self, listener: Self::Listener);
+
+    /// Starts connecting to `to`.
+    fn connect(
+        &mut self,
+        now: Instant,
+        to: SocketAddr,
+        params: &ConnectionParams<'_>,
+    ) -> Result<QpNum, ConnectError>;
+
+    /// Answers a `Request` with yes.
+    fn accept(&mut self, now: Instant, qp: QpNum, params: &ConnectionParams<'_>);
+
+    /// Answers a `Request` with no.
+    fn reject(&mut self, now: Instant, qp: QpNum, private_data: &[u8]);
+
+    /// Closes a connection in order: what was posted before leaves first, within a deadline.
+    fn disconnect(&mut self, now: Instant, qp: QpNum);
+
+    /// Draws a fresh handle for one FastReg on `qp`, or `None` when all registrations are in use.
+    fn reserve_handle(&mut self, qp: QpNum) -> Option<Handle>;
+
+    /// Draws the offset a registration of `length` octets starts at in the peer's terms.
+    fn registration_offset(&mut self, length: usize) -> u64;
+
+    /// Posts a prefix of `batch` with one doorbell, removing what it took.
+    fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull>;
+
+    /// Posts Receives to the shared queue, removing what it took.
+    fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull>;
+
+    /// Does the RNIC's work and moves at most `budget` events into `events`.
+    fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<Self::Listener>>);
+
+    /// Returns when `poll` must be called even if nothing arrives: handshake and close deadlines.
+    fn poll_deadline(&self) -> Option<Instant>;
+
+    /// Sleeps until something may have happened, at most `limit` (`None`: without limit).
+    fn sleep(&mut self, limit: Option<Duration>);
+
+    /// Returns a waker that ends this provider's `sleep` from any thread.
+    fn waker(&self) -> Waker;
+
+    /// Returns what moved so far.
+    fn counters(&self) -> Counters;
+}
+
+/// Entries waiting to be posted on one send queue, oldest first.
+pub type WorkQueue = std::collections::VecDeque<WorkRequest>;
+
+/// Limits and abilities of a provider.
+#[derive(Clone, Debug)]
+pub struct Caps {
+    /// The provider's name, as the command line spells it.
+    pub name: &'static str,
+    /// Work requests one send queue holds.
+    pub send_queue_max: usize,
+    /// Receives the shared queue holds.
+    pub receive_queue_max: usize,
+    /// Registrations that can be in flight at once.
+    pub registrations_max: usize,
+    /// RDMA Reads a connection may have outstanding as Requester (ORD), before negotiation.
+    pub ord_max: u32,
+    /// RDMA Reads a connection may serve at once (IRD), before negotiation.
+    pub ird_max: u32,
+    /// How memory is opened to a peer.
+    pub strategy: haulage_mr_pool::Strategy,
+}
+
+/// What one end proposes for a connection, or grants.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionParams<'a> {
+    /// Carried to the peer during connection setup.
+    pub private_data: &'a [u8],
+    /// RDMA Reads we want to have outstanding.
+    pub ord: u32,
+    /// RDMA Reads we can serve at once.
+    pub ird: u32,
+}
+
+/// Something a provider reports.
+#[derive(Debug)]
+pub enum Event<L> {
+    /// A work request ended.
+    Completion(Completion),
+    /// A listener met a peer; answer with `accept` or `reject`.
+    Request {
+        /// Where it arrived.
+        listener: L,
+        /// The queue pair it would get.
+        qp: QpNum,
+        /// Who asks.
+        peer: SocketAddr,
+        /// What the peer sent along.
+        private_data: Box<[u8]>,
+    },
+    /// The connection carries messages now.
+    Established {
+        /// The queue pair.
+        qp: QpNum,
+        /// What the passive end sent along; empty at the passive end itself.
+        private_data: Box<[u8]>,
+        /// RDMA Reads we may have outstanding.
+        ord: u32,
+        /// RDMA Reads the peer may have outstanding.
+        ird: u32,
+    },
+    /// The connection never came to be. No other event of `qp` follows.
+    Failed {
+        /// The queue pair `connect` returned.
+        qp: QpNum,
+        /// Why.
+        reason: ConnectError,
+    },
+    /// The connection is gone; flushed completions and `Quiesced` follow.
+    Disconnected {
+        /// The queue pair.
+        qp: QpNum,
+        /// Why.
+        reason: DisconnectReason,
+    },
+    /// Nothing of the connection is left in the provider.
+    Quiesced {
+        /// The queue pair.
+        qp: QpNum,
+    },
+}
+
+/// Why a connection could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConnectError {
+    /// Nobody listens there.
+    Refused,
+    /// The peer did not finish the handshake in time.
+    TimedOut,
+    /// The peer answered no.
+    Rejected,
+    /// The peer's handshake was not one: what was wrong with it.
+    BadHandshake(&'static str),
+    /// The system said no.
+    System(io::ErrorKind),
+    /// All queue pairs are in use.
+    NoQueuePair,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused => f.write_str("connection refused"),
+            Self::TimedOut => f.write_str("connection setup timed out"),
+            Self::Rejected => f.write_str("the peer rejected the connection"),
+            Self::BadHandshake(what) => write!(f, "bad handshake: {what}"),
+            Self::System(kind) => write!(f, "{kind}"),
+            Self::NoQueuePair => f.write_str("no queue pair is free"),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DisconnectReason {
+    /// We asked for it.
+    Local,
+    /// The peer closed in order.
+    Peer,
+    /// The peer vanished, or the network between.
+    Lost,
+    /// The peer broke the RDMA protocol; we told it which rule.
+    PeerMisbehaved(&'static str),
+    /// The peer says we broke the RDMA protocol: layer, error type and code of its Terminate.
+    Terminated {
+        /// RDMAP, DDP or MPA.
+        layer: u8,
+        /// Error type within the layer.
+        etype: u8,
+        /// Error code within the type.
+        code: u8,
+    },
+}
+
+impl fmt::Display for DisconnectReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str("closed by us"),
+            Self::Peer => f.write_str("closed by the peer"),
+            Self::Lost => f.write_str("connection lost"),
+            Self::PeerMisbehaved(rule) => write!(f, "the peer broke the protocol: {rule}"),
+            Self::Terminated { layer, etype, code } => {
+                write!(f, "terminated by the peer (layer {layer}, type {etype}, code {code})")
+            }
+        }
+    }
+}
+
+/// The queue has no room; post again after completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueFull;
+
+/// What a provider moved since it was made. Plain integers of one core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Octets of Writes, Read Responses and Sends that the CPU copied to their place after they had
+    /// left the network.
+    pub bytes_copied: u64,
+    /// Octets that arrived in their place with no copy of ours.
+    pub bytes_direct: u64,
+    /// Octets of tagged data (Writes and Read Responses) received.
+    pub tagged_received: u64,
+    /// Octets of tagged data sent.
+    pub tagged_sent: u64,
+    /// Octets copied by the system between our memory and the network, both ways.
+    pub bytes_system: u64,
+    /// System calls made.
+    pub syscalls: u64,
+    /// Messages (Sends) sent.
+    pub sends: u64,
+    /// Messages (Sends) received.
+    pub receives: u64,
+    /// Handles retired by a peer's Send with Invalidate.
+    pub invalidated_remote: u64,
+    /// Handles retired by LocalInv.
+    pub invalidated_local: u64,
+}
+
+pub use crate::sys::wake::Waker;
+
+pub(crate) mod sealed {
+    /// Implemented by the providers of this crate alone.
+    pub trait Sealed {}
+}

@@ -1,0 +1,1 @@
+//! The software RNIC on TCP: MPA, DDP and RDMAP.

@@ -1,0 +1,1 @@
+//! A deterministic fabric in virtual time, for tests.
