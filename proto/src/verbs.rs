@@ -136,9 +136,28 @@ impl<S, D> Exposure<S, D> {
     }
 }
 
-/// Names a queue pair of one provider. Never reused while anything of the old one is outstanding.
+/// Names a queue pair of one provider: a dense slot, and the generation of its use.
+///
+/// A slot is used again, with another generation, only once nothing of the old queue pair is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct QpNum(pub u32);
+pub struct QpNum(u32);
+
+impl QpNum {
+    /// Names the `generation`-th use of `slot`.
+    pub const fn new(slot: u16, generation: u16) -> Self {
+        Self((generation as u32) << 16 | slot as u32)
+    }
+
+    /// Returns the slot, an index into whatever tables the provider and the runtime keep.
+    pub const fn slot(self) -> usize {
+        (self.0 & 0xffff) as usize
+    }
+
+    /// Returns which use of the slot this is.
+    pub const fn generation(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+}
 
 /// The consumer's name for a work request, returned in its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
