@@ -6,6 +6,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::time::Duration;
 
 use haulage_mr_pool::{Sink, Source};
@@ -162,7 +163,7 @@ pub struct ConnectionParams<'a> {
 #[derive(Debug)]
 pub enum Event<L> {
     /// A work request ended.
-    Completion(Completion),
+    Completion(Done),
     /// A listener met a peer; answer with `accept` or `reject`.
     Request {
         /// Where it arrived.
@@ -200,10 +201,45 @@ pub enum Event<L> {
         reason: DisconnectReason,
     },
     /// Nothing of the connection is left in the provider.
-    Quiesced {
-        /// The queue pair.
-        qp: QpNum,
-    },
+    Quiesced(Quiesced),
+}
+
+/// A completion that a provider really reported.
+///
+/// Leases come back against one of these, so nothing outside this crate can make or copy one: safe
+/// code cannot claim that the RNIC is done with memory it still holds.
+#[derive(Debug)]
+pub struct Done(Completion);
+
+impl Done {
+    /// States that every view of the memory named by this work request has been dropped.
+    pub(crate) const fn new(completion: Completion) -> Self {
+        Self(completion)
+    }
+}
+
+impl Deref for Done {
+    type Target = Completion;
+
+    fn deref(&self) -> &Completion {
+        &self.0
+    }
+}
+
+/// Evidence that a provider holds nothing of a connection any more: no request, no registration.
+#[derive(Debug)]
+pub struct Quiesced(QpNum);
+
+impl Quiesced {
+    /// States that every view that belonged to `qp` has been dropped.
+    pub(crate) const fn new(qp: QpNum) -> Self {
+        Self(qp)
+    }
+
+    /// Returns the queue pair.
+    pub const fn qp(&self) -> QpNum {
+        self.0
+    }
 }
 
 /// Why a connection could not be made.
