@@ -7,6 +7,9 @@
 //! - [`xdr`]: the bounded cursor everything is parsed and written with.
 //! - [`verbs`]: the alphabet shared with the memory pool and the runtime.
 //! - [`time`]: the instants that enter by argument.
+//! - [`rpc`]: ONC RPC message headers.
+//! - [`chunk`]: chunk lists, and the Payload streams items are reduced from.
+//! - [`v2`]: RPC-over-RDMA version 2.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
@@ -15,6 +18,9 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod chunk;
+pub mod rpc;
 pub mod time;
+pub mod v2;
 pub mod verbs;
 pub mod xdr;

@@ -17,9 +17,10 @@
 use core::fmt;
 use core::time::Duration;
 
+use super::VERSION;
 use super::credit::{Class, Credits};
 use super::error::ErrorBody;
-use super::header::{HeaderFault, Message};
+use super::header::{CallInline, HeaderFault, Message};
 use super::properties::Properties;
 use crate::time::Instant;
 
@@ -56,6 +57,25 @@ pub struct ChunkLimits {
     pub write_chunks_max: u32,
     /// Segments in any one chunk.
     pub segments_max: u32,
+}
+
+impl ChunkLimits {
+    /// Returns what to answer to a Call that asks for more.
+    fn check(&self, call: &CallInline<'_>) -> Result<(), ErrorBody> {
+        // [V2-7.3.1-1] [V2-7.3.2-1] [V2-7.3.3-1] say how much there may be.
+        if call.reads.chunk_count() > self.read_chunks_max {
+            return Err(ErrorBody::ReadChunks { max: self.read_chunks_max });
+        }
+        if call.writes.chunk_count() > self.write_chunks_max {
+            return Err(ErrorBody::WriteChunks { max: self.write_chunks_max });
+        }
+        let reads = call.reads.chunks().map(|chunk| chunk.segment_count());
+        let mut counts = reads.chain(call.writes.chunks().map(|chunk| chunk.segments().len()));
+        if counts.any(|count| u32::try_from(count).is_ok_and(|c| c > self.segments_max)) {
+            return Err(ErrorBody::Segments { max: self.segments_max });
+        }
+        Ok(())
+    }
 }
 
 /// Everything that can happen to a connection.
@@ -228,8 +248,17 @@ impl Connection {
     pub fn try_send(&mut self, class: Class) -> Option<u32> {
         // [V2-4.3-1] nothing but the first message before both ends know each other.
         // [V2-4.2.1-5] never post beyond the peer's credits.
-        (self.phase == Phase::Open && self.credits.may_send(class))
-            .then(|| self.credits.on_sent(class))
+        self.may_send(class).then(|| self.credits.on_sent(class))
+    }
+
+    /// Returns whether one RPC message could be posted now.
+    pub fn may_send(&self, class: Class) -> bool {
+        self.phase == Phase::Open && self.credits.may_send(class)
+    }
+
+    /// Reserves `count` more Receives for the peer before the connection is established.
+    pub const fn reserve(&mut self, count: u32) {
+        self.credits.reserve(count);
     }
 
     /// Answers a Call that cannot be acted upon, in place of its Reply.
@@ -237,11 +266,6 @@ impl Connection {
         self.credits.owed_done();
         self.control(xid, VERSION, ControlBody::Error(error));
         self.flush_controls();
-    }
-
-    /// Forgets a Call that gets no Reply at all, because the connection is about to close.
-    pub fn abandon(&mut self) {
-        self.credits.owed_done();
     }
 
     /// Returns when to call [`Self::handle`] with [`Input::Deadline`].
@@ -254,9 +278,9 @@ impl Connection {
         self.credits.reserved_outstanding()
     }
 
-    /// Returns whether RPC messages may flow.
-    pub fn is_open(&self) -> bool {
-        self.phase == Phase::Open
+    /// Returns what we tell the peer about ourselves.
+    pub const fn properties(&self) -> &Properties {
+        &self.config.properties
     }
 
     fn on_established(&mut self, now: Instant) {
@@ -278,15 +302,15 @@ impl Connection {
                 self.on_properties(prefix.xid, properties);
             }
             Message::Error { prefix, error } => self.on_error(prefix.xid, *error),
-            Message::CallInline { prefix, reads, writes, .. } => {
+            Message::CallInline(call) => {
                 self.opened(None);
                 self.credits.owe();
-                match self.config.chunks.check(reads, writes) {
+                match self.config.chunks.check(call) {
                     Ok(()) => self.outputs.push(Output::Event(Event::Call)),
-                    Err(error) => self.refuse(prefix.xid, error),
+                    Err(error) => self.refuse(call.prefix.xid, error),
                 }
             }
-            Message::ReplyInline { .. } => self.outputs.push(Output::Event(Event::Reply)),
+            Message::ReplyInline(_) => self.outputs.push(Output::Event(Event::Reply)),
         }
     }
 
@@ -401,7 +425,7 @@ impl<T: Copy, const N: usize> Ring<T, N> {
         if self.is_full() {
             return false;
         }
-        let at = self.head.wrapping_add(self.count).wrapping_rem(N);
+        let at = self.head.wrapping_add(self.count).checked_rem(N).unwrap_or_default();
         if let Some(place) = self.items.get_mut(at) {
             *place = Some(item);
             self.count = self.count.saturating_add(1);
@@ -411,12 +435,12 @@ impl<T: Copy, const N: usize> Ring<T, N> {
 
     fn push(&mut self, item: T) {
         let pushed = self.try_push(item);
-        debug_assert!(pushed, "one input asks for at most {N} things");
+        debug_assert!(pushed, "one input asks for no more than fits");
     }
 
     fn pop(&mut self) -> Option<T> {
         let item = self.items.get_mut(self.head)?.take()?;
-        self.head = self.head.wrapping_add(1).wrapping_rem(N);
+        self.head = self.head.wrapping_add(1).checked_rem(N).unwrap_or_default();
         self.count = self.count.saturating_sub(1);
         Some(item)
     }
@@ -437,8 +461,5 @@ impl<T: Copy, const N: usize> Ring<T, N> {
 /// Control messages that may wait for credit: our properties, and answers to bad messages.
 const CONTROLS_MAX: usize = 8;
 
-/// Outputs of one input: an event, a close, and every control message that waited.
-const OUTPUTS_MAX: usize = CONTROLS_MAX + 2;
-
-/// The protocol version this engine speaks.
-pub const VERSION: u32 = 2;
+/// Outputs of one input: every control message that waited, an event, and a close.
+const OUTPUTS_MAX: usize = CONTROLS_MAX.saturating_add(2);

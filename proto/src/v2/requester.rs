@@ -42,7 +42,6 @@ impl Xids {
                 // splitmix64: spreads the seed, no secrecy intended.
                 *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
                 let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                #[expect(clippy::cast_possible_truncation, reason = "20 bits are kept")]
                 let generation = (mixed >> 44) as u32;
                 Some(Slot { generation, next })
             })

@@ -1,0 +1,290 @@
+//! Read and Write lists as they arrive: validated byte ranges that iterate without failing.
+
+use crate::verbs::{ClaimedSegment, Segment};
+use crate::xdr::{Reader, Truncated, Writer};
+
+/// Why a chunk list was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListFault {
+    /// It ends early.
+    Truncated(Truncated),
+    /// A list discriminator is neither 0 nor 1.
+    BadDiscriminator {
+        /// Offset of the word.
+        at: usize,
+    },
+    /// Positions go backwards.
+    PositionOrder {
+        /// Offset of the segment.
+        at: usize,
+    },
+    /// A position is not a multiple of four, or zero where only data items may stand.
+    BadPosition {
+        /// Offset of the segment.
+        at: usize,
+    },
+    /// A segment's end, or a chunk's length, is more than its field can hold.
+    LengthWraps {
+        /// Offset of the segment.
+        at: usize,
+    },
+}
+
+impl From<Truncated> for ListFault {
+    fn from(truncated: Truncated) -> Self {
+        Self::Truncated(truncated)
+    }
+}
+
+/// A Read list, borrowed from the message it arrived in.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadList<'a> {
+    /// Whole entries, each [`READ_ENTRY`] octets: discriminator, position, segment.
+    bytes: &'a [u8],
+    chunks: u32,
+}
+
+impl<'a> ReadList<'a> {
+    /// Parses a list of data item chunks, up to and with its end.
+    pub fn decode(r: &mut Reader<'a>) -> Result<Self, ListFault> {
+        let whole = r.rest();
+        let start = r.position();
+        let (mut chunks, mut last, mut sum) = (0_u32, None, 0_u64);
+        while more(r)? {
+            let at = r.position();
+            let position = r.u32()?;
+            let segment = decode_segment(r)?;
+            // [V2-4.5.1-2] a multiple of four; [V2-6.3.7-1] zero is for Call chunks.
+            if position == 0 || !position.is_multiple_of(4) {
+                return Err(ListFault::BadPosition { at });
+            }
+            match last {
+                // [V2-4.5.1.1-1] E5: non-decreasing.
+                Some(last) if position < last => return Err(ListFault::PositionOrder { at }),
+                Some(last) if position == last => {}
+                _ => {
+                    chunks = chunks.saturating_add(1);
+                    sum = 0;
+                }
+            }
+            last = Some(position);
+            sum = sum.saturating_add(u64::from(segment.length));
+            if sum > u64::from(u32::MAX) {
+                return Err(ListFault::LengthWraps { at });
+            }
+        }
+        let length = r.position().saturating_sub(start).saturating_sub(4);
+        Ok(Self { bytes: whole.get(..length).unwrap_or_default(), chunks })
+    }
+
+    /// Returns how many chunks there are: runs of segments that share a position.
+    pub const fn chunk_count(&self) -> u32 {
+        self.chunks
+    }
+
+    /// Returns whether there is nothing to read.
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Returns the chunks in order.
+    pub fn chunks(&self) -> impl Iterator<Item = ReadChunk<'a>> + use<'a> {
+        let mut rest = self.bytes;
+        core::iter::from_fn(move || {
+            let position = read_position(rest)?;
+            let same =
+                rest.chunks_exact(READ_ENTRY).take_while(|e| read_position(e) == Some(position));
+            let (chunk, after) = rest.split_at_checked(same.count().saturating_mul(READ_ENTRY))?;
+            rest = after;
+            Some(ReadChunk { position, bytes: chunk })
+        })
+    }
+
+    /// Appends a list of one chunk, or the empty one.
+    pub fn encode(
+        w: &mut Writer<'_>,
+        position: u32,
+        segments: &[Segment],
+    ) -> Result<(), Truncated> {
+        for segment in segments {
+            w.u32(1)?;
+            w.u32(position)?;
+            segment.encode(w)?;
+        }
+        w.u32(0)
+    }
+
+    /// Octets of a list of so many segments.
+    pub const fn wire_len(segments: usize) -> usize {
+        segments.saturating_mul(READ_ENTRY).saturating_add(4)
+    }
+}
+
+/// One data item of a Call, to be fetched by RDMA Read.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadChunk<'a> {
+    position: u32,
+    bytes: &'a [u8],
+}
+
+impl<'a> ReadChunk<'a> {
+    /// Returns where the item stands in the unreduced Payload stream.
+    pub const fn position(&self) -> u32 {
+        self.position
+    }
+
+    /// Returns the segments in order.
+    pub fn segments(&self) -> impl Iterator<Item = Segment> + use<'a> {
+        self.bytes.chunks_exact(READ_ENTRY).filter_map(|entry| {
+            let mut r = Reader::new(entry.get(8..)?);
+            Segment::decode(&mut r).ok()
+        })
+    }
+
+    /// Returns how many segments there are.
+    pub fn segment_count(&self) -> usize {
+        self.bytes.chunks_exact(READ_ENTRY).len()
+    }
+}
+
+/// A Write list, borrowed from the message it arrived in.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WriteList<'a> {
+    /// Whole entries: discriminator, segment count, segments.
+    bytes: &'a [u8],
+    chunks: u32,
+}
+
+impl<'a> WriteList<'a> {
+    /// Parses a list, up to and with its end.
+    pub fn decode(r: &mut Reader<'a>) -> Result<Self, ListFault> {
+        let whole = r.rest();
+        let start = r.position();
+        let mut chunks = 0_u32;
+        while more(r)? {
+            WriteChunk::decode(r)?;
+            chunks = chunks.saturating_add(1);
+        }
+        let length = r.position().saturating_sub(start).saturating_sub(4);
+        Ok(Self { bytes: whole.get(..length).unwrap_or_default(), chunks })
+    }
+
+    /// Parses an optional single chunk, such as a Reply chunk.
+    pub fn decode_optional(r: &mut Reader<'a>) -> Result<Option<WriteChunk<'a>>, ListFault> {
+        if more(r)? { WriteChunk::decode(r).map(Some) } else { Ok(None) }
+    }
+
+    /// Returns how many chunks there are.
+    pub const fn chunk_count(&self) -> u32 {
+        self.chunks
+    }
+
+    /// Returns the chunks in order.
+    pub fn chunks(&self) -> impl Iterator<Item = WriteChunk<'a>> + use<'a> {
+        let mut r = Reader::new(self.bytes);
+        core::iter::from_fn(move || {
+            r.u32().ok()?;
+            WriteChunk::decode(&mut r).ok()
+        })
+    }
+
+    /// Appends a list of one chunk, or the empty one.
+    pub fn encode(
+        w: &mut Writer<'_>,
+        chunk: Option<impl ExactSizeIterator<Item = Segment>>,
+    ) -> Result<(), Truncated> {
+        if let Some(segments) = chunk {
+            w.u32(1)?;
+            w.u32(u32::try_from(segments.len()).map_err(|_| Truncated { at: w.position() })?)?;
+            for segment in segments {
+                segment.encode(w)?;
+            }
+        }
+        w.u32(0)
+    }
+
+    /// Octets of a list of one chunk of so many segments, or of the empty one.
+    pub const fn wire_len(segments: Option<usize>) -> usize {
+        match segments {
+            Some(count) => count.saturating_mul(Segment::WIRE_LEN).saturating_add(12),
+            None => 4,
+        }
+    }
+}
+
+/// One counted array of segments.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteChunk<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> WriteChunk<'a> {
+    /// Parses one chunk.
+    pub fn decode(r: &mut Reader<'a>) -> Result<Self, ListFault> {
+        let at = r.position();
+        let count = usize::try_from(r.u32()?).map_err(|_| Truncated { at })?;
+        // The bytes are there before anything loops over their count.
+        let length = count.checked_mul(Segment::WIRE_LEN).ok_or(Truncated { at })?;
+        let bytes = r.take(length)?;
+        let chunk = Self { bytes };
+        let mut sum = 0_u64;
+        for segment in chunk.segments() {
+            ClaimedSegment::try_from(segment).map_err(|_| ListFault::LengthWraps { at })?;
+            sum = sum.saturating_add(u64::from(segment.length));
+        }
+        if sum > u64::from(u32::MAX) {
+            return Err(ListFault::LengthWraps { at });
+        }
+        Ok(chunk)
+    }
+
+    /// Returns the segments in order.
+    pub fn segments(&self) -> Segments<'a> {
+        Segments(self.bytes.chunks_exact(Segment::WIRE_LEN))
+    }
+}
+
+/// The segments of a Write chunk.
+#[derive(Clone, Debug)]
+pub struct Segments<'a>(core::slice::ChunksExact<'a, u8>);
+
+impl Iterator for Segments<'_> {
+    type Item = Segment;
+
+    fn next(&mut self) -> Option<Segment> {
+        Segment::decode(&mut Reader::new(self.0.next()?)).ok()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Segments<'_> {}
+
+/// Takes a list discriminator.
+fn more(r: &mut Reader<'_>) -> Result<bool, ListFault> {
+    let at = r.position();
+    match r.u32()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(ListFault::BadDiscriminator { at }),
+    }
+}
+
+fn decode_segment(r: &mut Reader<'_>) -> Result<Segment, ListFault> {
+    let at = r.position();
+    let segment = Segment::decode(r)?;
+    match ClaimedSegment::try_from(segment) {
+        Ok(_) => Ok(segment),
+        Err(_) => Err(ListFault::LengthWraps { at }),
+    }
+}
+
+/// Returns the position of the Read list entry at the start of `bytes`.
+fn read_position(bytes: &[u8]) -> Option<u32> {
+    Reader::new(bytes.get(4..)?).u32().ok()
+}
+
+/// Octets of one Read list entry: discriminator, position, segment.
+const READ_ENTRY: usize = 4 + 4 + Segment::WIRE_LEN;

@@ -1,0 +1,15 @@
+//! ONC RPC message headers (RFC 5531), without the record marks TCP needs.
+
+pub mod auth;
+pub mod call;
+pub mod reply;
+
+pub use auth::{AuthSys, Credential};
+pub use call::{CallFault, CallHeader};
+pub use reply::{AcceptStat, RejectStat, ReplyBody, ReplyHeader};
+
+/// The RPC version everybody speaks (RFC 5531 section 9).
+pub const RPC_VERSION: u32 = 2;
+
+const CALL: u32 = 0;
+const REPLY: u32 = 1;

@@ -1,0 +1,111 @@
+//! Authentication flavors (RFC 5531 section 8 and appendix A).
+
+use crate::xdr::{Reader, Truncated, Writer};
+
+/// Who a caller says it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Credential<'a> {
+    /// AUTH_NONE.
+    None,
+    /// AUTH_SYS.
+    Sys(AuthSys<'a>),
+    /// Any other flavor, or one whose body is not what its flavor says; carried as it is.
+    Other {
+        /// The flavor's number.
+        flavor: u32,
+        /// At most 400 octets.
+        body: &'a [u8],
+    },
+}
+
+/// The body of AUTH_SYS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuthSys<'a> {
+    /// Chosen by the caller, without meaning.
+    pub stamp: u32,
+    /// The caller's host, at most 255 octets.
+    pub machine: &'a [u8],
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+    /// Further groups, at most 16: big-endian words.
+    gids: &'a [u8],
+}
+
+impl<'a> AuthSys<'a> {
+    /// Makes a body without further groups.
+    pub const fn new(stamp: u32, machine: &'a [u8], uid: u32, gid: u32) -> Self {
+        Self { stamp, machine, uid, gid, gids: &[] }
+    }
+
+    /// Returns the further groups.
+    pub fn gids(&self) -> impl Iterator<Item = u32> + use<'a> {
+        self.gids.chunks_exact(4).filter_map(|gid| Reader::new(gid).u32().ok())
+    }
+
+    fn decode(body: &'a [u8]) -> Option<Self> {
+        let mut r = Reader::new(body);
+        let stamp = r.u32().ok()?;
+        let machine = r.opaque(MACHINE_MAX).ok()?;
+        let (uid, gid) = (r.u32().ok()?, r.u32().ok()?);
+        let count = usize::try_from(r.u32().ok()?).ok()?;
+        if count > GIDS_MAX {
+            return None;
+        }
+        let gids = r.take(count.checked_mul(4)?).ok()?;
+        r.is_empty().then_some(Self { stamp, machine, uid, gid, gids })
+    }
+
+    fn wire_len(&self) -> usize {
+        let machine = self.machine.len().saturating_add(crate::xdr::pad(self.machine.len()));
+        machine.saturating_add(self.gids.len()).saturating_add(20)
+    }
+}
+
+impl<'a> Credential<'a> {
+    /// Parses a credential or a verifier.
+    pub fn decode(r: &mut Reader<'a>) -> Result<Self, Truncated> {
+        let flavor = r.u32()?;
+        let body = r.opaque(BODY_MAX)?;
+        Ok(match (flavor, AuthSys::decode(body)) {
+            (AUTH_NONE, _) if body.is_empty() => Self::None,
+            (AUTH_SYS, Some(sys)) => Self::Sys(sys),
+            _ => Self::Other { flavor, body },
+        })
+    }
+
+    /// Appends the credential to `w`.
+    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        match self {
+            Self::None => {
+                w.u32(AUTH_NONE)?;
+                w.u32(0)
+            }
+            Self::Sys(sys) => {
+                w.u32(AUTH_SYS)?;
+                let length = u32::try_from(sys.wire_len());
+                w.u32(length.map_err(|_| Truncated { at: w.position() })?)?;
+                w.u32(sys.stamp)?;
+                w.opaque(sys.machine)?;
+                w.u32(sys.uid)?;
+                w.u32(sys.gid)?;
+                let count = u32::try_from(sys.gids().count());
+                w.u32(count.map_err(|_| Truncated { at: w.position() })?)?;
+                w.put(sys.gids)
+            }
+            Self::Other { flavor, body } => {
+                w.u32(*flavor)?;
+                w.opaque(body)
+            }
+        }
+    }
+}
+
+const AUTH_NONE: u32 = 0;
+const AUTH_SYS: u32 = 1;
+/// RFC 5531 section 8.2.
+const BODY_MAX: usize = 400;
+/// RFC 5531 appendix A.
+const MACHINE_MAX: usize = 255;
+const GIDS_MAX: usize = 16;

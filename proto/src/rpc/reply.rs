@@ -1,0 +1,151 @@
+//! The header of a Reply (RFC 5531 section 9).
+
+use super::{Credential, REPLY};
+use crate::xdr::{Reader, Truncated, Writer};
+
+/// What a Reply says before its results. The verifier is AUTH_NONE when we write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyHeader {
+    /// The Call's.
+    pub xid: u32,
+    /// Whether the Call was accepted.
+    pub body: ReplyBody,
+}
+
+/// Whether a Call was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyBody {
+    /// It was; this is what came of it.
+    Accepted(AcceptStat),
+    /// It was not.
+    Denied(RejectStat),
+}
+
+/// What came of an accepted Call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcceptStat {
+    /// Results follow.
+    Success,
+    /// The program is not served.
+    ProgUnavail,
+    /// The program is served in other versions.
+    ProgMismatch {
+        /// Lowest version.
+        low: u32,
+        /// Highest version.
+        high: u32,
+    },
+    /// The procedure is unknown.
+    ProcUnavail,
+    /// The arguments make no sense.
+    GarbageArgs,
+    /// The server failed.
+    SystemErr,
+}
+
+/// Why a Call was denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RejectStat {
+    /// RPC is spoken in other versions.
+    RpcMismatch {
+        /// Lowest version.
+        low: u32,
+        /// Highest version.
+        high: u32,
+    },
+    /// The caller is not believed: `auth_stat`.
+    AuthError(u32),
+}
+
+/// Why a Reply's header was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyFault {
+    /// It ends early.
+    Truncated(Truncated),
+    /// It is not a Reply.
+    NotAReply,
+    /// A discriminator has a value RPC does not know.
+    Unknown,
+}
+
+impl From<Truncated> for ReplyFault {
+    fn from(truncated: Truncated) -> Self {
+        Self::Truncated(truncated)
+    }
+}
+
+impl ReplyHeader {
+    /// Octets of the header of a Reply with results.
+    pub const SUCCESS_LEN: usize = 24;
+
+    /// Makes the header of an accepted Call's Reply.
+    pub const fn accepted(xid: u32, stat: AcceptStat) -> Self {
+        Self { xid, body: ReplyBody::Accepted(stat) }
+    }
+
+    /// Parses the header at the start of `payload`. Returns it and where the results start.
+    pub fn decode(payload: &[u8]) -> Result<(Self, usize), ReplyFault> {
+        let mut r = Reader::new(payload);
+        let xid = r.u32()?;
+        if r.u32()? != REPLY {
+            return Err(ReplyFault::NotAReply);
+        }
+        let body = match r.u32()? {
+            0 => {
+                Credential::decode(&mut r)?;
+                ReplyBody::Accepted(match r.u32()? {
+                    0 => AcceptStat::Success,
+                    1 => AcceptStat::ProgUnavail,
+                    2 => AcceptStat::ProgMismatch { low: r.u32()?, high: r.u32()? },
+                    3 => AcceptStat::ProcUnavail,
+                    4 => AcceptStat::GarbageArgs,
+                    5 => AcceptStat::SystemErr,
+                    _ => return Err(ReplyFault::Unknown),
+                })
+            }
+            1 => ReplyBody::Denied(match r.u32()? {
+                0 => RejectStat::RpcMismatch { low: r.u32()?, high: r.u32()? },
+                1 => RejectStat::AuthError(r.u32()?),
+                _ => return Err(ReplyFault::Unknown),
+            }),
+            _ => return Err(ReplyFault::Unknown),
+        };
+        Ok((Self { xid, body }, r.position()))
+    }
+
+    /// Appends the header to `w`.
+    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        w.u32(self.xid)?;
+        w.u32(REPLY)?;
+        match self.body {
+            ReplyBody::Accepted(stat) => {
+                w.u32(0)?;
+                Credential::None.encode(w)?;
+                match stat {
+                    AcceptStat::Success => w.u32(0),
+                    AcceptStat::ProgUnavail => w.u32(1),
+                    AcceptStat::ProgMismatch { low, high } => three(w, 2, low, high),
+                    AcceptStat::ProcUnavail => w.u32(3),
+                    AcceptStat::GarbageArgs => w.u32(4),
+                    AcceptStat::SystemErr => w.u32(5),
+                }
+            }
+            ReplyBody::Denied(stat) => {
+                w.u32(1)?;
+                match stat {
+                    RejectStat::RpcMismatch { low, high } => three(w, 0, low, high),
+                    RejectStat::AuthError(stat) => {
+                        w.u32(1)?;
+                        w.u32(stat)
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn three(w: &mut Writer<'_>, a: u32, b: u32, c: u32) -> Result<(), Truncated> {
+    w.u32(a)?;
+    w.u32(b)?;
+    w.u32(c)
+}

@@ -1,0 +1,14 @@
+//! RPC-over-RDMA version 2 (draft-ietf-nfsv4-rpcrdma-version-two-07).
+//!
+//! `READINGS.md` says how contradictory sentences of the draft are read; code cites them as `E1`,
+//! and decisions the draft leaves open as `P1`.
+
+pub mod connection;
+pub mod credit;
+pub mod error;
+pub mod header;
+pub mod properties;
+pub mod requester;
+
+/// The version word of every message.
+pub const VERSION: u32 = 2;

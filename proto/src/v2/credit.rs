@@ -1,0 +1,166 @@
+//! Credits: how many messages each end may have on its way.
+//!
+//! # Normal operation
+//! A peer learns a *limit*, the number of messages it may ever have sent; it may post while what it
+//! has sent is below. We compute the limit we tell from the Receives ever reserved for the peer, not
+//! from the traffic, so it cannot move backwards (P1) and the Receives behind it exist by
+//! construction. All arithmetic is modulo 2^32.
+//!
+//! # Limits
+//! A grant shrinks by not advancing: Receives that are not reserved again are not announced.
+
+/// The four counts of one connection (version 2, section 4.2.1), and what we last announced.
+#[derive(Clone, Debug)]
+pub struct Credits {
+    /// Sent messages.
+    sent: u32,
+    /// Received messages.
+    received: u32,
+    /// Received credits: the last limit the peer announced.
+    peer_limit: u32,
+    /// Receives ever reserved for the peer. One of them is for an asynchronous grant (E3).
+    reserved: u32,
+    /// The last limit we announced.
+    announced: u32,
+    /// Received Calls that still await a Reply or an error.
+    owed: u32,
+    /// Whether something other than a grant arrived since we last announced a limit.
+    consumed: bool,
+}
+
+/// What a message is, as far as credits care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// An RPC Call.
+    Call,
+    /// An RPC Reply.
+    Reply,
+    /// An error or our properties.
+    Control,
+    /// `RDMA2_GRANT`.
+    Grant,
+}
+
+/// A credit limit that no peer can mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Implausible;
+
+impl Credits {
+    /// Receives reserved for the peer before it was told anything: one message, and one grant.
+    pub const RESERVED_AT_START: u32 = 2;
+
+    /// Makes the counts of a new connection.
+    pub const fn new() -> Self {
+        Self {
+            sent: 0,                           // [V2-4.2.1-1]
+            received: 0,                       // [V2-4.2.1-2]
+            peer_limit: 1,                     // [V2-4.2.1-3]
+            reserved: Self::RESERVED_AT_START, // [V2-4.2.1.1-2]
+            announced: 1,
+            owed: 0,
+            consumed: false,
+        }
+    }
+
+    /// Returns whether a message of this class may be posted now.
+    pub fn may_send(&self, class: Class) -> bool {
+        let left = self.left();
+        match class {
+            // P2: Calls leave one credit, and one more for each Reply we owe.
+            Class::Call => left >= i64::from(self.owed).saturating_add(2),
+            // [V2-4.2.1-5] E2: never post beyond the peer's credits.
+            Class::Reply | Class::Control => left >= 1,
+            // E3: the Receive beyond the limit is for this.
+            Class::Grant => left >= 0,
+        }
+    }
+
+    /// Counts a message that is posted now. Returns its credit word.
+    pub const fn on_sent(&mut self, class: Class) -> u32 {
+        self.sent = self.sent.wrapping_add(1);
+        if matches!(class, Class::Reply) {
+            self.owed_done();
+        }
+        self.announced = self.limit();
+        self.consumed = false;
+        // [V2-4.2.1-4] E1: received messages + advertised credits.
+        self.announced
+    }
+
+    /// Counts a message that was received with this credit word.
+    ///
+    /// # Errors
+    /// The word is farther from what we sent than any window; the connection must be closed.
+    pub const fn on_received(&mut self, credit: u32, is_grant: bool) -> Result<(), Implausible> {
+        self.received = self.received.wrapping_add(1);
+        if distance(credit, self.sent).unsigned_abs() > PLAUSIBLE_MAX {
+            return Err(Implausible);
+        }
+        self.peer_limit = credit;
+        // E3: a grant alone never provokes a grant.
+        self.consumed |= !is_grant;
+        Ok(())
+    }
+
+    /// Reserves `count` more Receives for the peer.
+    pub const fn reserve(&mut self, count: u32) {
+        self.reserved = self.reserved.wrapping_add(count);
+    }
+
+    /// Returns whether the peer should be told a new limit although we have nothing else to say.
+    pub fn wants_grant(&self) -> bool {
+        let window = distance(self.limit(), self.received);
+        let untold = distance(self.limit(), self.announced);
+        let remaining = distance(self.announced, self.received);
+        // P5: [V2-4.2.1.1] before half the limit is spent.
+        self.consumed
+            && untold > 0
+            && i64::from(remaining).saturating_mul(2) <= i64::from(window)
+            && self.may_send(Class::Grant)
+    }
+
+    /// Returns the Receives that are reserved for the peer and not used yet.
+    pub const fn reserved_outstanding(&self) -> u32 {
+        self.reserved.wrapping_sub(self.received)
+    }
+
+    /// Counts a received Call: a Reply is owed.
+    pub const fn owe(&mut self) {
+        self.owed = self.owed.saturating_add(1);
+    }
+
+    /// Counts a Call that has been answered, or never will be.
+    pub const fn owed_done(&mut self) {
+        self.owed = self.owed.saturating_sub(1);
+    }
+
+    /// Returns the last limit the peer announced.
+    pub const fn peer_limit(&self) -> u32 {
+        self.peer_limit
+    }
+
+    /// Returns how many messages the peer's limit still allows; negative if it was lowered.
+    fn left(&self) -> i64 {
+        i64::from(distance(self.peer_limit, self.sent))
+    }
+
+    /// Returns the limit we can announce: every reserved Receive but the one for a grant.
+    const fn limit(&self) -> u32 {
+        self.reserved.wrapping_sub(1)
+    }
+}
+
+impl Default for Credits {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Returns how far `a` is ahead of `b`, modulo 2^32.
+#[expect(clippy::cast_possible_wrap, reason = "the signed difference modulo 2^32 is wanted")]
+const fn distance(a: u32, b: u32) -> i32 {
+    a.wrapping_sub(b) as i32
+}
+
+/// No window is this large: [V2-4.2.1-6] allows less than 2^31, and we less than half of it.
+const PLAUSIBLE_MAX: u32 = 1 << 30;

@@ -1,0 +1,135 @@
+//! What `RDMA2_ERROR` says (version 2, section 6.3.1 and 7).
+
+use core::fmt;
+
+use crate::xdr::{Reader, Truncated, Writer};
+
+/// The body of an `RDMA2_ERROR` message: HEA, error code and its arm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorBody {
+    /// `RDMA2_ERR_VERS`: the version is not spoken; these are.
+    Vers {
+        /// Lowest version.
+        low: u32,
+        /// Highest version.
+        high: u32,
+    },
+    /// `RDMA2_ERR_BAD_XDR`: the transport header could not be parsed.
+    BadXdr,
+    /// `RDMA2_ERR_BAD_PROPVAL`: a known property has an impossible value.
+    BadPropval,
+    /// `RDMA2_ERR_INVAL_HTYPE`: the header type is unknown or not supported.
+    InvalHtype,
+    /// `RDMA2_ERR_INVAL_CONT`: the message does not continue what was begun.
+    InvalCont,
+    /// `RDMA2_ERR_READ_CHUNKS`: more Read chunks than the Responder takes.
+    ReadChunks {
+        /// How many it takes.
+        max: u32,
+    },
+    /// `RDMA2_ERR_WRITE_CHUNKS`: more Write chunks than the Responder takes.
+    WriteChunks {
+        /// How many it takes.
+        max: u32,
+    },
+    /// `RDMA2_ERR_SEGMENTS`: more segments in a chunk than the Responder takes.
+    Segments {
+        /// How many it takes.
+        max: u32,
+    },
+    /// `RDMA2_ERR_WRITE_RESOURCE`: a Write chunk is too short for its result.
+    WriteResource {
+        /// The first such chunk, from 1; 0 if that is unknown.
+        chunk_index: u32,
+        /// Octets it needs.
+        length_needed: u32,
+    },
+    /// `RDMA2_ERR_REPLY_RESOURCE`: the Reply fits no way that was offered.
+    ReplyResource {
+        /// Octets the Reply chunk needs.
+        length_needed: u32,
+    },
+    /// `RDMA2_ERR_VERS_MISMATCH`: not the version this connection has settled on.
+    VersMismatch,
+    /// `RDMA2_ERR_SYSTEM`: none of the above.
+    System,
+}
+
+impl ErrorBody {
+    /// Returns the error code on the wire.
+    pub const fn code(&self) -> u32 {
+        match self {
+            Self::Vers { .. } => 1,
+            Self::BadXdr => 2,
+            Self::BadPropval => 3,
+            Self::InvalHtype => 4,
+            Self::InvalCont => 5,
+            Self::ReadChunks { .. } => 6,
+            Self::WriteChunks { .. } => 7,
+            Self::Segments { .. } => 8,
+            Self::WriteResource { .. } => 9,
+            Self::ReplyResource { .. } => 10,
+            Self::VersMismatch => 11,
+            Self::System => 100,
+        }
+    }
+
+    /// Parses the body; `None` for a code that is not known.
+    pub fn decode(r: &mut Reader<'_>) -> Result<Option<Self>, Truncated> {
+        Ok(Some(match r.u32()? {
+            1 => Self::Vers { low: r.u32()?, high: r.u32()? },
+            2 => Self::BadXdr,
+            3 => Self::BadPropval,
+            4 => Self::InvalHtype,
+            5 => Self::InvalCont,
+            6 => Self::ReadChunks { max: r.u32()? },
+            7 => Self::WriteChunks { max: r.u32()? },
+            8 => Self::Segments { max: r.u32()? },
+            9 => Self::WriteResource { chunk_index: r.u32()?, length_needed: r.u32()? },
+            10 => Self::ReplyResource { length_needed: r.u32()? },
+            11 => Self::VersMismatch,
+            100 => Self::System,
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Appends the body to `w`.
+    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        w.u32(self.code())?;
+        match *self {
+            Self::Vers { low: a, high: b }
+            | Self::WriteResource { chunk_index: a, length_needed: b } => {
+                w.u32(a)?;
+                w.u32(b)
+            }
+            Self::ReadChunks { max: word }
+            | Self::WriteChunks { max: word }
+            | Self::Segments { max: word }
+            | Self::ReplyResource { length_needed: word } => w.u32(word),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for ErrorBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Vers { low, high } => write!(f, "it speaks versions {low} to {high}"),
+            Self::BadXdr => f.write_str("it could not parse the transport header"),
+            Self::BadPropval => f.write_str("it found an impossible property"),
+            Self::InvalHtype => f.write_str("it does not know the header type"),
+            Self::InvalCont => f.write_str("the message was out of sequence"),
+            Self::ReadChunks { max } => write!(f, "it takes {max} Read chunks"),
+            Self::WriteChunks { max } => write!(f, "it takes {max} Write chunks"),
+            Self::Segments { max } => write!(f, "it takes {max} segments a chunk"),
+            Self::WriteResource { length_needed, .. } => {
+                write!(f, "the result needs {length_needed} bytes of room")
+            }
+            Self::ReplyResource { length_needed } => {
+                write!(f, "the reply needs {length_needed} bytes of room")
+            }
+            Self::VersMismatch => f.write_str("the version changed on the connection"),
+            Self::System => f.write_str("a problem of its own"),
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Transport headers (version 2, section 6): the common prefix, and the header types spoken here.
+//!
+//! Decoding is total: any byte string gives a [`Message`] or a [`HeaderFault`] that says what broke,
+//! where, and what to answer. Header types of version 2 that are not in [`Message`] are answered
+//! with `RDMA2_ERR_INVAL_HTYPE`, like unknown ones.
+
+use super::VERSION;
+use super::error::ErrorBody;
+use super::properties::{Properties, PropertyFault};
+use crate::chunk::plan::filled;
+use crate::chunk::{ListFault, ReadList, WriteList};
+use crate::verbs::{Handle, Segment};
+use crate::xdr::{Reader, Truncated, Writer};
+
+/// The first four words of every message: XVCH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    /// `rdma_xid`.
+    pub xid: u32,
+    /// `rdma_vers`.
+    pub vers: u32,
+    /// `rdma_credit`.
+    pub credit: u32,
+    /// `rdma_htype`.
+    pub htype: u32,
+}
+
+impl Prefix {
+    /// Octets on the wire (reading E4: sixteen).
+    pub const WIRE_LEN: usize = 16;
+
+    /// Parses the prefix and advances `r`.
+    pub fn decode(r: &mut Reader<'_>) -> Result<Self, Truncated> {
+        Ok(Self { xid: r.u32()?, vers: r.u32()?, credit: r.u32()?, htype: r.u32()? })
+    }
+
+    /// Appends the prefix to `w`.
+    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        for word in [self.xid, self.vers, self.credit, self.htype] {
+            w.u32(word)?;
+        }
+        Ok(())
+    }
+}
+
+/// A message that makes sense as far as its transport header goes.
+#[derive(Clone, Copy, Debug)]
+pub enum Message<'a> {
+    /// `RDMA2_ERROR`.
+    Error {
+        /// Names the message it is about.
+        prefix: Prefix,
+        /// What it says.
+        error: ErrorBody,
+    },
+    /// `RDMA2_GRANT`.
+    Grant {
+        /// Carries the credit.
+        prefix: Prefix,
+    },
+    /// `RDMA2_CONNPROP_FINAL`.
+    ConnPropFinal {
+        /// Of the message.
+        prefix: Prefix,
+        /// What the peer said about itself.
+        properties: Properties,
+    },
+    /// `RDMA2_CALL_INLINE`.
+    CallInline(CallInline<'a>),
+    /// `RDMA2_REPLY_INLINE`.
+    ReplyInline(ReplyInline<'a>),
+}
+
+/// A Call whose Payload stream is in the message.
+#[derive(Clone, Copy, Debug)]
+pub struct CallInline<'a> {
+    /// Of the message.
+    pub prefix: Prefix,
+    /// What the Requester would like the Reply to invalidate; zero for nothing.
+    pub inv_handle: Handle,
+    /// Reduced arguments.
+    pub reads: ReadList<'a>,
+    /// Where reduced results go.
+    pub writes: WriteList<'a>,
+    /// Whether a Reply chunk was provided.
+    pub has_reply_chunk: bool,
+    /// The inline Payload stream.
+    pub payload: &'a [u8],
+}
+
+/// A Reply whose Payload stream is in the message.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplyInline<'a> {
+    /// Of the message.
+    pub prefix: Prefix,
+    /// How much of each reduced result was written.
+    pub writes: WriteList<'a>,
+    /// The inline Payload stream.
+    pub payload: &'a [u8],
+}
+
+/// Why a message was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeaderFault {
+    /// The rule it breaks.
+    pub rule: &'static str,
+    /// Offset in the message.
+    pub at: usize,
+    /// Its prefix, if it has one.
+    pub prefix: Option<Prefix>,
+    /// Its credit word, if it is version 2's.
+    pub credit: Option<u32>,
+    /// What to answer; `None` where the receiver stays silent.
+    pub report: Option<ErrorBody>,
+}
+
+impl Message<'_> {
+    /// Returns the first four words.
+    pub const fn prefix(&self) -> &Prefix {
+        match self {
+            Self::Error { prefix, .. }
+            | Self::Grant { prefix }
+            | Self::ConnPropFinal { prefix, .. }
+            | Self::CallInline(CallInline { prefix, .. })
+            | Self::ReplyInline(ReplyInline { prefix, .. }) => prefix,
+        }
+    }
+}
+
+/// Decodes one received message.
+///
+/// # Errors
+/// See [`HeaderFault`].
+pub fn decode(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
+    let mut r = Reader::new(message);
+    // [V2-7-1] without a whole prefix nothing can be trusted, not even the XID.
+    let prefix = Prefix::decode(&mut r).map_err(|fault| HeaderFault {
+        rule: "shorter than the common prefix",
+        at: fault.at,
+        prefix: None,
+        credit: None,
+        report: None,
+    })?;
+    if prefix.vers != VERSION {
+        // [V2-7.1.1-1] [V2-7.1.1-2] say which versions are spoken.
+        return Err(HeaderFault {
+            rule: "unsupported version",
+            at: 4,
+            prefix: Some(prefix),
+            credit: None,
+            report: Some(ErrorBody::Vers { low: VERSION, high: VERSION }),
+        });
+    }
+    decode_body(&mut r, prefix).map_err(|broken| HeaderFault {
+        rule: broken.rule,
+        at: broken.at,
+        prefix: Some(prefix),
+        credit: Some(prefix.credit),
+        // E13: what is wrong with an error or a grant is never answered with an error.
+        report: broken.report.filter(|_| !matches!(prefix.htype, ERROR | GRANT)),
+    })
+}
+
+fn decode_body<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Broken> {
+    Ok(match prefix.htype {
+        ERROR => {
+            let at = r.position();
+            // [V2-7-5] an unknown error code is dropped without a word.
+            let error = ErrorBody::decode(r)?.ok_or(Broken::new("unknown error code", at))?;
+            end(r)?;
+            Message::Error { prefix, error }
+        }
+        GRANT => {
+            end(r)?;
+            Message::Grant { prefix }
+        }
+        CONNPROP_FINAL => {
+            let properties = Properties::decode(r)?;
+            end(r)?;
+            Message::ConnPropFinal { prefix, properties }
+        }
+        CALL_INLINE => {
+            let at = r.position();
+            let inv_handle = Handle(r.u32()?);
+            let reads = ReadList::decode(r)?;
+            let writes = WriteList::decode(r)?;
+            let reply = WriteList::decode_optional(r)?;
+            let call = CallInline {
+                prefix,
+                inv_handle,
+                reads,
+                writes,
+                has_reply_chunk: reply.is_some(),
+                payload: payload(r, prefix.xid)?,
+            };
+            let named = reads.chunks().flat_map(|chunk| chunk.segments());
+            let named = named.chain(writes.chunks().flat_map(|chunk| chunk.segments()));
+            let mut named = named.chain(reply.into_iter().flat_map(|chunk| chunk.segments()));
+            // [V2-6.5] only a handle of this header may be offered for invalidation.
+            if inv_handle != Handle(0) && !named.any(|segment| segment.handle == inv_handle) {
+                return Err(Broken::new("rdma_inv_handle names no segment of the header", at));
+            }
+            Message::CallInline(call)
+        }
+        REPLY_INLINE => {
+            let writes = WriteList::decode(r)?;
+            Message::ReplyInline(ReplyInline { prefix, writes, payload: payload(r, prefix.xid)? })
+        }
+        // [V2-6.1-2] [V2-7.1.3-1] unknown, or not spoken.
+        _ => {
+            let report = Some(ErrorBody::InvalHtype);
+            return Err(Broken { report, ..Broken::new("unsupported header type", 12) });
+        }
+    })
+}
+
+/// Takes the Payload stream, which begins with the XID of the RPC message.
+fn payload<'a>(r: &Reader<'a>, xid: u32) -> Result<&'a [u8], Broken> {
+    let at = r.position();
+    let payload = r.rest();
+    // [V2-7.2.1-1] a transport header of another RPC message.
+    if Reader::new(payload).u32()? != xid {
+        return Err(Broken::new("rdma_xid is not the XID of the RPC message", at));
+    }
+    Ok(payload)
+}
+
+/// Checks that nothing follows a header that carries no payload.
+fn end(r: &Reader<'_>) -> Result<(), Broken> {
+    if r.is_empty() { Ok(()) } else { Err(Broken::new("octets after the header", r.position())) }
+}
+
+/// What is wrong with a message behind its prefix.
+#[derive(Debug)]
+struct Broken {
+    rule: &'static str,
+    at: usize,
+    report: Option<ErrorBody>,
+}
+
+impl Broken {
+    const fn new(rule: &'static str, at: usize) -> Self {
+        Self { rule, at, report: Some(ErrorBody::BadXdr) }
+    }
+}
+
+impl From<Truncated> for Broken {
+    fn from(fault: Truncated) -> Self {
+        Self::new("truncated", fault.at)
+    }
+}
+
+impl From<ListFault> for Broken {
+    fn from(fault: ListFault) -> Self {
+        match fault {
+            ListFault::Truncated(fault) => fault.into(),
+            ListFault::BadDiscriminator { at } => Self::new("list discriminator", at),
+            ListFault::PositionOrder { at } => Self::new("Read list positions decrease", at),
+            ListFault::BadPosition { at } => Self::new("Read chunk position", at),
+            ListFault::LengthWraps { at } => Self::new("segment beyond the address space", at),
+        }
+    }
+}
+
+impl From<PropertyFault> for Broken {
+    fn from(fault: PropertyFault) -> Self {
+        match fault {
+            PropertyFault::Truncated(fault) => fault.into(),
+            // [V2-7.2.2-1] the value, not the header, is wrong.
+            PropertyFault::BadValue { at } => {
+                Self { report: Some(ErrorBody::BadPropval), ..Self::new("property value", at) }
+            }
+        }
+    }
+}
+
+/// Appends an `RDMA2_GRANT`.
+pub fn encode_grant(w: &mut Writer<'_>, credit: u32) -> Result<(), Truncated> {
+    // [V2-6.3.2-1] its XID is zero.
+    Prefix { xid: 0, vers: VERSION, credit, htype: GRANT }.encode(w)
+}
+
+/// Appends an `RDMA2_ERROR` about the message that carried `xid` and `vers`.
+pub fn encode_error(
+    w: &mut Writer<'_>,
+    xid: u32,
+    vers: u32,
+    credit: u32,
+    error: &ErrorBody,
+) -> Result<(), Truncated> {
+    Prefix { xid, vers, credit, htype: ERROR }.encode(w)?;
+    error.encode(w)
+}
+
+/// Appends an `RDMA2_CONNPROP_FINAL`.
+pub fn encode_connprop_final(
+    w: &mut Writer<'_>,
+    xid: u32,
+    credit: u32,
+    properties: &Properties,
+) -> Result<(), Truncated> {
+    Prefix { xid, vers: VERSION, credit, htype: CONNPROP_FINAL }.encode(w)?;
+    properties.encode(w)
+}
+
+/// The transport header of an `RDMA2_CALL_INLINE` to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct CallInlineHeader<'a> {
+    /// Of the Call.
+    pub xid: u32,
+    /// The credit word.
+    pub credit: u32,
+    /// One of the handles below, or zero.
+    pub inv_handle: Handle,
+    /// Where the reduced argument stands in the unreduced Payload stream.
+    pub position: u32,
+    /// Where the reduced argument is; empty if nothing was reduced.
+    pub reads: &'a [Segment],
+    /// Where the reduced result goes; empty if none is wanted.
+    pub writes: &'a [Segment],
+}
+
+impl CallInlineHeader<'_> {
+    /// Appends the header to `w`.
+    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        let (xid, credit) = (self.xid, self.credit);
+        Prefix { xid, vers: VERSION, credit, htype: CALL_INLINE }.encode(w)?;
+        w.u32(self.inv_handle.0)?;
+        ReadList::encode(w, self.position, self.reads)?;
+        let chunk = Some(self.writes).filter(|writes| !writes.is_empty());
+        WriteList::encode(w, chunk.map(|writes| writes.iter().copied()))?;
+        w.u32(0)
+    }
+
+    /// Octets of the header with so many segments.
+    pub const fn wire_len(reads: usize, writes: usize) -> usize {
+        let chunk = if writes == 0 { None } else { Some(writes) };
+        let lists = ReadList::wire_len(reads).saturating_add(WriteList::wire_len(chunk));
+        // The prefix, rdma_inv_handle, and no Reply chunk.
+        lists.saturating_add(Prefix::WIRE_LEN).saturating_add(8)
+    }
+}
+
+/// The transport header of an `RDMA2_REPLY_INLINE` to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplyInlineHeader<'a> {
+    /// Of the Call.
+    pub xid: u32,
+    /// The credit word.
+    pub credit: u32,
+    /// The Write chunk the Requester offered, if it did.
+    pub offered: Option<&'a [Segment]>,
+    /// Octets of the result that were written into it.
+    pub length: usize,
+}
+
+impl ReplyInlineHeader<'_> {
+    /// Appends the header to `w`.
+    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        let (xid, credit) = (self.xid, self.credit);
+        Prefix { xid, vers: VERSION, credit, htype: REPLY_INLINE }.encode(w)?;
+        // [V2-4.5.2.1-1] count and segments come back, the lengths say what was written.
+        WriteList::encode(w, self.offered.map(|segments| filled(segments, self.length)))
+    }
+
+    /// Octets of the header when the Requester offered so many segments.
+    pub const fn wire_len(offered: Option<usize>) -> usize {
+        WriteList::wire_len(offered).saturating_add(Prefix::WIRE_LEN)
+    }
+}
+
+const ERROR: u32 = 4;
+const GRANT: u32 = 5;
+const CONNPROP_FINAL: u32 = 7;
+const CALL_INLINE: u32 = 10;
+const REPLY_INLINE: u32 = 13;
