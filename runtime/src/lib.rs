@@ -1,1 +1,20 @@
-//! The runtime.
+//! A kernel-bypass RPC-over-RDMA runtime: one core is one thread, run to completion.
+//!
+//! A [`Service`](service::Service) declares which arguments and results may be moved by direct data
+//! placement; a [`Core`](core::Core) serves it over a [`Provider`](provider::Provider), a hardware
+//! RNIC or software that behaves like one. The same core makes Calls, for its own service or, through
+//! a [`RemoteClient`](remote::RemoteClient), for any other thread.
+#![deny(unsafe_code)]
+
+pub mod core;
+pub mod cores;
+pub mod inbox;
+pub mod limits;
+pub mod polling;
+pub mod provider;
+pub mod remote;
+pub mod service;
+pub mod sys;
+
+pub use haulage_mr_pool as pool;
+pub use haulage_proto as proto;

@@ -1,0 +1,233 @@
+//! One core: one thread, one provider, one service, run to completion.
+//!
+//! # Normal operation
+//! A core owns everything it touches: queue pairs, pool, timers, its service, and the rings on which
+//! other threads talk to it. [`Core::turn`] does a bounded amount of work in a fixed order and never
+//! blocks; whoever drives it decides whether to turn again at once or to sleep first.
+//!
+//! # Memory ownership
+//! Every lease is in exactly one place: the pool, the service, a message waiting to be sent, or the
+//! table of posted work. It leaves that table only against a completion.
+
+pub(crate) mod connection;
+mod events;
+pub(crate) mod inbound;
+pub(crate) mod outbound;
+mod receives;
+pub(crate) mod state;
+pub(crate) mod table;
+mod transmit;
+mod work;
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use haulage_mr_pool::Pool;
+use haulage_proto::time::Instant;
+use haulage_proto::v2::connection::{Input, Role};
+
+use crate::inbox::Inbox;
+use crate::limits::Limits;
+use crate::provider::{ConnectError, ConnectionParams, Counters, Event, Provider};
+use crate::service::{Binding, CallError, ConnectionId, Service};
+
+pub use state::{CoreCounters, Cx};
+use state::State;
+
+/// One core.
+#[derive(Debug)]
+pub struct Core<P: Provider, S> {
+    provider: P,
+    service: S,
+    state: State,
+    inbox: Inbox,
+    listeners: Vec<P::Listener>,
+    /// Storage of one turn's events.
+    events: Vec<Event<P::Listener>>,
+    draining: bool,
+}
+
+impl<P: Provider, S: Service> Core<P, S> {
+    /// Makes a core on the thread that will drive it.
+    ///
+    /// # Errors
+    /// The pool is too small for the transport's own buffers: `Limits::transport_bytes` says how much
+    /// they take.
+    pub fn new(
+        provider: P,
+        service: S,
+        pool: Pool,
+        limits: Limits,
+        seed: u64,
+    ) -> Result<Self, StartError> {
+        let limits = limits.within(provider.caps());
+        let binding = Rc::new(service.binding());
+        let queue_pairs = provider.caps().queue_pairs_max;
+        let inbox = Inbox::new(limits.remote_clients_max, provider.waker());
+        let needed = limits.transport_bytes();
+        let state = State::new(limits, pool, binding, queue_pairs, seed)
+            .ok_or(StartError::PoolTooSmall { needed })?;
+        let events = Vec::with_capacity(COMPLETIONS_PER_TURN);
+        Ok(Self { provider, service, state, inbox, listeners: Vec::new(), events, draining: false })
+    }
+
+    /// One turn. Runs to completion, never blocks, does bounded work.
+    ///
+    /// Returns whether anything happened, so the caller may sleep when idle.
+    pub fn turn(&mut self, now: Instant) -> bool {
+        let mut worked = 0;
+        worked += self.take_messages(now, MESSAGES_PER_TURN); // from other threads
+        worked += self.reap_completions(now, COMPLETIONS_PER_TURN); // received and sent
+        worked += self.fire_deadlines(now);
+        worked += self.run_handlers(now, HANDLERS_PER_TURN); // application code
+        worked += self.flush_posts(now); // one doorbell per queue pair
+        worked != 0
+    }
+
+    /// Accepts connections at `at` from now on. Returns the address really bound.
+    ///
+    /// # Errors
+    /// The system's, such as an address in use.
+    pub fn listen(&mut self, at: SocketAddr) -> io::Result<SocketAddr> {
+        let (listener, bound) = self.provider.listen(at)?;
+        self.listeners.push(listener);
+        Ok(bound)
+    }
+
+    /// Starts connecting; Calls may be made at once and wait until the connection is ready.
+    ///
+    /// # Errors
+    /// No connection can be made at all; that the peer does not answer is told to the Calls.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        to: SocketAddr,
+        binding: Binding,
+    ) -> Result<ConnectionId, CallError> {
+        if self.draining {
+            return Err(CallError::Closed);
+        }
+        let caps = self.provider.caps();
+        let params = ConnectionParams { private_data: &[], ord: caps.ord_max, ird: caps.ird_max };
+        let qp = self.provider.connect(now, to, &params).map_err(CallError::Connect)?;
+        let Some(key) = self.state.open(qp, to, Role::Client, &Rc::new(binding)) else {
+            self.provider.disconnect(now, qp);
+            return Err(CallError::Connect(ConnectError::NoQueuePair));
+        };
+        Ok(ConnectionId(key))
+    }
+
+    /// Closes a connection in order. Calls on it that have not ended fail.
+    pub fn close(&mut self, connection: ConnectionId) {
+        self.state.close(connection.0, CallError::Closed);
+    }
+
+    /// Stops accepting, lets what is in flight finish, then closes every connection.
+    pub fn begin_shutdown(&mut self, now: Instant) {
+        if std::mem::replace(&mut self.draining, true) {
+            return;
+        }
+        for listener in self.listeners.drain(..) {
+            self.provider.unlisten(listener);
+        }
+        self.state.drain_by = Some(now.saturating_add(self.state.limits.drain_timeout));
+        self.state.wake_by(now);
+    }
+
+    /// Returns whether a shutdown has finished.
+    pub fn is_drained(&self) -> bool {
+        self.draining && self.state.connections.len() == 0
+    }
+
+    /// Returns when `turn` must run even if nothing happens.
+    pub fn poll_deadline(&self) -> Option<Instant> {
+        let ours = self.state.next_deadline;
+        match (ours, self.provider.poll_deadline()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Sleeps until there may be something to do, at most `limit`.
+    pub fn sleep(&mut self, limit: Option<Duration>) {
+        if self.inbox.begin_sleep() {
+            self.provider.sleep(limit);
+        }
+        self.inbox.end_sleep();
+    }
+
+    /// Returns what a service sees of this core.
+    pub fn cx(&mut self, now: Instant) -> (Cx<'_>, &mut S) {
+        (Cx { now, state: &mut self.state }, &mut self.service)
+    }
+
+    /// Returns the door for other threads.
+    pub fn inbox(&mut self) -> &mut Inbox {
+        &mut self.inbox
+    }
+
+    /// Returns the service.
+    pub const fn service(&self) -> &S {
+        &self.service
+    }
+
+    /// Returns what the provider moved so far.
+    pub fn provider_counters(&self) -> Counters {
+        self.provider.counters()
+    }
+
+    fn take_messages(&mut self, now: Instant, budget: usize) -> usize {
+        self.inbox.take(&mut self.state, now, budget)
+    }
+
+    fn fire_deadlines(&mut self, now: Instant) -> usize {
+        if self.state.next_deadline.is_none_or(|deadline| deadline > now) {
+            return 0;
+        }
+        self.state.next_deadline = None;
+        self.state.expire_calls(now);
+        self.state.expire_connections(now);
+        if self.draining {
+            self.state.drain_connections(now);
+        }
+        1
+    }
+
+    fn run_handlers(&mut self, now: Instant, budget: usize) -> usize {
+        let Self { state, service, inbox, .. } = self;
+        let mut worked = outbound::tell(state, service, inbox, now, budget);
+        worked += inbound::run(state, service, now, budget);
+        worked + usize::from(service.turn(&mut Cx { now, state }))
+    }
+}
+
+/// Why a core could not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartError {
+    /// The pool cannot hold the transport's own buffers.
+    PoolTooSmall {
+        /// Octets they take.
+        needed: usize,
+    },
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::PoolTooSmall { needed } => {
+                write!(f, "the memory is too small: the transport alone takes {needed} bytes")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Entries taken from other threads in one turn.
+const MESSAGES_PER_TURN: usize = 64;
+/// Events taken from the provider in one turn.
+const COMPLETIONS_PER_TURN: usize = 256;
+/// Calls served, and callers told, in one turn.
+const HANDLERS_PER_TURN: usize = 256;

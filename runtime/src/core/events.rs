@@ -1,0 +1,375 @@
+//! The second stage of a turn: what the provider reports, and what it means.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use haulage_mr_pool::Local;
+use haulage_proto::time::Instant;
+use haulage_proto::v2::connection::{
+    CloseReason, Config, Connection as Engine, Control, ControlBody, Event as EngineEvent, Input, Output,
+    Role,
+};
+use haulage_proto::v2::header::{self, Message as Header};
+use haulage_proto::verbs::{Opcode, QpNum, Status};
+use haulage_proto::xdr::Writer;
+
+use crate::core::Core;
+use crate::core::connection::{Change, Connection, State as ConnectionState, Terms};
+use crate::core::inbound::CallParts;
+use crate::core::outbound::ReplyParts;
+use crate::core::state::State;
+use crate::core::table::Key;
+use crate::core::work::{Held, Name, PostedData};
+use crate::limits::{CHUNK_LIMITS, RECEIVES_IDLE, SEND_BUFFER, our_properties};
+use crate::provider::{ConnectionParams, Done, Event, Provider, Quiesced};
+use crate::service::{Binding, CallError, Service};
+use crate::sys::complete;
+
+impl<P: Provider, S: Service> Core<P, S> {
+    /// Takes at most `budget` events from the provider. Returns how many there were.
+    pub(crate) fn reap_completions(&mut self, now: Instant, budget: usize) -> usize {
+        let mut events = std::mem::take(&mut self.events);
+        self.provider.poll(now, budget, &mut events);
+        let count = events.len();
+        for event in events.drain(..) {
+            self.on_event(now, event);
+        }
+        self.events = events;
+        count
+    }
+
+    fn on_event(&mut self, now: Instant, event: Event<P::Listener>) {
+        match event {
+            Event::Completion(done) => self.state.on_completion(now, &done),
+            Event::Request { listener: _, qp, peer, private_data: _ } => {
+                self.on_request(now, qp, peer);
+            }
+            Event::Established { qp, .. } => {
+                if let Some(key) = self.state.at(qp) {
+                    self.state.change(key, Change::Established);
+                    self.state.drive(now, key, Input::Established);
+                }
+            }
+            Event::Failed { qp, reason } => {
+                if let Some(key) = self.state.at(qp) {
+                    self.state.end(key, CallError::Connect(reason), None);
+                }
+            }
+            Event::Disconnected { qp, reason } => {
+                if let Some(key) = self.state.at(qp) {
+                    self.state.change(key, Change::Gone);
+                    self.state.fail(key, CallError::Disconnected(reason.to_string()));
+                }
+            }
+            Event::Quiesced(proof) => {
+                if let Some(key) = self.state.at(proof.qp()) {
+                    self.state.quiesced(key, &proof);
+                }
+            }
+        }
+    }
+
+    /// A peer wants a connection.
+    fn on_request(&mut self, now: Instant, qp: QpNum, peer: SocketAddr) {
+        let admitted = !self.draining && {
+            let binding = Rc::clone(&self.state.binding);
+            self.state.open(qp, peer, Role::Server, &binding).is_some()
+        };
+        if admitted {
+            let caps = self.provider.caps();
+            let params =
+                ConnectionParams { private_data: &[], ord: caps.ord_max, ird: caps.ird_max };
+            self.provider.accept(now, qp, &params);
+        } else {
+            self.state.counters.connections_rejected += 1;
+            self.provider.reject(now, qp, &[]);
+        }
+    }
+}
+
+impl State {
+    /// Finds the connection of a queue pair.
+    fn at(&self, qp: QpNum) -> Option<Key<Connection>> {
+        let key = (*self.by_queue_pair.get(qp.slot())?)?;
+        self.connections.get(key).filter(|connection| connection.qp == qp).map(|_| key)
+    }
+
+    /// A work request ended.
+    fn on_completion(&mut self, now: Instant, done: &Done) {
+        match Name::of(done.id) {
+            Name::Receive(number) => {
+                let Some(buffer) = self.receives.take(number, done) else { return };
+                self.on_receive(now, done, buffer);
+            }
+            Name::Work(bits) => {
+                let Some(work) = self.work.remove_bits(bits) else { return };
+                self.on_work(work.held, done);
+            }
+            // An unsignaled request only reports failure, and the connection's end says it all.
+            Name::Unsignaled => {}
+        }
+    }
+
+    fn on_work(&mut self, held: Held, done: &Done) {
+        match held {
+            Held::Send { buffer, data } => {
+                data.complete(done);
+                self.recycle(complete::source(buffer, done));
+            }
+            Held::Read { sink, call } => {
+                let lease = complete::sink(sink, done);
+                if done.status == Status::Success {
+                    self.on_argument(call, lease);
+                }
+            }
+            Held::LocalInv { slot } => {
+                if let Some(proof) = complete::invalidated(done) {
+                    self.on_fenced(slot, proof);
+                }
+            }
+        }
+    }
+
+    /// A message arrived.
+    fn on_receive(&mut self, now: Instant, done: &Done, mut buffer: Local) {
+        let length = usize::try_from(done.length).unwrap_or(usize::MAX).min(buffer.len());
+        buffer.set_len(length);
+        let Some(key) = self.at(done.qp) else { return self.receives.give_back(buffer) };
+        let proof = complete::invalidated(done);
+        let arrived = {
+            let decoded = header::decode(buffer.bytes());
+            self.counters.messages_bad += u64::from(decoded.is_err());
+            // The engine judges it; what is needed of it later is copied out while it is at hand.
+            match (self.drive(now, key, Input::Received(&decoded)), &decoded) {
+                (Some(EngineEvent::Call), Ok(Header::CallInline(call))) => {
+                    Arrived::Call(CallParts::of(call, length))
+                }
+                (Some(EngineEvent::Reply), Ok(Header::ReplyInline(reply))) => {
+                    Arrived::Reply(ReplyParts::of(reply, length))
+                }
+                _ => Arrived::Nothing,
+            }
+        };
+        let trusted = match arrived {
+            Arrived::Call(call) => {
+                self.on_call(key, &call, buffer);
+                proof.is_none()
+            }
+            Arrived::Reply(reply) => self.on_reply(key, &reply, buffer, proof),
+            Arrived::Nothing => {
+                self.receives.give_back(buffer);
+                proof.is_none()
+            }
+        };
+        if !trusted {
+            self.close(key, CallError::BadReply("it invalidates a handle that is not its Call's"));
+        }
+    }
+
+    /// Applies one input to a connection's engine and carries out what it asks for. Returns what is
+    /// to be done with the message just received.
+    pub(crate) fn drive(
+        &mut self,
+        now: Instant,
+        key: Key<Connection>,
+        input: Input<'_>,
+    ) -> Option<EngineEvent> {
+        let connection = self.connections.get_mut(key)?;
+        connection.engine.handle(now, input);
+        self.touch(key);
+        let mut happened = None;
+        while let Some(output) = self.connections.get_mut(key)?.engine.poll() {
+            match output {
+                Output::Post(control) => self.send_control(key, &control),
+                Output::Event(EngineEvent::Ready(theirs)) => {
+                    let connection = self.connections.get_mut(key)?;
+                    connection.terms = Terms::with(&theirs);
+                    if connection.state == ConnectionState::Negotiating {
+                        connection.change(Change::Opened);
+                        self.counters.connections_opened += 1;
+                    }
+                }
+                Output::Event(EngineEvent::Refused { xid, error }) => {
+                    self.on_refused(key, xid, error);
+                }
+                Output::Event(event @ (EngineEvent::Call | EngineEvent::Reply)) => {
+                    happened = Some(event);
+                }
+                Output::Close(reason) => self.close(key, reason.into()),
+            }
+        }
+        if let Some(deadline) = self.connections.get(key)?.engine.poll_deadline() {
+            self.wake_by(deadline);
+        }
+        happened
+    }
+}
+
+    /// Encodes and queues a message without payload.
+    fn send_control(&mut self, key: Key<Connection>, control: &Control) {
+        let buffer = self.buffers.pop().or_else(|| self.pool.lease(SEND_BUFFER));
+        let Some(mut buffer) = buffer else {
+            return self.close(key, CallError::Busy);
+        };
+        let Some(connection) = self.connections.get(key) else { return self.recycle(buffer) };
+        let properties = connection.engine.properties();
+        let mut writer = Writer::new(buffer.bytes_mut());
+        let encoded = match control.body {
+            ControlBody::Grant => header::encode_grant(&mut writer, control.credit),
+            ControlBody::Error(error) => {
+                header::encode_error(&mut writer, control.xid, control.vers, control.credit, &error)
+            }
+            ControlBody::Properties => {
+                header::encode_connprop_final(&mut writer, control.xid, control.credit, properties)
+            }
+        };
+        debug_assert!(encoded.is_ok(), "a control message fits a send buffer");
+        let length = writer.position();
+        self.send(key, buffer, 0..length, None, PostedData::None);
+    }
+
+    /// Makes the entry of a new connection; `None` if the core is full.
+    pub(crate) fn open(
+        &mut self,
+        qp: QpNum,
+        peer: SocketAddr,
+        role: Role,
+        binding: &Rc<Binding>,
+    ) -> Option<Key<Connection>> {
+        let place = self.by_queue_pair.get(qp.slot())?;
+        if place.is_some() || !self.connections.has_room() || !self.receives.admit() {
+            return None;
+        }
+        self.seed = self.seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        let first_xid = (self.seed >> 33) as u32 | 1;
+        let mut engine = Engine::new(Config {
+            role,
+            properties: our_properties(),
+            first_xid,
+            chunks: CHUNK_LIMITS,
+            setup_timeout: self.limits.setup_timeout,
+        });
+        engine.reserve(RECEIVES_IDLE - Engine::RESERVED_AT_START);
+        let connection = Connection::new(qp, peer, engine, Rc::clone(binding));
+        let key = self.connections.insert(connection).ok()?;
+        if let Some(place) = self.by_queue_pair.get_mut(qp.slot()) {
+            *place = Some(key);
+        }
+        Some(key)
+    }
+
+    /// Applies a change of state to a connection.
+    fn change(&mut self, key: Key<Connection>, change: Change) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.change(change);
+        }
+    }
+
+    /// Notes why a connection goes away; the first reason stands.
+    fn fail(&mut self, key: Key<Connection>, reason: CallError) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.failure.get_or_insert(reason);
+        }
+    }
+
+    /// Starts closing a connection.
+    pub(crate) fn close(&mut self, key: Key<Connection>, reason: CallError) {
+        self.fail(key, reason);
+        if let Some(connection) = self.connections.get_mut(key)
+            && connection.state != ConnectionState::Closed
+            && connection.state != ConnectionState::Draining
+        {
+            connection.change(Change::Closing);
+            self.closing.push(key);
+        }
+    }
+
+    /// The provider holds nothing of a connection any more: everything comes home.
+    fn quiesced(&mut self, key: Key<Connection>, proof: &Quiesced) {
+        // Requests that were never posted drop their views first.
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.queue.clear();
+        }
+        while let Some(name) = self.work.find(0, |work| work.connection == key) {
+            let Some(work) = self.work.remove(name) else { break };
+            match work.held {
+                Held::Send { buffer, data } => {
+                    data.quiesced(proof);
+                    self.recycle(complete::source_quiesced(buffer, proof));
+                }
+                Held::Read { sink, .. } => drop(complete::sink_quiesced(sink, proof)),
+                Held::LocalInv { .. } => {}
+            }
+        }
+        self.end(key, CallError::Closed, Some(proof));
+    }
+
+    /// Removes a connection and tells everyone who waits for it.
+    fn end(&mut self, key: Key<Connection>, reason: CallError, proof: Option<&Quiesced>) {
+        let Some(connection) = self.connections.remove(key) else { return };
+        if let Some(place) = self.by_queue_pair.get_mut(connection.qp.slot()) {
+            *place = None;
+        }
+        self.receives.release(connection.engine.reserved());
+        self.drop_calls(key);
+        self.fail_calls(key, connection.failure.as_ref().unwrap_or(&reason), proof);
+    }
+}
+
+impl State {
+    /// Lets engines notice their deadlines and closes what has stalled.
+    pub(crate) fn expire_connections(&mut self, now: Instant) {
+        let mut next = self.connections.find(0, |_| true);
+        while let Some(key) = next {
+            next = self.connections.find(key.slot() + 1, |_| true);
+            let Some(connection) = self.connections.get(key) else { continue };
+            let stalled = connection.stalled_since;
+            if connection.engine.poll_deadline().is_some() {
+                self.drive(now, key, Input::Deadline);
+            }
+            let Some(since) = stalled else { continue };
+            let until = since.saturating_add(self.limits.stall_timeout);
+            if until <= now {
+                self.close(key, CallError::Disconnected("replies found no credit".into()));
+            } else {
+                self.wake_by(until);
+            }
+        }
+    }
+
+    /// Closes connections that have nothing in flight, and all of them once the drain is overdue.
+    pub(crate) fn drain_connections(&mut self, now: Instant) {
+        let overdue = self.drain_by.is_some_and(|by| by <= now);
+        let mut next = self.connections.find(0, |_| true);
+        while let Some(key) = next {
+            next = self.connections.find(key.slot() + 1, |_| true);
+            let serving = self.inbound.find(0, |call| call.connection == key).is_some();
+            let sending = self.work.find(0, |work| work.connection == key).is_some();
+            let calling = self.outbound.iter().flatten().any(|call| call.connection == key);
+            if overdue || !(serving || sending || calling) {
+                self.close(key, CallError::Closed);
+            }
+        }
+        if self.connections.len() > 0 {
+            self.wake_by(now.saturating_add(DRAIN_INTERVAL));
+        }
+    }
+}
+
+/// How often a shutdown looks whether connections have become idle.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(1);
+
+/// What a received message is to the core.
+#[derive(Debug)]
+enum Arrived {
+    Call(CallParts),
+    Reply(ReplyParts),
+    Nothing,
+}
+
+impl From<CloseReason> for CallError {
+    fn from(reason: CloseReason) -> Self {
+        Self::Disconnected(reason.to_string())
+    }
+}

@@ -1,0 +1,109 @@
+//! The shared receive pool: who may fill how much of it.
+//!
+//! # Limits
+//! A Receive is *reserved* for a connection from the moment the peer is told of it until a message
+//! used it. The sum of reservations never exceeds what is posted (P4), so no peer within its credit
+//! ever finds the queue empty because of another. Reservations are not taken back: a connection
+//! shrinks by not being given new ones (P1).
+
+use haulage_mr_pool::{Local, Pool, PostedSink};
+
+use crate::core::work::Name;
+use crate::limits::{INLINE_SIZE, Limits, RECEIVES_IDLE};
+use crate::provider::{Done, Receive};
+use crate::sys::complete;
+
+/// The Receives of one core.
+#[derive(Debug)]
+pub(crate) struct Receives {
+    posted: Box<[Option<PostedSink>]>,
+    /// Buffer numbers that are not posted: free, or held by a message in progress.
+    idle: Vec<usize>,
+    /// To be posted before the next Send.
+    batch: Vec<Receive>,
+    /// Posted or about to be, and reserved for nobody.
+    unreserved: u32,
+    limits: Limits,
+}
+
+impl Receives {
+    /// Leases every buffer and prepares to post them all; `None` if the pool is too small.
+    pub(crate) fn new(pool: &Pool, limits: &Limits) -> Option<Self> {
+        let count = limits.receives_max as usize;
+        let mut receives = Self {
+            posted: std::iter::repeat_with(|| None).take(count).collect(),
+            idle: (0..count).rev().collect(),
+            batch: Vec::with_capacity(count),
+            unreserved: 0,
+            limits: *limits,
+        };
+        for _ in 0..count {
+            receives.give_back(pool.lease(INLINE_SIZE)?);
+        }
+        Some(receives)
+    }
+
+    /// Queues a buffer to be posted (again).
+    pub(crate) fn give_back(&mut self, mut buffer: Local) {
+        let capacity = buffer.capacity().min(INLINE_SIZE);
+        buffer.set_len(capacity);
+        let Some(number) = self.idle.pop() else {
+            debug_assert!(false, "more buffers came back than were taken");
+            return;
+        };
+        let mut sink = buffer.into_sink();
+        if let Some(view) = sink.sink(0..INLINE_SIZE) {
+            self.batch.push(Receive::single(Name::Receive(number).wr_id(), view));
+        }
+        if let Some(place) = self.posted.get_mut(number) {
+            *place = Some(sink);
+        }
+        self.unreserved += 1;
+    }
+
+    /// Takes the buffer a completed Receive filled.
+    pub(crate) fn take(&mut self, number: usize, done: &Done) -> Option<Local> {
+        let posted = self.posted.get_mut(number)?.take()?;
+        self.idle.push(number);
+        Some(complete::sink(posted, done))
+    }
+
+    /// Returns how many buffers are posted, or about to be.
+    pub(crate) fn posted(&self) -> usize {
+        self.posted.len() - self.idle.len()
+    }
+
+    /// Returns the Receives to post now.
+    pub(crate) fn batch(&mut self) -> &mut Vec<Receive> {
+        &mut self.batch
+    }
+
+    /// Reserves the floor for a new connection; false if there is not even that.
+    pub(crate) fn admit(&mut self) -> bool {
+        let fits = self.unreserved >= RECEIVES_IDLE;
+        if fits {
+            self.unreserved -= RECEIVES_IDLE;
+        }
+        fits
+    }
+
+    /// Reserves more for a busy connection that has `reserved` left, one of `connections`.
+    /// Returns how many.
+    pub(crate) fn grow(&mut self, reserved: u32, connections: u32) -> u32 {
+        let fair = self.limits.receives_max / connections.max(1);
+        let target = fair.clamp(RECEIVES_IDLE, self.limits.credits_max + 1);
+        // Connections yet to come keep their floor.
+        let to_come = self.limits.connections_max.saturating_sub(connections);
+        let spare = self.unreserved.saturating_sub(to_come * RECEIVES_IDLE);
+        // The floor of this connection itself was set aside when it was admitted.
+        let floor = RECEIVES_IDLE.saturating_sub(reserved).min(self.unreserved);
+        let more = target.saturating_sub(reserved).min(spare.max(floor));
+        self.unreserved -= more;
+        more
+    }
+
+    /// Forgets the reservations of a connection that is gone.
+    pub(crate) fn release(&mut self, reserved: u32) {
+        self.unreserved += reserved;
+    }
+}

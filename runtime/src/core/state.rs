@@ -1,0 +1,214 @@
+//! Everything a core owns apart from its provider and its service, and what a service sees of it.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use haulage_mr_pool::{Gauges, Local, PageReport, Pool};
+use haulage_proto::time::Instant;
+use haulage_proto::v2::requester::Xids;
+use haulage_proto::xdr::{Truncated, Writer};
+
+use crate::core::connection::Connection;
+use crate::core::inbound::InboundCall;
+use crate::core::outbound::{Caller, OutboundCall};
+use crate::core::receives::Receives;
+use crate::core::table::{Key, Table};
+use crate::core::work::WorkTable;
+use crate::limits::{CHUNKS_MAX, Limits, SEND_BUFFER};
+use crate::service::{Binding, CallError, CallToken, ConnectionId, Request};
+
+/// A core's tables.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) limits: Limits,
+    pub(crate) pool: Pool,
+    pub(crate) binding: Rc<Binding>,
+    pub(crate) receives: Receives,
+    /// Send buffers not in use.
+    pub(crate) buffers: Vec<Local>,
+    pub(crate) connections: Table<Connection>,
+    /// Indexed by queue pair slot.
+    pub(crate) by_queue_pair: Vec<Option<Key<Connection>>>,
+    pub(crate) inbound: Table<InboundCall>,
+    /// Calls whose arguments are complete, oldest first.
+    pub(crate) ready: VecDeque<Key<InboundCall>>,
+    pub(crate) xids: Xids,
+    /// Indexed by slot.
+    pub(crate) outbound: Vec<Option<OutboundCall>>,
+    /// Calls of ours that have ended and whose callers do not know yet.
+    pub(crate) finished: VecDeque<usize>,
+    /// Callers of Calls that were given up, who do not know yet.
+    pub(crate) released: VecDeque<Caller>,
+    pub(crate) work: WorkTable,
+    /// Connections with something to post.
+    pub(crate) dirty: VecDeque<Key<Connection>>,
+    /// Connections to be closed at the end of the turn.
+    pub(crate) closing: Vec<Key<Connection>>,
+    /// The earliest moment at which a deadline may have passed.
+    pub(crate) next_deadline: Option<Instant>,
+    /// When a shutdown stops waiting.
+    pub(crate) drain_by: Option<Instant>,
+    /// Where connections' first XIDs come from.
+    pub(crate) seed: u64,
+    pub(crate) counters: CoreCounters,
+}
+
+/// What a core did since it started. Plain integers of one core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoreCounters {
+    /// Calls served.
+    pub calls_served: u64,
+    /// Calls answered with a transport error.
+    pub calls_refused: u64,
+    /// Calls of ours that ended.
+    pub calls_made: u64,
+    /// Replies that matched no Call.
+    pub replies_unmatched: u64,
+    /// Messages that could not be decoded.
+    pub messages_bad: u64,
+    /// Octets of data items copied because they came or went inline.
+    pub bytes_inline: u64,
+    /// Connections that were opened.
+    pub connections_opened: u64,
+    /// Connections that were turned away.
+    pub connections_rejected: u64,
+}
+
+impl State {
+    /// Makes the tables of an idle core; `None` if the pool cannot hold the transport's own buffers.
+    pub(crate) fn new(
+        limits: Limits,
+        pool: Pool,
+        binding: Rc<Binding>,
+        queue_pairs: usize,
+        seed: u64,
+    ) -> Option<Self> {
+        let receives = Receives::new(&pool, &limits)?;
+        let buffers = (0..limits.send_buffers_max)
+            .map(|_| pool.lease(SEND_BUFFER))
+            .collect::<Option<Vec<_>>>()?;
+        let calls_out = limits.calls_out_max as usize;
+        let mut work = 0;
+        work += limits.send_buffers_max; // messages being sent
+        work += limits.receives_max * CHUNKS_MAX; // arguments being read
+        work += limits.calls_out_max * 2; // invalidations
+        Some(Self {
+            limits,
+            pool,
+            binding,
+            receives,
+            buffers,
+            connections: Table::new(limits.connections_max),
+            by_queue_pair: vec![None; queue_pairs],
+            inbound: Table::new(limits.receives_max),
+            ready: VecDeque::with_capacity(limits.receives_max as usize),
+            xids: Xids::new(calls_out, seed),
+            outbound: std::iter::repeat_with(|| None).take(calls_out).collect(),
+            finished: VecDeque::with_capacity(calls_out),
+            released: VecDeque::with_capacity(calls_out),
+            work: Table::new(work),
+            dirty: VecDeque::with_capacity(limits.connections_max as usize),
+            closing: Vec::with_capacity(limits.connections_max as usize),
+            next_deadline: None,
+            drain_by: None,
+            seed,
+            counters: CoreCounters::default(),
+        })
+    }
+
+    /// Remembers that a connection has something to post.
+    pub(crate) fn touch(&mut self, key: Key<Connection>) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && !std::mem::replace(&mut connection.dirty, true)
+        {
+            self.dirty.push_back(key);
+        }
+    }
+
+    /// Makes sure that deadlines are looked at no later than `at`.
+    pub(crate) fn wake_by(&mut self, at: Instant) {
+        self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
+    }
+
+    /// Puts a send buffer back.
+    pub(crate) fn recycle(&mut self, mut buffer: Local) {
+        buffer.set_len(SEND_BUFFER);
+        self.buffers.push(buffer);
+    }
+}
+
+/// What a service may do with its core while it runs.
+#[derive(Debug)]
+pub struct Cx<'a> {
+    pub(crate) now: Instant,
+    pub(crate) state: &'a mut State,
+}
+
+impl Cx<'_> {
+    /// Makes a Call. `encode` writes the arguments other than the reduced one. How it ended is told
+    /// to [`Service::replied`](crate::service::Service::replied) with `token`.
+    ///
+    /// # Errors
+    /// The request comes back, with its leases, if it cannot be queued.
+    pub fn call(
+        &mut self,
+        connection: ConnectionId,
+        request: Request,
+        token: u64,
+        encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+    ) -> Result<(), (CallError, Request)> {
+        self.state.call(
+            self.now,
+            connection.0,
+            request,
+            Caller::Service(token),
+            encode,
+        )
+        .map(|_| ())
+    }
+
+    /// Lets a Call answered with `Later` be finished: `Service::resume` runs for it.
+    pub fn resume(&mut self, token: CallToken) {
+        self.state.resume(token.0);
+    }
+
+    /// Returns the time at which this turn began.
+    pub const fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Returns the core's memory.
+    pub const fn pool(&self) -> &Pool {
+        &self.state.pool
+    }
+
+    /// Returns how many connections there are.
+    pub const fn connections(&self) -> u32 {
+        self.state.connections.len()
+    }
+
+    /// Returns the pool's gauges.
+    pub fn gauges(&self) -> Gauges {
+        self.state.pool.gauges()
+    }
+
+    /// Returns what the pool's pages are.
+    pub fn pages(&self) -> &PageReport {
+        self.state.pool.pages()
+    }
+
+    /// Returns what the core did so far.
+    pub const fn counters(&self) -> &CoreCounters {
+        &self.state.counters
+    }
+
+    /// Returns how many leases are `Posted` as Receives, as they are with no connection at all.
+    pub fn receives_posted(&self) -> usize {
+        self.state.receives.posted()
+    }
+
+    /// Counts octets of a data item that were copied because it came or went inline.
+    pub const fn count_inline(&mut self, octets: u64) {
+        self.state.counters.bytes_inline += octets;
+    }
+}

@@ -1,0 +1,164 @@
+//! A table of fixed capacity whose entries are named by slot and generation.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+/// Names an entry of a [`Table`] of `T`; stale names find nothing.
+pub struct Key<T> {
+    slot: u32,
+    generation: u32,
+    of: PhantomData<fn() -> T>,
+}
+
+/// Entries in place, free slots chained, nothing allocated after construction.
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    slots: Box<[Slot<T>]>,
+    free: u32,
+    count: u32,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    /// Next free slot, while this one is free.
+    next: u32,
+    entry: Option<T>,
+}
+
+impl<T> Table<T> {
+    /// Makes an empty table of `capacity` slots.
+    pub(crate) fn new(capacity: u32) -> Self {
+        let slots =
+            (1..=capacity).map(|next| Slot { generation: 0, next, entry: None }).collect();
+        Self { slots, free: 0, count: 0 }
+    }
+
+    /// Adds an entry, or gives it back when the table is full.
+    pub(crate) fn insert(&mut self, entry: T) -> Result<Key<T>, T> {
+        let at = self.free;
+        let Some(slot) = self.slots.get_mut(at as usize) else { return Err(entry) };
+        self.free = slot.next;
+        self.count += 1;
+        slot.entry = Some(entry);
+        Ok(Key::new(at, slot.generation))
+    }
+
+    /// Takes an entry out; its name finds nothing from now on.
+    pub(crate) fn remove(&mut self, key: Key<T>) -> Option<T> {
+        let slot = self.slots.get_mut(key.slot as usize)?;
+        if slot.generation != key.generation {
+            return None;
+        }
+        let entry = slot.entry.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.next = std::mem::replace(&mut self.free, key.slot);
+        self.count -= 1;
+        Some(entry)
+    }
+
+    /// Takes out the entry whose name was packed into `bits`.
+    pub(crate) fn remove_bits(&mut self, bits: u64) -> Option<T> {
+        let slot = u32::try_from(bits & 0xffff_ffff).ok()?;
+        let generation = self.slots.get(slot as usize)?.generation;
+        let key = Key::new(slot, generation);
+        if key.matches(bits) { self.remove(key) } else { None }
+    }
+
+    /// Finds an entry.
+    pub(crate) fn get(&self, key: Key<T>) -> Option<&T> {
+        let slot = self.slots.get(key.slot as usize)?;
+        slot.entry.as_ref().filter(|_| slot.generation == key.generation)
+    }
+
+    /// Finds an entry to change.
+    pub(crate) fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
+        let slot = self.slots.get_mut(key.slot as usize)?;
+        slot.entry.as_mut().filter(|_| slot.generation == key.generation)
+    }
+
+    /// Visits every entry with its name, in slot order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key<T>, &T)> {
+        (0..).zip(self.slots.iter()).filter_map(|(at, slot)| {
+            slot.entry.as_ref().map(|entry| (Key::new(at, slot.generation), entry))
+        })
+    }
+
+    /// Returns the name of the first entry at or after slot `from` that satisfies `wanted`.
+    pub(crate) fn find(&self, from: usize, wanted: impl Fn(&T) -> bool) -> Option<Key<T>> {
+        let slots = self.slots.get(from..)?.iter();
+        (u32::try_from(from).ok()?..).zip(slots).find_map(|(at, slot)| {
+            let matches = slot.entry.as_ref().is_some_and(&wanted);
+            matches.then(|| Key::new(at, slot.generation))
+        })
+    }
+
+    /// Returns how many entries there are.
+    pub(crate) const fn len(&self) -> u32 {
+        self.count
+    }
+
+    /// Returns whether another entry fits.
+    pub(crate) fn has_room(&self) -> bool {
+        (self.free as usize) < self.slots.len()
+    }
+}
+
+impl<T> Key<T> {
+    const fn new(slot: u32, generation: u32) -> Self {
+        Self { slot, generation, of: PhantomData }
+    }
+
+    /// Returns the slot, dense from zero.
+    pub(crate) const fn slot(self) -> usize {
+        self.slot as usize
+    }
+
+    /// Packs the name into an integer of which only the low 56 bits are used.
+    pub(crate) const fn to_bits(self) -> u64 {
+        (self.generation as u64 & 0xff_ffff) << 32 | self.slot as u64
+    }
+
+    /// Compares with a packed name.
+    pub(crate) const fn matches(self, bits: u64) -> bool {
+        self.to_bits() == bits & 0xff_ffff_ffff_ffff
+    }
+}
+
+impl<T> Clone for Key<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Key<T> {}
+
+impl<T> PartialEq for Key<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.slot == other.slot && self.generation == other.generation
+    }
+}
+
+impl<T> Eq for Key<T> {}
+
+impl<T> fmt::Debug for Key<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.slot, self.generation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removed_name_stays_dead_when_its_slot_lives_again() {
+        let mut table = Table::new(1);
+        let first = table.insert('a').unwrap();
+        assert_eq!(table.insert('b'), Err('b'));
+        assert_eq!(table.remove(first), Some('a'));
+        let second = table.insert('c').unwrap();
+        assert_eq!((table.get(first), table.remove(first)), (None, None));
+        assert_eq!((table.get(second), second.slot()), (Some(&'c'), first.slot()));
+    }
+}

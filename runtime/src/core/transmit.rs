@@ -1,0 +1,138 @@
+//! The last stage of a turn: what is ready leaves, one doorbell per queue pair.
+
+use std::ops::Range;
+
+use haulage_mr_pool::Local;
+use haulage_proto::time::Instant;
+use haulage_proto::v2::connection::Input;
+use haulage_proto::v2::credit::Class;
+use haulage_proto::verbs::{Flags, Handle};
+
+use crate::core::Core;
+use crate::core::connection::{Connection, State as ConnectionState};
+use crate::core::state::State;
+use crate::core::table::Key;
+use crate::core::work::{Held, Name, PostedData, Work};
+use crate::provider::{Operation, Provider, WorkRequest};
+use crate::service::Service;
+
+impl<P: Provider, S: Service> Core<P, S> {
+    /// Posts everything that is ready. Returns how many connections had something.
+    pub(crate) fn flush_posts(&mut self, now: Instant) -> u32 {
+        // Receives first: P1, a limit is told only once the Receives behind it are posted.
+        let receives = self.state.receives.batch();
+        if !receives.is_empty() {
+            let posted = self.provider.post_receives(receives);
+            debug_assert!(posted.is_ok(), "the shared queue holds every buffer there is");
+        }
+        let mut flushed = 0;
+        // What is touched meanwhile has its turn next time; the bound is what stands here now.
+        for _ in 0..self.state.dirty.len() {
+            let Some(key) = self.state.dirty.pop_front() else { break };
+            self.flush_connection(now, key);
+            flushed += 1;
+        }
+        flushed + self.close_connections(now)
+    }
+
+    fn flush_connection(&mut self, now: Instant, key: Key<Connection>) {
+        let connections = self.state.connections.len();
+        let Some(connection) = self.state.connections.get_mut(key) else { return };
+        connection.dirty = false;
+        let more = match connection.state {
+            ConnectionState::Closed => return,
+            // A connection that is to close is not given new credits.
+            ConnectionState::Draining => 0,
+            _ => self.state.receives.grow(connection.engine.reserved(), connections),
+        };
+        if more > 0 {
+            self.state.drive(now, key, Input::Reserved(more));
+        }
+        while let Some((call, credit)) = self.state.next_reply(key) {
+            self.state.send_reply(call, credit);
+        }
+        while let Some(slot) = self.state.next_call(key) {
+            self.send_call(now, key, slot);
+        }
+        self.state.drive(now, key, Input::Idle);
+        self.state.note_stall(now, key);
+        if let Some(connection) = self.state.connections.get_mut(key)
+            && !connection.queue.is_empty()
+            && self.provider.post(connection.qp, &mut connection.queue).is_err()
+        {
+            self.state.touch(key);
+        }
+    }
+
+    /// Carries out what was decided during the turn: connections that are to go.
+    fn close_connections(&mut self, now: Instant) -> u32 {
+        let mut closed = 0;
+        while let Some(key) = self.state.closing.pop() {
+            closed += 1;
+            if let Some(connection) = self.state.connections.get(key)
+                && connection.state == ConnectionState::Draining
+            {
+                self.provider.disconnect(now, connection.qp);
+            }
+        }
+        closed
+    }
+}
+
+impl State {
+    /// Takes the next Reply of a connection that its credits allow.
+    fn next_reply(&mut self, key: Key<Connection>) -> Option<(Key<super::inbound::InboundCall>, u32)> {
+        let connection = self.connections.get_mut(key)?;
+        let call = *connection.replies.front()?;
+        let credit = connection.engine.try_send(Class::Reply)?;
+        connection.replies.pop_front();
+        Some((call, credit))
+    }
+
+    /// Takes the next Call of ours that the connection's credits allow.
+    fn next_call(&mut self, key: Key<Connection>) -> Option<usize> {
+        let connection = self.connections.get_mut(key)?;
+        if connection.calls.is_empty() || !connection.engine.may_send(Class::Call) {
+            return None;
+        }
+        connection.calls.pop_front()
+    }
+
+    /// Queues a message: `range` of `buffer`, behind the Writes whose source is `data`.
+    pub(crate) fn send(
+        &mut self,
+        key: Key<Connection>,
+        buffer: Local,
+        range: Range<usize>,
+        invalidate: Option<Handle>,
+        data: PostedData,
+    ) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let buffer = buffer.into_source();
+        let Some(source) = buffer.source(range) else {
+            debug_assert!(false, "a message lies within its buffer");
+            return;
+        };
+        let held = Held::Send { buffer, data };
+        let Ok(name) = self.work.insert(Work { connection: key, held }) else {
+            debug_assert!(false, "an entry for every send buffer");
+            return;
+        };
+        let id = Name::Work(name.to_bits()).wr_id();
+        let flags = Flags { signaled: true, ..Flags::default() };
+        let operation = Operation::Send { source, invalidate };
+        connection.queue.push_back(WorkRequest { id, flags, operation });
+    }
+
+    /// P3: Replies that wait for credit must not wait for ever.
+    fn note_stall(&mut self, now: Instant, key: Key<Connection>) {
+        let timeout = self.limits.stall_timeout;
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.replies.is_empty() {
+            connection.stalled_since = None;
+        } else if connection.stalled_since.is_none() {
+            connection.stalled_since = Some(now);
+            self.wake_by(now.saturating_add(timeout));
+        }
+    }
+}

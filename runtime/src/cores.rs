@@ -1,0 +1,148 @@
+//! Threads: one for each core, pinned if it is to have a CPU of its own.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use crate::core::Core;
+use crate::polling::Polling;
+use crate::provider::{Provider, Waker};
+use crate::service::Service;
+use crate::sys::{affinity, clock};
+
+/// Tells cores to shut down, from any thread or from a signal handler's.
+#[derive(Clone, Debug, Default)]
+pub struct Stop {
+    asked: Arc<AtomicU8>,
+}
+
+impl Stop {
+    /// Makes one that nobody has used.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks for a shutdown; wake the cores afterwards.
+    pub fn ask(&self) {
+        self.asked.store(1, Ordering::Release);
+    }
+
+    /// Returns whether a shutdown was asked for.
+    pub fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire) != 0
+    }
+}
+
+/// Drives a core until it has drained after `stop` was asked.
+pub fn run<P: Provider, S: Service>(core: &mut Core<P, S>, polling: Polling, stop: &Stop) {
+    let mut idle_since = clock::now();
+    while !core.is_drained() {
+        let now = clock::now();
+        if stop.is_asked() {
+            core.begin_shutdown(now);
+        }
+        if core.turn(now) {
+            idle_since = now;
+        } else if polling.sleeps(idle_since, now) {
+            let limit = core.poll_deadline().map(|deadline| deadline.saturating_since(now));
+            core.sleep(limit);
+        }
+    }
+}
+
+/// A core on a thread of its own.
+#[derive(Debug)]
+pub struct CoreThread<T> {
+    thread: Option<JoinHandle<()>>,
+    stop: Stop,
+    waker: Waker,
+    /// What the core's maker wanted others to have.
+    pub started: T,
+}
+
+/// Where and how a core runs.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// The thread's name.
+    pub name: String,
+    /// The CPU it is pinned to, or none.
+    pub cpu: Option<usize>,
+    /// How it waits.
+    pub polling: Polling,
+}
+
+/// Starts a thread, makes a core on it, and drives it until it is stopped.
+///
+/// `make` runs on the new thread, so that memory and rings belong to it; the value it returns beside
+/// the core is handed out.
+///
+/// # Errors
+/// What `make` returned, or that the thread could not be started or pinned.
+pub fn start<P, S, T, E>(
+    placement: Placement,
+    make: impl FnOnce() -> Result<(Core<P, S>, T), E> + Send + 'static,
+) -> Result<CoreThread<T>, E>
+where
+    P: Provider,
+    S: Service,
+    T: Send + 'static,
+    E: From<io::Error> + Send + 'static,
+{
+    let (tell, told) = mpsc::channel();
+    let stop = Stop::new();
+    let stopping = stop.clone();
+    let thread = std::thread::Builder::new().name(placement.name.clone()).spawn(move || {
+        let pinned = placement.cpu.map_or(Ok(()), affinity::pin);
+        let made = pinned.map_err(E::from).and_then(|()| make());
+        let mut core = match made {
+            Ok((core, started)) => {
+                // The receiver waits for exactly this message.
+                let _ = tell.send(Ok((started, core.waker())));
+                core
+            }
+            Err(error) => {
+                let _ = tell.send(Err(error));
+                return;
+            }
+        };
+        run(&mut core, placement.polling, &stopping);
+    })?;
+    let (started, waker) = told.recv().map_err(|_| io::Error::other("the core's thread died"))??;
+    Ok(CoreThread { thread: Some(thread), stop, waker, started })
+}
+
+impl<T> CoreThread<T> {
+    /// Asks the core to shut down and waits until it has drained.
+    pub fn stop(mut self) {
+        self.join();
+    }
+
+    /// Returns what stops the core, for others to use.
+    pub fn stopper(&self) -> (Stop, Waker) {
+        (self.stop.clone(), self.waker.clone())
+    }
+
+    /// Waits until the core has drained for whatever reason.
+    pub fn wait(mut self) {
+        if let Some(thread) = self.thread.take() {
+            // A panic of the core has been printed; there is nothing to add.
+            let _ = thread.join();
+        }
+    }
+
+    fn join(&mut self) {
+        self.stop.ask();
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<T> Drop for CoreThread<T> {
+    fn drop(&mut self) {
+        self.join();
+    }
+}

@@ -1,0 +1,289 @@
+//! Where other threads talk to a core: pairs of single-producer rings, one pair per client thread.
+//!
+//! # Normal operation
+//! A client pushes entries into its submission ring, sets its bit in the core's ready bitmap and, only
+//! if the core said it sleeps, wakes it. The core takes entries in batches and pushes completions,
+//! waking the client only if it said it sleeps. No lock, and no system call while both are awake.
+//!
+//! # Limits
+//! A client may have [`RING`] entries in flight, so the completion ring can never be full. A full
+//! submission ring answers `Busy`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::mpsc;
+
+use haulage_mr_pool::Local;
+use haulage_proto::time::Instant;
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use crate::core::outbound::Caller;
+use crate::core::state::State;
+use crate::service::{CallError, ConnectionId, Finished, Request};
+use crate::sys::wake::Waker;
+
+/// Entries one client may have in flight.
+pub(crate) const RING: usize = 64;
+
+/// A core's side: every client that may talk to it.
+#[derive(Debug)]
+pub struct Inbox {
+    clients: Vec<Option<Client>>,
+    /// New clients arrive here, made by others from a [`Door`].
+    arrivals: mpsc::Receiver<Client>,
+    door: Door,
+    /// Clients whose bits were set and whose entries have not all been taken.
+    ready: u64,
+}
+
+/// What another thread needs to become a client of a core.
+#[derive(Clone, Debug)]
+pub(crate) struct Door {
+    arrivals: mpsc::Sender<Client>,
+    shared: Arc<Shared>,
+}
+
+/// What both sides may touch at any time.
+#[derive(Debug)]
+struct Shared {
+    /// One bit a client: it pushed something. The top bit: somebody arrived.
+    ready: AtomicU64,
+    /// NEED_WAKEUP: the core is asleep or about to be.
+    sleeping: AtomicBool,
+    /// Client numbers that are taken.
+    taken: AtomicU64,
+    clients_max: u32,
+    waker: Waker,
+}
+
+/// One client, as the core sees it.
+#[derive(Debug)]
+struct Client {
+    number: usize,
+    entries: Consumer<Entry>,
+    completions: Producer<Completion>,
+    wake: Arc<Wake>,
+}
+
+/// How a client thread is woken.
+#[derive(Debug)]
+pub(crate) struct Wake {
+    /// NEED_WAKEUP: the client is asleep or about to be.
+    pub(crate) sleeping: AtomicBool,
+    pub(crate) waker: Waker,
+}
+
+/// What a client asks of a core.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// A lease of this many octets.
+    Lease { length: usize },
+    /// A Call whose other arguments are in `arguments`.
+    Call { connection: ConnectionId, token: u64, arguments: Local, request: Request },
+    /// Stop waiting for a Call.
+    Cancel { token: u64 },
+}
+
+/// What a core answers.
+#[derive(Debug)]
+pub(crate) enum Completion {
+    /// The lease asked for, or none if the pool has no room.
+    Lease(Option<Local>),
+    /// A Call ended. `buffer` is what its arguments were in, and now holds its results.
+    Call {
+        token: u64,
+        buffer: Option<Local>,
+        /// Octets that were moved into `result`, if the item was reduced.
+        results: Result<Option<u32>, CallError>,
+        argument: Option<Local>,
+        result: Option<Local>,
+    },
+}
+
+impl Inbox {
+    pub(crate) fn new(clients_max: u32, waker: Waker) -> Self {
+        let (sender, arrivals) = mpsc::channel();
+        let shared = Arc::new(Shared {
+            ready: AtomicU64::new(0),
+            sleeping: AtomicBool::new(false),
+            taken: AtomicU64::new(0),
+            clients_max: clients_max.min(ARRIVAL_BIT),
+            waker,
+        });
+        Self {
+            clients: std::iter::repeat_with(|| None).take(clients_max as usize).collect(),
+            arrivals,
+            door: Door { arrivals: sender, shared },
+            ready: 0,
+        }
+    }
+
+    /// Returns what another thread needs to become a client.
+    pub(crate) fn door(&self) -> Door {
+        self.door.clone()
+    }
+
+    /// Takes at most `budget` entries. Returns how many there were.
+    pub(crate) fn take(&mut self, state: &mut State, now: Instant, budget: usize) -> usize {
+        let shared = &self.door.shared;
+        if shared.ready.load(Ordering::Relaxed) != 0 {
+            self.ready |= shared.ready.swap(0, Ordering::Acquire);
+        }
+        if self.ready & (1 << ARRIVAL_BIT) != 0 {
+            self.ready &= !(1 << ARRIVAL_BIT);
+            while let Ok(client) = self.arrivals.try_recv() {
+                let number = client.number;
+                self.ready |= 1 << number;
+                if let Some(place) = self.clients.get_mut(number) {
+                    *place = Some(client);
+                }
+            }
+        }
+        let mut taken = 0;
+        while taken < budget && self.ready != 0 {
+            let number = self.ready.trailing_zeros() as usize;
+            let client = self.clients.get_mut(number).and_then(Option::as_mut);
+            match client.and_then(|client| client.entries.pop().ok()) {
+                Some(entry) => {
+                    taken += 1;
+                    self.on_entry(state, now, number, entry);
+                }
+                None => {
+                    self.ready &= !(1 << number);
+                    self.retire(number);
+                }
+            }
+        }
+        taken
+    }
+
+    fn on_entry(&mut self, state: &mut State, now: Instant, client: usize, entry: Entry) {
+        match entry {
+            Entry::Lease { length } => {
+                let lease = state.pool.lease(length);
+                self.push(client, Completion::Lease(lease));
+            }
+            Entry::Call { connection, token, arguments, request } => {
+                let caller = Caller::Remote { client, token };
+                let asked = state.call(now, connection.0, request, caller, |w| w.put(arguments.bytes()));
+                match asked {
+                    Ok(slot) => state.lend(slot, arguments),
+                    Err((error, request)) => self.push(
+                        client,
+                        Completion::Call {
+                            token,
+                            buffer: Some(arguments),
+                            results: Err(error),
+                            argument: request.argument,
+                            result: request.result,
+                        },
+                    ),
+                }
+            }
+            Entry::Cancel { token } => state.cancel(now, Caller::Remote { client, token }),
+        }
+    }
+
+    /// Tells a client how its Call ended. The results are copied into `buffer`, which is its own.
+    pub(crate) fn complete(
+        &mut self,
+        client: usize,
+        token: u64,
+        buffer: Option<Local>,
+        finished: Finished<'_>,
+    ) {
+        let Finished { results, argument, result } = finished;
+        let mut buffer = buffer;
+        let results = results.map(|reader| {
+            let bytes = reader.rest();
+            if let Some(buffer) = &mut buffer {
+                buffer.set_len(bytes.len());
+                if let Some(room) = buffer.bytes_mut().get_mut(..bytes.len()) {
+                    room.copy_from_slice(bytes);
+                }
+            }
+            reader.reduced()
+        });
+        self.push(client, Completion::Call { token, buffer, results, argument, result });
+    }
+
+    /// Announces that the core is about to sleep; false if something arrived and it must not.
+    pub(crate) fn begin_sleep(&self) -> bool {
+        let shared = &self.door.shared;
+        shared.sleeping.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `Door::announce`: either the client sees `sleeping`, or we see its bit.
+        fence(Ordering::SeqCst);
+        self.ready == 0 && shared.ready.load(Ordering::Relaxed) == 0
+    }
+
+    /// Announces that the core is awake.
+    pub(crate) fn end_sleep(&self) {
+        self.door.shared.sleeping.store(false, Ordering::Relaxed);
+    }
+
+    fn push(&mut self, number: usize, completion: Completion) {
+        let Some(client) = self.clients.get_mut(number).and_then(Option::as_mut) else { return };
+        // The ring holds as many completions as entries are allowed in flight. If the client is gone
+        // the completion is dropped here, and its leases go home.
+        if client.completions.push(completion).is_ok() {
+            client.wake.signal();
+        }
+    }
+
+    /// Forgets a client whose thread has gone and whose entries have all been taken.
+    fn retire(&mut self, number: usize) {
+        let Some(place) = self.clients.get_mut(number) else { return };
+        if place.as_ref().is_some_and(|client| client.entries.is_abandoned()) {
+            *place = None;
+            self.door.shared.taken.fetch_and(!(1 << number), Ordering::Release);
+        }
+    }
+}
+
+impl Door {
+    /// Becomes a client, or `None` if there are too many already.
+    pub(crate) fn enter(&self) -> Option<(Producer<Entry>, Consumer<Completion>, Arc<Wake>, usize)> {
+        let shared = &self.shared;
+        let number = shared
+            .taken
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| {
+                let free = taken.trailing_ones();
+                (free < shared.clients_max).then(|| taken | 1 << free)
+            })
+            .ok()?
+            .trailing_ones() as usize;
+        let waker = Waker::new().ok()?;
+        let wake = Arc::new(Wake { sleeping: AtomicBool::new(false), waker });
+        let (entries_in, entries) = RingBuffer::new(RING);
+        let (completions, completions_out) = RingBuffer::new(RING);
+        let client = Client { number, entries, completions, wake: Arc::clone(&wake) };
+        self.arrivals.send(client).ok()?;
+        self.announce(ARRIVAL_BIT as usize);
+        Some((entries_in, completions_out, wake, number))
+    }
+
+    /// Tells the core that client `number` pushed something.
+    pub(crate) fn announce(&self, number: usize) {
+        let shared = &self.shared;
+        shared.ready.fetch_or(1 << number, Ordering::Release);
+        // Pairs with the fence in `Inbox::begin_sleep`.
+        fence(Ordering::SeqCst);
+        if shared.sleeping.load(Ordering::Relaxed) {
+            shared.waker.wake();
+        }
+    }
+}
+
+impl Wake {
+    /// Wakes the client if it sleeps.
+    fn signal(&self) {
+        // Pairs with the fence in `RemoteClient`'s wait.
+        fence(Ordering::SeqCst);
+        if self.sleeping.load(Ordering::Relaxed) {
+            self.waker.wake();
+        }
+    }
+}
+
+/// The bit that says that somebody arrived; clients have the ones below.
+const ARRIVAL_BIT: u32 = 63;

@@ -1,0 +1,136 @@
+//! What one core may hold, agreed before the first byte of memory is reserved.
+
+use std::time::Duration;
+
+use haulage_proto::v2::connection::ChunkLimits;
+use haulage_proto::verbs::Segment;
+
+use crate::provider::Caps;
+
+/// The bounds of one core.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections, in both roles together.
+    pub connections_max: u32,
+    /// Credits a busy connection is granted.
+    pub credits_max: u32,
+    /// Receives in the shared queue. Inbound Calls in progress are bounded by it too: each holds the
+    /// Receive buffer it arrived in.
+    pub receives_max: u32,
+    /// Our own Calls that have not ended.
+    pub calls_out_max: u32,
+    /// Replies and Calls encoded and not yet sent.
+    pub send_buffers_max: u32,
+    /// Threads outside the core that may hold a client of it.
+    pub remote_clients_max: u32,
+    /// How long connection setup may take, transport and first message each.
+    pub setup_timeout: Duration,
+    /// How long a Call may take before its caller is told so.
+    pub call_timeout: Duration,
+    /// How long the memory of a cancelled Call stays open to the peer before it is taken back.
+    pub grace_timeout: Duration,
+    /// How long messages may wait for the peer's credit before the connection is closed.
+    pub stall_timeout: Duration,
+    /// How long a shutdown waits for what is in flight.
+    pub drain_timeout: Duration,
+}
+
+/// Bounds for a server core or a client core on an ordinary machine.
+pub const LIMITS_DEFAULT: Limits = Limits {
+    connections_max: 256,
+    credits_max: 128,
+    receives_max: 1024,
+    calls_out_max: 256,
+    send_buffers_max: 512,
+    remote_clients_max: 16,
+    setup_timeout: Duration::from_secs(5),
+    call_timeout: Duration::from_secs(2),
+    grace_timeout: Duration::from_secs(2),
+    stall_timeout: Duration::from_secs(10),
+    drain_timeout: Duration::from_secs(5),
+};
+
+/// Receives a connection holds however quiet it is.
+///
+/// Decision P4 says one credit and one for `RDMA2_GRANT`. Decision P2 keeps one credit from Calls,
+/// so a connection with a single credit could never make one: the floor is one credit more.
+pub const RECEIVES_IDLE: u32 = {
+    let mut receives = 0;
+    receives += 1; // a Call
+    receives += 1; // what P2 keeps for Replies and errors
+    receives += 1; // an asynchronous RDMA2_GRANT (E3)
+    receives
+};
+
+/// Octets of one Receive buffer, and of the largest message we send inline.
+pub const INLINE_SIZE: usize = 4096;
+
+/// Segments in one chunk, ours and the peer's.
+pub const SEGMENTS_MAX: usize = 16;
+
+/// Data items reduced in one direction of one RPC.
+pub const CHUNKS_MAX: u32 = 1;
+
+/// Room for a transport header in front of the Payload stream in a send buffer.
+pub const HEADER_ROOM: usize = {
+    let mut room = 0;
+    room += 16; // the common prefix
+    room += 4; // rdma_inv_handle
+    room += SEGMENTS_MAX * (4 + 4 + Segment::WIRE_LEN) + 4; // Read list
+    room += 4 + 4 + SEGMENTS_MAX * Segment::WIRE_LEN + 4; // Write list of one chunk
+    room += 4; // no Reply chunk
+    room.next_multiple_of(64)
+};
+
+/// Octets of one send buffer.
+pub const SEND_BUFFER: usize = HEADER_ROOM + INLINE_SIZE;
+
+/// What a Call we receive may carry.
+pub const CHUNK_LIMITS: ChunkLimits = ChunkLimits {
+    read_chunks_max: CHUNKS_MAX,
+    write_chunks_max: CHUNKS_MAX,
+    segments_max: SEGMENTS_MAX as u32,
+};
+
+/// The largest data item moved by one RPC; values and files beyond it take several.
+pub const ITEM_MAX: usize = 64 << 20;
+
+impl Limits {
+    /// Work requests one connection can have posted at once.
+    pub const fn send_queue_depth(&self) -> u32 {
+        let mut depth = 0;
+        depth += self.calls_out_max * (2 + 1 + 2); // FastReg, Send, LocalInv of each Call
+        depth += self.receives_max * SEGMENTS_MAX as u32; // Reads or Writes of each Call received
+        depth += self.receives_max; // their Replies
+        depth
+    }
+
+    /// Octets of pool the core keeps for itself: what is left is for data items.
+    pub const fn transport_bytes(&self) -> usize {
+        let mut bytes = 0;
+        bytes += self.receives_max as usize * INLINE_SIZE;
+        bytes += self.send_buffers_max as usize * SEND_BUFFER.next_multiple_of(1024);
+        bytes
+    }
+
+    /// Returns these limits, reduced to what the provider offers.
+    #[must_use]
+    pub fn within(mut self, caps: &Caps) -> Self {
+        let receives = u32::try_from(caps.receive_queue_max).unwrap_or(u32::MAX);
+        let calls = u32::try_from(caps.registrations_max / 2).unwrap_or(u32::MAX);
+        self.receives_max = self.receives_max.min(receives);
+        self.calls_out_max = self.calls_out_max.min(calls);
+        self.connections_max = self.connections_max.min(self.receives_max / RECEIVES_IDLE);
+        self.credits_max = self.credits_max.min(self.receives_max - 1);
+        self
+    }
+}
+
+const _: () = {
+    // Every connection can have its floor of Receives (P4).
+    assert!(LIMITS_DEFAULT.connections_max * RECEIVES_IDLE <= LIMITS_DEFAULT.receives_max);
+    // [V2-4.2.1-6] credit limits stay below 2^31 - 1.
+    assert!(LIMITS_DEFAULT.receives_max < (1 << 31) - 1);
+    // A client's first message fits the version 1 default (P6), whatever comes after it.
+    assert!(INLINE_SIZE >= 1024);
+};

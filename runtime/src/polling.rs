@@ -1,0 +1,34 @@
+//! How a core waits for work.
+
+use std::time::Duration;
+
+use haulage_proto::time::Instant;
+
+/// What a core does when a turn found nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polling {
+    /// Turns again at once, always: for dedicated cores.
+    Busy,
+    /// Turns again for a while, then sleeps until something arrives.
+    Adaptive {
+        /// How long it turns without having found anything.
+        spin: Duration,
+    },
+    /// Sleeps at once.
+    Event,
+}
+
+impl Polling {
+    /// Adaptive, with a spin longer than a round trip on the same machine and shorter than what an
+    /// operator would notice in `top`.
+    pub const ADAPTIVE: Self = Self::Adaptive { spin: Duration::from_micros(100) };
+
+    /// Returns whether a core that has been idle since `idle_since` is to sleep.
+    pub fn sleeps(self, idle_since: Instant, now: Instant) -> bool {
+        match self {
+            Self::Busy => false,
+            Self::Adaptive { spin } => now.saturating_since(idle_since) >= spin,
+            Self::Event => true,
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! What an engineer writes: a service, its binding, and what it sees of a Call.
+
+use std::fmt;
+
+use haulage_mr_pool::{Local, Shared};
+use haulage_proto::chunk::{Item as PayloadItem, PayloadReader};
+use haulage_proto::rpc::{AcceptStat, Credential};
+use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::xdr::{Truncated, Writer};
+
+use crate::core::inbound::InboundCall;
+use crate::core::state::Cx;
+use crate::core::table::Key;
+use crate::core::connection::Connection;
+
+/// The Upper-Layer Binding of one RPC program, as code (version 2, Appendix A).
+///
+/// Both roles enforce it: the runtime reduces nothing that is not DDP-eligible here, and refuses a
+/// peer that does.
+#[derive(Clone, Debug)]
+pub struct Binding {
+    /// RPC program number.
+    pub program: u32,
+    /// RPC program version.
+    pub version: u32,
+    /// Indexed by procedure number.
+    pub procedures: Vec<Procedure>,
+}
+
+/// What the binding says of one procedure.
+#[derive(Clone, Copy, Debug)]
+pub struct Procedure {
+    /// For people.
+    pub name: &'static str,
+    /// The argument that may be reduced, if any: one variable-length opaque.
+    pub argument: Option<Eligible>,
+    /// The result that may be reduced, if any: one variable-length opaque.
+    pub result: Option<Eligible>,
+}
+
+/// A DDP-eligible data item.
+#[derive(Clone, Copy, Debug)]
+pub struct Eligible {
+    /// Its largest length in octets.
+    pub length_max: usize,
+}
+
+impl Binding {
+    /// Returns what is bound to a procedure number.
+    pub fn procedure(&self, number: u32) -> Option<&Procedure> {
+        self.procedures.get(usize::try_from(number).ok()?)
+    }
+}
+
+/// A server's program, or the calling half of a client, or both. Lives on one core.
+///
+/// Every method runs to completion on the core's thread: it must not block.
+pub trait Service {
+    /// Returns what may be moved by direct data placement. Asked once.
+    fn binding(&self) -> Binding;
+
+    /// Acts on one Call. The results go into `reply`.
+    fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome;
+
+    /// Finishes a Call for which [`Outcome::Later`] was returned, after [`Cx::resume`].
+    fn resume(&mut self, cx: &mut Cx<'_>, token: CallToken, reply: &mut Reply) -> Outcome {
+        let _ = (cx, token, reply);
+        Outcome::Failed(AcceptStat::SystemErr)
+    }
+
+    /// Learns how a Call made through [`Cx::call`] ended.
+    fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
+        let _ = (cx, token, finished);
+    }
+
+    /// Runs once a turn, for services that act on their own. Returns whether anything was done.
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        let _ = cx;
+        false
+    }
+}
+
+/// The service of a core that only calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoService;
+
+impl Service for NoService {
+    fn binding(&self) -> Binding {
+        Binding { program: 0, version: 0, procedures: Vec::new() }
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+        Outcome::Failed(AcceptStat::ProcUnavail)
+    }
+}
+
+/// Names a connection of one core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionId(pub(crate) Key<Connection>);
+
+/// Names a Call that a service has not answered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallToken(pub(crate) Key<InboundCall>);
+
+/// A Call being served.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// Procedure number; bound, or the runtime had answered it.
+    pub procedure: u32,
+    /// Who says they call.
+    pub credential: Credential<'a>,
+    /// The connection it came on.
+    pub connection: ConnectionId,
+    /// Its name, for [`Outcome::Later`].
+    pub token: CallToken,
+    /// The arguments.
+    pub arguments: Arguments<'a>,
+}
+
+/// The arguments of a Call: the inline Payload stream and, if the peer reduced it, one data item that
+/// is already in its place.
+#[derive(Debug)]
+pub struct Arguments<'a> {
+    pub(crate) reader: PayloadReader<'a>,
+    pub(crate) placed: Placement,
+}
+
+/// What became of a reduced argument.
+#[derive(Debug)]
+pub(crate) enum Placement {
+    /// There is none, or it has been taken.
+    None,
+    /// It was read into this lease.
+    Placed(Local),
+    /// It was left where it is.
+    Refused(Refusal),
+}
+
+/// Why a reduced argument was not fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is longer than the binding allows.
+    TooLarge,
+    /// The pool has no room for it.
+    NoMemory,
+}
+
+/// A DDP-eligible argument.
+#[derive(Debug)]
+pub enum Argument<'a> {
+    /// It came inline, and has to be copied to be kept.
+    Inline(&'a [u8]),
+    /// It came by direct data placement and stays where it is.
+    Placed(Local),
+    /// It was not fetched; `length` is what the peer offered.
+    Refused {
+        /// Octets offered.
+        length: u64,
+        /// Why.
+        why: Refusal,
+    },
+}
+
+impl<'a> Arguments<'a> {
+    /// Takes an unsigned integer.
+    pub fn u32(&mut self) -> Result<u32, Truncated> {
+        self.reader.u32()
+    }
+
+    /// Takes an opaque that is never reduced, of at most `max` octets.
+    pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], Truncated> {
+        self.reader.opaque(max)
+    }
+
+    /// Takes the DDP-eligible opaque, wherever it is. Inline, it has at most `max` octets.
+    pub fn item(&mut self, max: usize) -> Result<Argument<'a>, Truncated> {
+        let at = self.reader.position();
+        Ok(match self.reader.eligible_opaque(max)? {
+            PayloadItem::Inline(bytes) => Argument::Inline(bytes),
+            PayloadItem::Reduced { length } => {
+                match std::mem::replace(&mut self.placed, Placement::None) {
+                    Placement::Placed(lease) => Argument::Placed(lease),
+                    Placement::Refused(why) => Argument::Refused { length, why },
+                    Placement::None => return Err(Truncated { at }),
+                }
+            }
+        })
+    }
+}
+
+/// What a service did with a Call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The reply is complete.
+    Done,
+    /// No results; the RPC layer says why.
+    Failed(AcceptStat),
+    /// The reply comes in a later turn: keep the token, then [`Cx::resume`] it.
+    Later,
+}
+
+/// A Reply under construction, in the registered buffer it leaves from.
+#[derive(Debug)]
+pub struct Reply {
+    pub(crate) buffer: Local,
+    /// Where the next result goes.
+    pub(crate) at: usize,
+    /// Where results end: the reply inline threshold.
+    pub(crate) end: usize,
+    /// What the peer offered for the reduced result.
+    pub(crate) offered: Option<u64>,
+    pub(crate) data: Data,
+    pub(crate) refused: Option<ErrorBody>,
+}
+
+/// A result that leaves straight from where it lives.
+#[derive(Debug)]
+pub enum Data {
+    /// No octets.
+    Empty,
+    /// A lease that goes home once it is sent.
+    Local(Local),
+    /// One reference to memory that many Replies may be sending.
+    Shared(Shared),
+}
+
+impl Data {
+    /// Returns the octets.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Empty => &[],
+            Self::Local(lease) => lease.bytes(),
+            Self::Shared(shared) => shared.bytes(),
+        }
+    }
+}
+
+impl Reply {
+    /// Appends results that are never reduced.
+    pub fn results<R>(&mut self, encode: impl FnOnce(&mut Writer<'_>) -> R) -> R {
+        let room = self.buffer.bytes_mut().get_mut(self.at..self.end).unwrap_or_default();
+        let mut writer = Writer::new(room);
+        let result = encode(&mut writer);
+        self.at += writer.position();
+        result
+    }
+
+    /// Appends the DDP-eligible result: by RDMA Write if the peer offered a Write chunk, else inline.
+    ///
+    /// If it fits neither way the Requester is told how much room it needs, in place of the Reply.
+    pub fn item(&mut self, data: Data) {
+        let length = data.bytes().len();
+        // `bytes()` never exceeds a lease, and a lease never exceeds ITEM_MAX.
+        let word = u32::try_from(length).unwrap_or(u32::MAX);
+        let reduced = self.offered.is_some_and(|offered| offered >= length as u64);
+        let written = self.results(|w| {
+            if reduced {
+                // [V2-4.5.3.1-1] the length stays, the octets and their padding go.
+                return w.u32(word);
+            }
+            w.opaque(data.bytes())
+        });
+        match (written, self.offered) {
+            (Ok(()), _) if reduced => self.data = data,
+            (Ok(()), _) => {}
+            // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] the first Write chunk is too short.
+            (Err(_), Some(_)) => {
+                self.refused = Some(ErrorBody::WriteResource { chunk_index: 1, length_needed: word });
+            }
+            (Err(_), None) => {
+                self.refused = Some(ErrorBody::ReplyResource { length_needed: word });
+            }
+        }
+    }
+}
+
+/// What a client asks of a server in one Call.
+#[derive(Debug)]
+pub struct Request {
+    /// Procedure number.
+    pub procedure: u32,
+    /// The DDP-eligible argument, moved by RDMA Read. It must be the last argument.
+    pub argument: Option<Local>,
+    /// Where the DDP-eligible result goes, moved by RDMA Write; its length is what it may hold.
+    pub result: Option<Local>,
+    /// When to stop waiting; the core's `call_timeout` unless given.
+    pub timeout: Option<std::time::Duration>,
+}
+
+/// How a Call of ours ended.
+#[derive(Debug)]
+pub struct Finished<'a> {
+    /// The results, without the RPC header; a reduced result left only its length here.
+    pub results: Result<PayloadReader<'a>, CallError>,
+    /// The argument's lease, ours again.
+    pub argument: Option<Local>,
+    /// The result's lease, ours again, as long as what was written.
+    pub result: Option<Local>,
+}
+
+/// Why a Call of ours failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallError {
+    /// Nothing was heard in time. Whether the Call was carried out is unknown.
+    TimedOut,
+    /// The connection could not be made.
+    Connect(crate::provider::ConnectError),
+    /// The connection was lost. Whether the Call was carried out is unknown.
+    Disconnected(String),
+    /// The server's RPC layer did not accept the Call.
+    Rejected(AcceptStat),
+    /// The server's RPC layer denied the Call.
+    Denied,
+    /// The peer's transport could not act on the Call.
+    Refused(ErrorBody),
+    /// The Reply makes no sense: the rule it breaks.
+    BadReply(&'static str),
+    /// The caller asked for something the binding does not allow.
+    NotEligible,
+    /// The arguments do not fit the call inline threshold.
+    TooLong,
+    /// Every slot, buffer or registration is in use; try again after a Reply.
+    Busy,
+    /// The core is shutting down or gone.
+    Closed,
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimedOut => f.write_str("no reply in time"),
+            Self::Connect(reason) => write!(f, "cannot connect: {reason}"),
+            Self::Disconnected(reason) => write!(f, "disconnected: {reason}"),
+            Self::Rejected(AcceptStat::ProgUnavail) => {
+                f.write_str("the server does not serve this program")
+            }
+            Self::Rejected(AcceptStat::ProgMismatch { low, high }) => {
+                write!(f, "the server serves versions {low} to {high} of this program")
+            }
+            Self::Rejected(AcceptStat::ProcUnavail) => {
+                f.write_str("the server does not know this procedure")
+            }
+            Self::Rejected(AcceptStat::GarbageArgs) => {
+                f.write_str("the server could not parse the arguments")
+            }
+            Self::Rejected(_) => f.write_str("the server failed"),
+            Self::Denied => f.write_str("the server denied the call"),
+            Self::Refused(error) => write!(f, "the peer's transport refused the call: {error}"),
+            Self::BadReply(rule) => write!(f, "bad reply: {rule}"),
+            Self::NotEligible => f.write_str("the binding does not allow this item to be reduced"),
+            Self::TooLong => f.write_str("the arguments are longer than one inline message"),
+            Self::Busy => f.write_str("too many calls in flight"),
+            Self::Closed => f.write_str("the core is shut down"),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
