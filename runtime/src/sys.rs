@@ -2,5 +2,10 @@
 //!
 //! Each child offers a small safe API and proves each unsafe block. Nothing above this module does.
 
+pub mod affinity;
+pub mod alloc;
 pub mod clock;
+pub mod cpu;
+pub mod process;
+pub mod signal;
 pub mod wake;

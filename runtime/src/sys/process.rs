@@ -1,0 +1,127 @@
+//! The limits this process runs under, and what it takes of the machine.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use io_uring::IoUring;
+
+/// Raises the soft limit of open files to the hard one. Returns the limit now in force.
+pub fn raise_open_files() -> io::Result<u64> {
+    let mut limit = limit(libc::RLIMIT_NOFILE)?;
+    if limit.rlim_cur < limit.rlim_max {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: the kernel reads one `rlimit` from a live, initialized value.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(limit.rlim_cur)
+}
+
+/// Returns how many octets this process may lock in memory, or `None` where there is no limit.
+pub fn memlock_limit() -> io::Result<Option<u64>> {
+    let octets = limit(libc::RLIMIT_MEMLOCK)?.rlim_cur;
+    Ok((octets != libc::RLIM_INFINITY).then_some(octets))
+}
+
+/// Memory this process occupies, in octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resident {
+    /// Ordinary and transparent huge pages (`VmRSS`).
+    pub rss: u64,
+    /// Pages of the hugetlb pool (`HugetlbPages`), which `rss` leaves out.
+    pub hugetlb: u64,
+}
+
+impl Resident {
+    /// Returns both figures together.
+    pub const fn total(self) -> u64 {
+        self.rss.saturating_add(self.hugetlb)
+    }
+}
+
+/// Returns the memory this process occupies. Does not allocate.
+pub fn resident() -> io::Result<Resident> {
+    let mut memory = [0; STATUS_MAX];
+    let mut file = File::open("/proc/self/status")?;
+    let mut length = 0;
+    while let Some(room) = memory.get_mut(length..).filter(|room| !room.is_empty()) {
+        match file.read(room)? {
+            0 => break,
+            count => length += count,
+        }
+    }
+    Ok(parse_resident(&memory[..length]))
+}
+
+/// Tries to make the kind of ring the iWARP provider polls with; the error says why it cannot be.
+pub fn probe_io_uring() -> io::Result<()> {
+    let ring: io::Result<IoUring> = IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .setup_no_sqarray()
+        .build(8);
+    ring.map(drop)
+}
+
+/// Octets of `/proc/self/status` that are looked at; the figures are in its first half.
+const STATUS_MAX: usize = 4096;
+
+fn limit(resource: libc::__rlimit_resource_t) -> io::Result<libc::rlimit> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes one `rlimit` into a live value.
+    if unsafe { libc::getrlimit(resource, &raw mut limit) } == 0 {
+        Ok(limit)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+fn parse_resident(status: &[u8]) -> Resident {
+    let mut resident = Resident::default();
+    for line in status.split(|byte| *byte == b'\n') {
+        if let Some(kib) = line.strip_prefix(b"VmRSS:") {
+            resident.rss = octets(kib);
+        } else if let Some(kib) = line.strip_prefix(b"HugetlbPages:") {
+            resident.hugetlb = octets(kib);
+        }
+    }
+    resident
+}
+
+/// Reads `   123 kB`.
+fn octets(kib: &[u8]) -> u64 {
+    let text = str::from_utf8(kib).unwrap_or_default().trim().trim_end_matches("kB").trim_end();
+    text.parse::<u64>().unwrap_or(0).saturating_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_lines_give_both_figures() {
+        let status = b"Name:\tx\nVmRSS:\t    1720 kB\nVmSwap:\t 9 kB\nHugetlbPages:\t    4096 kB\n";
+        let resident = parse_resident(status);
+        assert_eq!(resident, Resident { rss: 1720 * 1024, hugetlb: 4096 * 1024 });
+        assert_eq!(resident.total(), 5816 * 1024);
+        assert_eq!(parse_resident(b"VmRSS:\n"), Resident::default());
+    }
+
+    #[test]
+    fn this_process_occupies_something_and_touching_memory_shows() {
+        let before = resident().unwrap().total();
+        assert!(before > 100 * 1024, "{before}");
+        let touched = std::hint::black_box(vec![1_u8; 32 << 20]);
+        let after = resident().unwrap().total();
+        assert!(after >= before + (16 << 20), "{before} {after} {}", touched.len());
+    }
+
+    #[test]
+    fn open_files_end_at_the_hard_limit() {
+        let raised = raise_open_files().unwrap();
+        let now = limit(libc::RLIMIT_NOFILE).unwrap();
+        assert_eq!((now.rlim_cur, now.rlim_cur), (raised, now.rlim_max));
+    }
+}

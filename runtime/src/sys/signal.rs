@@ -1,0 +1,93 @@
+//! SIGTERM and SIGINT as a request to end: a flag, and a wake-up for whoever sleeps.
+//!
+//! SIGPIPE needs no handler: Rust programs ignore it from their first instruction, so a closed pipe
+//! is an error of the write that meets it.
+
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+
+use super::wake::Waker;
+
+/// Makes SIGTERM and SIGINT set the flag that [`end_requested`] reads and wake every registered
+/// waker. The second such signal ends the process at once, with status 1.
+pub fn catch_termination() -> io::Result<()> {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        // SAFETY: `sigaction` is plain data for which all zeroes is a valid value.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        action.sa_flags = libc::SA_RESTART;
+        // SAFETY: `action` is a live, initialized value; `on_signal` calls only what POSIX lists as
+        // safe in a handler; the old action is not asked for.
+        if unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether the process was asked to end.
+pub fn end_requested() -> bool {
+    SIGNALS.load(Ordering::Acquire) != 0
+}
+
+/// Wakes `waker` when the process is asked to end, and at once if it already was.
+///
+/// The registration lasts as long as the process: a handler may run at any moment, so its
+/// descriptor is never closed. Fails once [`WAKERS_MAX`] are registered.
+pub fn wake_on_end(waker: &Waker) -> Result<(), TooManyWakers> {
+    let slot = WAKERS_USED.fetch_add(1, Ordering::Relaxed);
+    let Some(slot) = WAKERS.get(slot) else {
+        WAKERS_USED.fetch_sub(1, Ordering::Relaxed);
+        return Err(TooManyWakers);
+    };
+    // The clone keeps the descriptor open for ever.
+    std::mem::forget(waker.clone());
+    slot.store(waker.fd(), Ordering::SeqCst);
+    // A signal between the caller's start and the store above found no descriptor to wake.
+    if SIGNALS.load(Ordering::SeqCst) != 0 {
+        waker.wake();
+    }
+    Ok(())
+}
+
+/// Every place for a waker is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyWakers;
+
+/// Wakers that can be registered: one per core.
+pub const WAKERS_MAX: usize = 1024;
+
+/// Signals received so far.
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
+/// Descriptors to wake, `NO_FD` where none is.
+static WAKERS: [AtomicI32; WAKERS_MAX] = [const { AtomicI32::new(NO_FD) }; WAKERS_MAX];
+/// Places taken in `WAKERS`, filled from the front.
+static WAKERS_USED: AtomicUsize = AtomicUsize::new(0);
+
+const NO_FD: i32 = -1;
+const FAILURE: i32 = 1;
+
+/// Runs in the middle of any thread: no allocation, no lock, no unwinding, errno kept.
+extern "C" fn on_signal(_signal: libc::c_int) {
+    if SIGNALS.fetch_add(1, Ordering::SeqCst) != 0 {
+        // SAFETY: `_exit` is safe in a handler; it runs no destructor and does not return.
+        unsafe { libc::_exit(FAILURE) };
+    }
+    // SAFETY: the location is this thread's own errno, valid as long as the thread.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: `errno` points to this thread's initialized errno, which no one else accesses.
+    let kept = unsafe { errno.read() };
+    for waker in &WAKERS {
+        let fd = waker.load(Ordering::SeqCst);
+        if fd == NO_FD {
+            continue;
+        }
+        let one = 1_u64.to_ne_bytes();
+        // SAFETY: `write` is safe in a handler and reads eight octets of a live array. `fd` is an
+        // eventfd that is never closed (`wake_on_end`). Failure means it is already signaled.
+        unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
+    }
+    // SAFETY: as for the read above.
+    unsafe { errno.write(kept) };
+}
