@@ -1,0 +1,104 @@
+//! What can be typed.
+
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+pub mod address;
+pub mod bytes;
+pub mod values;
+
+use address::Address;
+use values::{CoreList, Polling, Provider, Switch, Timeout};
+
+/// A command line that makes sense.
+#[derive(Debug)]
+pub enum Parsed {
+    /// Print this and be done: help or the version.
+    Help(String),
+    /// Do this, and print in this way.
+    Command(Command, Output),
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Says what this machine lacks to run Haulage well, and the command that fixes it
+    Doctor,
+}
+
+/// How a core works: the options of every command that starts one.
+#[derive(Clone, Debug, Args)]
+pub struct CoreOptions {
+    /// What carries the messages
+    #[arg(long, value_name = "NAME", default_value = "iwarp")]
+    pub provider: Provider,
+    /// CPUs to pin cores to, one core each, such as 0,2-3 [default: one core, not pinned]
+    #[arg(long, value_name = "LIST")]
+    pub cores: Option<CoreList>,
+    /// How a core waits
+    #[arg(long, value_name = "MODE", value_enum, default_value = "adaptive")]
+    pub polling: Polling,
+    /// Whether messages carry a CRC [default: on if the peer asks, or we connect]
+    #[arg(long, value_name = "on|off", value_enum)]
+    pub crc: Option<Switch>,
+}
+
+/// Where a client finds its server, and how long it waits for it.
+#[derive(Clone, Debug, Args)]
+pub struct ConnectOptions {
+    /// The server; `:PORT` is one on this machine
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:20050")]
+    pub connect: Address,
+    /// How long to wait for a connection, and for each answer
+    #[arg(long, value_name = "SECONDS", default_value = "2")]
+    pub timeout: Timeout,
+}
+
+/// Reads a command line, the program's name first.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failure> {
+    match CommandLine::try_parse_from(arguments) {
+        Ok(line) => {
+            Ok(Parsed::Command(line.command, Output { json: line.json, verbose: line.verbose }))
+        }
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                Ok(Parsed::Help(error.to_string()))
+            }
+            _ => Err(Failure::usage(in_one_line(&error))),
+        },
+    }
+}
+
+/// Bulk data placed directly: an RPC-over-RDMA stack for any machine
+#[derive(Debug, Parser)]
+#[command(name = "haulage", version, disable_help_subcommand = true)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+    /// Print results as JSON
+    #[arg(long, global = true)]
+    json: bool,
+    /// Say more on standard error
+    #[arg(short, global = true)]
+    verbose: bool,
+}
+
+/// Folds a complaint of the parser into one line, and names the help that says more.
+fn in_one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let told = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let told = told.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    let told = told.collect::<Vec<_>>().join(" ");
+    let told = told.strip_prefix("error: ").unwrap_or(&told);
+    match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            "say what to do; --help lists it".to_owned()
+        }
+        _ => format!("{told}; --help says more"),
+    }
+}

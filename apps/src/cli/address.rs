@@ -1,0 +1,121 @@
+//! `ADDR:PORT` as people type it.
+
+use std::fmt;
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+use crate::failure::Failure;
+
+/// An address that may still be a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// IPv4, IPv6 without brackets, or a host name.
+    host: String,
+    port: u16,
+}
+
+impl Address {
+    /// Looks the name up. Returns at least one address; blocks as long as the resolver does.
+    pub fn resolve(&self) -> Result<Vec<SocketAddr>, Failure> {
+        let found: Vec<_> = match (self.host.as_str(), self.port).to_socket_addrs() {
+            Ok(found) => found.collect(),
+            Err(error) => {
+                return Err(Failure::failed(format!(
+                    "cannot find the address of {}: {error}; check the name or give an IP address",
+                    self.host
+                )));
+            }
+        };
+        if found.is_empty() {
+            return Err(Failure::failed(format!(
+                "{} has no address; give an IP address",
+                self.host
+            )));
+        }
+        Ok(found)
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (host, port) = text.rsplit_once(':').ok_or("give ADDR:PORT, or :PORT")?;
+        let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+        let port = port.parse().ok().filter(|_| digits);
+        let port = port.ok_or("the port is a number from 0 to 65535")?;
+        let host = match host.strip_prefix('[') {
+            Some(rest) => {
+                let inner = rest.strip_suffix(']').ok_or("the bracket is not closed")?;
+                let v6: Ipv6Addr = inner.parse().map_err(|_| "not an IPv6 address in brackets")?;
+                v6.to_string()
+            }
+            None if host.contains(':') => {
+                return Err("put an IPv6 address in brackets: [ADDR]:PORT".to_owned());
+            }
+            None if host.is_empty() => LOOPBACK.to_owned(),
+            None if host.contains(|c: char| c.is_whitespace() || c.is_control()) => {
+                return Err("a host name has no spaces".to_owned());
+            }
+            None => host.to_owned(),
+        };
+        Ok(Self { host, port })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Serving other machines is an explicit choice, so no address means this one.
+const LOOPBACK: &str = "127.0.0.1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_the_contract_is_read() {
+        for (typed, means) in [
+            (":20050", "127.0.0.1:20050"),
+            ("10.0.0.1:0", "10.0.0.1:0"),
+            ("[::1]:65535", "[::1]:65535"),
+            ("[2001:db8::1]:1", "[2001:db8::1]:1"),
+            ("storage-7.example:20049", "storage-7.example:20049"),
+        ] {
+            assert_eq!(typed.parse::<Address>().unwrap().to_string(), means);
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused_with_what_to_type() {
+        for (typed, says) in [
+            ("", "ADDR:PORT"),
+            ("20050", "ADDR:PORT"),
+            ("localhost", "ADDR:PORT"),
+            ("localhost:", "65535"),
+            (":65536", "65535"),
+            (":+1", "65535"),
+            ("::1:5", "brackets"),
+            ("[::1:5", "closed"),
+            ("[localhost]:5", "IPv6"),
+            ("a b:5", "spaces"),
+        ] {
+            let error = typed.parse::<Address>().unwrap_err();
+            assert!(error.contains(says), "{typed}: {error}");
+        }
+    }
+
+    #[test]
+    fn addresses_resolve_without_a_resolver() {
+        let resolve = |text: &str| text.parse::<Address>().unwrap().resolve().unwrap();
+        assert_eq!(resolve(":7"), ["127.0.0.1:7".parse().unwrap()]);
+        assert_eq!(resolve("[::1]:7"), ["[::1]:7".parse().unwrap()]);
+    }
+}

@@ -1,0 +1,119 @@
+//! Small values that options take.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use haulage::sys::cpu;
+
+/// What carries the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    /// MPA, DDP and RDMAP on TCP: any machine, no hardware.
+    Iwarp,
+}
+
+impl FromStr for Provider {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "iwarp" => Ok(Self::Iwarp),
+            "shm" | "verbs" => {
+                Err(format!("this build lacks the feature `{name}`; it has the provider iwarp"))
+            }
+            _ => Err("the provider of this build is iwarp".to_owned()),
+        }
+    }
+}
+
+/// How a core waits for work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Polling {
+    /// Never sleep: for a CPU that has nothing else to do
+    Busy,
+    /// Poll for a while, then sleep until something happens
+    Adaptive,
+    /// Sleep whenever there is nothing to do
+    Event,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// Yes
+    On,
+    /// No
+    Off,
+}
+
+/// CPUs to pin cores to: in rising order, each once, at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoreList(Vec<usize>);
+
+impl CoreList {
+    /// Returns the CPUs.
+    pub fn cpus(&self) -> &[usize] {
+        &self.0
+    }
+}
+
+impl FromStr for CoreList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match cpu::parse_list(text) {
+            Some(cpus) if !cpus.is_empty() => Ok(Self(cpus)),
+            _ => Err("give CPU numbers and ranges, such as 0,2-3".to_owned()),
+        }
+    }
+}
+
+/// How long to wait: more than nothing, at most a day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeout(pub Duration);
+
+impl FromStr for Timeout {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds <= DAY_SECONDS);
+        let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        match duration {
+            Some(duration) if !duration.is_zero() => Ok(Self(duration)),
+            _ => Err("give seconds, more than 0 and at most 86400, such as 2 or 0.5".to_owned()),
+        }
+    }
+}
+
+const DAY_SECONDS: f64 = 86_400.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_this_build_lacks_is_named_with_its_feature() {
+        assert_eq!("iwarp".parse(), Ok(Provider::Iwarp));
+        for name in ["shm", "verbs"] {
+            let error = name.parse::<Provider>().unwrap_err();
+            assert!(error.contains(&format!("`{name}`")) && error.contains("iwarp"), "{error}");
+        }
+        assert!("tcp".parse::<Provider>().is_err());
+    }
+
+    #[test]
+    fn a_timeout_is_a_positive_number_of_seconds() {
+        assert_eq!("0.5".parse(), Ok(Timeout(Duration::from_millis(500))));
+        assert_eq!("86400".parse(), Ok(Timeout(Duration::from_secs(86_400))));
+        for wrong in ["0", "-1", "nan", "inf", "86401", "", "2s", "1e-30"] {
+            assert!(wrong.parse::<Timeout>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_core_list_names_at_least_one_cpu() {
+        assert_eq!("2,0-1".parse::<CoreList>().unwrap().cpus(), [0, 1, 2]);
+        assert!("".parse::<CoreList>().is_err() && "x".parse::<CoreList>().is_err());
+    }
+}

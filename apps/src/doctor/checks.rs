@@ -1,0 +1,216 @@
+//! The checks, one function each.
+
+use std::io;
+
+use haulage::sys::cpu;
+
+use super::{Finding, Machine, State};
+use crate::cli::bytes;
+
+/// Whether the default provider can run at all.
+pub(super) fn provider(machine: &Machine) -> Finding {
+    let check = PROVIDER;
+    match &machine.tcp {
+        None => ok(check, "TCP sockets work: Haulage runs here".to_owned()),
+        Some(error) => Finding {
+            check,
+            state: State::Missing,
+            detail: format!("cannot listen on 127.0.0.1: {error}"),
+            fix: machine.as_root("ip link set lo up"),
+        },
+    }
+}
+
+/// Pages large enough that the pool needs few of them.
+pub(super) fn hugepages(machine: &Machine) -> Finding {
+    let pages = |kib: u64, what: &str| {
+        machine.number(&format!("sys/kernel/mm/hugepages/hugepages-{kib}kB/{what}")).unwrap_or(0)
+    };
+    let (total, free) = (pages(2048, "nr_hugepages"), pages(2048, "free_hugepages"));
+    let (giant, giant_free) = (pages(1 << 20, "nr_hugepages"), pages(1 << 20, "free_hugepages"));
+    let transparent = machine.chosen("sys/kernel/mm/transparent_hugepage/enabled");
+    let transparent = transparent.unwrap_or_else(|| "none".to_owned());
+
+    let free_octets =
+        free.saturating_mul(2 << 20).saturating_add(giant_free.saturating_mul(1 << 30));
+    let state = if free_octets >= MEMORY_WANTED {
+        State::Ok
+    } else if free > 0 || matches!(transparent.as_str(), "always" | "madvise") {
+        State::Slower
+    } else {
+        State::Missing
+    };
+    let lacking = (MEMORY_WANTED / (2 << 20)).saturating_sub(free);
+    let reserve = format!("sysctl -w vm.nr_hugepages={}", total.saturating_add(lacking));
+    Finding {
+        check: "hugepages",
+        state,
+        detail: format!(
+            "2 MiB: {free} of {total} free; 1 GiB: {giant_free} of {giant} free; \
+             transparent: {transparent}; {} wanted",
+            bytes::format(MEMORY_WANTED)
+        ),
+        fix: if state == State::Ok { String::new() } else { machine.as_root(&reserve) },
+    }
+}
+
+/// Memory that may be pinned for a device or a ring.
+pub(super) fn memlock(machine: &Machine) -> Finding {
+    let check = "memlock";
+    let Some(limit) = machine.memlock else {
+        return ok(check, "no limit".to_owned());
+    };
+    let limit_text = bytes::format(limit);
+    if machine.may_lock_anything() {
+        return ok(check, format!("limit {limit_text}, not applied to this user (CAP_IPC_LOCK)"));
+    }
+    if limit >= MEMLOCK_WANTED {
+        return ok(check, format!("limit {limit_text}"));
+    }
+    Finding {
+        check,
+        state: State::Slower,
+        detail: format!("limit {limit_text}, {} wanted", bytes::format(MEMLOCK_WANTED)),
+        fix: machine.as_root("prlimit --pid $$ --memlock=unlimited:unlimited"),
+    }
+}
+
+/// The ring the iWARP provider polls; it falls back to plain sockets.
+pub(super) fn io_uring(machine: &Machine) -> Finding {
+    let check = "io_uring";
+    let Some(error) = &machine.io_uring else {
+        return ok(check, "rings can be made".to_owned());
+    };
+    let disabled = machine.number("proc/sys/kernel/io_uring_disabled").unwrap_or(0);
+    let fix = match error.kind() {
+        io::ErrorKind::PermissionDenied if disabled > 0 => {
+            machine.as_root("sysctl -w kernel.io_uring_disabled=0")
+        }
+        io::ErrorKind::PermissionDenied => {
+            "docker run --security-opt seccomp=unconfined ... (a seccomp filter forbids it)"
+                .to_owned()
+        }
+        io::ErrorKind::OutOfMemory => {
+            machine.as_root("prlimit --pid $$ --memlock=unlimited:unlimited")
+        }
+        _ => "boot a kernel of version 6.6 or newer with CONFIG_IO_URING".to_owned(),
+    };
+    Finding {
+        check,
+        state: State::Slower,
+        detail: format!("no ring can be made ({error}): plain sockets are polled instead"),
+        fix,
+    }
+}
+
+/// CPUs nobody else runs on.
+pub(super) fn cpu_isolation(machine: &Machine) -> Finding {
+    let check = "cpu_isolation";
+    let (usable, isolated) = (&machine.cpus.usable, &machine.cpus.isolated);
+    let list = cpu::format_list;
+    if !isolated.is_empty() {
+        return ok(check, format!("isolated: {0}; use --cores {0}", list(isolated)));
+    }
+    let (detail, fix) = match usable.as_slice() {
+        [] | [_] => (
+            "one CPU: nothing is pinned and polling is adaptive".to_owned(),
+            "give this machine or container a second CPU".to_owned(),
+        ),
+        [_, rest @ ..] => (
+            format!("{} CPUs ({}), none isolated", usable.len(), list(usable)),
+            format!("boot with isolcpus={0} nohz_full={0} rcu_nocbs={0}", list(rest)),
+        ),
+    };
+    Finding { check, state: State::Slower, detail, fix }
+}
+
+/// Memory that is near the core that uses it.
+pub(super) fn numa(machine: &Machine) -> Finding {
+    let check = "numa";
+    let nodes = cpu::nodes(&machine.root);
+    let balancing = machine.number("proc/sys/kernel/numa_balancing").unwrap_or(0);
+    match nodes.len() {
+        0 | 1 => ok(check, "one node".to_owned()),
+        count if balancing == 0 => ok(check, format!("{count} nodes, memory stays where it is")),
+        count => Finding {
+            check,
+            state: State::Slower,
+            detail: format!("{count} nodes, and the kernel moves memory between them"),
+            fix: machine.as_root("sysctl -w kernel.numa_balancing=0"),
+        },
+    }
+}
+
+/// RDMA devices, their active ports and their GIDs. The iWARP provider needs none.
+pub(super) fn rdma(machine: &Machine) -> Finding {
+    let check = "rdma";
+    let devices = machine.names(RDMA_CLASS);
+    let [first, ..] = devices.as_slice() else {
+        let networks = machine.names("sys/class/net");
+        let network = networks.iter().find(|name| *name != "lo").map_or("eth0", String::as_str);
+        let modprobe = machine.as_root("modprobe rdma_rxe");
+        let add = machine.as_root(&format!("rdma link add rxe0 type rxe netdev {network}"));
+        return Finding {
+            check,
+            state: State::Missing,
+            detail: "no RDMA device; the provider iwarp needs none".to_owned(),
+            fix: format!("{modprobe} && {add}"),
+        };
+    };
+    let ports: Vec<_> = devices.iter().flat_map(|device| ports(machine, device)).collect();
+    let usable = ports.iter().any(|port| port.active && port.gids > 0);
+    let told = ports.iter().map(|port| {
+        format!("{} port {} {}, {} GIDs", port.device, port.number, port.state, port.gids)
+    });
+    let detail = told.collect::<Vec<_>>().join("; ");
+    if usable {
+        return ok(check, detail);
+    }
+    let networks = machine.names(&format!("{RDMA_CLASS}/{first}/device/net"));
+    let network = networks.first().map_or("DEVICE", String::as_str);
+    let fix = machine.as_root(&format!("ip link set {network} up"));
+    Finding {
+        check,
+        state: State::Missing,
+        detail: format!("no active port with a GID: {detail}"),
+        fix,
+    }
+}
+
+struct Port<'a> {
+    device: &'a str,
+    number: String,
+    state: String,
+    active: bool,
+    gids: usize,
+}
+
+fn ports<'a>(machine: &Machine, device: &'a str) -> Vec<Port<'a>> {
+    let numbers = machine.names(&format!("{RDMA_CLASS}/{device}/ports"));
+    let port = |number: String| {
+        let place = format!("{RDMA_CLASS}/{device}/ports/{number}");
+        // `4: ACTIVE`
+        let state = machine.text(&format!("{place}/state")).unwrap_or_default();
+        let state = state.split_once(": ").map_or(state.as_str(), |(_, name)| name).to_owned();
+        let gids = machine.names(&format!("{place}/gids"));
+        let gid = |name: &String| machine.text(&format!("{place}/gids/{name}"));
+        let gids = gids.iter().filter_map(gid).filter(|gid| gid.contains(|c| !"0:".contains(c)));
+        Port { device, number, active: state == "ACTIVE", state, gids: gids.count() }
+    };
+    numbers.into_iter().map(port).collect()
+}
+
+fn ok(check: &'static str, detail: String) -> Finding {
+    Finding { check, state: State::Ok, detail, fix: String::new() }
+}
+
+/// The check that decides the exit status: the default provider.
+pub(super) const PROVIDER: &str = "iwarp";
+
+/// What `kv serve` takes unless told otherwise.
+const MEMORY_WANTED: u64 = 256 << 20;
+
+/// Rings and their buffers, for some tens of cores.
+const MEMLOCK_WANTED: u64 = 64 << 20;
+
+const RDMA_CLASS: &str = "sys/class/infiniband";

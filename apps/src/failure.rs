@@ -1,0 +1,57 @@
+//! How a command ends when it does not succeed.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// Why a command stopped. Its text is one line that says what happened and what to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// What was asked could not be done: exit status 1.
+    Failed(String),
+    /// What was typed cannot be asked: exit status 2.
+    Usage(String),
+    /// Whoever read our output has seen enough: exit status 0, and nothing to say.
+    ClosedPipe,
+}
+
+impl Failure {
+    /// Makes a failure of exit status 1 from one line of text.
+    pub fn failed(text: impl Into<String>) -> Self {
+        Self::Failed(text.into())
+    }
+
+    /// Makes a failure of exit status 2 from one line of text.
+    pub fn usage(text: impl Into<String>) -> Self {
+        Self::Usage(text.into())
+    }
+
+    /// Files an error of writing to standard output.
+    pub fn of_output(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Self::ClosedPipe
+        } else {
+            Self::Failed(format!("cannot write to standard output: {error}"))
+        }
+    }
+
+    /// Returns the status the process exits with.
+    pub fn status(&self) -> ExitCode {
+        match self {
+            Self::ClosedPipe => ExitCode::SUCCESS,
+            Self::Failed(_) => ExitCode::from(1),
+            Self::Usage(_) => ExitCode::from(2),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(text) | Self::Usage(text) => f.write_str(text),
+            Self::ClosedPipe => f.write_str("standard output is closed"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}

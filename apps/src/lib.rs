@@ -1,0 +1,48 @@
+//! The parts of the `haulage` command.
+//!
+//! - [`cli`]: what can be typed; [`output`]: everything that is printed; [`failure`]: how a command
+//!   ends when it does not succeed.
+//! - [`placement`]: which CPUs the cores get.
+//! - [`doctor`]: what this machine lacks; [`limits`]: what it can do at best.
+//! - [`kv`]: the key-value service.
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use haulage::sys::process;
+
+use cli::{Command, Parsed};
+use failure::Failure;
+use output::Output;
+
+pub mod cli;
+pub mod doctor;
+pub mod failure;
+pub mod output;
+pub mod placement;
+
+/// Runs the command line `arguments`, the program's name first. Returns its exit status.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let outcome = match cli::parse(arguments) {
+        Ok(Parsed::Help(text)) => Output::default().text(&text),
+        Ok(Parsed::Command(command, output)) => execute(&command, &output),
+        Err(failure) => Err(failure),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::complain(&failure);
+            failure.status()
+        }
+    }
+}
+
+fn execute(command: &Command, output: &Output) -> Result<(), Failure> {
+    if let Err(error) = process::raise_open_files() {
+        output.note(&format!("the limit of open files stays as it is: {error}"));
+    }
+    match command {
+        Command::Doctor => doctor::run(output),
+    }
+}

@@ -1,0 +1,119 @@
+//! Writing JSON: objects, arrays, strings, numbers; keys in the order they are given.
+
+use std::fmt::Write;
+
+/// Writes one object; `fill` adds its members.
+pub fn object(fill: impl FnOnce(&mut Object)) -> String {
+    let mut object = Object::default();
+    fill(&mut object);
+    object.close()
+}
+
+/// Writes one array of values that are JSON already.
+pub fn array(values: impl IntoIterator<Item = String>) -> String {
+    let values: Vec<_> = values.into_iter().collect();
+    format!("[{}]", values.join(","))
+}
+
+/// Writes a string, escaped as RFC 8259 asks.
+pub fn string(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c < ' ' => write_to(&mut out, format_args!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// An object being written.
+#[derive(Debug, Default)]
+pub struct Object(String);
+
+impl Object {
+    /// Adds a string.
+    pub fn text(&mut self, key: &str, value: &str) -> &mut Self {
+        self.json(key, &string(value))
+    }
+
+    /// Adds an unsigned integer.
+    pub fn count(&mut self, key: &str, value: impl Into<u64>) -> &mut Self {
+        self.json(key, &value.into().to_string())
+    }
+
+    /// Adds a measured number with at most `decimals` decimals; `null` where it is not finite.
+    pub fn measure(
+        &mut self,
+        key: &str,
+        value: impl Into<Option<f64>>,
+        decimals: usize,
+    ) -> &mut Self {
+        match value.into().filter(|value| value.is_finite()) {
+            Some(value) => self.json(key, &format!("{value:.decimals$}")),
+            None => self.json(key, "null"),
+        }
+    }
+
+    /// Adds a truth value.
+    pub fn flag(&mut self, key: &str, value: bool) -> &mut Self {
+        self.json(key, if value { "true" } else { "false" })
+    }
+
+    /// Adds an object; `fill` adds its members.
+    pub fn object(&mut self, key: &str, fill: impl FnOnce(&mut Self)) -> &mut Self {
+        self.json(key, &object(fill))
+    }
+
+    /// Adds a value that is JSON already.
+    pub fn json(&mut self, key: &str, value: &str) -> &mut Self {
+        let separator = if self.0.is_empty() { "" } else { "," };
+        write_to(&mut self.0, format_args!("{separator}{}:{value}", string(key)));
+        self
+    }
+
+    fn close(self) -> String {
+        format!("{{{}}}", self.0)
+    }
+}
+
+fn write_to(out: &mut String, text: std::fmt::Arguments<'_>) {
+    // Writing to a String cannot fail.
+    let _ = out.write_fmt(text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_keep_their_order_and_nest() {
+        let text = object(|o| {
+            o.text("check", "x").count("size", 7_u32).flag("ok", true);
+            o.object("limits", |o| {
+                o.measure("rate", 2.5, 2).measure("none", None, 1).measure("nan", f64::NAN, 1);
+            });
+            o.json("rows", &array(["1".to_owned(), object(|_| ())]));
+        });
+        assert_eq!(
+            text,
+            r#"{"check":"x","size":7,"ok":true,"limits":{"rate":2.50,"none":null,"nan":null},"rows":[1,{}]}"#
+        );
+    }
+
+    #[test]
+    fn strings_are_escaped_and_the_rest_of_unicode_is_left_alone() {
+        assert_eq!(
+            string("a\"b\\c\n\r\t\u{1}\u{1f}é\u{1f600}"),
+            "\"a\\\"b\\\\c\\n\\r\\t\\u0001\\u001fé\u{1f600}\""
+        );
+        assert_eq!(object(|o| _ = o.flag("a\"", false)), r#"{"a\"":false}"#);
+    }
+}

@@ -1,0 +1,90 @@
+//! Which CPUs the cores get.
+
+use std::path::Path;
+
+use haulage::sys::{affinity, cpu};
+
+use crate::cli::values::{CoreList, Polling};
+use crate::failure::Failure;
+
+/// The CPUs this process can run on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cpus {
+    /// Where the scheduler may put us.
+    pub usable: Vec<usize>,
+    /// Where it puts nobody: for threads that pin themselves.
+    pub isolated: Vec<usize>,
+}
+
+impl Cpus {
+    /// Asks the system.
+    pub fn here() -> Result<Self, Failure> {
+        let usable = affinity::usable().map_err(|error| {
+            Failure::failed(format!("cannot ask which CPUs are usable: {error}"))
+        })?;
+        Ok(Self { usable: usable.to_vec(), isolated: cpu::isolated(Path::new("/")) })
+    }
+
+    /// Returns whether there is only one, so that nothing is pinned and nothing polls for long.
+    pub fn is_single(&self) -> bool {
+        self.usable.len() <= 1 && self.isolated.iter().all(|cpu| self.usable.contains(cpu))
+    }
+}
+
+/// Where the cores run and how they wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// One entry a core: the CPU it is pinned to, if any.
+    pub cores: Vec<Option<usize>>,
+    /// How each waits for work.
+    pub polling: Polling,
+    /// What the user is to know about a choice that was not theirs.
+    pub note: Option<&'static str>,
+}
+
+impl Placement {
+    /// Places what was asked for on `cpus`: one core a CPU named, or one that is not pinned.
+    pub fn new(asked: Option<&CoreList>, polling: Polling, cpus: &Cpus) -> Self {
+        let cores = match asked {
+            Some(list) => list.cpus().iter().copied().map(Some).collect(),
+            None => vec![None],
+        };
+        if cpus.is_single() {
+            let cores = vec![None; cores.len()];
+            return Self { cores, polling: Polling::Adaptive, note: Some(ONE_CPU) };
+        }
+        Self { cores, polling, note: None }
+    }
+}
+
+const ONE_CPU: &str = "this machine has one CPU: nothing is pinned and polling is adaptive";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_pinned_only_where_asked() {
+        let cpus = Cpus { usable: vec![0, 1], isolated: vec![] };
+        let free = Placement::new(None, Polling::Event, &cpus);
+        assert_eq!(free, Placement { cores: vec![None], polling: Polling::Event, note: None });
+        let list = "0-1".parse().unwrap();
+        let pinned = Placement::new(Some(&list), Polling::Busy, &cpus);
+        assert_eq!((pinned.cores, pinned.polling), (vec![Some(0), Some(1)], Polling::Busy));
+    }
+
+    #[test]
+    fn one_cpu_is_shared_by_everything_and_the_user_is_told() {
+        let cpus = Cpus { usable: vec![3], isolated: vec![] };
+        let list = "0,3".parse().unwrap();
+        let placement = Placement::new(Some(&list), Polling::Busy, &cpus);
+        assert_eq!(placement.cores, [None, None]);
+        assert_eq!((placement.polling, placement.note), (Polling::Adaptive, Some(ONE_CPU)));
+    }
+
+    #[test]
+    fn an_isolated_cpu_is_a_second_one() {
+        assert!(!Cpus { usable: vec![0], isolated: vec![1] }.is_single());
+        assert!(Cpus { usable: vec![0], isolated: vec![0] }.is_single());
+    }
+}
