@@ -4,6 +4,7 @@
 //! effect is a value the caller carries out. The simulator, the software RNIC and libibverbs all
 //! drive the same bytes.
 //!
+//! - [`iwarp`]: MPA, DDP and RDMAP, for the RNIC that is our own software.
 //! - [`xdr`]: the bounded cursor everything is parsed and written with.
 //! - [`verbs`]: the alphabet shared with the memory pool and the runtime.
 //! - [`time`]: the instants that enter by argument.
@@ -20,6 +21,7 @@ extern crate std;
 
 pub mod chunk;
 pub mod rpc;
+pub mod iwarp;
 pub mod time;
 pub mod v2;
 pub mod verbs;

@@ -1,0 +1,77 @@
+//! MPA (RFC 5044): FPDUs on a TCP stream, and the frames that open one.
+//!
+//! An FPDU is `ULPDU length u16, ULPDU, 0 to 3 octets of padding, CRC u32`. The CRC field is always
+//! there; its contents count only if either end asked for it.
+
+mod frame;
+pub mod handshake;
+
+use super::ddp::Header;
+
+/// Octets of the ULPDU length.
+pub const LENGTH_LEN: usize = 2;
+/// Octets of the CRC field.
+pub const CRC_LEN: usize = 4;
+
+/// Returns the octets of padding behind a ULPDU of `length` octets (RFC 5044 section 4.2): the FPDU
+/// is a multiple of 4.
+pub const fn pad(length: usize) -> usize {
+    // At most 3, so nothing can overflow.
+    length.wrapping_add(LENGTH_LEN).wrapping_neg() & 3
+}
+
+/// The largest ULPDU an end sends (MULPDU, RFC 5044 section 4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mulpdu(u16);
+
+impl Mulpdu {
+    /// Returns the largest ULPDU whose FPDU fits a TCP segment of `mss` octets.
+    ///
+    /// Bounded below, so that every header and some payload fits whatever the peer announced, and
+    /// above by what RFC 5044 section 4.5 allows.
+    pub fn from_mss(mss: u32) -> Self {
+        const OVERHEAD: usize = LENGTH_LEN + CRC_LEN;
+        let mss = usize::try_from(mss).unwrap_or(usize::MAX);
+        let ulpdu = (mss & !3).saturating_sub(OVERHEAD).clamp(Self::MIN, Self::MAX);
+        Self(u16::try_from(ulpdu).unwrap_or(u16::MAX))
+    }
+
+    /// Returns the payload of the largest tagged segment.
+    pub fn tagged_payload(self) -> usize {
+        usize::from(self.0).saturating_sub(Header::TAGGED_LEN)
+    }
+
+    /// Returns the payload of the largest untagged segment.
+    pub fn untagged_payload(self) -> usize {
+        usize::from(self.0).saturating_sub(Header::UNTAGGED_LEN)
+    }
+
+    /// RFC 5044 section 4.5: at least 128 octets, so a Read Request and a Terminate are one segment.
+    const MIN: usize = 128;
+    /// RFC 5044 section 4.5: at most 64768 octets. Ours is 2 below, for an FPDU that needs no padding.
+    const MAX: usize = 64_766;
+}
+
+impl Default for Mulpdu {
+    /// What fits an Ethernet segment with TCP time stamps, for when the MSS is not known.
+    fn default() -> Self {
+        Self::from_mss(1448)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fpdus_are_multiples_of_four_and_fit_the_segment() {
+        assert_eq!([0, 1, 2, 3, 4, 14, 18].map(pad), [2, 1, 0, 3, 2, 0, 0]);
+        for mss in [0, 1, 536, 1447, 1448, 8948, 65_483, 65_495, u32::MAX] {
+            let ulpdu = usize::from(Mulpdu::from_mss(mss).0);
+            assert_eq!(pad(ulpdu), if ulpdu == Mulpdu::MIN { 2 } else { 0 }, "mss {mss}");
+            let fpdu = ulpdu + pad(ulpdu) + LENGTH_LEN + CRC_LEN;
+            assert!(fpdu <= mss as usize || ulpdu == Mulpdu::MIN, "mss {mss}");
+        }
+        assert_eq!(Mulpdu::default().tagged_payload(), 1448 - 6 - 14);
+    }
+}

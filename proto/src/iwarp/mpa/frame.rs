@@ -1,0 +1,193 @@
+//! The frames of MPA's connection setup, as octets.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::handshake::{Fault, Rtr};
+use crate::xdr::{Reader, Truncated, Writer};
+
+/// A Request or Reply frame (RFC 5044 section 7.1.1): KFRL.
+///
+/// Wire: key 16 octets, flags `M C R S rsvd(4)`, revision u8, private data length u16, private data.
+/// With S set the private data starts with the Enhanced data: IRD u16, ORD u16 (RFC 6581 section 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Frame<'a> {
+    pub(super) kind: Kind,
+    pub(super) flags: Flags,
+    pub(super) revision: u8,
+    pub(super) enhanced: Option<Enhanced>,
+    pub(super) private_data: &'a [u8],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Request,
+    Reply,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flags {
+    pub(super) markers: bool,
+    pub(super) crc: bool,
+    pub(super) rejected: bool,
+}
+
+/// Two words of two control bits and a 14-bit depth each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Enhanced {
+    pub(super) ird: u16,
+    pub(super) ord: u16,
+}
+
+impl Enhanced {
+    /// Returns the depth in `word`; all ones mean that depths are not negotiated here.
+    pub(super) fn depth(self, word: u16) -> Option<u32> {
+        let depth = word & DEPTH_MASK;
+        (depth != DEPTH_MASK).then(|| u32::from(depth))
+    }
+
+    pub(super) fn choose_rtr(self) -> Option<Rtr> {
+        if self.ord & RTR_WRITE != 0 {
+            Some(Rtr::Write)
+        } else if self.ord & RTR_READ != 0 {
+            Some(Rtr::Read)
+        } else {
+            (self.ird & RTR_SEND != 0).then_some(Rtr::Send)
+        }
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// Parses a frame of the expected kind; `None` means more octets are needed.
+    pub(super) fn decode(kind: Kind, bytes: &'a [u8]) -> Result<Option<Self>, Fault> {
+        let key = kind.key();
+        if bytes.iter().zip(key).any(|(got, wanted)| got != wanted) {
+            return Err(Fault::NotMpa);
+        }
+        let mut r = Reader::new(bytes);
+        let Ok((flags, revision, length)) = Self::fixed(&mut r) else { return Ok(None) };
+        if !(REVISION_MIN..=REVISION).contains(&revision) {
+            return Err(Fault::Revision);
+        }
+        if length > FRAME_DATA_MAX {
+            return Err(Fault::PrivateData);
+        }
+        let Ok(mut private_data) = r.take(length) else { return Ok(None) };
+        let mut enhanced = None;
+        if revision == REVISION && flags & FLAG_ENHANCED != 0 {
+            let (words, rest) =
+                private_data.split_first_chunk::<ENHANCED_LEN>().ok_or(Fault::PrivateData)?;
+            let [a, b, c, d] = *words;
+            enhanced =
+                Some(Enhanced { ird: u16::from_be_bytes([a, b]), ord: u16::from_be_bytes([c, d]) });
+            private_data = rest;
+        }
+        let flags = Flags {
+            markers: flags & FLAG_MARKERS != 0,
+            crc: flags & FLAG_CRC != 0,
+            // In a Request the bit has no meaning and is not judged (RFC 5044 section 7.1.1).
+            rejected: kind == Kind::Reply && flags & FLAG_REJECTED != 0,
+        };
+        Ok(Some(Self { kind, flags, revision, enhanced, private_data }))
+    }
+
+    fn fixed(r: &mut Reader<'_>) -> Result<(u8, u8, usize), Truncated> {
+        r.take(KEY_LEN)?;
+        let [flags, revision, high, low] = r.array()?;
+        Ok((flags, revision, usize::from(u16::from_be_bytes([high, low]))))
+    }
+
+    pub(super) fn encode(&self) -> Box<[u8]> {
+        let mut room = [0; FIXED_LEN + FRAME_DATA_MAX];
+        let mut w = Writer::new(&mut room);
+        let written = self.write(&mut w);
+        debug_assert!(written.is_ok(), "private data was bounded before");
+        Box::from(w.written())
+    }
+
+    fn write(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        let enhanced_len = if self.enhanced.is_some() { ENHANCED_LEN } else { 0 };
+        let length = self.private_data.len().saturating_add(enhanced_len);
+        let length = u16::try_from(length).map_err(|_| Truncated { at: w.position() })?;
+        let bit = |on: bool, flag: u8| if on { flag } else { 0 };
+        w.put(self.kind.key())?;
+        w.put([
+            bit(self.flags.markers, FLAG_MARKERS)
+                | bit(self.flags.crc, FLAG_CRC)
+                | bit(self.flags.rejected, FLAG_REJECTED)
+                | bit(self.enhanced.is_some(), FLAG_ENHANCED),
+            self.revision,
+        ])?;
+        w.put(length.to_be_bytes())?;
+        if let Some(enhanced) = self.enhanced {
+            w.put(enhanced.ird.to_be_bytes())?;
+            w.put(enhanced.ord.to_be_bytes())?;
+        }
+        w.put(self.private_data)
+    }
+}
+
+impl Kind {
+    const fn key(self) -> &'static [u8; KEY_LEN] {
+        match self {
+            Self::Request => b"MPA ID Req Frame",
+            Self::Reply => b"MPA ID Rep Frame",
+        }
+    }
+}
+
+/// Moves from `bytes` to `gathered` what completes a frame, and no more.
+pub(super) fn gather<'a>(
+    kind: Kind,
+    gathered: &'a mut Vec<u8>,
+    bytes: &mut &[u8],
+) -> Result<Option<Frame<'a>>, Fault> {
+    loop {
+        let wanted = match gathered.get(KEY_LEN.saturating_add(2)..FIXED_LEN) {
+            Some(&[high, low]) => {
+                FIXED_LEN.saturating_add(usize::from(u16::from_be_bytes([high, low])))
+            }
+            _ => FIXED_LEN,
+        };
+        let missing = wanted.saturating_sub(gathered.len());
+        let taken = bytes.split_at_checked(missing.min(bytes.len()));
+        let Some((taken, rest)) = taken else { return Ok(None) };
+        gathered.extend_from_slice(taken);
+        *bytes = rest;
+        // An error here ends the handshake before a length it announced is ever gathered.
+        let complete = Frame::decode(kind, gathered)?.is_some();
+        if complete || taken.is_empty() {
+            break;
+        }
+    }
+    Frame::decode(kind, gathered)
+}
+
+/// Fits a depth into its 14 bits, short of the value that means "not negotiated".
+pub(super) fn clamp(depth: u32) -> u16 {
+    const MOST: u16 = DEPTH_MASK - 1;
+    u16::try_from(depth).map_or(MOST, |d| d.min(MOST))
+}
+
+pub(super) const KEY_LEN: usize = 16;
+pub(super) const FIXED_LEN: usize = 20;
+pub(super) const FRAME_DATA_MAX: usize = 512;
+pub(super) const ENHANCED_LEN: usize = 4;
+
+pub(super) const REVISION_MIN: u8 = 1;
+pub(super) const REVISION: u8 = 2;
+
+pub(super) const FLAG_MARKERS: u8 = 0x80;
+pub(super) const FLAG_CRC: u8 = 0x40;
+pub(super) const FLAG_REJECTED: u8 = 0x20;
+pub(super) const FLAG_ENHANCED: u8 = 0x10;
+
+/// Control flag A, with the IRD: peer-to-peer model.
+pub(super) const PEER_TO_PEER: u16 = 0x8000;
+/// Control flag B, with the IRD: zero-length Send.
+pub(super) const RTR_SEND: u16 = 0x4000;
+/// Control flag C, with the ORD: zero-length RDMA Write.
+pub(super) const RTR_WRITE: u16 = 0x8000;
+/// Control flag D, with the ORD: zero-length RDMA Read.
+pub(super) const RTR_READ: u16 = 0x4000;
+pub(super) const DEPTH_MASK: u16 = 0x3fff;

@@ -1,0 +1,334 @@
+//! Opening an MPA stream: one Request, one Reply (RFC 5044 section 7.1, RFC 6581 section 4).
+//!
+//! # Normal operation
+//!
+//! The active end sends a Request and waits; the passive end answers yes or no. Both sides speak
+//! revision 2 with Enhanced data, which carries how many RDMA Reads each end may have outstanding; a
+//! peer that asks with revision 1, or without Enhanced data, is answered in kind and the local values
+//! hold. In RFC 5044 the passive end may not send before it has received an FPDU; so that it can, the
+//! active end offers to open with a zero-length RDMA Write (the ready-to-receive indication, RTR).
+//!
+//! # Limits
+//!
+//! A frame is at most 20 + 512 octets. Garbage is recognized at its first wrong octet; nothing beyond
+//! the frame is consumed. Deadlines are the caller's.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::frame::{
+    ENHANCED_LEN, Enhanced, FRAME_DATA_MAX, Flags, Frame, Kind, PEER_TO_PEER, REVISION, RTR_READ,
+    RTR_SEND, RTR_WRITE, clamp, gather,
+};
+use crate::iwarp::terminate::{self, Code};
+
+/// Most octets of private data a frame carries for the consumer: 512 less the Enhanced data.
+pub const PRIVATE_DATA_MAX: usize = FRAME_DATA_MAX - ENHANCED_LEN;
+
+/// What one end asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Insist on CRCs. They are in force if either end does.
+    pub crc: bool,
+    /// RDMA Reads we would like to have outstanding.
+    pub ord: u32,
+    /// RDMA Reads we can serve at once.
+    pub ird: u32,
+    /// As active end, offer the peer-to-peer model, in which the passive end may send first.
+    pub rtr: bool,
+}
+
+/// What both ends now hold to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// CRCs are in force.
+    pub crc: bool,
+    /// RDMA Reads we may have outstanding.
+    pub ord: u32,
+    /// RDMA Reads the peer may have outstanding.
+    pub ird: u32,
+    /// How the active end opens the stream, if at all.
+    pub rtr: Option<Rtr>,
+}
+
+/// The first FPDU of an active end that agreed to be ready to receive (RFC 6581 section 4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rtr {
+    /// A zero-length RDMA Write.
+    Write,
+    /// A zero-length RDMA Read.
+    Read,
+    /// A zero-length Send, which uses no Receive.
+    Send,
+}
+
+/// Why a handshake failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Not an MPA frame of the expected kind.
+    NotMpa,
+    /// An MPA revision we do not speak, or one higher than we asked for.
+    Revision,
+    /// The peer insists on markers.
+    Markers,
+    /// The private data is longer than 512 octets, or too short for the Enhanced data announced.
+    PrivateData,
+    /// The peer sent more before our Reply.
+    Early,
+    /// The peer would have more Reads outstanding than we offered to serve.
+    InsufficientIrd,
+    /// No way of opening the stream that both ends know.
+    NoRtr,
+    /// Our own private data is too long.
+    OurPrivateData,
+}
+
+impl Fault {
+    /// Returns the fault in words.
+    pub const fn rule(self) -> &'static str {
+        match self {
+            Self::NotMpa => "not an MPA frame",
+            Self::Revision => "MPA revision",
+            Self::Markers => "MPA markers are not supported",
+            Self::PrivateData => "MPA private data length",
+            Self::Early => "octets before our MPA Reply",
+            Self::InsufficientIrd => "more Reads asked for than offered",
+            Self::NoRtr => "no ready-to-receive indication in common",
+            Self::OurPrivateData => "our private data is too long",
+        }
+    }
+
+    /// Returns the Reply a passive end sends before it closes, for faults that deserve one.
+    ///
+    /// A frame that could not be parsed is not answered (RFC 5044 section 7.1.3).
+    pub fn reply(self) -> Option<Box<[u8]>> {
+        matches!(self, Self::Markers | Self::NoRtr).then(|| {
+            let flags = Flags { rejected: true, ..Flags::default() };
+            Frame {
+                kind: Kind::Reply,
+                flags,
+                revision: REVISION,
+                enhanced: None,
+                private_data: &[],
+            }
+            .encode()
+        })
+    }
+
+    /// Returns the code an active end terminates with, for faults found in a Reply.
+    pub const fn code(self) -> Option<Code> {
+        match self {
+            Self::InsufficientIrd => Some(terminate::Fault::InsufficientIrd.code()),
+            Self::NoRtr => Some(Code { layer: 2, etype: 0, code: 7 }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.rule())
+    }
+}
+
+impl core::error::Error for Fault {}
+
+/// The active end, waiting for its Reply.
+#[derive(Debug)]
+pub struct Active {
+    offer: Offer,
+    gathered: Vec<u8>,
+}
+
+/// How a Reply answered our Request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The stream is open.
+    Accepted {
+        /// On what terms.
+        agreement: Agreement,
+        /// What the passive end sent along.
+        private_data: Box<[u8]>,
+    },
+    /// The passive end said no.
+    Rejected {
+        /// What it sent along.
+        private_data: Box<[u8]>,
+    },
+}
+
+impl Active {
+    /// Starts; the second value is the Request to send.
+    ///
+    /// Fails if `private_data` exceeds [`PRIVATE_DATA_MAX`].
+    pub fn new(offer: Offer, private_data: &[u8]) -> Result<(Self, Box<[u8]>), Fault> {
+        if private_data.len() > PRIVATE_DATA_MAX {
+            return Err(Fault::OurPrivateData);
+        }
+        let control = if offer.rtr { PEER_TO_PEER } else { 0 };
+        let rtr = if offer.rtr { RTR_WRITE } else { 0 };
+        let frame = Frame {
+            kind: Kind::Request,
+            flags: Flags { crc: offer.crc, ..Flags::default() },
+            revision: REVISION,
+            enhanced: Some(Enhanced {
+                ird: clamp(offer.ird) | control,
+                ord: clamp(offer.ord) | rtr,
+            }),
+            private_data,
+        };
+        Ok((Self { offer, gathered: Vec::new() }, frame.encode()))
+    }
+
+    /// Takes what it needs from `bytes`; `None` means more is needed.
+    ///
+    /// What follows the Reply stays in `bytes`: it is the start of the FPDU stream.
+    pub fn handle(&mut self, bytes: &mut &[u8]) -> Result<Option<Answer>, Fault> {
+        let Some(frame) = gather(Kind::Reply, &mut self.gathered, bytes)? else {
+            return Ok(None);
+        };
+        let private_data = Box::from(frame.private_data);
+        if frame.flags.rejected {
+            return Ok(Some(Answer::Rejected { private_data }));
+        }
+        if frame.flags.markers {
+            return Err(Fault::Markers);
+        }
+        let mut agreement = Agreement {
+            crc: self.offer.crc || frame.flags.crc,
+            ord: self.offer.ord,
+            ird: self.offer.ird,
+            rtr: None,
+        };
+        if let Some(enhanced) = frame.enhanced {
+            // RFC 6581 section 4.1: what the peer wants outstanding must not exceed what we serve.
+            match enhanced.depth(enhanced.ord) {
+                Some(wanted) if wanted > self.offer.ird => return Err(Fault::InsufficientIrd),
+                Some(wanted) => agreement.ird = wanted,
+                None => {}
+            }
+            if let Some(served) = enhanced.depth(enhanced.ird) {
+                agreement.ord = agreement.ord.min(served);
+            }
+            if self.offer.rtr && enhanced.ird & PEER_TO_PEER != 0 {
+                if enhanced.ord & RTR_WRITE == 0 {
+                    return Err(Fault::NoRtr);
+                }
+                agreement.rtr = Some(Rtr::Write);
+            }
+        }
+        Ok(Some(Answer::Accepted { agreement, private_data }))
+    }
+}
+
+/// The passive end, waiting for a Request.
+#[derive(Debug, Default)]
+pub struct Passive {
+    gathered: Vec<u8>,
+}
+
+impl Passive {
+    /// Starts.
+    pub const fn new() -> Self {
+        Self { gathered: Vec::new() }
+    }
+
+    /// Takes what it needs from `bytes`; `None` means more is needed.
+    ///
+    /// A peer may send nothing between its Request and our Reply (RFC 5044 section 7.1.2), so
+    /// octets left over are a fault.
+    pub fn handle(&mut self, bytes: &mut &[u8]) -> Result<Option<Asked>, Fault> {
+        let Some(frame) = gather(Kind::Request, &mut self.gathered, bytes)? else {
+            return Ok(None);
+        };
+        if frame.flags.markers {
+            return Err(Fault::Markers);
+        }
+        if !bytes.is_empty() {
+            return Err(Fault::Early);
+        }
+        let rtr = match frame.enhanced {
+            Some(enhanced) if enhanced.ird & PEER_TO_PEER != 0 => {
+                Some(enhanced.choose_rtr().ok_or(Fault::NoRtr)?)
+            }
+            _ => None,
+        };
+        Ok(Some(Asked {
+            crc: frame.flags.crc,
+            revision: frame.revision,
+            enhanced: frame.enhanced,
+            rtr,
+            private_data: Box::from(frame.private_data),
+        }))
+    }
+}
+
+/// A Request that waits for our answer.
+#[derive(Debug)]
+pub struct Asked {
+    crc: bool,
+    revision: u8,
+    enhanced: Option<Enhanced>,
+    rtr: Option<Rtr>,
+    private_data: Box<[u8]>,
+}
+
+impl Asked {
+    /// Returns what the active end sent along.
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// Returns whether the active end insists on CRCs.
+    pub const fn asks_crc(&self) -> bool {
+        self.crc
+    }
+
+    /// Says yes: returns the Reply to send and the terms.
+    ///
+    /// Fails if `private_data` exceeds [`PRIVATE_DATA_MAX`].
+    pub fn accept(
+        &self,
+        offer: &Offer,
+        private_data: &[u8],
+    ) -> Result<(Box<[u8]>, Agreement), Fault> {
+        if private_data.len() > PRIVATE_DATA_MAX {
+            return Err(Fault::OurPrivateData);
+        }
+        let mut agreement =
+            Agreement { crc: self.crc || offer.crc, ord: offer.ord, ird: offer.ird, rtr: self.rtr };
+        let enhanced = self.enhanced.map(|asked| {
+            let least = |ours: u32, theirs: Option<u32>| theirs.map_or(ours, |t| ours.min(t));
+            agreement.ord = least(offer.ord, asked.depth(asked.ird));
+            agreement.ird = least(offer.ird, asked.depth(asked.ord));
+            let (model, rtr) = match self.rtr {
+                None => (0, 0),
+                Some(Rtr::Write) => (PEER_TO_PEER, RTR_WRITE),
+                Some(Rtr::Read) => (PEER_TO_PEER, RTR_READ),
+                Some(Rtr::Send) => (PEER_TO_PEER | RTR_SEND, 0),
+            };
+            Enhanced { ird: clamp(agreement.ird) | model, ord: clamp(agreement.ord) | rtr }
+        });
+        let flags = Flags { crc: agreement.crc, ..Flags::default() };
+        let revision = self.revision;
+        let frame = Frame { kind: Kind::Reply, flags, revision, enhanced, private_data };
+        Ok((frame.encode(), agreement))
+    }
+
+    /// Says no: returns the Reply to send, with as much of `private_data` as fits.
+    pub fn reject(&self, private_data: &[u8]) -> Box<[u8]> {
+        let fits = private_data.len().min(PRIVATE_DATA_MAX);
+        Frame {
+            kind: Kind::Reply,
+            flags: Flags { crc: self.crc, rejected: true, ..Flags::default() },
+            revision: self.revision,
+            enhanced: self.enhanced.map(|_| Enhanced { ird: 0, ord: 0 }),
+            private_data: private_data.get(..fits).unwrap_or_default(),
+        }
+        .encode()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,483 @@
+//! The stream in: FPDUs from slices of any size, checked as they pass.
+//!
+//! # Normal operation
+//!
+//! [`Receiver::next`] eats from the front of a slice and returns one event at a time. `Header` fixes
+//! where the payload that follows belongs; `Payload` lends some of it, to be placed behind what came
+//! before; `End` says the FPDU is complete and its CRC right, and what that delivers. Nothing may be
+//! acted upon before its `End`, only placed. A caller may also receive payload straight into its
+//! place ([`Receiver::payload_remaining`]) and report it with [`Receiver::placed`].
+//!
+//! # Memory ownership
+//!
+//! The machine holds one header and no payload; its size is fixed.
+//!
+//! # Recovery
+//!
+//! None: a fault ends the stream. A fault found in a header, by the machine or by the caller
+//! ([`Receiver::refuse`]), is reported once the CRC of its FPDU has passed, so that a damaged header
+//! is reported as a CRC fault; without CRCs it is reported at once.
+
+use super::mpa;
+use super::rdmap::{Kind, ReadRequest, Segment};
+use super::terminate::{Fault, Quote, Terminate};
+use super::transmit::MSN_FIRST;
+use super::{CRC_INIT, Crc32c, crc_octets, ddp};
+use crate::verbs::Handle;
+use crate::xdr::Reader;
+
+/// Something the stream says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// An FPDU with payload of the caller's begins; its header has been checked.
+    Header(Header),
+    /// The next octets of its payload.
+    Payload(&'a [u8]),
+    /// The FPDU is complete and its CRC right.
+    End(Delivery),
+}
+
+/// Where the payload of an FPDU goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Header {
+    /// Into memory we opened for writing. The caller checks handle and bounds, unless `length` is 0:
+    /// a Write of no octets names no memory (RFC 5040 section 5.2.1).
+    Write {
+        /// The registration named.
+        handle: Handle,
+        /// Where in it the payload starts.
+        offset: u64,
+        /// Octets of payload in this FPDU.
+        length: u32,
+    },
+    /// Into the sink of the oldest outstanding Read; already matched against it.
+    ReadResponse {
+        /// The sink's registration.
+        handle: Handle,
+        /// Where in it the payload starts.
+        offset: u64,
+        /// Octets of payload in this FPDU.
+        length: u32,
+    },
+    /// Into the Receive of this message.
+    Send {
+        /// Octets of the message before this FPDU; at 0 a Receive is taken.
+        offset: u32,
+        /// Octets of payload in this FPDU.
+        length: u32,
+    },
+}
+
+/// What the end of an FPDU delivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Nothing yet: its message goes on.
+    Segment,
+    /// A whole RDMA Write is in place.
+    Write,
+    /// A whole Send is in its Receive.
+    Send {
+        /// Octets of the message.
+        length: u32,
+        /// Our handle to invalidate before the Receive completes.
+        invalidate: Option<Handle>,
+        /// The sender asked for an event.
+        solicited: bool,
+    },
+    /// The oldest outstanding Read is complete.
+    ReadResponse {
+        /// Its sink.
+        handle: Handle,
+    },
+    /// The peer wants to read.
+    ReadRequest(ReadRequest),
+    /// The peer ends the stream.
+    Terminate(Terminate),
+}
+
+/// The receiving half of a stream.
+#[derive(Debug)]
+pub struct Receiver {
+    crc: Option<Crc32c>,
+    stage: Stage,
+    /// The ULPDU length and the headers of this FPDU, and the body of a Read Request or Terminate.
+    held: [u8; HELD_MAX],
+    held_len: usize,
+    /// Padding and CRC field.
+    tail: [u8; TAIL_MAX],
+    tail_len: usize,
+    /// The CRC register.
+    sum: u32,
+    /// Octets of payload still to come.
+    left: usize,
+    /// Octets of payload of this FPDU.
+    payload_len: u32,
+    /// Octets of padding of this FPDU.
+    pad: usize,
+    /// The segment being received, or why it is refused.
+    segment: Result<Segment, Fault>,
+    /// The payload is the caller's, not ours.
+    lends: bool,
+    send: SendQueue,
+    read_msn: u32,
+    /// The rest of the oldest outstanding Read.
+    read: Option<Expected>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Between,
+    Header,
+    Payload,
+    Trailer,
+    Dead(Fault),
+}
+
+/// How far queue 0 has come.
+#[derive(Clone, Copy, Debug)]
+struct SendQueue {
+    msn: u32,
+    /// Octets of the current message received.
+    offset: u32,
+    /// Whether the current message invalidates and is solicited: the same in all its segments.
+    variant: Option<(bool, bool)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Expected {
+    handle: Handle,
+    offset: u64,
+    left: u32,
+}
+
+impl Receiver {
+    /// Starts a stream; without `crc` the CRC field is not looked at.
+    pub const fn new(crc: Option<Crc32c>) -> Self {
+        Self {
+            crc,
+            stage: Stage::Between,
+            held: [0; HELD_MAX],
+            held_len: 0,
+            tail: [0; TAIL_MAX],
+            tail_len: 0,
+            sum: CRC_INIT,
+            left: 0,
+            payload_len: 0,
+            pad: 0,
+            segment: Err(Fault::UlpduLength),
+            lends: false,
+            send: SendQueue { msn: MSN_FIRST, offset: 0, variant: None },
+            read_msn: MSN_FIRST,
+            read: None,
+        }
+    }
+
+    /// Eats from the front of `bytes` up to the next event; `None` means all were eaten.
+    ///
+    /// An empty slice still yields an event that needs no octets. After a fault every call returns it.
+    pub fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Event<'a>>, Fault> {
+        loop {
+            match self.stage {
+                Stage::Between if bytes.is_empty() => return Ok(None),
+                Stage::Between => {
+                    self.held_len = 0;
+                    self.stage = Stage::Header;
+                }
+                Stage::Header => {
+                    if !self.gather_header(bytes) {
+                        return Ok(None);
+                    }
+                    if let Some(header) = self.on_header()? {
+                        return Ok(Some(Event::Header(header)));
+                    }
+                }
+                Stage::Payload if self.left == 0 => {
+                    self.tail_len = 0;
+                    self.stage = Stage::Trailer;
+                }
+                Stage::Payload => {
+                    let piece = take(bytes, self.left);
+                    if piece.is_empty() {
+                        return Ok(None);
+                    }
+                    self.left = self.left.saturating_sub(piece.len());
+                    if let Some(crc) = self.crc {
+                        self.sum = crc(self.sum, piece);
+                    }
+                    if self.lends && self.segment.is_ok() {
+                        return Ok(Some(Event::Payload(piece)));
+                    }
+                    if self.segment.is_ok() {
+                        append(&mut self.held, &mut self.held_len, piece);
+                    }
+                }
+                Stage::Trailer => {
+                    let missing =
+                        self.pad.saturating_add(mpa::CRC_LEN).saturating_sub(self.tail_len);
+                    let piece = take(bytes, missing);
+                    append(&mut self.tail, &mut self.tail_len, piece);
+                    if piece.len() < missing {
+                        return Ok(None);
+                    }
+                    return self.on_trailer().map(|delivery| Some(Event::End(delivery)));
+                }
+                Stage::Dead(fault) => return Err(fault),
+            }
+        }
+    }
+
+    /// Refuses the FPDU whose header was just returned, or whose payload is arriving.
+    ///
+    /// With CRCs in force the rest of it is skipped and `next` reports `fault` unless the CRC is
+    /// wrong; without, the stream ends here.
+    pub fn refuse(&mut self, fault: Fault) -> Result<(), Fault> {
+        if self.crc.is_none() {
+            self.stage = Stage::Dead(fault);
+            return Err(fault);
+        }
+        self.segment = Err(fault);
+        Ok(())
+    }
+
+    /// Reports that the next `count` octets of payload are in their place already.
+    ///
+    /// `add` adds them to the CRC register it is given; it is called only if CRCs are in force.
+    pub fn placed(&mut self, count: usize, add: impl FnOnce(u32) -> u32) {
+        debug_assert!(count <= self.payload_remaining(), "more placed than the FPDU has");
+        self.left = self.left.saturating_sub(count);
+        if self.crc.is_some() {
+            self.sum = add(self.sum);
+        }
+    }
+
+    /// Says that the oldest outstanding Read fills `length` octets of `handle` from `offset`.
+    ///
+    /// Call it before its response can arrive: when it becomes the oldest.
+    pub fn expect_read(&mut self, handle: Handle, offset: u64, length: u32) {
+        self.read = Some(Expected { handle, offset, left: length });
+    }
+
+    /// Returns the octets of payload of this FPDU the caller may still receive into place, else 0.
+    pub fn payload_remaining(&self) -> usize {
+        let lent = self.stage == Stage::Payload && self.lends && self.segment.is_ok();
+        if lent { self.left } else { 0 }
+    }
+
+    /// Returns whether the stream stands between two FPDUs: the only place it may end.
+    pub fn is_between(&self) -> bool {
+        self.stage == Stage::Between
+    }
+
+    /// Returns the segment being received, or received last, for a Terminate to quote.
+    pub fn quote(&self) -> Option<Quote<'_>> {
+        let (length, rest) = self.held.get(..self.held_len)?.split_first_chunk()?;
+        let (ddp, body) = rest.split_at_checked(ddp::Header::length(*rest.first()?))?;
+        let reads = matches!(self.segment, Ok(Segment { kind: Kind::ReadRequest { .. }, .. }));
+        let rdmap = if reads { body } else { &[] };
+        Some(Quote { length: u16::from_be_bytes(*length), ddp, rdmap })
+    }
+
+    /// Moves header octets from `bytes` to `held`; returns whether the header is complete.
+    fn gather_header(&mut self, bytes: &mut &[u8]) -> bool {
+        if self.held_len == 0
+            && let Some(ahead) = bytes.first_chunk::<AHEAD>()
+        {
+            // The common case: all of it is here, and a copy of fixed size is a few instructions.
+            if let Some(room) = self.held.first_chunk_mut() {
+                *room = *ahead;
+            }
+            self.held_len = header_end(ahead);
+            take(bytes, self.held_len);
+            return true;
+        }
+        loop {
+            let end = header_end(self.held.get(..self.held_len).unwrap_or_default());
+            let missing = end.saturating_sub(self.held_len);
+            if missing == 0 {
+                return true;
+            }
+            let piece = take(bytes, missing);
+            if piece.is_empty() {
+                return false;
+            }
+            append(&mut self.held, &mut self.held_len, piece);
+        }
+    }
+
+    /// Judges a complete header and fixes what follows it.
+    fn on_header(&mut self) -> Result<Option<Header>, Fault> {
+        let held = self.held.get(..self.held_len).unwrap_or_default();
+        if let Some(crc) = self.crc {
+            self.sum = crc(CRC_INIT, held);
+        }
+        let ulpdu = ulpdu_length(held).unwrap_or(0);
+        self.pad = mpa::pad(ulpdu);
+        self.left = ulpdu.saturating_add(mpa::LENGTH_LEN).saturating_sub(held.len());
+        self.payload_len = u32::try_from(self.left).unwrap_or(u32::MAX);
+        self.stage = Stage::Payload;
+        self.lends = false;
+        let mut r = Reader::new(held.get(mpa::LENGTH_LEN..).unwrap_or_default());
+        match Segment::decode(&mut r).and_then(|segment| Ok((segment, self.check(segment)?))) {
+            Ok((segment, header)) => {
+                self.segment = Ok(segment);
+                self.lends = header.is_some();
+                Ok(header)
+            }
+            Err(fault) => self.refuse(fault).map(|()| None),
+        }
+    }
+
+    /// Checks a segment against the state of its queue.
+    fn check(&self, segment: Segment) -> Result<Option<Header>, Fault> {
+        let length = self.payload_len;
+        match segment.kind {
+            Kind::Write { handle, offset } => {
+                // RFC 5041 section 7.1: the offset may not wrap within a segment.
+                offset.checked_add(u64::from(length)).ok_or(Fault::TaggedWrap)?;
+                Ok(Some(Header::Write { handle, offset, length }))
+            }
+            Kind::ReadResponse { handle, offset } => {
+                let Some(read) = self.read.filter(|read| read.handle == handle) else {
+                    return Err(Fault::TaggedStag);
+                };
+                let fits = if segment.last { length == read.left } else { length < read.left };
+                if offset != read.offset || !fits {
+                    return Err(Fault::TaggedBounds);
+                }
+                Ok(Some(Header::ReadResponse { handle, offset, length }))
+            }
+            Kind::Send { invalidate, solicited, msn, offset } => {
+                if msn != self.send.msn {
+                    return Err(Fault::MessageNumber);
+                }
+                if offset != self.send.offset || offset.checked_add(length).is_none() {
+                    return Err(Fault::MessageOffset);
+                }
+                let variant = (invalidate.is_some(), solicited);
+                if self.send.variant.is_some_and(|begun| begun != variant) {
+                    return Err(Fault::UnexpectedOpcode);
+                }
+                Ok(Some(Header::Send { offset, length }))
+            }
+            Kind::ReadRequest { msn, offset } => {
+                // A MULPDU is never so small that a Read Request needs two segments.
+                check_single(segment.last, msn == self.read_msn, offset)?;
+                let whole = usize::try_from(length) == Ok(ReadRequest::WIRE_LEN);
+                if whole { Ok(None) } else { Err(Fault::UlpduLength) }
+            }
+            Kind::Terminate { msn, offset } => {
+                check_single(segment.last, msn == MSN_FIRST, offset)?;
+                let least = usize::try_from(length).is_ok_and(|l| l >= Terminate::WIRE_MIN);
+                if least { Ok(None) } else { Err(Fault::UlpduLength) }
+            }
+        }
+    }
+
+    /// Checks the CRC, then delivers.
+    fn on_trailer(&mut self) -> Result<Delivery, Fault> {
+        let delivery = self.check_crc().and(self.segment).and_then(|segment| self.deliver(segment));
+        match delivery {
+            Ok(_) => self.stage = Stage::Between,
+            Err(fault) => self.stage = Stage::Dead(fault),
+        }
+        delivery
+    }
+
+    fn check_crc(&self) -> Result<(), Fault> {
+        let Some(crc) = self.crc else { return Ok(()) };
+        let tail = self.tail.get(..self.tail_len).and_then(|t| t.split_at_checked(self.pad));
+        let Some((pad, field)) = tail else { return Err(Fault::Crc) };
+        let sum = if pad.is_empty() { self.sum } else { crc(self.sum, pad) };
+        if crc_octets(sum) == field { Ok(()) } else { Err(Fault::Crc) }
+    }
+
+    /// Moves the queue of a segment that arrived whole.
+    fn deliver(&mut self, segment: Segment) -> Result<Delivery, Fault> {
+        let length = self.payload_len;
+        let body = self.held.get(BODY_AT..self.held_len).unwrap_or_default();
+        Ok(match segment.kind {
+            Kind::Write { .. } if segment.last => Delivery::Write,
+            Kind::ReadResponse { handle, .. } if segment.last => {
+                self.read = None;
+                Delivery::ReadResponse { handle }
+            }
+            Kind::Send { invalidate, solicited, msn, offset } if segment.last => {
+                self.send = SendQueue { msn: msn.wrapping_add(1), offset: 0, variant: None };
+                Delivery::Send { length: offset.saturating_add(length), invalidate, solicited }
+            }
+            Kind::Write { .. } => Delivery::Segment,
+            Kind::ReadResponse { offset, .. } => {
+                if let Some(read) = &mut self.read {
+                    // `check` found that the segment lies within the Read.
+                    read.left = read.left.saturating_sub(length);
+                    read.offset = offset.wrapping_add(u64::from(length));
+                }
+                Delivery::Segment
+            }
+            Kind::Send { invalidate, solicited, offset, .. } => {
+                self.send.offset = offset.saturating_add(length);
+                self.send.variant = Some((invalidate.is_some(), solicited));
+                Delivery::Segment
+            }
+            Kind::ReadRequest { msn, .. } => {
+                let request = ReadRequest::decode(&mut Reader::new(body));
+                self.read_msn = msn.wrapping_add(1);
+                Delivery::ReadRequest(request.map_err(|_| Fault::UlpduLength)?)
+            }
+            Kind::Terminate { .. } => {
+                let terminate = Terminate::decode(&mut Reader::new(body));
+                Delivery::Terminate(terminate.map_err(|_| Fault::UlpduLength)?)
+            }
+        })
+    }
+}
+
+/// Returns where the header that starts with `held` ends, as far as `held` tells.
+fn header_end(held: &[u8]) -> usize {
+    let Some(ulpdu) = ulpdu_length(held) else { return mpa::LENGTH_LEN };
+    let header = held.get(mpa::LENGTH_LEN).map_or(1, |control| ddp::Header::length(*control));
+    // A ULPDU shorter than its header ends first, and is found out when it is parsed.
+    ulpdu.min(header).saturating_add(mpa::LENGTH_LEN)
+}
+
+fn ulpdu_length(held: &[u8]) -> Option<usize> {
+    held.first_chunk().map(|length| usize::from(u16::from_be_bytes(*length)))
+}
+
+/// Checks a message that is a single segment by nature.
+fn check_single(last: bool, in_turn: bool, offset: u32) -> Result<(), Fault> {
+    if !in_turn {
+        Err(Fault::MessageNumber)
+    } else if offset != 0 {
+        Err(Fault::MessageOffset)
+    } else if !last {
+        Err(Fault::UlpduLength)
+    } else {
+        Ok(())
+    }
+}
+
+/// Takes at most `most` octets off the front of `bytes`.
+fn take<'a>(bytes: &mut &'a [u8], most: usize) -> &'a [u8] {
+    let (taken, rest) = bytes.split_at_checked(most).unwrap_or((bytes, &[]));
+    *bytes = rest;
+    taken
+}
+
+/// Appends as much of `piece` as fits.
+fn append(room: &mut [u8], length: &mut usize, piece: &[u8]) {
+    for (slot, octet) in room.iter_mut().skip(*length).zip(piece) {
+        *slot = *octet;
+        *length = length.saturating_add(1);
+    }
+}
+
+/// Where the body of an untagged message starts in `held`.
+const BODY_AT: usize = mpa::LENGTH_LEN + ddp::Header::UNTAGGED_LEN;
+const HELD_MAX: usize = BODY_AT + ReadRequest::WIRE_LEN;
+/// The octets of the longest header.
+const AHEAD: usize = BODY_AT;
+const TAIL_MAX: usize = 3 + mpa::CRC_LEN;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! Every way a peer can break iWARP's rules, and the Terminate that tells it so.
+
+use core::fmt;
+
+use super::ddp;
+use super::rdmap::ReadRequest;
+use crate::xdr::{Reader, Truncated, Writer};
+
+/// A rule the peer broke. Each one ends the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// The CRC of an FPDU is wrong (RFC 5044 section 4.4).
+    Crc,
+    /// The ULPDU length cannot hold the header it announces, or is not that of the message.
+    UlpduLength,
+    /// A tagged segment of another DDP version.
+    DdpVersionTagged,
+    /// An untagged segment of another DDP version.
+    DdpVersionUntagged,
+    /// A queue RDMAP does not use.
+    QueueNumber,
+    /// A message number out of turn.
+    MessageNumber,
+    /// More Read Requests than we granted.
+    NoBuffer,
+    /// A message offset that is not the octets received so far.
+    MessageOffset,
+    /// A message larger than the Receive it met.
+    MessageTooLong,
+    /// Tagged data for an STag that names nothing.
+    TaggedStag,
+    /// Tagged data outside the buffer, or a Read Response outside its Read.
+    TaggedBounds,
+    /// Tagged data for a buffer of another connection.
+    TaggedNotAssociated,
+    /// Tagged data whose offset wraps.
+    TaggedWrap,
+    /// Tagged data for a buffer the peer may only read.
+    WriteAccess,
+    /// A message of another RDMAP version.
+    RdmapVersion,
+    /// An operation out of place, or none we know.
+    UnexpectedOpcode,
+    /// A Read of an STag that names nothing.
+    ReadStag,
+    /// A Read outside the buffer.
+    ReadBounds,
+    /// A Read of a buffer the peer may only write.
+    ReadAccess,
+    /// A Read of a buffer of another connection.
+    ReadNotAssociated,
+    /// A Read whose offset wraps.
+    ReadWrap,
+    /// A Send with Invalidate of a handle that is not the peer's to invalidate.
+    CannotInvalidate,
+    /// The peer's Reply asks for more Reads than we offered to serve (RFC 6581 section 4.1).
+    InsufficientIrd,
+    /// We cannot go on, through no fault of the peer.
+    Local,
+}
+
+impl Fault {
+    /// Every fault, for tests and tables.
+    pub const ALL: [Self; 24] = [
+        Self::Crc,
+        Self::UlpduLength,
+        Self::DdpVersionTagged,
+        Self::DdpVersionUntagged,
+        Self::QueueNumber,
+        Self::MessageNumber,
+        Self::NoBuffer,
+        Self::MessageOffset,
+        Self::MessageTooLong,
+        Self::TaggedStag,
+        Self::TaggedBounds,
+        Self::TaggedNotAssociated,
+        Self::TaggedWrap,
+        Self::WriteAccess,
+        Self::RdmapVersion,
+        Self::UnexpectedOpcode,
+        Self::ReadStag,
+        Self::ReadBounds,
+        Self::ReadAccess,
+        Self::ReadNotAssociated,
+        Self::ReadWrap,
+        Self::CannotInvalidate,
+        Self::InsufficientIrd,
+        Self::Local,
+    ];
+
+    /// Returns the Terminate code and the rule in words: the one table of both.
+    ///
+    /// Codes are those of RFC 5040 section 4.8 (layer 0), RFC 5041 section 8.2 (layer 1) and
+    /// RFC 5044 section 8 with RFC 6581 section 8 (layer 2).
+    pub const fn describe(self) -> (Code, &'static str) {
+        let (layer, etype, code, rule) = match self {
+            Self::Local => (0, 2, 0x07, "cannot go on"),
+            Self::ReadStag => (0, 1, 0x00, "Read of an STag that names nothing"),
+            Self::ReadBounds => (0, 1, 0x01, "Read out of bounds"),
+            Self::ReadAccess => (0, 1, 0x02, "Read of memory not open for reading"),
+            Self::WriteAccess => (0, 1, 0x02, "Write to memory not open for writing"),
+            Self::ReadNotAssociated => (0, 1, 0x03, "Read of another connection's memory"),
+            Self::ReadWrap => (0, 1, 0x04, "Read whose offset wraps"),
+            Self::CannotInvalidate => (0, 1, 0x09, "STag cannot be invalidated"),
+            Self::RdmapVersion => (0, 2, 0x05, "RDMAP version"),
+            Self::UnexpectedOpcode => (0, 2, 0x06, "unexpected RDMAP opcode"),
+            Self::TaggedStag => (1, 1, 0x00, "tagged data for an STag that names nothing"),
+            Self::TaggedBounds => (1, 1, 0x01, "tagged data out of bounds"),
+            Self::TaggedNotAssociated => (1, 1, 0x02, "tagged data for another connection"),
+            Self::TaggedWrap => (1, 1, 0x03, "tagged data whose offset wraps"),
+            Self::DdpVersionTagged => (1, 1, 0x04, "DDP version"),
+            Self::QueueNumber => (1, 2, 0x01, "queue number"),
+            Self::NoBuffer => (1, 2, 0x02, "more Reads than granted"),
+            Self::MessageNumber => (1, 2, 0x03, "message number out of turn"),
+            Self::MessageOffset => (1, 2, 0x04, "message offset out of turn"),
+            Self::MessageTooLong => (1, 2, 0x05, "message longer than its Receive"),
+            Self::DdpVersionUntagged => (1, 2, 0x06, "DDP version"),
+            Self::Crc => (2, 0, 0x02, "CRC"),
+            Self::UlpduLength => (2, 0, 0x03, "ULPDU length"),
+            Self::InsufficientIrd => (2, 0, 0x06, "more Reads asked for than offered"),
+        };
+        (Code { layer, etype, code }, rule)
+    }
+
+    /// Returns the code its Terminate carries.
+    pub const fn code(self) -> Code {
+        self.describe().0
+    }
+
+    /// Returns the rule in words.
+    pub const fn rule(self) -> &'static str {
+        self.describe().1
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.rule())
+    }
+}
+
+impl core::error::Error for Fault {}
+
+/// Why a stream was terminated, as it travels: layer, error type, error code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Code {
+    /// 0 RDMAP, 1 DDP, 2 the lower layer: MPA.
+    pub layer: u8,
+    /// Error type within the layer.
+    pub etype: u8,
+    /// Error code within the type.
+    pub code: u8,
+}
+
+/// A Terminate message (RFC 5040 section 4.8).
+///
+/// Wire: `layer(4) etype(4) code(8) M D R rsvd(13)`, then, if M, the length of the segment at fault;
+/// if D, its DDP header; if R, its RDMAP header (only a Read Request has one of its own).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terminate {
+    /// Why.
+    pub code: Code,
+    /// The first two octets as they came. Linux siw swaps the nibbles of the first one, and the
+    /// swapped form can be a legal one: report both readings, act on neither.
+    pub raw: [u8; 2],
+}
+
+impl Terminate {
+    /// Most octets [`Self::encode`] writes.
+    pub const WIRE_MAX: usize = 4 + 2 + ddp::Header::UNTAGGED_LEN + ReadRequest::WIRE_LEN;
+    /// Fewest octets of a Terminate: its control word.
+    pub const WIRE_MIN: usize = 4;
+
+    /// Parses the control word; what follows it only repeats our own segment.
+    pub fn decode(r: &mut Reader<'_>) -> Result<Self, Truncated> {
+        let [first, code, _, _] = r.array()?;
+        let code = Code { layer: first >> 4, etype: first & 0x0f, code };
+        Ok(Self { code, raw: [first, code.code] })
+    }
+
+    /// Appends a Terminate with `code` that quotes the segment at `fault`, if one is known.
+    pub fn encode(
+        code: Code,
+        fault: Option<&Quote<'_>>,
+        w: &mut Writer<'_>,
+    ) -> Result<(), Truncated> {
+        let header_count = match fault {
+            None => 0,
+            Some(quote) if quote.rdmap.is_empty() => QUOTES_LENGTH | QUOTES_DDP,
+            Some(_) => QUOTES_LENGTH | QUOTES_DDP | QUOTES_RDMAP,
+        };
+        w.put([code.layer << 4 | code.etype & 0x0f, code.code, header_count, 0])?;
+        if let Some(quote) = fault {
+            w.put(quote.length.to_be_bytes())?;
+            w.put(quote.ddp)?;
+            w.put(quote.rdmap)?;
+        }
+        Ok(())
+    }
+}
+
+/// The segment a Terminate is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Quote<'a> {
+    /// Octets of the DDP segment: its ULPDU length.
+    pub length: u16,
+    /// Its DDP header.
+    pub ddp: &'a [u8],
+    /// Its RDMAP header: the body of a Read Request, else empty.
+    pub rdmap: &'a [u8],
+}
+
+const QUOTES_LENGTH: u8 = 0x80;
+const QUOTES_DDP: u8 = 0x40;
+const QUOTES_RDMAP: u8 = 0x20;

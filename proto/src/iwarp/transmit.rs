@@ -1,0 +1,162 @@
+//! Messages out: FPDUs around payload that stays where it is.
+//!
+//! A message becomes FPDUs by repeated calls with what is left of it; each yields the octets before
+//! the payload, how much of the payload belongs to it, and the octets behind. The CRC is computed at
+//! that moment, so the payload must not change until it has been sent: it belongs to a posted work
+//! request or to a registration a peer may only read.
+
+use super::mpa::{self, Mulpdu};
+use super::rdmap::{Kind, ReadRequest, Segment};
+use super::terminate::{Code, Quote, Terminate};
+use super::{CRC_INIT, Crc32c, crc_octets, ddp};
+use crate::verbs::Handle;
+use crate::xdr::Writer;
+
+/// One FPDU: `prefix`, then `payload_len` octets of the caller's, then `trailer`.
+#[derive(Clone, Copy, Debug)]
+pub struct Fpdu {
+    prefix: [u8; PREFIX_MAX],
+    trailer: [u8; TRAILER_MAX],
+    prefix_len: u8,
+    trailer_len: u8,
+    payload_len: u16,
+}
+
+impl Fpdu {
+    /// Returns the ULPDU length and the headers.
+    pub fn prefix(&self) -> &[u8] {
+        self.prefix.get(..usize::from(self.prefix_len)).unwrap_or_default()
+    }
+
+    /// Returns the octets of payload that follow the prefix.
+    pub fn payload_len(&self) -> usize {
+        usize::from(self.payload_len)
+    }
+
+    /// Returns the padding and the CRC.
+    pub fn trailer(&self) -> &[u8] {
+        self.trailer.get(..usize::from(self.trailer_len)).unwrap_or_default()
+    }
+}
+
+/// The sending half of a stream: message numbers, the CRC, the segment size.
+#[derive(Clone, Debug)]
+pub struct Transmitter {
+    crc: Option<Crc32c>,
+    mulpdu: Mulpdu,
+    send_msn: u32,
+    read_msn: u32,
+}
+
+impl Transmitter {
+    /// Starts a stream; without `crc` the CRC field is sent as zero.
+    pub const fn new(crc: Option<Crc32c>, mulpdu: Mulpdu) -> Self {
+        Self { crc, mulpdu, send_msn: MSN_FIRST, read_msn: MSN_FIRST }
+    }
+
+    /// Cuts the next FPDU of a Send. `done` octets are sent, `rest` is what is left.
+    pub fn send(&mut self, invalidate: Option<Handle>, done: u32, rest: &[u8]) -> Fpdu {
+        let (payload, last) = head(rest, self.mulpdu.untagged_payload());
+        let msn = self.send_msn;
+        if last {
+            self.send_msn = msn.wrapping_add(1);
+        }
+        let kind = Kind::Send { invalidate, solicited: false, msn, offset: done };
+        self.seal(Segment { last, kind }, payload)
+    }
+
+    /// Cuts the next FPDU of an RDMA Write into the peer's memory; `offset` is where `rest` starts.
+    pub fn write(&self, handle: Handle, offset: u64, rest: &[u8]) -> Fpdu {
+        let (payload, last) = head(rest, self.mulpdu.tagged_payload());
+        self.seal(Segment { last, kind: Kind::Write { handle, offset } }, payload)
+    }
+
+    /// Cuts the next FPDU of a Read Response; `offset` is where in the sink `rest` starts.
+    pub fn read_response(&self, handle: Handle, offset: u64, rest: &[u8]) -> Fpdu {
+        let (payload, last) = head(rest, self.mulpdu.tagged_payload());
+        self.seal(Segment { last, kind: Kind::ReadResponse { handle, offset } }, payload)
+    }
+
+    /// Makes the FPDU of a Read Request. It has no payload of the caller's.
+    pub fn read_request(&mut self, request: &ReadRequest) -> Fpdu {
+        let msn = self.read_msn;
+        self.read_msn = msn.wrapping_add(1);
+        let mut body = [0; ReadRequest::WIRE_LEN];
+        let written = request.encode(&mut Writer::new(&mut body));
+        debug_assert!(written.is_ok(), "the body has the length of a Read Request");
+        self.seal_own(Segment { last: true, kind: Kind::ReadRequest { msn, offset: 0 } }, &body)
+    }
+
+    /// Makes the FPDU of a Terminate, the last of a stream.
+    pub fn terminate(&self, code: Code, fault: Option<&Quote<'_>>) -> Fpdu {
+        let mut body = [0; Terminate::WIRE_MAX];
+        let mut w = Writer::new(&mut body);
+        let written = Terminate::encode(code, fault, &mut w);
+        debug_assert!(written.is_ok(), "the body has the length of the longest Terminate");
+        let kind = Kind::Terminate { msn: MSN_FIRST, offset: 0 };
+        self.seal_own(Segment { last: true, kind }, w.written())
+    }
+
+    /// Returns the payload of the largest tagged FPDU.
+    pub fn tagged_payload_max(&self) -> usize {
+        self.mulpdu.tagged_payload()
+    }
+
+    /// Seals an FPDU whose payload is part of the prefix.
+    fn seal_own(&self, segment: Segment, body: &[u8]) -> Fpdu {
+        let mut fpdu = self.seal(segment, body);
+        let end = usize::from(fpdu.prefix_len).saturating_add(body.len());
+        if let Some(room) = fpdu.prefix.get_mut(usize::from(fpdu.prefix_len)..end) {
+            room.copy_from_slice(body);
+            fpdu.prefix_len = u8::try_from(end).unwrap_or(u8::MAX);
+            fpdu.payload_len = 0;
+        }
+        fpdu
+    }
+
+    fn seal(&self, segment: Segment, payload: &[u8]) -> Fpdu {
+        let mut prefix = [0; PREFIX_MAX];
+        let (length_field, header) = prefix.split_at_mut(mpa::LENGTH_LEN);
+        let mut w = Writer::new(header);
+        let written = segment.encode(&mut w);
+        debug_assert!(written.is_ok(), "the prefix has room for the longest header");
+        let header_len = w.position();
+        // Payload is at most a MULPDU less its header, so nothing here saturates.
+        let ulpdu = header_len.saturating_add(payload.len());
+        length_field.copy_from_slice(&u16::try_from(ulpdu).unwrap_or(u16::MAX).to_be_bytes());
+        let prefix_len = header_len.saturating_add(mpa::LENGTH_LEN);
+
+        let pad = mpa::pad(ulpdu);
+        let mut trailer = [0; TRAILER_MAX];
+        let trailer_len = pad.saturating_add(mpa::CRC_LEN);
+        if let Some(crc) = self.crc {
+            let state = crc(CRC_INIT, prefix.get(..prefix_len).unwrap_or_default());
+            let state = crc(state, payload);
+            let state = crc(state, trailer.get(..pad).unwrap_or_default());
+            if let Some(field) = trailer.get_mut(pad..trailer_len) {
+                field.copy_from_slice(&crc_octets(state));
+            }
+        }
+        Fpdu {
+            prefix,
+            trailer,
+            prefix_len: u8::try_from(prefix_len).unwrap_or(u8::MAX),
+            trailer_len: u8::try_from(trailer_len).unwrap_or(u8::MAX),
+            payload_len: u16::try_from(payload.len()).unwrap_or(u16::MAX),
+        }
+    }
+}
+
+/// Returns what of `rest` fits `most`, and whether that is all of it.
+fn head(rest: &[u8], most: usize) -> (&[u8], bool) {
+    rest.get(..most).map_or((rest, true), |head| (head, rest.len() == most))
+}
+
+/// The first message number of every queue (RFC 5041 section 5.1).
+pub(super) const MSN_FIRST: u32 = 1;
+
+const PREFIX_MAX: usize = mpa::LENGTH_LEN + ddp::Header::UNTAGGED_LEN + Terminate::WIRE_MAX;
+const TRAILER_MAX: usize = 3 + mpa::CRC_LEN;
+
+#[cfg(test)]
+mod tests;
