@@ -1,0 +1,83 @@
+//! Files that no build would notice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Breach;
+use crate::source::{Source, Workspace, words};
+
+/// Every Rust file is a crate root or is reached from one by `mod` lines.
+pub fn orphans(workspace: &Workspace) -> Vec<Breach> {
+    let mut reached = BTreeSet::new();
+    let mut pending = roots(workspace);
+    while let Some((path, is_root)) = pending.pop_first() {
+        let Some(source) = workspace.get(&path) else { continue };
+        let children = children(&path, is_root, source).into_iter();
+        pending.extend(children.filter(|child| !reached.contains(child)).map(|c| (c, false)));
+        reached.insert(path);
+    }
+    let unreached = workspace.rust().filter(|(path, _)| !reached.contains(*path));
+    unreached.map(|(path, _)| Breach::of_file(path, "no `mod` line leads here")).collect()
+}
+
+/// Every test program of the tests' crate, which lists them by hand, is listed.
+pub fn unlisted_tests(workspace: &Workspace) -> Vec<Breach> {
+    let listed = workspace.get("tests/Cargo.toml").map(|m| m.text.as_str()).unwrap_or_default();
+    let mut found = Vec::new();
+    for (path, _) in workspace.rust() {
+        let Some(stem) = path.strip_prefix("tests/tests/").and_then(|p| p.strip_suffix(".rs"))
+        else {
+            continue;
+        };
+        if !stem.contains('/') && !names_test(listed, stem) {
+            found.push(Breach::of_file(path, "not a [[test]] of tests/Cargo.toml: it never runs"));
+        }
+    }
+    found
+}
+
+fn names_test(manifest: &str, stem: &str) -> bool {
+    let name = format!("name = \"{stem}\"");
+    manifest.split("\n[").any(|section| {
+        section.starts_with("[test]]") && section.lines().any(|line| line.trim() == name)
+    })
+}
+
+/// The roots Cargo finds by itself in each crate, and the `path`s its manifest names.
+fn roots(workspace: &Workspace) -> BTreeMap<String, bool> {
+    let mut found = BTreeMap::new();
+    for (path, manifest) in workspace.files() {
+        let Some(home) = path.strip_suffix("Cargo.toml") else { continue };
+        for root in ["src/lib.rs", "src/main.rs", "build.rs"] {
+            found.insert(format!("{home}{root}"), true);
+        }
+        for (file, _) in workspace.rust() {
+            let inside = file.strip_prefix(home).and_then(|file| file.rsplit_once('/'));
+            let automatic = ["src/bin", "tests", "examples", "benches"];
+            if inside.is_some_and(|(directory, _)| automatic.contains(&directory)) {
+                found.insert(file.to_owned(), true);
+            }
+        }
+        for line in manifest.text.lines() {
+            let named = line.strip_prefix("path = \"").and_then(|rest| rest.strip_suffix('"'));
+            found.extend(named.map(|named| (format!("{home}{named}"), true)));
+        }
+    }
+    found
+}
+
+/// Returns where each `mod` line of a file leads. House rule: `name.rs`, never `name/mod.rs`.
+fn children(path: &str, is_root: bool, source: &Source) -> Vec<String> {
+    let (directory, file) = path.rsplit_once('/').unwrap_or(("", path));
+    let home = match file.strip_suffix(".rs") {
+        Some(stem) if !is_root => format!("{directory}/{stem}"),
+        _ => directory.to_owned(),
+    };
+    let mut found = Vec::new();
+    for at in words(&source.code, "mod") {
+        let rest = &source.code[at + "mod".len()..];
+        if let Some(end) = rest.find([';', '{']).filter(|&end| rest[end..].starts_with(';')) {
+            found.push(format!("{home}/{}.rs", rest[..end].trim()));
+        }
+    }
+    found
+}

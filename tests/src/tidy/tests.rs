@@ -1,0 +1,124 @@
+use super::*;
+
+/// Returns the lines a rule objects to in one planted file.
+fn objects(rule: Rule, path: &str, text: &str) -> Vec<usize> {
+    rule(&Workspace::of(&[(path, text)])).iter().map(|breach| breach.line).collect()
+}
+
+#[test]
+fn the_keyword_is_found_in_code_alone() {
+    let text = "// unsafe\n\"unsafe\"\n#![forbid(unsafe_code)]\nunsafe { f() }\n";
+    for path in ["apps/src/main.rs", "tests/src/lib.rs", "runtime/src/lib.rs", "runtime/src/sys.rs"]
+    {
+        assert_eq!(objects(unsafe_in_its_files, path, text), [4], "{path}");
+    }
+    assert_eq!(objects(unsafe_in_its_files, "runtime/src/sys/clock.rs", text), [0; 0]);
+    assert_eq!(objects(unsafe_in_its_files, UNSAFE[0], text), [0; 0]);
+}
+
+#[test]
+fn clocks_and_entropy_are_found_outside_their_modules() {
+    let text = "let a = std::time::Instant::now();\nmy_getrandom();\ngetrandom::fill(&mut b);\n";
+    let rule = time_and_chance_in_their_modules;
+    assert_eq!(objects(rule, "runtime/src/core.rs", text), [1, 3]);
+    assert_eq!(objects(rule, CLOCK[0], text), [3]);
+    assert_eq!(objects(rule, ENTROPY[0], text), [1]);
+    assert_eq!(objects(rule, CLOCK[0], "thread::sleep(x)"), [1]);
+}
+
+#[test]
+fn what_was_left_behind_is_found_in_every_kind_of_file() {
+    let note = concat!("a\n# ", "FIX", "ME later\n");
+    assert_eq!(objects(leftovers, "README.md", note), [2]);
+    assert_eq!(objects(leftovers, "apps/src/main.rs", "fn f() {\n    todo!()\n}"), [2]);
+    assert_eq!(objects(leftovers, "apps/src/main.rs", "// \"todo!\"\nlet todo = 1;"), [0; 0]);
+}
+
+#[test]
+fn an_ignored_test_must_say_why() {
+    let text = "#[ignore]\nfn a() {}\n#[ignore = \"needs a device\"]\nfn b() {}\n";
+    assert_eq!(objects(ignored_without_reason, "tests/tests/lab.rs", text), [1]);
+}
+
+#[test]
+fn a_path_of_one_machine_is_found_and_a_part_of_another_path_is_not() {
+    let text = format!("see {0}a/x\n\"{0}\"\n./work{0}x\n", concat!("/ho", "me/"));
+    assert_eq!(objects(machine_paths, "README.md", &text), [1, 2]);
+}
+
+#[test]
+fn proto_may_have_optional_and_test_dependencies_only() {
+    let text = "[package]\nname = \"p\"\n[dependencies]\n# none\n[dev-dependencies]\na = \"1\"\n";
+    assert_eq!(objects(proto_depends_on_nothing, "proto/Cargo.toml", text), [0; 0]);
+    let text = "[dependencies]\na = { version = \"1\", optional = true }\nb = \"1\"\n";
+    assert_eq!(objects(proto_depends_on_nothing, "proto/Cargo.toml", text), [3]);
+    let text = "[dependencies.a]\nversion = \"1\"\n[target.'cfg(unix)'.dependencies]\nb = \"1\"\n";
+    assert_eq!(objects(proto_depends_on_nothing, "proto/Cargo.toml", text), [2, 4]);
+}
+
+#[test]
+fn a_file_no_mod_line_leads_to_is_an_orphan() {
+    let tree = [
+        ("a/Cargo.toml", "[[bin]]\npath = \"tools/run.rs\"\n"),
+        ("a/src/lib.rs", "pub mod b;\nmod inline { }\n// mod lost;\n"),
+        ("a/src/b.rs", "#[cfg(test)]\nmod tests;"),
+        ("a/src/b/tests.rs", ""),
+        ("a/src/b/lost.rs", ""),
+        ("a/src/lost.rs", ""),
+        ("a/tests/t.rs", ""),
+        ("a/tests/t/lost.rs", ""),
+        ("a/tools/run.rs", "mod with;"),
+        ("a/tools/with.rs", ""),
+    ];
+    let found = orphans(&Workspace::of(&tree));
+    let paths: Vec<_> = found.iter().map(|breach| breach.path.as_str()).collect();
+    assert_eq!(paths, ["a/src/b/lost.rs", "a/src/lost.rs", "a/tests/t/lost.rs"]);
+}
+
+#[test]
+fn a_test_program_must_be_listed() {
+    let manifest = "[package]\nname = \"b\"\n\n[[test]]\nname = \"a\"\n";
+    let tree = [
+        ("tests/Cargo.toml", manifest),
+        ("tests/tests/a.rs", ""),
+        ("tests/tests/b.rs", ""),
+        ("tests/tests/a/part.rs", ""),
+    ];
+    let found = unlisted_tests(&Workspace::of(&tree));
+    assert_eq!(found.iter().map(|b| b.path.as_str()).collect::<Vec<_>>(), ["tests/tests/b.rs"]);
+}
+
+#[test]
+fn a_requirement_is_covered_by_a_real_test_and_cited_by_code() {
+    let check = |row: &str, code: &str| {
+        let table = format!("id\tlevel\tstatus\twhere\n{row}\n");
+        let tree = [("proto/REQUIREMENTS.tsv", table.as_str()), ("proto/src/v2/credit.rs", code)];
+        let found = coverage(&Workspace::of(&tree));
+        found.into_iter().map(|breach| breach.what).collect::<Vec<_>>()
+    };
+    let code = "// [V2-1-1] so\nfn f() {}\n#[test]\nfn holds() {}\n";
+    let good = "V2-1-1\tMUST\ttest\tproto::v2::credit::tests::holds";
+    assert!(check(good, code).is_empty());
+    let what = "V2-1-1 names `proto::v2::credit::tests::f`, which is no test";
+    assert_eq!(check(&good.replace("holds", "f"), code), [what]);
+    let what = "V2-1-1 names `proto::v1::credit::tests::holds`, which is no test";
+    assert_eq!(check(&good.replace("v2", "v1"), code), [what]);
+    assert_eq!(check(good, &code.replace("[V2", "[V3")), ["V2-1-1 is cited by no code"]);
+    let what = "cites V2-1-2, which has no row in proto/REQUIREMENTS.tsv";
+    assert_eq!(check(good, &code.replace("-1-1]", "-1-1, V2-1-2]")), [what]);
+    assert_eq!(check("V2-1-1\tMUST\texception\t", code), ["V2-1-1 gives no reason"]);
+    assert_eq!(check("V2-1-1\tMUST\tmaybe\t", code), ["V2-1-1 has the unknown status `maybe`"]);
+    assert!(check("V2-1-1\tMUST\topen\t", code).is_empty());
+    let twice = "V2-1-1\tMUST\topen\t\nV2-1-1\tMUST\topen\t";
+    assert_eq!(check(twice, code), ["V2-1-1 has a second row"]);
+}
+
+#[test]
+fn sizes_leave_tests_apart() {
+    let long = format!("fn f() {{\n{}}}\n", "    g();\n".repeat(FUNCTION_LINES));
+    let of = |path, text: &str| sizes(&Workspace::of(&[(path, text)]));
+    assert_eq!(of("a/src/b.rs", &long), ["a/src/b.rs:1: fn f, 72 lines"]);
+    assert!(of("a/src/b.rs", &format!("#[cfg(test)]\nmod tests {{\n{long}}}\n")).is_empty());
+    assert!(of("a/src/b/tests.rs", &long).is_empty());
+    assert_eq!(of("a/src/b.rs", &"\n".repeat(FILE_LINES + 1)), ["a/src/b.rs: 401 lines"]);
+}

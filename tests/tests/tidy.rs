@@ -1,0 +1,19 @@
+//! Holds the whole workspace to the rules of the house.
+
+use std::path::Path;
+
+use haulage_tests::source::Workspace;
+use haulage_tests::tidy;
+
+#[test]
+fn the_workspace_is_tidy() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let workspace = Workspace::read(&root).unwrap();
+    assert!(workspace.rust().count() > 10, "the workspace was not found");
+    for size in tidy::sizes(&workspace) {
+        eprintln!("large: {size}");
+    }
+    eprintln!("requirements still open: {}", tidy::requirements_open(&workspace));
+    let breaches: Vec<_> = tidy::breaches(&workspace).iter().map(ToString::to_string).collect();
+    assert!(breaches.is_empty(), "\n{}", breaches.join("\n"));
+}
