@@ -8,4 +8,5 @@ pub mod clock;
 pub mod cpu;
 pub mod process;
 pub mod signal;
+pub mod complete;
 pub mod wake;
