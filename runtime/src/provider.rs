@@ -13,6 +13,7 @@ use haulage_mr_pool::{Sink, Source};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{self, Completion, Handle, QpNum};
 
+pub mod delaying;
 pub mod iwarp;
 pub mod sim;
 
@@ -344,5 +345,9 @@ pub use crate::sys::wake::Waker;
 
 pub(crate) mod sealed {
     /// Implemented by the providers of this crate alone.
+    #[expect(
+        unnameable_types,
+        reason = "a trait nobody else can name is one nobody else implements"
+    )]
     pub trait Sealed {}
 }

@@ -1,1 +1,288 @@
 //! A deterministic fabric in virtual time, for tests.
+//!
+//! A [`Fabric`] is a set of RNICs in one thread and the network between them. Nothing happens on its
+//! own: time is the `now` that [`Provider::poll`] is called with, and every delay is drawn from one
+//! seed, so a run repeats exactly. Tests step their providers until nothing moves, then go on to
+//! [`Fabric::next_event`].
+//!
+//! # Normal operation
+//! What is posted starts at once. A Send or a Write crosses as one message: its octets are copied
+//! from the source to the sink when it arrives, or, for some of them, into a copy when it starts; the
+//! completion comes later still. Messages of one connection and direction stay in order, and wait
+//! behind a Send that finds no Receive. Acknowledgements do not.
+//!
+//! # Recovery
+//! Faults are methods of [`Fabric`]: [`sever`](Fabric::sever) a connection,
+//! [`black_hole`](Fabric::black_hole) a node. As on a real network, a black hole is noticed only by
+//! deadlines.
+//!
+//! # Memory ownership
+//! A view lives in the send queue entry, the Receive or the registration it was posted with, and is
+//! dropped before the completion is reported. Nothing that travels holds one.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use haulage_mr_pool::{Stags, Strategy};
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::{Handle, QpNum};
+
+use super::{
+    Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
+    WorkQueue, sealed,
+};
+
+mod node;
+mod queue_pair;
+mod rng;
+mod schedule;
+mod world;
+
+pub use rng::Rng;
+
+use node::Node;
+use schedule::End;
+use world::World;
+
+/// What a fabric is like. Times are virtual.
+#[derive(Clone, Debug)]
+pub struct FabricConfig {
+    /// Decides every delay and every handle.
+    pub seed: u64,
+    /// The shortest time a message travels, in nanoseconds.
+    pub latency_min_ns: u64,
+    /// The longest time a message travels, in nanoseconds.
+    pub latency_max_ns: u64,
+    /// Of a hundred Sends and Writes, how many complete before they arrive, as on a socket; the
+    /// others complete after.
+    pub eager_percent: u8,
+    /// How long a connection may take to be set up.
+    pub handshake_timeout: Duration,
+    /// How long a `disconnect` may take to send what was posted.
+    pub close_timeout: Duration,
+    /// Connections a node may have at once.
+    pub queue_pairs_max: u16,
+    /// Work requests one send queue holds.
+    pub send_queue_max: usize,
+    /// Receives a node's shared queue holds.
+    pub receive_queue_max: usize,
+    /// Registrations a node may have at once.
+    pub registrations_max: usize,
+    /// RDMA Reads a connection may have outstanding as Requester.
+    pub ord_max: u32,
+    /// RDMA Reads a connection may serve at once.
+    pub ird_max: u32,
+}
+
+impl Default for FabricConfig {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            latency_min_ns: 1_000,
+            latency_max_ns: 20_000,
+            eager_percent: 25,
+            handshake_timeout: Duration::from_secs(5),
+            close_timeout: Duration::from_secs(5),
+            queue_pairs_max: 64,
+            send_queue_max: 256,
+            receive_queue_max: 1024,
+            registrations_max: 1024,
+            ord_max: 16,
+            ird_max: 16,
+        }
+    }
+}
+
+/// The network, and what a test may do to it. Clones are the same fabric.
+#[derive(Clone, Debug)]
+pub struct Fabric(Rc<RefCell<World>>);
+
+impl Fabric {
+    /// Makes a fabric with no node.
+    pub fn new(config: FabricConfig) -> Self {
+        Self(Rc::new(RefCell::new(World::new(config))))
+    }
+
+    /// Adds the node `address`, an RNIC that listens and connects by this address alone.
+    ///
+    /// # Errors
+    /// `AddrInUse` if the fabric has the node already; else what the system said of the waker.
+    pub fn provider(&self, address: IpAddr) -> io::Result<Sim> {
+        let waker = Waker::new()?;
+        let mut world = self.0.borrow_mut();
+        if world.nodes.iter().any(|node| node.is_at(address)) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        let config = &world.config;
+        let caps = Caps {
+            name: "sim",
+            send_queue_max: config.send_queue_max,
+            receive_queue_max: config.receive_queue_max,
+            registrations_max: config.registrations_max,
+            ord_max: config.ord_max,
+            ird_max: config.ird_max,
+            strategy: Strategy::FastReg,
+        };
+        let (registrations_max, qps_max) = (config.registrations_max, config.queue_pairs_max);
+        let seed = world.rng.next();
+        let stags = Stags::seeded(registrations_max, seed);
+        let node = world.nodes.len();
+        world.nodes.push(Node::new(address, caps.clone(), qps_max, stags));
+        Ok(Sim { fabric: Rc::clone(&self.0), node, caps, waker })
+    }
+
+    /// Returns when something happens next, if anything ever will.
+    pub fn next_event(&self) -> Option<Instant> {
+        self.0.borrow_mut().next_due()
+    }
+
+    /// Loses the connection `qp` of the node `at`: both ends find out at once.
+    pub fn sever(&self, at: IpAddr, qp: QpNum) {
+        let mut world = self.0.borrow_mut();
+        if let Some(node) = world.node(at) {
+            world.sever(End { node, qp });
+        }
+    }
+
+    /// Loses every connection of the node `at`.
+    pub fn sever_all(&self, at: IpAddr) {
+        let mut world = self.0.borrow_mut();
+        let Some(node) = world.node(at) else { return };
+        let all: Vec<QpNum> = world.nodes[node].qps().collect();
+        for qp in all {
+            world.sever(End { node, qp });
+        }
+    }
+
+    /// Swallows what the node `from` sends from now on, until told otherwise. Nobody is told. A
+    /// connection that lost a message never recovers; new ones work once the hole is closed.
+    pub fn black_hole(&self, from: IpAddr, open: bool) {
+        let mut world = self.0.borrow_mut();
+        if let Some(node) = world.node(from) {
+            world.nodes[node].muted = open;
+        }
+    }
+
+    /// Changes how long messages travel, from now on.
+    pub fn set_latency(&self, min_ns: u64, max_ns: u64) {
+        let mut world = self.0.borrow_mut();
+        (world.config.latency_min_ns, world.config.latency_max_ns) = (min_ns, max_ns);
+    }
+}
+
+/// Names a listener of a [`Sim`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener(u32);
+
+/// One node of a [`Fabric`]. Dropping it loses its connections.
+#[derive(Debug)]
+pub struct Sim {
+    fabric: Rc<RefCell<World>>,
+    node: usize,
+    caps: Caps,
+    waker: Waker,
+}
+
+impl Sim {
+    const fn end(&self, qp: QpNum) -> End {
+        End { node: self.node, qp }
+    }
+}
+
+impl sealed::Sealed for Sim {}
+
+impl Provider for Sim {
+    type Listener = Listener;
+
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn listen(&mut self, at: SocketAddr) -> io::Result<(Listener, SocketAddr)> {
+        self.fabric.borrow_mut().nodes[self.node].listen(at)
+    }
+
+    fn unlisten(&mut self, listener: Listener) {
+        self.fabric.borrow_mut().nodes[self.node].unlisten(listener);
+    }
+
+    fn connect(
+        &mut self,
+        now: Instant,
+        to: SocketAddr,
+        params: &ConnectionParams<'_>,
+    ) -> Result<QpNum, ConnectError> {
+        let mut world = self.fabric.borrow_mut();
+        world.advance(now);
+        world.connect(self.node, to, params)
+    }
+
+    fn accept(&mut self, now: Instant, qp: QpNum, params: &ConnectionParams<'_>) {
+        let mut world = self.fabric.borrow_mut();
+        world.advance(now);
+        world.accept(self.end(qp), params);
+    }
+
+    fn reject(&mut self, now: Instant, qp: QpNum, _private_data: &[u8]) {
+        let mut world = self.fabric.borrow_mut();
+        world.advance(now);
+        world.reject(self.end(qp));
+    }
+
+    fn disconnect(&mut self, now: Instant, qp: QpNum) {
+        let mut world = self.fabric.borrow_mut();
+        world.advance(now);
+        world.disconnect(self.end(qp));
+    }
+
+    fn reserve_handle(&mut self, qp: QpNum) -> Option<Handle> {
+        self.fabric.borrow_mut().nodes[self.node].stags.reserve(qp)
+    }
+
+    fn registration_offset(&mut self, _length: usize) -> u64 {
+        self.fabric.borrow_mut().nodes[self.node].stags.random_offset()
+    }
+
+    fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        self.fabric.borrow_mut().post(self.end(qp), batch)
+    }
+
+    fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
+        self.fabric.borrow_mut().post_receives(self.node, batch)
+    }
+
+    fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<Listener>>) {
+        let mut world = self.fabric.borrow_mut();
+        world.advance(now);
+        world.nodes[self.node].poll(now, budget, events);
+    }
+
+    /// In virtual time every arrival counts: this is when the next one is due, anywhere.
+    fn poll_deadline(&self) -> Option<Instant> {
+        let mut world = self.fabric.borrow_mut();
+        let reported = world.nodes[self.node].has_reports().then_some(world.clock);
+        reported.or_else(|| world.next_due())
+    }
+
+    /// Returns at once: virtual time does not pass by waiting.
+    fn sleep(&mut self, _limit: Option<Duration>) {
+        self.waker.clear();
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn counters(&self) -> Counters {
+        self.fabric.borrow().nodes[self.node].counters
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        self.fabric.borrow_mut().retire(self.node);
+    }
+}

@@ -1,0 +1,124 @@
+//! Any provider, with its events held back for a while, for tests.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::{Handle, QpNum};
+
+use super::sim::Rng;
+use super::{
+    Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
+    WorkQueue, sealed,
+};
+
+/// Wraps a provider and withholds what it reports, in order, for a few polls chosen by a seed.
+///
+/// The contract allows every provider to be this slow, so what works with a provider must work with
+/// this around it. At most [`HELD_MAX`] events are held; past that the inner provider is not polled.
+#[derive(Debug)]
+pub struct Delaying<P: Provider> {
+    inner: P,
+    held: VecDeque<Event<P::Listener>>,
+    arrived: Vec<Event<P::Listener>>,
+    rng: Rng,
+    percent: u8,
+}
+
+/// Events that may be held back at once.
+pub const HELD_MAX: usize = 256;
+
+impl<P: Provider> Delaying<P> {
+    /// Wraps `inner` so that, of a hundred events, about `percent` make those behind them wait for
+    /// another poll.
+    pub fn new(inner: P, seed: u64, percent: u8) -> Self {
+        let held = VecDeque::with_capacity(HELD_MAX);
+        Self { inner, held, arrived: Vec::with_capacity(HELD_MAX), rng: Rng::new(seed), percent }
+    }
+}
+
+impl<P: Provider> sealed::Sealed for Delaying<P> {}
+
+impl<P: Provider> Provider for Delaying<P> {
+    type Listener = P::Listener;
+
+    fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<P::Listener>>) {
+        let room = budget.min(HELD_MAX.saturating_sub(self.held.len()));
+        self.inner.poll(now, room, &mut self.arrived);
+        self.held.extend(self.arrived.drain(..));
+        for _ in 0..budget {
+            if self.held.is_empty() || self.rng.below(0..100) < u64::from(self.percent) {
+                return;
+            }
+            events.extend(self.held.pop_front());
+        }
+    }
+
+    /// While events are held back, the next poll cannot wait.
+    fn poll_deadline(&self) -> Option<Instant> {
+        if self.held.is_empty() { self.inner.poll_deadline() } else { Some(Instant::ZERO) }
+    }
+
+    fn sleep(&mut self, limit: Option<Duration>) {
+        self.inner.sleep(if self.held.is_empty() { limit } else { Some(Duration::ZERO) });
+    }
+
+    fn caps(&self) -> &Caps {
+        self.inner.caps()
+    }
+
+    fn listen(&mut self, at: SocketAddr) -> io::Result<(P::Listener, SocketAddr)> {
+        self.inner.listen(at)
+    }
+
+    fn unlisten(&mut self, listener: P::Listener) {
+        self.inner.unlisten(listener);
+    }
+
+    fn connect(
+        &mut self,
+        now: Instant,
+        to: SocketAddr,
+        params: &ConnectionParams<'_>,
+    ) -> Result<QpNum, ConnectError> {
+        self.inner.connect(now, to, params)
+    }
+
+    fn accept(&mut self, now: Instant, qp: QpNum, params: &ConnectionParams<'_>) {
+        self.inner.accept(now, qp, params);
+    }
+
+    fn reject(&mut self, now: Instant, qp: QpNum, private_data: &[u8]) {
+        self.inner.reject(now, qp, private_data);
+    }
+
+    fn disconnect(&mut self, now: Instant, qp: QpNum) {
+        self.inner.disconnect(now, qp);
+    }
+
+    fn reserve_handle(&mut self, qp: QpNum) -> Option<Handle> {
+        self.inner.reserve_handle(qp)
+    }
+
+    fn registration_offset(&mut self, length: usize) -> u64 {
+        self.inner.registration_offset(length)
+    }
+
+    fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        self.inner.post(qp, batch)
+    }
+
+    fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
+        self.inner.post_receives(batch)
+    }
+
+    fn waker(&self) -> Waker {
+        self.inner.waker()
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}

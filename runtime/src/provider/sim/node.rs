@@ -1,0 +1,356 @@
+//! One simulated RNIC: its queue pairs, Receives and registrations, and what it has to report.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use haulage_mr_pool::{StagFault, Stags};
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::{ClaimedSegment, Completion, Handle, Opcode, QpNum, Status};
+
+use super::Listener;
+use super::queue_pair::{Entry, QueuePair};
+use crate::provider::{Caps, Counters, Done, Event, Quiesced, Receive};
+
+/// An RNIC of the fabric.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) address: IpAddr,
+    gone: bool,
+    /// Whether what it sends is swallowed.
+    pub(super) muted: bool,
+    pub(super) stags: Stags,
+    pub(super) counters: Counters,
+    pub(super) receives: VecDeque<Receive>,
+    /// Queue pairs whose next Send waits for a Receive, longest waiting first.
+    pub(super) starved: VecDeque<QpNum>,
+    caps: Caps,
+    receives_unpolled: usize,
+    listeners: Vec<(Listener, SocketAddr)>,
+    listened: u32,
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    reports: VecDeque<(Instant, Report)>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u16,
+    qp: Option<QueuePair>,
+}
+
+/// What waits to be polled.
+#[derive(Debug)]
+enum Report {
+    Event(Event<Listener>),
+    /// The flushed completions of a queue pair and its `Quiesced`. They are made when polled: the
+    /// consumer may post until it has seen the end.
+    End(QpNum),
+}
+
+/// What became of a message at the RNIC it was for.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    Done,
+    /// A Send met no Receive.
+    NoReceive,
+    Refused(Refusal),
+}
+
+/// Why an RNIC ended a connection: the rule its peer broke, and the Terminate that says so.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refusal {
+    pub(super) rule: &'static str,
+    pub(super) layer: u8,
+    pub(super) etype: u8,
+    pub(super) code: u8,
+}
+
+impl Node {
+    pub(super) fn new(address: IpAddr, caps: Caps, qps_max: u16, stags: Stags) -> Self {
+        Self {
+            address,
+            gone: false,
+            muted: false,
+            stags,
+            counters: Counters::default(),
+            receives: VecDeque::with_capacity(caps.receive_queue_max),
+            starved: VecDeque::with_capacity(usize::from(qps_max)),
+            caps,
+            receives_unpolled: 0,
+            listeners: Vec::new(),
+            listened: 0,
+            slots: (0..qps_max).map(|_| Slot { generation: 0, qp: None }).collect(),
+            free: (0..qps_max).rev().collect(),
+            reports: VecDeque::new(),
+        }
+    }
+
+    /// Drops everything; nobody will ask this node again.
+    pub(super) fn retire(&mut self) {
+        self.gone = true;
+        self.listeners.clear();
+        self.receives.clear();
+        self.reports.clear();
+    }
+
+    pub(super) fn is_at(&self, address: IpAddr) -> bool {
+        !self.gone && self.address == address
+    }
+
+    // Queue pairs.
+
+    pub(super) fn add(&mut self, qp: QueuePair) -> Option<QpNum> {
+        let index = self.free.pop()?;
+        let slot = &mut self.slots[usize::from(index)];
+        slot.qp = Some(qp);
+        Some(QpNum::new(index, slot.generation))
+    }
+
+    pub(super) fn remove(&mut self, qp: QpNum) {
+        self.stags.destroy(qp);
+        let slot = &mut self.slots[qp.slot()];
+        slot.qp = None;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.extend(u16::try_from(qp.slot()));
+    }
+
+    pub(super) fn qp(&mut self, qp: QpNum) -> Option<&mut QueuePair> {
+        let slot = self.slots.get_mut(qp.slot()).filter(|s| s.generation == qp.generation())?;
+        slot.qp.as_mut()
+    }
+
+    pub(super) fn qps(&self) -> impl Iterator<Item = QpNum> + '_ {
+        let used = (0..).zip(&self.slots).filter(|(_, slot)| slot.qp.is_some());
+        used.map(|(index, slot)| QpNum::new(index, slot.generation))
+    }
+
+    /// Tells whether another request, or another Receive, would not fit.
+    pub(super) fn is_full(&mut self, qp: QpNum) -> bool {
+        let max = self.caps.send_queue_max;
+        self.qp(qp).is_none_or(|qp| qp.occupied() >= max)
+    }
+
+    pub(super) fn is_full_of_receives(&self) -> bool {
+        self.receives.len() + self.receives_unpolled >= self.caps.receive_queue_max
+    }
+
+    // Listeners.
+
+    pub(super) fn listen(&mut self, at: SocketAddr) -> io::Result<(Listener, SocketAddr)> {
+        if !at.ip().is_unspecified() && at.ip() != self.address {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        }
+        let taken = |port| self.listeners.iter().any(|(_, bound)| bound.port() == port);
+        let port = match at.port() {
+            0 => (EPHEMERAL..=u16::MAX).find(|port| !taken(*port)),
+            port => Some(port).filter(|port| !taken(*port)),
+        };
+        let port = port.ok_or(io::ErrorKind::AddrInUse)?;
+        self.listened += 1;
+        let listener = Listener(self.listened);
+        let bound = SocketAddr::new(self.address, port);
+        self.listeners.push((listener, bound));
+        Ok((listener, bound))
+    }
+
+    pub(super) fn unlisten(&mut self, listener: Listener) {
+        self.listeners.retain(|(own, _)| *own != listener);
+    }
+
+    pub(super) fn listener(&self, at: SocketAddr) -> Option<Listener> {
+        self.listeners.iter().find(|(_, bound)| *bound == at).map(|(listener, _)| *listener)
+    }
+
+    // Reports.
+
+    pub(super) fn report(&mut self, due: Instant, event: Event<Listener>) {
+        self.reports.push_back((due, Report::Event(event)));
+    }
+
+    pub(super) fn report_end(&mut self, due: Instant, qp: QpNum) {
+        self.reports.push_back((due, Report::End(qp)));
+    }
+
+    /// Reports what became of a request, unless it went well and nobody asked.
+    pub(super) fn report_entry(&mut self, due: Instant, qp: QpNum, entry: &Entry) {
+        if !entry.flags.signaled && entry.status == Some(Status::Success) {
+            return;
+        }
+        if let Some(qp) = self.qp(qp) {
+            qp.unpolled += 1;
+        }
+        self.report(due, Event::Completion(done(qp, entry)));
+    }
+
+    pub(super) fn has_reports(&self) -> bool {
+        !self.reports.is_empty()
+    }
+
+    /// Moves at most `budget` events that are due by `now`.
+    pub(super) fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<Listener>>) {
+        for _ in 0..budget {
+            match self.reports.front().filter(|(due, _)| *due <= now) {
+                None => return,
+                Some((_, Report::End(qp))) => {
+                    let qp = *qp;
+                    events.push(self.poll_end(qp));
+                }
+                Some(_) => {
+                    let Some((_, Report::Event(event))) = self.reports.pop_front() else { return };
+                    self.polled(&event);
+                    events.push(event);
+                }
+            }
+        }
+    }
+
+    /// Reports the next flushed completion of `qp`, or that there is none left.
+    fn poll_end(&mut self, qp: QpNum) -> Event<Listener> {
+        if let Some(entry) = self.qp(qp).and_then(QueuePair::pop) {
+            return Event::Completion(done(qp, &entry));
+        }
+        self.reports.pop_front();
+        self.remove(qp);
+        Event::Quiesced(Quiesced::new(qp))
+    }
+
+    fn polled(&mut self, event: &Event<Listener>) {
+        let Event::Completion(done) = event else { return };
+        if done.opcode == Opcode::Receive {
+            self.receives_unpolled -= 1;
+        } else if let Some(qp) = self.qp(done.qp) {
+            qp.unpolled -= 1;
+        }
+    }
+
+    // What the peer asks for.
+
+    /// Fills the next Receive with a Send, retiring the handle it names.
+    pub(super) fn on_send(
+        &mut self,
+        now: Instant,
+        qp: QpNum,
+        bytes: &[u8],
+        invalidate: Option<Handle>,
+    ) -> Arrival {
+        let Some(receive) = self.receives.front() else { return Arrival::NoReceive };
+        let room: usize = receive.scatter.iter().flatten().map(haulage_mr_pool::Sink::len).sum();
+        let Some(length) = u32::try_from(bytes.len()).ok().filter(|_| bytes.len() <= room) else {
+            return Arrival::Refused(TOO_LONG);
+        };
+        if let Some(handle) = invalidate {
+            if let Err(fault) = self.stags.invalidate(handle, qp) {
+                return Arrival::Refused(invalidate_refusal(fault));
+            }
+            self.counters.invalidated_remote += 1;
+        }
+        let Some(mut receive) = self.receives.pop_front() else { return Arrival::NoReceive };
+        let mut rest = bytes;
+        for sink in receive.scatter.iter_mut().flatten() {
+            let (part, after) = rest.split_at(rest.len().min(sink.len()));
+            if sink.place(0, part).is_err() {
+                return Arrival::Refused(TOO_LONG);
+            }
+            rest = after;
+        }
+        let id = receive.id;
+        drop(receive); // the views, before the completion
+        self.counters.receives += 1;
+        self.counters.bytes_copied += u64::from(length);
+        self.receives_unpolled += 1;
+        let completion = Completion {
+            id,
+            qp,
+            opcode: Opcode::Receive,
+            status: Status::Success,
+            length,
+            invalidated: invalidate,
+        };
+        self.report(now, Event::Completion(Done::new(completion)));
+        Arrival::Done
+    }
+
+    /// Carries out the peer's Write.
+    pub(super) fn on_write(&mut self, qp: QpNum, target: &ClaimedSegment, bytes: &[u8]) -> Arrival {
+        match self.stags.place(target.handle(), qp, target.offset(), bytes) {
+            Ok(()) => {
+                self.counters.tagged_received += bytes.len() as u64;
+                self.counters.bytes_copied += bytes.len() as u64;
+                Arrival::Done
+            }
+            Err(fault) => Arrival::Refused(write_refusal(fault)),
+        }
+    }
+
+    /// Copies what the peer's Read asks for into `bytes`.
+    pub(super) fn on_read(
+        &mut self,
+        qp: QpNum,
+        source: &ClaimedSegment,
+        bytes: &mut Vec<u8>,
+    ) -> Arrival {
+        let (handle, length) = (source.handle(), source.length());
+        match self.stags.source(handle, qp, source.offset(), length as usize) {
+            Ok(found) => {
+                bytes.extend_from_slice(found);
+                self.counters.tagged_sent += u64::from(length);
+                Arrival::Done
+            }
+            Err(fault) => Arrival::Refused(read_refusal(fault)),
+        }
+    }
+}
+
+fn done(qp: QpNum, entry: &Entry) -> Done {
+    Done::new(Completion {
+        id: entry.id,
+        qp,
+        opcode: entry.opcode,
+        status: entry.status.unwrap_or(Status::Flushed),
+        length: 0,
+        invalidated: entry.invalidated,
+    })
+}
+
+/// First of the ports the system chooses from.
+pub(super) const EPHEMERAL: u16 = 49152;
+
+// Terminate codes: RFC 5040 section 4.8 (layer 0), RFC 5041 section 8 (layer 1).
+
+const TOO_LONG: Refusal =
+    Refusal { rule: "a Send longer than the Receive it met", layer: 1, etype: 2, code: 5 };
+
+pub(super) const TOO_MANY_READS: Refusal =
+    Refusal { rule: "more Reads outstanding than were granted", layer: 1, etype: 2, code: 2 };
+
+const fn write_refusal(fault: StagFault) -> Refusal {
+    let (layer, code) = match fault {
+        StagFault::InvalidStag => (1, 0),
+        StagFault::BaseOrBounds => (1, 1),
+        StagFault::NotYours => (1, 2),
+        StagFault::OffsetWraps => (1, 3),
+        StagFault::AccessViolation => (0, 2),
+    };
+    Refusal { rule: "a Write to memory it was not granted", layer, etype: 1, code }
+}
+
+const fn read_refusal(fault: StagFault) -> Refusal {
+    let code = match fault {
+        StagFault::InvalidStag => 0,
+        StagFault::BaseOrBounds => 1,
+        StagFault::AccessViolation => 2,
+        StagFault::NotYours => 3,
+        StagFault::OffsetWraps => 4,
+    };
+    Refusal { rule: "a Read of memory it was not granted", layer: 0, etype: 1, code }
+}
+
+const fn invalidate_refusal(fault: StagFault) -> Refusal {
+    let code = match fault {
+        StagFault::InvalidStag => 0,
+        StagFault::NotYours => 3,
+        StagFault::AccessViolation | StagFault::BaseOrBounds | StagFault::OffsetWraps => 9,
+    };
+    Refusal { rule: "an invalidation of a handle it was not granted", layer: 0, etype: 1, code }
+}

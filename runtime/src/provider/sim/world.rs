@@ -1,0 +1,343 @@
+//! The fabric itself: starts what is posted and carries packets between nodes, in virtual time.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::{QpNum, Status};
+
+use super::FabricConfig;
+use super::node::Node;
+use super::queue_pair::{Payload, QueuePair, State, Work};
+use super::rng::Rng;
+use super::schedule::{Body, End, Gone, Message, Packet, Schedule};
+use crate::provider::{DisconnectReason, Event, QueueFull, Receive, WorkQueue};
+
+mod connections;
+mod messages;
+
+/// Everything there is: the clock, the nodes, and what is on its way between them.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) config: FabricConfig,
+    /// The latest time any node was polled with.
+    pub(super) clock: Instant,
+    pub(super) rng: Rng,
+    pub(super) nodes: Vec<Node>,
+    schedule: Schedule,
+    /// Buffers to copy into, so that nothing is allocated once they have grown.
+    spare: Vec<Vec<u8>>,
+}
+
+impl World {
+    pub(super) fn new(config: FabricConfig) -> Self {
+        let rng = Rng::new(config.seed);
+        Self {
+            config,
+            clock: Instant::ZERO,
+            rng,
+            nodes: Vec::new(),
+            schedule: Schedule::default(),
+            spare: Vec::with_capacity(SPARE_MAX),
+        }
+    }
+
+    /// Lets everything due by `now` happen, each thing at its own time.
+    pub(super) fn advance(&mut self, now: Instant) {
+        while let Some((due, packet)) = self.schedule.pop(now) {
+            self.clock = self.clock.max(due);
+            match packet {
+                Packet::Connect { from, peer, to, proposal } => {
+                    self.on_connect(from, peer, to, proposal);
+                }
+                Packet::Refuse { to, reason } => self.fail(to, reason),
+                Packet::Message { to, message } => self.on_message(to, message),
+                Packet::Ack { to, seq } => self.complete(to, seq, Status::Success),
+                Packet::Gone { to, how } => self.on_gone(to, how),
+                Packet::Deadline { of } => self.on_deadline(of),
+            }
+        }
+        self.clock = self.clock.max(now);
+    }
+
+    /// Returns when something happens next, forgetting deadlines that were met.
+    pub(super) fn next_due(&mut self) -> Option<Instant> {
+        loop {
+            let (due, of) = match self.schedule.peek()? {
+                (due, Packet::Deadline { of }) => (due, *of),
+                (due, _) => return Some(due),
+            };
+            if self.qp(of).is_some_and(|qp| qp.deadline == Some(due)) {
+                return Some(due);
+            }
+            self.schedule.pop(due);
+        }
+    }
+
+    pub(super) fn node(&self, at: IpAddr) -> Option<usize> {
+        self.nodes.iter().position(|node| node.is_at(at))
+    }
+
+    pub(super) fn qp(&mut self, end: End) -> Option<&mut QueuePair> {
+        self.nodes.get_mut(end.node)?.qp(end.qp)
+    }
+
+    // What the consumer asks for.
+
+    pub(super) fn post(&mut self, end: End, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        let state = self.qp(end).map(|qp| qp.state);
+        let takes =
+            !matches!(state, None | Some(State::Connecting | State::Requested | State::Abandoned));
+        while !batch.is_empty() {
+            if !takes || self.nodes[end.node].is_full(end.qp) {
+                self.pump(end);
+                return Err(QueueFull);
+            }
+            let Self { nodes, spare, .. } = self;
+            let qp = nodes[end.node].qp(end.qp);
+            if let (Some(qp), Some(request)) = (qp, batch.pop_front()) {
+                qp.post(request, || spare.pop().unwrap_or_default());
+            }
+        }
+        self.pump(end);
+        Ok(())
+    }
+
+    pub(super) fn post_receives(
+        &mut self,
+        node: usize,
+        batch: &mut Vec<Receive>,
+    ) -> Result<(), QueueFull> {
+        let own = &mut self.nodes[node];
+        let mut room = 0;
+        while room < batch.len() && !own.is_full_of_receives() {
+            room += 1;
+        }
+        own.receives.extend(batch.drain(..room));
+        self.feed_starved(node);
+        if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
+    }
+
+    // What befalls a node or a connection from outside.
+
+    /// Ends a connection at both ends, now and without a word.
+    pub(super) fn sever(&mut self, end: End) {
+        let peer = self.qp(end).and_then(|qp| qp.peer);
+        for end in [Some(end), peer].into_iter().flatten() {
+            self.on_gone(end, Gone::Lost);
+        }
+    }
+
+    /// Takes a node away; its peers notice.
+    pub(super) fn retire(&mut self, node: usize) {
+        let own: Vec<QpNum> = self.nodes[node].qps().collect();
+        for qp in own {
+            let end = End { node, qp };
+            self.tell_peer(end, Gone::Lost);
+            self.nodes[node].remove(qp);
+        }
+        self.nodes[node].retire();
+    }
+
+    // What entries of send queues go through.
+
+    /// Starts every entry whose turn it is.
+    fn pump(&mut self, end: End) {
+        while let Some(seq) = self.qp(end).and_then(QueuePair::start) {
+            self.start(end, seq);
+        }
+        self.settle(end);
+    }
+
+    fn start(&mut self, end: End, seq: u64) {
+        let eager = self.rng.below(0..100) < u64::from(self.config.eager_percent);
+        let Self { nodes, spare, .. } = self;
+        let node = &mut nodes[end.node];
+        let Some(entry) = node.qp(end.qp).and_then(|qp| qp.entry(seq)) else { return };
+        let (message, ended) = match std::mem::replace(&mut entry.work, Work::Nothing) {
+            Work::Send { payload, invalidate } => {
+                node.counters.sends += 1;
+                let (body, kept) = carry(seq, payload, eager, spare);
+                let kept = kept.map(|payload| Work::Send { payload, invalidate });
+                (Some(Message::Send { body, invalidate }), kept.ok_or(Status::Success))
+            }
+            Work::Write { payload, target } if payload.bytes().len() == octets(target.length()) => {
+                node.counters.tagged_sent += u64::from(target.length());
+                let (body, kept) = carry(seq, payload, eager, spare);
+                let kept = kept.map(|payload| Work::Write { payload, target });
+                (Some(Message::Write { body, target }), kept.ok_or(Status::Success))
+            }
+            Work::Read { sink, source } if sink.len() == octets(source.length()) => {
+                (Some(Message::ReadRequest { seq, source }), Ok(Work::Read { sink, source }))
+            }
+            Work::FastReg { handle, offset, memory } => {
+                let registered = node.stags.register(handle, end.qp, offset, memory);
+                (None, Err(if registered.is_ok() { Status::Success } else { Status::LocalFault }))
+            }
+            Work::LocalInv { handle } => match node.stags.invalidate(handle, end.qp) {
+                Ok(()) => {
+                    node.counters.invalidated_local += 1;
+                    if let Some(entry) = node.qp(end.qp).and_then(|qp| qp.entry(seq)) {
+                        entry.invalidated = Some(handle);
+                    }
+                    (None, Err(Status::Success))
+                }
+                Err(_) => (None, Err(Status::LocalFault)),
+            },
+            Work::Write { .. } | Work::Read { .. } | Work::Nothing => {
+                (None, Err(Status::LocalFault))
+            }
+        };
+        let Some(qp) = self.qp(end) else { return };
+        match ended {
+            Ok(work) => {
+                if let Some(entry) = qp.entry(seq) {
+                    entry.work = work;
+                }
+            }
+            Err(status) => qp.complete(seq, status),
+        }
+        if let Some(message) = message {
+            self.send(end, message);
+        }
+    }
+
+    /// Ends one entry, and whatever that makes possible.
+    fn complete(&mut self, end: End, seq: u64, status: Status) {
+        if let Some(qp) = self.qp(end).filter(|qp| qp.is_live()) {
+            qp.complete(seq, status);
+            self.pump(end);
+        }
+    }
+
+    /// Reports entries that ended, in order; ends the connection over one that went wrong, and
+    /// closes it once all that was to be sent has been.
+    fn settle(&mut self, end: End) {
+        let clock = self.clock;
+        let node = &mut self.nodes[end.node];
+        if node.qp(end.qp).is_none_or(|qp| !qp.is_live()) {
+            return;
+        }
+        while let Some(entry) = node.qp(end.qp).and_then(QueuePair::pop_succeeded) {
+            node.report_entry(clock, end.qp, &entry);
+        }
+        let Some(qp) = node.qp(end.qp) else { return };
+        if let Some(fault) = qp.fault() {
+            self.end(end, DisconnectReason::Local, Some(fault));
+            self.tell_peer(end, Gone::Lost);
+        } else if qp.is_drained() {
+            qp.state = State::Closed;
+            self.send(end, Message::Close);
+        }
+    }
+
+    /// Ends a connection at one end: drops every view of it, and lets the consumer know.
+    fn end(&mut self, end: End, reason: DisconnectReason, failed: Option<(u64, Status)>) {
+        let clock = self.clock;
+        let node = &mut self.nodes[end.node];
+        let Some(qp) = node.qp(end.qp).filter(|qp| qp.is_live()) else { return };
+        qp.end(failed);
+        let inbound = std::mem::take(&mut qp.inbound);
+        node.stags.destroy(end.qp);
+        node.report(clock, Event::Disconnected { qp: end.qp, reason });
+        node.report_end(clock, end.qp);
+        for message in inbound {
+            self.reuse(message);
+        }
+    }
+
+    // What travels.
+
+    /// Sends the next message of a connection; it arrives after those before it.
+    fn send(&mut self, from: End, message: Message) {
+        let due = self.arrival();
+        let muted = self.nodes[from.node].muted;
+        let Some(qp) = self.qp(from) else { return };
+        qp.cut |= muted;
+        qp.last_due = qp.last_due.max(due);
+        let (due, peer) = (qp.last_due, qp.peer.filter(|_| !qp.cut));
+        match peer {
+            Some(to) => self.schedule.push(due, Packet::Message { to, message }),
+            None => self.reuse(message),
+        }
+    }
+
+    /// Tells the peer of `from`, behind all it was sent, that nothing more will come.
+    fn tell_peer(&mut self, from: End, how: Gone) {
+        let due = self.arrival();
+        let muted = self.nodes[from.node].muted;
+        let Some(qp) = self.qp(from).filter(|qp| !muted && !qp.cut) else { return };
+        if let Some(to) = qp.peer {
+            let due = qp.last_due.max(due);
+            self.schedule.push(due, Packet::Gone { to, how });
+        }
+    }
+
+    /// Sends a packet outside any connection's order.
+    fn send_alone(&mut self, from: usize, packet: Packet) {
+        let due = self.arrival();
+        if !self.nodes[from].muted {
+            self.schedule.push(due, packet);
+        }
+    }
+
+    fn set_deadline(&mut self, of: End, after: Duration) {
+        let deadline = self.clock.saturating_add(after);
+        if let Some(qp) = self.qp(of) {
+            qp.deadline = Some(deadline);
+            self.schedule.push(deadline, Packet::Deadline { of });
+        }
+    }
+
+    /// Draws when something sent now arrives.
+    fn arrival(&mut self) -> Instant {
+        let (min, max) = (self.config.latency_min_ns, self.config.latency_max_ns);
+        let latency = self.rng.below(min..max.max(min).saturating_add(1));
+        self.clock.saturating_add(Duration::from_nanos(latency))
+    }
+
+    fn take_spare(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// Keeps the buffer of a message that will not be delivered, or was.
+    fn reuse(&mut self, message: Message) {
+        match message {
+            Message::Send { body: Body::Copied { bytes, .. }, .. }
+            | Message::Write { body: Body::Copied { bytes, .. }, .. }
+            | Message::ReadResponse { bytes, .. } => reuse(&mut self.spare, bytes),
+            _ => {}
+        }
+    }
+}
+
+/// Decides how a payload travels: in a copy, or read from its place when it arrives.
+fn carry(
+    seq: u64,
+    payload: Payload,
+    eager: bool,
+    spare: &mut Vec<Vec<u8>>,
+) -> (Body, Option<Payload>) {
+    match payload {
+        Payload::Copied(bytes) => (Body::Copied { seq, bytes }, None),
+        Payload::View(source) if eager => {
+            let mut bytes = spare.pop().unwrap_or_default();
+            bytes.extend_from_slice(source.bytes());
+            (Body::Copied { seq, bytes }, None)
+        }
+        view @ Payload::View(_) => (Body::Posted { seq }, Some(view)),
+    }
+}
+
+fn reuse(spare: &mut Vec<Vec<u8>>, mut bytes: Vec<u8>) {
+    if spare.len() < SPARE_MAX {
+        bytes.clear();
+        spare.push(bytes);
+    }
+}
+
+const fn octets(length: u32) -> usize {
+    length as usize
+}
+
+const SPARE_MAX: usize = 64;

@@ -1,0 +1,205 @@
+//! How connections come to be and end.
+
+use std::net::SocketAddr;
+
+use haulage_proto::verbs::{QpNum, Status};
+
+use super::super::node::EPHEMERAL;
+use super::super::queue_pair::{QueuePair, State};
+use super::super::schedule::{End, Gone, Message, Packet, Proposal};
+use super::World;
+use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
+
+impl World {
+    // What the consumer asks for.
+
+    pub(in super::super) fn connect(
+        &mut self,
+        node: usize,
+        to: SocketAddr,
+        params: &ConnectionParams<'_>,
+    ) -> Result<QpNum, ConnectError> {
+        let proposal = self.proposal(params);
+        let qp = QueuePair::new(State::Connecting, None, proposal.ord, proposal.ird);
+        let qp = self.nodes[node].add(qp).ok_or(ConnectError::NoQueuePair)?;
+        let from = End { node, qp };
+        let port = EPHEMERAL.saturating_add(u16::try_from(qp.slot()).unwrap_or(u16::MAX));
+        let peer = SocketAddr::new(self.nodes[node].address, port);
+        self.set_deadline(from, self.config.handshake_timeout);
+        self.send_alone(node, Packet::Connect { from, peer, to, proposal });
+        Ok(qp)
+    }
+
+    pub(in super::super) fn accept(&mut self, at: End, params: &ConnectionParams<'_>) {
+        let mut answer = self.proposal(params);
+        let Some(qp) = self.qp(at) else { return };
+        match qp.state {
+            State::Requested => {
+                // What we may have outstanding is what the peer serves, and the other way round.
+                qp.ord = qp.ord.min(answer.ord);
+                qp.ird = qp.ird.min(answer.ird);
+                (answer.ord, answer.ird) = (qp.ord, qp.ird);
+                qp.state = State::Accepted;
+                self.set_deadline(at, self.config.handshake_timeout);
+                self.send(at, Message::Accepted(answer));
+            }
+            State::Abandoned => {
+                qp.state = State::Accepted;
+                self.end(at, DisconnectReason::Lost, None);
+            }
+            _ => {}
+        }
+    }
+
+    pub(in super::super) fn reject(&mut self, at: End) {
+        let Some(qp) = self.qp(at) else { return };
+        let peer = qp.peer.filter(|_| qp.state == State::Requested);
+        if matches!(qp.state, State::Requested | State::Abandoned) {
+            self.nodes[at.node].remove(at.qp);
+        }
+        if let Some(to) = peer {
+            let reason = ConnectError::Rejected;
+            self.send_alone(at.node, Packet::Refuse { to, reason });
+        }
+    }
+
+    pub(in super::super) fn disconnect(&mut self, at: End) {
+        let Some(qp) = self.qp(at) else { return };
+        match qp.state {
+            State::Connecting => {
+                self.tell_peer(at, Gone::Lost);
+                self.fail(at, ConnectError::System(std::io::ErrorKind::ConnectionAborted));
+            }
+            State::Requested | State::Abandoned => self.reject(at),
+            State::Accepted => {
+                self.tell_peer(at, Gone::Closed);
+                self.end(at, DisconnectReason::Local, None);
+            }
+            State::Established => {
+                qp.close();
+                self.set_deadline(at, self.config.close_timeout);
+                self.settle(at);
+            }
+            State::Closing | State::Closed | State::Ended => {}
+        }
+    }
+
+    // What arrives.
+
+    pub(super) fn on_connect(
+        &mut self,
+        from: End,
+        peer: SocketAddr,
+        to: SocketAddr,
+        proposal: Proposal,
+    ) {
+        if self.qp(from).is_none_or(|qp| qp.state != State::Connecting) {
+            return;
+        }
+        let clock = self.clock;
+        let Some(node) = self.node(to.ip()) else {
+            let reason = ConnectError::Refused;
+            let due = self.arrival();
+            return self.schedule.push(due, Packet::Refuse { to: from, reason });
+        };
+        let at = &mut self.nodes[node];
+        // The peer's Reads are bounded by what we serve, ours by what it serves.
+        let qp = QueuePair::new(State::Requested, Some(from), proposal.ird, proposal.ord);
+        let met = at.listener(to).and_then(|listener| Some((listener, at.add(qp)?)));
+        let Some((listener, qp)) = met else {
+            let reason = ConnectError::Refused;
+            return self.send_alone(node, Packet::Refuse { to: from, reason });
+        };
+        let Proposal { private_data, .. } = proposal;
+        self.nodes[node].report(clock, Event::Request { listener, qp, peer, private_data });
+        if let Some(active) = self.qp(from) {
+            active.peer = Some(End { node, qp });
+        }
+    }
+
+    pub(super) fn on_accepted(&mut self, at: End, answer: Proposal) {
+        let clock = self.clock;
+        let Some(qp) = self.qp(at).filter(|qp| qp.state == State::Connecting) else { return };
+        qp.state = State::Established;
+        qp.deadline = None;
+        (qp.ord, qp.ird) = (answer.ird, answer.ord);
+        let (ord, ird) = (qp.ord, qp.ird);
+        let Proposal { private_data, .. } = answer;
+        let event = Event::Established { qp: at.qp, private_data, ord, ird };
+        self.nodes[at.node].report(clock, event);
+        self.send(at, Message::Ready);
+    }
+
+    pub(super) fn on_ready(&mut self, at: End) {
+        let clock = self.clock;
+        let Some(qp) = self.qp(at).filter(|qp| qp.state == State::Accepted) else { return };
+        qp.state = State::Established;
+        qp.deadline = None;
+        let (ord, ird, private_data) = (qp.ord, qp.ird, Box::default());
+        let event = Event::Established { qp: at.qp, private_data, ord, ird };
+        self.nodes[at.node].report(clock, event);
+        self.pump(at);
+    }
+
+    /// The peer has sent all it will. Whatever we still had to send is flushed.
+    pub(super) fn on_close(&mut self, at: End) {
+        self.tell_peer(at, Gone::Closed);
+        self.leave(at, DisconnectReason::Peer);
+    }
+
+    pub(super) fn on_gone(&mut self, at: End, how: Gone) {
+        let Some(qp) = self.qp(at) else { return };
+        match (qp.state, how) {
+            (State::Connecting, _) => {
+                self.fail(at, ConnectError::System(std::io::ErrorKind::ConnectionReset));
+            }
+            (State::Requested, _) => qp.state = State::Abandoned,
+            (_, Gone::Closed) => self.leave(at, DisconnectReason::Peer),
+            (_, Gone::Lost) => self.leave(at, DisconnectReason::Lost),
+            (_, Gone::Refused { seq, access, layer, etype, code }) => {
+                let reached = qp.complete_before(seq) && access;
+                self.settle(at);
+                let failed = reached.then_some((seq, Status::RemoteAccess));
+                self.end(at, DisconnectReason::Terminated { layer, etype, code }, failed);
+            }
+        }
+    }
+
+    pub(super) fn on_deadline(&mut self, at: End) {
+        let clock = self.clock;
+        let Some(qp) = self.qp(at).filter(|qp| qp.deadline.is_some_and(|d| d <= clock)) else {
+            return;
+        };
+        let state = qp.state;
+        self.tell_peer(at, Gone::Lost);
+        match state {
+            State::Connecting => self.fail(at, ConnectError::TimedOut),
+            _ => self.leave(at, DisconnectReason::Lost),
+        }
+    }
+
+    /// Reports that a connection we asked for will not be.
+    pub(super) fn fail(&mut self, at: End, reason: ConnectError) {
+        let clock = self.clock;
+        if self.qp(at).is_some_and(|qp| qp.state == State::Connecting) {
+            let node = &mut self.nodes[at.node];
+            node.remove(at.qp);
+            node.report(clock, Event::Failed { qp: at.qp, reason });
+        }
+    }
+
+    /// Ends a connection; if we were closing it, the reason is that we asked for it.
+    fn leave(&mut self, at: End, reason: DisconnectReason) {
+        let closing = |qp: &mut QueuePair| matches!(qp.state, State::Closing | State::Closed);
+        let asked = self.qp(at).is_some_and(closing);
+        self.end(at, if asked { DisconnectReason::Local } else { reason }, None);
+    }
+
+    fn proposal(&self, params: &ConnectionParams<'_>) -> Proposal {
+        Proposal {
+            private_data: params.private_data.into(),
+            ord: params.ord.min(self.config.ord_max),
+            ird: params.ird.min(self.config.ird_max),
+        }
+    }
+}
