@@ -20,8 +20,8 @@ extern crate alloc;
 extern crate std;
 
 pub mod chunk;
-pub mod rpc;
 pub mod iwarp;
+pub mod rpc;
 pub mod time;
 pub mod v2;
 pub mod verbs;

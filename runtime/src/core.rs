@@ -26,15 +26,16 @@ use std::time::Duration;
 
 use haulage_mr_pool::Pool;
 use haulage_proto::time::Instant;
-use haulage_proto::v2::connection::{Input, Role};
+use haulage_proto::v2::connection::Role;
 
 use crate::inbox::Inbox;
 use crate::limits::Limits;
-use crate::provider::{ConnectError, ConnectionParams, Counters, Event, Provider};
+use crate::provider::{ConnectError, ConnectionParams, Counters, Event, Provider, Waker};
+use crate::remote::RemoteClient;
 use crate::service::{Binding, CallError, ConnectionId, Service};
 
-pub use state::{CoreCounters, Cx};
 use state::State;
+pub use state::{CoreCounters, Cx};
 
 /// One core.
 #[derive(Debug)]
@@ -112,7 +113,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         let caps = self.provider.caps();
         let params = ConnectionParams { private_data: &[], ord: caps.ord_max, ird: caps.ird_max };
         let qp = self.provider.connect(now, to, &params).map_err(CallError::Connect)?;
-        let Some(key) = self.state.open(qp, to, Role::Client, &Rc::new(binding)) else {
+        let Some(key) = self.state.open(qp, Role::Client, &Rc::new(binding)) else {
             self.provider.disconnect(now, qp);
             return Err(CallError::Connect(ConnectError::NoQueuePair));
         };
@@ -163,9 +164,14 @@ impl<P: Provider, S: Service> Core<P, S> {
         (Cx { now, state: &mut self.state }, &mut self.service)
     }
 
-    /// Returns the door for other threads.
-    pub fn inbox(&mut self) -> &mut Inbox {
-        &mut self.inbox
+    /// Makes a client of `connection` for another thread; `None` if there are too many.
+    pub fn remote_client(&self, connection: ConnectionId) -> Option<RemoteClient> {
+        RemoteClient::new(self.inbox.door(), connection)
+    }
+
+    /// Returns what ends this core's sleep.
+    pub fn waker(&self) -> Waker {
+        self.provider.waker()
     }
 
     /// Returns the service.

@@ -109,7 +109,8 @@ where
         };
         run(&mut core, placement.polling, &stopping);
     })?;
-    let (started, waker) = told.recv().map_err(|_| io::Error::other("the core's thread died"))??;
+    let (started, waker) =
+        told.recv().map_err(|_| io::Error::other("the core's thread died"))??;
     Ok(CoreThread { thread: Some(thread), stop, waker, started })
 }
 

@@ -80,8 +80,6 @@ pub(crate) enum Entry {
     Lease { length: usize },
     /// A Call whose other arguments are in `arguments`.
     Call { connection: ConnectionId, token: u64, arguments: Local, request: Request },
-    /// Stop waiting for a Call.
-    Cancel { token: u64 },
 }
 
 /// What a core answers.
@@ -165,7 +163,8 @@ impl Inbox {
             }
             Entry::Call { connection, token, arguments, request } => {
                 let caller = Caller::Remote { client, token };
-                let asked = state.call(now, connection.0, request, caller, |w| w.put(arguments.bytes()));
+                let asked =
+                    state.call(now, connection.0, request, caller, |w| w.put(arguments.bytes()));
                 match asked {
                     Ok(slot) => state.lend(slot, arguments),
                     Err((error, request)) => self.push(
@@ -180,7 +179,6 @@ impl Inbox {
                     ),
                 }
             }
-            Entry::Cancel { token } => state.cancel(now, Caller::Remote { client, token }),
         }
     }
 
@@ -242,7 +240,9 @@ impl Inbox {
 
 impl Door {
     /// Becomes a client, or `None` if there are too many already.
-    pub(crate) fn enter(&self) -> Option<(Producer<Entry>, Consumer<Completion>, Arc<Wake>, usize)> {
+    pub(crate) fn enter(
+        &self,
+    ) -> Option<(Producer<Entry>, Consumer<Completion>, Arc<Wake>, usize)> {
         let shared = &self.shared;
         let number = shared
             .taken

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use haulage_proto::v2::connection::ChunkLimits;
+use haulage_proto::v2::properties::Properties;
 use haulage_proto::verbs::Segment;
 
 use crate::provider::Caps;
@@ -94,6 +95,17 @@ pub const CHUNK_LIMITS: ChunkLimits = ChunkLimits {
 
 /// The largest data item moved by one RPC; values and files beyond it take several.
 pub const ITEM_MAX: usize = 64 << 20;
+
+/// What we tell every peer about ourselves (P7: segments cover the largest item).
+pub(crate) fn our_properties() -> Properties {
+    Properties {
+        send_size_max: INLINE_SIZE as u32,
+        receive_buffer_size: INLINE_SIZE as u32,
+        segment_size_max: ITEM_MAX as u32,
+        segment_count_max: SEGMENTS_MAX as u32,
+        ..Properties::default()
+    }
+}
 
 impl Limits {
     /// Work requests one connection can have posted at once.

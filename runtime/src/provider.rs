@@ -135,6 +135,8 @@ pub type WorkQueue = std::collections::VecDeque<WorkRequest>;
 pub struct Caps {
     /// The provider's name, as the command line spells it.
     pub name: &'static str,
+    /// Queue pairs that can exist at once; their slots are below.
+    pub queue_pairs_max: usize,
     /// Work requests one send queue holds.
     pub send_queue_max: usize,
     /// Receives the shared queue holds.

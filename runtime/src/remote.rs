@@ -1,14 +1,14 @@
 //! A client of a core, usable from any other thread.
 
-use std::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::PayloadReader;
 use haulage_proto::time::Instant;
 use haulage_proto::xdr::{Truncated, Writer};
-use rtrb::{Consumer, Producer};
+use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::inbox::{Completion, Door, Entry, Wake};
 use crate::limits::INLINE_SIZE;
@@ -51,7 +51,16 @@ impl RemoteReply {
 impl RemoteClient {
     pub(crate) fn new(door: Door, connection: ConnectionId) -> Option<Self> {
         let (entries, completions, wake, number) = door.enter()?;
-        Some(Self { door, number, connection, entries, completions, wake, next_token: 0, buffer: None })
+        Some(Self {
+            door,
+            number,
+            connection,
+            entries,
+            completions,
+            wake,
+            next_token: 0,
+            buffer: None,
+        })
     }
 
     /// Makes another client of the same connection, for another thread; `None` if there are too many.
@@ -158,7 +167,8 @@ impl RemoteClient {
 
 impl Drop for RemoteClient {
     fn drop(&mut self) {
-        // Lets the core notice that our rings are abandoned, once they are.
+        // Abandons the ring before the core is told to look at it.
+        self.entries = RingBuffer::new(1).0;
         self.door.announce(self.number);
     }
 }

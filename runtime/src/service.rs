@@ -8,10 +8,10 @@ use haulage_proto::rpc::{AcceptStat, Credential};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::{Truncated, Writer};
 
-use crate::core::inbound::InboundCall;
-use crate::core::state::Cx;
-use crate::core::table::Key;
+use crate::core::Cx;
 use crate::core::connection::Connection;
+use crate::core::inbound::InboundCall;
+use crate::core::table::Key;
 
 /// The Upper-Layer Binding of one RPC program, as code (version 2, Appendix A).
 ///
@@ -46,6 +46,16 @@ pub struct Eligible {
 }
 
 impl Binding {
+    /// Returns whether a Call may reduce what `request` wants to have reduced.
+    pub(crate) fn allows(&self, request: &Request) -> bool {
+        let Some(procedure) = self.procedure(request.procedure) else { return true };
+        let fits = |item: &Option<Local>, eligible: Option<Eligible>| match item {
+            Some(lease) => eligible.is_some_and(|eligible| lease.len() <= eligible.length_max),
+            None => true,
+        };
+        fits(&request.argument, procedure.argument) && fits(&request.result, procedure.result)
+    }
+
     /// Returns what is bound to a procedure number.
     pub fn procedure(&self, number: u32) -> Option<&Procedure> {
         self.procedures.get(usize::try_from(number).ok()?)
@@ -265,7 +275,8 @@ impl Reply {
             (Ok(()), _) => {}
             // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] the first Write chunk is too short.
             (Err(_), Some(_)) => {
-                self.refused = Some(ErrorBody::WriteResource { chunk_index: 1, length_needed: word });
+                self.refused =
+                    Some(ErrorBody::WriteResource { chunk_index: 1, length_needed: word });
             }
             (Err(_), None) => {
                 self.refused = Some(ErrorBody::ReplyResource { length_needed: word });

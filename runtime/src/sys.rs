@@ -5,8 +5,8 @@
 pub mod affinity;
 pub mod alloc;
 pub mod clock;
+pub mod complete;
 pub mod cpu;
 pub mod process;
 pub mod signal;
-pub mod complete;
 pub mod wake;

@@ -1,7 +1,6 @@
 //! One connection as a core sees it: the protocol engine, and what waits for it.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 use haulage_proto::time::Instant;
@@ -19,7 +18,6 @@ use crate::service::{Binding, CallError};
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) qp: QpNum,
-    pub(crate) peer: SocketAddr,
     pub(crate) state: State,
     pub(crate) engine: Engine,
     /// What our Calls on it may reduce.
@@ -121,6 +119,23 @@ impl State {
 }
 
 impl Connection {
+    /// Makes the entry of a connection whose transport setup is under way.
+    pub(crate) fn new(qp: QpNum, engine: Engine, binding: Rc<Binding>) -> Self {
+        Self {
+            qp,
+            state: State::New,
+            engine,
+            binding,
+            terms: Terms::default(),
+            replies: VecDeque::new(),
+            calls: VecDeque::new(),
+            queue: WorkQueue::new(),
+            stalled_since: None,
+            dirty: false,
+            failure: None,
+        }
+    }
+
     /// Applies one change; an impossible one is our own bug.
     pub(crate) fn change(&mut self, change: Change) {
         let next = self.state.on(change);

@@ -1,17 +1,17 @@
 //! The second stage of a turn: what the provider reports, and what it means.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::connection::{
-    CloseReason, Config, Connection as Engine, Control, ControlBody, Event as EngineEvent, Input, Output,
-    Role,
+    CloseReason, Config, Connection as Engine, Control, ControlBody, Event as EngineEvent, Input,
+    Output, Role,
 };
+use haulage_proto::v2::credit::Credits;
 use haulage_proto::v2::header::{self, Message as Header};
-use haulage_proto::verbs::{Opcode, QpNum, Status};
+use haulage_proto::verbs::{QpNum, Status};
 use haulage_proto::xdr::Writer;
 
 use crate::core::Core;
@@ -42,8 +42,8 @@ impl<P: Provider, S: Service> Core<P, S> {
     fn on_event(&mut self, now: Instant, event: Event<P::Listener>) {
         match event {
             Event::Completion(done) => self.state.on_completion(now, &done),
-            Event::Request { listener: _, qp, peer, private_data: _ } => {
-                self.on_request(now, qp, peer);
+            Event::Request { qp, .. } => {
+                self.on_request(now, qp);
             }
             Event::Established { qp, .. } => {
                 if let Some(key) = self.state.at(qp) {
@@ -71,10 +71,10 @@ impl<P: Provider, S: Service> Core<P, S> {
     }
 
     /// A peer wants a connection.
-    fn on_request(&mut self, now: Instant, qp: QpNum, peer: SocketAddr) {
+    fn on_request(&mut self, now: Instant, qp: QpNum) {
         let admitted = !self.draining && {
             let binding = Rc::clone(&self.state.binding);
-            self.state.open(qp, peer, Role::Server, &binding).is_some()
+            self.state.open(qp, Role::Server, &binding).is_some()
         };
         if admitted {
             let caps = self.provider.caps();
@@ -204,7 +204,6 @@ impl State {
         }
         happened
     }
-}
 
     /// Encodes and queues a message without payload.
     fn send_control(&mut self, key: Key<Connection>, control: &Control) {
@@ -233,7 +232,6 @@ impl State {
     pub(crate) fn open(
         &mut self,
         qp: QpNum,
-        peer: SocketAddr,
         role: Role,
         binding: &Rc<Binding>,
     ) -> Option<Key<Connection>> {
@@ -250,8 +248,8 @@ impl State {
             chunks: CHUNK_LIMITS,
             setup_timeout: self.limits.setup_timeout,
         });
-        engine.reserve(RECEIVES_IDLE - Engine::RESERVED_AT_START);
-        let connection = Connection::new(qp, peer, engine, Rc::clone(binding));
+        engine.reserve(RECEIVES_IDLE - Credits::RESERVED_AT_START);
+        let connection = Connection::new(qp, engine, Rc::clone(binding));
         let key = self.connections.insert(connection).ok()?;
         if let Some(place) = self.by_queue_pair.get_mut(qp.slot()) {
             *place = Some(key);

@@ -15,7 +15,7 @@ use haulage_proto::chunk::{self, PayloadReader};
 use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyHeader};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::v2::header::{CallInline, ReplyInline};
+use haulage_proto::v2::header::{CallInline, ReplyInlineHeader};
 use haulage_proto::verbs::{ClaimedSegment, Flags, Handle, Segment};
 use haulage_proto::xdr::Writer;
 
@@ -121,6 +121,11 @@ impl Segments {
         self.items.get(..self.count).unwrap_or_default()
     }
 
+    /// Returns how many there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.count
+    }
+
     /// Returns how much they hold together.
     pub(crate) fn length(&self) -> u64 {
         self.as_slice().iter().map(|segment| u64::from(segment.length)).sum()
@@ -129,15 +134,10 @@ impl Segments {
 
 impl State {
     /// Takes in a Call the engine found acceptable.
-    pub(crate) fn on_call(
-        &mut self,
-        key: Key<Connection>,
-        call: &CallParts,
-        buffer: Local,
-    ) {
+    pub(crate) fn on_call(&mut self, key: Key<Connection>, call: &CallParts, buffer: Local) {
         let xid = call.xid;
         let message = Message { buffer, payload_at: call.payload_at };
-        let header = match CallHeader::decode(message.payload()) {
+        let (program, version, procedure) = match CallHeader::decode(message.payload()) {
             Ok((header, _)) => (header.program, header.version, header.procedure),
             Err(fault) => {
                 if let Some(verdict) = fault.reply(xid) {
@@ -147,11 +147,11 @@ impl State {
             }
         };
         let binding = &self.binding;
-        let verdict = if header.program != binding.program {
+        let verdict = if program != binding.program {
             Some(AcceptStat::ProgUnavail)
-        } else if header.version != binding.version {
+        } else if version != binding.version {
             Some(AcceptStat::ProgMismatch { low: binding.version, high: binding.version })
-        } else if binding.procedure(header.procedure).is_none() {
+        } else if binding.procedure(procedure).is_none() {
             Some(AcceptStat::ProcUnavail)
         } else {
             None
@@ -160,7 +160,7 @@ impl State {
             let reply = ReplyHeader::accepted(xid, stat);
             return self.admit(key, call, Stage::Verdict(reply), Some(message));
         }
-        let Some(procedure) = binding.procedure(header.procedure).copied() else { return };
+        let Some(procedure) = binding.procedure(procedure).copied() else { return };
         // [V2-4.4.2-2] nothing is reduced that the binding does not allow.
         if procedure.argument.is_none() && call.read.is_some() {
             return self.refuse(key, xid, ErrorBody::ReadChunks { max: 0 }, message);
@@ -353,7 +353,7 @@ fn run_one<S: Service>(
     let Some(terms) = state.connections.get(connection).map(|connection| connection.terms) else {
         return Ended::Nothing(buffer);
     };
-    let header_length = ReplyInline::wire_len(offered.as_ref().map(Segments::as_slice));
+    let header_length = ReplyInlineHeader::wire_len(offered.as_ref().map(Segments::len));
     let mut reply = Reply {
         buffer,
         at: HEADER_ROOM + ReplyHeader::SUCCESS_LEN,
@@ -436,9 +436,8 @@ impl State {
     /// Queues what a Call came to.
     fn end_run(&mut self, key: Key<InboundCall>, ended: Ended) {
         let Some(inbound) = self.inbound.get_mut(key) else {
-            let (Ended::Nothing(buffer)
-            | Ended::Reply { buffer, .. }
-            | Ended::Refused(buffer, _)) = ended;
+            let (Ended::Nothing(buffer) | Ended::Reply { buffer, .. } | Ended::Refused(buffer, _)) =
+                ended;
             return self.recycle(buffer);
         };
         let (connection, xid) = (inbound.connection, inbound.xid);
@@ -469,9 +468,9 @@ impl State {
         let Stage::Replying { mut buffer, payload_length, data } = inbound.stage else { return };
         let length = data.bytes().len();
         let segments = inbound.offered.as_ref().map(Segments::as_slice);
-        let start = HEADER_ROOM - ReplyInline::wire_len(segments);
+        let start = HEADER_ROOM - ReplyInlineHeader::wire_len(segments.map(<[Segment]>::len));
         let end = HEADER_ROOM + payload_length;
-        let header = ReplyInline { xid: inbound.xid, credit, writes: segments, length };
+        let header = ReplyInlineHeader { xid: inbound.xid, credit, offered: segments, length };
         let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
         let encoded = header.encode(&mut Writer::new(room));
         debug_assert!(encoded.is_ok(), "the header room holds the longest header");

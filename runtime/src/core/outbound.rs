@@ -17,23 +17,25 @@
 //! slot, until the Reply or a grace deadline; the slot is not used again on that connection.
 
 use haulage_mr_pool::{Exposed, Invalidated, Local};
-use haulage_proto::chunk::{self, PayloadReader, ReadSegment};
-use haulage_proto::rpc::{CallHeader, ReplyBody, ReplyHeader};
+use haulage_proto::chunk::{self, PayloadReader};
+use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyBody, ReplyHeader};
 use haulage_proto::time::Instant;
+use haulage_proto::v2::credit::Class;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::{CallInlineHeader, ReplyInline};
-use haulage_proto::verbs::{Exposure, Flags, Handle, Segment};
+use haulage_proto::verbs::{Access, Exposure, Flags, Handle};
 use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::core::Core;
-use crate::core::connection::{Connection, State as ConnectionState};
+use crate::core::connection::Connection;
 use crate::core::inbound::{Message, Segments};
-use crate::core::state::State;
+use crate::core::state::{Cx, State};
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, PostedData, Work};
+use crate::inbox::Inbox;
 use crate::limits::HEADER_ROOM;
 use crate::provider::{Operation, Provider, Quiesced, WorkRequest};
-use crate::service::{CallError, Request, Service};
+use crate::service::{CallError, Finished, Request, Service};
 use crate::sys::complete;
 
 /// A Call of ours that has not ended.
@@ -66,7 +68,7 @@ pub(crate) struct ReplyParts {
     xid: u32,
     /// The segments of the first Write chunk.
     writes: Option<Segments>,
-    chunk_count: usize,
+    chunk_count: u32,
     payload_at: usize,
 }
 
@@ -215,7 +217,10 @@ impl State {
             self.recycle(buffer);
             return Err((CallError::Busy, request));
         };
-        let header = CallHeader::new(xid, &connection.binding, request.procedure);
+        let header = {
+            let binding = &connection.binding;
+            CallHeader::new(xid, binding.program, binding.version, request.procedure)
+        };
         let argument = request.argument.as_ref().map(Local::len);
         match encode_payload(&mut buffer, &header, encode, argument) {
             Ok((position, payload_length)) => {
@@ -256,15 +261,6 @@ impl State {
     pub(crate) fn lend(&mut self, slot: usize, buffer: Local) {
         if let Some(call) = self.outbound.get_mut(slot).and_then(Option::as_mut) {
             call.lent = Some(buffer);
-        }
-    }
-
-    /// Stops waiting for a Call: its caller is told in this turn.
-    pub(crate) fn cancel(&mut self, now: Instant, caller: Caller) {
-        let mut calls = self.outbound.iter_mut().flatten();
-        if let Some(call) = calls.find(|call| call.caller == caller && call.is_open()) {
-            call.deadline = now;
-            self.wake_by(now);
         }
     }
 
@@ -355,7 +351,12 @@ impl State {
     }
 
     /// Ends every Call of a connection that has quiesced.
-    pub(crate) fn fail_calls(&mut self, key: Key<Connection>, error: &CallError, proof: Option<&Quiesced>) {
+    pub(crate) fn fail_calls(
+        &mut self,
+        key: Key<Connection>,
+        error: &CallError,
+        proof: Option<&Quiesced>,
+    ) {
         for slot in 0..self.outbound.len() {
             let Some(call) = self.outbound.get_mut(slot).and_then(Option::as_mut) else { continue };
             if call.connection != key {
@@ -536,12 +537,16 @@ pub(crate) fn tell<S: Service>(
     budget: usize,
 ) -> usize {
     let mut told = 0;
-    while told < budget && let Some(caller) = state.released.pop_front() {
+    while told < budget
+        && let Some(caller) = state.released.pop_front()
+    {
         let finished = Finished { results: Err(CallError::TimedOut), argument: None, result: None };
         tell_one(state, service, inbox, now, caller, None, finished);
         told += 1;
     }
-    while told < budget && let Some(slot) = state.finished.pop_front() {
+    while told < budget
+        && let Some(slot) = state.finished.pop_front()
+    {
         told += 1;
         let Some(call) = state.outbound.get_mut(slot).and_then(Option::take) else { continue };
         state.xids.close(slot);

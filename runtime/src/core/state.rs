@@ -157,14 +157,7 @@ impl Cx<'_> {
         token: u64,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), (CallError, Request)> {
-        self.state.call(
-            self.now,
-            connection.0,
-            request,
-            Caller::Service(token),
-            encode,
-        )
-        .map(|_| ())
+        self.state.call(self.now, connection.0, request, Caller::Service(token), encode).map(|_| ())
     }
 
     /// Lets a Call answered with `Later` be finished: `Service::resume` runs for it.

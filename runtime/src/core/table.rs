@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 /// Names an entry of a [`Table`] of `T`; stale names find nothing.
-pub struct Key<T> {
+pub(crate) struct Key<T> {
     slot: u32,
     generation: u32,
     of: PhantomData<fn() -> T>,
@@ -29,8 +29,7 @@ struct Slot<T> {
 impl<T> Table<T> {
     /// Makes an empty table of `capacity` slots.
     pub(crate) fn new(capacity: u32) -> Self {
-        let slots =
-            (1..=capacity).map(|next| Slot { generation: 0, next, entry: None }).collect();
+        let slots = (1..=capacity).map(|next| Slot { generation: 0, next, entry: None }).collect();
         Self { slots, free: 0, count: 0 }
     }
 
@@ -75,13 +74,6 @@ impl<T> Table<T> {
     pub(crate) fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.slot as usize)?;
         slot.entry.as_mut().filter(|_| slot.generation == key.generation)
-    }
-
-    /// Visits every entry with its name, in slot order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key<T>, &T)> {
-        (0..).zip(self.slots.iter()).filter_map(|(at, slot)| {
-            slot.entry.as_ref().map(|entry| (Key::new(at, slot.generation), entry))
-        })
     }
 
     /// Returns the name of the first entry at or after slot `from` that satisfies `wanted`.

@@ -10,6 +10,7 @@ use haulage_proto::verbs::{Flags, Handle};
 
 use crate::core::Core;
 use crate::core::connection::{Connection, State as ConnectionState};
+use crate::core::inbound::InboundCall;
 use crate::core::state::State;
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, PostedData, Work};
@@ -18,7 +19,7 @@ use crate::service::Service;
 
 impl<P: Provider, S: Service> Core<P, S> {
     /// Posts everything that is ready. Returns how many connections had something.
-    pub(crate) fn flush_posts(&mut self, now: Instant) -> u32 {
+    pub(crate) fn flush_posts(&mut self, now: Instant) -> usize {
         // Receives first: P1, a limit is told only once the Receives behind it are posted.
         let receives = self.state.receives.batch();
         if !receives.is_empty() {
@@ -52,7 +53,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             self.state.send_reply(call, credit);
         }
         while let Some(slot) = self.state.next_call(key) {
-            self.send_call(now, key, slot);
+            self.send_call(key, slot);
         }
         self.state.drive(now, key, Input::Idle);
         self.state.note_stall(now, key);
@@ -65,7 +66,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     }
 
     /// Carries out what was decided during the turn: connections that are to go.
-    fn close_connections(&mut self, now: Instant) -> u32 {
+    fn close_connections(&mut self, now: Instant) -> usize {
         let mut closed = 0;
         while let Some(key) = self.state.closing.pop() {
             closed += 1;
@@ -81,7 +82,7 @@ impl<P: Provider, S: Service> Core<P, S> {
 
 impl State {
     /// Takes the next Reply of a connection that its credits allow.
-    fn next_reply(&mut self, key: Key<Connection>) -> Option<(Key<super::inbound::InboundCall>, u32)> {
+    fn next_reply(&mut self, key: Key<Connection>) -> Option<(Key<InboundCall>, u32)> {
         let connection = self.connections.get_mut(key)?;
         let call = *connection.replies.front()?;
         let credit = connection.engine.try_send(Class::Reply)?;

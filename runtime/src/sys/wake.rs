@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Ends one core's sleep. Cheap to clone; usable from any thread.
 #[derive(Clone, Debug)]
@@ -36,5 +37,16 @@ impl Waker {
     /// Returns the descriptor that becomes readable when the core is to wake.
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
+    }
+}
+
+/// Sleeps until `waker` is signaled, at most `limit`.
+pub(crate) fn wait(waker: &Waker, limit: Duration) {
+    let mut watched = libc::pollfd { fd: waker.fd(), events: libc::POLLIN, revents: 0 };
+    let millis = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: `watched` is one live, initialized entry, as the count says.
+    let ready = unsafe { libc::poll(&raw mut watched, 1, millis.saturating_add(1)) };
+    if ready > 0 {
+        waker.clear();
     }
 }
