@@ -200,7 +200,7 @@ impl State {
         let Some(waiting) = self.insert(key, call, Stage::Reading { message, position }) else {
             return;
         };
-        let mut sink = lease.into_sink();
+        let sink = lease.into_sink();
         let Some(connection) = self.connections.get_mut(key) else { return };
         let mut at = 0;
         let mut last: Option<WorkRequest> = None;

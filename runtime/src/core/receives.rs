@@ -51,7 +51,7 @@ impl Receives {
             debug_assert!(false, "more buffers came back than were taken");
             return;
         };
-        let mut sink = buffer.into_sink();
+        let sink = buffer.into_sink();
         if let Some(view) = sink.sink(0..INLINE_SIZE) {
             self.batch.push(Receive::single(Name::Receive(number).wr_id(), view));
         }

@@ -119,6 +119,7 @@ impl Fabric {
         let config = &world.config;
         let caps = Caps {
             name: "sim",
+            queue_pairs_max: usize::from(config.queue_pairs_max),
             send_queue_max: config.send_queue_max,
             receive_queue_max: config.receive_queue_max,
             registrations_max: config.registrations_max,
