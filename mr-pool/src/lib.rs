@@ -1,1 +1,88 @@
-//! Registered memory.
+//! Registered memory: where it comes from, who may touch it now, and by which handle.
+//!
+//! A [`Pool`] belongs to one core. It takes one region from the machine at start, in the largest
+//! pages to be had, and lends it out as leases without ever asking for memory again. A lease's type
+//! says who may touch the bytes:
+//!
+//! ```text
+//!            share            into_source           complete
+//!   Local ----------> Shared -------------> Posted -----------> Shared
+//!     |                         (our RNIC reads)
+//!     | into_source / into_sink             complete
+//!     +-----------------------------------> Posted -----------> Local
+//!     | expose_read / expose_write          fence
+//!     +-----------------------------------> Exposed ----------> Local
+//!                               (a peer reads or writes)
+//! ```
+//!
+//! Only [`Local`] and [`Shared`] have bytes. What goes to the RNIC is a view, [`Source`] or [`Sink`].
+//! A lease comes back from `Posted` by its completion and from [`Exposed`] by an [`Invalidated`]
+//! token; both are evidence that nobody else writes, and both are made by `unsafe fn`s. Dropping a
+//! lease in those states never returns it: it is counted as an orphan and its memory stays out of use.
+//!
+//! ```
+//! use haulage_mr_pool::{Invalidated, PagePreference, Pool, PoolConfig};
+//! use haulage_proto::verbs::Handle;
+//!
+//! let pool = Pool::new(&PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None })?;
+//! let mut result = pool.lease(100).expect("a fresh pool has room");
+//! result.bytes_mut().fill(0);
+//!
+//! let handle = Handle(0x1234_5601); // a provider reserves it
+//! let (exposed, mut sink) = result.expose_write(handle);
+//! sink.place(0, b"placed by the peer").expect("it fits"); // the RNIC's part
+//! drop(sink);
+//!
+//! // SAFETY: the only view made under this handle was dropped above.
+//! let proof = unsafe { Invalidated::mint(handle) };
+//! let result = exposed.fence(proof).expect("the handles match");
+//! assert!(result.bytes().starts_with(b"placed by the peer"));
+//!
+//! drop(result);
+//! assert_eq!(pool.gauges().leased_bytes, 0);
+//! # Ok::<(), haulage_mr_pool::PoolError>(())
+//! ```
+//!
+//! # Memory ownership
+//!
+//! All bookkeeping is outside the blocks a peer can write, so no peer can corrupt it. Contents are
+//! not cleared between leases: whoever sends a block to another tenant fills all of it first.
+//!
+//! The crate's `unsafe` code is in four files, each proving its part:
+//!
+//! - `region/map.rs`: memory comes from the system, once, and goes back once.
+//! - `home.rs`: only the owner's thread touches a pool's books; they outlive every lease.
+//! - `view.rs`: octets are read and written through pointers only here.
+//! - `lent.rs`: what a caller must prove to take a lent lease back.
+#![deny(unsafe_code)]
+
+mod blocks;
+mod error;
+mod gauges;
+#[allow(unsafe_code, reason = "the pool's books are reached by pointer, from leases on any thread")]
+mod home;
+mod lease;
+#[allow(unsafe_code, reason = "the evidence that takes a lent lease back is the caller's to prove")]
+mod lent;
+mod pool;
+mod region;
+mod registration;
+mod returns;
+pub mod stags;
+#[allow(unsafe_code, reason = "the RNIC's and the owner's access to the region's octets")]
+mod view;
+
+mod handles;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::PoolError;
+pub use gauges::{ClassGauge, Gauges};
+pub use lease::{Local, Shared};
+pub use lent::{Exposed, Invalidated, PostedSink, PostedSource, Readable};
+pub use pool::{Pool, PoolConfig};
+pub use region::{Declined, PageKind, PagePreference, PageReport};
+pub use registration::{MrEvent, MrState, Strategy};
+pub use stags::{StagFault, Stags};
+pub use view::{OutOfBounds, Sink, Source};

@@ -1,0 +1,247 @@
+//! Which parts of a region are lent: blocks of a size class from slabs, larger ones as page runs.
+//!
+//! Plain arithmetic on page numbers; no memory of the region is touched here.
+//!
+//! # Limits
+//!
+//! Every operation takes bounded time. Nothing is allocated after [`Blocks::new`].
+
+use self::class::{CLASSES, Class};
+use self::page::{NONE, Page};
+use self::runs::Runs;
+
+mod class;
+mod page;
+mod runs;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::page::PAGE;
+
+/// The longest lease, in octets.
+pub(crate) const LEASE_MAX: usize = 1 << 30;
+
+/// Size classes of slabs, and one more for everything larger.
+pub(crate) const KINDS: usize = CLASSES + 1;
+
+/// Names a block that is out: the first page of its run, and its place in the slab there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) first: u32,
+    pub(crate) index: u8,
+}
+
+/// A block just taken.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) block: Block,
+    /// Octets from the start of the region.
+    pub(crate) offset: usize,
+    /// Octets, at least what was asked for.
+    pub(crate) capacity: usize,
+}
+
+/// Where a block's count of `Shared` references is kept. Never inside a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CountPlace {
+    /// With the books of this page: blocks of a page and more, each starting in a page of its own.
+    Page(u32),
+    /// This many octets from the start of the region, in the tail of a slab behind its last block.
+    Tail(usize),
+}
+
+/// The allocator of one region.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    runs: Runs,
+    /// For each class the first of its slabs that have room.
+    roomy: [u32; CLASSES],
+    /// Blocks out, by class; the last counts page runs.
+    out: [u32; KINDS],
+    leased_bytes: usize,
+}
+
+impl Blocks {
+    /// Starts with `pages` free pages.
+    pub(crate) fn new(pages: u32) -> Self {
+        let runs = Runs::new(pages);
+        Self { runs, roomy: [NONE; CLASSES], out: [0; KINDS], leased_bytes: 0 }
+    }
+
+    /// Takes a block of at least `length` octets.
+    pub(crate) fn take(&mut self, length: usize) -> Option<Grant> {
+        if length > LEASE_MAX {
+            return None;
+        }
+        let block = match Class::of(length) {
+            Some(class) => self.take_from_slab(class)?,
+            None => {
+                let pages = u32::try_from(length.div_ceil(PAGE)).ok()?;
+                Block { first: self.runs.take(pages)?, index: 0 }
+            }
+        };
+        let (offset, capacity, kind) = self.place(block);
+        self.out[kind] += 1;
+        self.leased_bytes += capacity;
+        Some(Grant { block, offset, capacity })
+    }
+
+    /// Takes a block home.
+    pub(crate) fn give(&mut self, block: Block) {
+        let (_, capacity, kind) = self.place(block);
+        self.out[kind] -= 1;
+        self.leased_bytes -= capacity;
+        match self.runs.page(block.first) {
+            Page::Slab { .. } => self.give_to_slab(block),
+            Page::Run { pages, .. } => self.runs.give(block.first, pages),
+            other => unreachable!("a block that is out names the head of a run, not {other:?}"),
+        }
+    }
+
+    /// Returns where the count of references to a block is kept.
+    pub(crate) fn count_place(&self, block: Block) -> CountPlace {
+        let Page::Slab { class, .. } = self.runs.page(block.first) else {
+            return CountPlace::Page(block.first);
+        };
+        let (offset, ..) = self.place(block);
+        if class.counts_in_tail() {
+            CountPlace::Tail(address(block.first) + class.count_offset(block.index))
+        } else {
+            CountPlace::Page(page_of(offset))
+        }
+    }
+
+    /// Returns the count kept with a page.
+    pub(crate) fn count(&self, page: u32) -> u32 {
+        match self.runs.page(page) {
+            Page::Slab { shares, .. } | Page::Run { shares, .. } | Page::Held { shares } => shares,
+            other => unreachable!("a shared block starts in a page that is out, not {other:?}"),
+        }
+    }
+
+    /// Sets the count kept with a page in which a block that is out starts.
+    pub(crate) fn set_count(&mut self, page: u32, count: u32) {
+        let page = self.runs.page_mut(page);
+        match page {
+            Page::Slab { shares, .. } | Page::Run { shares, .. } => *shares = count,
+            // Not the head of the run: nothing else is kept here, and nothing was before.
+            _ => *page = Page::Held { shares: count },
+        }
+    }
+
+    /// Returns how many blocks of each class are out; the last counts page runs.
+    pub(crate) const fn out(&self) -> &[u32; KINDS] {
+        &self.out
+    }
+
+    /// Returns whether no block is out.
+    pub(crate) fn all_home(&self) -> bool {
+        self.leased_bytes == 0
+    }
+
+    /// Returns the capacities of all blocks out, in octets.
+    pub(crate) const fn leased_bytes(&self) -> usize {
+        self.leased_bytes
+    }
+
+    /// Returns the octets in free pages.
+    pub(crate) const fn free_bytes(&self) -> usize {
+        self.runs.free_pages() as usize * PAGE
+    }
+
+    /// Returns the octets of a free run such that no other is an eighth longer.
+    pub(crate) fn largest_run(&self) -> usize {
+        self.runs.largest() as usize * PAGE
+    }
+
+    /// Returns the capacity of blocks of a kind, or `None` for page runs, which are as asked.
+    pub(crate) fn capacity_of(kind: usize) -> Option<usize> {
+        (kind < CLASSES).then(|| Class::nth(kind).size())
+    }
+
+    /// Returns a block's offset, capacity and kind.
+    fn place(&self, block: Block) -> (usize, usize, usize) {
+        let start = address(block.first);
+        match self.runs.page(block.first) {
+            Page::Slab { class, .. } => {
+                let size = class.size();
+                (start + size * usize::from(block.index), size, class.number())
+            }
+            Page::Run { pages, .. } => (start, pages as usize * PAGE, CLASSES),
+            other => unreachable!("a block that is out names the head of a run, not {other:?}"),
+        }
+    }
+
+    fn take_from_slab(&mut self, class: Class) -> Option<Block> {
+        let mut first = self.roomy[class.number()];
+        if first == NONE {
+            first = self.runs.take(class.pages())?;
+            *self.runs.page_mut(first) =
+                Page::Slab { class, prev: NONE, next: NONE, free: class.all_free(), shares: 0 };
+            self.roomy[class.number()] = first;
+        }
+        let Page::Slab { free, .. } = self.runs.page_mut(first) else {
+            unreachable!("the list of roomy slabs holds slabs");
+        };
+        let index = free.trailing_zeros();
+        *free &= *free - 1;
+        if *free == 0 {
+            self.unlist(first);
+        }
+        // A bitmap has 64 bits, so the index fits.
+        u8::try_from(index).ok().map(|index| Block { first, index })
+    }
+
+    fn give_to_slab(&mut self, Block { first, index }: Block) {
+        let Page::Slab { class, free, .. } = self.runs.page_mut(first) else {
+            unreachable!("the caller saw a slab");
+        };
+        let class = *class;
+        let bit = 1 << index;
+        assert!(*free & bit == 0, "a block comes home once");
+        let was_full = *free == 0;
+        *free |= bit;
+        if *free == class.all_free() {
+            self.unlist(first);
+            self.runs.give(first, class.pages());
+        } else if was_full {
+            self.list(first);
+        }
+    }
+
+    /// Puts a slab that has room again at the head of its class.
+    fn list(&mut self, first: u32) {
+        let Page::Slab { class, next, prev, .. } = self.runs.page_mut(first) else {
+            unreachable!("only slabs are listed");
+        };
+        let class = class.number();
+        let head = std::mem::replace(&mut self.roomy[class], first);
+        (*prev, *next) = (NONE, head);
+        if let Some(Page::Slab { prev, .. }) = self.runs.link(head) {
+            *prev = first;
+        }
+    }
+
+    /// Takes a slab out of the list of those with room.
+    fn unlist(&mut self, first: u32) {
+        let Page::Slab { class, prev, next, .. } = self.runs.page(first) else {
+            unreachable!("only slabs are listed");
+        };
+        match self.runs.link(prev) {
+            Some(Page::Slab { next: link, .. }) => *link = next,
+            _ => self.roomy[class.number()] = next,
+        }
+        if let Some(Page::Slab { prev: link, .. }) = self.runs.link(next) {
+            *link = prev;
+        }
+    }
+}
+
+const fn address(page: u32) -> usize {
+    page as usize * PAGE
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
+const fn page_of(offset: usize) -> u32 {
+    (offset / PAGE) as u32
+}

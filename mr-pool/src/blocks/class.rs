@@ -1,0 +1,191 @@
+//! Size classes: eight per doubling, so a block is less than an eighth longer than was asked.
+
+use super::page::PAGE;
+
+/// The longest block a slab holds, in octets.
+pub(crate) const CLASS_MAX: usize = 64 << 10;
+
+/// Number of size classes: eight for each doubling from 64 octets to [`CLASS_MAX`], and the last.
+pub(super) const CLASSES: usize = 81;
+
+/// Sorts `n` into bins of which eight cover a doubling: returns the bin that holds it.
+///
+/// Bins 0 to 8 hold one number each.
+pub(super) const fn bin_of(n: u32) -> usize {
+    if n < 8 {
+        return n as usize;
+    }
+    let shift = n.ilog2() - 3;
+    (shift * 8 + (n >> shift)) as usize
+}
+
+/// Returns the least number a bin holds.
+#[allow(clippy::cast_possible_truncation, reason = "there are fewer than 256 bins")]
+pub(super) const fn bin_start(bin: usize) -> u32 {
+    if bin < 8 {
+        return bin as u32;
+    }
+    (8 + bin as u32 % 8) << (bin as u32 / 8 - 1)
+}
+
+/// Returns the first bin of which every number is at least `n`.
+pub(super) const fn bin_above(n: u32) -> usize {
+    let bin = bin_of(n);
+    if bin_start(bin) == n { bin } else { bin + 1 }
+}
+
+/// A size class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Class(u8);
+
+impl Class {
+    /// Returns the least class whose blocks hold `length` octets, or `None` above the last.
+    pub(super) fn of(length: usize) -> Option<Self> {
+        if length > CLASS_MAX {
+            return None;
+        }
+        let units = u32::try_from(length.div_ceil(UNIT)).ok()?.max(UNITS_MIN);
+        Some(Self::nth(bin_above(units) - bin_of(UNITS_MIN)))
+    }
+
+    /// Returns the class of a number.
+    #[allow(clippy::cast_possible_truncation, reason = "there are 81 classes")]
+    pub(super) const fn nth(number: usize) -> Self {
+        assert!(number < CLASSES);
+        Self(number as u8)
+    }
+
+    /// Returns its number, from 0.
+    pub(super) const fn number(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Returns the octets of its blocks.
+    pub(super) const fn size(self) -> usize {
+        bin_start(self.number() + bin_of(UNITS_MIN)) as usize * UNIT
+    }
+
+    /// Returns the pages of its slabs.
+    pub(super) const fn pages(self) -> u32 {
+        SHAPES[self.number()].pages as u32
+    }
+
+    /// Returns the bitmap of a slab with no block out.
+    pub(super) const fn all_free(self) -> u64 {
+        u64::MAX >> (64 - SHAPES[self.number()].blocks)
+    }
+
+    /// Returns whether reference counts are kept in the slab, behind its last block.
+    ///
+    /// Blocks smaller than a page can be too many for the books of their pages.
+    pub(super) const fn counts_in_tail(self) -> bool {
+        self.size() < PAGE
+    }
+
+    /// Returns the offset in the slab of the count of one block, counting from the slab's end.
+    pub(super) const fn count_offset(self, index: u8) -> usize {
+        self.pages() as usize * PAGE - (index as usize + 1) * COUNT
+    }
+}
+
+/// How slabs of a class are laid out.
+#[derive(Clone, Copy)]
+struct Shape {
+    pages: u8,
+    blocks: u8,
+}
+
+const SHAPES: [Shape; CLASSES] = {
+    let mut shapes = [Shape { pages: 0, blocks: 0 }; CLASSES];
+    let mut number = 0;
+    while number < CLASSES {
+        shapes[number] = shape(Class::nth(number));
+        number += 1;
+    }
+    shapes
+};
+
+/// Returns the shortest slab of at least four blocks that wastes at most a sixteenth, or else the
+/// one that wastes the least. The counts in its tail are waste.
+#[allow(clippy::cast_possible_truncation, reason = "a slab has at most 64 pages and 64 blocks")]
+const fn shape(class: Class) -> Shape {
+    let size = class.size();
+    let each = if class.counts_in_tail() { size + COUNT } else { size };
+    let mut best = Shape { pages: 0, blocks: 0 };
+    let mut best_waste = usize::MAX;
+    let mut pages = 1;
+    while pages <= SLAB_PAGES_MAX && best_waste > PER_MILLE / 16 {
+        let length = pages * PAGE;
+        let fit = length / each;
+        let blocks = if fit < 64 { fit } else { 64 };
+        let waste = (length - blocks * size) * PER_MILLE / length;
+        if blocks >= BLOCKS_MIN && waste < best_waste {
+            best = Shape { pages: pages as u8, blocks: blocks as u8 };
+            best_waste = waste;
+        }
+        pages += 1;
+    }
+    best
+}
+
+/// Every class is a multiple of this many octets.
+const UNIT: usize = 8;
+/// Units of the smallest class.
+const UNITS_MIN: u32 = 8;
+/// Octets of one reference count.
+const COUNT: usize = size_of::<u32>();
+const SLAB_PAGES_MAX: usize = 64;
+const BLOCKS_MIN: usize = 4;
+const PER_MILLE: usize = 1000;
+
+const _: () = assert!(Class::nth(0).size() == 64 && Class::nth(CLASSES - 1).size() == CLASS_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_are_ordered_and_hold_what_they_say() {
+        for n in (0..5000).chain((0..32).map(|s| 1 << s)).chain([u32::MAX]) {
+            let bin = bin_of(n);
+            assert!(bin_start(bin) <= n, "{n}");
+            if n < u32::MAX {
+                assert!(bin_start(bin_above(n)) >= n, "{n}");
+                assert!(bin_of(n + 1) == bin || bin_start(bin_of(n + 1)) == n + 1, "{n}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_class_is_the_least_that_fits_and_the_next_is_at_most_15_percent_longer() {
+        for length in 0..=CLASS_MAX {
+            let class = Class::of(length).unwrap();
+            assert!(class.size() >= length);
+            assert!(class.number() == 0 || Class::nth(class.number() - 1).size() < length);
+        }
+        for number in 1..CLASSES {
+            let (shorter, longer) = (Class::nth(number - 1).size(), Class::nth(number).size());
+            assert!(shorter < longer && longer * 100 <= shorter * 115, "{shorter} {longer}");
+        }
+        assert_eq!(Class::of(CLASS_MAX + 1), None);
+    }
+
+    #[test]
+    fn slabs_waste_little_and_their_counts_lie_behind_the_last_block() {
+        for class in (0..CLASSES).map(Class::nth) {
+            let Shape { pages, blocks } = SHAPES[class.number()];
+            let (length, blocks) = (usize::from(pages) * PAGE, usize::from(blocks));
+            let used = blocks * class.size();
+            assert!((4..=64).contains(&blocks));
+            assert!(
+                (length - used) * 100 <= length * 8,
+                "{} wastes {}",
+                class.size(),
+                length - used
+            );
+            let last = class.count_offset(u8::try_from(blocks - 1).unwrap());
+            assert!(!class.counts_in_tail() || last >= used, "{}", class.size());
+            assert_eq!(class.all_free().count_ones() as usize, blocks);
+        }
+    }
+}

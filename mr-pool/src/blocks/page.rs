@@ -1,0 +1,31 @@
+//! What is known of each page, out of band.
+
+use super::class::Class;
+
+/// Octets of the unit that runs are made of.
+pub(crate) const PAGE: usize = 4096;
+
+/// No page; ends a list.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// The books of one page.
+///
+/// Only the ends of a run are kept true: its head says what the run is, and the last page of a free
+/// run leads to its head, so neighbours can merge. What is inside a run may be out of date.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Page {
+    /// Head of a free run.
+    Free { pages: u32, prev: u32, next: u32 },
+    /// Last page of a free run longer than one page.
+    FreeEnd { first: u32 },
+    /// Head of a run that is one block.
+    Run { pages: u32, shares: u32 },
+    /// Head of a slab: one bit per free block, and its neighbours in the list of those with room.
+    Slab { class: Class, prev: u32, next: u32, free: u64, shares: u32 },
+    /// Any other page of a run that is out.
+    Held { shares: u32 },
+}
+
+// The books of a page, its returned bits (8) and its link in the return stack (4) are at most one
+// hundredth of the page.
+const _: () = assert!((size_of::<Page>() + 12) * 100 <= PAGE);

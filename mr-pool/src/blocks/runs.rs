@@ -1,0 +1,156 @@
+//! Page runs by two-level segregated fit: bins of which eight cover a doubling, a bitmap to find the
+//! first occupied one, and tags at both ends of free runs so that neighbours merge.
+
+use super::class::{bin_above, bin_of, bin_start};
+use super::page::{NONE, Page};
+
+/// Free and lent runs of one region's pages.
+#[derive(Debug)]
+pub(super) struct Runs {
+    pages: Box<[Page]>,
+    /// The first free run of each bin.
+    heads: [u32; BINS],
+    /// One bit per occupied bin.
+    occupied: [u64; BINS / 64],
+    free: u32,
+}
+
+impl Runs {
+    /// Starts with one free run of all `pages`.
+    pub(super) fn new(pages: u32) -> Self {
+        let mut runs = Self {
+            pages: vec![Page::Held { shares: 0 }; pages as usize].into_boxed_slice(),
+            heads: [NONE; BINS],
+            occupied: [0; BINS / 64],
+            free: pages,
+        };
+        if pages > 0 {
+            runs.insert(0, pages);
+        }
+        runs
+    }
+
+    /// Takes a run of `pages`, at least one, and returns its first page.
+    pub(super) fn take(&mut self, pages: u32) -> Option<u32> {
+        let first = self.find(pages)?;
+        let found = self.remove(first);
+        if found > pages {
+            self.insert(first + pages, found - pages);
+        }
+        *self.page_mut(first + pages - 1) = Page::Held { shares: 0 };
+        *self.page_mut(first) = Page::Run { pages, shares: 0 };
+        self.free -= pages;
+        Some(first)
+    }
+
+    /// Takes a run home and merges it with its free neighbours.
+    pub(super) fn give(&mut self, mut first: u32, mut pages: u32) {
+        self.free += pages;
+        let before = first.checked_sub(1).and_then(|last| match self.page(last) {
+            Page::Free { .. } => Some(last),
+            Page::FreeEnd { first } => Some(first),
+            _ => None,
+        });
+        if let Some(before) = before {
+            pages += self.remove(before);
+            first = before;
+        }
+        let after = first + pages;
+        if let Some(Page::Free { .. }) = self.pages.get(after as usize) {
+            pages += self.remove(after);
+        }
+        self.insert(first, pages);
+    }
+
+    /// Returns the pages in free runs.
+    pub(super) const fn free_pages(&self) -> u32 {
+        self.free
+    }
+
+    /// Returns the length of a run in the highest occupied bin, 0 if there is none.
+    pub(super) fn largest(&self) -> u32 {
+        let word = self.occupied.iter().rposition(|&word| word != 0);
+        word.map_or(0, |word| {
+            let bin = word * 64 + self.occupied[word].ilog2() as usize;
+            self.length(self.heads[bin])
+        })
+    }
+
+    /// Returns the books of a page.
+    pub(super) fn page(&self, page: u32) -> Page {
+        self.pages[page as usize]
+    }
+
+    /// Returns the books of a page, to be changed.
+    pub(super) fn page_mut(&mut self, page: u32) -> &mut Page {
+        &mut self.pages[page as usize]
+    }
+
+    /// Returns the books of the page a list link leads to, if it leads anywhere.
+    pub(super) fn link(&mut self, page: u32) -> Option<&mut Page> {
+        self.pages.get_mut(page as usize)
+    }
+
+    /// Returns the first page of a free run of at least `pages`.
+    fn find(&self, pages: u32) -> Option<u32> {
+        let from = bin_above(pages);
+        let mut word = from / 64;
+        let mut bits = self.occupied.get(word)? & (u64::MAX << (from % 64));
+        while bits == 0 {
+            word += 1;
+            let Some(&next) = self.occupied.get(word) else { return self.probe(pages) };
+            bits = next;
+        }
+        Some(self.heads[word * 64 + bits.trailing_zeros() as usize])
+    }
+
+    /// Tries the first run of the bin that `pages` itself belongs to, which may be long enough.
+    fn probe(&self, pages: u32) -> Option<u32> {
+        let first = self.heads[bin_of(pages)];
+        (first != NONE && self.length(first) >= pages).then_some(first)
+    }
+
+    /// Returns the length of the free run that begins at `first`.
+    fn length(&self, first: u32) -> u32 {
+        match self.page(first) {
+            Page::Free { pages, .. } => pages,
+            other => unreachable!("a bin lists heads of free runs, not {other:?}"),
+        }
+    }
+
+    fn insert(&mut self, first: u32, pages: u32) {
+        let bin = bin_of(pages);
+        debug_assert!(bin_start(bin) <= pages);
+        let next = std::mem::replace(&mut self.heads[bin], first);
+        self.occupied[bin / 64] |= 1 << (bin % 64);
+        if let Some(Page::Free { prev, .. }) = self.link(next) {
+            *prev = first;
+        }
+        *self.page_mut(first + pages - 1) = Page::FreeEnd { first };
+        *self.page_mut(first) = Page::Free { pages, prev: NONE, next };
+    }
+
+    /// Takes a free run out of its bin and returns its length.
+    fn remove(&mut self, first: u32) -> u32 {
+        let Page::Free { pages, prev, next } = self.page(first) else {
+            unreachable!("a bin lists heads of free runs");
+        };
+        match self.link(prev) {
+            Some(Page::Free { next: link, .. }) => *link = next,
+            _ => {
+                let bin = bin_of(pages);
+                self.heads[bin] = next;
+                if next == NONE {
+                    self.occupied[bin / 64] &= !(1 << (bin % 64));
+                }
+            }
+        }
+        if let Some(Page::Free { prev: link, .. }) = self.link(next) {
+            *link = prev;
+        }
+        pages
+    }
+}
+
+/// Bins for runs of up to 2^32 - 1 pages, rounded up to whole words of the bitmap.
+const BINS: usize = (bin_of(u32::MAX) + 1).next_multiple_of(64);

@@ -1,0 +1,220 @@
+//! A pool's books, and the pointer by which leases find them from any thread.
+//!
+//! # Memory ownership
+//!
+//! The books and the region are freed by [`Keeper`] when the pool is dropped with every block home,
+//! and never otherwise. A lease is a block that is not home, so [`Home`], the pointer each lease
+//! carries, is good for as long as the lease. Everything but [`Returns`] is touched by the owner's
+//! thread only, which [`Bound`] checks.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::blocks::{Block, Blocks, CountPlace};
+use crate::gauges::{Counters, State};
+use crate::region::Region;
+use crate::returns::Returns;
+use crate::view::Span;
+
+/// Everything of a pool that its leases need.
+struct Body {
+    returns: Returns,
+    owner: Bound<Owner>,
+    region: Region,
+}
+
+/// What only the owner's thread touches.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    pub(crate) blocks: RefCell<Blocks>,
+    pub(crate) counters: Counters,
+}
+
+/// Frees the books and the region, or leaks both if a block is out.
+#[derive(Debug)]
+pub(crate) struct Keeper(Home);
+
+impl Keeper {
+    /// Starts the books of a region of `pages`, owned by the calling thread.
+    pub(crate) fn new(region: Region, pages: u32) -> Self {
+        let owner =
+            Owner { blocks: RefCell::new(Blocks::new(pages)), counters: Counters::default() };
+        let body = Body { returns: Returns::new(pages), owner: Bound::here(owner), region };
+        Self(Home(NonNull::from(Box::leak(Box::new(body)))))
+    }
+
+    /// Returns the pointer leases carry.
+    pub(crate) const fn home(&self) -> Home {
+        self.0
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0.collect();
+        if !self.0.owner().blocks.borrow().all_home() {
+            // A view of a lent block, or a lease elsewhere, may outlive us: its memory must too.
+            return;
+        }
+        // SAFETY: the pointer is `Box::leak`'s, and only this drop frees it. Every block is home, so
+        // no lease holds it: not one on another thread, whose last access was the push we collected
+        // with its block, and no view (of our RNIC's or through a peer's handle), as views exist only
+        // of blocks that are out.
+        drop(unsafe { Box::from_raw(self.0.0.as_ptr()) });
+    }
+}
+
+/// Where a lease belongs. Exists in the pool and in leases, never longer than either.
+#[derive(Clone, Copy)]
+pub(crate) struct Home(NonNull<Body>);
+
+// SAFETY: from another thread than the owner's only the owner's number, which never changes, and the
+// atomics of `Returns` can be reached: `Bound` keeps the rest, and `region` is not handed out.
+unsafe impl Send for Home {}
+
+impl Home {
+    /// Takes a block of at least `length` octets out of the region.
+    pub(crate) fn take(self, length: usize) -> Option<(Block, Span)> {
+        let owner = self.owner();
+        let taken = owner.blocks.borrow_mut().take(length);
+        let grant = match taken {
+            Some(grant) => grant,
+            None if self.collect() => owner.blocks.borrow_mut().take(length)?,
+            None => return None,
+        };
+        let start = self.body().region.at(grant.offset);
+        owner.counters.enter(State::Local);
+        // SAFETY: the allocator gave out `capacity` octets at `offset`, inside the region, which lives
+        // until every block is home. They were zeroed by the system or written since, so they are
+        // initialized. No one else has them until the block is given back: no earlier lease, whose
+        // return ended it; and neither our RNIC nor a peer, since a posted or exposed lease returns
+        // only by evidence that its views are gone.
+        let span = unsafe { Span::new(start, grant.capacity, length) };
+        Some((grant.block, span))
+    }
+
+    /// Takes the block of a `Local` home, from any thread.
+    pub(crate) fn give(self, block: Block) {
+        let body = self.body();
+        match body.owner.get() {
+            Some(owner) => {
+                owner.blocks.borrow_mut().give(block);
+                owner.counters.leave(State::Local, 1);
+            }
+            None => {
+                let Returns { head, marks, links } = &body.returns;
+                Returns::push(head, marks, links, block);
+            }
+        }
+    }
+
+    /// Takes home what other threads gave back; returns whether there was anything.
+    pub(crate) fn collect(self) -> bool {
+        let owner = self.owner();
+        let count = self.body().returns.drain(|block| owner.blocks.borrow_mut().give(block));
+        owner.counters.leave(State::Local, count);
+        count > 0
+    }
+
+    /// Starts counting references to a block, from one.
+    pub(crate) fn count_first(self, block: Block) {
+        self.set_count(block, 1);
+    }
+
+    /// Counts one more reference to a block.
+    pub(crate) fn count_more(self, block: Block) {
+        let count = self.count(block).checked_add(1).expect("2^32 references do not fit in memory");
+        self.set_count(block, count);
+        self.owner().counters.enter(State::Shared);
+    }
+
+    /// Counts one reference less, and takes the block home with the last.
+    pub(crate) fn count_less(self, block: Block) {
+        let count = self.count(block) - 1;
+        self.set_count(block, count);
+        let owner = self.owner();
+        owner.counters.leave(State::Shared, 1);
+        if count == 0 {
+            owner.blocks.borrow_mut().give(block);
+        }
+    }
+
+    /// Returns the owner's books.
+    ///
+    /// # Panics
+    ///
+    /// On any thread but the owner's.
+    pub(crate) fn owner(&self) -> &Owner {
+        self.body().owner.get().expect("a lease changes its state only on the thread of its pool")
+    }
+
+    fn count(self, block: Block) -> u32 {
+        let blocks = self.owner().blocks.borrow();
+        match blocks.count_place(block) {
+            CountPlace::Page(page) => blocks.count(page),
+            CountPlace::Tail(offset) => {
+                let count = self.body().region.at(offset).cast::<u32>();
+                // SAFETY: the place is inside the region, a multiple of 4 from its page's start, and
+                // initialized by the system. It is behind the last block of its slab, so no lease, no
+                // view and no registration covers it: neither our RNIC nor a peer writes it. We are on
+                // the owner's thread (`owner` above), the only one that does.
+                unsafe { count.read() }
+            }
+        }
+    }
+
+    fn set_count(self, block: Block, value: u32) {
+        let mut blocks = self.owner().blocks.borrow_mut();
+        match blocks.count_place(block) {
+            CountPlace::Page(page) => blocks.set_count(page, value),
+            CountPlace::Tail(offset) => {
+                let count = self.body().region.at(offset).cast::<u32>();
+                // SAFETY: as in `count`; and nobody holds a reference to it.
+                unsafe { count.write(value) }
+            }
+        }
+    }
+
+    fn body(&self) -> &Body {
+        // SAFETY: the body is freed only when every block is home and the pool is gone. `self` is part
+        // of the pool or of a lease, hence of a block that is out. No `&mut Body` is ever made. The
+        // body lies outside the region, so no peer and no RNIC writes it.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl fmt::Debug for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Home(..)")
+    }
+}
+
+/// A value for one thread only.
+struct Bound<T> {
+    thread: u64,
+    value: T,
+}
+
+impl<T> Bound<T> {
+    fn here(value: T) -> Self {
+        Self { thread: thread_number(), value }
+    }
+
+    fn get(&self) -> Option<&T> {
+        (self.thread == thread_number()).then_some(&self.value)
+    }
+}
+
+/// Returns the calling thread's number. No two threads of a process ever have the same.
+fn thread_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}

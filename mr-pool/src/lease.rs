@@ -1,0 +1,215 @@
+//! Leases whose bytes can be read: owned ones and shared ones.
+
+use std::mem;
+use std::ptr::NonNull;
+
+use haulage_proto::verbs::Handle;
+
+use crate::blocks::Block;
+use crate::gauges::State;
+use crate::home::Home;
+use crate::lent::{Exposed, PostedSink, PostedSource, Readable, sealed};
+use crate::view::{Frozen, Sink, Source, Span};
+
+/// Registered memory that no peer can reach and no posted request holds.
+///
+/// It may go to any thread, be read, written and dropped there: it comes home by itself. It changes
+/// its state (every method that consumes it) only on the thread of its pool, and panics elsewhere.
+///
+/// Contents are what the last lease of the block left.
+#[derive(Debug)]
+pub struct Local {
+    span: Span,
+    berth: Berth,
+}
+
+impl Local {
+    pub(crate) fn new(home: Home, block: Block, span: Span) -> Self {
+        Self { span, berth: Berth { home, block } }
+    }
+
+    /// Changes the length. What it grows by is what the last lease of the block left.
+    ///
+    /// # Panics
+    ///
+    /// If `length` exceeds the capacity.
+    pub fn set_len(&mut self, length: usize) {
+        self.span.set_len(length);
+    }
+
+    /// Borrows the contents to change them.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.span.bytes_mut()
+    }
+
+    /// Borrows the contents.
+    pub fn bytes(&self) -> &[u8] {
+        self.span.bytes()
+    }
+
+    /// Returns the length in octets.
+    pub const fn len(&self) -> usize {
+        self.span.len()
+    }
+
+    /// Returns whether the length is zero.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the octets the block has, at least the length it was leased with.
+    pub const fn capacity(&self) -> usize {
+        self.span.capacity()
+    }
+
+    /// Makes it the source of Sends and Writes.
+    pub fn into_source(self) -> PostedSource<Self> {
+        PostedSource::new(self)
+    }
+
+    /// Makes it the sink of Receives and Reads.
+    pub fn into_sink(self) -> PostedSink {
+        PostedSink::new(self)
+    }
+
+    /// Opens all of it to be read by the peer under `handle`; the view goes into the FastReg.
+    pub fn expose_read(self, handle: Handle) -> (Exposed, Source) {
+        Exposed::for_reading(self, handle)
+    }
+
+    /// Opens all of it to be written by the peer under `handle`; the view goes into the FastReg.
+    pub fn expose_write(self, handle: Handle) -> (Exposed, Sink) {
+        Exposed::for_writing(self, handle)
+    }
+
+    /// Gives up writing it, so that many requests can read it at once.
+    pub fn share(self) -> Shared {
+        self.pass(State::Local, State::Shared);
+        let Self { span, berth } = self;
+        let Berth { home, block } = berth;
+        mem::forget(berth);
+        home.count_first(block);
+        Shared { octets: span.freeze(), home, block }
+    }
+
+    /// Returns the first octet; which state the lease is in says who may touch it.
+    pub(crate) const fn start(&self) -> NonNull<u8> {
+        self.span.start()
+    }
+
+    /// Counts a change of state.
+    pub(crate) fn pass(&self, from: State, to: State) {
+        self.berth.home.owner().counters.pass(from, to);
+    }
+
+    /// Keeps the block out for good: its memory may still be in use.
+    pub(crate) fn orphan(self, from: State) {
+        self.berth.home.owner().counters.orphan(from);
+        mem::forget(self);
+    }
+
+    /// Returns the pool's books.
+    pub(crate) const fn home(&self) -> Home {
+        self.berth.home
+    }
+}
+
+/// A block that is out. Dropping it sends the block home, from any thread.
+#[derive(Debug)]
+struct Berth {
+    home: Home,
+    block: Block,
+}
+
+impl Drop for Berth {
+    fn drop(&mut self) {
+        self.home.give(self.block);
+    }
+}
+
+/// Registered memory that any number of requests may read and nobody writes.
+///
+/// Clones count references, on the thread of the pool. The block goes home with the last of them,
+/// those inside posted requests included.
+#[derive(Debug)]
+pub struct Shared {
+    octets: Frozen,
+    home: Home,
+    block: Block,
+}
+
+impl Shared {
+    /// Borrows the contents.
+    pub fn bytes(&self) -> &[u8] {
+        self.octets.bytes()
+    }
+
+    /// Returns the length in octets.
+    pub const fn len(&self) -> usize {
+        self.octets.len()
+    }
+
+    /// Returns whether the length is zero.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes this reference the source of Sends and Writes.
+    pub fn into_source(self) -> PostedSource<Self> {
+        PostedSource::new(self)
+    }
+}
+
+impl Clone for Shared {
+    fn clone(&self) -> Self {
+        self.home.count_more(self.block);
+        Self { octets: self.octets, home: self.home, block: self.block }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.home.count_less(self.block);
+    }
+}
+
+impl Readable for Local {}
+
+impl sealed::Lease for Local {
+    fn octets(&self) -> (NonNull<u8>, usize) {
+        (self.start(), self.len())
+    }
+
+    fn post(&self) {
+        self.pass(State::Local, State::Posted);
+    }
+
+    fn unpost(&self) {
+        self.pass(State::Posted, State::Local);
+    }
+
+    fn orphan(self) {
+        Self::orphan(self, State::Posted);
+    }
+}
+
+impl Readable for Shared {}
+
+impl sealed::Lease for Shared {
+    fn octets(&self) -> (NonNull<u8>, usize) {
+        (self.octets.start(), self.len())
+    }
+
+    fn post(&self) {
+        self.home.owner().counters.pass(State::Shared, State::Posted);
+    }
+
+    fn unpost(&self) {
+        self.home.owner().counters.pass(State::Posted, State::Shared);
+    }
+
+    fn orphan(self) {
+        self.home.owner().counters.orphan(State::Posted);
+        mem::forget(self);
+    }
+}

@@ -1,0 +1,165 @@
+//! What the machine says about its memory, and what that means for a region.
+
+use std::fs;
+use std::io;
+
+use super::{Declined, MIB_2, Octets, PageKind};
+
+/// What the machine says. `None` is what it does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Machine {
+    /// Octets of the default huge page.
+    pub(super) huge_size: Option<usize>,
+    /// Octets that can be had without swapping, or the limit of our control group if that is less.
+    pub(super) available: Option<usize>,
+    /// The switch of transparent huge pages.
+    pub(super) transparent: Option<String>,
+    /// Reserved 2 MiB pages.
+    pub(super) huge: Option<Reserved>,
+    /// Reserved 1 GiB pages.
+    pub(super) gigantic: Option<Reserved>,
+}
+
+/// Huge pages of one size.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reserved {
+    /// Those the administrator set aside.
+    pub(super) total: usize,
+    /// Those nobody has or was promised.
+    pub(super) free: usize,
+    /// The file that sets `total`.
+    pub(super) file: String,
+}
+
+impl Machine {
+    /// Asks the machine; about huge pages, those of `node` if there is one.
+    pub(super) fn read(node: Option<u32>) -> Self {
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let limit = number_in("/sys/fs/cgroup/memory.max");
+        Self {
+            huge_size: field(&meminfo, "Hugepagesize:"),
+            available: field(&meminfo, "MemAvailable:").into_iter().chain(limit).min(),
+            transparent: fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok(),
+            huge: Reserved::read(2048, node),
+            gigantic: Reserved::read(1 << 20, node),
+        }
+    }
+
+    /// Says why a kind cannot be used, as far as that is known before trying.
+    pub(super) fn refuses(&self, kind: PageKind, bytes: usize) -> Option<Declined> {
+        let reason = match kind {
+            PageKind::Heap => return None,
+            _ if !bytes.is_multiple_of(kind.size()) => {
+                format!("{} is not a multiple of {}", Octets(bytes), Octets(kind.size()))
+            }
+            PageKind::Gigantic => match self.gigantic {
+                Some(_) => return None,
+                None => "the machine has none".to_owned(),
+            },
+            // Also keeps us from `hugepage_rs`, which panics if the size is not to be read.
+            PageKind::Huge => match self.huge_size {
+                Some(MIB_2) => return None,
+                Some(size) => format!("the machine's huge pages are of {}", Octets(size)),
+                None => "the machine has none".to_owned(),
+            },
+            PageKind::Transparent if self.transparent.is_none() => {
+                "the machine has none".to_owned()
+            }
+            PageKind::Transparent if self.transparent_off() => "they are switched off".to_owned(),
+            // Filling the region would end in the hands of the out-of-memory killer.
+            PageKind::Transparent | PageKind::Small => match self.available {
+                Some(available) if bytes > available => {
+                    format!("{} is available", Octets(available >> 20 << 20))
+                }
+                _ => return None,
+            },
+        };
+        Some(Declined { kind, reason, command: self.command(kind, bytes) })
+    }
+
+    /// Says why a kind could not be used after all.
+    pub(super) fn explain(&self, kind: PageKind, bytes: usize, error: &io::Error) -> Declined {
+        let reason = match self.reserved(kind) {
+            Some(reserved) if reserved.free < bytes / kind.size() => {
+                format!("{} needed, {} free", bytes / kind.size(), reserved.free)
+            }
+            _ => error.to_string(),
+        };
+        Declined { kind, reason, command: self.command(kind, bytes) }
+    }
+
+    /// Returns the command that makes a kind usable.
+    fn command(&self, kind: PageKind, bytes: usize) -> Option<String> {
+        match kind {
+            PageKind::Gigantic | PageKind::Huge if bytes.is_multiple_of(kind.size()) => {
+                let Reserved { total, free, file } = self.reserved(kind)?;
+                let pages = total + (bytes / kind.size()).saturating_sub(*free);
+                Some(match file.strip_prefix("/sys/kernel/mm/hugepages/hugepages-2048kB/") {
+                    Some(_) if self.huge_size == Some(MIB_2) => {
+                        format!("sysctl -w vm.nr_hugepages={pages}")
+                    }
+                    _ => format!("echo {pages} > {file}"),
+                })
+            }
+            PageKind::Transparent if self.transparent_off() => {
+                Some("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    fn reserved(&self, kind: PageKind) -> Option<&Reserved> {
+        match kind {
+            PageKind::Gigantic => self.gigantic.as_ref(),
+            PageKind::Huge => self.huge.as_ref(),
+            _ => None,
+        }
+    }
+
+    fn transparent_off(&self) -> bool {
+        self.transparent.as_ref().is_some_and(|switch| switch.contains("[never]"))
+    }
+}
+
+impl Reserved {
+    fn read(kib: usize, node: Option<u32>) -> Option<Self> {
+        let root = match node {
+            Some(node) => format!("/sys/devices/system/node/node{node}/hugepages"),
+            None => "/sys/kernel/mm/hugepages".to_owned(),
+        };
+        let directory = format!("{root}/hugepages-{kib}kB");
+        let file = format!("{directory}/nr_hugepages");
+        let free = number_in(&format!("{directory}/free_hugepages"))?;
+        // Promised but not yet in use. Nodes do not say.
+        let promised = number_in(&format!("{directory}/resv_hugepages")).unwrap_or(0);
+        Some(Self { total: number_in(&file)?, free: free.saturating_sub(promised), file })
+    }
+}
+
+/// Returns how many of the `length` octets from `start` are in huge pages, from `/proc/self/smaps`.
+///
+/// The system may have merged the mapping with a neighbour, and then speaks of both.
+pub(super) fn huge_bytes(smaps: &str, start: usize, length: usize) -> usize {
+    let mut lines = smaps.lines().skip_while(|line| !covers(line, start)).skip(1);
+    let huge = lines.find_map(|line| field(line, "AnonHugePages:"));
+    huge.unwrap_or(0).min(length)
+}
+
+/// Returns whether a line opens the mapping that `address` is in.
+fn covers(line: &str, address: usize) -> bool {
+    let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+    let parse = |digits| usize::from_str_radix(digits, 16).ok();
+    range
+        .and_then(|(start, end)| Some(parse(start)? <= address && address < parse(end)?))
+        .unwrap_or(false)
+}
+
+/// Returns a field in KiB as octets, if `text` has it.
+fn field(text: &str, name: &str) -> Option<usize> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
+}
+
+fn number_in(path: &str) -> Option<usize> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}

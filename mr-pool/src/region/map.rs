@@ -1,0 +1,201 @@
+//! The system calls that take memory, shape it and give it back.
+
+use std::alloc::{self, Layout};
+use std::io;
+use std::ptr::{self, NonNull};
+
+use super::{GIB, MIB_2};
+use crate::blocks::PAGE;
+
+/// Zeroed memory of our own, writable and private to the process, until dropped.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    start: NonNull<u8>,
+    length: usize,
+    origin: Origin,
+}
+
+/// Who takes the memory back.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    System,
+    HugepageRs,
+    Heap,
+}
+
+impl Mapping {
+    /// Takes `length` octets of 1 GiB pages, a multiple of that.
+    pub(super) fn gigantic(length: usize) -> io::Result<Self> {
+        multiple(length, GIB)?;
+        Self::map(length, libc::MAP_HUGETLB | libc::MAP_HUGE_1GB)
+    }
+
+    /// Takes `length` octets of 2 MiB pages, a multiple of that. Those must be the machine's default
+    /// huge pages.
+    pub(super) fn huge(length: usize) -> io::Result<Self> {
+        let layout = layout(length, MIB_2)?;
+        multiple(length, MIB_2)?;
+        // SAFETY: the layout is not of zero octets.
+        let start = unsafe { hugepage_rs::alloc(layout) };
+        let start = NonNull::new(start).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { start, length, origin: Origin::HugepageRs })
+    }
+
+    /// Takes `length` octets, aligned to 2 MiB, for the system to make of huge pages.
+    pub(super) fn transparent(length: usize) -> io::Result<Self> {
+        multiple(length, MIB_2)?;
+        let with_slack = length.checked_add(MIB_2).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut mapping = Self::map(with_slack, 0)?;
+        let skip = mapping.start.addr().get().wrapping_neg() % MIB_2;
+        mapping.trim(skip, length)?;
+        mapping.advise(libc::MADV_HUGEPAGE)?;
+        Ok(mapping)
+    }
+
+    /// Takes `length` octets of 4 KiB pages, a multiple of that.
+    pub(super) fn small(length: usize) -> io::Result<Self> {
+        multiple(length, PAGE)?;
+        Self::map(length, 0)
+    }
+
+    /// Takes `length` octets from the heap.
+    pub(super) fn heap(length: usize) -> io::Result<Self> {
+        // SAFETY: `layout` refuses a length of zero.
+        let start = unsafe { alloc::alloc_zeroed(layout(length, PAGE)?) };
+        let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, length, origin: Origin::Heap })
+    }
+
+    /// Returns the octet at `offset`, which is within the mapping.
+    pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset < self.length, "offset {offset} is beyond the region");
+        // SAFETY: the offset is within the one allocation `start` points to.
+        unsafe { self.start.add(offset) }
+    }
+
+    /// Returns the octets of the mapping.
+    pub(super) const fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Has pages taken from one NUMA node. A system without nodes has only node 0.
+    pub(super) fn bind(&self, node: u32) -> io::Result<()> {
+        let mut mask = [0_u64; NODES_MAX / 64];
+        let word = usize::try_from(node / 64).ok().and_then(|word| mask.get_mut(word));
+        *word.ok_or(io::ErrorKind::InvalidInput)? = 1 << (node % 64);
+        // SAFETY: the range is a mapping of ours that holds nothing yet; the mask is live, and as long
+        // as the call is told, which counts one bit too many by convention.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.start.as_ptr(),
+                self.length,
+                libc::MPOL_BIND,
+                mask.as_ptr(),
+                NODES_MAX + 1,
+                0,
+            )
+        };
+        match check(result == 0) {
+            Err(error) if node == 0 && error.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Keeps the memory out of children, whose writes would part us from pages an RNIC has pinned.
+    pub(super) fn keep_from_children(&self) -> io::Result<()> {
+        self.advise(libc::MADV_DONTFORK)
+    }
+
+    /// Fills the mapping with pages.
+    pub(super) fn populate(&self) -> io::Result<()> {
+        match self.advise(libc::MADV_POPULATE_WRITE) {
+            // Before Linux 5.14 there is no such advice.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.touch();
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn touch(&self) {
+        for offset in (0..self.length).step_by(PAGE) {
+            // SAFETY: the octet is within the mapping, which is zero, ours alone and not yet lent to
+            // any RNIC or peer.
+            unsafe { self.at(offset).write_volatile(0) };
+        }
+    }
+
+    fn map(length: usize, flags: libc::c_int) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: no address is asked for, so no mapping is replaced.
+        let start = unsafe { libc::mmap(ptr::null_mut(), length, access, flags, -1, 0) };
+        check(start != libc::MAP_FAILED)?;
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, length, origin: Origin::System })
+    }
+
+    /// Gives back all but `length` octets from `skip` on, both whole pages.
+    fn trim(&mut self, skip: usize, length: usize) -> io::Result<()> {
+        let kept = self.at(skip);
+        let tail = self.length - skip - length;
+        if skip > 0 {
+            // SAFETY: the octets before `kept` are ours and nobody has been given them.
+            check(unsafe { libc::munmap(self.start.as_ptr().cast(), skip) } == 0)?;
+        }
+        (self.start, self.length) = (kept, length + tail);
+        if tail > 0 {
+            let end = kept.as_ptr().wrapping_add(length);
+            // SAFETY: the octets behind the first `length` are ours and nobody has been given them.
+            check(unsafe { libc::munmap(end.cast(), tail) } == 0)?;
+        }
+        self.length = length;
+        Ok(())
+    }
+
+    fn advise(&self, advice: libc::c_int) -> io::Result<()> {
+        // SAFETY: the range is a mapping of ours. None of the advices we give takes its contents away.
+        let result = unsafe { libc::madvise(self.start.as_ptr().cast(), self.length, advice) };
+        check(result == 0)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        match self.origin {
+            Origin::System => {
+                // SAFETY: the whole mapping is ours. The pool gives its region up only when no lease
+                // and no view is left, so neither we nor an RNIC, for us or a peer, will touch it.
+                unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+            }
+            Origin::HugepageRs => {
+                let Ok(layout) = layout(self.length, MIB_2) else { return };
+                // SAFETY: as above, and `huge` took it with this layout.
+                unsafe { hugepage_rs::dealloc(self.start.as_ptr(), layout) };
+            }
+            Origin::Heap => {
+                let Ok(layout) = layout(self.length, PAGE) else { return };
+                // SAFETY: as above, and `heap` took it with this layout.
+                unsafe { alloc::dealloc(self.start.as_ptr(), layout) };
+            }
+        }
+    }
+}
+
+fn layout(length: usize, align: usize) -> io::Result<Layout> {
+    let layout = Layout::from_size_align(length, align).ok().filter(|layout| layout.size() > 0);
+    layout.ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+fn multiple(length: usize, page: usize) -> io::Result<()> {
+    if length.is_multiple_of(page) { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
+}
+
+fn check(ok: bool) -> io::Result<()> {
+    if ok { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// NUMA nodes a Linux system can have.
+const NODES_MAX: usize = 1024;

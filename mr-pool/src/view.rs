@@ -1,0 +1,234 @@
+//! Octets of a region, and who reads or writes them: the only file that follows a pointer to them.
+//!
+//! The owner reads and writes a [`Span`], or reads a [`Frozen`]. An RNIC reads through a [`Source`]
+//! and writes through a [`Sink`]. The states of a lease keep these apart in time.
+
+use std::fmt;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+/// The right to a block's octets while no RNIC has any: one per block, not copied.
+pub(crate) struct Span {
+    start: NonNull<u8>,
+    length: usize,
+    capacity: usize,
+}
+
+// SAFETY: a span is the only access to its octets, so it may move between threads as a `Box` may.
+unsafe impl Send for Span {}
+
+impl Span {
+    /// Takes charge of `capacity` octets.
+    ///
+    /// # Safety
+    ///
+    /// They are initialized, live as long as the span and all made from it, and no one else reads or
+    /// writes them meanwhile. `length` is at most `capacity`.
+    pub(crate) const unsafe fn new(start: NonNull<u8>, capacity: usize, length: usize) -> Self {
+        Self { start, length, capacity }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: `new`'s caller gave us `capacity >= length` initialized octets that live as long as
+        // we do and are only ours. They cannot change under the borrow: `bytes_mut` needs `&mut self`,
+        // and the states of a lease that let our RNIC or a peer write own the span and lend no bytes.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and `&mut self` is the only borrow.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    }
+
+    pub(crate) fn set_len(&mut self, length: usize) {
+        assert!(length <= self.capacity, "{length} exceeds the lease's capacity {}", self.capacity);
+        self.length = length;
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.length
+    }
+
+    pub(crate) const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub(crate) const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Gives up the right to write, for good.
+    pub(crate) const fn freeze(self) -> Frozen {
+        Frozen { start: self.start, length: self.length }
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} octets", self.length, self.capacity)
+    }
+}
+
+/// Octets nobody writes until the last copy is gone, which their holder counts.
+#[derive(Clone, Copy)]
+pub(crate) struct Frozen {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+impl Frozen {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: made from a span, so the octets are initialized and live until their block goes
+        // home, which is after the last copy of this. Nobody writes them: the span is gone, a shared
+        // block is never the sink of a work request, and never exposed, so neither our RNIC nor a
+        // peer has them to write.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.length
+    }
+
+    pub(crate) const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+impl fmt::Debug for Frozen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} octets", self.length)
+    }
+}
+
+/// Octets an RNIC may read: the source of a Send or a Write, or of a peer's Read.
+///
+/// Holding one proves that nobody writes the octets. It does not keep the lease: whoever completes
+/// the request or invalidates the handle drops the view first.
+pub struct Source {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+impl Source {
+    /// Makes a view of `length` octets.
+    ///
+    /// # Safety
+    ///
+    /// Until the view is dropped the octets live, are initialized, and nobody writes them.
+    pub(crate) const unsafe fn new(start: NonNull<u8>, length: usize) -> Self {
+        Self { start, length }
+    }
+
+    /// Returns the octets.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `new`'s caller promised initialized octets that live, and that nobody writes, until
+        // this view is dropped: not their owner, whose lease is posted or exposed; not our RNIC, for
+        // which a source is read only; and not a peer, to whom such a lease is exposed for reading.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+
+    /// Returns the number of octets.
+    pub const fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Returns whether there are no octets.
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Returns the address of the first octet, for a scatter list. Never tell it to a peer.
+    pub fn address(&self) -> u64 {
+        self.start.addr().get() as u64
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Source({} octets)", self.length)
+    }
+}
+
+/// Octets an RNIC may write: the sink of a Receive or a Read, or of a peer's Write.
+///
+/// They cannot be read through it: until the request completes or the handle is invalidated they may
+/// change at any moment.
+pub struct Sink {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+impl Sink {
+    /// Makes a view of `length` octets.
+    ///
+    /// # Safety
+    ///
+    /// Until the view is dropped the octets live, and no reference to any of them exists.
+    pub(crate) const unsafe fn new(start: NonNull<u8>, length: usize) -> Self {
+        Self { start, length }
+    }
+
+    /// Writes `bytes` at `offset`.
+    pub fn place(&mut self, offset: usize, bytes: &[u8]) -> Result<(), OutOfBounds> {
+        let (start, length) = self.raw(offset, bytes.len()).ok_or(OutOfBounds)?;
+        // SAFETY: `raw` checked that `length` octets at `start` are in the view, which `new`'s caller
+        // promised to be live and without references; so `bytes` cannot overlap them. The view is not
+        // `Send`: no other thread of ours writes them at the same time. The only other writer is the
+        // system in a call given `raw` octets, and octets are whatever the last writer left.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start.as_ptr(), length) };
+        Ok(())
+    }
+
+    /// Returns `length` octets at `offset` for the system to write, or `None` if not all are in the
+    /// view. The pointer is good until the view is dropped.
+    pub fn raw(&mut self, offset: usize, length: usize) -> Option<(NonNull<u8>, usize)> {
+        let end = offset.checked_add(length)?;
+        window(self.start, self.length, offset..end)
+    }
+
+    /// Returns the number of octets.
+    pub const fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Returns whether there are no octets.
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Returns the address of the first octet, for a scatter list. Never tell it to a peer.
+    pub fn address(&self) -> u64 {
+        self.start.addr().get() as u64
+    }
+}
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sink({} octets)", self.length)
+    }
+}
+
+/// The octets asked for are not all in the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfBounds;
+
+impl fmt::Display for OutOfBounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the octets are not all in the view")
+    }
+}
+
+impl std::error::Error for OutOfBounds {}
+
+/// Returns start and length of `range` of the `length` octets at `start`, if it lies within them.
+pub(crate) fn window(
+    start: NonNull<u8>,
+    length: usize,
+    range: Range<usize>,
+) -> Option<(NonNull<u8>, usize)> {
+    if range.start > range.end || range.end > length {
+        return None;
+    }
+    let first = NonNull::new(start.as_ptr().wrapping_add(range.start))?;
+    Some((first, range.end - range.start))
+}
