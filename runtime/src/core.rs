@@ -35,6 +35,9 @@ use crate::remote::RemoteClient;
 use crate::service::{Binding, CallError, ConnectionId, Service};
 
 use state::State;
+#[cfg(test)]
+mod tests;
+
 pub use state::{CoreCounters, Cx};
 
 /// One core.

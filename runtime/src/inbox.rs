@@ -238,11 +238,18 @@ impl Inbox {
     }
 }
 
+/// What a new client holds.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    pub(crate) number: usize,
+    pub(crate) entries: Producer<Entry>,
+    pub(crate) completions: Consumer<Completion>,
+    pub(crate) wake: Arc<Wake>,
+}
+
 impl Door {
     /// Becomes a client, or `None` if there are too many already.
-    pub(crate) fn enter(
-        &self,
-    ) -> Option<(Producer<Entry>, Consumer<Completion>, Arc<Wake>, usize)> {
+    pub(crate) fn enter(&self) -> Option<Entered> {
         let shared = &self.shared;
         let number = shared
             .taken
@@ -259,7 +266,7 @@ impl Door {
         let client = Client { number, entries, completions, wake: Arc::clone(&wake) };
         self.arrivals.send(client).ok()?;
         self.announce(ARRIVAL_BIT as usize);
-        Some((entries_in, completions_out, wake, number))
+        Some(Entered { number, entries: entries_in, completions: completions_out, wake })
     }
 
     /// Tells the core that client `number` pushed something.

@@ -69,6 +69,9 @@ pub const INLINE_SIZE: usize = 4096;
 /// Segments in one chunk, ours and the peer's.
 pub const SEGMENTS_MAX: usize = 16;
 
+/// The same, as peers count them.
+const SEGMENTS_MAX_WIRE: u32 = 16;
+
 /// Data items reduced in one direction of one RPC.
 pub const CHUNKS_MAX: u32 = 1;
 
@@ -90,7 +93,7 @@ pub const SEND_BUFFER: usize = HEADER_ROOM + INLINE_SIZE;
 pub const CHUNK_LIMITS: ChunkLimits = ChunkLimits {
     read_chunks_max: CHUNKS_MAX,
     write_chunks_max: CHUNKS_MAX,
-    segments_max: SEGMENTS_MAX as u32,
+    segments_max: SEGMENTS_MAX_WIRE,
 };
 
 /// The largest data item moved by one RPC; values and files beyond it take several.
@@ -99,12 +102,16 @@ pub const ITEM_MAX: usize = 64 << 20;
 /// What we tell every peer about ourselves (P7: segments cover the largest item).
 pub(crate) fn our_properties() -> Properties {
     Properties {
-        send_size_max: INLINE_SIZE as u32,
-        receive_buffer_size: INLINE_SIZE as u32,
-        segment_size_max: ITEM_MAX as u32,
-        segment_count_max: SEGMENTS_MAX as u32,
+        send_size_max: wire(INLINE_SIZE),
+        receive_buffer_size: wire(INLINE_SIZE),
+        segment_size_max: wire(ITEM_MAX),
+        segment_count_max: SEGMENTS_MAX_WIRE,
         ..Properties::default()
     }
+}
+
+fn wire(size: usize) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
 }
 
 impl Limits {
@@ -112,7 +119,7 @@ impl Limits {
     pub const fn send_queue_depth(&self) -> u32 {
         let mut depth = 0;
         depth += self.calls_out_max * (2 + 1 + 2); // FastReg, Send, LocalInv of each Call
-        depth += self.receives_max * SEGMENTS_MAX as u32; // Reads or Writes of each Call received
+        depth += self.receives_max * SEGMENTS_MAX_WIRE; // Reads or Writes of each Call received
         depth += self.receives_max; // their Replies
         depth
     }
@@ -143,6 +150,7 @@ const _: () = {
     assert!(LIMITS_DEFAULT.connections_max * RECEIVES_IDLE <= LIMITS_DEFAULT.receives_max);
     // [V2-4.2.1-6] credit limits stay below 2^31 - 1.
     assert!(LIMITS_DEFAULT.receives_max < (1 << 31) - 1);
+    assert!(SEGMENTS_MAX_WIRE as usize == SEGMENTS_MAX);
     // A client's first message fits the version 1 default (P6), whatever comes after it.
     assert!(INLINE_SIZE >= 1024);
 };

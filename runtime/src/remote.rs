@@ -10,7 +10,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::xdr::{Truncated, Writer};
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use crate::inbox::{Completion, Door, Entry, Wake};
+use crate::inbox::{Completion, Door, Entered, Entry, Wake};
 use crate::limits::INLINE_SIZE;
 use crate::service::{CallError, ConnectionId, Request};
 use crate::sys::{clock, wake};
@@ -50,17 +50,9 @@ impl RemoteReply {
 
 impl RemoteClient {
     pub(crate) fn new(door: Door, connection: ConnectionId) -> Option<Self> {
-        let (entries, completions, wake, number) = door.enter()?;
-        Some(Self {
-            door,
-            number,
-            connection,
-            entries,
-            completions,
-            wake,
-            next_token: 0,
-            buffer: None,
-        })
+        let Entered { number, entries, completions, wake } = door.enter()?;
+        let (next_token, buffer) = (0, None);
+        Some(Self { door, number, connection, entries, completions, wake, next_token, buffer })
     }
 
     /// Makes another client of the same connection, for another thread; `None` if there are too many.

@@ -85,8 +85,6 @@ pub enum Input<'a> {
     Established,
     /// A Receive completed; this is what it held.
     Received(&'a Result<Message<'a>, HeaderFault>),
-    /// So many more Receives are reserved for the peer.
-    Reserved(u32),
     /// The caller has no more messages for the moment: what waits for company may leave alone.
     Idle,
     /// The deadline last returned by [`Connection::poll_deadline`] has passed.
@@ -231,16 +229,16 @@ impl Connection {
             Input::Established => self.on_established(now),
             Input::Received(Ok(message)) => self.on_message(message),
             Input::Received(Err(fault)) => self.on_fault(fault),
-            Input::Reserved(count) => self.credits.reserve(count),
             Input::Idle => self.on_idle(),
             Input::Deadline => self.on_deadline(now),
         }
-        self.flush_controls();
     }
 
     /// Returns the next output, or `None` once the connection is quiescent.
+    ///
+    /// A control message takes its credit word here, so Receives reserved since the input count.
     pub fn poll(&mut self) -> Option<Output> {
-        self.outputs.pop()
+        self.outputs.pop().or_else(|| self.next_control().map(Output::Post))
     }
 
     /// Asks to post one RPC message now. Returns its credit word, or `None` while credits are short:
@@ -256,7 +254,7 @@ impl Connection {
         self.phase == Phase::Open && self.credits.may_send(class)
     }
 
-    /// Reserves `count` more Receives for the peer before the connection is established.
+    /// Reserves `count` more Receives for the peer.
     pub const fn reserve(&mut self, count: u32) {
         self.credits.reserve(count);
     }
@@ -265,7 +263,6 @@ impl Connection {
     pub fn refuse(&mut self, xid: u32, error: ErrorBody) {
         self.credits.owed_done();
         self.control(xid, VERSION, ControlBody::Error(error));
-        self.flush_controls();
     }
 
     /// Returns when to call [`Self::handle`] with [`Input::Deadline`].
@@ -386,16 +383,13 @@ impl Connection {
         }
     }
 
-    fn flush_controls(&mut self) {
-        while self.phase != Phase::Closed
-            && !self.controls.is_empty()
-            && !self.outputs.is_full()
-            && self.credits.may_send(Class::Control)
-        {
-            let Some((xid, vers, body)) = self.controls.pop() else { return };
-            let credit = self.credits.on_sent(Class::Control);
-            self.outputs.push(Output::Post(Control { xid, vers, credit, body }));
+    fn next_control(&mut self) -> Option<Control> {
+        if self.phase == Phase::Closed || !self.credits.may_send(Class::Control) {
+            return None;
         }
+        let (xid, vers, body) = self.controls.pop()?;
+        let credit = self.credits.on_sent(Class::Control);
+        Some(Control { xid, vers, credit, body })
     }
 
     fn close(&mut self, reason: CloseReason) {
@@ -461,5 +455,5 @@ impl<T: Copy, const N: usize> Ring<T, N> {
 /// Control messages that may wait for credit: our properties, and answers to bad messages.
 const CONTROLS_MAX: usize = 8;
 
-/// Outputs of one input: every control message that waited, an event, and a close.
-const OUTPUTS_MAX: usize = CONTROLS_MAX.saturating_add(2);
+/// Outputs of one input, control messages apart: an event and a grant, or a close.
+const OUTPUTS_MAX: usize = 2;

@@ -136,6 +136,7 @@ impl State {
         let length = usize::try_from(done.length).unwrap_or(usize::MAX).min(buffer.len());
         buffer.set_len(length);
         let Some(key) = self.at(done.qp) else { return self.receives.give_back(buffer) };
+        self.touch(key);
         let proof = complete::invalidated(done);
         let arrived = {
             let decoded = header::decode(buffer.bytes());
@@ -177,11 +178,14 @@ impl State {
     ) -> Option<EngineEvent> {
         let connection = self.connections.get_mut(key)?;
         connection.engine.handle(now, input);
-        self.touch(key);
+        self.replenish(key);
         let mut happened = None;
         while let Some(output) = self.connections.get_mut(key)?.engine.poll() {
             match output {
-                Output::Post(control) => self.send_control(key, &control),
+                Output::Post(control) => {
+                    self.send_control(key, &control);
+                    self.touch(key);
+                }
                 Output::Event(EngineEvent::Ready(theirs)) => {
                     let connection = self.connections.get_mut(key)?;
                     connection.terms = Terms::with(&theirs);
@@ -360,6 +364,7 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What a received message is to the core.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "lives on the stack for the length of one match")]
 enum Arrived {
     Call(CallParts),
     Reply(ReplyParts),

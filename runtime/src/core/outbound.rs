@@ -197,6 +197,7 @@ impl OutboundCall {
 
 impl State {
     /// Queues a Call. The request comes back, with its leases, if that is not possible.
+    #[expect(clippy::result_large_err, reason = "a refused request is moved back once, not boxed")]
     pub(crate) fn call(
         &mut self,
         now: Instant,
@@ -385,15 +386,16 @@ impl State {
     pub(crate) fn expire_calls(&mut self, now: Instant) {
         for slot in 0..self.outbound.len() {
             let Some(call) = self.outbound.get_mut(slot).and_then(Option::as_mut) else { continue };
-            if !call.is_open() {
+            if matches!(call.stage, Stage::Finished | Stage::Resting) {
                 continue;
             }
-            if call.deadline > now {
-                let deadline = call.deadline;
+            let (key, deadline) = (call.connection, call.deadline);
+            if deadline > now {
                 self.wake_by(deadline);
                 continue;
             }
-            let key = call.connection;
+            let later = now.saturating_add(self.limits.grace_timeout);
+            call.deadline = later;
             match std::mem::replace(&mut call.stage, Stage::Fencing) {
                 Stage::Queued { buffer, .. } => {
                     call.error = Some(CallError::TimedOut);
@@ -403,19 +405,21 @@ impl State {
                     if let Some(connection) = self.connections.get_mut(key) {
                         connection.calls.retain(|&queued| queued != slot);
                     }
+                    continue;
                 }
-                // The grace deadline: nobody waits, the peer keeps silent, the memory comes home.
-                _ if call.caller == Caller::Nobody => self.fence_rest(slot),
+                // The grace is over: nobody waits, the peer keeps silent, the memory comes home.
+                Stage::Sent if call.caller == Caller::Nobody => self.fence_rest(slot),
                 // P10: the caller is released at once, the leases stay where they are.
-                stage => {
-                    call.stage = stage;
-                    call.deadline = now.saturating_add(self.limits.grace_timeout);
-                    let (caller, deadline) = (call.caller, call.deadline);
-                    call.caller = Caller::Nobody;
-                    self.released.push_back(caller);
-                    self.wake_by(deadline);
+                Stage::Sent => {
+                    call.stage = Stage::Sent;
+                    self.released.push_back(std::mem::replace(&mut call.caller, Caller::Nobody));
+                }
+                // [V2-7.4-1] memory that cannot be invalidated is protected by closing.
+                Stage::Fencing | Stage::Finished | Stage::Resting => {
+                    self.close(key, CallError::Disconnected("an invalidation is stuck".into()));
                 }
             }
+            self.wake_by(later);
         }
     }
 }

@@ -150,6 +150,7 @@ impl Cx<'_> {
     ///
     /// # Errors
     /// The request comes back, with its leases, if it cannot be queued.
+    #[expect(clippy::result_large_err, reason = "a refused request is moved back once, not boxed")]
     pub fn call(
         &mut self,
         connection: ConnectionId,

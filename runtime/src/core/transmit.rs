@@ -37,18 +37,13 @@ impl<P: Provider, S: Service> Core<P, S> {
     }
 
     fn flush_connection(&mut self, now: Instant, key: Key<Connection>) {
-        let connections = self.state.connections.len();
         let Some(connection) = self.state.connections.get_mut(key) else { return };
-        connection.dirty = false;
-        let more = match connection.state {
-            ConnectionState::Closed => return,
-            // A connection that is to close is not given new credits.
-            ConnectionState::Draining => 0,
-            _ => self.state.receives.grow(connection.engine.reserved(), connections),
-        };
-        if more > 0 {
-            self.state.drive(now, key, Input::Reserved(more));
+        if connection.state == ConnectionState::Closed {
+            connection.dirty = false;
+            return;
         }
+        // It stays marked meanwhile: what is queued now leaves below.
+        self.state.replenish(key);
         while let Some((call, credit)) = self.state.next_reply(key) {
             self.state.send_reply(call, credit);
         }
@@ -57,11 +52,11 @@ impl<P: Provider, S: Service> Core<P, S> {
         }
         self.state.drive(now, key, Input::Idle);
         self.state.note_stall(now, key);
-        if let Some(connection) = self.state.connections.get_mut(key)
-            && !connection.queue.is_empty()
-            && self.provider.post(connection.qp, &mut connection.queue).is_err()
-        {
-            self.state.touch(key);
+        let Some(connection) = self.state.connections.get_mut(key) else { return };
+        connection.dirty = !connection.queue.is_empty()
+            && self.provider.post(connection.qp, &mut connection.queue).is_err();
+        if connection.dirty {
+            self.state.dirty.push_back(key);
         }
     }
 
@@ -81,6 +76,18 @@ impl<P: Provider, S: Service> Core<P, S> {
 }
 
 impl State {
+    /// Reserves Receives for a connection: what it has used is given again, and more if it is busy.
+    pub(crate) fn replenish(&mut self, key: Key<Connection>) {
+        let connections = self.connections.len();
+        if let Some(connection) = self.connections.get_mut(key)
+            // A connection that is to close is given no new credits.
+            && connection.takes_calls()
+        {
+            let more = self.receives.grow(connection.engine.reserved(), connections);
+            connection.engine.reserve(more);
+        }
+    }
+
     /// Takes the next Reply of a connection that its credits allow.
     fn next_reply(&mut self, key: Key<Connection>) -> Option<(Key<InboundCall>, u32)> {
         let connection = self.connections.get_mut(key)?;
