@@ -1,0 +1,175 @@
+//! What this machine can do at best, measured next to whatever is compared with it.
+//!
+//! # Normal operation
+//! Each function measures one limit for about the time it is given, on two threads that it starts,
+//! pins and ends itself, and leaves nothing running: measurements can be interleaved with other work,
+//! A, B, A, B, which is the only comparison worth making on a machine whose cores change their
+//! distance and speed by themselves.
+//!
+//! Every figure is a median or a rate over many samples. Both sides of every measurement poll.
+
+use std::io;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::thread;
+
+use haulage::sys::affinity;
+
+use crate::output::json;
+use crate::placement::Cpus;
+
+mod memory;
+mod tcp;
+
+pub use memory::{cacheline_rtt_us, memcpy_gib_per_s};
+pub use tcp::{tcp_rtt_us, tcp_stream_gib_per_s};
+
+/// The limits of one machine, as results show them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// One core copying into buffers the other core uses.
+    pub memcpy_gib_per_s: Option<f64>,
+    /// Raw TCP over the loopback, large messages, straight into place.
+    pub tcp_stream_gib_per_s: Option<f64>,
+    /// Raw TCP over the loopback, small messages, there and back.
+    pub tcp_rtt_us: Option<f64>,
+    /// One cache line, from core to core and back.
+    pub cacheline_rtt_us: Option<f64>,
+}
+
+impl Limits {
+    /// Adds the figures to an object of results; `null` where nothing was measured.
+    pub fn write(&self, object: &mut json::Object) {
+        object.measure("memcpy_gib_per_s", self.memcpy_gib_per_s, 3);
+        object.measure("tcp_stream_gib_per_s", self.tcp_stream_gib_per_s, 3);
+        object.measure("tcp_rtt_us", self.tcp_rtt_us, 3);
+        object.measure("cacheline_rtt_us", self.cacheline_rtt_us, 3);
+    }
+}
+
+/// Where the two threads of a measurement run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    near: Option<usize>,
+    far: Option<usize>,
+    /// They may share a CPU: whoever waits must let the other run.
+    yielding: bool,
+}
+
+impl Pair {
+    /// Two threads wherever the scheduler puts them, polite enough to share one CPU.
+    pub const UNPINNED: Self = Self { near: None, far: None, yielding: true };
+
+    /// Two threads pinned to two CPUs, the measuring one to `near`.
+    pub const fn pinned(near: usize, far: usize) -> Self {
+        Self { near: Some(near), far: Some(far), yielding: near == far }
+    }
+
+    /// The first two CPUs of `cpus`; not pinned where there is only one.
+    pub fn of(cpus: &Cpus) -> Self {
+        match cpus.usable.as_slice() {
+            [near, far, ..] => Self::pinned(*near, *far),
+            _ => Self::UNPINNED,
+        }
+    }
+
+    /// Runs `near`, which measures and then lets go of what `far` waits for, and `far` beside it.
+    fn run<T: Send>(
+        self,
+        near: impl FnOnce() -> io::Result<T> + Send,
+        far: impl FnOnce() -> io::Result<()> + Send,
+    ) -> io::Result<T> {
+        thread::scope(|scope| {
+            let start = |name: &str| thread::Builder::new().name(name.to_owned());
+            let far = start("limits-far").spawn_scoped(scope, move || {
+                self.far.map_or(Ok(()), affinity::pin)?;
+                far()
+            })?;
+            let near = start("limits-near").spawn_scoped(scope, move || {
+                self.near.map_or(Ok(()), affinity::pin)?;
+                near()
+            })?;
+            let (near, far) = (near.join(), far.join());
+            let panicked = || io::Error::other("a measuring thread panicked");
+            // The far side's failure is the cause where both failed.
+            far.map_err(|_| panicked())??;
+            near.map_err(|_| panicked())?
+        })
+    }
+
+    /// Waits a moment between two polls.
+    fn relax(self) {
+        if self.yielding {
+            thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Polls a channel until something arrives; `None` once the other side is gone.
+    fn receive<T>(self, channel: &Receiver<T>) -> Option<T> {
+        loop {
+            match channel.try_recv() {
+                Ok(item) => return Some(item),
+                Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) => self.relax(),
+            }
+        }
+    }
+}
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use haulage::sys::affinity::CPUS_MAX;
+
+    use super::*;
+
+    const BUDGET: Duration = Duration::from_millis(20);
+
+    #[test]
+    fn every_limit_is_a_plausible_number() {
+        let pair = Pair::UNPINNED;
+        for (what, figure) in [
+            ("memcpy", memcpy_gib_per_s(pair, 1 << 20, BUDGET)),
+            ("memcpy of small blocks", memcpy_gib_per_s(pair, 64, BUDGET)),
+            ("stream", tcp_stream_gib_per_s(pair, 1 << 20, 4, BUDGET)),
+            ("round trip", tcp_rtt_us(pair, 64, BUDGET)),
+            ("cache line", cacheline_rtt_us(pair, BUDGET)),
+        ] {
+            let figure = figure.unwrap();
+            assert!(figure > 1e-4 && figure < 1e6, "{what}: {figure}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_cannot_be_placed_ends_the_measurement() {
+        let nowhere = CPUS_MAX;
+        for pair in [
+            Pair { far: Some(nowhere), ..Pair::UNPINNED },
+            Pair { near: Some(nowhere), ..Pair::UNPINNED },
+        ] {
+            let budget = Duration::from_secs(3600);
+            let errors = [
+                memcpy_gib_per_s(pair, 4096, budget),
+                tcp_stream_gib_per_s(pair, 4096, 1, budget),
+                tcp_rtt_us(pair, 64, budget),
+                cacheline_rtt_us(pair, budget),
+            ];
+            for error in errors {
+                assert_eq!(error.unwrap_err().kind(), io::ErrorKind::InvalidInput, "{pair:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_is_null() {
+        let limits = Limits { tcp_rtt_us: Some(7.5), ..Limits::default() };
+        assert_eq!(
+            json::object(|o| limits.write(o)),
+            r#"{"memcpy_gib_per_s":null,"tcp_stream_gib_per_s":null,"tcp_rtt_us":7.500,"cacheline_rtt_us":null}"#
+        );
+    }
+}
