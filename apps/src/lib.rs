@@ -2,9 +2,10 @@
 //!
 //! - [`cli`]: what can be typed; [`output`]: everything that is printed; [`failure`]: how a command
 //!   ends when it does not succeed.
-//! - [`placement`]: which CPUs the cores get.
-//! - [`doctor`]: what this machine lacks; [`limits`]: what it can do at best.
 //! - [`kv`]: the key-value service.
+//! - [`placement`]: which CPUs the cores get.
+//! - [`doctor`]: what this machine lacks; [`limits`]: what it can do at best;
+//!   [`samples`]: what is said about measured durations.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
@@ -19,8 +20,11 @@ use output::Output;
 pub mod cli;
 pub mod doctor;
 pub mod failure;
+pub mod kv;
+pub mod limits;
 pub mod output;
 pub mod placement;
+pub mod samples;
 
 /// Runs the command line `arguments`, the program's name first. Returns its exit status.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -1,0 +1,12 @@
+//! The key-value service.
+//!
+//! Values live in registered memory: a GET is an RDMA Write from where the value lies, a PUT an RDMA
+//! Read to where it stays.
+//!
+//! - [`protocol`]: the RPC program, its arguments and results.
+//! - [`index`]: where each key's value is.
+//! - [`stat`]: what a server says about itself.
+
+pub mod index;
+pub mod protocol;
+pub mod stat;

@@ -1,0 +1,176 @@
+//! Where each key's value is: a hash table of fixed size.
+//!
+//! # Memory ownership
+//! The index owns what it holds. Overwriting or removing a key hands the old value back, and whoever
+//! still sends from it keeps a reference of their own.
+//!
+//! # Limits
+//! [`Index::new`] takes all the memory the index will ever use. Afterwards nothing here allocates: a
+//! key beyond the capacity is refused.
+
+use std::fmt;
+use std::hash::Hasher;
+
+use foldhash::SharedSeed;
+use foldhash::fast::FoldHasher;
+use hashbrown::HashTable;
+use hashbrown::hash_table;
+
+/// Maps keys, kept as `K`, to values.
+pub struct Index<K, V> {
+    /// Slots by the hash of the key in them.
+    table: HashTable<u32>,
+    slots: Box<[Slot<K, V>]>,
+    /// The first free slot: the head of a list through all of them.
+    free: Option<u32>,
+    seed: Seed,
+}
+
+impl<K: AsRef<[u8]>, V> Index<K, V> {
+    /// Makes an index for at most `capacity` keys.
+    pub fn new(capacity: u32, seed: Seed) -> Self {
+        // With room for twice the keys, the table clears out the marks of removed ones in place: it
+        // grows only when more than half of it is in use.
+        let table = HashTable::with_capacity(capacity as usize * 2);
+        let next = |slot: u32| Some(slot + 1).filter(|next| *next < capacity);
+        let slots = (0..capacity).map(|slot| Slot::Free { next: next(slot) }).collect();
+        Self { table, slots, free: (capacity > 0).then_some(0), seed }
+    }
+
+    /// Stores `value` under `key` and returns the value that was there.
+    ///
+    /// `keep` makes the copy of a new key. Fails, and changes nothing, if the index is full or `keep`
+    /// returns `None`; the value comes back.
+    pub fn put(
+        &mut self,
+        key: &[u8],
+        value: V,
+        keep: impl FnOnce(&[u8]) -> Option<K>,
+    ) -> Result<Option<V>, Full<V>> {
+        let hash = self.seed.hash(key);
+        if let Some(slot) = self.find(hash, key)
+            && let Slot::Used { value: old, .. } = &mut self.slots[slot as usize]
+        {
+            return Ok(Some(std::mem::replace(old, value)));
+        }
+        let Some(slot) = self.free else {
+            return Err(Full(value));
+        };
+        let Some(key) = keep(key) else {
+            return Err(Full(value));
+        };
+        let used = Slot::Used { hash, key, value };
+        if let Slot::Free { next } = std::mem::replace(&mut self.slots[slot as usize], used) {
+            self.free = next;
+        }
+        let slots = &self.slots;
+        self.table.insert_unique(hash, slot, |slot| slots[*slot as usize].hash());
+        Ok(None)
+    }
+
+    /// Removes `key` and returns what was stored under it.
+    pub fn remove(&mut self, key: &[u8]) -> Option<(K, V)> {
+        let slots = &mut self.slots;
+        let hash = self.seed.hash(key);
+        let found = self.table.find_entry(hash, |slot| slots[*slot as usize].holds(hash, key));
+        let (slot, _) = found.ok().map(hash_table::OccupiedEntry::remove)?;
+        let freed = Slot::Free { next: self.free.replace(slot) };
+        match std::mem::replace(&mut slots[slot as usize], freed) {
+            Slot::Used { key, value, .. } => Some((key, value)),
+            Slot::Free { .. } => None,
+        }
+    }
+
+    /// Returns the value stored under `key`.
+    pub fn get(&self, key: &[u8]) -> Option<&V> {
+        let slot = self.find(self.seed.hash(key), key)?;
+        match &self.slots[slot as usize] {
+            Slot::Used { value, .. } => Some(value),
+            Slot::Free { .. } => None,
+        }
+    }
+
+    /// Returns how many keys there are.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Returns how many keys fit.
+    pub fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Returns the octets the index takes of the heap, as many now as ever.
+    pub fn octets(&self) -> usize {
+        self.table.allocation_size() + size_of_val(&*self.slots)
+    }
+
+    fn find(&self, hash: u64, key: &[u8]) -> Option<u32> {
+        self.table.find(hash, |slot| self.slots[*slot as usize].holds(hash, key)).copied()
+    }
+}
+
+impl<K, V> fmt::Debug for Index<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Index")
+            .field("keys", &self.table.len())
+            .field("capacity", &self.slots.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// There is no room for another key. Holds the value that was to be stored.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Full<V>(pub V);
+
+/// What makes hashes unpredictable to those who choose the keys.
+#[derive(Clone, Debug)]
+pub struct Seed {
+    own: u64,
+    shared: SharedSeed,
+}
+
+impl Seed {
+    /// Draws a seed from the system.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        Ok(Self::fixed(getrandom::u64()?, getrandom::u64()?))
+    }
+
+    /// Makes a seed that is the same every time, for tests.
+    pub const fn fixed(own: u64, shared: u64) -> Self {
+        Self { own, shared: SharedSeed::from_u64(shared) }
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        let mut hasher = FoldHasher::with_seed(self.own, &self.shared);
+        hasher.write(key);
+        hasher.finish()
+    }
+}
+
+enum Slot<K, V> {
+    Free { next: Option<u32> },
+    Used { hash: u64, key: K, value: V },
+}
+
+impl<K: AsRef<[u8]>, V> Slot<K, V> {
+    fn holds(&self, wanted: u64, wanted_key: &[u8]) -> bool {
+        matches!(self, Self::Used { hash, key, .. } if *hash == wanted && key.as_ref() == wanted_key)
+    }
+
+    /// The table asks only for slots it lists, and those are in use.
+    fn hash(&self) -> u64 {
+        match self {
+            Self::Used { hash, .. } => *hash,
+            Self::Free { .. } => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use haulage::sys::alloc::{Counting, allocations_on_this_thread};
+
+use super::*;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const SEED: Seed = Seed::fixed(1, 2);
+
+fn index(capacity: u32) -> Index<Vec<u8>, u32> {
+    Index::new(capacity, SEED)
+}
+
+fn keep(key: &[u8]) -> Option<Vec<u8>> {
+    Some(key.to_vec())
+}
+
+#[test]
+fn it_behaves_as_a_map_through_any_sequence_of_operations() {
+    for seed in 1..=20 {
+        let mut chance = Chance(seed);
+        let capacity = 1 + chance.below(200);
+        let mut index = Index::new(capacity, Seed::fixed(u64::from(seed), 7));
+        let mut model: HashMap<Vec<u8>, u32> = HashMap::new();
+        for step in 0..5_000 {
+            let length = 1 + chance.below(3) as usize * 255;
+            let mut key = vec![b'k'; length];
+            key[length - 1] = u8::try_from(chance.below(100)).unwrap();
+            match chance.below(5) {
+                0 | 1 => {
+                    let full = model.len() == capacity as usize && !model.contains_key(&key);
+                    let outcome = index.put(&key, step, keep);
+                    if full {
+                        assert_eq!(outcome, Err(Full(step)));
+                    } else {
+                        assert_eq!(outcome, Ok(model.insert(key, step)), "seed {seed}");
+                    }
+                }
+                2 => assert_eq!(index.get(&key), model.get(&key), "seed {seed}"),
+                _ => {
+                    let removed = model.remove_entry(&key);
+                    assert_eq!(index.remove(&key), removed, "seed {seed}");
+                }
+            }
+            assert_eq!((index.len(), index.is_empty()), (model.len(), model.is_empty()));
+        }
+        for (key, value) in &model {
+            assert_eq!(index.get(key), Some(value), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_full_index_still_overwrites_and_takes_new_keys_once_there_is_room() {
+    let mut index = index(2);
+    assert_eq!((index.capacity(), index.put(b"a", 1, keep)), (2, Ok(None)));
+    assert_eq!(index.put(b"b", 2, keep), Ok(None));
+    assert_eq!(index.put(b"c", 3, keep), Err(Full(3)));
+    assert_eq!(index.put(b"a", 4, |_| unreachable!("the key is there")), Ok(Some(1)));
+    assert_eq!(index.remove(b"b"), Some((b"b".to_vec(), 2)));
+    assert_eq!(index.put(b"c", 3, |_| None), Err(Full(3)), "no memory for the key");
+    assert_eq!(index.put(b"c", 3, keep), Ok(None));
+    assert_eq!((index.get(b"b"), index.get(b"c")), (None, Some(&3)));
+    assert_eq!(Index::<Vec<u8>, u32>::new(0, SEED).put(b"a", 1, keep), Err(Full(1)));
+}
+
+#[test]
+fn an_overwritten_value_stays_with_those_who_hold_it() {
+    let mut index: Index<Vec<u8>, Rc<str>> = Index::new(1, SEED);
+    assert_eq!(index.put(b"k", "old".into(), keep), Ok(None));
+    let in_flight = Rc::clone(index.get(b"k").unwrap());
+    drop(index.put(b"k", "new".into(), keep));
+    assert_eq!((&*in_flight, Rc::strong_count(&in_flight)), ("old", 1));
+    assert_eq!(index.get(b"k").map(|value| &**value), Some("new"));
+}
+
+#[test]
+fn nothing_is_allocated_after_the_start_whatever_comes_and_goes() {
+    // As many as a table of 2048 buckets takes at all: the tightest case, with twice the buckets.
+    const KEYS: u32 = 1_792;
+    // Keys that live on the stack, so that only the index could allocate.
+    let key = |n: u32| n.to_be_bytes();
+    let keep = |key: &[u8]| <[u8; 4]>::try_from(key).ok();
+    let mut index: Index<[u8; 4], u32> = Index::new(KEYS, SEED);
+    let (before, octets) = (allocations_on_this_thread(), index.octets());
+    for n in 0..KEYS {
+        assert!(index.put(&key(n), n, keep).is_ok());
+    }
+    // Always full, ever other keys: each round leaves the table's marks of removed ones behind.
+    for n in 0..200_000 {
+        assert!(index.remove(&key(n)).is_some() && index.put(&key(n + KEYS), n, keep).is_ok());
+    }
+    assert_eq!(allocations_on_this_thread(), before);
+    assert_eq!((index.octets(), index.len()), (octets, KEYS as usize));
+}
+
+#[test]
+fn hashes_differ_from_seed_to_seed() {
+    let hash = |own, shared| Seed::fixed(own, shared).hash(b"key");
+    assert_eq!(hash(1, 2), hash(1, 2));
+    assert!(hash(1, 2) != hash(3, 2) && hash(1, 2) != hash(1, 3));
+    assert_ne!(Seed::random().unwrap().hash(b"key"), Seed::random().unwrap().hash(b"key"));
+}
+
+/// A seeded sequence of choices (xorshift).
+struct Chance(u32);
+
+impl Chance {
+    fn below(&mut self, bound: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 17;
+        self.0 ^= self.0 << 5;
+        self.0 % bound
+    }
+}

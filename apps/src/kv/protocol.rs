@@ -1,0 +1,319 @@
+//! The RPC program of the key-value service.
+//!
+//! | procedure | arguments | results |
+//! |---|---|---|
+//! | 0 NULL | | |
+//! | 1 GET | `opaque key<512>` | status; if OK, `opaque value<>`, which is DDP-eligible |
+//! | 2 PUT | `opaque key<512>`, `opaque value<>`, which is DDP-eligible | status |
+//! | 3 DEL | `opaque key<512>` | status |
+//! | 4 STAT | | status; if OK, the figures of [`Stat`] as unsigned hypers |
+//!
+//! A status is an unsigned int: see [`Refusal`]. A reduced value leaves its length word behind in the
+//! Payload stream; its octets and their padding travel in a chunk.
+
+use std::fmt;
+
+use haulage_proto::xdr::{Reader, Truncated, Writer};
+
+use super::stat::Stat;
+
+/// The program number, out of the range left to users (RFC 5531 section 8.2).
+pub const PROGRAM: u32 = 0x2048_4b56;
+/// The only version there is.
+pub const VERSION: u32 = 1;
+/// Octets of the longest key.
+pub const KEY_MAX: usize = 512;
+
+const _: () = assert!(PROGRAM >= 0x2000_0000 && PROGRAM <= 0x3fff_ffff);
+
+/// A key: 1 to 512 octets of UTF-8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key<'a>(&'a str);
+
+impl<'a> Key<'a> {
+    /// Accepts `bytes` as a key, or says that they are none.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, Refusal> {
+        match str::from_utf8(bytes) {
+            Ok(text) if (1..=KEY_MAX).contains(&text.len()) => Ok(Self(text)),
+            _ => Err(Refusal::BadKey),
+        }
+    }
+
+    /// Returns the octets.
+    pub const fn bytes(self) -> &'a [u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Display for Key<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// What a client can ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Procedure {
+    /// Nothing: is anybody there?
+    Null = 0,
+    /// The value of a key.
+    Get = 1,
+    /// Store a value under a key.
+    Put = 2,
+    /// Forget a key.
+    Del = 3,
+    /// What the server says about itself.
+    Stat = 4,
+}
+
+impl Procedure {
+    /// Returns the procedure of that number, if there is one.
+    pub fn from_number(number: u32) -> Option<Self> {
+        let all = [Self::Null, Self::Get, Self::Put, Self::Del, Self::Stat];
+        all.into_iter().find(|procedure| *procedure as u32 == number)
+    }
+}
+
+/// The arguments of one Call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// NULL.
+    Null,
+    /// GET.
+    Get(Key<'a>),
+    /// PUT.
+    Put(Key<'a>, Value<'a>),
+    /// DEL.
+    Del(Key<'a>),
+    /// STAT.
+    Stat,
+}
+
+/// The octets of a value, as far as the Payload stream holds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// They stand in the stream.
+    Inline(&'a [u8]),
+    /// They were reduced: only their number stands there.
+    Reduced {
+        /// How many there are.
+        length: u32,
+    },
+}
+
+impl Value<'_> {
+    /// Returns the number of octets.
+    pub fn length(&self) -> u64 {
+        match self {
+            Self::Inline(bytes) => bytes.len() as u64,
+            Self::Reduced { length } => u64::from(*length),
+        }
+    }
+
+    /// Reads a value, the last item of its stream. `reduced` is whether a chunk holds its octets.
+    fn decode<'a>(r: &mut Reader<'a>, reduced: bool) -> Result<Value<'a>, Truncated> {
+        if reduced {
+            return Ok(Value::Reduced { length: r.u32()? });
+        }
+        r.opaque(usize::MAX).map(Value::Inline)
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        match self {
+            Self::Inline(bytes) => w.opaque(bytes),
+            Self::Reduced { length } => w.u32(*length),
+        }
+    }
+}
+
+/// Why arguments could not be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadCall {
+    /// They are not what the procedure takes: RPC's GARBAGE_ARGS.
+    Garbage(Truncated),
+    /// They are well-formed and name no possible key: this program's own answer.
+    Refused(Refusal),
+}
+
+impl From<Truncated> for BadCall {
+    fn from(truncated: Truncated) -> Self {
+        Self::Garbage(truncated)
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Reads the arguments of a Call. `reduced` is whether a chunk holds the octets of a value.
+    pub fn decode(procedure: Procedure, args: &'a [u8], reduced: bool) -> Result<Self, BadCall> {
+        let mut r = Reader::new(args);
+        let key = |r: &mut Reader<'a>| r.opaque(KEY_MAX);
+        // Whether the key is possible is judged only once the arguments are known to be well-formed.
+        let (key, value) = match procedure {
+            Procedure::Null | Procedure::Stat => (None, None),
+            Procedure::Get | Procedure::Del => (Some(key(&mut r)?), None),
+            Procedure::Put => (Some(key(&mut r)?), Some(Value::decode(&mut r, reduced)?)),
+        };
+        if !r.is_empty() {
+            return Err(BadCall::Garbage(Truncated { at: r.position() }));
+        }
+        let key = key.map(Key::new).transpose().map_err(BadCall::Refused)?;
+        Ok(match (procedure, key, value) {
+            (Procedure::Put, Some(key), Some(value)) => Self::Put(key, value),
+            (Procedure::Get, Some(key), _) => Self::Get(key),
+            (Procedure::Del, Some(key), _) => Self::Del(key),
+            (Procedure::Stat, ..) => Self::Stat,
+            _ => Self::Null,
+        })
+    }
+
+    /// Appends the arguments. With a reduced value, the octets belong right behind what is written.
+    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        match self {
+            Self::Null | Self::Stat => Ok(()),
+            Self::Get(key) | Self::Del(key) => w.opaque(key.bytes()),
+            Self::Put(key, value) => {
+                w.opaque(key.bytes())?;
+                value.encode(w)
+            }
+        }
+    }
+
+    /// Returns which procedure takes these arguments.
+    pub const fn procedure(&self) -> Procedure {
+        match self {
+            Self::Null => Procedure::Null,
+            Self::Get(_) => Procedure::Get,
+            Self::Put(..) => Procedure::Put,
+            Self::Del(_) => Procedure::Del,
+            Self::Stat => Procedure::Stat,
+        }
+    }
+}
+
+/// Why the server did not do what was asked. Travels as the status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// 1: nothing is stored under that key.
+    NotFound,
+    /// 2, and an unsigned hyper: the value is longer than the server takes.
+    TooLarge {
+        /// Octets of the longest value it takes.
+        max: u64,
+    },
+    /// 3: the server's memory is full.
+    NoSpace,
+    /// 4: a key is 1 to 512 octets of UTF-8.
+    BadKey,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound => f.write_str("no such key"),
+            Self::TooLarge { max } => {
+                let max = crate::cli::bytes::format(*max);
+                write!(f, "the value is larger than {max}; raise --value-max of the server")
+            }
+            Self::NoSpace => {
+                f.write_str("the server's memory is full; delete keys or raise its --memory")
+            }
+            Self::BadKey => write!(f, "a key is 1 to {KEY_MAX} bytes of UTF-8"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// What the server answers: the results of one Call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer<'a> {
+    /// It was done, and there is nothing to return: PUT, DEL.
+    Done,
+    /// The value: GET.
+    Value(Value<'a>),
+    /// The figures: STAT.
+    Stat(Stat),
+    /// It was not done.
+    Refused(Refusal),
+}
+
+/// A Reply that does not follow the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadReply {
+    /// It ends too early, or too late.
+    Garbage(Truncated),
+    /// Its status is none that we know.
+    Status(u32),
+}
+
+impl From<Truncated> for BadReply {
+    fn from(truncated: Truncated) -> Self {
+        Self::Garbage(truncated)
+    }
+}
+
+impl fmt::Display for BadReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Garbage(truncated) => write!(f, "the reply makes no sense: {truncated}"),
+            Self::Status(status) => write!(f, "the reply has the unknown status {status}"),
+        }
+    }
+}
+
+impl std::error::Error for BadReply {}
+
+impl<'a> Answer<'a> {
+    /// Reads the results of a Reply. `reduced` is whether a chunk holds the octets of a value.
+    pub fn decode(
+        procedure: Procedure,
+        results: &'a [u8],
+        reduced: bool,
+    ) -> Result<Self, BadReply> {
+        let mut r = Reader::new(results);
+        let status = if procedure == Procedure::Null { OK } else { r.u32()? };
+        let answer = match (status, procedure) {
+            (OK, Procedure::Null | Procedure::Put | Procedure::Del) => Self::Done,
+            (OK, Procedure::Get) => Self::Value(Value::decode(&mut r, reduced)?),
+            (OK, Procedure::Stat) => Self::Stat(Stat::decode(&mut r)?),
+            (NOT_FOUND, _) => Self::Refused(Refusal::NotFound),
+            (TOO_LARGE, _) => Self::Refused(Refusal::TooLarge { max: r.u64()? }),
+            (NO_SPACE, _) => Self::Refused(Refusal::NoSpace),
+            (BAD_KEY, _) => Self::Refused(Refusal::BadKey),
+            (status, _) => return Err(BadReply::Status(status)),
+        };
+        if r.is_empty() { Ok(answer) } else { Err(Truncated { at: r.position() }.into()) }
+    }
+
+    /// Appends the results of `procedure`.
+    pub fn encode(&self, procedure: Procedure, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        match self {
+            Self::Done if procedure == Procedure::Null => Ok(()),
+            Self::Done => w.u32(OK),
+            Self::Value(value) => {
+                w.u32(OK)?;
+                value.encode(w)
+            }
+            Self::Stat(stat) => {
+                w.u32(OK)?;
+                stat.encode(w)
+            }
+            Self::Refused(Refusal::NotFound) => w.u32(NOT_FOUND),
+            Self::Refused(Refusal::TooLarge { max }) => {
+                w.u32(TOO_LARGE)?;
+                w.u64(*max)
+            }
+            Self::Refused(Refusal::NoSpace) => w.u32(NO_SPACE),
+            Self::Refused(Refusal::BadKey) => w.u32(BAD_KEY),
+        }
+    }
+}
+
+const OK: u32 = 0;
+const NOT_FOUND: u32 = 1;
+const TOO_LARGE: u32 = 2;
+const NO_SPACE: u32 = 3;
+const BAD_KEY: u32 = 4;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+use super::*;
+
+#[test]
+fn arguments_and_results_have_these_bytes() {
+    let key = Key::new(b"ab").unwrap();
+    for (request, reduced, bytes) in [
+        (Request::Null, false, &b""[..]),
+        (Request::Get(key), false, b"\0\0\0\x02ab\0\0"),
+        (Request::Del(key), false, b"\0\0\0\x02ab\0\0"),
+        (Request::Put(key, Value::Inline(b"v")), false, b"\0\0\0\x02ab\0\0\0\0\0\x01v\0\0\0"),
+        (Request::Put(key, Value::Reduced { length: 5 }), true, b"\0\0\0\x02ab\0\0\0\0\0\x05"),
+        (Request::Stat, false, b""),
+    ] {
+        assert_eq!(encoded(|w| request.encode(w)), bytes, "{request:?}");
+        assert_eq!(Request::decode(request.procedure(), bytes, reduced), Ok(request));
+    }
+    use Procedure::{Del, Get, Null, Put};
+    for (procedure, answer, reduced, bytes) in [
+        (Null, Answer::Done, false, &b""[..]),
+        (Put, Answer::Done, false, b"\0\0\0\0"),
+        (Get, Answer::Value(Value::Inline(b"v")), false, b"\0\0\0\0\0\0\0\x01v\0\0\0"),
+        (Get, Answer::Value(Value::Inline(b"")), false, b"\0\0\0\0\0\0\0\0"),
+        (Get, Answer::Value(Value::Reduced { length: 9 }), true, b"\0\0\0\0\0\0\0\x09"),
+        (Get, Answer::Refused(Refusal::NotFound), true, b"\0\0\0\x01"),
+        (
+            Put,
+            Answer::Refused(Refusal::TooLarge { max: 16 }),
+            false,
+            b"\0\0\0\x02\0\0\0\0\0\0\0\x10",
+        ),
+        (Put, Answer::Refused(Refusal::NoSpace), false, b"\0\0\0\x03"),
+        (Del, Answer::Refused(Refusal::BadKey), false, b"\0\0\0\x04"),
+    ] {
+        assert_eq!(encoded(|w| answer.encode(procedure, w)), bytes, "{answer:?}");
+        assert_eq!(Answer::decode(procedure, bytes, reduced), Ok(answer));
+    }
+}
+
+#[test]
+fn the_figures_travel_whole() {
+    let stat = Stat { shards: 1, keys: 2, orphans: 3, pages_4k: u64::MAX, ..Stat::default() };
+    let bytes = encoded(|w| Answer::Stat(stat).encode(Procedure::Stat, w));
+    assert_eq!(bytes.len(), 4 + 20 * 8);
+    assert_eq!(Answer::decode(Procedure::Stat, &bytes, false), Ok(Answer::Stat(stat)));
+}
+
+#[test]
+fn every_truncation_and_every_excess_is_refused() {
+    let key = Key::new("k\u{e9}y".as_bytes()).unwrap();
+    for request in [
+        Request::Get(key),
+        Request::Put(key, Value::Inline(b"value")),
+        Request::Put(key, Value::Reduced { length: 7 }),
+        Request::Stat,
+    ] {
+        let reduced = matches!(request, Request::Put(_, Value::Reduced { .. }));
+        let mut bytes = encoded(|w| request.encode(w));
+        for end in 0..bytes.len() {
+            let cut = Request::decode(request.procedure(), &bytes[..end], reduced);
+            assert!(matches!(cut, Err(BadCall::Garbage(_))), "{request:?} cut at {end}");
+        }
+        bytes.extend([0; 4]);
+        let long = Request::decode(request.procedure(), &bytes, reduced);
+        assert!(matches!(long, Err(BadCall::Garbage(_))), "{request:?}");
+    }
+    let stat = Answer::Stat(Stat::default());
+    for (procedure, answer) in [
+        (Procedure::Get, Answer::Value(Value::Inline(b"value"))),
+        (Procedure::Stat, stat),
+        (Procedure::Put, Answer::Refused(Refusal::TooLarge { max: 1 })),
+        (Procedure::Del, Answer::Done),
+    ] {
+        let mut bytes = encoded(|w| answer.encode(procedure, w));
+        for end in 0..bytes.len() {
+            let cut = Answer::decode(procedure, &bytes[..end], false);
+            assert!(matches!(cut, Err(BadReply::Garbage(_))), "{answer:?} cut at {end}");
+        }
+        bytes.push(0);
+        let long = Answer::decode(procedure, &bytes, false);
+        assert!(matches!(long, Err(BadReply::Garbage(_))), "{answer:?}");
+    }
+}
+
+#[test]
+fn an_impossible_key_is_this_programs_answer_and_a_longer_one_is_garbage() {
+    let call = |key: &[u8]| {
+        let bytes = encoded(|w| w.opaque(key));
+        Request::decode(Procedure::Get, &bytes, false).map(|_| ())
+    };
+    assert_eq!(call(b""), Err(BadCall::Refused(Refusal::BadKey)));
+    assert_eq!(call(b"\xff\xfe"), Err(BadCall::Refused(Refusal::BadKey)));
+    assert_eq!(call(&[b'k'; KEY_MAX]), Ok(()));
+    assert!(matches!(call(&[b'k'; KEY_MAX + 1]), Err(BadCall::Garbage(_))));
+    assert_eq!(Key::new(&[b'k'; KEY_MAX + 1]), Err(Refusal::BadKey));
+}
+
+#[test]
+fn numbers_we_do_not_know_are_said_to_be_unknown() {
+    for number in 0..5 {
+        assert_eq!(Procedure::from_number(number).map(|p| p as u32), Some(number));
+    }
+    assert_eq!(Procedure::from_number(5), None);
+    let unknown = Answer::decode(Procedure::Get, b"\0\0\0\x05", false);
+    assert_eq!(unknown, Err(BadReply::Status(5)));
+}
+
+fn encoded(write: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>) -> Vec<u8> {
+    let mut memory = [0; 1024];
+    let mut w = Writer::new(&mut memory);
+    write(&mut w).expect("the memory suffices");
+    w.written().to_vec()
+}

@@ -1,0 +1,138 @@
+//! What a server says about itself.
+
+use haulage_proto::xdr::{Reader, Truncated, Writer};
+
+use crate::output::json;
+
+/// The figures of `kv stat`. Memory is in octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stat {
+    /// Servers the keys are spread over.
+    pub shards: u64,
+    /// Keys stored.
+    pub keys: u64,
+    /// Octets of all values.
+    pub value_bytes: u64,
+    /// Octets of values that fit.
+    pub value_bytes_max: u64,
+    /// What `--memory` allows for values and index.
+    pub memory_bytes: u64,
+    /// VmRSS and HugetlbPages of the process.
+    pub resident_bytes: u64,
+    /// Memory that connections hold beyond the shared receive buffers.
+    pub connection_bytes: u64,
+    /// Connections, the asker's included.
+    pub connections: u64,
+    /// Leases readable and writable by the server alone.
+    pub leases_local: u64,
+    /// Leases any number of replies may be sent from.
+    pub leases_shared: u64,
+    /// Leases owned by a posted work request.
+    pub leases_posted: u64,
+    /// Leases a peer may touch.
+    pub leases_exposed: u64,
+    /// Registrations in flight.
+    pub registrations: u64,
+    /// Registrations whose lease was dropped while exposed.
+    pub orphans: u64,
+    /// Handles retired by a peer's Send with Invalidate.
+    pub invalidations_remote: u64,
+    /// Handles the server retired itself.
+    pub invalidations_local: u64,
+    /// Registered memory in pages of 1 GiB.
+    pub pages_1g: u64,
+    /// Registered memory in pages of 2 MiB.
+    pub pages_2m: u64,
+    /// Registered memory in transparent huge pages.
+    pub pages_thp: u64,
+    /// Registered memory in pages of 4 KiB.
+    pub pages_4k: u64,
+}
+
+impl Stat {
+    /// Reads the figures.
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, Truncated> {
+        let mut stat = Self::default();
+        for figure in stat.figures_mut() {
+            *figure = r.u64()?;
+        }
+        Ok(stat)
+    }
+
+    /// Appends the figures.
+    pub(super) fn encode(mut self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        self.figures_mut().into_iter().try_for_each(|figure| w.u64(*figure))
+    }
+
+    /// Writes the figures as JSON.
+    pub fn to_json(&self) -> String {
+        json::object(|o| {
+            o.count("shards", self.shards).count("keys", self.keys);
+            o.count("value_bytes", self.value_bytes);
+            o.count("value_bytes_max", self.value_bytes_max);
+            o.count("memory_bytes", self.memory_bytes);
+            o.count("resident_bytes", self.resident_bytes);
+            o.count("connection_bytes", self.connection_bytes);
+            o.count("connections", self.connections);
+            o.object("leases", |o| {
+                o.count("local", self.leases_local).count("shared", self.leases_shared);
+                o.count("posted", self.leases_posted).count("exposed", self.leases_exposed);
+            });
+            o.count("registrations", self.registrations).count("orphans", self.orphans);
+            o.object("invalidations", |o| {
+                o.count("remote", self.invalidations_remote);
+                o.count("local", self.invalidations_local);
+            });
+            o.object("pages", |o| {
+                o.count("1g", self.pages_1g).count("2m", self.pages_2m);
+                o.count("thp", self.pages_thp).count("4k", self.pages_4k);
+            });
+        })
+    }
+
+    /// The figures in the order in which they travel.
+    fn figures_mut(&mut self) -> [&mut u64; 20] {
+        [
+            &mut self.shards,
+            &mut self.keys,
+            &mut self.value_bytes,
+            &mut self.value_bytes_max,
+            &mut self.memory_bytes,
+            &mut self.resident_bytes,
+            &mut self.connection_bytes,
+            &mut self.connections,
+            &mut self.leases_local,
+            &mut self.leases_shared,
+            &mut self.leases_posted,
+            &mut self.leases_exposed,
+            &mut self.registrations,
+            &mut self.orphans,
+            &mut self.invalidations_remote,
+            &mut self.invalidations_local,
+            &mut self.pages_1g,
+            &mut self.pages_2m,
+            &mut self.pages_thp,
+            &mut self.pages_4k,
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_the_keys_of_the_contract_in_their_order() {
+        let mut stat = Stat::default();
+        (1..).zip(stat.figures_mut()).for_each(|(n, figure)| *figure = n);
+        assert_eq!(
+            stat.to_json(),
+            r#"{"shards":1,"keys":2,"value_bytes":3,"value_bytes_max":4,"memory_bytes":5,"#
+                .to_owned()
+                + r#""resident_bytes":6,"connection_bytes":7,"connections":8,"#
+                + r#""leases":{"local":9,"shared":10,"posted":11,"exposed":12},"#
+                + r#""registrations":13,"orphans":14,"invalidations":{"remote":15,"local":16},"#
+                + r#""pages":{"1g":17,"2m":18,"thp":19,"4k":20}}"#
+        );
+    }
+}
