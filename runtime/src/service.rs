@@ -177,6 +177,11 @@ impl<'a> Arguments<'a> {
         self.reader.u32()
     }
 
+    /// Returns whether everything has been taken, the reduced item included.
+    pub fn is_empty(&self) -> bool {
+        self.reader.is_empty()
+    }
+
     /// Takes an opaque that is never reduced, of at most `max` octets.
     pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], Truncated> {
         self.reader.opaque(max)

@@ -11,7 +11,7 @@ use haulage_proto::verbs::QpNum;
 use crate::core::inbound::InboundCall;
 use crate::core::table::Key;
 use crate::limits::{INLINE_SIZE, SEGMENTS_MAX};
-use crate::provider::WorkQueue;
+use crate::provider::{WorkQueue, WorkRequest};
 use crate::service::{Binding, CallError};
 
 /// A connection of this core, in either role.
@@ -141,6 +141,21 @@ impl Connection {
         let next = self.state.on(change);
         debug_assert!(next.is_some(), "{change:?} in {:?}", self.state);
         self.state = next.unwrap_or(self.state);
+    }
+
+    /// Returns the memory it holds: its entry, and what its queues have grown to.
+    pub(crate) fn bytes(&self) -> usize {
+        let mut bytes = 0;
+        bytes += size_of::<Self>();
+        bytes += self.replies.capacity() * size_of::<Key<InboundCall>>();
+        bytes += self.calls.capacity() * size_of::<usize>();
+        bytes += self.queue.capacity() * size_of::<WorkRequest>();
+        bytes
+    }
+
+    /// Returns whether it is not known yet whether there is anybody to talk to.
+    pub(crate) fn is_connecting(&self) -> bool {
+        matches!(self.state, State::New | State::Negotiating)
     }
 
     /// Returns whether Calls may be queued on it, now or for when it is ready.

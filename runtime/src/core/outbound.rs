@@ -34,7 +34,7 @@ use crate::core::table::Key;
 use crate::core::work::{Held, Name, PostedData, Work};
 use crate::inbox::Inbox;
 use crate::limits::HEADER_ROOM;
-use crate::provider::{Operation, Provider, Quiesced, WorkRequest};
+use crate::provider::{ConnectError, Operation, Provider, Quiesced, WorkRequest};
 use crate::service::{CallError, Finished, Request, Service};
 use crate::sys::complete;
 
@@ -398,7 +398,13 @@ impl State {
             call.deadline = later;
             match std::mem::replace(&mut call.stage, Stage::Fencing) {
                 Stage::Queued { buffer, .. } => {
-                    call.error = Some(CallError::TimedOut);
+                    let connection = self.connections.get(key);
+                    let connecting = connection.is_some_and(Connection::is_connecting);
+                    call.error = Some(if connecting {
+                        CallError::Connect(ConnectError::TimedOut)
+                    } else {
+                        CallError::TimedOut
+                    });
                     call.stage = Stage::Finished;
                     self.finished.push_back(slot);
                     self.recycle(buffer);

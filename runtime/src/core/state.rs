@@ -15,6 +15,7 @@ use crate::core::receives::Receives;
 use crate::core::table::{Key, Table};
 use crate::core::work::WorkTable;
 use crate::limits::{CHUNKS_MAX, Limits, SEND_BUFFER};
+use crate::provider::Counters;
 use crate::service::{Binding, CallError, CallToken, ConnectionId, Request};
 
 /// A core's tables.
@@ -51,6 +52,8 @@ pub(crate) struct State {
     /// Where connections' first XIDs come from.
     pub(crate) seed: u64,
     pub(crate) counters: CoreCounters,
+    /// What the provider moved until this turn.
+    pub(crate) moved: Counters,
 }
 
 /// What a core did since it started. Plain integers of one core.
@@ -113,6 +116,7 @@ impl State {
             drain_by: None,
             seed,
             counters: CoreCounters::default(),
+            moved: Counters::default(),
         })
     }
 
@@ -194,6 +198,16 @@ impl Cx<'_> {
     /// Returns what the core did so far.
     pub const fn counters(&self) -> &CoreCounters {
         &self.state.counters
+    }
+
+    /// Returns what the provider moved until this turn.
+    pub const fn moved(&self) -> &Counters {
+        &self.state.moved
+    }
+
+    /// Returns the memory that the core's connections hold beyond the shared receive buffers.
+    pub fn connection_bytes(&self) -> usize {
+        self.state.connections.iter().map(Connection::bytes).sum()
     }
 
     /// Returns how many leases are `Posted` as Receives, as they are with no connection at all.

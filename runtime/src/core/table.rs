@@ -76,6 +76,11 @@ impl<T> Table<T> {
         slot.entry.as_mut().filter(|_| slot.generation == key.generation)
     }
 
+    /// Visits every entry, in slot order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.entry.as_ref())
+    }
+
     /// Returns the name of the first entry at or after slot `from` that satisfies `wanted`.
     pub(crate) fn find(&self, from: usize, wanted: impl Fn(&T) -> bool) -> Option<Key<T>> {
         let slots = self.slots.get(from..)?.iter();
