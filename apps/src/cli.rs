@@ -1,6 +1,7 @@
 //! What can be typed.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
@@ -13,7 +14,7 @@ pub mod bytes;
 pub mod values;
 
 use address::Address;
-use values::{CoreList, Polling, Provider, Switch, Timeout};
+use values::{Bytes, CoreList, Polling, Provider, Switch, Timeout};
 
 /// A command line that makes sense.
 #[derive(Debug)]
@@ -27,8 +28,65 @@ pub enum Parsed {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Moves values of many sizes between two processes, verifies every byte, prints what it measured
+    Demo,
+    /// The key-value service
+    #[command(subcommand)]
+    Kv(Kv),
     /// Says what this machine lacks to run Haulage well, and the command that fixes it
     Doctor,
+}
+
+/// What to do with the key-value service.
+#[derive(Debug, Subcommand)]
+pub enum Kv {
+    /// Serves keys and values until SIGTERM
+    Serve(ServeKv),
+    /// Stores a value
+    Put {
+        #[command(flatten)]
+        connect: ConnectOptions,
+        /// 1 to 512 bytes of UTF-8
+        key: String,
+        /// Where the value is; `-` is standard input
+        #[arg(default_value = "-")]
+        file: PathBuf,
+    },
+    /// Prints a value as it is
+    Get {
+        #[command(flatten)]
+        connect: ConnectOptions,
+        /// 1 to 512 bytes of UTF-8
+        key: String,
+    },
+    /// Forgets a key
+    Del {
+        #[command(flatten)]
+        connect: ConnectOptions,
+        /// 1 to 512 bytes of UTF-8
+        key: String,
+    },
+    /// Says how a server is doing
+    Stat {
+        #[command(flatten)]
+        connect: ConnectOptions,
+    },
+}
+
+/// What a key-value server can be told.
+#[derive(Clone, Debug, Args)]
+pub struct ServeKv {
+    /// Where to accept connections; `:PORT` is this machine only
+    #[arg(long, value_name = "ADDR:PORT", default_value = ":20050")]
+    pub listen: Address,
+    /// Memory for values and index together
+    #[arg(long, value_name = "BYTES", default_value = "256MiB")]
+    pub memory: Bytes,
+    /// The largest value that is taken
+    #[arg(long, value_name = "BYTES", default_value = "16MiB")]
+    pub value_max: Bytes,
+    #[command(flatten)]
+    pub core: CoreOptions,
 }
 
 /// How a core works: the options of every command that starts one.
@@ -57,6 +115,12 @@ pub struct ConnectOptions {
     /// How long to wait for a connection, and for each answer
     #[arg(long, value_name = "SECONDS", default_value = "2")]
     pub timeout: Timeout,
+    /// What carries the messages
+    #[arg(long, value_name = "NAME", default_value = "iwarp")]
+    pub provider: Provider,
+    /// Whether messages carry a CRC [default: on]
+    #[arg(long, value_name = "on|off", value_enum)]
+    pub crc: Option<Switch>,
 }
 
 /// Reads a command line, the program's name first.

@@ -5,8 +5,14 @@
 //!
 //! - [`protocol`]: the RPC program, its arguments and results.
 //! - [`index`]: where each key's value is.
+//! - [`service`]: the server's half; [`serve`]: the command that runs it.
+//! - [`client`]: the other half; [`commands`]: `put`, `get`, `del` and `stat`.
 //! - [`stat`]: what a server says about itself.
 
+pub mod client;
+pub mod commands;
 pub mod index;
 pub mod protocol;
+pub mod serve;
+pub mod service;
 pub mod stat;

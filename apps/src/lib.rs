@@ -2,7 +2,8 @@
 //!
 //! - [`cli`]: what can be typed; [`output`]: everything that is printed; [`failure`]: how a command
 //!   ends when it does not succeed.
-//! - [`kv`]: the key-value service.
+//! - [`kv`]: the key-value service; [`demo`]: the main job in one command.
+//! - [`node`]: what every core of the command is made of.
 //! - [`placement`]: which CPUs the cores get.
 //! - [`doctor`]: what this machine lacks; [`limits`]: what it can do at best;
 //!   [`samples`]: what is said about measured durations.
@@ -13,15 +14,17 @@ use std::process::ExitCode;
 
 use haulage::sys::process;
 
-use cli::{Command, Parsed};
+use cli::{Command, Kv, Parsed};
 use failure::Failure;
 use output::Output;
 
 pub mod cli;
+pub mod demo;
 pub mod doctor;
 pub mod failure;
 pub mod kv;
 pub mod limits;
+pub mod node;
 pub mod output;
 pub mod placement;
 pub mod samples;
@@ -47,6 +50,12 @@ fn execute(command: &Command, output: &Output) -> Result<(), Failure> {
         output.note(&format!("the limit of open files stays as it is: {error}"));
     }
     match command {
+        Command::Demo => demo::run(output),
+        Command::Kv(Kv::Serve(options)) => kv::serve::run(options, output),
+        Command::Kv(Kv::Put { connect, key, file }) => kv::commands::put(connect, key, file),
+        Command::Kv(Kv::Get { connect, key }) => kv::commands::get(connect, key, output),
+        Command::Kv(Kv::Del { connect, key }) => kv::commands::del(connect, key),
+        Command::Kv(Kv::Stat { connect }) => kv::commands::stat(connect, output),
         Command::Doctor => doctor::run(output),
     }
 }

@@ -120,23 +120,16 @@ impl<T> CoreThread<T> {
         self.join();
     }
 
-    /// Returns what stops the core, for others to use.
-    pub fn stopper(&self) -> (Stop, Waker) {
-        (self.stop.clone(), self.waker.clone())
-    }
-
-    /// Waits until the core has drained for whatever reason.
-    pub fn wait(mut self) {
-        if let Some(thread) = self.thread.take() {
-            // A panic of the core has been printed; there is nothing to add.
-            let _ = thread.join();
-        }
+    /// Returns whether the thread has ended, as it should not unless it is stopped.
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     fn join(&mut self) {
         self.stop.ask();
         self.waker.wake();
         if let Some(thread) = self.thread.take() {
+            // A panic of the core has been printed; there is nothing to add.
             let _ = thread.join();
         }
     }

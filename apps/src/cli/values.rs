@@ -47,6 +47,18 @@ pub enum Switch {
     Off,
 }
 
+/// A number of octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        super::bytes::parse(text).map(Self)
+    }
+}
+
 /// CPUs to pin cores to: in rising order, each once, at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreList(Vec<usize>);

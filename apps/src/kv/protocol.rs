@@ -75,21 +75,6 @@ impl Procedure {
     }
 }
 
-/// The arguments of one Call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request<'a> {
-    /// NULL.
-    Null,
-    /// GET.
-    Get(Key<'a>),
-    /// PUT.
-    Put(Key<'a>, Value<'a>),
-    /// DEL.
-    Del(Key<'a>),
-    /// STAT.
-    Stat,
-}
-
 /// The octets of a value, as far as the Payload stream holds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
@@ -123,69 +108,6 @@ impl Value<'_> {
         match self {
             Self::Inline(bytes) => w.opaque(bytes),
             Self::Reduced { length } => w.u32(*length),
-        }
-    }
-}
-
-/// Why arguments could not be taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadCall {
-    /// They are not what the procedure takes: RPC's GARBAGE_ARGS.
-    Garbage(Truncated),
-    /// They are well-formed and name no possible key: this program's own answer.
-    Refused(Refusal),
-}
-
-impl From<Truncated> for BadCall {
-    fn from(truncated: Truncated) -> Self {
-        Self::Garbage(truncated)
-    }
-}
-
-impl<'a> Request<'a> {
-    /// Reads the arguments of a Call. `reduced` is whether a chunk holds the octets of a value.
-    pub fn decode(procedure: Procedure, args: &'a [u8], reduced: bool) -> Result<Self, BadCall> {
-        let mut r = Reader::new(args);
-        let key = |r: &mut Reader<'a>| r.opaque(KEY_MAX);
-        // Whether the key is possible is judged only once the arguments are known to be well-formed.
-        let (key, value) = match procedure {
-            Procedure::Null | Procedure::Stat => (None, None),
-            Procedure::Get | Procedure::Del => (Some(key(&mut r)?), None),
-            Procedure::Put => (Some(key(&mut r)?), Some(Value::decode(&mut r, reduced)?)),
-        };
-        if !r.is_empty() {
-            return Err(BadCall::Garbage(Truncated { at: r.position() }));
-        }
-        let key = key.map(Key::new).transpose().map_err(BadCall::Refused)?;
-        Ok(match (procedure, key, value) {
-            (Procedure::Put, Some(key), Some(value)) => Self::Put(key, value),
-            (Procedure::Get, Some(key), _) => Self::Get(key),
-            (Procedure::Del, Some(key), _) => Self::Del(key),
-            (Procedure::Stat, ..) => Self::Stat,
-            _ => Self::Null,
-        })
-    }
-
-    /// Appends the arguments. With a reduced value, the octets belong right behind what is written.
-    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
-        match self {
-            Self::Null | Self::Stat => Ok(()),
-            Self::Get(key) | Self::Del(key) => w.opaque(key.bytes()),
-            Self::Put(key, value) => {
-                w.opaque(key.bytes())?;
-                value.encode(w)
-            }
-        }
-    }
-
-    /// Returns which procedure takes these arguments.
-    pub const fn procedure(&self) -> Procedure {
-        match self {
-            Self::Null => Procedure::Null,
-            Self::Get(_) => Procedure::Get,
-            Self::Put(..) => Procedure::Put,
-            Self::Del(_) => Procedure::Del,
-            Self::Stat => Procedure::Stat,
         }
     }
 }

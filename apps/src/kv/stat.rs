@@ -1,7 +1,9 @@
 //! What a server says about itself.
 
+use haulage::pool::PageKind;
 use haulage_proto::xdr::{Reader, Truncated, Writer};
 
+use crate::cli::bytes;
 use crate::output::json;
 
 /// The figures of `kv stat`. Memory is in octets.
@@ -39,6 +41,10 @@ pub struct Stat {
     pub invalidations_remote: u64,
     /// Handles the server retired itself.
     pub invalidations_local: u64,
+    /// Octets of payload the server's user space copied.
+    pub copied_user: u64,
+    /// Octets the system copied between the server's memory and its sockets.
+    pub copied_system: u64,
     /// Registered memory in pages of 1 GiB.
     pub pages_1g: u64,
     /// Registered memory in pages of 2 MiB.
@@ -64,6 +70,16 @@ impl Stat {
         self.figures_mut().into_iter().try_for_each(|figure| w.u64(*figure))
     }
 
+    /// Notes what kind of pages the registered memory is made of.
+    pub fn set_pages(&mut self, kind: PageKind, bytes: u64) {
+        match kind {
+            PageKind::Gigantic => self.pages_1g = bytes,
+            PageKind::Huge => self.pages_2m = bytes,
+            PageKind::Transparent => self.pages_thp = bytes,
+            PageKind::Small | PageKind::Heap => self.pages_4k = bytes,
+        }
+    }
+
     /// Writes the figures as JSON.
     pub fn to_json(&self) -> String {
         json::object(|o| {
@@ -87,11 +103,50 @@ impl Stat {
                 o.count("1g", self.pages_1g).count("2m", self.pages_2m);
                 o.count("thp", self.pages_thp).count("4k", self.pages_4k);
             });
+            o.object("copies", |o| {
+                o.count("user", self.copied_user).count("system", self.copied_system);
+            });
         })
     }
 
+    /// Writes the figures for people, one row each.
+    pub fn to_rows(&self) -> Vec<Vec<String>> {
+        let octets = bytes::format;
+        let count = |count: u64| count.to_string();
+        let pages = [
+            ("1 GiB", self.pages_1g),
+            ("2 MiB", self.pages_2m),
+            ("transparent huge", self.pages_thp),
+            ("4 KiB", self.pages_4k),
+        ];
+        let rows = [
+            ("shards", count(self.shards)),
+            ("keys", count(self.keys)),
+            ("values", octets(self.value_bytes)),
+            ("values that fit", octets(self.value_bytes_max)),
+            ("memory for values and index", octets(self.memory_bytes)),
+            ("resident memory", octets(self.resident_bytes)),
+            ("connections", count(self.connections)),
+            ("memory of connections", octets(self.connection_bytes)),
+            ("leases, local", count(self.leases_local)),
+            ("leases, shared", count(self.leases_shared)),
+            ("leases, posted", count(self.leases_posted)),
+            ("leases, exposed", count(self.leases_exposed)),
+            ("leases, orphaned", count(self.orphans)),
+            ("registrations", count(self.registrations)),
+            ("invalidations by peers", count(self.invalidations_remote)),
+            ("invalidations by us", count(self.invalidations_local)),
+            ("copied in user space", octets(self.copied_user)),
+            ("copied by the system", octets(self.copied_system)),
+        ];
+        let rows = rows.into_iter().map(|(what, figure)| vec![what.to_owned(), figure]);
+        let pages = pages.into_iter().filter(|(_, bytes)| *bytes > 0);
+        let pages = pages.map(|(kind, bytes)| vec![format!("memory in {kind} pages"), octets(bytes)]);
+        rows.chain(pages).collect()
+    }
+
     /// The figures in the order in which they travel.
-    fn figures_mut(&mut self) -> [&mut u64; 20] {
+    fn figures_mut(&mut self) -> [&mut u64; 22] {
         [
             &mut self.shards,
             &mut self.keys,
@@ -113,6 +168,8 @@ impl Stat {
             &mut self.pages_2m,
             &mut self.pages_thp,
             &mut self.pages_4k,
+            &mut self.copied_user,
+            &mut self.copied_system,
         ]
     }
 }
@@ -132,7 +189,7 @@ mod tests {
                 + r#""resident_bytes":6,"connection_bytes":7,"connections":8,"#
                 + r#""leases":{"local":9,"shared":10,"posted":11,"exposed":12},"#
                 + r#""registrations":13,"orphans":14,"invalidations":{"remote":15,"local":16},"#
-                + r#""pages":{"1g":17,"2m":18,"thp":19,"4k":20}}"#
+                + r#""pages":{"1g":17,"2m":18,"thp":19,"4k":20},"copies":{"user":21,"system":22}}"#
         );
     }
 }

@@ -41,7 +41,7 @@ impl Waker {
 }
 
 /// Sleeps until `waker` is signaled, at most `limit`.
-pub(crate) fn wait(waker: &Waker, limit: Duration) {
+pub fn wait(waker: &Waker, limit: Duration) {
     let mut watched = libc::pollfd { fd: waker.fd(), events: libc::POLLIN, revents: 0 };
     let millis = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
     // SAFETY: `watched` is one live, initialized entry, as the count says.

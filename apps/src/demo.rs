@@ -1,0 +1,174 @@
+//! `haulage demo`: the main job in one command.
+//!
+//! # Normal operation
+//! The key-value server is started as a second process, on another CPU if there is one. This process
+//! is the client: one core that keeps a number of Calls in flight. For each size, values are stored
+//! and fetched by direct data placement, every byte is compared, and rates and latencies are taken.
+//! The raw TCP figures they are compared with are measured between the same two CPUs in between, so
+//! that both see the machine in the same mood.
+
+use std::time::Duration;
+
+use haulage::cores::{self, CoreThread, Placement as Thread};
+use haulage::limits::LIMITS_DEFAULT;
+use haulage::polling::Polling;
+use haulage::sys::clock;
+
+use crate::failure::Failure;
+use crate::kv::client::{ClientConfig, explain};
+use crate::kv::service::binding;
+use crate::limits::{self, Limits, Pair};
+use crate::node::NodeConfig;
+use crate::output::{Output, json};
+use crate::placement::Cpus;
+
+pub mod load;
+mod report;
+mod server;
+
+use load::{Driver, Job, Load, Op, Tally};
+use report::Row;
+use server::Server;
+
+/// Runs the demo.
+pub fn run(output: &Output) -> Result<(), Failure> {
+    let cpus = Cpus::here()?;
+    let (near, far) = match cpus.usable[..] {
+        [near, far, ..] => (Some(near), Some(far)),
+        _ => (None, None),
+    };
+    if near.is_none() {
+        output.note("this machine has one CPU: nothing is pinned and polling is adaptive");
+    }
+    let server = Server::start(far)?;
+    let driver = connect(&server, near)?;
+    let pair = Pair::of(&cpus);
+    let mut rows = Vec::new();
+    let mut measured = Measured::default();
+    for (size, depth) in SIZES {
+        rows.extend(measure_size(&driver.started, pair, size, depth, &mut measured)?);
+        if output.json {
+            rows.iter().rev().take(2).rev().try_for_each(|row| output.line(&row.to_json()))?;
+        }
+    }
+    let limits = measured.limits(pair)?;
+    driver.stop();
+    server.stop()?;
+    if output.json {
+        return output.line(&json::object(|o| {
+            o.object("limits", |o| limits.write(o)).flag("ok", rows.iter().all(|row| row.verified));
+        }));
+    }
+    output.text(&report::table(&rows, &limits, &measured.ratios()))
+}
+
+/// Starts the client's core and connects it to the server.
+fn connect(server: &Server, cpu: Option<usize>) -> Result<CoreThread<Driver>, Failure> {
+    let config = ClientConfig { to: server.address, timeout: TIMEOUT, crc: None };
+    let thread = Thread { name: "demo-core".to_owned(), cpu, polling: Polling::ADAPTIVE };
+    cores::start(thread, move || {
+        let (load, mut driver) = Load::new();
+        let limits = haulage::limits::Limits { call_timeout: TIMEOUT, connections_max: 4, ..LIMITS_DEFAULT };
+        let (mut core, _) = NodeConfig { room: ROOM, limits, crc: None }.build(load)?;
+        let connection = core
+            .connect(clock::now(), config.to, binding(VALUE_MAX))
+            .map_err(|error| explain(&error, &config))?;
+        driver.connections.push(connection);
+        driver.wake_with(core.waker());
+        Ok((core, driver))
+    })
+}
+
+/// Stores and fetches values of one size.
+fn measure_size(
+    driver: &Driver,
+    pair: Pair,
+    size: usize,
+    depth: usize,
+    measured: &mut Measured,
+) -> Result<[Row; 2], Failure> {
+    let job = |op, depth, time| Job { op, size, depth, time };
+    // Fills the keys, and shows before anything is timed that what was stored is what comes back.
+    driver.run(job(Op::Put, depth, Duration::ZERO))?;
+    driver.run(job(Op::Verify, depth, Duration::ZERO))?;
+    let mut rows = Vec::new();
+    for op in [Op::Put, Op::Get] {
+        let (mut latency, mut rate) = (Tally::default(), Tally::default());
+        for _ in 0..ROUNDS {
+            let raw_rtt = (size == 64 && op == Op::Get)
+                .then(|| limits::tcp_rtt_us(pair, size, SLICE))
+                .transpose();
+            let alone = driver.run(job(op, 1, SLICE))?;
+            if let Some(raw) = raw_rtt.map_err(|error| raw_failed(&error))? {
+                measured.rtts.push((raw, alone.samples.quantile_us(0.5)));
+            }
+            latency.merge(&alone);
+            let raw_stream = (size == MIB && op == Op::Get)
+                .then(|| limits::tcp_stream_gib_per_s(pair, size, depth, SLICE))
+                .transpose();
+            let together = driver.run(job(op, depth, SLICE))?;
+            if let Some(raw) = raw_stream.map_err(|error| raw_failed(&error))? {
+                measured.streams.push((raw, together.gib_per_s()));
+            }
+            rate.merge(&together);
+        }
+        rows.push(Row::new(op, size, &latency, &rate));
+    }
+    // What PUT after PUT left behind is still what was sent.
+    driver.run(job(Op::Verify, depth, Duration::ZERO))?;
+    let [put, get] = [rows.remove(0), rows.remove(0)];
+    Ok([put, get])
+}
+
+fn raw_failed(error: &std::io::Error) -> Failure {
+    Failure::failed(format!("cannot measure raw TCP: {error}"))
+}
+
+/// Pairs of a raw figure and ours, taken one right after the other.
+#[derive(Debug, Default)]
+struct Measured {
+    rtts: Vec<(f64, f64)>,
+    streams: Vec<(f64, f64)>,
+}
+
+impl Measured {
+    /// Returns the machine's limits as they were seen in between, and those nothing was compared with.
+    fn limits(&self, pair: Pair) -> Result<Limits, Failure> {
+        let memcpy = limits::memcpy_gib_per_s(pair, MIB, SLICE).map_err(|error| raw_failed(&error))?;
+        let cacheline = limits::cacheline_rtt_us(pair, SLICE).map_err(|error| raw_failed(&error))?;
+        Ok(Limits {
+            memcpy_gib_per_s: Some(memcpy),
+            tcp_stream_gib_per_s: median(self.streams.iter().map(|(raw, _)| *raw)),
+            tcp_rtt_us: median(self.rtts.iter().map(|(raw, _)| *raw)),
+            cacheline_rtt_us: Some(cacheline),
+        })
+    }
+
+    fn ratios(&self) -> report::Ratios {
+        report::Ratios {
+            stream: median(self.streams.iter().map(|(raw, ours)| ours / raw)),
+            rtt: median(self.rtts.iter().map(|(raw, ours)| ours / raw)),
+        }
+    }
+}
+
+/// Returns the middle one of some figures; `None` if there are none.
+fn median(figures: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied()
+}
+
+/// Sizes, and how many Calls are in flight when rates are taken.
+const SIZES: [(usize, usize); 5] = [(64, 16), (4 << 10, 16), (64 << 10, 8), (MIB, 4), (4 * MIB, 4)];
+const MIB: usize = 1 << 20;
+/// The largest value.
+const VALUE_MAX: usize = 4 * MIB;
+/// Client memory: the values in flight, and as much again for the slabs they come from.
+const ROOM: usize = 32 * MIB;
+/// How often each measurement is taken.
+const ROUNDS: usize = 3;
+/// How long one measurement lasts.
+const SLICE: Duration = Duration::from_millis(200);
+/// How long an answer may take.
+const TIMEOUT: Duration = Duration::from_secs(2);

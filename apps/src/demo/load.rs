@@ -1,0 +1,387 @@
+//! A client that keeps a number of Calls in flight, from within its core.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use haulage::core::Cx;
+use haulage::pool::Local;
+use haulage::proto::chunk::Item;
+use haulage::proto::rpc::AcceptStat;
+use haulage::proto::time::Instant;
+use haulage::provider::Waker;
+use haulage::service::{
+    Binding, Call, CallError, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
+};
+
+use crate::failure::Failure;
+use crate::kv::protocol::{Answer, Procedure};
+use crate::kv::service::{copied_system, copied_user};
+use crate::kv::stat::Stat;
+use crate::samples::Samples;
+
+/// What to do with the values of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Store the pattern under every key, again and again.
+    Put,
+    /// Fetch every key, again and again.
+    Get,
+    /// Fetch every key once into cleared memory and compare every byte.
+    Verify,
+}
+
+impl Op {
+    /// Returns the name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Get => "get",
+            Self::Verify => "verify",
+        }
+    }
+}
+
+/// One piece of work: `depth` Calls in flight, each on a key of its own, for `time`, at least once.
+#[derive(Clone, Copy, Debug)]
+pub struct Job {
+    /// What the Calls do.
+    pub op: Op,
+    /// Octets of each value.
+    pub size: usize,
+    /// Calls in flight.
+    pub depth: usize,
+    /// How long new Calls are made.
+    pub time: Duration,
+}
+
+/// What came of a job.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// How long each Call took.
+    pub samples: Samples,
+    /// Calls that ended.
+    pub operations: u64,
+    /// Payload octets that user space copied, at both ends.
+    pub copied_user: u64,
+    /// Payload octets that the system copied, at both ends.
+    pub copied_system: u64,
+    octets: u64,
+    took: Duration,
+}
+
+impl Tally {
+    /// Adds what came of another job.
+    pub fn merge(&mut self, other: &Self) {
+        self.samples.merge(&other.samples);
+        self.operations += other.operations;
+        self.copied_user += other.copied_user;
+        self.copied_system += other.copied_system;
+        self.octets += other.octets;
+        self.took += other.took;
+    }
+
+    /// Returns how long it took.
+    pub fn seconds(&self) -> f64 {
+        self.took.as_secs_f64()
+    }
+
+    /// Returns how fast payload moved.
+    pub fn gib_per_s(&self) -> f64 {
+        let gib = self.octets as f64 / (1_u64 << 30) as f64;
+        if self.took.is_zero() { 0.0 } else { gib / self.seconds() }
+    }
+}
+
+/// Gives jobs to a [`Load`], from another thread.
+#[derive(Debug)]
+pub struct Driver {
+    /// What the Calls go to, in turn.
+    pub connections: Vec<ConnectionId>,
+    jobs: mpsc::Sender<(Job, Vec<ConnectionId>)>,
+    tallies: mpsc::Receiver<Result<Tally, String>>,
+    waker: Option<Waker>,
+}
+
+impl Driver {
+    /// Wakes the core of the [`Load`] with `waker` when there is a job.
+    pub fn wake_with(&mut self, waker: Waker) {
+        self.waker = Some(waker);
+    }
+
+    /// Has a job done and waits for it.
+    pub fn run(&self, job: Job) -> Result<Tally, Failure> {
+        let gone = || Failure::failed("the client's core has ended");
+        self.jobs.send((job, self.connections.clone())).map_err(|_| gone())?;
+        if let Some(waker) = &self.waker {
+            waker.wake();
+        }
+        let tally = self.tallies.recv().map_err(|_| gone())?;
+        tally.map_err(|error| Failure::failed(format!("{} of {} B: {error}", job.op.name(), job.size)))
+    }
+}
+
+/// The service of the client's core: it serves nothing and makes the Calls of one job at a time.
+#[derive(Debug)]
+pub struct Load {
+    jobs: mpsc::Receiver<(Job, Vec<ConnectionId>)>,
+    tallies: mpsc::Sender<Result<Tally, String>>,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    job: Job,
+    connections: Vec<ConnectionId>,
+    slots: Vec<Slot>,
+    in_flight: usize,
+    tally: Tally,
+    stage: Stage,
+    started: Instant,
+    /// Both ends' counters when the job began.
+    before: (u64, u64),
+    failed: Option<String>,
+}
+
+/// A job asks for the server's counters before and after its Calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Before,
+    Calls,
+    After,
+}
+
+/// One Call after another on one key.
+#[derive(Debug)]
+struct Slot {
+    key: String,
+    lease: Option<Local>,
+    started: Instant,
+}
+
+impl Load {
+    /// Makes one, and what gives it jobs.
+    pub fn new() -> (Self, Driver) {
+        let (jobs_in, jobs) = mpsc::channel();
+        let (tallies, tallies_out) = mpsc::channel();
+        let driver =
+            Driver { connections: Vec::new(), jobs: jobs_in, tallies: tallies_out, waker: None };
+        (Self { jobs, tallies, running: None }, driver)
+    }
+
+    fn begin(&mut self, cx: &mut Cx<'_>, job: Job, connections: Vec<ConnectionId>) {
+        let now = cx.now();
+        let slots = (0..job.depth).map(|slot| Slot {
+            key: format!("demo-{}-{slot}", job.size),
+            lease: None,
+            started: now,
+        });
+        self.running = Some(Running {
+            job,
+            connections,
+            slots: slots.collect(),
+            in_flight: 0,
+            tally: Tally::default(),
+            stage: Stage::Before,
+            started: now,
+            before: (0, 0),
+            failed: None,
+        });
+        self.ask_for_figures(cx);
+    }
+
+    fn ask_for_figures(&mut self, cx: &mut Cx<'_>) {
+        let Some(running) = &mut self.running else { return };
+        let Some(connection) = running.connections.first() else {
+            return self.finish("there is no connection");
+        };
+        let request =
+            Request { procedure: Procedure::Stat as u32, argument: None, result: None, timeout: None };
+        match cx.call(*connection, request, FIGURES, |_| Ok(())) {
+            Ok(()) => running.in_flight += 1,
+            Err((error, _)) => self.finish(&error.to_string()),
+        }
+    }
+
+    /// The server's counters have arrived: the Calls begin, or the job ends.
+    fn on_figures(&mut self, cx: &mut Cx<'_>, finished: Finished<'_>) {
+        let figures = finished.results.map(|results| {
+            match Answer::decode(Procedure::Stat, results.rest(), false) {
+                Ok(Answer::Stat(stat)) => stat,
+                _ => Stat::default(),
+            }
+        });
+        let stat = match figures {
+            Ok(stat) => stat,
+            Err(error) => return self.finish(&error.to_string()),
+        };
+        let moved = cx.moved();
+        let now = (
+            stat.copied_user + copied_user(moved),
+            stat.copied_system + copied_system(moved),
+        );
+        let Some(running) = &mut self.running else { return };
+        running.in_flight -= 1;
+        if running.stage == Stage::After {
+            running.tally.copied_user = now.0 - running.before.0;
+            running.tally.copied_system = now.1 - running.before.1;
+            return self.finish("");
+        }
+        running.before = now;
+        running.stage = Stage::Calls;
+        running.started = cx.now();
+        for slot in 0..running.slots.len() {
+            let job = running.job;
+            let Some(mut lease) = cx.pool().lease(job.size) else {
+                return self.finish("the client's memory is too small");
+            };
+            match job.op {
+                Op::Put => fill(lease.bytes_mut(), job.size, slot),
+                Op::Get | Op::Verify => lease.bytes_mut().fill(0),
+            }
+            running.slots[slot].lease = Some(lease);
+        }
+        for slot in 0..running.slots.len() {
+            running.issue(cx, slot);
+        }
+        self.end_if_idle(cx);
+    }
+
+    fn end_if_idle(&mut self, cx: &mut Cx<'_>) {
+        let Some(running) = &mut self.running else { return };
+        if running.in_flight > 0 || running.stage != Stage::Calls {
+            return;
+        }
+        if let Some(failed) = running.failed.take() {
+            return self.finish(&failed);
+        }
+        running.tally.took = cx.now().saturating_since(running.started);
+        running.stage = Stage::After;
+        self.ask_for_figures(cx);
+    }
+
+    /// Reports; an empty `failed` is success.
+    fn finish(&mut self, failed: &str) {
+        if let Some(running) = self.running.take() {
+            let outcome =
+                if failed.is_empty() { Ok(running.tally) } else { Err(failed.to_owned()) };
+            // The driver waits for exactly this; if it is gone, so is the reason to report.
+            let _ = self.tallies.send(outcome);
+        }
+    }
+}
+
+impl Running {
+    /// Makes the next Call of a slot.
+    fn issue(&mut self, cx: &mut Cx<'_>, number: usize) {
+        let connection = self.connections[number % self.connections.len()];
+        let Some(slot) = self.slots.get_mut(number) else { return };
+        let lease = slot.lease.take();
+        let (procedure, argument, result) = match self.job.op {
+            Op::Put => (Procedure::Put, lease, None),
+            Op::Get | Op::Verify => (Procedure::Get, None, lease),
+        };
+        let request = Request { procedure: procedure as u32, argument, result, timeout: None };
+        slot.started = cx.now();
+        match cx.call(connection, request, number as u64, |w| w.opaque(slot.key.as_bytes())) {
+            Ok(()) => self.in_flight += 1,
+            Err((error, _)) => self.failed = Some(error.to_string()),
+        }
+    }
+
+    /// A Call has ended: counts it, and says what is wrong with it.
+    fn ended(&mut self, cx: &Cx<'_>, number: usize, finished: Finished<'_>) -> Result<(), String> {
+        let Finished { results, argument, result } = finished;
+        let mut results = results.map_err(|error: CallError| error.to_string())?;
+        let bad = |_| "the reply makes no sense".to_owned();
+        if results.u32().map_err(bad)? != 0 {
+            return Err("the server refused it".to_owned());
+        }
+        let slot = self.slots.get_mut(number).ok_or("no such slot")?;
+        let size = self.job.size;
+        if self.job.op == Op::Put {
+            slot.lease = argument;
+        } else {
+            let length = match results.eligible_opaque(0).map_err(bad)? {
+                Item::Reduced { length } => length,
+                Item::Inline(bytes) => bytes.len() as u64,
+            };
+            let mut lease = result.ok_or("the value's memory did not come back")?;
+            if length != size as u64 || lease.len() != size {
+                return Err(format!("{length} bytes came back"));
+            }
+            if self.job.op == Op::Verify && !matches(lease.bytes(), size, number) {
+                return Err("the value that came back differs from what was stored".to_owned());
+            }
+            lease.set_len(size);
+            slot.lease = Some(lease);
+        }
+        self.tally.samples.record(cx.now().saturating_since(slot.started));
+        self.tally.operations += 1;
+        self.tally.octets += size as u64;
+        Ok(())
+    }
+}
+
+impl Service for Load {
+    fn binding(&self) -> Binding {
+        NoService.binding()
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+        Outcome::Failed(AcceptStat::ProgUnavail)
+    }
+
+    fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
+        if token == FIGURES {
+            return self.on_figures(cx, finished);
+        }
+        let Some(running) = &mut self.running else { return };
+        running.in_flight -= 1;
+        // The token is the slot it was made from.
+        let number = token as usize;
+        match running.ended(cx, number, finished) {
+            Err(error) => running.failed = Some(error),
+            Ok(()) if cx.now().saturating_since(running.started) < running.job.time => {
+                running.issue(cx, number);
+            }
+            Ok(()) => {}
+        }
+        self.end_if_idle(cx);
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        if self.running.is_some() {
+            return false;
+        }
+        let Ok((job, connections)) = self.jobs.try_recv() else { return false };
+        self.begin(cx, job, connections);
+        true
+    }
+}
+
+/// Fills a value with what `slot` stores at this size: no two slots or sizes alike.
+pub fn fill(bytes: &mut [u8], size: usize, slot: usize) {
+    for (chunk, word) in bytes.chunks_mut(8).zip(pattern(size, slot)) {
+        chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+    }
+}
+
+/// Compares every byte of a value with what `slot` stores at this size.
+pub fn matches(bytes: &[u8], size: usize, slot: usize) -> bool {
+    let mut words = bytes.chunks(8).zip(pattern(size, slot));
+    bytes.len() == size && words.all(|(chunk, word)| chunk == &word.to_le_bytes()[..chunk.len()])
+}
+
+/// A fixed sequence of words (splitmix64).
+fn pattern(size: usize, slot: usize) -> impl Iterator<Item = u64> {
+    let mut state = (size as u64) << 32 | slot as u64;
+    std::iter::repeat_with(move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    })
+}
+
+/// The token of the Calls that ask for the server's counters.
+const FIGURES: u64 = u64::MAX;

@@ -1,0 +1,197 @@
+//! The client's half, from a thread that waits.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use haulage::cores::{self, CoreThread, Placement};
+use haulage::limits::ITEM_MAX;
+use haulage::polling::Polling;
+use haulage::pool::Local;
+use haulage::provider::ConnectError;
+use haulage::proto::v2::error::ErrorBody;
+use haulage::remote::{RemoteClient, RemoteReply};
+use haulage::service::{CallError, NoService, Request};
+
+use super::protocol::{Answer, Key, Procedure, Value};
+use super::service::binding;
+use super::stat::Stat;
+use crate::cli::bytes;
+use crate::cli::values::Switch;
+use crate::failure::Failure;
+use crate::node::{NodeConfig, client_limits};
+
+/// A connection to a server, on a core of its own.
+#[derive(Debug)]
+pub struct KvClient {
+    core: CoreThread<RemoteClient>,
+    config: ClientConfig,
+}
+
+/// Which server, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientConfig {
+    /// The server.
+    pub to: SocketAddr,
+    /// How long a connection and each answer may take.
+    pub timeout: Duration,
+    /// Whether messages carry a CRC, if that is not left to the provider.
+    pub crc: Option<Switch>,
+}
+
+impl KvClient {
+    /// Starts a core with memory for values of `room` octets together, and connects.
+    pub fn connect(config: ClientConfig, room: usize) -> Result<Self, Failure> {
+        let placement =
+            Placement { name: "kv-client".to_owned(), cpu: None, polling: Polling::ADAPTIVE };
+        let core = cores::start(placement, move || {
+            let limits = client_limits(config.timeout);
+            // A few pages more than the values: keys, arguments, and the slabs they come from.
+            let node = NodeConfig { room: room + OVERHEAD, limits, crc: config.crc };
+            let (mut core, _) = node.build(NoService)?;
+            let now = haulage::sys::clock::now();
+            let connection = core
+                .connect(now, config.to, binding(ITEM_MAX))
+                .map_err(|error| explain(&error, &config))?;
+            let client = core.remote_client(connection);
+            let client = client.ok_or_else(|| Failure::failed("a core has room for a client"))?;
+            Ok::<_, Failure>((core, client))
+        })?;
+        Ok(Self { core, config })
+    }
+
+    /// Returns the value of `key`, in registered memory.
+    pub fn get(&mut self, key: Key<'_>) -> Result<Option<Local>, Failure> {
+        let mut room = FIRST_ROOM;
+        loop {
+            let result = Some(self.lease(room)?);
+            match self.call(Procedure::Get, Some(key), None, result) {
+                Err(CallError::Refused(ErrorBody::WriteResource { length_needed, .. }))
+                    if room < length_needed as usize =>
+                {
+                    // The value is larger than what we offered: offer what it needs.
+                    room = length_needed as usize;
+                    *self = Self::connect(self.config, room)?;
+                }
+                Err(error) => return Err(explain(&error, &self.config)),
+                Ok(mut reply) => {
+                    let results = reply.results();
+                    let answer =
+                        Answer::decode(Procedure::Get, results.rest(), results.reduced().is_some());
+                    let value = match answer.map_err(|error| Failure::failed(error.to_string()))? {
+                        Answer::Value(Value::Reduced { length }) => Some(u64::from(length)),
+                        Answer::Value(Value::Inline([])) => None,
+                        Answer::Refused(refusal) => return Err(Failure::failed(refusal.to_string())),
+                        _ => return Err(Failure::failed("the reply holds no value")),
+                    };
+                    let written = reply.result.take();
+                    return match (value, written) {
+                        (None, _) => Ok(None),
+                        (Some(length), Some(lease)) if lease.len() as u64 == length => Ok(Some(lease)),
+                        _ => Err(Failure::failed("the server wrote another length than it says")),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Stores `value` under `key`.
+    pub fn put(&mut self, key: Key<'_>, value: &[u8]) -> Result<(), Failure> {
+        let argument = if value.is_empty() {
+            None
+        } else {
+            let mut lease = self.lease(value.len())?;
+            lease.bytes_mut().copy_from_slice(value);
+            Some(lease)
+        };
+        self.done(Procedure::Put, key, argument)
+    }
+
+    /// Forgets `key`.
+    pub fn del(&mut self, key: Key<'_>) -> Result<(), Failure> {
+        self.done(Procedure::Del, key, None)
+    }
+
+    /// Returns what the server says about itself.
+    pub fn stat(&mut self) -> Result<Stat, Failure> {
+        let reply = self
+            .call(Procedure::Stat, None, None, None)
+            .map_err(|error| explain(&error, &self.config))?;
+        match Answer::decode(Procedure::Stat, reply.results().rest(), false) {
+            Ok(Answer::Stat(stat)) => Ok(stat),
+            Ok(_) => Err(Failure::failed("the reply holds no figures")),
+            Err(error) => Err(Failure::failed(error.to_string())),
+        }
+    }
+
+    /// Ends the core; leases go home.
+    pub fn close(self) {
+        self.core.stop();
+    }
+
+    fn done(&mut self, procedure: Procedure, key: Key<'_>, argument: Option<Local>) -> Result<(), Failure> {
+        let reply = self
+            .call(procedure, Some(key), argument, None)
+            .map_err(|error| explain(&error, &self.config))?;
+        match Answer::decode(procedure, reply.results().rest(), false) {
+            Ok(Answer::Done) => Ok(()),
+            Ok(Answer::Refused(refusal)) => Err(Failure::failed(refusal.to_string())),
+            Ok(_) => Err(Failure::failed("the reply is that of another procedure")),
+            Err(error) => Err(Failure::failed(error.to_string())),
+        }
+    }
+
+    fn lease(&mut self, length: usize) -> Result<Local, Failure> {
+        self.core.started.lease(length).map_err(|error| explain(&error, &self.config))
+    }
+
+    fn call(
+        &mut self,
+        procedure: Procedure,
+        key: Option<Key<'_>>,
+        argument: Option<Local>,
+        result: Option<Local>,
+    ) -> Result<RemoteReply, CallError> {
+        let empty_value = procedure == Procedure::Put && argument.is_none();
+        let request = Request {
+            procedure: procedure as u32,
+            argument,
+            result,
+            timeout: Some(self.config.timeout),
+        };
+        self.core.started.call(request, |w| {
+            key.map_or(Ok(()), |key| w.opaque(key.bytes()))?;
+            // A value of no octets is not worth a chunk.
+            if empty_value { w.opaque(&[]) } else { Ok(()) }
+        })
+    }
+}
+
+/// Says in one line what went wrong with a Call and what to do about it.
+pub fn explain(error: &CallError, config: &ClientConfig) -> Failure {
+    let to = config.to;
+    Failure::failed(match error {
+        CallError::Connect(ConnectError::Refused) => {
+            format!("nobody listens at {to}; start `haulage kv serve`, or give its address with --connect")
+        }
+        CallError::Connect(ConnectError::TimedOut) => format!(
+            "{to} did not finish connecting within {} s; check that it is a haulage server",
+            config.timeout.as_secs_f64()
+        ),
+        CallError::Connect(reason) => format!("cannot connect to {to}: {reason}"),
+        CallError::TimedOut => format!(
+            "no answer from {to} within {} s; look whether the server lives, or raise --timeout",
+            config.timeout.as_secs_f64()
+        ),
+        CallError::Disconnected(reason) => {
+            format!("the connection to {to} is lost ({reason}); look whether the server lives")
+        }
+        CallError::Busy => format!("out of memory for values; {} is the most one may have", bytes::format(ITEM_MAX as u64)),
+        error => format!("{to}: {error}"),
+    })
+}
+
+/// Values up to this long are fetched at the first try.
+const FIRST_ROOM: usize = 1 << 20;
+
+/// Memory of a client beside its values.
+const OVERHEAD: usize = 1 << 20;

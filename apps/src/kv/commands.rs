@@ -1,0 +1,86 @@
+//! `haulage kv put`, `get`, `del` and `stat`.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use haulage::limits::ITEM_MAX;
+
+use super::client::{ClientConfig, KvClient};
+use super::protocol::Key;
+use crate::cli::{ConnectOptions, bytes};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::output::table::{self, Align};
+
+/// `kv put KEY [FILE|-]`.
+pub fn put(connect: &ConnectOptions, key: &str, file: &Path) -> Result<(), Failure> {
+    let key = parse_key(key)?;
+    let value = read(file)?;
+    let mut client = KvClient::connect(config(connect)?, value.len())?;
+    client.put(key, &value)?;
+    client.close();
+    Ok(())
+}
+
+/// `kv get KEY`: the value as it is.
+pub fn get(connect: &ConnectOptions, key: &str, output: &Output) -> Result<(), Failure> {
+    let key = parse_key(key)?;
+    let mut client = KvClient::connect(config(connect)?, 0)?;
+    if let Some(value) = client.get(key)? {
+        output.bytes(value.bytes())?;
+    }
+    client.close();
+    Ok(())
+}
+
+/// `kv del KEY`.
+pub fn del(connect: &ConnectOptions, key: &str) -> Result<(), Failure> {
+    let key = parse_key(key)?;
+    let mut client = KvClient::connect(config(connect)?, 0)?;
+    client.del(key)?;
+    client.close();
+    Ok(())
+}
+
+/// `kv stat`.
+pub fn stat(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
+    let mut client = KvClient::connect(config(connect)?, 0)?;
+    let stat = client.stat()?;
+    client.close();
+    if output.json {
+        return output.line(&stat.to_json());
+    }
+    let columns = [("figure", Align::Left), ("value", Align::Right)];
+    output.text(&table::layout(&columns, &stat.to_rows()))
+}
+
+fn config(connect: &ConnectOptions) -> Result<ClientConfig, Failure> {
+    let to = connect.connect.resolve()?;
+    let to = to.first().copied().ok_or_else(|| Failure::failed("the server has no address"))?;
+    Ok(ClientConfig { to, timeout: connect.timeout.0, crc: connect.crc })
+}
+
+fn parse_key(key: &str) -> Result<Key<'_>, Failure> {
+    Key::new(key.as_bytes()).map_err(|refusal| Failure::usage(refusal.to_string()))
+}
+
+/// Reads a file, or standard input for `-`, as far as one value can be.
+fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+    let mut value = Vec::new();
+    let limit = ITEM_MAX as u64 + 1;
+    let read = if file == Path::new("-") {
+        io::stdin().lock().take(limit).read_to_end(&mut value)
+    } else {
+        File::open(file).and_then(|file| file.take(limit).read_to_end(&mut value))
+    };
+    match read {
+        Ok(_) if value.len() > ITEM_MAX => Err(Failure::failed(format!(
+            "{} is larger than {}, the largest value there can be",
+            file.display(),
+            bytes::format(ITEM_MAX as u64)
+        ))),
+        Ok(_) => Ok(value),
+        Err(error) => Err(Failure::failed(format!("cannot read {}: {error}", file.display()))),
+    }
+}

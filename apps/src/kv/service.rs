@@ -1,0 +1,240 @@
+//! The server: keys and values in registered memory.
+//!
+//! # Memory ownership
+//! A value is the very lease a PUT's RDMA Read filled. A GET hands out a reference to it, and the
+//! RDMA Write leaves from there; so overwriting or deleting a key never disturbs a GET under way.
+
+use haulage::core::Cx;
+use haulage::pool::{Local, Shared};
+use haulage::provider::Counters;
+use haulage::service::{
+    Argument, Arguments, Binding, Call, Data, Eligible, Outcome, Procedure as Bound, Refusal as NotFetched,
+    Reply, Service,
+};
+use haulage::sys::process;
+use haulage_proto::rpc::AcceptStat;
+use haulage_proto::xdr::Truncated;
+
+use super::index::{Index, Seed};
+use super::protocol::{Answer, KEY_MAX, Key, PROGRAM, Procedure, Refusal, VERSION};
+use super::stat::Stat;
+
+/// What may be reduced: the value of a GET's results and of a PUT's arguments.
+pub fn binding(value_max: usize) -> Binding {
+    let value = Some(Eligible { length_max: value_max });
+    let procedures = vec![
+        Bound { name: "NULL", argument: None, result: None },
+        Bound { name: "GET", argument: None, result: value },
+        Bound { name: "PUT", argument: value, result: None },
+        Bound { name: "DEL", argument: None, result: None },
+        Bound { name: "STAT", argument: None, result: None },
+    ];
+    Binding { program: PROGRAM, version: VERSION, procedures }
+}
+
+/// The keys and values of one core.
+#[derive(Debug)]
+pub struct KvService {
+    index: Index<KeyLease, Value>,
+    value_bytes: u64,
+    value_max: usize,
+    memory: u64,
+}
+
+/// A key, in a lease of its own.
+#[derive(Debug)]
+struct KeyLease(Local);
+
+impl AsRef<[u8]> for KeyLease {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+/// A value; one of no octets needs no memory.
+#[derive(Debug)]
+struct Value(Option<Shared>);
+
+impl Value {
+    fn len(&self) -> u64 {
+        self.0.as_ref().map_or(0, |shared| shared.bytes().len() as u64)
+    }
+}
+
+impl KvService {
+    /// Octets of the index for each key it has room for.
+    pub const OCTETS_PER_KEY: usize = Index::<KeyLease, Value>::OCTETS_PER_KEY;
+
+    /// Makes an empty service for at most `keys_max` keys. `memory` is what it may take in all.
+    pub fn new(keys_max: u32, seed: Seed, value_max: usize, memory: u64) -> Self {
+        Self { index: Index::new(keys_max, seed), value_bytes: 0, value_max, memory }
+    }
+
+    /// Returns the octets the index takes of the heap.
+    pub fn index_octets(&self) -> usize {
+        self.index.octets()
+    }
+
+    fn get(&self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
+        let key = key(arguments)?;
+        let value = self.index.get(key.bytes()).ok_or(Refusal::NotFound)?;
+        let data = value.0.clone().map_or(Data::Empty, Data::Shared);
+        reply.results(|w| w.u32(OK))?;
+        reply.item(data);
+        Ok(())
+    }
+
+    fn put(
+        &mut self,
+        cx: &mut Cx<'_>,
+        arguments: &mut Arguments<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), Stop> {
+        let key_bytes = arguments.opaque(KEY_MAX)?;
+        let value = match arguments.item(usize::MAX)? {
+            Argument::Placed(lease) if lease.is_empty() => Value(None),
+            Argument::Placed(lease) => Value(Some(lease.share())),
+            Argument::Inline([]) => Value(None),
+            Argument::Inline(bytes) => {
+                let mut lease = cx.pool().lease(bytes.len()).ok_or(Refusal::NoSpace)?;
+                lease.bytes_mut().copy_from_slice(bytes);
+                cx.count_inline(bytes.len() as u64);
+                Value(Some(lease.share()))
+            }
+            Argument::Refused { why: NotFetched::TooLarge, .. } => {
+                return Err(Refusal::TooLarge { max: self.value_max as u64 }.into());
+            }
+            Argument::Refused { why: NotFetched::NoMemory, .. } => return Err(Refusal::NoSpace.into()),
+        };
+        if !arguments.is_empty() {
+            return Err(Stop::Garbage);
+        }
+        let key = Key::new(key_bytes)?;
+        let added = value.len();
+        let keep = |key: &[u8]| {
+            let mut lease = cx.pool().lease(key.len())?;
+            lease.bytes_mut().copy_from_slice(key);
+            Some(KeyLease(lease))
+        };
+        let old = self.index.put(key.bytes(), value, keep).map_err(|_| Refusal::NoSpace)?;
+        self.value_bytes += added;
+        self.value_bytes -= old.map_or(0, |old| old.len());
+        reply.results(|w| w.u32(OK))?;
+        Ok(())
+    }
+
+    fn del(
+        &mut self,
+        arguments: &mut Arguments<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), Stop> {
+        let key = key(arguments)?;
+        let (_, value) = self.index.remove(key.bytes()).ok_or(Refusal::NotFound)?;
+        self.value_bytes -= value.len();
+        reply.results(|w| w.u32(OK))?;
+        Ok(())
+    }
+
+    fn stat(&self, cx: &Cx<'_>) -> Stat {
+        let gauges = cx.gauges();
+        let moved = cx.moved();
+        // The Receives are posted whoever is connected: they are nobody's to bring home.
+        let posted = gauges.posted.saturating_sub(cx.receives_posted() as u64);
+        let resident = process::resident().map_or(0, |resident| resident.rss + resident.hugetlb);
+        let mut stat = Stat {
+            shards: 1,
+            keys: self.index.len() as u64,
+            value_bytes: self.value_bytes,
+            value_bytes_max: self.value_bytes + gauges.free_bytes as u64,
+            memory_bytes: self.memory,
+            resident_bytes: resident,
+            connection_bytes: cx.connection_bytes() as u64,
+            connections: u64::from(cx.connections()),
+            leases_local: gauges.local,
+            leases_shared: gauges.shared,
+            leases_posted: posted,
+            leases_exposed: gauges.exposed,
+            registrations: gauges.exposed,
+            orphans: gauges.orphans,
+            invalidations_remote: moved.invalidated_remote,
+            invalidations_local: moved.invalidated_local,
+            copied_user: copied_user(moved) + cx.counters().bytes_inline,
+            copied_system: copied_system(moved),
+            ..Stat::default()
+        };
+        stat.set_pages(gauges.kind, gauges.bytes as u64);
+        stat
+    }
+}
+
+impl Service for KvService {
+    fn binding(&self) -> Binding {
+        binding(self.value_max)
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
+        let arguments = &mut call.arguments;
+        let done = match Procedure::from_number(call.procedure) {
+            Some(Procedure::Null) => Ok(()),
+            Some(Procedure::Get) => self.get(arguments, reply),
+            Some(Procedure::Put) => self.put(cx, arguments, reply),
+            Some(Procedure::Del) => self.del(arguments, reply),
+            Some(Procedure::Stat) => {
+                let answer = Answer::Stat(self.stat(cx));
+                reply.results(|w| answer.encode(Procedure::Stat, w)).map_err(Stop::from)
+            }
+            None => return Outcome::Failed(AcceptStat::ProcUnavail),
+        };
+        match done {
+            Ok(()) => Outcome::Done,
+            Err(Stop::Garbage) => Outcome::Failed(AcceptStat::GarbageArgs),
+            Err(Stop::Refused(refusal)) => {
+                let answer = Answer::Refused(refusal);
+                match reply.results(|w| answer.encode(Procedure::Get, w)) {
+                    Ok(()) => Outcome::Done,
+                    Err(_) => Outcome::Failed(AcceptStat::SystemErr),
+                }
+            }
+        }
+    }
+}
+
+/// Returns the octets of data items that user space copied, out of what a provider moved.
+pub fn copied_user(moved: &Counters) -> u64 {
+    moved.tagged_received.saturating_sub(moved.bytes_direct)
+}
+
+/// Returns the octets of data items that the system copied between memory and sockets: each once,
+/// going out or coming in.
+pub fn copied_system(moved: &Counters) -> u64 {
+    moved.tagged_sent + moved.tagged_received
+}
+
+/// Takes the key that is all of the arguments.
+fn key<'a>(arguments: &mut Arguments<'a>) -> Result<Key<'a>, Stop> {
+    let bytes = arguments.opaque(KEY_MAX)?;
+    if arguments.is_empty() { Ok(Key::new(bytes)?) } else { Err(Stop::Garbage) }
+}
+
+/// Why a Call was not carried out.
+#[derive(Debug)]
+enum Stop {
+    /// Its arguments make no sense.
+    Garbage,
+    /// The program says no.
+    Refused(Refusal),
+}
+
+impl From<Truncated> for Stop {
+    fn from(_: Truncated) -> Self {
+        Self::Garbage
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+const OK: u32 = 0;

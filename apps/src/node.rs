@@ -1,0 +1,89 @@
+//! What every core of the command is made of: memory, a provider, limits.
+
+use std::time::Duration;
+
+use haulage::core::Core;
+use haulage::limits::{LIMITS_DEFAULT, Limits};
+use haulage::polling::Polling as CorePolling;
+use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig};
+use haulage::provider::iwarp::{Config, Crc, Iwarp};
+use haulage::service::Service;
+
+use crate::cli::bytes;
+use crate::cli::values::{Polling, Switch};
+use crate::failure::Failure;
+
+/// A core over the provider of this build.
+pub type Node<S> = Core<Iwarp, S>;
+
+/// How a core is to be made.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Octets for data items, beside what the transport takes.
+    pub room: usize,
+    /// What the core may hold.
+    pub limits: Limits,
+    /// Whether messages carry a CRC, if that is not left to the provider.
+    pub crc: Option<Switch>,
+}
+
+impl NodeConfig {
+    /// Makes the core. The notes are what an operator should know about how it came out.
+    pub fn build<S: Service>(&self, service: S) -> Result<(Node<S>, Vec<String>), Failure> {
+        let size = self.room + self.limits.transport_bytes();
+        let config = PoolConfig { bytes: size, pages: PagePreference::Best, node: None };
+        let pool = Pool::new(&config)
+            .map_err(|error| Failure::failed(format!("cannot have {}: {error}", bytes::format(size as u64))))?;
+        let mut notes = page_note(pool.pages()).into_iter().collect::<Vec<_>>();
+        let provider = Iwarp::new(&self.provider_config())
+            .map_err(|error| Failure::failed(format!("cannot start the iwarp provider: {error}")))?;
+        notes.extend(provider.note());
+        let seed = getrandom::u64().map_err(|error| {
+            Failure::failed(format!("the system gave no random numbers: {error}"))
+        })?;
+        let core = Core::new(provider, service, pool, self.limits, seed)
+            .map_err(|error| Failure::failed(error.to_string()))?;
+        Ok((core, notes))
+    }
+
+    fn provider_config(&self) -> Config {
+        let crc = match self.crc {
+            None => Crc::Connecting,
+            Some(Switch::On) => Crc::Always,
+            Some(Switch::Off) => Crc::IfAsked,
+        };
+        Config { crc, handshake_timeout: self.limits.setup_timeout, ..Config::default() }
+    }
+}
+
+/// Limits of a core that makes a few Calls and ends, each within `timeout`.
+pub fn client_limits(timeout: Duration) -> Limits {
+    Limits {
+        connections_max: 4,
+        receives_max: 64,
+        calls_out_max: 16,
+        send_buffers_max: 32,
+        setup_timeout: timeout,
+        call_timeout: timeout,
+        ..LIMITS_DEFAULT
+    }
+}
+
+/// Returns how a core waits for work.
+pub const fn polling(mode: Polling) -> CorePolling {
+    match mode {
+        Polling::Busy => CorePolling::Busy,
+        Polling::Adaptive => CorePolling::ADAPTIVE,
+        Polling::Event => CorePolling::Event,
+    }
+}
+
+/// Says why the memory is not made of huge pages, and what would change that.
+fn page_note(report: &PageReport) -> Option<String> {
+    if matches!(report.kind, PageKind::Gigantic | PageKind::Huge) {
+        return None;
+    }
+    let declined = report.declined.iter().find(|declined| declined.kind == PageKind::Huge)?;
+    let fix = declined.command.as_ref().map_or_else(String::new, |fix| format!("; `{fix}` would give them"));
+    Some(format!("memory is in {}, not in 2 MiB pages ({}){fix}", report.kind, declined.reason))
+}
