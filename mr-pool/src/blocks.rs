@@ -91,7 +91,7 @@ impl Blocks {
         let (_, capacity, kind) = self.place(block);
         self.out[kind] -= 1;
         self.leased_bytes -= capacity;
-        match self.runs.page(block.first) {
+        match *self.runs.page(block.first) {
             Page::Slab { .. } => self.give_to_slab(block),
             Page::Run { pages, .. } => self.runs.give(block.first, pages),
             other => unreachable!("a block that is out names the head of a run, not {other:?}"),
@@ -100,7 +100,7 @@ impl Blocks {
 
     /// Returns where the count of references to a block is kept.
     pub(crate) fn count_place(&self, block: Block) -> CountPlace {
-        let Page::Slab { class, .. } = self.runs.page(block.first) else {
+        let Page::Slab { class, .. } = *self.runs.page(block.first) else {
             return CountPlace::Page(block.first);
         };
         let (offset, ..) = self.place(block);
@@ -113,7 +113,7 @@ impl Blocks {
 
     /// Returns the count kept with a page.
     pub(crate) fn count(&self, page: u32) -> u32 {
-        match self.runs.page(page) {
+        match *self.runs.page(page) {
             Page::Slab { shares, .. } | Page::Run { shares, .. } | Page::Held { shares } => shares,
             other => unreachable!("a shared block starts in a page that is out, not {other:?}"),
         }
@@ -162,7 +162,7 @@ impl Blocks {
     /// Returns a block's offset, capacity and kind.
     fn place(&self, block: Block) -> (usize, usize, usize) {
         let start = address(block.first);
-        match self.runs.page(block.first) {
+        match *self.runs.page(block.first) {
             Page::Slab { class, .. } => {
                 let size = class.size();
                 (start + size * usize::from(block.index), size, class.number())
@@ -224,7 +224,7 @@ impl Blocks {
 
     /// Takes a slab out of the list of those with room.
     fn unlist(&mut self, first: u32) {
-        let Page::Slab { class, prev, next, .. } = self.runs.page(first) else {
+        let Page::Slab { class, prev, next, .. } = *self.runs.page(first) else {
             unreachable!("only slabs are listed");
         };
         match self.runs.link(prev) {

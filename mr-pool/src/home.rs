@@ -91,7 +91,7 @@ impl Home {
         // initialized. No one else has them until the block is given back: no earlier lease, whose
         // return ended it; and neither our RNIC nor a peer, since a posted or exposed lease returns
         // only by evidence that its views are gone.
-        let span = unsafe { Span::new(start, grant.capacity, length) };
+        let span = unsafe { Span::new(start, length, grant.capacity) };
         Some((grant.block, span))
     }
 

@@ -8,7 +8,7 @@ use haulage_proto::verbs::Handle;
 use crate::blocks::Block;
 use crate::gauges::State;
 use crate::home::Home;
-use crate::lent::{Exposed, PostedSink, PostedSource, Readable, sealed};
+use crate::lent::{Exposed, Loan, PostedSink, PostedSource};
 use crate::view::{Frozen, Sink, Source, Span};
 
 /// Registered memory that no peer can reach and no posted request holds.
@@ -64,7 +64,8 @@ impl Local {
 
     /// Makes it the source of Sends and Writes.
     pub fn into_source(self) -> PostedSource<Self> {
-        PostedSource::new(self)
+        let loan = Loan::begin(self.home(), State::Local, State::Posted);
+        PostedSource::new(loan, self.octets(), self)
     }
 
     /// Makes it the sink of Receives and Reads.
@@ -84,28 +85,17 @@ impl Local {
 
     /// Gives up writing it, so that many requests can read it at once.
     pub fn share(self) -> Shared {
-        self.pass(State::Local, State::Shared);
+        self.home().owner().counters.pass(State::Local, State::Shared);
         let Self { span, berth } = self;
         let Berth { home, block } = berth;
-        mem::forget(berth);
+        mem::forget(berth); // the references keep it out
         home.count_first(block);
         Shared { octets: span.freeze(), home, block }
     }
 
-    /// Returns the first octet; which state the lease is in says who may touch it.
-    pub(crate) const fn start(&self) -> NonNull<u8> {
-        self.span.start()
-    }
-
-    /// Counts a change of state.
-    pub(crate) fn pass(&self, from: State, to: State) {
-        self.berth.home.owner().counters.pass(from, to);
-    }
-
-    /// Keeps the block out for good: its memory may still be in use.
-    pub(crate) fn orphan(self, from: State) {
-        self.berth.home.owner().counters.orphan(from);
-        mem::forget(self);
+    /// Returns where the octets are. The state the lease is in says who may touch them.
+    pub(crate) const fn octets(&self) -> (NonNull<u8>, usize) {
+        self.span.octets()
     }
 
     /// Returns the pool's books.
@@ -156,7 +146,8 @@ impl Shared {
 
     /// Makes this reference the source of Sends and Writes.
     pub fn into_source(self) -> PostedSource<Self> {
-        PostedSource::new(self)
+        let loan = Loan::begin(self.home, State::Shared, State::Posted);
+        PostedSource::new(loan, self.octets.octets(), self)
     }
 }
 
@@ -170,46 +161,5 @@ impl Clone for Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.home.count_less(self.block);
-    }
-}
-
-impl Readable for Local {}
-
-impl sealed::Lease for Local {
-    fn octets(&self) -> (NonNull<u8>, usize) {
-        (self.start(), self.len())
-    }
-
-    fn post(&self) {
-        self.pass(State::Local, State::Posted);
-    }
-
-    fn unpost(&self) {
-        self.pass(State::Posted, State::Local);
-    }
-
-    fn orphan(self) {
-        Self::orphan(self, State::Posted);
-    }
-}
-
-impl Readable for Shared {}
-
-impl sealed::Lease for Shared {
-    fn octets(&self) -> (NonNull<u8>, usize) {
-        (self.octets.start(), self.len())
-    }
-
-    fn post(&self) {
-        self.home.owner().counters.pass(State::Shared, State::Posted);
-    }
-
-    fn unpost(&self) {
-        self.home.owner().counters.pass(State::Posted, State::Shared);
-    }
-
-    fn orphan(self) {
-        self.home.owner().counters.orphan(State::Posted);
-        mem::forget(self);
     }
 }

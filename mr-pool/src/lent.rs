@@ -10,51 +10,36 @@
 //! cannot see an RNIC. All of them ask the caller for the same thing: that every view is gone.
 
 use std::marker::PhantomData;
+use std::mem::{self, ManuallyDrop};
 use std::ops::Range;
+use std::ptr::NonNull;
 
 use haulage_proto::verbs::{Access, Handle};
 
 use crate::gauges::{State, bump};
+use crate::home::Home;
 use crate::lease::Local;
 use crate::view::{Sink, Source, window};
 
-/// A lease that can be the source of a work request: [`Local`] or [`crate::Shared`].
-pub trait Readable: sealed::Lease {}
-
-pub(crate) mod sealed {
-    use std::ptr::NonNull;
-
-    #[allow(unnameable_types, reason = "sealed: leases are made here only")]
-    pub trait Lease: Sized {
-        /// Returns the first octet and the length.
-        fn octets(&self) -> (NonNull<u8>, usize);
-        /// Counts the lease as posted.
-        fn post(&self);
-        /// Counts the lease as what it was before.
-        fn unpost(&self);
-        /// Keeps the block out for good, and counts it.
-        fn orphan(self);
-    }
-}
-
-/// A lease our RNIC may read: the source of posted Sends and Writes.
+/// A lease our RNIC may read: the source of posted Sends and Writes. `L` is [`Local`] or
+/// [`crate::Shared`].
 #[derive(Debug)]
-pub struct PostedSource<L: Readable> {
-    /// Taken only by `complete`.
-    lease: Option<L>,
-    _here: Here,
+pub struct PostedSource<L> {
+    loan: Loan,
+    start: NonNull<u8>,
+    length: usize,
+    lease: ManuallyDrop<L>,
 }
 
-impl<L: Readable> PostedSource<L> {
-    pub(crate) fn new(lease: L) -> Self {
-        lease.post();
-        Self { lease: Some(lease), _here: PhantomData }
+impl<L> PostedSource<L> {
+    /// Lends a lease whose octets these are.
+    pub(crate) fn new(loan: Loan, (start, length): (NonNull<u8>, usize), lease: L) -> Self {
+        Self { loan, start, length, lease: ManuallyDrop::new(lease) }
     }
 
     /// Returns the RNIC's view of a range, or `None` if it is not within the lease.
     pub fn source(&self, range: Range<usize>) -> Option<Source> {
-        let (start, length) = self.lease.as_ref()?.octets();
-        let (start, length) = window(start, length, range)?;
+        let (start, length) = window(self.start, self.length, range)?;
         // SAFETY: the octets are initialized and live until `complete` or longer; its caller promises
         // that this view is gone by then, and dropping `self` keeps them for good. Until then nobody
         // writes them: the owner's lease is in here, where none has `bytes_mut`; a shared one has it
@@ -69,50 +54,39 @@ impl<L: Readable> PostedSource<L> {
     /// Every view made by `source` has been dropped, and nothing will read the octets through one:
     /// the requests that carried them completed, or a later request of their queue pair did, or the
     /// provider reported that queue pair quiesced.
-    #[must_use = "a lease taken back and dropped is still free for others"]
-    pub unsafe fn complete(mut self) -> L {
-        let lease = self.lease.take().expect("taken only here, by value");
-        lease.unpost();
-        lease
+    pub unsafe fn complete(self) -> L {
+        self.loan.end();
+        ManuallyDrop::into_inner(self.lease)
     }
 
     /// Returns the length in octets.
-    pub fn len(&self) -> usize {
-        self.lease.as_ref().map_or(0, |lease| lease.octets().1)
+    pub const fn len(&self) -> usize {
+        self.length
     }
 
     /// Returns whether the length is zero.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-impl<L: Readable> Drop for PostedSource<L> {
-    fn drop(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            lease.orphan();
-        }
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
     }
 }
 
 /// A lease our RNIC may write at any moment: the sink of a posted Receive or Read.
 #[derive(Debug)]
 pub struct PostedSink {
-    /// Taken only by `complete`.
-    lease: Option<Local>,
-    _here: Here,
+    loan: Loan,
+    lease: ManuallyDrop<Local>,
 }
 
 impl PostedSink {
     pub(crate) fn new(lease: Local) -> Self {
-        lease.pass(State::Local, State::Posted);
-        Self { lease: Some(lease), _here: PhantomData }
+        let loan = Loan::begin(lease.home(), State::Local, State::Posted);
+        Self { loan, lease: ManuallyDrop::new(lease) }
     }
 
     /// Returns the RNIC's view of a range, or `None` if it is not within the lease.
     pub fn sink(&self, range: Range<usize>) -> Option<Sink> {
-        let lease = self.lease.as_ref()?;
-        let (start, length) = window(lease.start(), lease.len(), range)?;
+        let (start, length) = self.lease.octets();
+        let (start, length) = window(start, length, range)?;
         // SAFETY: the octets live until `complete` or longer; its caller promises that this view is
         // gone by then, and dropping `self` keeps them for good. Until then no reference to them
         // exists: the only lease of the block is in here, and this type makes no readable view.
@@ -126,29 +100,19 @@ impl PostedSink {
     /// Every view made by `sink` has been dropped, and nothing will write the octets through one:
     /// the Receive or Read that carried it completed, or the provider reported its queue pair (of a
     /// Receive: the provider itself) quiesced.
-    #[must_use = "a lease taken back and dropped is still free for others"]
-    pub unsafe fn complete(mut self) -> Local {
-        let lease = self.lease.take().expect("taken only here, by value");
-        lease.pass(State::Posted, State::Local);
-        lease
+    pub unsafe fn complete(self) -> Local {
+        self.loan.end();
+        ManuallyDrop::into_inner(self.lease)
     }
 
     /// Returns the length in octets.
     pub fn len(&self) -> usize {
-        self.lease.as_ref().map_or(0, Local::len)
+        self.lease.len()
     }
 
     /// Returns whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-}
-
-impl Drop for PostedSink {
-    fn drop(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            lease.orphan(State::Posted);
-        }
     }
 }
 
@@ -165,16 +129,15 @@ impl Drop for PostedSink {
 /// ```
 #[derive(Debug)]
 pub struct Exposed {
-    /// Taken only by `fence`.
-    lease: Option<Local>,
+    loan: Loan,
     handle: Handle,
     access: Access,
-    _here: Here,
+    lease: ManuallyDrop<Local>,
 }
 
 impl Exposed {
     pub(crate) fn for_reading(lease: Local, handle: Handle) -> (Self, Source) {
-        let (start, length) = (lease.start(), lease.len());
+        let (start, length) = lease.octets();
         let exposed = Self::new(lease, handle, Access::RemoteRead);
         // SAFETY: the octets are initialized and live until `fence` or longer; it needs a token whose
         // maker promised that this view is gone, and dropping the lease keeps them for good. Until
@@ -184,7 +147,7 @@ impl Exposed {
     }
 
     pub(crate) fn for_writing(lease: Local, handle: Handle) -> (Self, Sink) {
-        let (start, length) = (lease.start(), lease.len());
+        let (start, length) = lease.octets();
         let exposed = Self::new(lease, handle, Access::RemoteWrite);
         // SAFETY: the octets live until `fence` or longer; it needs a token whose maker promised that
         // this view is gone, so the peer writes no more, and dropping the lease keeps them for good.
@@ -193,9 +156,9 @@ impl Exposed {
     }
 
     fn new(lease: Local, handle: Handle, access: Access) -> Self {
-        lease.pass(State::Local, State::Exposed);
+        let loan = Loan::begin(lease.home(), State::Local, State::Exposed);
         bump(&lease.home().owner().counters.registrations);
-        Self { lease: Some(lease), handle, access, _here: PhantomData }
+        Self { loan, handle, access, lease: ManuallyDrop::new(lease) }
     }
 
     /// Takes the memory back, given proof that the peer has lost access.
@@ -204,16 +167,15 @@ impl Exposed {
     ///
     /// Both are returned if the proof is of another handle.
     pub fn fence<'turn>(
-        mut self,
+        self,
         proof: Invalidated<'turn>,
     ) -> Result<Local, (Self, Invalidated<'turn>)> {
         if proof.handle != self.handle {
             return Err((self, proof));
         }
-        let lease = self.lease.take().expect("taken only here, by value");
-        lease.pass(State::Exposed, State::Local);
-        bump(&lease.home().owner().counters.fenced);
-        Ok(lease)
+        self.loan.end();
+        bump(&self.lease.home().owner().counters.fenced);
+        Ok(ManuallyDrop::into_inner(self.lease))
     }
 
     /// Returns the handle the peer knows.
@@ -228,7 +190,7 @@ impl Exposed {
 
     /// Returns the length in octets.
     pub fn len(&self) -> usize {
-        self.lease.as_ref().map_or(0, Local::len)
+        self.lease.len()
     }
 
     /// Returns whether the length is zero.
@@ -237,11 +199,31 @@ impl Exposed {
     }
 }
 
-impl Drop for Exposed {
+/// That a lease is lent: counts it as such until the loan ends. One that is dropped instead counts
+/// an orphan. Stays on the thread of its pool.
+#[derive(Debug)]
+pub(crate) struct Loan {
+    home: Home,
+    from: State,
+    to: State,
+    _here: PhantomData<*const ()>,
+}
+
+impl Loan {
+    pub(crate) fn begin(home: Home, from: State, to: State) -> Self {
+        home.owner().counters.pass(from, to);
+        Self { home, from, to, _here: PhantomData }
+    }
+
+    fn end(self) {
+        self.home.owner().counters.pass(self.to, self.from);
+        mem::forget(self);
+    }
+}
+
+impl Drop for Loan {
     fn drop(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            lease.orphan(State::Exposed);
-        }
+        self.home.owner().counters.orphan(self.to);
     }
 }
 
@@ -273,8 +255,8 @@ impl Invalidated<'_> {
     /// # Safety
     ///
     /// The registration of `handle` is gone: the view that was exposed under it has been dropped, and
-    /// neither our RNIC nor a peer will touch the octets through it. No exposure under the same
-    /// handle is in flight, on any queue pair of this thread.
+    /// neither our RNIC nor a peer will touch the octets through it. No other lease of this thread is
+    /// exposed under the same handle.
     pub const unsafe fn mint(handle: Handle) -> Self {
         Self { handle, _turn: PhantomData }
     }
@@ -285,15 +267,12 @@ impl Invalidated<'_> {
     }
 }
 
-/// Marks what stays on the thread of its pool.
-type Here = PhantomData<*const ()>;
-
 /// Evidence made up by tests, which hold all the views themselves.
 #[cfg(test)]
 pub(crate) mod evidence {
-    use super::{Exposed, Handle, Invalidated, Local, PostedSink, PostedSource, Readable};
+    use super::{Exposed, Handle, Invalidated, Local, PostedSink, PostedSource};
 
-    pub(crate) fn completed<L: Readable>(posted: PostedSource<L>) -> L {
+    pub(crate) fn completed<L>(posted: PostedSource<L>) -> L {
         // SAFETY: tests drop their views first.
         unsafe { posted.complete() }
     }

@@ -59,6 +59,7 @@
 mod blocks;
 mod error;
 mod gauges;
+mod handles;
 #[allow(unsafe_code, reason = "the pool's books are reached by pointer, from leases on any thread")]
 mod home;
 mod lease;
@@ -68,19 +69,18 @@ mod pool;
 mod region;
 mod registration;
 mod returns;
-pub mod stags;
+mod stags;
 #[allow(unsafe_code, reason = "the RNIC's and the owner's access to the region's octets")]
 mod view;
-
-mod handles;
 
 #[cfg(test)]
 mod tests;
 
 pub use error::PoolError;
 pub use gauges::{ClassGauge, Gauges};
+pub use handles::NoEntropy;
 pub use lease::{Local, Shared};
-pub use lent::{Exposed, Invalidated, PostedSink, PostedSource, Readable};
+pub use lent::{Exposed, Invalidated, PostedSink, PostedSource};
 pub use pool::{Pool, PoolConfig};
 pub use region::{Declined, PageKind, PagePreference, PageReport};
 pub use registration::{MrEvent, MrState, Strategy};

@@ -20,8 +20,7 @@ use std::fmt;
 use haulage_proto::verbs::{Exposure, Handle, QpNum};
 
 use self::slots::{Held, Slots};
-use crate::handles::Handles;
-pub use crate::handles::NoEntropy;
+use crate::handles::{Handles, NoEntropy};
 use crate::view::{Sink, Source};
 
 mod slots;

@@ -24,7 +24,7 @@ impl Span {
     ///
     /// They are initialized, live as long as the span and all made from it, and no one else reads or
     /// writes them meanwhile. `length` is at most `capacity`.
-    pub(crate) const unsafe fn new(start: NonNull<u8>, capacity: usize, length: usize) -> Self {
+    pub(crate) const unsafe fn new(start: NonNull<u8>, length: usize, capacity: usize) -> Self {
         Self { start, length, capacity }
     }
 
@@ -53,8 +53,8 @@ impl Span {
         self.capacity
     }
 
-    pub(crate) const fn start(&self) -> NonNull<u8> {
-        self.start
+    pub(crate) const fn octets(&self) -> (NonNull<u8>, usize) {
+        (self.start, self.length)
     }
 
     /// Gives up the right to write, for good.
@@ -89,8 +89,8 @@ impl Frozen {
         self.length
     }
 
-    pub(crate) const fn start(&self) -> NonNull<u8> {
-        self.start
+    pub(crate) const fn octets(&self) -> (NonNull<u8>, usize) {
+        (self.start, self.length)
     }
 }
 
@@ -141,6 +141,11 @@ impl Source {
     pub fn address(&self) -> u64 {
         self.start.addr().get() as u64
     }
+}
+
+impl Drop for Source {
+    /// Frees nothing. The end of a view is what takes its lease back, so `drop` says it aloud.
+    fn drop(&mut self) {}
 }
 
 impl fmt::Debug for Source {
@@ -200,6 +205,11 @@ impl Sink {
     pub fn address(&self) -> u64 {
         self.start.addr().get() as u64
     }
+}
+
+impl Drop for Sink {
+    /// Frees nothing, as with [`Source`].
+    fn drop(&mut self) {}
 }
 
 impl fmt::Debug for Sink {

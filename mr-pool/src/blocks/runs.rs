@@ -46,7 +46,7 @@ impl Runs {
     /// Takes a run home and merges it with its free neighbours.
     pub(super) fn give(&mut self, mut first: u32, mut pages: u32) {
         self.free += pages;
-        let before = first.checked_sub(1).and_then(|last| match self.page(last) {
+        let before = first.checked_sub(1).and_then(|last| match *self.page(last) {
             Page::Free { .. } => Some(last),
             Page::FreeEnd { first } => Some(first),
             _ => None,
@@ -77,8 +77,8 @@ impl Runs {
     }
 
     /// Returns the books of a page.
-    pub(super) fn page(&self, page: u32) -> Page {
-        self.pages[page as usize]
+    pub(super) fn page(&self, page: u32) -> &Page {
+        &self.pages[page as usize]
     }
 
     /// Returns the books of a page, to be changed.
@@ -112,7 +112,7 @@ impl Runs {
 
     /// Returns the length of the free run that begins at `first`.
     fn length(&self, first: u32) -> u32 {
-        match self.page(first) {
+        match *self.page(first) {
             Page::Free { pages, .. } => pages,
             other => unreachable!("a bin lists heads of free runs, not {other:?}"),
         }
@@ -132,7 +132,7 @@ impl Runs {
 
     /// Takes a free run out of its bin and returns its length.
     fn remove(&mut self, first: u32) -> u32 {
-        let Page::Free { pages, prev, next } = self.page(first) else {
+        let Page::Free { pages, prev, next } = *self.page(first) else {
             unreachable!("a bin lists heads of free runs");
         };
         match self.link(prev) {

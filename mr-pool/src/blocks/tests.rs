@@ -1,1 +1,127 @@
+use std::collections::BTreeMap;
 
+use super::*;
+use crate::tests::Rng;
+
+/// What is lent, beside the allocator's own books: end and block by start, counts included.
+#[derive(Default)]
+struct Record {
+    blocks: BTreeMap<usize, (usize, Option<Block>)>,
+    limit: usize,
+}
+
+impl Record {
+    fn lend(&mut self, start: usize, length: usize, block: Option<Block>) {
+        let end = start + length;
+        assert!(end <= self.limit, "{end} is beyond the region");
+        let before = self.blocks.range(..end).next_back();
+        assert!(before.is_none_or(|(_, (before, _))| *before <= start), "octets lent twice");
+        self.blocks.insert(start, (end, block));
+    }
+
+    fn pick(&self, rng: &mut Rng) -> Option<(usize, Block)> {
+        let from = rng.below(self.limit);
+        let mut order = self.blocks.range(from..).chain(self.blocks.range(..from));
+        order.find_map(|(start, (_, block))| block.map(|block| (*start, block)))
+    }
+}
+
+#[test]
+fn lent_blocks_never_overlap_and_free_memory_becomes_one_run_again() {
+    for seed in 0..20 {
+        let mut rng = Rng::new(seed);
+        let pages = 1 + rng.length(11);
+        let mut blocks = Blocks::new(u32::try_from(pages).unwrap());
+        let mut record = Record { limit: pages * PAGE, ..Record::default() };
+        for _ in 0..4000 {
+            // Filling and draining by turns.
+            if rng.below(5) < 2 + rng.below(3) {
+                let length = rng.length(20);
+                let Some(grant) = blocks.take(length) else { continue };
+                assert!(grant.capacity >= length);
+                record.lend(grant.offset, grant.capacity, Some(grant.block));
+                if let CountPlace::Tail(at) = blocks.count_place(grant.block) {
+                    assert_eq!(at % 4, 0);
+                    record.lend(at, 4, None);
+                }
+            } else if let Some((start, block)) = record.pick(&mut rng) {
+                if let CountPlace::Tail(at) = blocks.count_place(block) {
+                    record.blocks.remove(&at);
+                }
+                record.blocks.remove(&start);
+                blocks.give(block);
+            }
+            let lent = record.blocks.iter().filter(|(_, (_, block))| block.is_some());
+            let lent: usize = lent.map(|(start, (end, _))| end - start).sum();
+            assert_eq!(blocks.leased_bytes(), lent);
+            assert!(lent + blocks.free_bytes() <= pages * PAGE);
+        }
+        for block in record.blocks.into_values().filter_map(|(_, block)| block) {
+            blocks.give(block);
+        }
+        assert!(blocks.all_home());
+        assert_eq!((blocks.free_bytes(), blocks.largest_run()), (pages * PAGE, pages * PAGE));
+    }
+}
+
+#[test]
+fn counts_with_pages_are_each_blocks_own() {
+    for length in [4096, 4097, 5000, 20_000, 65_536, 65_537] {
+        let mut blocks = Blocks::new(1024);
+        let lent: Vec<_> = std::iter::from_fn(|| blocks.take(length)).collect();
+        let place = |blocks: &Blocks, block| match blocks.count_place(block) {
+            CountPlace::Page(page) => page,
+            CountPlace::Tail(_) => panic!("a block of {length} octets has a page"),
+        };
+        for (count, grant) in (1..).zip(&lent) {
+            let page = place(&blocks, grant.block);
+            blocks.set_count(page, count);
+        }
+        for (count, grant) in (1..).zip(&lent) {
+            assert_eq!(blocks.count(place(&blocks, grant.block)), count);
+        }
+        lent.iter().for_each(|grant| blocks.give(grant.block));
+        assert_eq!(blocks.largest_run(), 1024 * PAGE);
+    }
+}
+
+#[test]
+fn an_empty_slab_gives_its_run_back() {
+    let mut blocks = Blocks::new(64);
+    let lent: Vec<_> = (0..200).map(|_| blocks.take(64).unwrap()).collect();
+    assert_eq!(blocks.free_bytes(), 60 * PAGE); // 60 blocks a page
+    lent.iter().skip(60).for_each(|grant| blocks.give(grant.block));
+    assert_eq!(blocks.free_bytes(), 63 * PAGE);
+    lent.iter().take(60).for_each(|grant| blocks.give(grant.block));
+    assert_eq!((blocks.free_bytes(), blocks.largest_run()), (64 * PAGE, 64 * PAGE));
+}
+
+#[test]
+fn a_slab_that_was_full_is_used_before_a_new_one() {
+    let mut blocks = Blocks::new(64);
+    let lent: Vec<_> = (0..61).map(|_| blocks.take(64).unwrap()).collect();
+    let second = lent[60].block.first;
+    blocks.give(lent[10].block);
+    assert_eq!(blocks.take(64).unwrap().block, lent[10].block);
+    assert_eq!(blocks.take(64).unwrap().block.first, second);
+    assert_eq!(blocks.free_bytes(), 62 * PAGE);
+}
+
+#[test]
+fn a_run_of_all_free_pages_is_found_whatever_its_length() {
+    for pages in 17..2000 {
+        let mut blocks = Blocks::new(pages);
+        let grant = blocks.take(pages as usize * PAGE).unwrap();
+        assert_eq!(blocks.free_bytes(), 0);
+        blocks.give(grant.block);
+    }
+}
+
+#[test]
+#[should_panic(expected = "a block comes home once")]
+fn a_block_given_twice_is_noticed() {
+    let mut blocks = Blocks::new(64);
+    let (one, _other) = (blocks.take(64).unwrap(), blocks.take(64).unwrap());
+    blocks.give(one.block);
+    blocks.give(one.block);
+}

@@ -146,7 +146,7 @@ pub(super) fn huge_bytes(smaps: &str, start: usize, length: usize) -> usize {
 }
 
 /// Returns whether a line opens the mapping that `address` is in.
-fn covers(line: &str, address: usize) -> bool {
+pub(super) fn covers(line: &str, address: usize) -> bool {
     let range = line.split(' ').next().and_then(|range| range.split_once('-'));
     let parse = |digits| usize::from_str_radix(digits, 16).ok();
     range
@@ -155,7 +155,7 @@ fn covers(line: &str, address: usize) -> bool {
 }
 
 /// Returns a field in KiB as octets, if `text` has it.
-fn field(text: &str, name: &str) -> Option<usize> {
+pub(super) fn field(text: &str, name: &str) -> Option<usize> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
 }

@@ -5,13 +5,13 @@
 //! lease was posted with or of a later one on the same send queue, `Quiesced` of the connection the
 //! lease was posted or exposed on.
 
-use haulage_mr_pool::{Exposed, Invalidated, Local, PostedSink, PostedSource, Readable};
+use haulage_mr_pool::{Exposed, Invalidated, Local, PostedSink, PostedSource};
 use haulage_proto::verbs::Status;
 
 use crate::provider::{Done, Quiesced};
 
 /// Takes back what a Send or a Write was posted from.
-pub fn source<L: Readable>(posted: PostedSource<L>, _: &Done) -> L {
+pub fn source<L>(posted: PostedSource<L>, _: &Done) -> L {
     // SAFETY: a provider makes a `Done` only after it dropped every view of that request and of the
     // earlier ones of its queue pair, and it touches memory through views alone.
     unsafe { posted.complete() }
@@ -32,7 +32,7 @@ pub fn invalidated(done: &Done) -> Option<Invalidated<'_>> {
 }
 
 /// Takes back the source of a request whose connection is gone.
-pub fn source_quiesced<L: Readable>(posted: PostedSource<L>, _: &Quiesced) -> L {
+pub fn source_quiesced<L>(posted: PostedSource<L>, _: &Quiesced) -> L {
     // SAFETY: a provider makes a `Quiesced` only after it dropped every view of the queue pair.
     unsafe { posted.complete() }
 }
