@@ -59,7 +59,8 @@ impl Pool {
 
     /// Leases a block of at least `length` octets, with that length. Zero is a length.
     ///
-    /// Returns `None` if there is none: the pool is exhausted, or too fragmented for so long a run.
+    /// Returns `None` if there is none: the pool is exhausted, or too fragmented for so long a run, or
+    /// `length` exceeds 1 GiB.
     /// Takes bounded time and nothing from the heap.
     pub fn lease(&self, length: usize) -> Option<Local> {
         let home = self.keeper.home();
