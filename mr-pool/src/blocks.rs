@@ -1,4 +1,5 @@
-//! Which parts of a region are lent: blocks of a size class from slabs, larger ones as page runs.
+//! Which parts of a region are lent: blocks of a size class from slabs; larger ones, and those no slab
+//! has room for, as page runs.
 //!
 //! Plain arithmetic on page numbers; no memory of the region is touched here.
 //!
@@ -73,10 +74,11 @@ impl Blocks {
         if length > LEASE_MAX {
             return None;
         }
-        let block = match Class::of(length) {
-            Some(class) => self.take_from_slab(class)?,
+        // Where no slab fits any more, a run just long enough still may.
+        let block = match Class::of(length).and_then(|class| self.take_from_slab(class)) {
+            Some(block) => block,
             None => {
-                let pages = u32::try_from(length.div_ceil(PAGE)).ok()?;
+                let pages = u32::try_from(length.div_ceil(PAGE).max(1)).ok()?;
                 Block { first: self.runs.take(pages)?, index: 0 }
             }
         };
