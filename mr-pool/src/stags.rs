@@ -233,13 +233,18 @@ impl Stags {
     ///
     /// If the peer may not read them.
     pub fn source(
-        &mut self,
+        &self,
         handle: Handle,
         qp: QpNum,
         to: u64,
         length: usize,
     ) -> Result<&[u8], StagFault> {
-        match self.held(handle, qp)? {
+        let (owner, held) =
+            self.slots.get(self.handles.slot(handle), handle).ok_or(StagFault::InvalidStag)?;
+        if owner != qp {
+            return Err(StagFault::NotYours);
+        }
+        match held {
             Held::Source { offset, source } => {
                 let at = bounded(*offset, source.len(), to, length)?;
                 source.bytes().get(at..at + length).ok_or(StagFault::BaseOrBounds)
@@ -281,7 +286,7 @@ impl Stags {
     /// Finds what a handle stands for, of one queue pair. A handle that is only reserved counts.
     fn held(&mut self, handle: Handle, qp: QpNum) -> Result<&mut Held, StagFault> {
         let slot = self.handles.slot(handle);
-        let (owner, held) = self.slots.get(slot, handle).ok_or(StagFault::InvalidStag)?;
+        let (owner, held) = self.slots.get_mut(slot, handle).ok_or(StagFault::InvalidStag)?;
         if owner == qp { Ok(held) } else { Err(StagFault::NotYours) }
     }
 

@@ -92,9 +92,15 @@ impl Slots {
     }
 
     /// Returns who has a slot and what, if it is in use under exactly this handle.
-    pub(super) fn get(&mut self, slot: usize, handle: Handle) -> Option<(QpNum, &mut Held)> {
+    pub(super) fn get_mut(&mut self, slot: usize, handle: Handle) -> Option<(QpNum, &mut Held)> {
         let slot = self.slots.get_mut(slot).filter(|slot| slot.handle == handle)?;
         slot.used.as_mut().map(|(qp, held)| (*qp, held))
+    }
+
+    /// The same, to look at.
+    pub(super) fn get(&self, slot: usize, handle: Handle) -> Option<(QpNum, &Held)> {
+        let slot = self.slots.get(slot).filter(|slot| slot.handle == handle)?;
+        slot.used.as_ref().map(|(qp, held)| (*qp, held))
     }
 
     /// Frees a slot in use and returns what it held.
