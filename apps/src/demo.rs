@@ -68,7 +68,8 @@ fn connect(server: &Server, cpu: Option<usize>) -> Result<CoreThread<Driver>, Fa
     let thread = Thread { name: "demo-core".to_owned(), cpu, polling: Polling::ADAPTIVE };
     cores::start(thread, move || {
         let (load, mut driver) = Load::new();
-        let limits = haulage::limits::Limits { call_timeout: TIMEOUT, connections_max: 4, ..LIMITS_DEFAULT };
+        let limits =
+            haulage::limits::Limits { call_timeout: TIMEOUT, connections_max: 4, ..LIMITS_DEFAULT };
         let (mut core, _) = NodeConfig { room: ROOM, limits, crc: None }.build(load)?;
         let connection = core
             .connect(clock::now(), config.to, binding(VALUE_MAX))
@@ -134,8 +135,10 @@ struct Measured {
 impl Measured {
     /// Returns the machine's limits as they were seen in between, and those nothing was compared with.
     fn limits(&self, pair: Pair) -> Result<Limits, Failure> {
-        let memcpy = limits::memcpy_gib_per_s(pair, MIB, SLICE).map_err(|error| raw_failed(&error))?;
-        let cacheline = limits::cacheline_rtt_us(pair, SLICE).map_err(|error| raw_failed(&error))?;
+        let memcpy =
+            limits::memcpy_gib_per_s(pair, MIB, SLICE).map_err(|error| raw_failed(&error))?;
+        let cacheline =
+            limits::cacheline_rtt_us(pair, SLICE).map_err(|error| raw_failed(&error))?;
         Ok(Limits {
             memcpy_gib_per_s: Some(memcpy),
             tcp_stream_gib_per_s: median(self.streams.iter().map(|(raw, _)| *raw)),

@@ -6,7 +6,7 @@ use haulage::core::Core;
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling as CorePolling;
 use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig};
-use haulage::provider::iwarp::{Config, Crc, Iwarp};
+use haulage::provider::iwarp::{BackendReport, Config, Crc, Iwarp};
 use haulage::service::Service;
 
 use crate::cli::bytes;
@@ -32,12 +32,14 @@ impl NodeConfig {
     pub fn build<S: Service>(&self, service: S) -> Result<(Node<S>, Vec<String>), Failure> {
         let size = self.room + self.limits.transport_bytes();
         let config = PoolConfig { bytes: size, pages: PagePreference::Best, node: None };
-        let pool = Pool::new(&config)
-            .map_err(|error| Failure::failed(format!("cannot have {}: {error}", bytes::format(size as u64))))?;
+        let pool = Pool::new(&config).map_err(|error| {
+            Failure::failed(format!("cannot have {}: {error}", bytes::format(size as u64)))
+        })?;
         let mut notes = page_note(pool.pages()).into_iter().collect::<Vec<_>>();
-        let provider = Iwarp::new(&self.provider_config())
-            .map_err(|error| Failure::failed(format!("cannot start the iwarp provider: {error}")))?;
-        notes.extend(provider.note());
+        let provider = Iwarp::new(&self.provider_config()).map_err(|error| {
+            Failure::failed(format!("cannot start the iwarp provider: {error}"))
+        })?;
+        notes.extend(provider_note(provider.backend()));
         let seed = getrandom::u64().map_err(|error| {
             Failure::failed(format!("the system gave no random numbers: {error}"))
         })?;
@@ -84,6 +86,23 @@ fn page_note(report: &PageReport) -> Option<String> {
         return None;
     }
     let declined = report.declined.iter().find(|declined| declined.kind == PageKind::Huge)?;
-    let fix = declined.command.as_ref().map_or_else(String::new, |fix| format!("; `{fix}` would give them"));
-    Some(format!("memory is in {}, not in 2 MiB pages ({}){fix}", report.kind, declined.reason))
+    let fix = declined
+        .command
+        .as_ref()
+        .map_or_else(String::new, |fix| format!("; `{fix}` would give them"));
+    Some(format!(
+        "memory is in {}, not in 2 MiB pages ({}){fix}",
+        report.kind.name(),
+        declined.reason
+    ))
+}
+
+/// Says why sockets are not waited for by io_uring.
+fn provider_note(backend: &BackendReport) -> Option<String> {
+    match backend {
+        BackendReport::NoUring(why) => Some(format!(
+            "io_uring is not to be had ({why}); plain sockets are used, which cost more system calls"
+        )),
+        BackendReport::Uring | BackendReport::Sockets => None,
+    }
 }

@@ -116,7 +116,9 @@ impl Driver {
             waker.wake();
         }
         let tally = self.tallies.recv().map_err(|_| gone())?;
-        tally.map_err(|error| Failure::failed(format!("{} of {} B: {error}", job.op.name(), job.size)))
+        tally.map_err(|error| {
+            Failure::failed(format!("{} of {} B: {error}", job.op.name(), job.size))
+        })
     }
 }
 
@@ -194,8 +196,12 @@ impl Load {
         let Some(connection) = running.connections.first() else {
             return self.finish("there is no connection");
         };
-        let request =
-            Request { procedure: Procedure::Stat as u32, argument: None, result: None, timeout: None };
+        let request = Request {
+            procedure: Procedure::Stat as u32,
+            argument: None,
+            result: None,
+            timeout: None,
+        };
         match cx.call(*connection, request, FIGURES, |_| Ok(())) {
             Ok(()) => running.in_flight += 1,
             Err((error, _)) => self.finish(&error.to_string()),
@@ -215,10 +221,8 @@ impl Load {
             Err(error) => return self.finish(&error.to_string()),
         };
         let moved = cx.moved();
-        let now = (
-            stat.copied_user + copied_user(moved),
-            stat.copied_system + copied_system(moved),
-        );
+        let now =
+            (stat.copied_user + copied_user(moved), stat.copied_system + copied_system(moved));
         let Some(running) = &mut self.running else { return };
         running.in_flight -= 1;
         if running.stage == Stage::After {

@@ -104,7 +104,13 @@ pub(super) fn table(rows: &[Row], limits: &Limits, ratios: &Ratios) -> String {
         }
     };
     let Limits { memcpy_gib_per_s, tcp_stream_gib_per_s, tcp_rtt_us, cacheline_rtt_us } = *limits;
-    limit("raw TCP stream of 1 MiB messages", tcp_stream_gib_per_s, "GiB/s", ratios.stream, "GET is");
+    limit(
+        "raw TCP stream of 1 MiB messages",
+        tcp_stream_gib_per_s,
+        "GiB/s",
+        ratios.stream,
+        "GET is",
+    );
     limit("raw TCP round trip of 64 B", tcp_rtt_us, "us", ratios.rtt, "GET takes");
     limit("memcpy of 1 MiB", memcpy_gib_per_s, "GiB/s", None, "");
     limit("cache line round trip", cacheline_rtt_us, "us", None, "");

@@ -7,8 +7,8 @@ use haulage::cores::{self, CoreThread, Placement};
 use haulage::limits::ITEM_MAX;
 use haulage::polling::Polling;
 use haulage::pool::Local;
-use haulage::provider::ConnectError;
 use haulage::proto::v2::error::ErrorBody;
+use haulage::provider::ConnectError;
 use haulage::remote::{RemoteClient, RemoteReply};
 use haulage::service::{CallError, NoService, Request};
 
@@ -80,13 +80,17 @@ impl KvClient {
                     let value = match answer.map_err(|error| Failure::failed(error.to_string()))? {
                         Answer::Value(Value::Reduced { length }) => Some(u64::from(length)),
                         Answer::Value(Value::Inline([])) => None,
-                        Answer::Refused(refusal) => return Err(Failure::failed(refusal.to_string())),
+                        Answer::Refused(refusal) => {
+                            return Err(Failure::failed(refusal.to_string()));
+                        }
                         _ => return Err(Failure::failed("the reply holds no value")),
                     };
                     let written = reply.result.take();
                     return match (value, written) {
                         (None, _) => Ok(None),
-                        (Some(length), Some(lease)) if lease.len() as u64 == length => Ok(Some(lease)),
+                        (Some(length), Some(lease)) if lease.len() as u64 == length => {
+                            Ok(Some(lease))
+                        }
                         _ => Err(Failure::failed("the server wrote another length than it says")),
                     };
                 }
@@ -128,7 +132,12 @@ impl KvClient {
         self.core.stop();
     }
 
-    fn done(&mut self, procedure: Procedure, key: Key<'_>, argument: Option<Local>) -> Result<(), Failure> {
+    fn done(
+        &mut self,
+        procedure: Procedure,
+        key: Key<'_>,
+        argument: Option<Local>,
+    ) -> Result<(), Failure> {
         let reply = self
             .call(procedure, Some(key), argument, None)
             .map_err(|error| explain(&error, &self.config))?;
@@ -171,7 +180,9 @@ pub fn explain(error: &CallError, config: &ClientConfig) -> Failure {
     let to = config.to;
     Failure::failed(match error {
         CallError::Connect(ConnectError::Refused) => {
-            format!("nobody listens at {to}; start `haulage kv serve`, or give its address with --connect")
+            format!(
+                "nobody listens at {to}; start `haulage kv serve`, or give its address with --connect"
+            )
         }
         CallError::Connect(ConnectError::TimedOut) => format!(
             "{to} did not finish connecting within {} s; check that it is a haulage server",
@@ -185,7 +196,10 @@ pub fn explain(error: &CallError, config: &ClientConfig) -> Failure {
         CallError::Disconnected(reason) => {
             format!("the connection to {to} is lost ({reason}); look whether the server lives")
         }
-        CallError::Busy => format!("out of memory for values; {} is the most one may have", bytes::format(ITEM_MAX as u64)),
+        CallError::Busy => format!(
+            "out of memory for values; {} is the most one may have",
+            bytes::format(ITEM_MAX as u64)
+        ),
         error => format!("{to}: {error}"),
     })
 }

@@ -29,7 +29,8 @@ pub struct Index<K, V> {
 impl<K: AsRef<[u8]>, V> Index<K, V> {
     /// Octets of heap for each key there is room for, at most: its slot, and its share of a table of
     /// twice the keys at seven eighths, rounded up to a power of two.
-    pub const OCTETS_PER_KEY: usize = size_of::<Slot<K, V>>() + 2 * 2 * 8 / 7 * (size_of::<u32>() + 1);
+    pub const OCTETS_PER_KEY: usize =
+        size_of::<Slot<K, V>>() + 2 * 2 * 8 / 7 * (size_of::<u32>() + 1);
 
     /// Makes an index for at most `capacity` keys.
     pub fn new(capacity: u32, seed: Seed) -> Self {

@@ -22,7 +22,9 @@ pub fn run(options: &ServeKv, output: &Output) -> Result<(), Failure> {
     let value_max = usize::try_from(options.value_max.0).unwrap_or(usize::MAX);
     if value_max > ITEM_MAX {
         let max = bytes::format(ITEM_MAX as u64);
-        return Err(Failure::usage(format!("--value-max is at most {max}, the largest item one call moves")));
+        return Err(Failure::usage(format!(
+            "--value-max is at most {max}, the largest item one call moves"
+        )));
     }
     let memory = usize::try_from(options.memory.0).unwrap_or(usize::MAX);
     if memory < MEMORY_MIN || memory < value_max {
@@ -31,18 +33,22 @@ pub fn run(options: &ServeKv, output: &Output) -> Result<(), Failure> {
             "--memory is too small: at least {least}, and no less than --value-max"
         )));
     }
-    let placement = Placement::new(options.core.cores.as_ref(), options.core.polling, &Cpus::here()?);
+    let placement =
+        Placement::new(options.core.cores.as_ref(), options.core.polling, &Cpus::here()?);
     let [cpu] = placement.cores[..] else {
         return Err(Failure::usage("this build serves from one core: name one CPU with --cores"));
     };
     placement.note.into_iter().for_each(|note| output.note(note));
     warn_if_open(&options.listen.resolve()?, output);
 
-    signal::catch_termination().map_err(|error| Failure::failed(format!("cannot catch signals: {error}")))?;
-    let waker = Waker::new().map_err(|error| Failure::failed(format!("cannot make an eventfd: {error}")))?;
+    signal::catch_termination()
+        .map_err(|error| Failure::failed(format!("cannot catch signals: {error}")))?;
+    let waker = Waker::new()
+        .map_err(|error| Failure::failed(format!("cannot make an eventfd: {error}")))?;
     signal::wake_on_end(&waker).map_err(|_| Failure::failed("too many wakers"))?;
 
-    let seed = Seed::random().map_err(|error| Failure::failed(format!("no random numbers: {error}")))?;
+    let seed =
+        Seed::random().map_err(|error| Failure::failed(format!("no random numbers: {error}")))?;
     let (listen, crc) = (options.listen.clone(), options.core.crc);
     let thread = Thread { name: "kv-core".to_owned(), cpu, polling: polling(placement.polling) };
     let core = cores::start(thread, move || {
@@ -97,7 +103,9 @@ fn listen_at(core: &mut Node<KvService>, addresses: &[SocketAddr]) -> Result<Soc
 /// Says once that anybody who can reach the port can use it.
 fn warn_if_open(addresses: &[SocketAddr], output: &Output) {
     if addresses.iter().any(|address| !address.ip().is_loopback()) {
-        output.note("there is no authentication: whoever reaches this port can read and change everything");
+        output.note(
+            "there is no authentication: whoever reaches this port can read and change everything",
+        );
     }
 }
 

@@ -8,8 +8,8 @@ use haulage::core::Cx;
 use haulage::pool::{Local, Shared};
 use haulage::provider::Counters;
 use haulage::service::{
-    Argument, Arguments, Binding, Call, Data, Eligible, Outcome, Procedure as Bound, Refusal as NotFetched,
-    Reply, Service,
+    Argument, Arguments, Binding, Call, Data, Eligible, Outcome, Procedure as Bound,
+    Refusal as NotFetched, Reply, Service,
 };
 use haulage::sys::process;
 use haulage_proto::rpc::AcceptStat;
@@ -104,7 +104,9 @@ impl KvService {
             Argument::Refused { why: NotFetched::TooLarge, .. } => {
                 return Err(Refusal::TooLarge { max: self.value_max as u64 }.into());
             }
-            Argument::Refused { why: NotFetched::NoMemory, .. } => return Err(Refusal::NoSpace.into()),
+            Argument::Refused { why: NotFetched::NoMemory, .. } => {
+                return Err(Refusal::NoSpace.into());
+            }
         };
         if !arguments.is_empty() {
             return Err(Stop::Garbage);
@@ -123,11 +125,7 @@ impl KvService {
         Ok(())
     }
 
-    fn del(
-        &mut self,
-        arguments: &mut Arguments<'_>,
-        reply: &mut Reply,
-    ) -> Result<(), Stop> {
+    fn del(&mut self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
         let key = key(arguments)?;
         let (_, value) = self.index.remove(key.bytes()).ok_or(Refusal::NotFound)?;
         self.value_bytes -= value.len();
@@ -140,7 +138,7 @@ impl KvService {
         let moved = cx.moved();
         // The Receives are posted whoever is connected: they are nobody's to bring home.
         let posted = gauges.posted.saturating_sub(cx.receives_posted() as u64);
-        let resident = process::resident().map_or(0, |resident| resident.rss + resident.hugetlb);
+        let resident = process::resident().map_or(0, |resident| resident.total());
         let mut stat = Stat {
             shards: 1,
             keys: self.index.len() as u64,

@@ -141,7 +141,8 @@ impl Stat {
         ];
         let rows = rows.into_iter().map(|(what, figure)| vec![what.to_owned(), figure]);
         let pages = pages.into_iter().filter(|(_, bytes)| *bytes > 0);
-        let pages = pages.map(|(kind, bytes)| vec![format!("memory in {kind} pages"), octets(bytes)]);
+        let pages =
+            pages.map(|(kind, bytes)| vec![format!("memory in {kind} pages"), octets(bytes)]);
         rows.chain(pages).collect()
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::process::{Child, ExitStatus};
 
 use io_uring::IoUring;
 
@@ -94,6 +95,17 @@ fn parse_resident(status: &[u8]) -> Resident {
 fn octets(kib: &[u8]) -> u64 {
     let text = str::from_utf8(kib).unwrap_or_default().trim().trim_end_matches("kB").trim_end();
     text.parse::<u64>().unwrap_or(0).saturating_mul(1024)
+}
+
+/// Asks a child to end with SIGTERM and waits until it has.
+pub fn terminate(child: &mut Child) -> io::Result<ExitStatus> {
+    // A process number is positive and far below the limit of its type.
+    let id = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
+    // SAFETY: kill takes two integers. The child has not been waited for, so its number is still its.
+    if unsafe { libc::kill(id, libc::SIGTERM) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    child.wait()
 }
 
 #[cfg(test)]
