@@ -72,7 +72,8 @@ impl Pair {
         let pool = |bytes| {
             Pool::new(&PoolConfig { bytes, pages: PagePreference::Heap, node: None }).unwrap()
         };
-        let config = Config { backend, connections_max: 64, registrations_max: 1024, ..Config::default() };
+        let config =
+            Config { backend, connections_max: 64, registrations_max: 1024, ..Config::default() };
         let nic = || Iwarp::new(&config).unwrap();
         let service = KvService::new(256, Seed::fixed(1, 2), VALUE_MAX, 64 << 20);
         let mut server = Core::new(nic(), service, pool(ROOM), LIMITS, 1).unwrap();
