@@ -34,7 +34,7 @@ impl Default for Properties {
 pub enum PropertyFault {
     /// The set itself ends early.
     Truncated(Truncated),
-    /// A known property's value is not of its type.
+    /// A value is longer than the message, or that of a known property is not of its type.
     BadValue {
         /// Offset of the value.
         at: usize,
@@ -55,9 +55,12 @@ impl Properties {
         // Each takes at least two words, so a count beyond the bytes ends in `Truncated` soon.
         for _ in 0..count {
             let which = r.u32()?;
-            let data = r.opaque(r.rest().len())?;
-            let at = r.position().saturating_sub(data.len());
-            let bad = PropertyFault::BadValue { at };
+            let length = r.u32()?;
+            let bad = PropertyFault::BadValue { at: r.position() };
+            // [V2-5.1-1] a value longer than what is left of the message.
+            let length = usize::try_from(length).map_err(|_| bad)?;
+            let data = r.take(length).map_err(|_| bad)?;
+            r.skip_pad(length).map_err(|_| bad)?;
             let default = Self::default();
             let (place, default) = match which {
                 SBSIZ => (&mut properties.send_size_max, default.send_size_max),
