@@ -142,13 +142,16 @@ pub fn decode(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
         report: None,
     })?;
     if prefix.vers != VERSION {
-        // [V2-7.1.1-1] [V2-7.1.1-2] say which versions are spoken.
+        // [V2-7.1.1-1] [V2-7.1.1-2] say which versions are spoken. E13: but not to an error, which
+        // echoes the version of what it is about, has this type in every version, and would be
+        // answered in turn.
         return Err(HeaderFault {
             rule: "unsupported version",
             at: 4,
             prefix: Some(prefix),
             credit: None,
-            report: Some(ErrorBody::Vers { low: VERSION, high: VERSION }),
+            report: Some(ErrorBody::Vers { low: VERSION, high: VERSION })
+                .filter(|_| prefix.htype != ERROR),
         });
     }
     decode_body(&mut r, prefix).map_err(|broken| HeaderFault {
@@ -374,3 +377,6 @@ const GRANT: u32 = 5;
 const CONNPROP_FINAL: u32 = 7;
 const CALL_INLINE: u32 = 10;
 const REPLY_INLINE: u32 = 13;
+
+#[cfg(test)]
+mod tests;
