@@ -22,6 +22,8 @@ extern crate std;
 pub mod chunk;
 pub mod iwarp;
 pub mod rpc;
+#[cfg(test)]
+mod testing;
 pub mod time;
 pub mod v2;
 pub mod verbs;

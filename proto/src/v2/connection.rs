@@ -135,11 +135,11 @@ pub enum Event {
     Call,
     /// The message just received is a Reply.
     Reply,
-    /// The peer could not act on the Call with this XID.
+    /// The Call with this XID, if it is ours, gets no Reply.
     Refused {
         /// Of the Call.
         xid: u32,
-        /// What the peer said.
+        /// What the peer said, or `BadXdr` where its Reply could not be parsed.
         error: ErrorBody,
     },
 }
@@ -337,6 +337,11 @@ impl Connection {
         let credit = fault.credit.unwrap_or_else(|| self.credits.peer_limit());
         if self.credits.on_received(credit, false).is_err() {
             return self.close(CloseReason::ImplausibleCredit);
+        }
+        if let Some(xid) = fault.failed_call() {
+            // E13: a malformed Reply fails the Call here; the peer is not told.
+            let refused = Event::Refused { xid, error: ErrorBody::BadXdr };
+            return self.outputs.push(Output::Event(refused));
         }
         let (Some(prefix), Some(report)) = (fault.prefix, fault.report) else { return };
         let report = match report {

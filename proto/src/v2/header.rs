@@ -114,6 +114,14 @@ pub struct HeaderFault {
     pub report: Option<ErrorBody>,
 }
 
+impl HeaderFault {
+    /// Returns the XID of the Call that a malformed Reply was meant for.
+    pub(super) fn failed_call(&self) -> Option<u32> {
+        let reply = |prefix: &Prefix| prefix.vers == VERSION && prefix.htype == REPLY_INLINE;
+        self.prefix.filter(reply).map(|prefix| prefix.xid)
+    }
+}
+
 impl Message<'_> {
     /// Returns the first four words.
     pub const fn prefix(&self) -> &Prefix {
@@ -159,8 +167,9 @@ pub fn decode(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
         at: broken.at,
         prefix: Some(prefix),
         credit: Some(prefix.credit),
-        // E13: what is wrong with an error or a grant is never answered with an error.
-        report: broken.report.filter(|_| !matches!(prefix.htype, ERROR | GRANT)),
+        // E13: what is wrong with an error or a grant is never answered with an error, and what is
+        // wrong with a Reply concerns the Call it answers: nobody at the other end waits for us.
+        report: broken.report.filter(|_| !matches!(prefix.htype, ERROR | GRANT | REPLY_INLINE)),
     })
 }
 
