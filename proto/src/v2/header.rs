@@ -230,8 +230,9 @@ fn decode_body<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Br
 fn payload<'a>(r: &Reader<'a>, xid: u32) -> Result<&'a [u8], Broken> {
     let at = r.position();
     let payload = r.rest();
-    // [V2-7.2.1-1] a transport header of another RPC message.
-    if Reader::new(payload).u32()? != xid {
+    let first = Reader::new(payload).u32().map_err(|_| Truncated { at })?;
+    // [V2-4.6.1-1] [V2-4.6.2-1] [V2-7.2.1-1] a transport header of another RPC message.
+    if first != xid {
         return Err(Broken::new("rdma_xid is not the XID of the RPC message", at));
     }
     Ok(payload)
