@@ -225,15 +225,15 @@ impl<'a> WriteChunk<'a> {
         let count = usize::try_from(r.u32()?).map_err(|_| Truncated { at })?;
         // The bytes are there before anything loops over their count.
         let length = count.checked_mul(Segment::WIRE_LEN).ok_or(Truncated { at })?;
-        let bytes = r.take(length)?;
-        let chunk = Self { bytes };
+        let mut segments = *r;
+        let chunk = Self { bytes: r.take(length)? };
         let mut sum = 0_u64;
-        for segment in chunk.segments() {
-            ClaimedSegment::try_from(segment).map_err(|_| ListFault::LengthWraps { at })?;
-            sum = sum.saturating_add(u64::from(segment.length));
-        }
-        if sum > u64::from(u32::MAX) {
-            return Err(ListFault::LengthWraps { at });
+        for _ in 0..count {
+            let at = segments.position();
+            sum = sum.saturating_add(u64::from(decode_segment(&mut segments)?.length));
+            if sum > u64::from(u32::MAX) {
+                return Err(ListFault::LengthWraps { at });
+            }
         }
         Ok(chunk)
     }
