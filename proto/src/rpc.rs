@@ -13,3 +13,6 @@ pub const RPC_VERSION: u32 = 2;
 
 const CALL: u32 = 0;
 const REPLY: u32 = 1;
+
+#[cfg(test)]
+mod tests;
