@@ -288,3 +288,6 @@ fn read_position(bytes: &[u8]) -> Option<u32> {
 
 /// Octets of one Read list entry: discriminator, position, segment.
 const READ_ENTRY: usize = 4 + 4 + Segment::WIRE_LEN;
+
+#[cfg(test)]
+mod tests;

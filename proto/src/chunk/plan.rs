@@ -93,3 +93,128 @@ pub fn returned(offered: &[Segment], returned: &[Segment]) -> Result<u32, Return
     }
     Ok(sum)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn segments(lengths: &[u32]) -> Vec<Segment> {
+        let named = |(length, number): (&u32, u32)| Segment {
+            handle: Handle(number),
+            length: *length,
+            offset: 1000 * u64::from(number),
+        };
+        lengths.iter().zip(1..).map(named).collect()
+    }
+
+    /// Offered lengths, the length of a result, and what each segment gets of it.
+    const TABLE: [(&[u32], usize, &[u32]); 14] = [
+        (&[], 0, &[]),
+        (&[], 5, &[]),
+        (&[10], 0, &[0]),
+        (&[10], 1, &[1]),
+        (&[10], 9, &[9]),
+        (&[10], 10, &[10]),
+        (&[10], 11, &[10]),
+        (&[4, 4, 4], 0, &[0, 0, 0]),
+        (&[4, 4, 4], 4, &[4, 0, 0]),
+        (&[4, 4, 4], 5, &[4, 1, 0]),
+        (&[4, 0, 4], 6, &[4, 0, 2]),
+        (&[0, 0], 3, &[0, 0]),
+        (&[u32::MAX, 1], u32::MAX as usize, &[u32::MAX, 0]),
+        (&[u32::MAX, 1], usize::MAX, &[u32::MAX, 1]),
+    ];
+
+    #[test]
+    fn a_result_fills_a_chunk_in_segment_order() {
+        for (offered, length, expected) in TABLE {
+            let offered = segments(offered);
+            let back: Vec<_> = filled(&offered, length).collect();
+            assert_eq!(back.len(), offered.len(), "the count stays");
+            for ((offer, got), length) in offered.iter().zip(&back).zip(expected) {
+                assert_eq!(got, &Segment { length: *length, ..*offer }, "only lengths change");
+            }
+            let written: u64 = expected.iter().map(|length| u64::from(*length)).sum();
+            assert_eq!(returned(&offered, &back).ok(), u32::try_from(written).ok());
+        }
+    }
+
+    #[test]
+    fn writes_cover_the_result_once_and_skip_empty_segments() {
+        for (offered, length, expected) in TABLE {
+            let offered = segments(offered);
+            let mut at = 0;
+            let mut filled_segments = Vec::new();
+            for (target, range) in fill(&offered, length) {
+                assert_eq!(range.start, at, "no octet is skipped or repeated");
+                assert_eq!(range.len(), target.length() as usize);
+                assert!(target.length() > 0, "nothing is posted for nothing");
+                let offer = offered.iter().find(|offer| offer.handle == target.handle()).unwrap();
+                assert_eq!(target.offset(), offer.offset);
+                filled_segments.push(target.length());
+                at = range.end;
+            }
+            let chunk: usize = offered.iter().map(|offer| offer.length as usize).sum();
+            assert_eq!(at, length.min(chunk));
+            assert!(filled_segments.into_iter().eq(expected.iter().copied().filter(|&l| l > 0)));
+        }
+    }
+
+    #[test]
+    fn a_range_splits_at_the_peers_largest_segment() {
+        let cases: [(u64, u32, &[u32]); 9] = [
+            (0, 10, &[]),
+            (1, 10, &[1]),
+            (10, 10, &[10]),
+            (11, 10, &[10, 1]),
+            (30, 10, &[10, 10, 10]),
+            (3, 0, &[1, 1, 1]),
+            (u64::from(u32::MAX), u32::MAX, &[u32::MAX]),
+            (u64::from(u32::MAX) + 1, u32::MAX, &[u32::MAX, 1]),
+            (2 * u64::from(u32::MAX), u32::MAX, &[u32::MAX, u32::MAX]),
+        ];
+        for (length, segment_max, expected) in cases {
+            let split: Vec<_> = split(Handle(7), 4096, length, segment_max).collect();
+            assert!(split.iter().map(|s| s.length).eq(expected.iter().copied()), "{length}");
+            let mut offset = 4096;
+            for segment in split {
+                assert_eq!((segment.handle, segment.offset), (Handle(7), offset));
+                offset += u64::from(segment.length);
+            }
+            assert_eq!(offset, 4096 + length);
+        }
+    }
+
+    #[test]
+    fn a_returned_chunk_is_held_to_the_offer() {
+        type Case = (&'static [u32], &'static [u32], Result<u32, ReturnFault>);
+        let cases: [Case; 15] = [
+            (&[], &[], Ok(0)),
+            (&[10], &[0], Ok(0)),
+            (&[10], &[10], Ok(10)),
+            (&[10], &[11], Err(ReturnFault::TooLong)),
+            (&[10], &[], Err(ReturnFault::Count)),
+            (&[10], &[10, 0], Err(ReturnFault::Count)),
+            (&[4, 4], &[4, 4], Ok(8)),
+            (&[4, 4], &[4, 0], Ok(4)),
+            (&[4, 4], &[3, 0], Ok(3)),
+            (&[4, 4], &[3, 1], Err(ReturnFault::Gap)),
+            (&[4, 4], &[0, 1], Err(ReturnFault::Gap)),
+            (&[4, 4, 4], &[4, 0, 1], Err(ReturnFault::Gap)),
+            (&[4, 0, 4], &[4, 0, 1], Ok(5)),
+            (&[u32::MAX, 1], &[u32::MAX, 0], Ok(u32::MAX)),
+            (&[u32::MAX, 1], &[u32::MAX, 1], Err(ReturnFault::TooLong)),
+        ];
+        for (offered, got, expected) in cases {
+            let (offered, mut got) = (segments(offered), segments(got));
+            assert_eq!(returned(&offered, &got), expected, "{offered:?} {got:?}");
+            // What the peer says about handles and offsets is not looked at.
+            got.iter_mut().for_each(|s| (s.handle, s.offset) = (Handle(99), 0));
+            assert_eq!(returned(&offered, &got), expected);
+        }
+        for fault in [ReturnFault::Count, ReturnFault::TooLong, ReturnFault::Gap] {
+            assert!(fault.rule().starts_with("a returned"));
+        }
+    }
+}
