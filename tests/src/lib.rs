@@ -1,10 +1,18 @@
 //! Tests across crates, and what they share.
 //!
-//! - [`rng`]: the seeded generator every randomised test draws from.
+//! - [`bed`]: two providers, stepped by hand, in virtual or real time.
+//! - [`contract`]: what `Provider` promises, one check per line, for any provider.
+//! - [`network`]: where providers under test meet.
+//! - [`pattern`]: octets that show when one is out of place.
 //! - [`source`]: the workspace's files, with comments and literals told apart from code.
 //! - [`tidy`]: the rules of the house that no compiler checks.
 #![forbid(unsafe_code)]
 
-pub mod rng;
+pub mod bed;
+pub mod contract;
+pub mod network;
+pub mod pattern;
 pub mod source;
 pub mod tidy;
+
+pub use haulage::provider::sim::Rng;

@@ -43,8 +43,12 @@ pub fn sink_quiesced(posted: PostedSink, _: &Quiesced) -> Local {
     unsafe { posted.complete() }
 }
 
-/// Returns the proof that the peer has lost access to `exposed`, its connection being gone.
-pub fn destroyed<'turn>(exposed: &Exposed, _: &'turn Quiesced) -> Invalidated<'turn> {
+/// Takes back what was exposed on a connection that is gone.
+pub fn exposed_quiesced(exposed: Exposed, _: &Quiesced) -> Local {
     // SAFETY: as for `source_quiesced`: the registrations of the queue pair went with it.
-    unsafe { Invalidated::mint(exposed.handle()) }
+    let proof = unsafe { Invalidated::mint(exposed.handle()) };
+    match exposed.fence(proof) {
+        Ok(lease) => lease,
+        Err(_) => unreachable!("the proof names the handle of this lease"),
+    }
 }

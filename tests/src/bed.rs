@@ -1,0 +1,379 @@
+//! Two ends of one kind of provider, stepped by hand.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use haulage::provider::{
+    ConnectionParams, Done, Event, Operation, Provider, Quiesced, Receive, WorkRequest,
+};
+use haulage::sys::complete;
+use haulage_mr_pool::{Exposed, Local, PagePreference, Pool, PoolConfig, PostedSink, PostedSource};
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::{
+    Access, ClaimedSegment, Exposure, Flags, Handle, QpNum, Segment, Status, WrId,
+};
+
+use crate::network::{Expect, Network};
+use crate::pattern;
+
+/// The end that connects, as an index of [`Bed::ends`].
+pub const ACTIVE: usize = 0;
+/// The end that listens.
+pub const PASSIVE: usize = 1;
+
+/// Two providers of one network, and what they reported.
+#[derive(Debug)]
+pub struct Bed<N: Network> {
+    /// Where they meet.
+    pub network: N,
+    /// Active, then passive.
+    pub ends: [End<N::Provider>; 2],
+    listening: SocketAddr,
+}
+
+/// One provider, its memory, and what it reported that nobody has taken yet.
+#[derive(Debug)]
+pub struct End<P: Provider> {
+    /// The provider.
+    pub provider: P,
+    /// Where its leases come from.
+    pub pool: Pool,
+    /// Events in the order reported.
+    pub log: Vec<Event<P::Listener>>,
+    ids: u64,
+}
+
+/// A connection: its queue pair at each end.
+pub type Link = [QpNum; 2];
+
+/// What both ends of a connection ask for unless a test says otherwise.
+pub const PARAMS: ConnectionParams<'static> =
+    ConnectionParams { private_data: b"hello", ord: 8, ird: 8 };
+
+/// Report success.
+pub const SIGNALED: Flags = Flags { signaled: true, fence: false, inline: false };
+/// Keep quiet about success.
+pub const UNSIGNALED: Flags = Flags { signaled: false, fence: false, inline: false };
+
+impl<N: Network> Bed<N> {
+    /// Makes both ends; the passive one listens.
+    pub fn new(mut network: N) -> Self {
+        let (active, _) = network.join();
+        let (mut passive, at) = network.join();
+        let (_, listening) = passive.listen(at).expect("a free port");
+        Self { network, ends: [End::new(active), End::new(passive)], listening }
+    }
+
+    /// Returns where the passive end listens.
+    pub const fn listening(&self) -> SocketAddr {
+        self.listening
+    }
+
+    /// Takes the passive end away without a word, and puts another in its place.
+    pub fn replace_passive(&mut self) {
+        let (mut passive, at) = self.network.join();
+        let (_, listening) = passive.listen(at).expect("a free port");
+        self.ends[PASSIVE] = End::new(passive);
+        self.listening = listening;
+    }
+
+    /// Polls both ends, for at most as many events as `budgets` says, and lets time pass.
+    pub fn turn(&mut self, budgets: [usize; 2]) -> Expect {
+        let moved = self.poll(budgets);
+        let next = self.next(budgets);
+        self.network.wait(moved, next)
+    }
+
+    fn poll(&mut self, budgets: [usize; 2]) -> bool {
+        let now = self.network.now();
+        let [active, passive] = &mut self.ends;
+        active.poll(now, budgets[ACTIVE]) | passive.poll(now, budgets[PASSIVE])
+    }
+
+    /// Returns when an end must be polled even if nothing arrives. One that may not report anything
+    /// does not count: what it holds back is due all the time.
+    fn next(&self, budgets: [usize; 2]) -> Option<Instant> {
+        let reporting = self.ends.iter().zip(budgets).filter(|(_, budget)| *budget > 0);
+        reporting.filter_map(|(end, _)| end.provider.poll_deadline()).min()
+    }
+
+    /// Turns until `found` finds something.
+    ///
+    /// # Panics
+    /// If nothing happens any more, or far too much: `what` says what was waited for.
+    pub fn until<T>(&mut self, what: &str, found: impl FnMut(&mut Self) -> Option<T>) -> T {
+        self.until_with([BUDGET; 2], what, found)
+    }
+
+    /// Turns until `found` finds something, polling for no more events than `budgets` says.
+    ///
+    /// # Panics
+    /// As [`until`](Self::until).
+    pub fn until_with<T>(
+        &mut self,
+        budgets: [usize; 2],
+        what: &str,
+        mut found: impl FnMut(&mut Self) -> Option<T>,
+    ) -> T {
+        for _ in 0..TURNS_MAX {
+            if let Some(found) = found(self) {
+                return found;
+            }
+            if self.turn(budgets) == Expect::Stuck {
+                break;
+            }
+        }
+        let logs = self.ends.each_ref().map(|end| &end.log);
+        panic!("waited in vain for {what}; unclaimed events: {logs:#?}");
+    }
+
+    /// Turns until nothing is left to happen soon; deadlines further away do not pass.
+    pub fn linger(&mut self, budgets: [usize; 2]) {
+        let end = self.network.now().saturating_add(SOON);
+        for _ in 0..TURNS_MAX {
+            let moved = self.poll(budgets);
+            let next = self.next(budgets).filter(|next| *next <= end);
+            if self.network.wait(moved, next) != Expect::More {
+                return;
+            }
+        }
+        panic!("no end of events");
+    }
+
+    /// Turns until nothing is left to happen, however long it takes.
+    pub fn settle(&mut self) {
+        for _ in 0..TURNS_MAX {
+            if self.turn([BUDGET; 2]) != Expect::More {
+                return;
+            }
+        }
+        panic!("no end of events");
+    }
+
+    /// Connects with [`PARAMS`].
+    pub fn connect(&mut self) -> Link {
+        self.connect_with(&PARAMS, &PARAMS).0
+    }
+
+    /// Connects; returns the connection and the granted (ORD, IRD) of each end.
+    pub fn connect_with(
+        &mut self,
+        active: &ConnectionParams<'_>,
+        passive: &ConnectionParams<'_>,
+    ) -> (Link, [(u32, u32); 2]) {
+        let link = self.request(active);
+        self.ends[PASSIVE].provider.accept(self.network.now(), link[PASSIVE], passive);
+        let granted = [ACTIVE, PASSIVE].map(|end| {
+            let established = self.until("Established", |bed| bed.ends[end].established(link[end]));
+            (established.1, established.2)
+        });
+        (link, granted)
+    }
+
+    /// Starts to connect; returns once the passive end has been asked.
+    pub fn request(&mut self, params: &ConnectionParams<'_>) -> Link {
+        let (now, to) = (self.network.now(), self.listening);
+        let active = self.ends[ACTIVE].provider.connect(now, to, params).expect("a queue pair");
+        let passive = self.until("Request", |bed| {
+            match bed.ends[PASSIVE].take(|event| matches!(event, Event::Request { .. }))? {
+                Event::Request { qp, .. } => Some(qp),
+                _ => None,
+            }
+        });
+        [active, passive]
+    }
+
+    /// Waits for the completion of `id` at `end`.
+    pub fn done(&mut self, end: usize, id: WrId) -> Done {
+        self.until(&format!("completion {} at end {end}", id.0), |bed| bed.ends[end].done(id))
+    }
+
+    /// Waits for the completion of `id` at `end`, which must be a success.
+    pub fn succeeded(&mut self, end: usize, id: WrId) -> Done {
+        let done = self.done(end, id);
+        assert_eq!(done.status, Status::Success, "{done:?}");
+        done
+    }
+
+    /// Waits for the end of `qp` at `end`; what was reported before stays in the log.
+    pub fn quiesced(&mut self, end: usize, qp: QpNum) -> Quiesced {
+        self.until("Quiesced", |bed| {
+            let is_it = |event: &Event<_>| matches!(event, Event::Quiesced(q) if q.qp() == qp);
+            match bed.ends[end].take(is_it)? {
+                Event::Quiesced(quiesced) => Some(quiesced),
+                _ => None,
+            }
+        })
+    }
+
+    /// Sends `bytes` from `end` over `link` and waits until the other end has them.
+    pub fn carry(&mut self, link: Link, end: usize, bytes: &[u8]) {
+        let (receive, sink) = self.ends[1 - end].receive(bytes.len());
+        let (send, source) = self.ends[end].send(link[end], bytes, None, SIGNALED);
+        let done = self.succeeded(1 - end, receive);
+        assert_eq!((done.qp, done.length as usize), (link[1 - end], bytes.len()));
+        assert!(complete::sink(sink, &done).bytes() == bytes, "a Send was garbled");
+        complete::source(source, &self.succeeded(end, send));
+    }
+}
+
+impl<P: Provider> End<P> {
+    fn new(provider: P) -> Self {
+        let config = PoolConfig { bytes: POOL_BYTES, pages: PagePreference::Heap, node: None };
+        let pool = Pool::new(&config).expect("memory for a test");
+        Self { provider, pool, log: Vec::new(), ids: 0 }
+    }
+
+    /// Polls for at most `budget` events; returns whether there were any.
+    pub fn poll(&mut self, now: Instant, budget: usize) -> bool {
+        let before = self.log.len();
+        self.provider.poll(now, budget, &mut self.log);
+        assert!(self.log.len() - before <= budget, "more events than asked for");
+        self.log.len() > before
+    }
+
+    /// Takes the first event that `is_it`.
+    pub fn take(
+        &mut self,
+        is_it: impl FnMut(&Event<P::Listener>) -> bool,
+    ) -> Option<Event<P::Listener>> {
+        let at = self.log.iter().position(is_it)?;
+        Some(self.log.remove(at))
+    }
+
+    /// Takes the completion of `id`, if reported.
+    pub fn done(&mut self, id: WrId) -> Option<Done> {
+        match self.take(|event| matches!(event, Event::Completion(done) if done.id == id))? {
+            Event::Completion(done) => Some(done),
+            _ => None,
+        }
+    }
+
+    /// Takes the `Established` of `qp`, if reported: private data, ORD, IRD.
+    pub fn established(&mut self, qp: QpNum) -> Option<(Box<[u8]>, u32, u32)> {
+        let is_it =
+            |event: &Event<_>| matches!(event, Event::Established { qp: q, .. } if *q == qp);
+        match self.take(is_it)? {
+            Event::Established { private_data, ord, ird, .. } => Some((private_data, ord, ird)),
+            _ => None,
+        }
+    }
+
+    /// Makes a name for a work request that this end has not used yet.
+    pub fn id(&mut self) -> WrId {
+        self.ids += 1;
+        WrId(self.ids)
+    }
+
+    /// Leases memory that holds `bytes`.
+    pub fn holding(&self, bytes: &[u8]) -> Local {
+        let mut lease = self.pool.lease(bytes.len()).expect("memory for a test");
+        lease.bytes_mut().copy_from_slice(bytes);
+        lease
+    }
+
+    /// Posts one request, which must fit.
+    pub fn post(&mut self, qp: QpNum, flags: Flags, operation: Operation) -> WrId {
+        let id = self.id();
+        let mut batch = [WorkRequest { id, flags, operation }].into();
+        self.provider.post(qp, &mut batch).expect("room in the send queue");
+        id
+    }
+
+    /// Posts a Send of `bytes`.
+    pub fn send(
+        &mut self,
+        qp: QpNum,
+        bytes: &[u8],
+        invalidate: Option<Handle>,
+        flags: Flags,
+    ) -> (WrId, PostedSource<Local>) {
+        let posted = self.holding(bytes).into_source();
+        let source = posted.source(0..bytes.len()).expect("the whole lease");
+        (self.post(qp, flags, Operation::Send { source, invalidate }), posted)
+    }
+
+    /// Posts a Write of `bytes`.
+    pub fn write(
+        &mut self,
+        qp: QpNum,
+        bytes: &[u8],
+        target: Segment,
+    ) -> (WrId, PostedSource<Local>) {
+        let posted = self.holding(bytes).into_source();
+        let source = posted.source(0..bytes.len()).expect("the whole lease");
+        (self.post(qp, SIGNALED, Operation::Write { source, target: claim(target) }), posted)
+    }
+
+    /// Posts a Read of all that `source` names.
+    pub fn read(&mut self, qp: QpNum, source: Segment, flags: Flags) -> (WrId, PostedSink) {
+        let length = source.length as usize;
+        let posted = self.holding(&pattern::of(length, 0)).into_sink();
+        let sink = posted.sink(0..length).expect("the whole lease");
+        (self.post(qp, flags, Operation::Read { sink, source: claim(source) }), posted)
+    }
+
+    /// Posts a Receive of `length` octets.
+    pub fn receive(&mut self, length: usize) -> (WrId, PostedSink) {
+        let posted = self.pool.lease(length).expect("memory for a test").into_sink();
+        let sink = posted.sink(0..length).expect("the whole lease");
+        let id = self.id();
+        let mut batch = vec![Receive::single(id, sink)];
+        self.provider.post_receives(&mut batch).expect("room in the receive queue");
+        (id, posted)
+    }
+
+    /// Opens memory that holds `bytes` to the peer of `qp`.
+    pub fn expose(&mut self, qp: QpNum, bytes: &[u8], access: Access) -> (Exposed, Segment) {
+        let (exposed, operation, segment) = self.exposure(qp, bytes, access);
+        self.post(qp, UNSIGNALED, operation);
+        (exposed, segment)
+    }
+
+    /// Makes the FastReg that opens memory holding `bytes`, and what to tell the peer.
+    pub fn exposure(
+        &mut self,
+        qp: QpNum,
+        bytes: &[u8],
+        access: Access,
+    ) -> (Exposed, Operation, Segment) {
+        let handle = self.provider.reserve_handle(qp).expect("a handle for a test");
+        let offset = self.provider.registration_offset(bytes.len());
+        let lease = self.holding(bytes);
+        let (exposed, memory) = match access {
+            Access::RemoteRead => {
+                let (exposed, source) = lease.expose_read(handle);
+                (exposed, Exposure::RemoteRead(source))
+            }
+            Access::RemoteWrite => {
+                let (exposed, sink) = lease.expose_write(handle);
+                (exposed, Exposure::RemoteWrite(sink))
+            }
+        };
+        let length = u32::try_from(bytes.len()).expect("less than 4 GiB");
+        let operation = Operation::FastReg { handle, offset, memory };
+        (exposed, operation, Segment { handle, length, offset })
+    }
+
+    /// Posts the LocalInv of what was opened.
+    pub fn invalidate(&mut self, qp: QpNum, exposed: &Exposed) -> WrId {
+        self.post(qp, SIGNALED, Operation::LocalInv { handle: exposed.handle() })
+    }
+}
+
+/// Claims what a segment names.
+pub fn claim(segment: Segment) -> ClaimedSegment {
+    ClaimedSegment::try_from(segment).expect("a segment that does not wrap")
+}
+
+/// Takes exposed memory back after `done` retired its handle.
+pub fn fence(exposed: Exposed, done: &Done) -> Local {
+    let proof = complete::invalidated(done).expect("a completion that retires a handle");
+    exposed.fence(proof).map_err(|_| ()).expect("the handle of this lease")
+}
+
+/// What happens at all without a deadline happens sooner.
+const SOON: Duration = Duration::from_secs(1);
+const BUDGET: usize = 64;
+const TURNS_MAX: u32 = 1_000_000;
+const POOL_BYTES: usize = 64 << 20;

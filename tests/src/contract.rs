@@ -1,0 +1,16 @@
+//! What `haulage::provider::Provider` promises: one check per line of its contract, named after it.
+//!
+//! Every check takes a fresh [`Network`](crate::network::Network) and works on any provider; none
+//! looks behind the trait.
+
+mod connections;
+mod receive_queue;
+mod registration;
+mod send_queue;
+mod sleeping;
+
+pub use connections::*;
+pub use receive_queue::*;
+pub use registration::*;
+pub use send_queue::*;
+pub use sleeping::*;

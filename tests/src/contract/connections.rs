@@ -1,0 +1,237 @@
+//! Lines 1 to 6.
+
+use haulage::provider::{
+    ConnectError, ConnectionParams, DisconnectReason, Event, Operation, Provider, Quiesced,
+    WorkRequest,
+};
+use haulage_proto::verbs::{Access, Opcode, QpNum, Status, WrId};
+
+use crate::bed::{ACTIVE, Bed, End, Link, PARAMS, PASSIVE, SIGNALED};
+use crate::network::Network;
+use crate::pattern;
+
+/// `connect` and `listen` never block; the outcome arrives from `poll` as an event.
+pub fn line_01_connecting_never_blocks<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    assert_ne!(bed.listening().port(), 0, "the address really bound has a port");
+    let (now, to) = (bed.network.now(), bed.listening());
+    // The passive end is not polled meanwhile: a `connect` that waited for it would hang here.
+    let qp = bed.ends[ACTIVE].provider.connect(now, to, &PARAMS).expect("a queue pair");
+    bed.ends[ACTIVE].poll(now, 0);
+    let request = |event: &Event<_>| matches!(event, Event::Request { .. });
+    let peer = bed.until("Request", |bed| bed.ends[PASSIVE].take(request));
+    let Event::Request { qp: peer, .. } = peer else { return };
+    bed.ends[PASSIVE].provider.accept(bed.network.now(), peer, &PARAMS);
+    bed.until("Established", |bed| bed.ends[ACTIVE].established(qp));
+}
+
+/// A listener reports each peer once as `Request`, with the private data it sent; nothing moves on
+/// that queue pair before `accept`.
+pub fn line_02_a_peer_is_reported_once_and_waits_for_accept<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let (now, to) = (bed.network.now(), bed.listening());
+    for private_data in [&b"one"[..], b"", b"three"] {
+        let params = ConnectionParams { private_data, ..PARAMS };
+        bed.ends[ACTIVE].provider.connect(now, to, &params).expect("a queue pair");
+    }
+    bed.linger([64; 2]);
+    let mut said: Vec<_> = Vec::new();
+    let mut qps: Vec<_> = Vec::new();
+    for event in bed.ends[PASSIVE].log.drain(..) {
+        match event {
+            Event::Request { private_data, qp, .. } => {
+                said.push(private_data.into_vec());
+                qps.push(qp);
+            }
+            other => panic!("{other:?} before accept"),
+        }
+    }
+    said.sort();
+    assert_eq!(said, [b"".to_vec(), b"one".to_vec(), b"three".to_vec()]);
+    qps.sort();
+    qps.dedup();
+    assert_eq!(qps.len(), 3, "each peer has a queue pair of its own");
+    assert!(bed.ends[ACTIVE].log.is_empty(), "nobody accepted: {:?}", bed.ends[ACTIVE].log);
+}
+
+/// `accept` carries private data back; both ends then report `Established`, the active one with that
+/// private data, both with the granted ORD and IRD.
+pub fn line_03_accept_establishes_both_ends<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let asked = ConnectionParams { private_data: b"asks", ord: 3, ird: 5 };
+    let link = bed.request(&asked);
+    let answer = ConnectionParams { private_data: b"answers", ord: 4, ird: 2 };
+    bed.ends[PASSIVE].provider.accept(bed.network.now(), link[PASSIVE], &answer);
+    let [active, passive] = [ACTIVE, PASSIVE]
+        .map(|end| bed.until("Established", |bed| bed.ends[end].established(link[end])));
+    assert_eq!((&*active.0, &*passive.0), (&b"answers"[..], &b""[..]));
+    assert_eq!((active.1, active.2), (2, 4), "what one end may have outstanding, the other serves");
+    assert_eq!((passive.1, passive.2), (4, 2));
+    bed.carry(link, ACTIVE, b"there");
+    bed.carry(link, PASSIVE, b"and back");
+}
+
+/// `reject`, a refused connection and a handshake that misses its deadline end in `Failed` at the
+/// active end. A peer that fails its handshake is never reported to the passive end.
+pub fn line_04_a_connection_that_fails_says_why<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let link = bed.request(&PARAMS);
+    bed.ends[PASSIVE].provider.reject(bed.network.now(), link[PASSIVE], b"no");
+    assert_eq!(failed(&mut bed, link[ACTIVE]), ConnectError::Rejected);
+
+    let listening = bed.listening();
+    bed.network.babble(listening);
+    bed.linger([64; 2]);
+    let silent = bed.network.silent();
+    let now = bed.network.now();
+    let qp = bed.ends[ACTIVE].provider.connect(now, silent, &PARAMS).expect("a queue pair");
+    for _ in 0..DEADLINES {
+        bed.turn([64; 2]);
+        let deadline = bed.ends[ACTIVE].provider.poll_deadline();
+        deadline.into_iter().for_each(|deadline| bed.network.skip(deadline));
+    }
+    assert_eq!(failed(&mut bed, qp), ConnectError::TimedOut);
+
+    let gone = bed.listening();
+    bed.replace_passive();
+    let now = bed.network.now();
+    // Some systems say so at once; that is an outcome, not a wait.
+    match bed.ends[ACTIVE].provider.connect(now, gone, &PARAMS) {
+        Ok(qp) => assert_eq!(failed(&mut bed, qp), ConnectError::Refused),
+        Err(reason) => assert_eq!(reason, ConnectError::Refused),
+    }
+    bed.settle();
+    assert!(bed.ends.iter().all(|end| end.log.is_empty()), "nothing follows a failure");
+}
+
+/// A Send that arrives before the receiver's `Established` is kept and delivered after it.
+pub fn line_05_an_early_send_is_delivered_after_established<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let (receive, _sink) = bed.ends[PASSIVE].receive(64);
+    let link = bed.request(&PARAMS);
+    bed.ends[PASSIVE].provider.accept(bed.network.now(), link[PASSIVE], &PARAMS);
+    // From here on the passive end works but reports nothing.
+    bed.until_with([64, 0], "Established", |bed| bed.ends[ACTIVE].established(link[ACTIVE]));
+    let (_, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"early", None, SIGNALED);
+    bed.linger([64, 0]);
+    bed.until("the Send", |bed| match bed.ends[PASSIVE].log.as_slice() {
+        [] | [Event::Established { .. }] => None,
+        [Event::Established { .. }, Event::Completion(done)] => Some(assert_eq!(done.id, receive)),
+        other => panic!("wrong order: {other:?}"),
+    });
+}
+
+/// After a connection is lost or `disconnect`ed, each end reports `Disconnected` once, then the
+/// flushed completions, then `Quiesced` once, and nothing after it.
+pub fn line_06_a_connection_ends_in_order<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+
+    // Closed in order: what was posted before still arrives.
+    let link = bed.connect();
+    let (received, _sink) = bed.ends[PASSIVE].receive(8);
+    let (sent, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"the last", None, SIGNALED);
+    bed.ends[ACTIVE].provider.disconnect(bed.network.now(), link[ACTIVE]);
+    bed.settle();
+    bed.succeeded(PASSIVE, received);
+    bed.succeeded(ACTIVE, sent);
+    let [active, passive] = [ACTIVE, PASSIVE].map(|end| ending(&mut bed.ends[end], link[end]));
+    assert_eq!((active.reason, active.failed.len()), (DisconnectReason::Local, 0));
+    assert_eq!((passive.reason, passive.failed.len()), (DisconnectReason::Peer, 0));
+
+    // Both at once.
+    let link = bed.connect();
+    for end in [ACTIVE, PASSIVE] {
+        bed.ends[end].provider.disconnect(bed.network.now(), link[end]);
+    }
+    bed.settle();
+    for end in [ACTIVE, PASSIVE] {
+        assert!(ending(&mut bed.ends[end], link[end]).failed.is_empty());
+    }
+
+    // Lost, with requests outstanding, and one more posted before the end was known.
+    let link = bed.connect();
+    let lost = strand(&mut bed, link, 3);
+    let gone = |event: &Event<_>| matches!(event, Event::Disconnected { .. });
+    bed.until_with([1, 0], "Disconnected", |bed| {
+        bed.ends[ACTIVE].log.iter().find(|e| gone(e)).map(drop)
+    });
+    let qp = link[ACTIVE];
+    let posted = bed.ends[ACTIVE].holding(b"too late").into_source();
+    let source = posted.source(0..8).expect("the whole lease");
+    let (id, operation) = (bed.ends[ACTIVE].id(), Operation::Send { source, invalidate: None });
+    let mut batch = [WorkRequest { id, flags: SIGNALED, operation }].into();
+    let taken = bed.ends[ACTIVE].provider.post(qp, &mut batch).is_ok();
+    assert_eq!(taken, batch.is_empty(), "what is not taken is left");
+    bed.settle();
+    let Ending { reason, failed, .. } = ending(&mut bed.ends[ACTIVE], qp);
+    assert!(matches!(reason, DisconnectReason::Lost | DisconnectReason::Peer), "{reason:?}");
+    let late = taken.then_some(id);
+    assert_eq!(failed, lost.into_iter().chain(late).collect::<Vec<_>>());
+}
+
+/// Posts `count` signaled Reads that will never be answered; loses the connection.
+pub(super) fn strand<N: Network>(bed: &mut Bed<N>, link: Link, count: u32) -> Vec<WrId> {
+    let bytes = pattern::of(64, 1);
+    let (_exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
+    let ids = (0..count).map(|_| bed.ends[ACTIVE].read(link[ACTIVE], segment, SIGNALED).0);
+    let ids = ids.collect();
+    bed.replace_passive();
+    ids
+}
+
+/// How one end saw a connection go.
+pub(super) struct Ending {
+    pub(super) reason: DisconnectReason,
+    /// The requests that did not succeed, in the order reported.
+    pub(super) failed: Vec<WrId>,
+    pub(super) proof: Quiesced,
+}
+
+/// Takes all that an end reported of a connection, checking that its end was reported in order.
+pub(super) fn ending<P: Provider>(end: &mut End<P>, qp: QpNum) -> Ending {
+    let (own, others): (Vec<_>, _) = end.log.drain(..).partition(|event| of(event) == qp);
+    end.log = others;
+    let (mut reason, mut failed, mut proof) = (None, Vec::new(), None);
+    for event in own {
+        assert!(proof.is_none(), "{event:?} after Quiesced");
+        match event {
+            Event::Disconnected { reason: why, .. } => {
+                assert_eq!(reason.replace(why), None, "Disconnected twice");
+            }
+            Event::Completion(done) if done.status != Status::Success => {
+                assert!(reason.is_some(), "{done:?} before Disconnected");
+                assert_ne!(done.opcode, Opcode::Receive, "Receives return to the shared queue");
+                failed.push(done.id);
+            }
+            Event::Completion(done) => assert!(reason.is_none(), "{done:?} after Disconnected"),
+            Event::Quiesced(quiesced) => {
+                assert!(reason.is_some(), "Quiesced before Disconnected");
+                proof = Some(quiesced);
+            }
+            other => panic!("{other:?} of a connection that was established"),
+        }
+    }
+    Ending { reason: reason.expect("Disconnected"), failed, proof: proof.expect("Quiesced") }
+}
+
+fn of<L>(event: &Event<L>) -> QpNum {
+    match event {
+        Event::Completion(done) => done.qp,
+        Event::Quiesced(quiesced) => quiesced.qp(),
+        Event::Request { qp, .. }
+        | Event::Established { qp, .. }
+        | Event::Failed { qp, .. }
+        | Event::Disconnected { qp, .. } => *qp,
+    }
+}
+
+fn failed<N: Network>(bed: &mut Bed<N>, qp: QpNum) -> ConnectError {
+    let is_it = |event: &Event<_>| matches!(event, Event::Failed { qp: q, .. } if *q == qp);
+    match bed.until("Failed", |bed| bed.ends[ACTIVE].take(is_it)) {
+        Event::Failed { reason, .. } => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// More deadlines than a connection setup has.
+const DEADLINES: usize = 200;

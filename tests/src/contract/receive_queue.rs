@@ -1,0 +1,88 @@
+//! Lines 15 to 18.
+
+use haulage::provider::{DisconnectReason, Event, Provider, Receive};
+use haulage::sys::complete;
+
+use super::connections::ending;
+use crate::bed::{ACTIVE, Bed, PASSIVE, SIGNALED};
+use crate::network::Network;
+use crate::pattern;
+
+/// Receives are shared by all queue pairs of the provider and used in the order they were posted.
+pub fn line_15_receives_are_shared_and_used_in_order<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let links = [bed.connect(), bed.connect(), bed.connect()];
+    let sinks: Vec<_> = (0..9).map(|_| bed.ends[PASSIVE].receive(8)).collect();
+    for (turn, (receive, sink)) in sinks.into_iter().enumerate() {
+        let link = links[(turn * 2) % 3];
+        let message = pattern::of(8, turn as u64);
+        let (_, _source) = bed.ends[ACTIVE].send(link[ACTIVE], &message, None, SIGNALED);
+        let done = bed.succeeded(PASSIVE, receive);
+        assert_eq!(done.qp, link[PASSIVE], "the completion names the queue pair of the message");
+        assert_eq!(complete::sink(sink, &done).bytes(), message);
+    }
+}
+
+/// A Send that finds no Receive waits; neither end loses the connection over it.
+pub fn line_16_a_send_without_a_receive_waits<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let link = bed.connect();
+    let messages = [&b"first"[..], b"second", b"third"];
+    let sent = messages.map(|message| bed.ends[ACTIVE].send(link[ACTIVE], message, None, SIGNALED));
+    bed.settle();
+    assert!(bed.ends[PASSIVE].log.is_empty(), "{:?}", bed.ends[PASSIVE].log);
+    let lost = |event: &Event<_>| matches!(event, Event::Disconnected { .. });
+    assert!(!bed.ends[ACTIVE].log.iter().any(lost), "{:?}", bed.ends[ACTIVE].log);
+    for message in messages {
+        let (receive, sink) = bed.ends[PASSIVE].receive(64);
+        let done = bed.succeeded(PASSIVE, receive);
+        assert_eq!(&complete::sink(sink, &done).bytes()[..done.length as usize], message);
+    }
+    for (id, source) in sent {
+        complete::source(source, &bed.succeeded(ACTIVE, id));
+    }
+}
+
+/// A Send larger than the Receive it meets ends the connection, and only that one.
+pub fn line_17_a_send_larger_than_its_receive_ends_its_connection<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let (doomed, other) = (bed.connect(), bed.connect());
+    let (receive, sink) = bed.ends[PASSIVE].receive(16);
+    let long = pattern::of(17, 7);
+    let (_, _source) = bed.ends[ACTIVE].send(doomed[ACTIVE], &long, None, SIGNALED);
+    bed.settle();
+    let reason = ending(&mut bed.ends[PASSIVE], doomed[PASSIVE]).reason;
+    assert!(matches!(reason, DisconnectReason::PeerMisbehaved(_)), "{reason:?}");
+    let reason = ending(&mut bed.ends[ACTIVE], doomed[ACTIVE]).reason;
+    assert!(matches!(reason, DisconnectReason::Terminated { .. }), "{reason:?}");
+
+    let (_, _source) = bed.ends[ACTIVE].send(other[ACTIVE], &long[..16], None, SIGNALED);
+    let done = bed.succeeded(PASSIVE, receive);
+    assert_eq!((done.qp, done.length), (other[PASSIVE], 16));
+    assert_eq!(complete::sink(sink, &done).bytes(), &long[..16]);
+}
+
+/// A Receive fills its scatter list in order.
+pub fn line_18_a_receive_fills_its_scatter_list_in_order<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let link = bed.connect();
+    let sizes = [7, 1, 64, 10_000];
+    for length in [0, 7, 8, 50, 72, 73, 10_072] {
+        let passive = &mut bed.ends[PASSIVE];
+        let leases = sizes.map(|size| passive.holding(&vec![0xa5; size]).into_sink());
+        let scatter = [0, 1, 2, 3].map(|at| leases[at].sink(0..sizes[at]));
+        let id = passive.id();
+        passive.provider.post_receives(&mut vec![Receive { id, scatter }]).expect("room");
+        let message = pattern::of(length, 8);
+        let (sent, source) = bed.ends[ACTIVE].send(link[ACTIVE], &message, None, SIGNALED);
+        let done = bed.succeeded(PASSIVE, id);
+        assert_eq!(done.length as usize, length);
+        let mut found = Vec::new();
+        for lease in leases {
+            found.extend_from_slice(complete::sink(lease, &done).bytes());
+        }
+        assert!(found[..length] == message, "a message of {length} octets was scattered wrongly");
+        assert!(found[length..].iter().all(|&b| b == 0xa5), "octets after the end of {length}");
+        complete::source(source, &bed.succeeded(ACTIVE, sent));
+    }
+}

@@ -1,0 +1,200 @@
+//! Lines 19 to 22.
+
+use haulage::provider::{DisconnectReason, Provider, Quiesced};
+use haulage::sys::complete;
+use haulage_proto::verbs::{Access, Handle, Opcode, Segment, Status};
+
+use super::connections::ending;
+use crate::bed::{ACTIVE, Bed, Link, PASSIVE, SIGNALED, fence};
+use crate::network::Network;
+use crate::pattern;
+
+/// A handle is valid for one queue pair, one range and one access, from FastReg to invalidation.
+pub fn line_19_a_handle_is_valid_from_registration_to_invalidation<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+
+    // Reserved but not registered.
+    let link = bed.connect();
+    let (exposed, operation, segment) =
+        bed.ends[PASSIVE].exposure(link[PASSIVE], &pattern::of(64, 1), Access::RemoteRead);
+    refused(&mut bed, link, Attempt::Read, segment);
+    drop((operation, exposed));
+
+    // Registered: every octet of the range, again and again.
+    let link = bed.connect();
+    let bytes = pattern::of(64, 2);
+    let (exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
+    for (skip, length) in [(0, 64), (63, 1), (0, 1), (10, 20)] {
+        let part = Segment { length, offset: segment.offset + skip, ..segment };
+        let (read, sink) = bed.ends[ACTIVE].read(link[ACTIVE], part, SIGNALED);
+        let found = complete::sink(sink, &bed.succeeded(ACTIVE, read));
+        let skip = usize::try_from(skip).expect("small");
+        assert_eq!(found.bytes(), &bytes[skip..skip + length as usize]);
+    }
+
+    // Invalidated.
+    let retired = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
+    let done = bed.succeeded(PASSIVE, retired);
+    assert_eq!(fence(exposed, &done).bytes(), bytes);
+    refused(&mut bed, link, Attempt::Read, segment);
+}
+
+/// A peer that names anything else loses its connection; no memory changes.
+pub fn line_20_a_peer_that_names_anything_else_loses_its_connection<N: Network>(network: N) {
+    let cases: [(&str, Access, Attempt, fn(Segment) -> Segment); 9] = [
+        ("a byte past the end", Access::RemoteWrite, Attempt::Write, |s| Segment {
+            offset: s.offset + 1,
+            ..s
+        }),
+        ("a byte before the start", Access::RemoteWrite, Attempt::Write, |s| Segment {
+            offset: s.offset.wrapping_sub(1).max(1),
+            ..s
+        }),
+        ("a length too long", Access::RemoteWrite, Attempt::Write, |s| Segment {
+            length: s.length + 1,
+            ..s
+        }),
+        ("far away", Access::RemoteRead, Attempt::Read, |s| Segment {
+            offset: u64::MAX - u64::from(s.length),
+            ..s
+        }),
+        ("a Read past the end", Access::RemoteRead, Attempt::Read, |s| Segment {
+            offset: s.offset + 1,
+            ..s
+        }),
+        ("a Read of what is to be written", Access::RemoteWrite, Attempt::Read, |s| s),
+        ("a Write of what is to be read", Access::RemoteRead, Attempt::Write, |s| s),
+        ("another key", Access::RemoteWrite, Attempt::Write, |s| Segment {
+            handle: Handle(s.handle.0 ^ 1),
+            ..s
+        }),
+        ("an invalidation of nothing", Access::RemoteWrite, Attempt::Invalidate, |s| Segment {
+            handle: Handle(s.handle.0 ^ 0x8000_0000),
+            ..s
+        }),
+    ];
+    let mut bed = Bed::new(network);
+    let bystander = bed.connect();
+    for (name, access, attempt, change) in cases {
+        let link = bed.connect();
+        let bytes = pattern::of(64, 3);
+        let (exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, access);
+        let proof = refused(&mut bed, link, attempt, change(segment));
+        assert_eq!(complete::exposed_quiesced(exposed, &proof).bytes(), bytes, "{name}");
+    }
+
+    // A handle of another connection.
+    let link = bed.connect();
+    let bytes = pattern::of(64, 4);
+    for attempt in [Attempt::Write, Attempt::Invalidate] {
+        let thief = bed.connect();
+        let (exposed, segment) =
+            bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteWrite);
+        refused(&mut bed, thief, attempt, segment);
+        let retired = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
+        let done = bed.succeeded(PASSIVE, retired);
+        assert_eq!(fence(exposed, &done).bytes(), bytes);
+    }
+    bed.carry(bystander, ACTIVE, b"unharmed");
+    bed.carry(link, PASSIVE, b"unharmed too");
+}
+
+/// A Send with Invalidate retires the handle before the Receive completes, and the completion names
+/// it. LocalInv retires it before its own completion.
+pub fn line_21_an_invalidation_retires_its_handle_first<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let bytes = pattern::of(4096, 5);
+
+    let link = bed.connect();
+    let (exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteWrite);
+    let (receive, _sink) = bed.ends[PASSIVE].receive(8);
+    let handle = Some(segment.handle);
+    let (_, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"done", handle, SIGNALED);
+    let done = bed.succeeded(PASSIVE, receive);
+    assert_eq!((done.opcode, done.invalidated), (Opcode::Receive, handle));
+    let lease = fence(exposed, &done);
+    refused(&mut bed, link, Attempt::Write, segment);
+    assert_eq!(lease.bytes(), bytes);
+
+    let link = bed.connect();
+    let (exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteWrite);
+    let retired = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
+    let done = bed.succeeded(PASSIVE, retired);
+    assert_eq!((done.opcode, done.invalidated), (Opcode::LocalInv, Some(segment.handle)));
+    let lease = fence(exposed, &done);
+    refused(&mut bed, link, Attempt::Write, segment);
+    assert_eq!(lease.bytes(), bytes);
+}
+
+/// A completion is reported only after the provider dropped every view of the memory it names, an
+/// invalidation only after it dropped the registration's view, `Quiesced` only after it dropped
+/// every view of that queue pair.
+pub fn line_22_views_are_dropped_before_the_report<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let link = bed.connect();
+    let before = bed.ends.each_ref().map(|end| end.pool.free_bytes());
+    let bytes = pattern::of(10_000, 6);
+    let (exposed, readable) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
+    let (received, sink) = bed.ends[PASSIVE].receive(8);
+    let (sent, source) = bed.ends[ACTIVE].send(link[ACTIVE], b"a", None, SIGNALED);
+    let (read, read_sink) = bed.ends[ACTIVE].read(link[ACTIVE], readable, SIGNALED);
+    complete::source(source, &bed.succeeded(ACTIVE, sent));
+    complete::sink(read_sink, &bed.succeeded(ACTIVE, read));
+    complete::sink(sink, &bed.succeeded(PASSIVE, received));
+    let retired = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
+    fence(exposed, &bed.succeeded(PASSIVE, retired));
+
+    // What the end of a connection finds posted and exposed.
+    let (exposed, readable) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
+    let (flushed, read_sink) = bed.ends[ACTIVE].read(link[ACTIVE], readable, SIGNALED);
+    bed.ends[PASSIVE].provider.disconnect(bed.network.now(), link[PASSIVE]);
+    let done = bed.done(ACTIVE, flushed);
+    assert!(matches!(done.status, Status::Flushed | Status::Success), "{done:?}");
+    complete::sink(read_sink, &done);
+    bed.quiesced(ACTIVE, link[ACTIVE]);
+    let proof = bed.quiesced(PASSIVE, link[PASSIVE]);
+    assert_eq!(complete::exposed_quiesced(exposed, &proof).bytes(), bytes);
+    let after = bed.ends.each_ref().map(|end| end.pool.free_bytes());
+    assert_eq!(after, before, "every lease came home");
+}
+
+/// What a peer may try with somebody's memory.
+#[derive(Clone, Copy, Debug)]
+enum Attempt {
+    Read,
+    Write,
+    Invalidate,
+}
+
+/// Lets the active end try, which must cost it the connection; returns the passive end's proof that
+/// it is over.
+fn refused<N: Network>(
+    bed: &mut Bed<N>,
+    link: Link,
+    attempt: Attempt,
+    segment: Segment,
+) -> Quiesced {
+    let bytes = pattern::of(segment.length as usize, 99);
+    let receive = matches!(attempt, Attempt::Invalidate).then(|| bed.ends[PASSIVE].receive(64));
+    let (active, qp) = (&mut bed.ends[ACTIVE], link[ACTIVE]);
+    let tried = match attempt {
+        Attempt::Read => active.read(qp, segment, SIGNALED).0,
+        Attempt::Write => active.write(qp, &bytes, segment).0,
+        Attempt::Invalidate => active.send(qp, b"x", Some(segment.handle), SIGNALED).0,
+    };
+    bed.settle();
+    let [active, passive] = [ACTIVE, PASSIVE].map(|end| ending(&mut bed.ends[end], link[end]));
+    assert!(matches!(passive.reason, DisconnectReason::PeerMisbehaved(_)), "{:?}", passive.reason);
+    assert!(matches!(active.reason, DisconnectReason::Terminated { .. }), "{:?}", active.reason);
+    if matches!(attempt, Attempt::Read) {
+        assert_eq!(active.failed, [tried], "a refused Read fails");
+    }
+    if let Some((receive, sink)) = receive {
+        // It was not used, so it is still there.
+        let link = bed.connect();
+        let (_, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"next", None, SIGNALED);
+        let done = bed.succeeded(PASSIVE, receive);
+        assert_eq!(&complete::sink(sink, &done).bytes()[..4], b"next");
+    }
+    passive.proof
+}

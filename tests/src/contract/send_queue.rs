@@ -1,0 +1,212 @@
+//! Lines 7 to 14.
+
+use haulage::provider::{ConnectionParams, Event, Operation, Provider, WorkQueue, WorkRequest};
+use haulage::sys::complete;
+use haulage_proto::verbs::{Access, Flags, Opcode, Segment, Status, WrId};
+
+use super::connections::{ending, strand};
+use crate::bed::{ACTIVE, Bed, PARAMS, PASSIVE, SIGNALED, UNSIGNALED, claim, fence};
+use crate::network::Network;
+use crate::pattern;
+
+/// `post` takes a prefix of the batch, in order, and leaves the rest; it never blocks.
+pub fn line_07_post_takes_a_prefix<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let link = bed.connect();
+    let (_exposed, segment) =
+        bed.ends[PASSIVE].expose(link[PASSIVE], &pattern::of(64, 1), Access::RemoteRead);
+    let active = &mut bed.ends[ACTIVE];
+    let depth = active.provider.caps().send_queue_max;
+    let count = depth + 5;
+    let posted = active.pool.lease(count).expect("memory").into_sink();
+    // One octet each, so that none can be answered before the peer is polled.
+    let one = Segment { length: 1, ..segment };
+    let mut batch: WorkQueue = (0..count)
+        .map(|at| {
+            let sink = posted.sink(at..at + 1).expect("in the lease");
+            let operation = Operation::Read { sink, source: claim(one) };
+            WorkRequest { id: WrId(1000 + at as u64), flags: SIGNALED, operation }
+        })
+        .collect();
+    let full = active.provider.post(link[ACTIVE], &mut batch);
+    assert!(full.is_err() && batch.len() >= 5, "the queue holds {depth}, {} left", batch.len());
+    let left: Vec<_> = batch.iter().map(|request| request.id.0).collect();
+    let expected: Vec<_> = (0..count as u64).map(|at| 1000 + at).skip(count - left.len()).collect();
+    assert_eq!(left, expected, "what is left is the end of the batch, in order");
+    for id in (0..count as u64).map(|at| WrId(1000 + at)) {
+        if !batch.is_empty() {
+            // Places come back with completions, not before.
+            let _ = bed.ends[ACTIVE].provider.post(link[ACTIVE], &mut batch);
+        }
+        bed.succeeded(ACTIVE, id);
+    }
+}
+
+/// Requests of one queue pair complete in the order they were posted.
+pub fn line_08_requests_complete_in_the_order_posted<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let link = bed.connect();
+    let bytes = pattern::of(100_000, 2);
+    let zeros = vec![0; bytes.len()];
+    let (_read, readable) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
+    let (_write, writable) = bed.ends[PASSIVE].expose(link[PASSIVE], &zeros, Access::RemoteWrite);
+    let _received: Vec<_> = (0..8).map(|_| bed.ends[PASSIVE].receive(8)).collect();
+    let (active, qp) = (&mut bed.ends[ACTIVE], link[ACTIVE]);
+    let mut posted = Vec::new();
+    for _ in 0..4 {
+        posted.push((active.read(qp, readable, SIGNALED).0, Opcode::Read));
+        posted.push((active.send(qp, b"short", None, SIGNALED).0, Opcode::Send));
+        posted.push((active.write(qp, &bytes, writable).0, Opcode::Write));
+        let (exposed, operation, _) = active.exposure(qp, &bytes, Access::RemoteRead);
+        posted.push((active.post(qp, SIGNALED, operation), Opcode::FastReg));
+        posted.push((active.send(qp, b"again", None, SIGNALED).0, Opcode::Send));
+        posted.push((active.invalidate(qp, &exposed), Opcode::LocalInv));
+    }
+    bed.until("all completions", |bed| (bed.ends[ACTIVE].log.len() >= posted.len()).then_some(()));
+    let done: Vec<_> = bed.ends[ACTIVE].log.iter().filter_map(completed).collect();
+    assert_eq!(done, posted);
+}
+
+/// Each signaled request yields exactly one completion; an unsignaled one only if it fails.
+pub fn line_09_signaled_requests_complete_once<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let link = bed.connect();
+    let (_exposed, segment) =
+        bed.ends[PASSIVE].expose(link[PASSIVE], b"fetch me", Access::RemoteRead);
+    let _received: Vec<_> = (0..4).map(|_| bed.ends[PASSIVE].receive(8)).collect();
+    let (active, qp) = (&mut bed.ends[ACTIVE], link[ACTIVE]);
+    let mut signaled = Vec::new();
+    for flags in [UNSIGNALED, SIGNALED, UNSIGNALED, SIGNALED] {
+        let (read, _) = active.read(qp, segment, flags);
+        let (send, _) = active.send(qp, b"message", None, flags);
+        signaled.extend(flags.signaled.then_some([(read, Opcode::Read), (send, Opcode::Send)]));
+    }
+    bed.settle();
+    let done: Vec<_> = bed.ends[ACTIVE].log.drain(..).filter_map(|e| completed(&e)).collect();
+    assert_eq!(done, signaled.concat());
+
+    // The same requests, but nobody answers.
+    let bytes = b"out of reach";
+    let (_exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], bytes, Access::RemoteRead);
+    let active = &mut bed.ends[ACTIVE];
+    let reads = [UNSIGNALED, SIGNALED].map(|flags| active.read(qp, segment, flags).0);
+    bed.replace_passive();
+    bed.settle();
+    assert_eq!(ending(&mut bed.ends[ACTIVE], qp).failed, reads, "failures are reported, each once");
+}
+
+/// Once one completion is flushed, every later one of that queue pair is, except Receives, which
+/// return to the shared queue and are not reported.
+pub fn line_10_after_one_flush_everything_is_flushed<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let link = bed.connect();
+    let sinks = [8, 8].map(|length| bed.ends[ACTIVE].receive(length));
+    strand(&mut bed, link, 4);
+    let (sent, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"behind", None, SIGNALED);
+    bed.settle();
+    let statuses = bed.ends[ACTIVE].log.iter().filter_map(|event| match event {
+        Event::Completion(done) => Some((done.status, done.opcode)),
+        _ => None,
+    });
+    let reported: Vec<_> = statuses.collect();
+    let first = reported.iter().position(|(status, _)| *status == Status::Flushed);
+    let after = &reported[first.expect("something was flushed")..];
+    assert!(after.iter().all(|(status, _)| *status == Status::Flushed), "{after:?}");
+    assert!(after.iter().all(|(_, opcode)| *opcode != Opcode::Receive), "{after:?}");
+    let failed = ending(&mut bed.ends[ACTIVE], link[ACTIVE]).failed;
+    assert_eq!(failed.last(), Some(&sent));
+
+    // The Receives are still there, for whoever comes next.
+    let link = bed.connect();
+    for ((receive, sink), message) in sinks.into_iter().zip([b"one     ", b"two     "]) {
+        bed.ends[PASSIVE].send(link[PASSIVE], message, None, SIGNALED);
+        let done = bed.succeeded(ACTIVE, receive);
+        assert_eq!(complete::sink(sink, &done).bytes(), message);
+    }
+}
+
+/// A completed Write's bytes are at rest before a later Send of the same queue pair is received.
+pub fn line_11_a_write_is_at_rest_before_a_later_send<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let link = bed.connect();
+    for length in [0, 1, 4096, 1_500_003] {
+        let (old, new) = (pattern::of(length, 3), pattern::of(length, 4));
+        let (exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &old, Access::RemoteWrite);
+        let (receive, _sink) = bed.ends[PASSIVE].receive(8);
+        let (active, qp) = (&mut bed.ends[ACTIVE], link[ACTIVE]);
+        let (wrote, written) = active.write(qp, &new, segment);
+        let (sent, told) = active.send(qp, b"look now", Some(segment.handle), SIGNALED);
+        let done = bed.succeeded(PASSIVE, receive);
+        assert!(fence(exposed, &done).bytes() == new, "a Write of {length} octets came late");
+        complete::source(written, &bed.succeeded(ACTIVE, wrote));
+        complete::source(told, &bed.succeeded(ACTIVE, sent));
+    }
+}
+
+/// Reads beyond the granted ORD wait in the send queue; the peer never sees more.
+pub fn line_12_reads_beyond_the_ord_wait<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    // The peer serves two at once and ends the connection over a third.
+    let serves_two = ConnectionParams { ird: 2, ..PARAMS };
+    let (link, granted) = bed.connect_with(&PARAMS, &serves_two);
+    assert_eq!(granted[ACTIVE].0, 2);
+    let bytes = pattern::of(300_000, 5);
+    let (_exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
+    let parts = (0..12).map(|part| Segment {
+        handle: segment.handle,
+        length: 25_000,
+        offset: segment.offset + part * 25_000,
+    });
+    let reads: Vec<_> =
+        parts.map(|part| bed.ends[ACTIVE].read(link[ACTIVE], part, SIGNALED)).collect();
+    let mut found = Vec::new();
+    for (id, sink) in reads {
+        let done = bed.succeeded(ACTIVE, id);
+        found.extend_from_slice(complete::sink(sink, &done).bytes());
+    }
+    assert!(found == bytes, "the Reads fetched something else");
+    bed.carry(link, ACTIVE, b"and the connection stands");
+}
+
+/// A fenced request does not start before earlier Reads of its queue pair completed.
+pub fn line_13_a_fenced_request_waits_for_reads<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let link = bed.connect();
+    let bytes = pattern::of(4 << 20, 6);
+    let (_exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
+    let (received, _sink) = bed.ends[PASSIVE].receive(8);
+    let (read, sink) = bed.ends[ACTIVE].read(link[ACTIVE], segment, SIGNALED);
+    let flags = Flags { fence: true, ..SIGNALED };
+    let (_, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"after it", None, flags);
+    bed.succeeded(PASSIVE, received);
+    // The peer is not polled any more and time stands still, so a Read that had not completed when
+    // the Send started could not complete now: 4 MiB fit into no socket's buffer.
+    let now = bed.network.now();
+    for _ in 0..100 {
+        bed.ends[ACTIVE].poll(now, 64);
+    }
+    let done = bed.ends[ACTIVE].done(read).expect("the Read completed before the Send started");
+    assert!(complete::sink(sink, &done).bytes() == bytes);
+}
+
+/// An inline Send's source may be reused as soon as `post` returns.
+pub fn line_14_an_inline_source_is_free_at_once<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let link = bed.connect();
+    let (received, sink) = bed.ends[PASSIVE].receive(8);
+    let flags = Flags { inline: true, ..SIGNALED };
+    let (sent, source) = bed.ends[ACTIVE].send(link[ACTIVE], b"original", None, flags);
+    let done = bed.succeeded(PASSIVE, received);
+    assert_eq!(complete::sink(sink, &done).bytes(), b"original");
+    complete::source(source, &bed.succeeded(ACTIVE, sent));
+}
+
+fn completed<L>(event: &Event<L>) -> Option<(WrId, Opcode)> {
+    match event {
+        Event::Completion(done) => {
+            assert_eq!(done.status, Status::Success, "{done:?}");
+            Some((done.id, done.opcode))
+        }
+        _ => None,
+    }
+}

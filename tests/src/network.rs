@@ -1,0 +1,208 @@
+//! Where providers under test meet, and how time passes there.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use haulage::provider::Provider;
+use haulage::provider::delaying::Delaying;
+use haulage::provider::sim::{Fabric, FabricConfig, Sim};
+use haulage_proto::time::Instant;
+
+/// One kind of provider and the network between its instances.
+pub trait Network {
+    /// The provider under test.
+    type Provider: Provider;
+
+    /// Makes one more provider, and says where it can listen.
+    fn join(&mut self) -> (Self::Provider, SocketAddr);
+
+    /// Returns the time to poll with.
+    fn now(&self) -> Instant;
+
+    /// Lets time pass after a round of polls in which something `moved` or not; nothing is due
+    /// before `next`. Returns what is left to expect.
+    fn wait(&mut self, moved: bool, next: Option<Instant>) -> Expect;
+
+    /// Lets time pass up to `then`, whatever happens meanwhile.
+    fn skip(&mut self, then: Instant);
+
+    /// Returns where somebody takes connections and never says a word.
+    fn silent(&mut self) -> SocketAddr;
+
+    /// Reaches `to` as a peer whose connection setup goes wrong.
+    fn babble(&mut self, to: SocketAddr);
+}
+
+/// What may still happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// Anything.
+    More,
+    /// In all likelihood nothing.
+    Quiet,
+    /// Nothing that is worth waiting for.
+    Stuck,
+}
+
+/// A simulated fabric in virtual time.
+#[derive(Debug)]
+pub struct Virtual {
+    fabric: Fabric,
+    now: Instant,
+    nodes: u8,
+    bystanders: Vec<Sim>,
+}
+
+impl Virtual {
+    /// Makes an empty fabric.
+    pub fn new(config: FabricConfig) -> Self {
+        let fabric = Fabric::new(config);
+        Self { fabric, now: Instant::ZERO, nodes: 0, bystanders: Vec::new() }
+    }
+
+    /// Returns the fabric, to hurt it.
+    pub const fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+}
+
+impl Network for Virtual {
+    type Provider = Sim;
+
+    fn join(&mut self) -> (Sim, SocketAddr) {
+        self.nodes += 1;
+        let address = Ipv4Addr::new(10, 0, 0, self.nodes).into();
+        let provider = self.fabric.provider(address).expect("a fresh address");
+        (provider, SocketAddr::new(address, 0))
+    }
+
+    fn now(&self) -> Instant {
+        self.now
+    }
+
+    fn wait(&mut self, moved: bool, next: Option<Instant>) -> Expect {
+        match next {
+            _ if moved => Expect::More,
+            None => Expect::Stuck,
+            Some(next) => {
+                self.now = self.now.max(next);
+                Expect::More
+            }
+        }
+    }
+
+    fn skip(&mut self, then: Instant) {
+        self.now = self.now.max(then);
+    }
+
+    fn silent(&mut self) -> SocketAddr {
+        let (mut provider, at) = self.join();
+        let (_, at) = provider.listen(at).expect("a free port");
+        self.fabric.black_hole(at.ip(), true);
+        self.bystanders.push(provider);
+        at
+    }
+
+    fn babble(&mut self, to: SocketAddr) {
+        let (mut provider, _) = self.join();
+        let params = haulage::provider::ConnectionParams { private_data: b"", ord: 1, ird: 1 };
+        provider.connect(self.now, to, &params).expect("a queue pair");
+        drop(provider); // before the peer heard the whole of it
+    }
+}
+
+/// Any network, with the events of its providers held back at random.
+#[derive(Debug)]
+pub struct Slow<N> {
+    inner: N,
+    seed: u64,
+    percent: u8,
+}
+
+impl<N: Network> Slow<N> {
+    /// Wraps `inner`; see [`Delaying::new`].
+    pub const fn new(inner: N, seed: u64, percent: u8) -> Self {
+        Self { inner, seed, percent }
+    }
+}
+
+impl<N: Network> Network for Slow<N> {
+    type Provider = Delaying<N::Provider>;
+
+    fn join(&mut self) -> (Self::Provider, SocketAddr) {
+        let (provider, at) = self.inner.join();
+        self.seed += 1;
+        (Delaying::new(provider, self.seed, self.percent), at)
+    }
+
+    fn now(&self) -> Instant {
+        self.inner.now()
+    }
+
+    fn wait(&mut self, moved: bool, next: Option<Instant>) -> Expect {
+        self.inner.wait(moved, next)
+    }
+
+    fn skip(&mut self, then: Instant) {
+        self.inner.skip(then);
+    }
+
+    fn silent(&mut self) -> SocketAddr {
+        self.inner.silent()
+    }
+
+    fn babble(&mut self, to: SocketAddr) {
+        self.inner.babble(to);
+    }
+}
+
+/// Real time, with jumps: deadlines need not be waited for.
+///
+/// Polling never sleeps. After a while without events a network is called quiet; without events for
+/// [`HANG`], a test has hung.
+#[derive(Debug)]
+pub struct RealTime {
+    jumped: Duration,
+    idle_since: Instant,
+    idle_rounds: u32,
+}
+
+/// Real time after which a test that waits has hung.
+pub const HANG: Duration = Duration::from_secs(10);
+/// Rounds of polls without an event after which a local network is quiet.
+const QUIET_ROUNDS: u32 = 500;
+
+impl Default for RealTime {
+    fn default() -> Self {
+        let idle_since = haulage::sys::clock::now();
+        Self { jumped: Duration::ZERO, idle_since, idle_rounds: 0 }
+    }
+}
+
+impl RealTime {
+    /// Returns the time to poll with.
+    pub fn now(&self) -> Instant {
+        haulage::sys::clock::now().saturating_add(self.jumped)
+    }
+
+    /// See [`Network::wait`].
+    pub fn wait(&mut self, moved: bool) -> Expect {
+        let now = haulage::sys::clock::now();
+        if moved {
+            (self.idle_since, self.idle_rounds) = (now, 0);
+        }
+        self.idle_rounds += 1;
+        if now.saturating_since(self.idle_since) > HANG {
+            Expect::Stuck
+        } else if self.idle_rounds > QUIET_ROUNDS {
+            Expect::Quiet
+        } else {
+            Expect::More
+        }
+    }
+
+    /// See [`Network::skip`].
+    pub fn skip(&mut self, then: Instant) {
+        self.jumped += then.saturating_since(self.now());
+    }
+}

@@ -1,0 +1,79 @@
+//! The contract of `Provider`, line by line, on every provider.
+
+use haulage::provider::sim::FabricConfig;
+use haulage_tests::contract;
+use haulage_tests::network::{Slow, Virtual};
+
+/// Runs every line on one kind of provider. A new provider is done when its line here is green.
+macro_rules! provider_conformance {
+    ($provider:ident, $network:expr) => {
+        mod $provider {
+            use super::*;
+
+            lines! { $network;
+                line_01_connecting_never_blocks
+                line_02_a_peer_is_reported_once_and_waits_for_accept
+                line_03_accept_establishes_both_ends
+                line_04_a_connection_that_fails_says_why
+                line_05_an_early_send_is_delivered_after_established
+                line_06_a_connection_ends_in_order
+                line_07_post_takes_a_prefix
+                line_08_requests_complete_in_the_order_posted
+                line_09_signaled_requests_complete_once
+                line_10_after_one_flush_everything_is_flushed
+                line_11_a_write_is_at_rest_before_a_later_send
+                line_12_reads_beyond_the_ord_wait
+                line_13_a_fenced_request_waits_for_reads
+                line_14_an_inline_source_is_free_at_once
+                line_15_receives_are_shared_and_used_in_order
+                line_16_a_send_without_a_receive_waits
+                line_17_a_send_larger_than_its_receive_ends_its_connection
+                line_18_a_receive_fills_its_scatter_list_in_order
+                line_19_a_handle_is_valid_from_registration_to_invalidation
+                line_20_a_peer_that_names_anything_else_loses_its_connection
+                line_21_an_invalidation_retires_its_handle_first
+                line_22_views_are_dropped_before_the_report
+                line_23_sleep_ends_for_every_reason
+            }
+        }
+    };
+}
+
+macro_rules! lines {
+    ($network:expr; $($line:ident)*) => {
+        $(
+            #[test]
+            fn $line() {
+                contract::$line($network);
+            }
+        )*
+    };
+}
+
+provider_conformance!(sim, Virtual::new(FabricConfig::default()));
+provider_conformance!(sim_eager, Virtual::new(eager()));
+provider_conformance!(sim_late, Virtual::new(late()));
+provider_conformance!(delaying, Slow::new(Virtual::new(FabricConfig::default()), 1, 60));
+
+/// Everything completes before it arrives.
+fn eager() -> FabricConfig {
+    FabricConfig { seed: 2, eager_percent: 100, latency_min_ns: 0, ..FabricConfig::default() }
+}
+
+/// Nothing completes before it arrived, and acknowledgements straggle.
+fn late() -> FabricConfig {
+    let latency_max_ns = 10_000_000;
+    FabricConfig { seed: 3, eager_percent: 0, latency_max_ns, ..FabricConfig::default() }
+}
+
+/// The lines of the contract, as `Provider`'s documentation numbers them, and the checks above.
+#[test]
+fn every_line_of_the_contract_has_a_check() {
+    let documented = include_str!("../../runtime/src/provider.rs")
+        .lines()
+        .filter_map(|line| line.strip_prefix("/// ")?.split_once(". ")?.0.parse::<u32>().ok());
+    let checked = include_str!("conformance.rs")
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("line_")?.get(..2)?.parse::<u32>().ok());
+    assert_eq!(documented.collect::<Vec<_>>(), checked.collect::<Vec<_>>());
+}
