@@ -372,8 +372,14 @@ pub fn fence(exposed: Exposed, done: &Done) -> Local {
     exposed.fence(proof).map_err(|_| ()).expect("the handle of this lease")
 }
 
+/// Takes exposed memory back after its connection is gone.
+pub fn outlive(exposed: Exposed, quiesced: &Quiesced) -> Local {
+    let proof = complete::destroyed(&exposed, quiesced);
+    exposed.fence(proof).map_err(|_| ()).expect("the handle of this lease")
+}
+
 /// What happens at all without a deadline happens sooner.
 const SOON: Duration = Duration::from_secs(1);
 const BUDGET: usize = 64;
 const TURNS_MAX: u32 = 1_000_000;
-const POOL_BYTES: usize = 64 << 20;
+const POOL_BYTES: usize = 16 << 20;

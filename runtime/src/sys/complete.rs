@@ -43,12 +43,8 @@ pub fn sink_quiesced(posted: PostedSink, _: &Quiesced) -> Local {
     unsafe { posted.complete() }
 }
 
-/// Takes back what was exposed on a connection that is gone.
-pub fn exposed_quiesced(exposed: Exposed, _: &Quiesced) -> Local {
+/// Returns the proof that the peer has lost access to `exposed`, its connection being gone.
+pub fn destroyed<'turn>(exposed: &Exposed, _: &'turn Quiesced) -> Invalidated<'turn> {
     // SAFETY: as for `source_quiesced`: the registrations of the queue pair went with it.
-    let proof = unsafe { Invalidated::mint(exposed.handle()) };
-    match exposed.fence(proof) {
-        Ok(lease) => lease,
-        Err(_) => unreachable!("the proof names the handle of this lease"),
-    }
+    unsafe { Invalidated::mint(exposed.handle()) }
 }

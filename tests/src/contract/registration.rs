@@ -5,7 +5,7 @@ use haulage::sys::complete;
 use haulage_proto::verbs::{Access, Handle, Opcode, Segment, Status};
 
 use super::connections::ending;
-use crate::bed::{ACTIVE, Bed, Link, PASSIVE, SIGNALED, fence};
+use crate::bed::{ACTIVE, Bed, Link, PASSIVE, SIGNALED, fence, outlive};
 use crate::network::Network;
 use crate::pattern;
 
@@ -80,7 +80,7 @@ pub fn line_20_a_peer_that_names_anything_else_loses_its_connection<N: Network>(
         let bytes = pattern::of(64, 3);
         let (exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, access);
         let proof = refused(&mut bed, link, attempt, change(segment));
-        assert_eq!(complete::exposed_quiesced(exposed, &proof).bytes(), bytes, "{name}");
+        assert_eq!(outlive(exposed, &proof).bytes(), bytes, "{name}");
     }
 
     // A handle of another connection.
@@ -153,7 +153,7 @@ pub fn line_22_views_are_dropped_before_the_report<N: Network>(network: N) {
     complete::sink(read_sink, &done);
     bed.quiesced(ACTIVE, link[ACTIVE]);
     let proof = bed.quiesced(PASSIVE, link[PASSIVE]);
-    assert_eq!(complete::exposed_quiesced(exposed, &proof).bytes(), bytes);
+    assert_eq!(outlive(exposed, &proof).bytes(), bytes);
     let after = bed.ends.each_ref().map(|end| end.pool.free_bytes());
     assert_eq!(after, before, "every lease came home");
 }
