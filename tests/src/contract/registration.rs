@@ -41,45 +41,33 @@ pub fn line_19_a_handle_is_valid_from_registration_to_invalidation<N: Network>(n
 
 /// A peer that names anything else loses its connection; no memory changes.
 pub fn line_20_a_peer_that_names_anything_else_loses_its_connection<N: Network>(network: N) {
-    let cases: [(&str, Access, Attempt, fn(Segment) -> Segment); 9] = [
-        ("a byte past the end", Access::RemoteWrite, Attempt::Write, |s| Segment {
-            offset: s.offset + 1,
-            ..s
-        }),
-        ("a byte before the start", Access::RemoteWrite, Attempt::Write, |s| Segment {
-            offset: s.offset.wrapping_sub(1).max(1),
-            ..s
-        }),
-        ("a length too long", Access::RemoteWrite, Attempt::Write, |s| Segment {
-            length: s.length + 1,
-            ..s
-        }),
-        ("far away", Access::RemoteRead, Attempt::Read, |s| Segment {
-            offset: u64::MAX - u64::from(s.length),
-            ..s
-        }),
-        ("a Read past the end", Access::RemoteRead, Attempt::Read, |s| Segment {
-            offset: s.offset + 1,
-            ..s
-        }),
-        ("a Read of what is to be written", Access::RemoteWrite, Attempt::Read, |s| s),
-        ("a Write of what is to be read", Access::RemoteRead, Attempt::Write, |s| s),
-        ("another key", Access::RemoteWrite, Attempt::Write, |s| Segment {
-            handle: Handle(s.handle.0 ^ 1),
-            ..s
-        }),
-        ("an invalidation of nothing", Access::RemoteWrite, Attempt::Invalidate, |s| Segment {
-            handle: Handle(s.handle.0 ^ 0x8000_0000),
-            ..s
-        }),
+    use Access::{RemoteRead, RemoteWrite};
+    // What is granted, what is tried, and by how much handle (bits), offset and length differ.
+    let cases = [
+        ("an octet past the end", RemoteWrite, Attempt::Write, 0, 1, 0),
+        ("an octet before the start", RemoteWrite, Attempt::Write, 0, u64::MAX, 0),
+        ("one octet too many", RemoteWrite, Attempt::Write, 0, 0, 1),
+        ("far away", RemoteWrite, Attempt::Write, 0, 1 << 62, 0),
+        ("a Read past the end", RemoteRead, Attempt::Read, 0, 1, 0),
+        ("a Read far away", RemoteRead, Attempt::Read, 0, 1 << 62, 0),
+        ("a Read of what may be written", RemoteWrite, Attempt::Read, 0, 0, 0),
+        ("a Write of what may be read", RemoteRead, Attempt::Write, 0, 0, 0),
+        ("another key", RemoteWrite, Attempt::Write, 1, 0, 0),
+        ("another slot", RemoteWrite, Attempt::Write, 1 << 8, 0, 0),
+        ("an invalidation by another key", RemoteWrite, Attempt::Invalidate, 1, 0, 0),
     ];
     let mut bed = Bed::new(network);
     let bystander = bed.connect();
-    for (name, access, attempt, change) in cases {
+    for (name, access, attempt, handle, offset, length) in cases {
         let link = bed.connect();
         let bytes = pattern::of(64, 3);
         let (exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, access);
-        let proof = refused(&mut bed, link, attempt, change(segment));
+        let named = Segment {
+            handle: Handle(segment.handle.0 ^ handle),
+            offset: segment.offset.wrapping_add(offset),
+            length: segment.length + length,
+        };
+        let proof = refused(&mut bed, link, attempt, named);
         assert_eq!(outlive(exposed, &proof).bytes(), bytes, "{name}");
     }
 
