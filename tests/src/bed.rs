@@ -381,5 +381,6 @@ pub fn outlive(exposed: Exposed, quiesced: &Quiesced) -> Local {
 /// What happens at all without a deadline happens sooner.
 const SOON: Duration = Duration::from_secs(1);
 const BUDGET: usize = 64;
-const TURNS_MAX: u32 = 1_000_000;
+/// In real time the network says sooner that a test has hung.
+const TURNS_MAX: u32 = 10_000_000;
 const POOL_BYTES: usize = 16 << 20;

@@ -144,6 +144,12 @@ pub fn line_22_views_are_dropped_before_the_report<N: Network>(network: N) {
     assert_eq!(outlive(exposed, &proof).bytes(), bytes);
     let after = bed.ends.each_ref().map(|end| end.pool.free_bytes());
     assert_eq!(after, before, "every lease came home");
+    let link = bed.connect();
+    let passive = &mut bed.ends[PASSIVE].provider;
+    for _ in 0..passive.caps().registrations_max {
+        assert!(passive.reserve_handle(link[PASSIVE]).is_some(), "every registration came back");
+    }
+    assert_eq!(passive.reserve_handle(link[PASSIVE]), None, "no more than the provider says");
 }
 
 /// What a peer may try with somebody's memory.
