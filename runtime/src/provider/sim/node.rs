@@ -107,6 +107,7 @@ impl Node {
         Some(QpNum::new(index, slot.generation))
     }
 
+    /// Forgets a queue pair and drops its registrations.
     pub(super) fn remove(&mut self, qp: QpNum) {
         self.stags.destroy(qp);
         let slot = &mut self.slots[qp.slot()];

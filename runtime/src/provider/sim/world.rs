@@ -231,14 +231,14 @@ impl World {
         }
     }
 
-    /// Ends a connection at one end: drops every view of it, and lets the consumer know.
+    /// Ends a connection at one end: drops every view its queue holds, and lets the consumer know. Its
+    /// registrations, which no peer reaches any more, go with the queue pair.
     fn end(&mut self, end: End, reason: DisconnectReason, failed: Option<(u64, Status)>) {
         let clock = self.clock;
         let node = &mut self.nodes[end.node];
         let Some(qp) = node.qp(end.qp).filter(|qp| qp.is_live()) else { return };
         qp.end(failed);
         let inbound = std::mem::take(&mut qp.inbound);
-        node.stags.destroy(end.qp);
         node.report(clock, Event::Disconnected { qp: end.qp, reason });
         node.report_end(clock, end.qp);
         for message in inbound {
