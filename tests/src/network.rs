@@ -26,6 +26,9 @@ pub trait Network {
     /// Lets time pass up to `then`, whatever happens meanwhile.
     fn skip(&mut self, then: Instant);
 
+    /// Returns where nobody listens.
+    fn nobody(&mut self) -> SocketAddr;
+
     /// Returns where somebody takes connections and never says a word.
     fn silent(&mut self) -> SocketAddr;
 
@@ -95,6 +98,11 @@ impl Network for Virtual {
         self.now = self.now.max(then);
     }
 
+    fn nobody(&mut self) -> SocketAddr {
+        let (_, at) = self.join(); // and gone
+        SocketAddr::new(at.ip(), 1)
+    }
+
     fn silent(&mut self) -> SocketAddr {
         let (mut provider, at) = self.join();
         let (_, at) = provider.listen(at).expect("a free port");
@@ -145,6 +153,10 @@ impl<N: Network> Network for Slow<N> {
 
     fn skip(&mut self, then: Instant) {
         self.inner.skip(then);
+    }
+
+    fn nobody(&mut self) -> SocketAddr {
+        self.inner.nobody()
     }
 
     fn silent(&mut self) -> SocketAddr {

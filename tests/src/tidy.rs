@@ -218,8 +218,9 @@ const UNSAFE_DIRECTORY: &str = "runtime/src/sys/";
 const CLOCK: &[&str] = &["runtime/src/sys/clock.rs"];
 /// Reads the time stamp counter to learn what that costs, not what time it is.
 const TIME_STAMP: &[&str] = &["runtime/src/sys/cpu.rs"];
-/// Handles, and the hash of keys that strangers choose; both can be seeded instead.
-const ENTROPY: &[&str] = &["mr-pool/src/handles.rs", "apps/src/kv/index.rs"];
+/// Handles, the hash of keys that strangers choose, and the seed a command gives its core; tests
+/// give each of them a seed instead.
+const ENTROPY: &[&str] = &["mr-pool/src/handles.rs", "apps/src/kv/index.rs", "apps/src/node.rs"];
 const NOWHERE: &[&str] = &[];
 
 const SOURCES_OF_TIME_AND_CHANCE: [(&str, &[&str]); 12] = [

@@ -143,6 +143,16 @@ fn a_request_that_is_wrong_ends_its_connection() {
 }
 
 #[test]
+fn a_read_where_none_is_granted_is_wrong() {
+    let mut bed = bed(exact());
+    let (link, granted) = bed.connect_with(&PARAMS, &ConnectionParams { ird: 0, ..PARAMS });
+    assert_eq!(granted[ACTIVE].0, 0);
+    let (_exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], b"x", Access::RemoteRead);
+    let (read, _sink) = bed.ends[ACTIVE].read(link[ACTIVE], segment, SIGNALED);
+    assert_eq!(bed.done(ACTIVE, read).status, Status::LocalFault);
+}
+
+#[test]
 fn a_node_can_connect_to_itself() {
     let mut network = Virtual::new(exact());
     let (provider, at) = network.join();

@@ -16,6 +16,10 @@
 //! [`black_hole`](Fabric::black_hole) a node. As on a real network, a black hole is noticed only by
 //! deadlines.
 //!
+//! A request that is wrong itself ([`LocalFault`](haulage_proto::verbs::Status::LocalFault)) ends its
+//! connection, as on a real RNIC: nothing behind it may start, or the peer would be told of a Write
+//! that never was.
+//!
 //! # Memory ownership
 //! A view lives in the send queue entry, the Receive or the registration it was posted with, and is
 //! dropped before the completion is reported. Nothing that travels holds one.

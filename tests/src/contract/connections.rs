@@ -6,7 +6,7 @@ use haulage::provider::{
 };
 use haulage_proto::verbs::{Access, Opcode, QpNum, Status, WrId};
 
-use crate::bed::{ACTIVE, Bed, End, Link, PARAMS, PASSIVE, SIGNALED};
+use crate::bed::{ACTIVE, Bed, Link, PARAMS, PASSIVE, SIGNALED};
 use crate::network::Network;
 use crate::pattern;
 
@@ -92,11 +92,9 @@ pub fn line_04_a_connection_that_fails_says_why<N: Network>(network: N) {
     }
     assert_eq!(failed(&mut bed, qp), ConnectError::TimedOut);
 
-    let gone = bed.listening();
-    bed.replace_passive();
-    let now = bed.network.now();
+    let (now, nobody) = (bed.network.now(), bed.network.nobody());
     // Some systems say so at once; that is an outcome, not a wait.
-    match bed.ends[ACTIVE].provider.connect(now, gone, &PARAMS) {
+    match bed.ends[ACTIVE].provider.connect(now, nobody, &PARAMS) {
         Ok(qp) => assert_eq!(failed(&mut bed, qp), ConnectError::Refused),
         Err(reason) => assert_eq!(reason, ConnectError::Refused),
     }
@@ -131,10 +129,9 @@ pub fn line_06_a_connection_ends_in_order<N: Network>(network: N) {
     let (received, _sink) = bed.ends[PASSIVE].receive(8);
     let (sent, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"the last", None, SIGNALED);
     bed.ends[ACTIVE].provider.disconnect(bed.network.now(), link[ACTIVE]);
-    bed.settle();
     bed.succeeded(PASSIVE, received);
     bed.succeeded(ACTIVE, sent);
-    let [active, passive] = [ACTIVE, PASSIVE].map(|end| ending(&mut bed.ends[end], link[end]));
+    let [active, passive] = [ACTIVE, PASSIVE].map(|end| ending(&mut bed, end, link[end]));
     assert_eq!((active.reason, active.failed.len()), (DisconnectReason::Local, 0));
     assert_eq!((passive.reason, passive.failed.len()), (DisconnectReason::Peer, 0));
 
@@ -143,9 +140,8 @@ pub fn line_06_a_connection_ends_in_order<N: Network>(network: N) {
     for end in [ACTIVE, PASSIVE] {
         bed.ends[end].provider.disconnect(bed.network.now(), link[end]);
     }
-    bed.settle();
     for end in [ACTIVE, PASSIVE] {
-        assert!(ending(&mut bed.ends[end], link[end]).failed.is_empty());
+        assert!(ending(&mut bed, end, link[end]).failed.is_empty());
     }
 
     // Lost, with requests outstanding, and one more posted before the end was known.
@@ -162,8 +158,7 @@ pub fn line_06_a_connection_ends_in_order<N: Network>(network: N) {
     let mut batch = [WorkRequest { id, flags: SIGNALED, operation }].into();
     let taken = bed.ends[ACTIVE].provider.post(qp, &mut batch).is_ok();
     assert_eq!(taken, batch.is_empty(), "what is not taken is left");
-    bed.settle();
-    let Ending { reason, failed, .. } = ending(&mut bed.ends[ACTIVE], qp);
+    let Ending { reason, failed, .. } = ending(&mut bed, ACTIVE, qp);
     assert!(matches!(reason, DisconnectReason::Lost | DisconnectReason::Peer), "{reason:?}");
     let late = taken.then_some(id);
     assert_eq!(failed, lost.into_iter().chain(late).collect::<Vec<_>>());
@@ -187,11 +182,17 @@ pub(super) struct Ending {
     pub(super) proof: Quiesced,
 }
 
-/// Takes all that an end reported of a connection, checking that its end was reported in order.
-pub(super) fn ending<P: Provider>(end: &mut End<P>, qp: QpNum) -> Ending {
-    let (own, others): (Vec<_>, _) = end.log.drain(..).partition(|event| of(event) == qp);
-    end.log = others;
+/// Waits for the end of a connection and takes all that `end` reported of it, checking the order.
+pub(super) fn ending<N: Network>(bed: &mut Bed<N>, end: usize, qp: QpNum) -> Ending {
+    bed.until("Quiesced", |bed| {
+        let quiesced = |event: &Event<_>| matches!(event, Event::Quiesced(q) if q.qp() == qp);
+        bed.ends[end].log.iter().any(quiesced).then_some(())
+    });
+    bed.settle();
+    let (own, others): (Vec<_>, _) = bed.ends[end].log.drain(..).partition(|event| of(event) == qp);
+    bed.ends[end].log = others;
     let (mut reason, mut failed, mut proof) = (None, Vec::new(), None);
+    let mut flushed = false;
     for event in own {
         assert!(proof.is_none(), "{event:?} after Quiesced");
         match event {
@@ -201,6 +202,8 @@ pub(super) fn ending<P: Provider>(end: &mut End<P>, qp: QpNum) -> Ending {
             Event::Completion(done) if done.status != Status::Success => {
                 assert!(reason.is_some(), "{done:?} before Disconnected");
                 assert_ne!(done.opcode, Opcode::Receive, "Receives return to the shared queue");
+                assert!(!flushed || done.status == Status::Flushed, "{done:?} after a flush");
+                flushed |= done.status == Status::Flushed;
                 failed.push(done.id);
             }
             Event::Completion(done) => assert!(reason.is_none(), "{done:?} after Disconnected"),

@@ -50,10 +50,9 @@ pub fn line_17_a_send_larger_than_its_receive_ends_its_connection<N: Network>(ne
     let (receive, sink) = bed.ends[PASSIVE].receive(16);
     let long = pattern::of(17, 7);
     let (_, _source) = bed.ends[ACTIVE].send(doomed[ACTIVE], &long, None, SIGNALED);
-    bed.settle();
-    let reason = ending(&mut bed.ends[PASSIVE], doomed[PASSIVE]).reason;
+    let reason = ending(&mut bed, PASSIVE, doomed[PASSIVE]).reason;
     assert!(matches!(reason, DisconnectReason::PeerMisbehaved(_)), "{reason:?}");
-    let reason = ending(&mut bed.ends[ACTIVE], doomed[ACTIVE]).reason;
+    let reason = ending(&mut bed, ACTIVE, doomed[ACTIVE]).reason;
     assert!(matches!(reason, DisconnectReason::Terminated { .. }), "{reason:?}");
 
     let (_, _source) = bed.ends[ACTIVE].send(other[ACTIVE], &long[..16], None, SIGNALED);

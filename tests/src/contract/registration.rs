@@ -176,8 +176,7 @@ fn refused<N: Network>(
         Attempt::Write => active.write(qp, &bytes, segment).0,
         Attempt::Invalidate => active.send(qp, b"x", Some(segment.handle), SIGNALED).0,
     };
-    bed.settle();
-    let [active, passive] = [ACTIVE, PASSIVE].map(|end| ending(&mut bed.ends[end], link[end]));
+    let [active, passive] = [ACTIVE, PASSIVE].map(|end| ending(bed, end, link[end]));
     assert!(matches!(passive.reason, DisconnectReason::PeerMisbehaved(_)), "{:?}", passive.reason);
     assert!(matches!(active.reason, DisconnectReason::Terminated { .. }), "{:?}", active.reason);
     if matches!(attempt, Attempt::Read) {

@@ -184,7 +184,8 @@ impl QueuePair {
         if !open || self.close_at.is_some_and(|end| seq >= end) {
             return None;
         }
-        let (ord, outstanding) = (self.ord, self.reads_outstanding);
+        // With none granted a Read would wait for ever; it starts, and is found wrong.
+        let (ord, outstanding) = (self.ord.max(1), self.reads_outstanding);
         let entry = self.entry(seq)?;
         let is_read = matches!(entry.work, Work::Read { .. });
         if (entry.flags.fence && outstanding > 0) || (is_read && outstanding >= ord) {
@@ -198,7 +199,7 @@ impl QueuePair {
     /// Ends an entry with success or a fault of its own; a fault stops all that follow.
     pub(super) fn complete(&mut self, seq: u64, status: Status) {
         let Some(entry) = self.entry(seq).filter(|entry| entry.status.is_none()) else { return };
-        let was_read = matches!(entry.work, Work::Read { .. });
+        let was_read = entry.opcode == Opcode::Read;
         entry.end(status);
         self.reads_outstanding -= u32::from(was_read);
         if status != Status::Success {

@@ -153,52 +153,51 @@ impl World {
         let eager = self.rng.below(0..100) < u64::from(self.config.eager_percent);
         let Self { nodes, spare, .. } = self;
         let node = &mut nodes[end.node];
-        let Some(entry) = node.qp(end.qp).and_then(|qp| qp.entry(seq)) else { return };
-        let (message, ended) = match std::mem::replace(&mut entry.work, Work::Nothing) {
+        let Some(qp) = node.qp(end.qp) else { return };
+        let may_read = qp.ord > 0;
+        let Some(entry) = qp.entry(seq) else { return };
+        let started = match std::mem::replace(&mut entry.work, Work::Nothing) {
             Work::Send { payload, invalidate } => {
                 node.counters.sends += 1;
                 let (body, kept) = carry(seq, payload, eager, spare);
                 let kept = kept.map(|payload| Work::Send { payload, invalidate });
-                (Some(Message::Send { body, invalidate }), kept.ok_or(Status::Success))
+                Started::Sent(Message::Send { body, invalidate }, kept)
             }
             Work::Write { payload, target } if payload.bytes().len() == octets(target.length()) => {
                 node.counters.tagged_sent += u64::from(target.length());
                 let (body, kept) = carry(seq, payload, eager, spare);
                 let kept = kept.map(|payload| Work::Write { payload, target });
-                (Some(Message::Write { body, target }), kept.ok_or(Status::Success))
+                Started::Sent(Message::Write { body, target }, kept)
             }
-            Work::Read { sink, source } if sink.len() == octets(source.length()) => {
-                (Some(Message::ReadRequest { seq, source }), Ok(Work::Read { sink, source }))
+            Work::Read { sink, source } if may_read && sink.len() == octets(source.length()) => {
+                let kept = Work::Read { sink, source };
+                Started::Sent(Message::ReadRequest { seq, source }, Some(kept))
             }
             Work::FastReg { handle, offset, memory } => {
                 let registered = node.stags.register(handle, end.qp, offset, memory);
-                (None, Err(if registered.is_ok() { Status::Success } else { Status::LocalFault }))
+                Started::Ended(registered.map_or(Status::LocalFault, |()| Status::Success))
             }
-            Work::LocalInv { handle } => match node.stags.invalidate(handle, end.qp) {
-                Ok(()) => {
-                    node.counters.invalidated_local += 1;
-                    if let Some(entry) = node.qp(end.qp).and_then(|qp| qp.entry(seq)) {
-                        entry.invalidated = Some(handle);
-                    }
-                    (None, Err(Status::Success))
+            Work::LocalInv { handle } if node.stags.invalidate(handle, end.qp).is_ok() => {
+                node.counters.invalidated_local += 1;
+                if let Some(entry) = node.qp(end.qp).and_then(|qp| qp.entry(seq)) {
+                    entry.invalidated = Some(handle);
                 }
-                Err(_) => (None, Err(Status::LocalFault)),
-            },
-            Work::Write { .. } | Work::Read { .. } | Work::Nothing => {
-                (None, Err(Status::LocalFault))
+                Started::Ended(Status::Success)
+            }
+            Work::LocalInv { .. } | Work::Write { .. } | Work::Read { .. } | Work::Nothing => {
+                Started::Ended(Status::LocalFault)
             }
         };
         let Some(qp) = self.qp(end) else { return };
-        match ended {
-            Ok(work) => {
-                if let Some(entry) = qp.entry(seq) {
-                    entry.work = work;
+        match started {
+            Started::Ended(status) => qp.complete(seq, status),
+            Started::Sent(message, kept) => {
+                match (kept, qp.entry(seq)) {
+                    (Some(work), Some(entry)) => entry.work = work,
+                    _ => qp.complete(seq, Status::Success),
                 }
+                self.send(end, message);
             }
-            Err(status) => qp.complete(seq, status),
-        }
-        if let Some(message) = message {
-            self.send(end, message);
         }
     }
 
@@ -309,6 +308,14 @@ impl World {
             _ => {}
         }
     }
+}
+
+/// What became of an entry when it started.
+enum Started {
+    /// It needed nobody else.
+    Ended(Status),
+    /// It is on its way; what stays behind until the peer is done, unless it took a copy along.
+    Sent(Message, Option<Work>),
 }
 
 /// Decides how a payload travels: in a copy, or read from its place when it arrives.
