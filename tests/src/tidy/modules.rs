@@ -65,7 +65,8 @@ fn roots(workspace: &Workspace) -> BTreeMap<String, bool> {
     found
 }
 
-/// Returns where each `mod` line of a file leads. House rule: `name.rs`, never `name/mod.rs`.
+/// Returns where each `mod` line of a file leads. House rule: `name.rs`, never `name/mod.rs`; a crate
+/// root in `tests/` keeps its modules in a directory of its name with `#[path]` on the line before.
 fn children(path: &str, is_root: bool, source: &Source) -> Vec<String> {
     let (directory, file) = path.rsplit_once('/').unwrap_or(("", path));
     let home = match file.strip_suffix(".rs") {
@@ -76,8 +77,19 @@ fn children(path: &str, is_root: bool, source: &Source) -> Vec<String> {
     for at in words(&source.code, "mod") {
         let rest = &source.code[at + "mod".len()..];
         if let Some(end) = rest.find([';', '{']).filter(|&end| rest[end..].starts_with(';')) {
-            found.push(format!("{home}/{}.rs", rest[..end].trim()));
+            let named = path_attribute(&source.text[..at]);
+            found.push(match named {
+                Some(path) => format!("{directory}/{path}"),
+                None => format!("{home}/{}.rs", rest[..end].trim()),
+            });
         }
     }
     found
+}
+
+/// Returns the file that the last line but one of `text` names for the module on the last.
+fn path_attribute(text: &str) -> Option<&str> {
+    let before = &text[..text.rfind('\n')?];
+    let line = before.rsplit('\n').next()?.trim();
+    line.strip_prefix("#[path = \"")?.strip_suffix("\"]")
 }
