@@ -44,6 +44,7 @@ pub enum Kv {
     Serve(ServeKv),
     /// Stores a value
     Put {
+        /// The server
         #[command(flatten)]
         connect: ConnectOptions,
         /// 1 to 512 bytes of UTF-8
@@ -54,6 +55,7 @@ pub enum Kv {
     },
     /// Prints a value as it is
     Get {
+        /// The server
         #[command(flatten)]
         connect: ConnectOptions,
         /// 1 to 512 bytes of UTF-8
@@ -61,6 +63,7 @@ pub enum Kv {
     },
     /// Forgets a key
     Del {
+        /// The server
         #[command(flatten)]
         connect: ConnectOptions,
         /// 1 to 512 bytes of UTF-8
@@ -68,6 +71,7 @@ pub enum Kv {
     },
     /// Says how a server is doing
     Stat {
+        /// The server
         #[command(flatten)]
         connect: ConnectOptions,
     },
@@ -85,6 +89,7 @@ pub struct ServeKv {
     /// The largest value that is taken
     #[arg(long, value_name = "BYTES", default_value = "16MiB")]
     pub value_max: Bytes,
+    /// How its core works
     #[command(flatten)]
     pub core: CoreOptions,
 }

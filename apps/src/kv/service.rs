@@ -95,6 +95,9 @@ impl KvService {
             Argument::Placed(lease) if lease.is_empty() => Value(None),
             Argument::Placed(lease) => Value(Some(lease.share())),
             Argument::Inline([]) => Value(None),
+            Argument::Inline(bytes) if bytes.len() > self.value_max => {
+                return Err(Refusal::TooLarge { max: self.value_max as u64 }.into());
+            }
             Argument::Inline(bytes) => {
                 let mut lease = cx.pool().lease(bytes.len()).ok_or(Refusal::NoSpace)?;
                 lease.bytes_mut().copy_from_slice(bytes);
@@ -108,9 +111,7 @@ impl KvService {
                 return Err(Refusal::NoSpace.into());
             }
         };
-        if !arguments.is_empty() {
-            return Err(Stop::Garbage);
-        }
+        end(arguments)?;
         let key = Key::new(key_bytes)?;
         let added = value.len();
         let keep = |key: &[u8]| {
@@ -160,7 +161,7 @@ impl KvService {
             copied_system: copied_system(moved),
             ..Stat::default()
         };
-        stat.set_pages(gauges.kind, gauges.bytes as u64);
+        stat.set_pages(cx.pages());
         stat
     }
 }
@@ -173,14 +174,14 @@ impl Service for KvService {
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
         let arguments = &mut call.arguments;
         let done = match Procedure::from_number(call.procedure) {
-            Some(Procedure::Null) => Ok(()),
+            Some(Procedure::Null) => end(arguments),
             Some(Procedure::Get) => self.get(arguments, reply),
             Some(Procedure::Put) => self.put(cx, arguments, reply),
             Some(Procedure::Del) => self.del(arguments, reply),
-            Some(Procedure::Stat) => {
+            Some(Procedure::Stat) => end(arguments).and_then(|()| {
                 let answer = Answer::Stat(self.stat(cx));
-                reply.results(|w| answer.encode(Procedure::Stat, w)).map_err(Stop::from)
-            }
+                Ok(reply.results(|w| answer.encode(Procedure::Stat, w))?)
+            }),
             None => return Outcome::Failed(AcceptStat::ProcUnavail),
         };
         match done {
@@ -211,7 +212,13 @@ pub fn copied_system(moved: &Counters) -> u64 {
 /// Takes the key that is all of the arguments.
 fn key<'a>(arguments: &mut Arguments<'a>) -> Result<Key<'a>, Stop> {
     let bytes = arguments.opaque(KEY_MAX)?;
-    if arguments.is_empty() { Ok(Key::new(bytes)?) } else { Err(Stop::Garbage) }
+    end(arguments)?;
+    Ok(Key::new(bytes)?)
+}
+
+/// Checks that nothing is left of the arguments.
+fn end(arguments: &Arguments<'_>) -> Result<(), Stop> {
+    if arguments.is_empty() { Ok(()) } else { Err(Stop::Garbage) }
 }
 
 /// Why a Call was not carried out.
@@ -236,3 +243,6 @@ impl From<Refusal> for Stop {
 }
 
 const OK: u32 = 0;
+
+#[cfg(test)]
+mod tests;

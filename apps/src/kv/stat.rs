@@ -1,6 +1,6 @@
 //! What a server says about itself.
 
-use haulage::pool::PageKind;
+use haulage::pool::{PageKind, PageReport};
 use haulage_proto::xdr::{Reader, Truncated, Writer};
 
 use crate::cli::bytes;
@@ -70,12 +70,16 @@ impl Stat {
         self.figures_mut().into_iter().try_for_each(|figure| w.u64(*figure))
     }
 
-    /// Notes what kind of pages the registered memory is made of.
-    pub fn set_pages(&mut self, kind: PageKind, bytes: u64) {
-        match kind {
+    /// Notes what pages the registered memory is made of.
+    pub fn set_pages(&mut self, report: &PageReport) {
+        let (bytes, huge) = (report.bytes as u64, report.huge_bytes as u64);
+        match report.kind {
             PageKind::Gigantic => self.pages_1g = bytes,
             PageKind::Huge => self.pages_2m = bytes,
-            PageKind::Transparent => self.pages_thp = bytes,
+            // Huge pages come where the system finds them.
+            PageKind::Transparent => {
+                (self.pages_thp, self.pages_4k) = (huge, bytes.saturating_sub(huge));
+            }
             PageKind::Small | PageKind::Heap => self.pages_4k = bytes,
         }
     }

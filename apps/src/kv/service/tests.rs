@@ -1,0 +1,390 @@
+//! A server and a client on the simulated fabric, in virtual time.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use haulage::core::Core;
+use haulage::limits::{LIMITS_DEFAULT, Limits};
+use haulage::pool::{PagePreference, Pool, PoolConfig};
+use haulage::proto::time::Instant;
+use haulage::proto::v2::error::ErrorBody;
+use haulage::proto::xdr::Writer;
+use haulage::provider::sim::{Fabric, FabricConfig, Sim};
+use haulage::service::{CallError, ConnectionId, Finished, NoService, Request};
+
+use super::*;
+use crate::kv::protocol;
+
+#[test]
+fn values_of_every_size_survive_whatever_is_in_flight_around_them() {
+    let mut world = World::new(1, 64 << 20);
+    let sizes = [0, 1, 3, 4095, 4096, 1 << 20, (4 << 20) - 1, 4 << 20];
+    for (n, size) in sizes.into_iter().enumerate() {
+        let value = world.value(size, n);
+        world.put(n, &n.to_string(), value);
+    }
+    for n in 0..sizes.len() {
+        assert_eq!(world.done(n), DONE);
+    }
+    // All at once, each value through a lease of its own.
+    for (n, size) in sizes.into_iter().enumerate() {
+        let room = world.value(size.max(1), 99);
+        world.get(n, &n.to_string(), room);
+    }
+    for (n, size) in sizes.into_iter().enumerate() {
+        let value = world.got(n);
+        assert!(value.bytes() == pattern(size, n), "{size} octets");
+    }
+}
+
+#[test]
+fn many_calls_on_four_connections_all_come_back_right() {
+    const CALLS: usize = 64;
+    let mut world = World::new(4, 64 << 20);
+    for n in 0..CALLS {
+        let value = world.value(1 + n * 977, n);
+        world.put(n, &format!("key {n}"), value);
+    }
+    (0..CALLS).for_each(|n| assert_eq!(world.done(n), DONE, "{n}"));
+    for n in 0..CALLS {
+        let room = world.value(64 << 10, 0);
+        world.get(n, &format!("key {n}"), room);
+    }
+    for n in 0..CALLS {
+        assert!(world.got(n).bytes() == pattern(1 + n * 977, n), "{n}");
+    }
+    world.settle();
+    let stat = world.stat();
+    assert_eq!((stat.keys, stat.connections), (64, 4));
+    assert_eq!((stat.leases_posted, stat.leases_exposed, stat.orphans), (0, 0, 0));
+    assert_eq!(stat.value_bytes, (0..64).map(|n| 1 + n * 977).sum::<u64>());
+    assert_eq!(world.inline(), 0, "every value went by direct data placement");
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_with_its_reason() {
+    let mut world = World::new(1, 64 << 20);
+    let room = world.value(10, 0);
+    world.get(1, "nobody", room);
+    assert_eq!(world.done(1), refused(Refusal::NotFound));
+    world.ask(2, request(Procedure::Del), |w| w.opaque(b"nobody"));
+    assert_eq!(world.done(2), refused(Refusal::NotFound));
+    let value = world.value(VALUE_MAX + 1, 0);
+    world.put(3, "large", value);
+    assert_eq!(world.done(3), refused(Refusal::TooLarge { max: VALUE_MAX as u64 }));
+    for (n, key) in [(4, &b""[..]), (5, b"\xff")] {
+        world.ask(n, request(Procedure::Del), |w| w.opaque(key));
+        assert_eq!(world.done(n), refused(Refusal::BadKey));
+    }
+    world.ask(6, request(Procedure::Del), |w| w.opaque(&[b'k'; KEY_MAX + 1]));
+    let garbage = Err(CallError::Rejected(AcceptStat::GarbageArgs));
+    assert_eq!(world.done(6), garbage);
+    world.ask(7, request(Procedure::Stat), |w| w.u32(0));
+    assert_eq!(world.done(7), garbage, "arguments where there are none");
+    world.ask(8, request(Procedure::Put), |w| {
+        w.opaque(b"k")?;
+        w.opaque(b"v")?;
+        w.u32(0)
+    });
+    assert_eq!(world.done(8), garbage, "more arguments than there are");
+    assert_eq!(world.stat().keys, 0);
+}
+
+#[test]
+fn a_value_longer_than_its_room_says_how_much_it_needs() {
+    let mut world = World::new(1, 64 << 20);
+    let value = world.value(100_000, 5);
+    world.put(0, "k", value);
+    assert_eq!(world.done(0), DONE);
+    let room = world.value(99_999, 0);
+    world.get(1, "k", room);
+    let needed = ErrorBody::WriteResource { chunk_index: 1, length_needed: 100_000 };
+    assert_eq!(world.done(1), Err(CallError::Refused(needed)));
+    let room = world.value(100_000, 0);
+    world.get(2, "k", room);
+    assert!(world.got(2).bytes() == pattern(100_000, 5));
+}
+
+#[test]
+fn a_value_may_come_and_go_inline() {
+    let mut world = World::new(1, 64 << 20);
+    world.ask(0, request(Procedure::Put), |w| {
+        w.opaque(b"k")?;
+        w.opaque(b"small")
+    });
+    assert_eq!(world.done(0), DONE);
+    world.ask(1, request(Procedure::Get), |w| w.opaque(b"k"));
+    let small = protocol::Value::Inline(b"small");
+    assert_eq!(world.answer(1), Ok(Answer::Value(small)));
+    assert_eq!(world.inline(), 5);
+}
+
+#[test]
+fn full_memory_refuses_new_values_and_keeps_old_ones() {
+    let mut world = World::new(1, 16 << 20);
+    let mut stored = 0;
+    let outcome = loop {
+        let value = world.value(1 << 20, stored);
+        world.put(stored, &stored.to_string(), value);
+        match world.done(stored) {
+            DONE => stored += 1,
+            refused => break refused,
+        }
+    };
+    assert_eq!(outcome, refused(Refusal::NoSpace));
+    assert!(stored >= 8, "{stored}");
+    for n in 0..stored {
+        let room = world.value(1 << 20, 0);
+        world.get(n, &n.to_string(), room);
+        assert!(world.got(n).bytes() == pattern(1 << 20, n), "{n}");
+    }
+    world.ask(0, request(Procedure::Del), |w| w.opaque(b"0"));
+    assert_eq!(world.done(0), DONE);
+    let value = world.value(1 << 20, 1);
+    world.put(1, "again", value);
+    assert_eq!(world.done(1), DONE);
+}
+
+#[test]
+fn leases_of_a_client_that_vanishes_come_home() {
+    let mut world = World::new(1, 64 << 20);
+    let value = world.value(4 << 20, 1);
+    world.put(0, "k", value);
+    assert_eq!(world.done(0), DONE);
+    let leased = world.server.cx(world.now).0.gauges().leased_bytes;
+    // Several GETs and PUTs are under way when the connection goes.
+    for n in 1..5 {
+        let room = world.value(4 << 20, 0);
+        world.get(n, "k", room);
+    }
+    for n in 5..8 {
+        let value = world.value(1 << 20, n);
+        world.put(n, "other", value);
+    }
+    for _ in 0..6 {
+        world.step();
+    }
+    world.fabric.sever_all(node(2));
+    for n in 1..8 {
+        while world.caller().ended[n].is_none() {
+            world.step();
+        }
+    }
+    while world.server.cx(world.now).0.connections() > 0 {
+        world.step();
+    }
+    let (cx, _) = world.server.cx(world.now);
+    let gauges = cx.gauges();
+    assert_eq!(gauges.posted, cx.receives_posted() as u64);
+    assert_eq!((gauges.exposed, gauges.orphans), (0, 0));
+    assert!(gauges.leased_bytes <= leased + (1 << 20) + 4096, "at most `other` was stored");
+}
+
+const VALUE_MAX: usize = 4 << 20;
+
+const LIMITS: Limits = Limits {
+    connections_max: 8,
+    receives_max: 512,
+    calls_out_max: 128,
+    send_buffers_max: 256,
+    ..LIMITS_DEFAULT
+};
+
+struct World {
+    fabric: Fabric,
+    now: Instant,
+    server: Core<Sim, KvService>,
+    client: Core<Sim, Caller>,
+    connections: Vec<ConnectionId>,
+}
+
+/// How Calls ended, by token.
+#[derive(Debug, Default)]
+struct Caller {
+    asked: Vec<Procedure>,
+    ended: Vec<Option<Ended>>,
+}
+
+#[derive(Debug)]
+struct Ended {
+    procedure: Procedure,
+    results: Result<Vec<u8>, CallError>,
+    reduced: bool,
+    place: Option<Local>,
+}
+
+impl Service for Caller {
+    fn binding(&self) -> Binding {
+        NoService.binding()
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+        Outcome::Failed(AcceptStat::ProcUnavail)
+    }
+
+    fn replied(&mut self, _: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
+        let number = usize::try_from(token).expect("a small number");
+        let reduced = finished.results.as_ref().is_ok_and(|results| results.reduced().is_some());
+        let ended = Ended {
+            procedure: self.asked[number],
+            results: finished.results.map(|results| results.rest().to_vec()),
+            reduced,
+            place: finished.result,
+        };
+        self.ended[number] = Some(ended);
+    }
+}
+
+impl World {
+    fn new(connections: usize, memory: u64) -> Self {
+        let fabric = Fabric::new(FabricConfig::default());
+        let pool = |bytes| {
+            Pool::new(&PoolConfig { bytes, pages: PagePreference::Heap, node: None }).expect("heap")
+        };
+        let octets = usize::try_from(memory).expect("fits") + LIMITS.transport_bytes();
+        let service = KvService::new(1000, Seed::fixed(1, 2), VALUE_MAX, memory);
+        let pools = (pool(octets), pool(128 << 20));
+        let (here, there) = (fabric.provider(node(1)), fabric.provider(node(2)));
+        let mut server =
+            Core::new(here.expect("a node"), service, pools.0, LIMITS, 1).expect("room");
+        let mut client =
+            Core::new(there.expect("a node"), Caller::default(), pools.1, LIMITS, 2).expect("room");
+        let at = server.listen(SocketAddr::new(node(1), 20050)).expect("nobody listens yet");
+        // The client may offer and send more than the server takes.
+        let wide = || binding(16 << 20);
+        let connections = (0..connections)
+            .map(|_| client.connect(Instant::ZERO, at, wide()).expect("a queue pair"))
+            .collect();
+        Self { fabric, now: Instant::ZERO, server, client, connections }
+    }
+
+    fn caller(&mut self) -> &mut Caller {
+        self.client.cx(self.now).1
+    }
+
+    /// Takes client memory filled with the pattern of `seed`.
+    fn value(&mut self, length: usize, seed: usize) -> Local {
+        let (cx, _) = self.client.cx(self.now);
+        let mut lease = cx.pool().lease(length).expect("the client has room");
+        lease.bytes_mut().copy_from_slice(&pattern(length, seed));
+        lease
+    }
+
+    fn put(&mut self, n: usize, key: &str, value: Local) {
+        let argument = Some(value).filter(|value| !value.is_empty());
+        let empty = argument.is_none();
+        self.ask(n, Request { argument, ..request(Procedure::Put) }, |w| {
+            w.opaque(key.as_bytes())?;
+            if empty { w.opaque(&[]) } else { Ok(()) }
+        });
+    }
+
+    fn get(&mut self, n: usize, key: &str, room: Local) {
+        let request = Request { result: Some(room), ..request(Procedure::Get) };
+        self.ask(n, request, |w| w.opaque(key.as_bytes()));
+    }
+
+    /// Makes Call `n`, on the connections in turn.
+    fn ask(
+        &mut self,
+        n: usize,
+        request: Request,
+        encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+    ) {
+        let connection = self.connections[n % self.connections.len()];
+        let (mut cx, caller) = self.client.cx(self.now);
+        caller.ended.resize_with(caller.ended.len().max(n + 1), || None);
+        caller.ended[n] = None;
+        caller.asked.resize(caller.ended.len(), Procedure::Null);
+        caller.asked[n] = Procedure::from_number(request.procedure).expect("a procedure of ours");
+        cx.call(connection, request, n as u64, encode).expect("the Call is queued");
+    }
+
+    /// Turns both cores once; if nothing moved, time goes on to the next event.
+    fn step(&mut self) {
+        if self.server.turn(self.now) | self.client.turn(self.now) {
+            return;
+        }
+        let next =
+            [self.fabric.next_event(), self.server.poll_deadline(), self.client.poll_deadline()];
+        let next = next.into_iter().flatten().min().expect("something is to happen");
+        self.now = next.max(self.now.saturating_add(Duration::from_nanos(1)));
+    }
+
+    /// Lets what is on its way arrive: completions of what the peer has long answered.
+    fn settle(&mut self) {
+        let until = self.now.saturating_add(Duration::from_millis(1));
+        while self.now < until {
+            self.step();
+        }
+    }
+
+    /// Waits for the end of Call `n`.
+    fn reply(&mut self, n: usize) -> &mut Ended {
+        for _ in 0..1_000_000 {
+            if self.caller().ended[n].is_some() {
+                break;
+            }
+            self.step();
+        }
+        self.caller().ended[n].as_mut().expect("progress")
+    }
+
+    fn answer(&mut self, n: usize) -> Result<Answer<'_>, CallError> {
+        let Ended { procedure, results, reduced, .. } = self.reply(n);
+        let results = results.as_ref().map_err(Clone::clone)?;
+        Ok(Answer::decode(*procedure, results, *reduced).expect("a Reply that makes sense"))
+    }
+
+    fn done(&mut self, n: usize) -> Result<Answer<'static>, CallError> {
+        self.answer(n).map(|answer| match answer {
+            Answer::Value(_) => panic!("a value came back"),
+            Answer::Done => Answer::Done,
+            Answer::Stat(stat) => Answer::Stat(stat),
+            Answer::Refused(refusal) => Answer::Refused(refusal),
+        })
+    }
+
+    /// Returns the value that Call `n` placed.
+    fn got(&mut self, n: usize) -> Local {
+        let Ok(Answer::Value(value)) = self.answer(n) else { panic!("no value came back") };
+        let length = value.length();
+        let place = self.reply(n).place.take().expect("the room comes back");
+        assert_eq!(place.len() as u64, length);
+        place
+    }
+
+    fn stat(&mut self) -> Stat {
+        let n = self.caller().ended.len();
+        self.ask(n, request(Procedure::Stat), |_| Ok(()));
+        match self.answer(n) {
+            Ok(Answer::Stat(stat)) => stat,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Returns the octets of values that the server copied because they came inline.
+    fn inline(&mut self) -> u64 {
+        self.server.cx(self.now).0.counters().bytes_inline
+    }
+}
+
+/// How a PUT or DEL ends that was carried out.
+const DONE: Result<Answer<'static>, CallError> = Ok(Answer::Done);
+
+fn refused(refusal: Refusal) -> Result<Answer<'static>, CallError> {
+    Ok(Answer::Refused(refusal))
+}
+
+fn request(procedure: Procedure) -> Request {
+    Request { procedure: procedure as u32, argument: None, result: None, timeout: None }
+}
+
+fn node(n: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, n))
+}
+
+/// Octets that differ from seed to seed and from place to place.
+fn pattern(length: usize, seed: usize) -> Vec<u8> {
+    (0..length).map(|at| (at.wrapping_mul(31) ^ (at >> 8) ^ seed).to_le_bytes()[0]).collect()
+}
