@@ -18,7 +18,7 @@ use crate::core::Core;
 use crate::core::connection::{Change, Connection, State as ConnectionState, Terms};
 use crate::core::inbound::CallParts;
 use crate::core::outbound::ReplyParts;
-use crate::core::state::State;
+use crate::core::state::{ENDED_MAX, State};
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, PostedData};
 use crate::limits::{CHUNK_LIMITS, RECEIVES_IDLE, SEND_BUFFER, our_properties};
@@ -315,7 +315,12 @@ impl State {
         }
         self.receives.release(connection.engine.reserved());
         self.drop_calls(key);
-        self.fail_calls(key, connection.failure.as_ref().unwrap_or(&reason), proof);
+        let reason = connection.failure.unwrap_or(reason);
+        self.fail_calls(key, &reason, proof);
+        if self.ended.len() == ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back((key, reason));
     }
 }
 

@@ -207,7 +207,8 @@ impl State {
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<usize, (CallError, Request)> {
         let Some(connection) = self.connections.get_mut(key).filter(|c| c.takes_calls()) else {
-            return Err((CallError::Closed, request));
+            let ended = self.ended.iter().rev().find(|(ended, _)| *ended == key);
+            return Err((ended.map_or(CallError::Closed, |(_, why)| why.clone()), request));
         };
         // [V2-4.4.2-2] nothing is reduced that the binding does not allow.
         if !connection.binding.allows(&request) {

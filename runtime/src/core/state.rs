@@ -28,6 +28,8 @@ pub(crate) struct State {
     /// Send buffers not in use.
     pub(crate) buffers: Vec<Local>,
     pub(crate) connections: Table<Connection>,
+    /// Why the last connections ended, for those who still call on them.
+    pub(crate) ended: VecDeque<(Key<Connection>, CallError)>,
     /// Indexed by queue pair slot.
     pub(crate) by_queue_pair: Vec<Option<Key<Connection>>>,
     pub(crate) inbound: Table<InboundCall>,
@@ -102,6 +104,7 @@ impl State {
             receives,
             buffers,
             connections: Table::new(limits.connections_max),
+            ended: VecDeque::with_capacity(ENDED_MAX),
             by_queue_pair: vec![None; queue_pairs],
             inbound: Table::new(limits.receives_max),
             ready: VecDeque::with_capacity(limits.receives_max as usize),
@@ -140,6 +143,9 @@ impl State {
         self.buffers.push(buffer);
     }
 }
+
+/// Connections whose end is remembered.
+pub(crate) const ENDED_MAX: usize = 32;
 
 /// What a service may do with its core while it runs.
 #[derive(Debug)]

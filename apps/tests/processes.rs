@@ -1,0 +1,228 @@
+//! The command as people use it: a server and its clients as processes of their own.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use haulage::sys::{clock, process};
+
+/// Nothing here takes this long unless it hangs.
+const HANG_SECONDS: u64 = 10;
+
+fn haulage(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn run(command: &mut Command) -> Output {
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
+}
+
+/// A server, killed with the test.
+struct Server {
+    process: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = haulage(&["kv", "serve", "--listen", "127.0.0.1:0", "--memory", "32MiB"]);
+        let command = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let Some(address) = line.trim_end().strip_prefix("ready: ").map(str::to_owned) else {
+            let mut said = String::new();
+            process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            panic!("no ready line: {line:?} {said}");
+        };
+        Self { process, address }
+    }
+
+    fn client(&self, arguments: &[&str]) -> Command {
+        let mut command = haulage(&["kv"]);
+        command.args(arguments).args(["--connect", &self.address]);
+        command
+    }
+
+    fn put(&self, key: &str, value: &[u8]) -> Output {
+        let mut command = self.client(&["put", key]);
+        let mut child =
+            command.stdin(Stdio::piped()).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(value).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    fn get(&self, key: &str) -> Output {
+        run(&mut self.client(&["get", key]))
+    }
+
+    /// Returns one figure of `kv stat --json`.
+    fn figure(&self, name: &str) -> u64 {
+        let stat = run(&mut self.client(&["stat", "--json"]));
+        assert!(stat.status.success(), "{}", text(&stat.stderr));
+        let json = text(&stat.stdout);
+        let at = json.find(&format!("\"{name}\":")).unwrap_or_else(|| panic!("{name} in {json}"));
+        let digits = json[at + name.len() + 3..].chars().take_while(char::is_ascii_digit);
+        digits.collect::<String>().parse().unwrap()
+    }
+
+    /// Waits until only the asker is connected, then checks that nothing of the others is left.
+    fn everything_is_home(&self) {
+        let start = clock::now();
+        while self.figure("connections") > 1 {
+            assert!(clock::now().saturating_since(start).as_secs() < HANG_SECONDS);
+        }
+        for gauge in ["posted", "exposed", "registrations", "orphans"] {
+            assert_eq!(self.figure(gauge), 0, "{gauge}");
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+fn complaint(output: &Output) -> &str {
+    let said = text(&output.stderr);
+    assert_eq!(said.lines().filter(|line| !line.contains("memory is in")).count(), 1, "{said}");
+    said.lines().last().unwrap()
+}
+
+#[test]
+fn values_go_there_and_back_between_processes() {
+    let server = Server::start(&[]);
+    for length in [0, 1, 3, 4095, 4096, 1 << 20, (4 << 20) - 1, 4 << 20] {
+        let value = pattern(length);
+        let put = server.put("key", &value);
+        assert!(put.status.success(), "{}", text(&put.stderr));
+        let got = server.get("key");
+        assert!(got.status.success(), "{}", text(&got.stderr));
+        assert!(got.stdout == value, "{length} bytes differ");
+    }
+    assert_eq!((server.figure("keys"), server.figure("value_bytes")), (1, 4 << 20));
+    assert!(run(&mut server.client(&["del", "key"])).status.success());
+    assert_eq!((server.figure("keys"), server.figure("value_bytes")), (0, 0));
+    server.everything_is_home();
+}
+
+#[test]
+fn what_cannot_be_done_is_said_in_one_line_that_names_the_limit_and_the_fix() {
+    let server = Server::start(&["--value-max", "1MiB"]);
+    let get = server.get("nothing");
+    assert_eq!((get.status.code(), complaint(&get)), (Some(1), "haulage: no such key"));
+    let del = run(&mut server.client(&["del", "nothing"]));
+    assert_eq!((del.status.code(), complaint(&del)), (Some(1), "haulage: no such key"));
+    let put = server.put("large", &pattern((1 << 20) + 1));
+    assert_eq!(put.status.code(), Some(1));
+    assert!(complaint(&put).contains("larger than 1 MiB") && complaint(&put).contains("--value-max"));
+    let full = (0..40).map(|key| server.put(&format!("{key}"), &pattern(1 << 20)));
+    let full = full.filter(|put| !put.status.success()).last().expect("32 MiB hold fewer than 40 MiB");
+    assert!(complaint(&full).contains("memory is full") && complaint(&full).contains("--memory"));
+    let long = "k".repeat(513);
+    assert_eq!(server.get(&long).status.code(), Some(2));
+    server.everything_is_home();
+}
+
+#[test]
+fn a_port_in_use_and_a_server_that_is_not_there_are_clear_errors() {
+    let server = Server::start(&[]);
+    let second = run(&mut haulage(&["kv", "serve", "--memory", "8MiB", "--value-max", "1MiB", "--listen", &server.address]));
+    assert_eq!(second.status.code(), Some(1));
+    assert!(complaint(&second).contains("in use") && complaint(&second).contains("--listen"));
+    // Nothing listens at the lowest of ports, and no other test is given it.
+    let refused = run(&mut haulage(&["kv", "get", "key", "--connect", "127.0.0.1:1"]));
+    assert_eq!(refused.status.code(), Some(1));
+    let said = complaint(&refused);
+    assert!(said.contains("nobody listens") && said.contains("kv serve"), "{said}");
+}
+
+#[test]
+fn clients_killed_at_any_moment_leave_the_server_serving_and_every_lease_home() {
+    let server = Server::start(&[]);
+    let directory = std::env::temp_dir().join(format!("haulage-test-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let file: PathBuf = directory.join("value");
+    fs::write(&file, pattern(8 << 20)).unwrap();
+    assert!(server.put("kept", b"value").status.success());
+    for moment in 0..12 {
+        let arguments = ["put", "torn", file.to_str().unwrap()];
+        let mut client = server.client(&arguments).stderr(Stdio::null()).spawn().unwrap();
+        // Not a wait for anything: each client dies a little later than the one before.
+        let end = clock::now().saturating_add(std::time::Duration::from_millis(moment * 3));
+        while clock::now() < end && client.try_wait().unwrap().is_none() {
+            std::hint::spin_loop();
+        }
+        client.kill().unwrap();
+        client.wait().unwrap();
+        assert_eq!(server.get("kept").stdout, b"value");
+    }
+    fs::remove_dir_all(&directory).unwrap();
+    server.everything_is_home();
+}
+
+#[test]
+fn a_killed_server_is_an_error_for_a_client_that_waits() {
+    let mut server = Server::start(&[]);
+    // The server is stopped, so that the client is waiting when it dies.
+    let stop = Command::new("kill").args(["-STOP", &server.process.id().to_string()]).status();
+    assert!(stop.unwrap().success());
+    let client = server.client(&["stat", "--timeout", "8"]).stderr(Stdio::piped()).spawn().unwrap();
+    server.process.kill().unwrap();
+    server.process.wait().unwrap();
+    let output = client.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = complaint(&output);
+    assert!(said.contains("lost") || said.contains("connect") || said.contains("listens"), "{said}");
+}
+
+#[test]
+fn a_peer_that_is_no_peer_disturbs_nobody() {
+    let server = Server::start(&[]);
+    let connect = || TcpStream::connect(&server.address).unwrap();
+    let silent = connect();
+    let mut garbage = connect();
+    garbage.write_all(&pattern(4096)).unwrap();
+    let mut half = connect();
+    half.write_all(b"MPA ID Req Fr").unwrap();
+    let mut hungry = connect();
+    hungry.write_all(b"MPA ID Req Frame\x40\x01\xff\xff").unwrap();
+    assert!(server.put("key", b"value").status.success());
+    assert_eq!(server.get("key").stdout, b"value");
+    // What makes no sense is closed at once, without waiting for a deadline.
+    let mut rest = Vec::new();
+    let _ = garbage.read_to_end(&mut rest);
+    let _ = hungry.read_to_end(&mut rest);
+    drop((silent, half));
+    server.everything_is_home();
+}
+
+#[test]
+fn memory_stays_what_was_asked_for_and_idle_connections_cost_little() {
+    let server = Server::start(&[]);
+    let idle = server.figure("resident_bytes");
+    assert!(idle <= (32 + 48) << 20, "{idle} bytes are resident");
+    assert_eq!(server.figure("memory_bytes"), 32 << 20);
+    assert!(server.figure("connection_bytes") <= server.figure("connections") * (32 << 10));
+}
+
+#[test]
+fn sigterm_drains_and_ends_with_success() {
+    let mut server = Server::start(&[]);
+    assert!(server.put("key", b"value").status.success());
+    assert!(process::terminate(&mut server.process).unwrap().success());
+}
