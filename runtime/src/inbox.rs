@@ -6,7 +6,7 @@
 //! waking the client only if it said it sleeps. No lock, and no system call while both are awake.
 //!
 //! # Limits
-//! A client may have [`RING`] entries in flight, so the completion ring can never be full. A full
+//! A client may have `RING` entries in flight, so the completion ring can never be full. A full
 //! submission ring answers `Busy`.
 
 use std::sync::Arc;
