@@ -11,7 +11,7 @@
 //! deadline closes the connection, and everything registered on it is destroyed.
 //!
 //! # Limits
-//! At most [`CONTROLS_MAX`] control messages wait for credit; a peer that provokes more without
+//! At most `CONTROLS_MAX` control messages wait for credit; a peer that provokes more without
 //! granting any is closed.
 
 use core::fmt;
