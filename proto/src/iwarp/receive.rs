@@ -263,6 +263,16 @@ impl Receiver {
         if lent { self.left } else { 0 }
     }
 
+    /// Returns the octets of payload of the FPDU being received, those that came included.
+    pub fn payload_length(&self) -> usize {
+        usize::try_from(self.payload_len).unwrap_or(usize::MAX)
+    }
+
+    /// Returns whether the FPDU being received is the last of its message.
+    pub fn is_last(&self) -> bool {
+        self.segment.is_ok_and(|segment| segment.last)
+    }
+
     /// Returns whether the stream stands between two FPDUs: the only place it may end.
     pub fn is_between(&self) -> bool {
         self.stage == Stage::Between

@@ -102,6 +102,11 @@ impl Transmitter {
         self.mulpdu.tagged_payload()
     }
 
+    /// Changes the size of the segments to come, when the path has become another.
+    pub const fn set_segment_size(&mut self, mulpdu: Mulpdu) {
+        self.mulpdu = mulpdu;
+    }
+
     /// Seals an FPDU whose payload is part of the prefix.
     fn seal_own(&self, segment: Segment, body: &[u8]) -> Fpdu {
         let mut fpdu = self.seal(segment, body);
