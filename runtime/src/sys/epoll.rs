@@ -1,0 +1,83 @@
+//! Waiting for sockets where io_uring is not to be had.
+//!
+//! Every descriptor is watched edge-triggered in both directions from the start: whoever reads or
+//! writes until the call would block is told when that changes, and no call re-arms anything.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// What happened to a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// The name it was watched under.
+    pub token: u64,
+    /// There may be something to read, the end of the stream included.
+    pub readable: bool,
+    /// There may be room to write, or connecting is over.
+    pub writable: bool,
+}
+
+/// An epoll instance and room for what it reports.
+pub struct Epoll {
+    fd: OwnedFd,
+    room: [libc::epoll_event; EVENTS_MAX],
+}
+
+impl Epoll {
+    /// Makes an instance.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: epoll_create1 takes an integer and touches no memory of ours.
+        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `fd` was just returned by epoll_create1 and nobody else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { fd, room: [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX] })
+    }
+
+    /// Watches `fd` until it is closed.
+    pub fn watch(&mut self, fd: RawFd, token: u64) -> io::Result<()> {
+        let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
+        let mut event = libc::epoll_event { events: events.cast_unsigned(), u64: token };
+        // SAFETY: `event` is live for the call, and the kernel copies it.
+        let result = unsafe {
+            libc::epoll_ctl(self.fd.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event)
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Waits at most `limit` (`None`: without limit) and returns what happened.
+    ///
+    /// An interrupted wait reports nothing.
+    pub fn wait(&mut self, limit: Option<Duration>) -> impl Iterator<Item = Ready> + '_ {
+        // Rounded up, so that a deadline has passed when the wait for it ends.
+        let limit = limit.map_or(-1, |limit| {
+            libc::c_int::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)
+        });
+        let most = libc::c_int::try_from(self.room.len()).unwrap_or(1);
+        // SAFETY: `room` has `most` entries, is borrowed exclusively and live for the call.
+        let count =
+            unsafe { libc::epoll_wait(self.fd.as_raw_fd(), self.room.as_mut_ptr(), most, limit) };
+        let events = self.room.get(..usize::try_from(count).unwrap_or(0)).unwrap_or_default();
+        events.iter().map(|event| {
+            let failed = libc::EPOLLERR | libc::EPOLLHUP;
+            let any = |mask: libc::c_int| event.events & mask.cast_unsigned() != 0;
+            Ready {
+                token: event.u64,
+                readable: any(libc::EPOLLIN | libc::EPOLLRDHUP | failed),
+                writable: any(libc::EPOLLOUT | failed),
+            }
+        })
+    }
+}
+
+impl std::fmt::Debug for Epoll {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Epoll").field("fd", &self.fd).finish_non_exhaustive()
+    }
+}
+
+/// Events taken by one wait.
+const EVENTS_MAX: usize = 64;

@@ -1,0 +1,209 @@
+//! TCP sockets that never block.
+//!
+//! What `std::net` offers is used as it is; `unsafe` is only what it lacks: connecting without
+//! blocking, sending without SIGPIPE, receiving straight into registered memory, the segment size.
+
+use std::io::{self, ErrorKind, IoSlice, Read};
+use std::mem::{self, MaybeUninit};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use haulage_mr_pool::Sink;
+
+/// What a call that would have blocked returns instead.
+fn unless_blocked<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(done) => Ok(Some(done)),
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// A listening socket.
+#[derive(Debug)]
+pub struct Listener(TcpListener);
+
+impl Listener {
+    /// Listens at `at`.
+    pub fn bind(at: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(at)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self(listener))
+    }
+
+    /// Accepts a connection, if one waits.
+    pub fn accept(&self) -> io::Result<Option<(Socket, SocketAddr)>> {
+        let Some((stream, peer)) = unless_blocked(self.0.accept())? else { return Ok(None) };
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        Ok(Some((Socket(stream), peer)))
+    }
+
+    /// Returns the address really bound.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    /// Returns the descriptor, for waiting.
+    pub fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// A connected, or connecting, socket.
+#[derive(Debug)]
+pub struct Socket(TcpStream);
+
+impl Socket {
+    /// Starts connecting; the socket becomes writable when the outcome is known.
+    pub fn connect(to: SocketAddr) -> io::Result<Self> {
+        let family = if to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: socket takes three integers and touches no memory of ours.
+        let fd = check(unsafe { libc::socket(family, kind, 0) })?;
+        // SAFETY: `fd` was just returned by socket and nobody else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let (address, length) = to_system(to);
+        // SAFETY: `address` is live for the call and holds at least `length` octets, a sockaddr of
+        // the family it names.
+        let result = unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), length) };
+        match check(result) {
+            Err(e) if e.raw_os_error() != Some(libc::EINPROGRESS) => return Err(e),
+            _ => {}
+        }
+        let stream = TcpStream::from(fd);
+        stream.set_nodelay(true)?;
+        Ok(Self(stream))
+    }
+
+    /// Returns how connecting ended, once the socket is writable.
+    pub fn connected(&self) -> io::Result<()> {
+        self.0.take_error()?.map_or(Ok(()), Err)
+    }
+
+    /// Sends a prefix of `pieces`; `None` if the send buffer is full.
+    pub fn send(&self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        let mut message = empty_message();
+        // The kernel only reads what a message to send names.
+        message.msg_iov = pieces.as_ptr().cast_mut().cast();
+        message.msg_iovlen = pieces.len();
+        // SAFETY: `message` and the pieces it names (IoSlice is an iovec, by its documentation) are
+        // live for the call; it names nothing else.
+        let sent = unsafe { libc::sendmsg(self.fd(), &raw const message, libc::MSG_NOSIGNAL) };
+        unless_blocked(octets(sent))
+    }
+
+    /// Receives into ordinary memory; `Some(0)` is the end of the stream, `None` that nothing waits.
+    pub fn receive(&self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        unless_blocked((&self.0).read(bytes))
+    }
+
+    /// Receives `length` octets straight into `sink` from `offset`, and what follows them into
+    /// `behind`. Returns the octets received, of both together, as [`Self::receive`] does.
+    ///
+    /// Fails with `InvalidInput` if the range is not inside the sink.
+    pub fn receive_into(
+        &self,
+        sink: &mut Sink,
+        offset: usize,
+        length: usize,
+        behind: &mut [u8],
+    ) -> io::Result<Option<usize>> {
+        let (start, length) = sink.raw(offset, length).ok_or(ErrorKind::InvalidInput)?;
+        let mut pieces = [
+            libc::iovec { iov_base: start.as_ptr().cast(), iov_len: length },
+            libc::iovec { iov_base: behind.as_mut_ptr().cast(), iov_len: behind.len() },
+        ];
+        let mut message = empty_message();
+        message.msg_iov = pieces.as_mut_ptr();
+        message.msg_iovlen = pieces.len();
+        // SAFETY: both pieces are writable and live for the call, which writes nothing after it
+        // returns: `behind` is borrowed exclusively; `raw` returned a range inside the sink's memory,
+        // which nobody but the holder of the sink writes or reads while the sink exists.
+        let received = unsafe { libc::recvmsg(self.fd(), &raw mut message, libc::MSG_DONTWAIT) };
+        unless_blocked(octets(received))
+    }
+
+    /// Returns the largest TCP segment this connection sends.
+    pub fn segment_size(&self) -> io::Result<u32> {
+        let mut size = MaybeUninit::<libc::c_int>::uninit();
+        let mut length = libc::socklen_t::try_from(mem::size_of_val(&size)).unwrap_or(0);
+        // SAFETY: `size` has room for the `length` octets announced; both are live for the call.
+        let result = unsafe {
+            libc::getsockopt(
+                self.fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_MAXSEG,
+                size.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        check(result)?;
+        // SAFETY: getsockopt succeeded, so it wrote the integer this option is.
+        let size = unsafe { size.assume_init() };
+        u32::try_from(size).map_err(|_| ErrorKind::InvalidData.into())
+    }
+
+    /// Says that we send no more. The peer reads to the end of what was sent.
+    pub fn shutdown_write(&self) {
+        // The only failure is a connection that is gone already.
+        let _ = self.0.shutdown(Shutdown::Write);
+    }
+
+    /// Ends both directions, for whoever else waits on this socket.
+    pub fn shutdown(&self) {
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+
+    /// Returns the descriptor, for waiting.
+    pub fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+fn empty_message() -> libc::msghdr {
+    // SAFETY: a msghdr is integers and pointers, for which all zeros are valid: no name, no
+    // pieces, no control data.
+    unsafe { mem::zeroed() }
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn octets(result: libc::ssize_t) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// Returns `address` as the system has it, and how many octets of it count.
+fn to_system(address: SocketAddr) -> (libc::sockaddr_in6, libc::socklen_t) {
+    // SAFETY: a sockaddr_in6 is integers, for which all zeros are valid.
+    let mut room: libc::sockaddr_in6 = unsafe { mem::zeroed() };
+    let length = match address {
+        SocketAddr::V4(v4) => {
+            let short = libc::sockaddr_in {
+                sin_family: family(libc::AF_INET),
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: an IPv4 address is shorter than an IPv6 one, aligned no more strictly, and
+            // `room` is ours.
+            unsafe { (&raw mut room).cast::<libc::sockaddr_in>().write(short) };
+            mem::size_of::<libc::sockaddr_in>()
+        }
+        SocketAddr::V6(v6) => {
+            room.sin6_family = family(libc::AF_INET6);
+            room.sin6_port = v6.port().to_be();
+            room.sin6_flowinfo = v6.flowinfo();
+            room.sin6_addr.s6_addr = v6.ip().octets();
+            room.sin6_scope_id = v6.scope_id();
+            mem::size_of::<libc::sockaddr_in6>()
+        }
+    };
+    (room, libc::socklen_t::try_from(length).unwrap_or(0))
+}
+
+fn family(family: libc::c_int) -> libc::sa_family_t {
+    libc::sa_family_t::try_from(family).unwrap_or_default()
+}
