@@ -1,1 +1,662 @@
-//! The software RNIC on TCP: MPA, DDP and RDMAP.
+//! The software RNIC on TCP: MPA, DDP and RDMAP, with us as the RNIC.
+//!
+//! It runs on any machine and speaks to Linux siw and to iWARP NICs. Registrations, placement and
+//! access checks are ours; a peer reaches no octet that was not opened to it.
+//!
+//! # Normal operation
+//!
+//! [`Provider::post`] seals work requests into FPDUs and hands them to the socket at once, many in one
+//! system call. [`Provider::poll`] does the rest, every stage bounded: it reads the *hot* connections,
+//! takes what the reactor reports about the others, serves who waited for a Receive or for room to
+//! send, and closes what is to be closed.
+//!
+//! A connection becomes hot, read at every poll without being asked for, when it is busy and few
+//! others are. That is how a polled TCP socket is at its fastest; for many connections, and for
+//! sleeping, io_uring or epoll tell who has something.
+//!
+//! # Memory ownership
+//!
+//! A view lives in the send queue entry, the Receive or the registration it was posted with, and is
+//! dropped before the completion is reported. The system reads and writes memory only inside our own
+//! calls, so nothing touches it after they return.
+//!
+//! # Limits
+//!
+//! Everything is bounded by [`Config`]. An idle connection owns no buffer: it borrows a send queue
+//! while it has work, and receives into buffers shared by all.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use haulage_mr_pool::Stags;
+use haulage_proto::iwarp::mpa::handshake::Passive;
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::{Handle, QpNum};
+
+use self::arrive::Found;
+use self::connection::{Connection, Intake, State};
+use self::nic::Nic;
+use self::reactor::{News, Over, Reactor};
+use self::setup::Setup;
+use self::slots::Slots;
+use super::{
+    Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
+    WorkQueue, sealed,
+};
+use crate::sys::socket::{Listener, Socket};
+
+mod arrive;
+mod config;
+mod connection;
+mod depart;
+mod lane;
+mod nic;
+mod reactor;
+mod setup;
+mod slots;
+
+pub use config::{Backend, BackendReport, Config, Crc};
+pub use nic::WireCounters;
+
+/// Names a listener of an [`Iwarp`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenerId(u16);
+
+/// A software RNIC. It stays on the thread that made it.
+#[derive(Debug)]
+pub struct Iwarp {
+    caps: Caps,
+    nic: Nic,
+    reactor: Reactor,
+    backend: BackendReport,
+    waker: Waker,
+    /// The waker was signaled since the last sleep.
+    woken: bool,
+    slots: Slots,
+    listeners: Vec<Listening>,
+    /// When to try again to accept, after the system refused.
+    accept_retry: Option<Instant>,
+    /// Connections that may still be in their handshake, oldest first.
+    awaiting: VecDeque<QpNum>,
+    /// Connections read at every poll.
+    hot: Vec<QpNum>,
+    /// One of them may have octets that nobody else will tell of.
+    unread: bool,
+    deadlines: BinaryHeap<Reverse<(Instant, QpNum)>>,
+    polls: u32,
+}
+
+#[derive(Debug)]
+struct Listening {
+    /// `None` once we stopped listening.
+    socket: Option<Listener>,
+    /// No news is asked for until a slot is free.
+    paused: bool,
+}
+
+impl Iwarp {
+    /// Makes an RNIC.
+    ///
+    /// Fails if the system has no randomness to make handles of, or refuses the descriptors; or, with
+    /// [`Backend::Uring`], if io_uring is not to be had.
+    ///
+    /// # Panics
+    ///
+    /// If `registrations_max` is not 1 to 65,536, or `connections_max` is more than that, or
+    /// `receive_buffers` is not a power of two.
+    pub fn new(config: &Config) -> io::Result<Self> {
+        let stags = match config.seed {
+            Some(seed) => Stags::seeded(config.registrations_max, seed),
+            None => Stags::new(config.registrations_max).map_err(io::Error::other)?,
+        };
+        let (mut reactor, backend) = Reactor::new(config)?;
+        let waker = Waker::new()?;
+        reactor.woken(waker.fd(), true)?;
+        let nic = Nic::new(config.clone(), stags);
+        Ok(Self {
+            caps: nic.caps(),
+            slots: Slots::new(config.connections_max),
+            nic,
+            reactor,
+            backend,
+            waker,
+            woken: false,
+            listeners: Vec::new(),
+            accept_retry: None,
+            awaiting: VecDeque::new(),
+            hot: Vec::new(),
+            unread: false,
+            deadlines: BinaryHeap::new(),
+            polls: 0,
+        })
+    }
+
+    /// Returns how it waits for sockets, and why not better.
+    pub const fn backend(&self) -> &BackendReport {
+        &self.backend
+    }
+
+    /// Returns what the protocols below RDMA saw.
+    pub const fn wire_counters(&self) -> WireCounters {
+        self.nic.wire
+    }
+
+    /// Returns the connections that hold a slot, those being set up and those closing included.
+    pub const fn connections(&self) -> usize {
+        self.slots.in_use()
+    }
+
+    fn read_hot(&mut self) {
+        self.unread = false;
+        let mut at = 0;
+        while let Some(&qp) = self.hot.get(at) {
+            let crowded = self.hot.len() > HOT_MAX;
+            let Some(connection) = self.slots.get(qp).filter(|c| c.intake == Intake::Hot) else {
+                self.hot.swap_remove(at);
+                continue;
+            };
+            match connection.read(&mut self.nic) {
+                Found::Nothing => connection.streak = connection.streak.saturating_add(1),
+                Found::All => connection.streak = 0,
+                Found::Some => {
+                    connection.streak = 0;
+                    self.unread = true;
+                }
+            }
+            let epoll_knows = crowded && !self.reactor.receives() && connection.streak > 0;
+            if connection.intake == Intake::Hot && (connection.streak > IDLE_MAX || epoll_knows) {
+                connection.cool(&mut self.nic, &mut self.reactor);
+                self.hot.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn take_news(&mut self) {
+        self.polls = self.polls.wrapping_add(1);
+        if !self.hot.is_empty()
+            && !self.reactor.receives()
+            && !self.polls.is_multiple_of(EPOLL_EVERY)
+        {
+            // Asking epoll costs as much as reading a hot connection.
+            return;
+        }
+        for _ in 0..LOOKS_PER_POLL {
+            match self.reactor.look() {
+                Ok(None) => return,
+                Ok(Some(calls)) => self.nic.counters.syscalls += calls,
+                // Nothing but a lack of kernel memory, which may pass.
+                Err(_) => return,
+            }
+            for _ in 0..NEWS_PER_LOOK {
+                let Some(news) = self.reactor.pop() else { break };
+                self.on_news(news);
+            }
+            self.settle_all();
+            if !self.reactor.receives() {
+                return;
+            }
+        }
+    }
+
+    fn on_news(&mut self, news: News) {
+        match news {
+            News::Received { qp, filled, more } => {
+                if let Some(connection) = self.slots.get(qp) {
+                    connection.on_octets(&mut self.nic, self.reactor.bytes(&filled));
+                    connection.streak = connection.streak.saturating_add(1);
+                    if !more {
+                        self.on_receive_over(qp, Over::Paused);
+                    } else if self.hot.len() < HOT_MAX {
+                        self.consider_heating(qp);
+                    }
+                }
+                self.reactor.give_back(filled);
+            }
+            News::ReceiveOver { qp, why } => self.on_receive_over(qp, why),
+            News::Readable(qp) => {
+                if let Some(connection) = self.slots.get(qp) {
+                    if connection.intake == Intake::Armed {
+                        connection.heat(&mut self.nic);
+                        self.hot.push(qp);
+                    }
+                    self.unread = true;
+                }
+            }
+            News::Writable(qp) => {
+                if let Some(connection) = self.slots.get(qp) {
+                    connection.writable_wanted = false;
+                    connection.blocked = false;
+                    if connection.state == State::Connecting {
+                        connection.on_connected(&mut self.nic);
+                    }
+                    connection.unsettle(&mut self.nic);
+                }
+            }
+            News::Acceptable(listener) => self.accept_all(listener),
+            News::Woken => self.woken = true,
+        }
+    }
+
+    /// A busy connection is read directly from now on, if there are few of them.
+    fn consider_heating(&mut self, qp: QpNum) {
+        let Some(connection) = self.slots.get(qp) else { return };
+        let busy = connection.streak >= STREAK_MIN || connection.expects_much();
+        if busy && connection.intake == Intake::Armed && connection.state == State::Open {
+            connection.intake = Intake::Pausing;
+            // Without room in the ring it goes on as it is.
+            if self.reactor.pause(qp).is_err() {
+                connection.intake = Intake::Armed;
+            }
+        }
+    }
+
+    fn on_receive_over(&mut self, qp: QpNum, why: Over) {
+        let Some(connection) = self.slots.get(qp) else { return };
+        let paused = connection.intake == Intake::Pausing;
+        connection.intake = Intake::Off;
+        match why {
+            Over::End => connection.on_input_end(&mut self.nic, connection::StreamEnd::Orderly),
+            Over::Failed => connection.on_input_end(&mut self.nic, connection::StreamEnd::Lost),
+            Over::Paused if paused && connection.wants_input() && self.hot.len() < HOT_MAX => {
+                connection.heat(&mut self.nic);
+                self.hot.push(qp);
+            }
+            Over::Paused => {}
+        }
+        connection.unsettle(&mut self.nic);
+    }
+
+    fn accept_all(&mut self, listener: u16) {
+        for _ in 0..ACCEPTS_PER_NEWS {
+            let Some(listening) = self.listeners.get_mut(usize::from(listener)) else { return };
+            let Some(socket) = &listening.socket else { return };
+            if self.slots.is_full() {
+                listening.paused = true;
+                self.evict();
+                return;
+            }
+            self.nic.counters.syscalls += 1;
+            match socket.accept() {
+                Ok(Some((socket, peer))) => self.welcome(socket, peer, ListenerId(listener)),
+                Ok(None) => break,
+                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(_) => {
+                    listening.paused = true;
+                    self.accept_retry = Some(self.nic.now.saturating_add(ACCEPT_RETRY));
+                    return;
+                }
+            }
+        }
+        self.watch_listener(listener);
+    }
+
+    /// Ends the oldest handshake, so that silent peers cannot keep others out.
+    fn evict(&mut self) {
+        while let Some(qp) = self.awaiting.pop_front() {
+            if let Some(connection) = self.slots.get(qp)
+                && connection.state == State::Awaiting
+            {
+                self.nic.wire.handshakes_failed += 1;
+                return connection.end(&mut self.nic);
+            }
+        }
+    }
+
+    fn welcome(&mut self, socket: Socket, peer: SocketAddr, listener: ListenerId) {
+        let setup = Setup::Passive { handshake: Passive::new(), listener, peer };
+        if let Ok(qp) = self.admit(socket, State::Awaiting, setup) {
+            self.awaiting.push_back(qp);
+            while self.awaiting.len() > self.slots.in_use() {
+                self.awaiting.pop_front();
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: Socket, state: State, setup: Setup) -> Result<QpNum, ConnectError> {
+        let fd = socket.fd();
+        let qp = self
+            .slots
+            .insert(|qp| Connection::new(qp, socket, state, setup))
+            .ok_or(ConnectError::NoQueuePair)?;
+        if let Err(error) = self.reactor.adopt(fd, qp) {
+            self.slots.remove(qp);
+            return Err(ConnectError::System(error.kind()));
+        }
+        if let Some(connection) = self.slots.get(qp) {
+            let timeout = self.nic.config.handshake_timeout;
+            connection.set_deadline(&mut self.nic, timeout);
+            connection.unsettle(&mut self.nic);
+        }
+        Ok(qp)
+    }
+
+    fn watch_listener(&mut self, listener: u16) {
+        let Some(listening) = self.listeners.get_mut(usize::from(listener)) else { return };
+        if let Some(socket) = &listening.socket {
+            listening.paused = self.reactor.acceptable(socket.fd(), listener, false).is_err();
+        }
+    }
+
+    fn resume_listeners(&mut self) {
+        for listener in 0..u16::try_from(self.listeners.len()).unwrap_or(u16::MAX) {
+            if self.listeners.get(usize::from(listener)).is_some_and(|l| l.paused) {
+                self.accept_all(listener);
+            }
+        }
+    }
+
+    fn resume_starved(&mut self) {
+        for _ in 0..self.nic.starved.len() {
+            if self.nic.receives.is_empty() {
+                return;
+            }
+            let Some(qp) = self.nic.starved.pop_front() else { return };
+            if let Some(connection) = self.slots.get(qp) {
+                connection.resume(&mut self.nic);
+            }
+        }
+    }
+
+    fn fire_deadlines(&mut self) {
+        self.deadlines.extend(self.nic.deadlines.drain(..).map(Reverse));
+        while let Some(&Reverse((deadline, qp))) = self.deadlines.peek() {
+            if deadline > self.nic.now {
+                break;
+            }
+            self.deadlines.pop();
+            if let Some(connection) = self.slots.get(qp)
+                && connection.deadline == Some(deadline)
+            {
+                connection.on_deadline(&mut self.nic);
+            }
+        }
+        if self.accept_retry.is_some_and(|retry| retry <= self.nic.now) {
+            self.accept_retry = None;
+            self.resume_listeners();
+        }
+    }
+
+    /// Lets every connection that asked for it send, arm itself, or go.
+    fn settle_all(&mut self) {
+        for _ in 0..self.nic.unsettled.len() {
+            let Some(qp) = self.nic.unsettled.pop_front() else { return };
+            self.settle(qp);
+        }
+    }
+
+    fn settle(&mut self, qp: QpNum) {
+        let Some(connection) = self.slots.get(qp) else { return };
+        connection.unsettled = false;
+        connection.pump(&mut self.nic);
+        match (connection.intake, connection.wants_input()) {
+            (Intake::Off, true) if self.reactor.receives() => {
+                connection.cool(&mut self.nic, &mut self.reactor);
+            }
+            (Intake::Off, true) => {
+                // Epoll tells of what comes, not of what is there already.
+                connection.heat(&mut self.nic);
+                self.hot.push(qp);
+            }
+            (Intake::Hot, false) => {
+                connection.intake = Intake::Off;
+                self.hot.retain(|hot| *hot != qp);
+            }
+            (Intake::Armed, false) if self.reactor.receives() => {
+                if self.reactor.pause(qp).is_ok() {
+                    connection.intake = Intake::Pausing;
+                } else {
+                    connection.unsettle(&mut self.nic);
+                }
+            }
+            (Intake::Armed, false) => connection.intake = Intake::Off,
+            _ => {}
+        }
+        let waits = connection.blocked || connection.state == State::Connecting;
+        let asks = waits && connection.state != State::Closed && !connection.writable_wanted;
+        if asks && self.reactor.receives() {
+            if self.reactor.writable(connection.socket.fd(), qp).is_ok() {
+                connection.writable_wanted = true;
+            } else {
+                connection.unsettle(&mut self.nic);
+            }
+        }
+        if connection.state == State::Closed {
+            self.release(qp);
+        }
+    }
+
+    /// Frees the slot of a closed connection, once the ring holds nothing of it.
+    fn release(&mut self, qp: QpNum) {
+        let Some(connection) = self.slots.get(qp) else { return };
+        if connection.writable_wanted {
+            // Wakes whatever waits on the socket; `Writable` comes back to us.
+            connection.socket.shutdown();
+        }
+        if connection.intake == Intake::Off && !connection.writable_wanted {
+            self.slots.remove(qp);
+            self.resume_listeners();
+        }
+    }
+}
+
+impl Connection {
+    /// Returns whether anybody should look for octets.
+    fn wants_input(&self) -> bool {
+        let closed = matches!(self.state, State::Connecting | State::Closed);
+        !closed && !self.starved && !self.input_over
+    }
+
+    fn heat(&mut self, nic: &mut Nic) {
+        self.intake = Intake::Hot;
+        self.streak = 0;
+        nic.wire.promotions += 1;
+    }
+
+    /// Leaves it to the reactor to tell of what comes.
+    fn cool(&mut self, nic: &mut Nic, reactor: &mut Reactor) {
+        self.streak = 0;
+        self.intake = Intake::Armed;
+        if reactor.receive(self.socket.fd(), self.qp).is_err() {
+            self.intake = Intake::Off;
+            self.unsettle(nic);
+        }
+    }
+
+    fn on_deadline(&mut self, nic: &mut Nic) {
+        self.deadline = None;
+        match self.state {
+            State::Connecting | State::Requesting => self.fail_setup(nic, ConnectError::TimedOut),
+            State::Awaiting => self.on_setup_lost(nic, ConnectError::TimedOut),
+            _ => self.end(nic),
+        }
+    }
+}
+
+impl sealed::Sealed for Iwarp {}
+
+impl Provider for Iwarp {
+    type Listener = ListenerId;
+
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn listen(&mut self, at: SocketAddr) -> io::Result<(ListenerId, SocketAddr)> {
+        let listener = u16::try_from(self.listeners.len())
+            .map_err(|_| io::Error::from(io::ErrorKind::QuotaExceeded))?;
+        let socket = Listener::bind(at)?;
+        let bound = socket.local_addr()?;
+        self.reactor.acceptable(socket.fd(), listener, true)?;
+        self.listeners.push(Listening { socket: Some(socket), paused: false });
+        Ok((ListenerId(listener), bound))
+    }
+
+    fn unlisten(&mut self, listener: ListenerId) {
+        if let Some(listening) = self.listeners.get_mut(usize::from(listener.0))
+            && listening.socket.take().is_some()
+        {
+            self.reactor.forget(listener.0);
+            // Takes effect now: a ring holds the socket until it has been entered.
+            let _ = self.reactor.look();
+        }
+    }
+
+    fn connect(
+        &mut self,
+        now: Instant,
+        to: SocketAddr,
+        params: &ConnectionParams<'_>,
+    ) -> Result<QpNum, ConnectError> {
+        self.nic.now = now;
+        if self.slots.is_full() {
+            return Err(ConnectError::NoQueuePair);
+        }
+        let setup = Setup::active(&self.nic.config, params)?;
+        self.nic.counters.syscalls += 2;
+        let socket = Socket::connect(to).map_err(|e| match e.kind() {
+            io::ErrorKind::ConnectionRefused => ConnectError::Refused,
+            kind => ConnectError::System(kind),
+        })?;
+        let qp = self.admit(socket, State::Connecting, setup)?;
+        self.settle_all();
+        Ok(qp)
+    }
+
+    fn accept(&mut self, now: Instant, qp: QpNum, params: &ConnectionParams<'_>) {
+        self.nic.now = now;
+        if let Some(connection) = self.slots.get(qp) {
+            connection.accept(&mut self.nic, params);
+        }
+    }
+
+    fn reject(&mut self, now: Instant, qp: QpNum, private_data: &[u8]) {
+        self.nic.now = now;
+        if let Some(connection) = self.slots.get(qp) {
+            connection.reject(&mut self.nic, private_data);
+        }
+    }
+
+    fn disconnect(&mut self, now: Instant, qp: QpNum) {
+        self.nic.now = now;
+        let Some(connection) = self.slots.get(qp) else { return };
+        match connection.state {
+            State::Connecting | State::Requesting => {
+                let aborted = ConnectError::System(io::ErrorKind::ConnectionAborted);
+                connection.fail_setup(&mut self.nic, aborted);
+            }
+            State::Asked => connection.reject(&mut self.nic, &[]),
+            _ => connection.close(&mut self.nic),
+        }
+    }
+
+    fn reserve_handle(&mut self, qp: QpNum) -> Option<Handle> {
+        self.nic.stags.reserve(qp)
+    }
+
+    fn registration_offset(&mut self, _length: usize) -> u64 {
+        self.nic.stags.random_offset()
+    }
+
+    fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        let Some(connection) = self.slots.get(qp).filter(|c| c.state == State::Open) else {
+            return if batch.is_empty() { Ok(()) } else { Err(QueueFull) };
+        };
+        let nic = &mut self.nic;
+        let mut lane = connection.lane.take().unwrap_or_else(|| nic.lend_lane());
+        let room = nic.config.send_queue_max.saturating_sub(lane.entries.len());
+        for request in batch.drain(..room.min(batch.len())) {
+            lane.push(request);
+        }
+        connection.lane = Some(lane);
+        connection.pump(nic);
+        if let Some(lane) = &mut connection.lane {
+            lane.copy_inline();
+        }
+        if connection.blocked {
+            connection.unsettle(nic);
+        }
+        if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
+    }
+
+    fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
+        let room = self.caps.receive_queue_max.saturating_sub(self.nic.receives.len());
+        self.nic.receives.extend(batch.drain(..room.min(batch.len())));
+        if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
+    }
+
+    fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<ListenerId>>) {
+        self.nic.now = now;
+        if self.nic.events.len() < EVENTS_HELD_MAX {
+            self.read_hot();
+            self.take_news();
+            self.resume_starved();
+            self.fire_deadlines();
+            self.settle_all();
+        }
+        let count = budget.min(self.nic.events.len());
+        events.extend(self.nic.events.drain(..count));
+    }
+
+    fn poll_deadline(&self) -> Option<Instant> {
+        let first = self.deadlines.peek().map(|Reverse((deadline, _))| *deadline);
+        let fresh = self.nic.deadlines.iter().map(|(deadline, _)| *deadline).min();
+        [first, fresh, self.accept_retry].into_iter().flatten().min()
+    }
+
+    fn sleep(&mut self, limit: Option<Duration>) {
+        let fed = !self.nic.starved.is_empty() && !self.nic.receives.is_empty();
+        let reported = !self.nic.events.is_empty() || !self.nic.unsettled.is_empty();
+        let busy = reported || self.unread || fed;
+        if self.woken {
+            self.woken = false;
+            self.waker.clear();
+            // It is asked again what wakes the core; the next sleep would not end otherwise.
+            let _ = self.reactor.woken(self.waker.fd(), false);
+        } else if !busy {
+            for qp in self.hot.drain(..) {
+                if let Some(connection) = self.slots.get(qp).filter(|c| c.intake == Intake::Hot) {
+                    connection.cool(&mut self.nic, &mut self.reactor);
+                }
+            }
+            self.nic.counters.syscalls += 1;
+            // An interrupted or failed wait is a short one.
+            let _ = self.reactor.wait(limit);
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn counters(&self) -> Counters {
+        self.nic.counters
+    }
+}
+
+/// Connections read at every poll. An empty read costs 0.3 us; asking io_uring about all of them costs
+/// nothing, but a system call more once something came.
+const HOT_MAX: usize = 4;
+/// Polls that found nothing after which a connection is no longer hot.
+const IDLE_MAX: u32 = 4096;
+/// Receives in a row after which a connection counts as busy.
+const STREAK_MIN: u32 = 4;
+/// Of how many polls one asks epoll, while there are hot connections.
+const EPOLL_EVERY: u32 = 8;
+/// Events held for the application after which it must take some before more is done.
+const EVENTS_HELD_MAX: usize = 4096;
+/// Times a poll enters the ring.
+const LOOKS_PER_POLL: u32 = 2;
+/// News taken per look.
+const NEWS_PER_LOOK: u32 = 256;
+/// Connections accepted before the others have their turn.
+const ACCEPTS_PER_NEWS: u32 = 64;
+/// How long to wait when the system has no descriptors left.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests;

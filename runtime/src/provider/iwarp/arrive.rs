@@ -1,0 +1,458 @@
+//! What arrives on an open connection, and where it goes.
+//!
+//! # Normal operation
+//!
+//! Octets come from a receive buffer of the ring, or are read here when the connection is hot. Payload
+//! is copied to its place, or, when much of it is to come, received there by the system call itself.
+//! Nothing is acted upon before its FPDU has ended with a right CRC.
+//!
+//! # Limits
+//!
+//! A Send that finds no Receive stops the connection: what came behind its header waits in `backlog`,
+//! the rest in the socket. A connection is read for at most [`OCTETS_PER_POLL`] at a time.
+
+use haulage_mr_pool::{Sink, StagFault};
+use haulage_proto::iwarp::mpa::handshake::Rtr;
+use haulage_proto::iwarp::rdmap::ReadRequest;
+use haulage_proto::iwarp::receive::{Delivery, Event, Header};
+use haulage_proto::iwarp::terminate::{Fault, Terminate};
+use haulage_proto::verbs::{Completion, Handle, Opcode, Status};
+
+use super::connection::{Connection, Intake, State, StreamEnd, Target};
+use super::lane::Response;
+use super::nic::Nic;
+use crate::provider::{ConnectError, DisconnectReason, Receive};
+use crate::sys::crc::crc32c_of_sink;
+
+/// What reading a hot connection found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Nothing.
+    Nothing,
+    /// Octets, and then nothing more.
+    All,
+    /// Octets, and perhaps more.
+    Some,
+}
+
+impl Connection {
+    /// Takes octets that arrived, in whatever state.
+    pub(super) fn on_octets(&mut self, nic: &mut Nic, mut octets: &[u8]) {
+        nic.counters.bytes_system += octets.len() as u64;
+        if self.setup.is_some() {
+            self.on_handshake(nic, &mut octets);
+        }
+        if octets.is_empty() || !self.state.receives() {
+            return;
+        }
+        if self.starved || !self.backlog.is_empty() {
+            self.backlog.extend_from_slice(octets);
+            return;
+        }
+        self.feed(nic, octets);
+    }
+
+    /// Continues with what waited for a Receive, now that there is one.
+    pub(super) fn resume(&mut self, nic: &mut Nic) {
+        if !self.starved || nic.receives.is_empty() {
+            return;
+        }
+        self.starved = false;
+        self.receive = nic.receives.pop_front();
+        if self.check_receive_length(nic) {
+            let backlog = std::mem::take(&mut self.backlog);
+            self.feed(nic, &backlog);
+        }
+        if !self.starved {
+            if let Some(end) = self.ended.take() {
+                self.on_stream_end(nic, end);
+            }
+            self.unsettle(nic);
+        }
+    }
+
+    /// Reads the socket until it is empty, or enough has come.
+    pub(super) fn read(&mut self, nic: &mut Nic) -> Found {
+        let mut total = 0;
+        while self.intake == Intake::Hot && !self.starved && self.state != State::Closed {
+            let (result, wanted) = if self.expects_much() {
+                self.read_into_place(nic, self.receiver.payload_remaining())
+            } else {
+                self.read_scratch(nic)
+            };
+            match result {
+                Ok(None) => return if total == 0 { Found::Nothing } else { Found::All },
+                Ok(Some(0)) => {
+                    self.on_input_end(nic, StreamEnd::Orderly);
+                    return Found::All;
+                }
+                Ok(Some(count)) => {
+                    total += count;
+                    // A short read has emptied the socket.
+                    if count < wanted {
+                        return Found::All;
+                    }
+                    if total >= OCTETS_PER_POLL {
+                        return Found::Some;
+                    }
+                }
+                Err(_) => {
+                    self.on_input_end(nic, StreamEnd::Lost);
+                    return Found::All;
+                }
+            }
+        }
+        Found::All
+    }
+
+    /// Returns whether payload is to come that is worth receiving into its place.
+    ///
+    /// The end of a long FPDU is, whatever its length, if the message goes on: the next header is read
+    /// with it, and the payload behind that can go to its place as a whole.
+    pub(super) fn expects_much(&self) -> bool {
+        let remaining = self.receiver.payload_remaining();
+        let long = self.receiver.payload_length() >= DIRECT_MIN && !self.receiver.is_last();
+        self.state.receives() && (remaining >= DIRECT_MIN || (long && remaining > 0))
+    }
+
+    /// The socket has nothing more for us, ever.
+    pub(super) fn on_input_end(&mut self, nic: &mut Nic, end: StreamEnd) {
+        if self.intake == Intake::Hot {
+            self.intake = Intake::Off;
+        }
+        self.input_over = true;
+        self.unsettle(nic);
+        if self.setup.is_some() {
+            let why = ConnectError::BadHandshake("closed before it was complete");
+            self.on_setup_lost(nic, why);
+            return;
+        }
+        self.on_stream_end(nic, end);
+    }
+
+    fn read_scratch(&mut self, nic: &mut Nic) -> (std::io::Result<Option<usize>>, usize) {
+        let mut scratch = std::mem::take(&mut nic.scratch);
+        nic.counters.syscalls += 1;
+        let result = self.socket.receive(&mut scratch);
+        if let Ok(Some(count)) = result {
+            self.on_octets(nic, scratch.get(..count).unwrap_or_default());
+        }
+        let wanted = scratch.len();
+        nic.scratch = scratch;
+        (result, wanted)
+    }
+
+    /// Receives `length` octets of payload into their place, and the next header behind them.
+    fn read_into_place(
+        &mut self,
+        nic: &mut Nic,
+        length: usize,
+    ) -> (std::io::Result<Option<usize>>, usize) {
+        let mut scratch = std::mem::take(&mut nic.scratch);
+        let behind = if self.receiver.is_last() { scratch.len() } else { BEHIND };
+        let behind = scratch.get_mut(..behind).unwrap_or_default();
+        let qp = self.qp;
+        let place = match self.target {
+            Target::Registration { handle, offset } => {
+                nic.stags.sink(handle, qp, offset, length).ok().map(|(s, at)| (s, at, length))
+            }
+            Target::Response { handle, offset } => nic
+                .stags
+                .response_sink(handle, qp, offset, length)
+                .ok()
+                .map(|(s, at)| (s, at, length)),
+            Target::Receive { at } => self.receive.as_mut().and_then(|r| part(r, at, length)),
+            Target::None => None,
+        };
+        let Some((sink, at, length)) = place else {
+            // Checked when the header came; only an invalidation in between can have changed it.
+            nic.scratch = scratch;
+            let refused = self.receiver.refuse(Fault::TaggedStag);
+            if let Err(fault) = refused {
+                self.fail(nic, fault);
+            }
+            return (Ok(None), 0);
+        };
+        // The part of a Receive may end before the payload does; then nothing lies behind it.
+        let whole = length == self.receiver.payload_remaining();
+        let behind = if whole { behind } else { &mut [] };
+        let wanted = length + behind.len();
+        nic.counters.syscalls += 1;
+        let result = self.socket.receive_into(sink, at, length, behind);
+        if let Ok(Some(count)) = result {
+            let placed = count.min(length);
+            self.receiver.placed(placed, |sum| crc32c_of_sink(sum, sink, at, placed));
+            nic.counters.bytes_direct += placed as u64;
+            nic.counters.bytes_system += placed as u64;
+            self.advance(nic, placed);
+            let behind = scratch.get(..count - placed).unwrap_or_default();
+            self.on_octets(nic, behind);
+        }
+        nic.scratch = scratch;
+        (result, wanted)
+    }
+
+    fn feed(&mut self, nic: &mut Nic, mut octets: &[u8]) {
+        loop {
+            match self.receiver.next(&mut octets) {
+                Ok(None) => return,
+                Ok(Some(Event::Payload(payload))) => self.place(nic, payload),
+                Ok(Some(Event::Header(header))) => {
+                    if let Err(fault) = self.on_header(nic, header)
+                        && let Err(fault) = self.receiver.refuse(fault)
+                    {
+                        return self.fail(nic, fault);
+                    }
+                    if self.starved {
+                        self.backlog.extend_from_slice(octets);
+                        return;
+                    }
+                }
+                Ok(Some(Event::End(delivery))) => {
+                    nic.wire.fpdus_received += 1;
+                    if let Err(fault) = self.on_end(nic, delivery) {
+                        return self.fail(nic, fault);
+                    }
+                    if !self.state.receives() {
+                        return;
+                    }
+                }
+                Err(fault) => return self.fail(nic, fault),
+            }
+        }
+    }
+
+    /// Finds where the payload of an FPDU goes. Nothing has been placed yet.
+    fn on_header(&mut self, nic: &mut Nic, header: Header) -> Result<(), Fault> {
+        self.target = Target::None;
+        match header {
+            // RFC 5040 section 5.2.1: a Write of no octets names no memory.
+            Header::Write { length: 0, .. } => {}
+            Header::Write { handle, offset, length } => {
+                let length = length as usize;
+                nic.stags.sink(handle, self.qp, offset, length).map_err(write_fault)?;
+                self.target = Target::Registration { handle, offset };
+            }
+            Header::ReadResponse { handle, offset, .. } => {
+                self.target = Target::Response { handle, offset };
+            }
+            Header::Send { offset: 0, length: 0 } if self.rtr == Some(Rtr::Send) => {}
+            Header::Send { offset, .. } => {
+                self.target = Target::Receive { at: offset as usize };
+                if offset == 0 && self.receive.is_none() {
+                    self.receive = nic.receives.pop_front();
+                    if self.receive.is_none() {
+                        self.starved = true;
+                        nic.starved.push_back(self.qp);
+                        nic.wire.starvations += 1;
+                        self.unsettle(nic);
+                        return Ok(());
+                    }
+                }
+                self.receive_fits().then_some(()).ok_or(Fault::MessageTooLong)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the header of the Send that waited, against the Receive it got.
+    fn check_receive_length(&mut self, nic: &mut Nic) -> bool {
+        if self.receive_fits() {
+            return true;
+        }
+        match self.receiver.refuse(Fault::MessageTooLong) {
+            Ok(()) => true,
+            Err(fault) => {
+                self.fail(nic, fault);
+                false
+            }
+        }
+    }
+
+    /// Returns whether the FPDU being received ends within the current Receive.
+    fn receive_fits(&self) -> bool {
+        let Target::Receive { at } = self.target else { return true };
+        let room = self.receive.as_ref().map_or(0, capacity);
+        at.checked_add(self.receiver.payload_remaining()).is_some_and(|end| end <= room)
+    }
+
+    /// Copies payload to its place.
+    fn place(&mut self, nic: &mut Nic, payload: &[u8]) {
+        let placed = match self.target {
+            Target::Registration { handle, offset } => {
+                nic.stags.place(handle, self.qp, offset, payload).is_ok()
+            }
+            Target::Response { handle, offset } => {
+                nic.stags.place_response(handle, self.qp, offset, payload).is_ok()
+            }
+            Target::Receive { at } => {
+                self.receive.as_mut().is_some_and(|receive| scatter(receive, at, payload))
+            }
+            Target::None => false,
+        };
+        debug_assert!(placed, "the header was checked against the same memory");
+        nic.counters.bytes_copied += payload.len() as u64;
+        self.advance(nic, payload.len());
+    }
+
+    /// Moves the target behind `count` octets.
+    const fn advance(&mut self, nic: &mut Nic, count: usize) {
+        match &mut self.target {
+            Target::Registration { offset, .. } | Target::Response { offset, .. } => {
+                nic.counters.tagged_received += count as u64;
+                // The end of the FPDU was checked not to wrap.
+                *offset = offset.wrapping_add(count as u64);
+            }
+            Target::Receive { at } => *at += count,
+            Target::None => {}
+        }
+    }
+
+    /// Acts upon an FPDU that is whole and right.
+    fn on_end(&mut self, nic: &mut Nic, delivery: Delivery) -> Result<(), Fault> {
+        let rtr = self.rtr.take();
+        if !self.may_send {
+            self.may_send = true;
+            self.unsettle(nic);
+        }
+        match delivery {
+            Delivery::Segment | Delivery::Write => {}
+            // The ready-to-receive indication uses no Receive (RFC 6581 section 4.3).
+            Delivery::Send { length: 0, .. } if rtr == Some(Rtr::Send) => {}
+            Delivery::Send { length, invalidate, .. } => {
+                return self.on_send(nic, length, invalidate);
+            }
+            Delivery::ReadResponse { handle } => {
+                nic.stags.take_read_sink(handle);
+                if let Some(lane) = &mut self.lane {
+                    lane.on_read_done();
+                    if let Some(next) = lane.reads.front() {
+                        self.receiver.expect_read(next.handle, next.offset, next.length);
+                    }
+                }
+                self.unsettle(nic);
+            }
+            Delivery::ReadRequest(request) => return self.on_read_request(nic, request),
+            Delivery::Terminate(terminate) => self.on_terminate(nic, terminate),
+        }
+        Ok(())
+    }
+
+    fn on_send(
+        &mut self,
+        nic: &mut Nic,
+        length: u32,
+        invalidated: Option<Handle>,
+    ) -> Result<(), Fault> {
+        if let Some(handle) = invalidated {
+            // A peer that still reads the memory cannot retire it: its Read would find it gone.
+            let is_read = self.lane.as_ref().is_some_and(|lane| lane.is_read(handle));
+            if is_read || nic.stags.invalidate(handle, self.qp).is_err() {
+                return Err(Fault::CannotInvalidate);
+            }
+            nic.counters.invalidated_remote += 1;
+        }
+        // Taking the request apart drops its views.
+        let Some(Receive { id, .. }) = self.receive.take() else { return Err(Fault::Local) };
+        nic.counters.receives += 1;
+        nic.report(Completion {
+            id,
+            qp: self.qp,
+            opcode: Opcode::Receive,
+            status: Status::Success,
+            length,
+            invalidated,
+        });
+        Ok(())
+    }
+
+    fn on_read_request(&mut self, nic: &mut Nic, request: ReadRequest) -> Result<(), Fault> {
+        // RFC 5040 section 5.2.2: a Read of no octets names no memory.
+        if request.length > 0 {
+            let (offset, length) = (request.source_offset, request.length as usize);
+            nic.stags.source(request.source, self.qp, offset, length).map_err(read_fault)?;
+        }
+        // The response may not wrap in the peer's sink either.
+        request.sink_offset.checked_add(u64::from(request.length)).ok_or(Fault::TaggedWrap)?;
+        let lane = self.lane.get_or_insert_with(|| nic.lend_lane());
+        if lane.responses.len() >= self.ird.max(1) as usize {
+            return Err(Fault::NoBuffer);
+        }
+        lane.responses.push_back(Response(request));
+        self.unsettle(nic);
+        Ok(())
+    }
+
+    fn on_terminate(&mut self, nic: &mut Nic, terminate: Terminate) {
+        let code = terminate.code;
+        self.reason =
+            DisconnectReason::Terminated { layer: code.layer, etype: code.etype, code: code.code };
+        // RFC 5040 section 4.8: a protection error of layer 0 is about a Read of ours.
+        if (code.layer, code.etype) == (0, 1) {
+            self.read_status = Status::RemoteAccess;
+        }
+        self.end(nic);
+    }
+}
+
+/// Returns the octets a Receive takes.
+fn capacity(receive: &Receive) -> usize {
+    receive.scatter.iter().flatten().map(Sink::len).sum()
+}
+
+/// Returns the sink that octet `at` of a Receive is in, where in it, and how many of `length` octets
+/// from there it takes.
+fn part(receive: &mut Receive, mut at: usize, length: usize) -> Option<(&mut Sink, usize, usize)> {
+    for sink in receive.scatter.iter_mut().flatten() {
+        if at < sink.len() {
+            let length = length.min(sink.len() - at);
+            return Some((sink, at, length));
+        }
+        at -= sink.len();
+    }
+    None
+}
+
+/// Copies `payload` to octet `at` of a Receive; returns whether it fits.
+fn scatter(receive: &mut Receive, mut at: usize, mut payload: &[u8]) -> bool {
+    while !payload.is_empty() {
+        let Some((sink, offset, length)) = part(receive, at, payload.len()) else { return false };
+        let (head, rest) = payload.split_at(length);
+        if sink.place(offset, head).is_err() {
+            return false;
+        }
+        at += length;
+        payload = rest;
+    }
+    true
+}
+
+const fn write_fault(fault: StagFault) -> Fault {
+    match fault {
+        StagFault::InvalidStag => Fault::TaggedStag,
+        StagFault::NotYours => Fault::TaggedNotAssociated,
+        StagFault::AccessViolation => Fault::WriteAccess,
+        StagFault::BaseOrBounds => Fault::TaggedBounds,
+        StagFault::OffsetWraps => Fault::TaggedWrap,
+    }
+}
+
+const fn read_fault(fault: StagFault) -> Fault {
+    match fault {
+        StagFault::InvalidStag => Fault::ReadStag,
+        StagFault::NotYours => Fault::ReadNotAssociated,
+        StagFault::AccessViolation => Fault::ReadAccess,
+        StagFault::BaseOrBounds => Fault::ReadBounds,
+        StagFault::OffsetWraps => Fault::ReadWrap,
+    }
+}
+
+/// Payload still to come from which on it is received into its place rather than copied there.
+const DIRECT_MIN: usize = 16 << 10;
+
+/// Octets behind such payload that are read with it: the end of this FPDU and the header of a tagged
+/// one, so that the payload of that one can go to its place too.
+const BEHIND: usize = 20;
+
+/// Octets after which a connection lets the others have their turn.
+const OCTETS_PER_POLL: usize = 2 << 20;

@@ -1,0 +1,354 @@
+//! One connection: its life, and how it ends.
+//!
+//! # Normal operation
+//!
+//! `Connecting -> Requesting -> Open` at the active end, `Awaiting -> Asked -> Open` at the passive
+//! one. What arrives is handled in `arrive`, what leaves in `depart`, connection setup in `setup`.
+//!
+//! # Recovery
+//!
+//! None. A connection that fails says so to its peer if it can (`Terminating`), reports
+//! `Disconnected`, the flushed completions and `Quiesced`, and lingers until the peer has closed
+//! too: closing a socket with octets unread would destroy what it sent last.
+
+use haulage_proto::iwarp::mpa::handshake::Rtr;
+use haulage_proto::iwarp::receive::Receiver;
+use haulage_proto::iwarp::terminate::Fault;
+use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::{Handle, QpNum, Status};
+
+use super::lane::Lane;
+use super::nic::Nic;
+use super::setup::Setup;
+use crate::provider::{DisconnectReason, Receive};
+use crate::sys::socket::Socket;
+
+/// A queue pair and its socket.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) qp: QpNum,
+    pub(super) socket: Socket,
+    pub(super) state: State,
+    /// Until the connection is open.
+    pub(super) setup: Option<Box<Setup>>,
+    pub(super) receiver: Receiver,
+    pub(super) transmitter: Transmitter,
+    pub(super) ord: u32,
+    pub(super) ird: u32,
+    /// A passive end may send once it has received an FPDU (RFC 5044 section 7.1.2).
+    pub(super) may_send: bool,
+    /// The ready-to-receive indication to expect as the first FPDU.
+    pub(super) rtr: Option<Rtr>,
+    /// Where the payload of the current FPDU goes next.
+    pub(super) target: Target,
+    /// The Receive being filled.
+    pub(super) receive: Option<Receive>,
+    pub(super) lane: Option<Box<Lane>>,
+    pub(super) intake: Intake,
+    /// A Send waits for a Receive; `backlog` holds what came behind its header.
+    pub(super) starved: bool,
+    pub(super) backlog: Vec<u8>,
+    /// The socket has nothing more for us, ever.
+    pub(super) input_over: bool,
+    /// The end of the stream, if it was seen while starved.
+    pub(super) ended: Option<StreamEnd>,
+    /// The send buffer is full; continue when the socket can be written.
+    pub(super) blocked: bool,
+    /// A ring request waits for that.
+    pub(super) writable_wanted: bool,
+    /// Octets or events are left to be handled: settle again.
+    pub(super) unsettled: bool,
+    /// Why the connection ends, once it does.
+    pub(super) reason: DisconnectReason,
+    /// The last FPDU, if the connection ends with one.
+    pub(super) last_words: Option<Box<Fpdu>>,
+    /// The completion of the oldest Read if it is lost.
+    pub(super) read_status: Status,
+    pub(super) deadline: Option<Instant>,
+    /// Receives in a row, from a ring, or polls in a row that found nothing, when hot.
+    pub(super) streak: u32,
+}
+
+/// How a connection's octets come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Intake {
+    /// Nobody looks: not yet, no more, or it is starved.
+    Off,
+    /// The reactor tells.
+    Armed,
+    /// The reactor was told to stop; what it still delivers comes first.
+    Pausing,
+    /// The socket is read at every poll.
+    Hot,
+}
+
+/// Where payload goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// Nowhere: there is none.
+    None,
+    /// Memory the peer may write.
+    Registration { handle: Handle, offset: u64 },
+    /// The sink of a Read.
+    Response { handle: Handle, offset: u64 },
+    /// The current Receive, from this octet.
+    Receive { at: usize },
+}
+
+/// How a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamEnd {
+    /// The peer said so.
+    Orderly,
+    /// The connection is gone.
+    Lost,
+}
+
+/// The life of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// TCP is connecting.
+    Connecting,
+    /// Our MPA Request is out.
+    Requesting,
+    /// A peer's MPA Request is to come.
+    Awaiting,
+    /// It came; the application is to answer.
+    Asked,
+    /// Messages flow.
+    Open,
+    /// We close, once what was posted has left.
+    Draining,
+    /// We close, once the Terminate has left.
+    Terminating,
+    /// We have closed and read to the end.
+    Lingering,
+    /// Nothing is left but the slot.
+    Closed,
+}
+
+/// What happens to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// TCP is connected.
+    Connected,
+    /// The peer's MPA Request is complete.
+    Requested,
+    /// Both ends said yes.
+    Agreed,
+    /// We said no.
+    Rejected,
+    /// The application closes.
+    Close,
+    /// The peer broke a rule we tell it about.
+    Faulted,
+    /// What was to leave first has left.
+    Drained,
+    /// The stream ended, or setup failed, or the deadline passed.
+    Ended,
+}
+
+impl State {
+    /// The whole transition table; anything not listed changes nothing.
+    pub(super) const fn on(self, step: Step) -> Option<Self> {
+        use Step::{Agreed, Close, Connected, Drained, Ended, Faulted, Rejected, Requested};
+        Some(match (self, step) {
+            (Self::Connecting, Connected) => Self::Requesting,
+            (Self::Awaiting, Requested) => Self::Asked,
+            (Self::Requesting | Self::Asked, Agreed) => Self::Open,
+            (Self::Asked, Rejected) => Self::Lingering,
+            (Self::Open, Close) => Self::Draining,
+            (Self::Connecting | Self::Requesting | Self::Awaiting | Self::Asked, Close) => {
+                Self::Closed
+            }
+            (Self::Open | Self::Draining, Faulted) => Self::Terminating,
+            (Self::Draining | Self::Terminating, Drained) => Self::Lingering,
+            (Self::Closed, Ended) => return None,
+            (_, Ended) => Self::Closed,
+            _ => return None,
+        })
+    }
+
+    /// Returns whether FPDUs are handled.
+    pub(super) const fn receives(self) -> bool {
+        matches!(self, Self::Open | Self::Draining)
+    }
+
+    /// Returns whether the queue pair holds views and owes completions.
+    pub(super) const fn is_live(self) -> bool {
+        matches!(self, Self::Open | Self::Draining | Self::Terminating)
+    }
+}
+
+impl Connection {
+    pub(super) fn new(qp: QpNum, socket: Socket, state: State, setup: Setup) -> Self {
+        Self {
+            qp,
+            socket,
+            state,
+            setup: Some(Box::new(setup)),
+            receiver: Receiver::new(None),
+            transmitter: Transmitter::new(None, haulage_proto::iwarp::mpa::Mulpdu::default()),
+            ord: 0,
+            ird: 0,
+            may_send: false,
+            rtr: None,
+            target: Target::None,
+            receive: None,
+            lane: None,
+            intake: Intake::Off,
+            starved: false,
+            backlog: Vec::new(),
+            input_over: false,
+            ended: None,
+            blocked: false,
+            writable_wanted: false,
+            unsettled: false,
+            reason: DisconnectReason::Lost,
+            last_words: None,
+            read_status: Status::Flushed,
+            deadline: None,
+            streak: 0,
+        }
+    }
+
+    /// Asks to be settled before the provider's work is done.
+    pub(super) fn unsettle(&mut self, nic: &mut Nic) {
+        if !self.unsettled {
+            self.unsettled = true;
+            nic.unsettled.push_back(self.qp);
+        }
+    }
+
+    /// Sets the deadline `after` from now.
+    pub(super) fn set_deadline(&mut self, nic: &mut Nic, after: std::time::Duration) {
+        let deadline = nic.now.saturating_add(after);
+        self.deadline = Some(deadline);
+        nic.deadlines.push((deadline, self.qp));
+    }
+
+    /// Starts to close in order.
+    pub(super) fn close(&mut self, nic: &mut Nic) {
+        if let Some(next) = self.state.on(Step::Close) {
+            self.state = next;
+            self.reason = DisconnectReason::Local;
+            self.set_deadline(nic, nic.config.close_timeout);
+            self.unsettle(nic);
+        }
+    }
+
+    /// Ends the connection because the peer broke a rule, and tells it which.
+    pub(super) fn fail(&mut self, nic: &mut Nic, fault: Fault) {
+        let Some(next) = self.state.on(Step::Faulted) else { return };
+        self.state = next;
+        self.reason = DisconnectReason::PeerMisbehaved(fault.rule());
+        nic.wire.faults += 1;
+        nic.wire.crc_failures += u64::from(fault == Fault::Crc);
+        // RFC 5040 section 4.8: a fault of the lower layer has no segment to quote.
+        let quote = self.receiver.quote().filter(|_| fault.code().layer < 2);
+        let terminate = self.transmitter.terminate(fault.code(), quote.as_ref());
+        self.last_words = Some(Box::new(terminate));
+        self.set_deadline(nic, nic.config.close_timeout);
+        self.unsettle(nic);
+    }
+
+    /// Notes that the stream has ended, or that there will be none.
+    pub(super) fn on_stream_end(&mut self, nic: &mut Nic, end: StreamEnd) {
+        if self.starved {
+            // The Send that waits is whole or not; only its Receive will tell.
+            self.ended = Some(end);
+            return;
+        }
+        if self.state == State::Open {
+            let orderly = end == StreamEnd::Orderly && self.receiver.is_between();
+            self.reason = if orderly { DisconnectReason::Peer } else { DisconnectReason::Lost };
+        }
+        self.end(nic);
+    }
+
+    /// Closes at once and reports whatever is owed.
+    pub(super) fn end(&mut self, nic: &mut Nic) {
+        let was_live = self.state.is_live();
+        if let Some(next) = self.state.on(Step::Ended) {
+            self.state = next;
+            if was_live {
+                self.report_end(nic);
+            }
+            self.unsettle(nic);
+        }
+    }
+
+    /// Reports `Disconnected`, the flushed completions and `Quiesced`, having dropped every view.
+    pub(super) fn report_end(&mut self, nic: &mut Nic) {
+        nic.disconnected(self.qp, self.reason);
+        nic.stags.destroy(self.qp);
+        if let Some(receive) = self.receive.take() {
+            nic.receives.push_front(receive);
+        }
+        self.target = Target::None;
+        if let Some(mut lane) = self.lane.take() {
+            lane.flush(self.qp, nic, self.read_status);
+            nic.return_lane(lane);
+        }
+        self.last_words = None;
+        self.starved = false;
+        self.backlog = Vec::new();
+        nic.quiesced(self.qp);
+    }
+}
+
+#[cfg(test)]
+impl Connection {
+    /// Sends FPDUs as small as on Ethernet.
+    pub(super) fn shrink_segments(&mut self) {
+        self.transmitter.set_segment_size(haulage_proto::iwarp::mpa::Mulpdu::default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATES: [State; 9] = {
+        use State::*;
+        [Connecting, Requesting, Awaiting, Asked, Open, Draining, Terminating, Lingering, Closed]
+    };
+    const STEPS: [Step; 8] = {
+        use Step::*;
+        [Connected, Requested, Agreed, Rejected, Close, Faulted, Drained, Ended]
+    };
+
+    const MATRIX: &str = "
+            Connected   Requested   Agreed      Rejected    Close       Faulted     Drained     Ended
+Connecting  Requesting  -           -           -           Closed      -           -           Closed
+Requesting  -           -           Open        -           Closed      -           -           Closed
+Awaiting    -           Asked       -           -           Closed      -           -           Closed
+Asked       -           -           Open        Lingering   Closed      -           -           Closed
+Open        -           -           -           -           Draining    Terminating -           Closed
+Draining    -           -           -           -           -           Terminating Lingering   Closed
+Terminating -           -           -           -           -           -           Lingering   Closed
+Lingering   -           -           -           -           -           -           -           Closed
+Closed      -           -           -           -           -           -           -           -
+";
+
+    #[test]
+    fn the_whole_table_is_as_reviewed() {
+        let row = |head: String, cells: Vec<String>| {
+            let cells: String = cells.iter().map(|cell| format!("{cell:<12}")).collect();
+            format!("{head:<12}{cells}").trim_end().to_owned() + "\n"
+        };
+        let mut matrix =
+            format!("\n{}", row(String::new(), STEPS.map(|s| format!("{s:?}")).into()));
+        for state in STATES {
+            let next = |step| state.on(step).map_or("-".to_owned(), |next| format!("{next:?}"));
+            matrix += &row(format!("{state:?}"), STEPS.map(next).into());
+        }
+        assert_eq!(matrix, MATRIX, "{matrix}");
+    }
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        assert!(size_of::<Connection>() <= 1024, "{}", size_of::<Connection>());
+    }
+}

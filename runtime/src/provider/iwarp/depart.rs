@@ -1,0 +1,302 @@
+//! What leaves an open connection: work requests and Read Responses, as FPDUs.
+//!
+//! # Normal operation
+//!
+//! Messages are sealed into a batch, of many FPDUs, and a batch is one system call. A message is
+//! finished before the next one starts; work requests and Read Responses take turns. When the send
+//! buffer is full the rest of the batch waits for the socket to become writable.
+
+use std::io::IoSlice;
+
+use haulage_proto::iwarp::rdmap::ReadRequest;
+use haulage_proto::verbs::{Handle, Status};
+
+use super::connection::{Connection, State, Step};
+use super::lane::{Lane, OutstandingRead, PIECES_MAX, Response, Work};
+use super::nic::Nic;
+
+impl Connection {
+    /// Sends what can be sent, and takes the connection to its end if that was the last of it.
+    pub(super) fn pump(&mut self, nic: &mut Nic) {
+        if !self.state.is_live() {
+            return;
+        }
+        if let Some(mut lane) = self.lane.take() {
+            let alive = self.pump_lane(nic, &mut lane);
+            let failed = lane.complete(self.qp, nic);
+            if lane.is_empty() {
+                nic.return_lane(lane);
+            } else {
+                self.lane = Some(lane);
+            }
+            if failed || !alive {
+                // A request of ours that cannot be carried out ends the connection, as on any RNIC.
+                if failed {
+                    self.reason = crate::provider::DisconnectReason::Local;
+                }
+                return self.end(nic);
+            }
+        }
+        self.finish_if_drained(nic);
+    }
+
+    /// Returns whether the connection is still there.
+    fn pump_lane(&mut self, nic: &mut Nic, lane: &mut Lane) -> bool {
+        for _ in 0..BATCHES_PER_PUMP {
+            if self.blocked {
+                return true;
+            }
+            if lane.batch.is_empty() && self.state != State::Terminating {
+                self.seal(nic, lane);
+            }
+            if lane.batch.is_empty() {
+                return true;
+            }
+            match self.send_batch(nic, lane) {
+                Ok(true) => lane.on_batch_sent(),
+                Ok(false) => {
+                    self.blocked = true;
+                    return true;
+                }
+                Err(_) => return false,
+            }
+        }
+        self.unsettle(nic);
+        true
+    }
+
+    /// Hands octets of the batch to the system; returns whether it took all.
+    fn send_batch(&self, nic: &mut Nic, lane: &mut Lane) -> std::io::Result<bool> {
+        loop {
+            nic.counters.syscalls += 1;
+            let sent = if lane.batch.pieces() <= PIECES_FEW {
+                let mut slices = [IoSlice::new(&[]); PIECES_FEW];
+                let count = lane.gather(&nic.stags, self.qp, &mut slices);
+                self.socket.send(slices.get(..count).unwrap_or_default())?
+            } else {
+                let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+                let count = lane.gather(&nic.stags, self.qp, &mut slices);
+                self.socket.send(slices.get(..count).unwrap_or_default())?
+            };
+            let Some(sent) = sent else { return Ok(false) };
+            nic.counters.bytes_system += sent as u64;
+            if lane.batch.on_sent(sent) {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Fills the batch with as many FPDUs as it takes.
+    fn seal(&mut self, nic: &mut Nic, lane: &mut Lane) {
+        while !lane.batch.is_full() {
+            let in_message = lane.sealed > 0;
+            let in_response = lane.answered_octets > 0;
+            let response = lane.responses.get(lane.answered).copied();
+            let turn = in_response || (!in_message && lane.response_next);
+            let sealed = match response {
+                Some(response) if turn => self.seal_response(nic, lane, response),
+                _ if self.seal_entry(nic, lane) => true,
+                Some(response) if lane.sealed == 0 => self.seal_response(nic, lane, response),
+                _ => false,
+            };
+            if !sealed {
+                return;
+            }
+        }
+    }
+
+    /// Seals one FPDU of a Read Response.
+    fn seal_response(&mut self, nic: &mut Nic, lane: &mut Lane, Response(r): Response) -> bool {
+        let done = lane.answered_octets;
+        if done == 0 && r.length as usize >= REMEASURE_MIN {
+            self.measure_segments(nic);
+        }
+        let rest = (r.length as usize).saturating_sub(done);
+        let fpdu = {
+            let offset = r.source_offset.wrapping_add(done as u64);
+            let octets = if rest == 0 {
+                Ok(&[][..])
+            } else {
+                nic.stags.source(r.source, self.qp, offset, rest)
+            };
+            // Checked when it was asked for; LocalInv and remote invalidation wait for queued Reads.
+            let Ok(octets) = octets else { return false };
+            let sink_offset = r.sink_offset.wrapping_add(done as u64);
+            let fpdu = self.transmitter.read_response(r.sink, sink_offset, octets);
+            lane.batch.push_registration(&fpdu, r.source, offset);
+            fpdu
+        };
+        nic.wire.fpdus_sent += 1;
+        nic.counters.tagged_sent += fpdu.payload_len() as u64;
+        if fpdu.payload_len() == rest {
+            lane.answered += 1;
+            lane.answered_octets = 0;
+            lane.response_next = false;
+        } else {
+            lane.answered_octets = done + fpdu.payload_len();
+        }
+        true
+    }
+
+    /// Seals one FPDU of the current work request, or does what needs none; returns whether anything
+    /// was done.
+    fn seal_entry(&mut self, nic: &mut Nic, lane: &mut Lane) -> bool {
+        let sequence = lane.current();
+        let reads = lane.reads.len();
+        let started = lane.started;
+        let Some(entry) = lane.entries.get_mut(started) else { return false };
+        if entry.flags.fence && reads > 0 {
+            return false;
+        }
+        let is_local = matches!(entry.work, Work::FastReg { .. } | Work::LocalInv { .. });
+        if !is_local && !self.may_send {
+            return false;
+        }
+        let done = lane.sealed;
+        if done == 0 && entry.work.length() >= REMEASURE_MIN {
+            self.measure_segments(nic);
+        }
+        match &mut entry.work {
+            Work::Send { source, invalidate } => {
+                let rest = source.bytes().get(done..).unwrap_or_default();
+                // A message is at most 2^32 - 1 octets: `push` refused longer ones.
+                let at = u32::try_from(done).unwrap_or(u32::MAX);
+                let fpdu = self.transmitter.send(*invalidate, at, rest);
+                nic.wire.fpdus_sent += 1;
+                let last = fpdu.payload_len() == rest.len();
+                nic.counters.sends += u64::from(last);
+                lane.sealed = done + fpdu.payload_len();
+                if last && rest.len() <= COPY_MAX {
+                    lane.batch.push_copied(&fpdu, rest);
+                } else {
+                    lane.batch.push_entry(&fpdu, sequence, done);
+                }
+                if last {
+                    lane.start_next();
+                }
+            }
+            Work::Write { source, target } => {
+                let rest = source.bytes().get(done..).unwrap_or_default();
+                let offset = target.offset().wrapping_add(done as u64);
+                let fpdu = self.transmitter.write(target.handle(), offset, rest);
+                nic.wire.fpdus_sent += 1;
+                nic.counters.tagged_sent += fpdu.payload_len() as u64;
+                let last = fpdu.payload_len() == rest.len();
+                lane.sealed = done + fpdu.payload_len();
+                if last && rest.len() <= COPY_MAX {
+                    lane.batch.push_copied(&fpdu, rest);
+                } else {
+                    lane.batch.push_entry(&fpdu, sequence, done);
+                }
+                if last {
+                    lane.start_next();
+                }
+            }
+            Work::Read { .. } => return self.seal_read(nic, lane),
+            Work::FastReg { .. } => {
+                let work = std::mem::replace(&mut entry.work, Work::Done(Status::Success));
+                if let Work::FastReg { handle, offset, memory } = work
+                    && nic.stags.register(handle, self.qp, offset, memory).is_err()
+                {
+                    entry.work = Work::Done(Status::LocalFault);
+                }
+                lane.start_next();
+            }
+            Work::LocalInv { handle } => {
+                let handle: Handle = *handle;
+                if lane.is_read(handle) {
+                    // Invalidated once the peer's Read has been answered.
+                    return false;
+                }
+                let retired = nic.stags.invalidate(handle, self.qp).is_ok();
+                nic.counters.invalidated_local += u64::from(retired);
+                if let Some(entry) = lane.entries.get_mut(started) {
+                    entry.work = if retired {
+                        Work::Invalidated(handle)
+                    } else {
+                        Work::Done(Status::LocalFault)
+                    };
+                }
+                lane.start_next();
+            }
+            Work::Done(_) | Work::Invalidated(_) | Work::Awaiting => lane.start_next(),
+        }
+        true
+    }
+
+    /// Seals a Read Request, if there may be one more.
+    fn seal_read(&mut self, nic: &mut Nic, lane: &mut Lane) -> bool {
+        let started = lane.started;
+        let Some(entry) = lane.entries.get_mut(started) else { return false };
+        if self.ord == 0 {
+            // No Read was granted: this one would wait for ever.
+            entry.work = Work::Done(Status::LocalFault);
+            lane.start_next();
+            return true;
+        }
+        let full = nic.stags.in_use() >= nic.config.registrations_max;
+        if lane.reads.len() >= self.ord as usize || full {
+            return false;
+        }
+        let Work::Read { sink, source } = std::mem::replace(&mut entry.work, Work::Awaiting) else {
+            return false;
+        };
+        let length = source.length();
+        let Some((handle, offset)) = nic.stags.read_sink(self.qp, sink) else {
+            entry.work = Work::Done(Status::LocalFault);
+            lane.start_next();
+            return true;
+        };
+        let request = ReadRequest {
+            sink: handle,
+            sink_offset: offset,
+            length,
+            source: source.handle(),
+            source_offset: source.offset(),
+        };
+        lane.batch.push(&self.transmitter.read_request(&request));
+        nic.wire.fpdus_sent += 1;
+        if lane.reads.is_empty() {
+            self.receiver.expect_read(handle, offset, length);
+        }
+        lane.reads.push_back(OutstandingRead { handle, offset, length });
+        lane.start_next();
+        true
+    }
+
+    /// Closes our half if we are closing and nothing is left to be sent.
+    fn finish_if_drained(&mut self, nic: &mut Nic) {
+        match self.state {
+            // Before the first FPDU of an active end nothing may be sent, so nothing is waited for.
+            State::Draining if self.lane.is_none() || !self.may_send => {}
+            State::Terminating if !self.blocked => {
+                if let Some(words) = self.last_words.take() {
+                    nic.counters.syscalls += 1;
+                    let words = [IoSlice::new(words.prefix()), IoSlice::new(words.trailer())];
+                    // A peer whose receive buffer is full has stopped listening to us anyway.
+                    let _ = self.socket.send(&words);
+                }
+            }
+            _ => return,
+        }
+        self.socket.shutdown_write();
+        if let Some(next) = self.state.on(Step::Drained) {
+            self.state = next;
+            self.report_end(nic);
+            self.set_deadline(nic, nic.config.close_timeout);
+            self.unsettle(nic);
+        }
+    }
+}
+
+/// Batches sent before the other connections have their turn.
+const BATCHES_PER_PUMP: u32 = 8;
+
+/// Octets of a message before which the segment size is asked for again: it grows with the window.
+const REMEASURE_MIN: usize = 256 << 10;
+
+/// Octets of a message up to which copying it next to its header is cheaper than naming it.
+const COPY_MAX: usize = 512;
+
+/// Pieces of a short batch, for which a short array is set up.
+const PIECES_FEW: usize = 8;

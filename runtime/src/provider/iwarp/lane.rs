@@ -1,0 +1,416 @@
+//! The sending side of a connection that has work: its send queue, the Reads it answers, and the
+//! FPDUs on their way to the socket.
+//!
+//! An idle connection has no lane; it borrows one from its provider with its first work request and
+//! returns it, empty, when nothing is left.
+//!
+//! # Normal operation
+//!
+//! Work requests enter at the back. `started` counts those the transmit engine is done with; each is
+//! `Done` once its octets are with the system (Sends, Writes), its response has arrived (Reads), or
+//! at once (registrations). Completions leave at the front, in order.
+//!
+//! # Memory ownership
+//!
+//! A work request's views live in its entry, and are dropped when it is done. Pieces of the batch name
+//! entries and registrations, never memory, and are resolved for each system call.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use haulage_mr_pool::{Sink, Source, Stags};
+use haulage_proto::iwarp::rdmap::ReadRequest;
+use haulage_proto::iwarp::transmit::Fpdu;
+use haulage_proto::verbs::{ClaimedSegment, Exposure, Flags, Handle, Opcode, QpNum, Status, WrId};
+
+use super::nic::Nic;
+use crate::provider::{Operation, WorkRequest};
+
+/// Send queue, inbound Reads and outbound FPDUs.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    pub(super) entries: VecDeque<Entry>,
+    /// The sequence number of the first entry.
+    first: u64,
+    /// Entries handed to the transmit engine in full.
+    pub(super) started: usize,
+    /// Octets of the entry behind those that are in FPDUs already.
+    pub(super) sealed: usize,
+    /// Our Reads that wait for their response, oldest first.
+    pub(super) reads: VecDeque<OutstandingRead>,
+    /// The peer's Reads, oldest first.
+    pub(super) responses: VecDeque<Response>,
+    /// Of those, how many are in FPDUs in full.
+    pub(super) answered: usize,
+    /// Octets of the next one that are in FPDUs already.
+    pub(super) answered_octets: usize,
+    /// The next message is a response, if there is one: the two kinds take turns.
+    pub(super) response_next: bool,
+    pub(super) batch: Batch,
+}
+
+/// A work request in the send queue.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) id: WrId,
+    pub(super) flags: Flags,
+    pub(super) opcode: Opcode,
+    pub(super) work: Work,
+}
+
+/// What is left to do for a work request, and the views it takes.
+#[derive(Debug)]
+pub(super) enum Work {
+    Send {
+        source: Octets,
+        invalidate: Option<Handle>,
+    },
+    Write {
+        source: Octets,
+        target: ClaimedSegment,
+    },
+    Read {
+        sink: Sink,
+        source: ClaimedSegment,
+    },
+    FastReg {
+        handle: Handle,
+        offset: u64,
+        memory: Exposure<Source, Sink>,
+    },
+    LocalInv {
+        handle: Handle,
+    },
+    /// A Read whose request is in an FPDU.
+    Awaiting,
+    Done(Status),
+    /// A LocalInv that has retired its handle.
+    Invalidated(Handle),
+}
+
+impl Work {
+    /// Returns the octets of the message, if it has a source.
+    pub(super) fn length(&self) -> usize {
+        match self {
+            Self::Send { source, .. } | Self::Write { source, .. } => source.bytes().len(),
+            _ => 0,
+        }
+    }
+}
+
+/// Octets to send.
+#[derive(Debug)]
+pub(super) enum Octets {
+    Leased(Source),
+    /// A copy, so that the application could have its memory back.
+    Copied(Box<[u8]>),
+}
+
+impl Octets {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Leased(source) => source.bytes(),
+            Self::Copied(copy) => copy,
+        }
+    }
+}
+
+/// A Read of ours that waits for its response.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OutstandingRead {
+    pub(super) handle: Handle,
+    pub(super) offset: u64,
+    pub(super) length: u32,
+}
+
+/// A Read of the peer's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Response(pub(super) ReadRequest);
+
+#[cfg(test)]
+impl Entry {
+    /// Returns whether it still reads memory of the application.
+    pub(super) const fn is_leased(&self) -> bool {
+        matches!(
+            self.work,
+            Work::Send { source: Octets::Leased(_), .. }
+                | Work::Write { source: Octets::Leased(_), .. }
+        )
+    }
+}
+
+impl Lane {
+    /// Appends a work request.
+    pub(super) fn push(&mut self, request: WorkRequest) {
+        let opcode = request.operation.opcode();
+        let work = match request.operation {
+            Operation::Send { source, .. } if u32::try_from(source.len()).is_err() => {
+                Work::Done(Status::LocalFault)
+            }
+            Operation::Send { source, invalidate } => {
+                Work::Send { source: Octets::Leased(source), invalidate }
+            }
+            Operation::Write { source, target } if fits(source.len(), &target) => {
+                Work::Write { source: Octets::Leased(source), target }
+            }
+            Operation::Read { sink, source } if fits(sink.len(), &source) => {
+                Work::Read { sink, source }
+            }
+            Operation::Write { .. } | Operation::Read { .. } => Work::Done(Status::LocalFault),
+            Operation::FastReg { handle, offset, memory } => {
+                Work::FastReg { handle, offset, memory }
+            }
+            Operation::LocalInv { handle } => Work::LocalInv { handle },
+        };
+        self.entries.push_back(Entry { id: request.id, flags: request.flags, opcode, work });
+    }
+
+    /// Returns whether nothing is left of any kind.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.responses.is_empty() && self.batch.is_empty()
+    }
+
+    /// Returns the sequence number of the entry the transmit engine is at.
+    pub(super) const fn current(&self) -> u64 {
+        self.first.wrapping_add(self.started as u64)
+    }
+
+    /// Copies what inline Sends and Writes still lease, so that their memory is free.
+    pub(super) fn copy_inline(&mut self) {
+        for entry in self.entries.iter_mut().rev().take_while(|e| e.flags.inline) {
+            if let Work::Send { source, .. } | Work::Write { source, .. } = &mut entry.work
+                && let Octets::Leased(leased) = source
+            {
+                *source = Octets::Copied(Box::from(leased.bytes()));
+            }
+        }
+    }
+
+    /// Moves the transmit engine to the next entry.
+    pub(super) fn start_next(&mut self) {
+        self.started += 1;
+        self.sealed = 0;
+        self.response_next = true;
+    }
+
+    /// Notes that the whole batch is with the system.
+    pub(super) fn on_batch_sent(&mut self) {
+        self.batch.clear();
+        for entry in self.entries.iter_mut().take(self.started) {
+            if matches!(entry.work, Work::Send { .. } | Work::Write { .. }) {
+                entry.work = Work::Done(Status::Success);
+            }
+        }
+        self.responses.drain(..self.answered);
+        self.answered = 0;
+    }
+
+    /// Notes that the response of the oldest outstanding Read is in place.
+    pub(super) fn on_read_done(&mut self) {
+        self.reads.pop_front();
+        let read = self.entries.iter_mut().find(|entry| matches!(entry.work, Work::Awaiting));
+        if let Some(read) = read {
+            read.work = Work::Done(Status::Success);
+        }
+    }
+
+    /// Reports what is done at the front of the queue. Returns whether it met a failure, which stays
+    /// for [`Self::flush`] to report.
+    pub(super) fn complete(&mut self, qp: QpNum, nic: &mut Nic) -> bool {
+        while let Some(front) = self.entries.front() {
+            match front.work {
+                Work::Done(Status::Success) | Work::Invalidated(_) => {}
+                Work::Done(_) => return true,
+                _ => return false,
+            }
+            let Some(entry) = self.entries.pop_front() else { return false };
+            self.first = self.first.wrapping_add(1);
+            self.started = self.started.saturating_sub(1);
+            match entry.work {
+                _ if !entry.flags.signaled => {}
+                Work::Invalidated(handle) => nic.complete_invalidation(qp, entry.id, handle),
+                _ => nic.complete(qp, entry.id, entry.opcode, Status::Success),
+            }
+        }
+        false
+    }
+
+    /// Drops every view and reports every entry as flushed, the oldest Read as `read` if it waits.
+    pub(super) fn flush(&mut self, qp: QpNum, nic: &mut Nic, read: Status) {
+        self.batch.clear();
+        self.responses.clear();
+        self.reads.clear();
+        let mut read = Some(read);
+        for entry in self.entries.drain(..) {
+            let waiting = matches!(entry.work, Work::Awaiting);
+            // A failure found before the connection was lost keeps its name.
+            let status = match entry.work {
+                Work::Done(status) if status != Status::Success => status,
+                _ if waiting => read.take().unwrap_or(Status::Flushed),
+                _ => Status::Flushed,
+            };
+            drop(entry.work);
+            nic.complete(qp, entry.id, entry.opcode, status);
+        }
+        *self = Self { entries: std::mem::take(&mut self.entries), ..Self::default() };
+    }
+
+    /// Returns whether a Read of the peer's still needs this registration.
+    pub(super) fn is_read(&self, handle: Handle) -> bool {
+        self.responses.iter().any(|response| response.0.source == handle)
+    }
+
+    /// Resolves unsent pieces of the batch into `slices`; returns how many there are.
+    ///
+    /// A registration that is gone, which a queued response prevents, resolves to nothing.
+    pub(super) fn gather<'a>(
+        &'a self,
+        stags: &'a Stags,
+        qp: QpNum,
+        slices: &mut [IoSlice<'a>],
+    ) -> usize {
+        let mut skip = self.batch.sent;
+        let mut count = 0;
+        for piece in &self.batch.pieces {
+            if skip >= piece.length {
+                skip -= piece.length;
+                continue;
+            }
+            let Some(slot) = slices.get_mut(count) else { break };
+            let whole = match piece.what {
+                What::Prefix { start } => self.batch.own.get(start..start + piece.length),
+                What::Entry { sequence, start } => {
+                    let at = usize::try_from(sequence.wrapping_sub(self.first)).ok();
+                    match at.and_then(|at| self.entries.get(at)).map(|entry| &entry.work) {
+                        Some(Work::Send { source, .. } | Work::Write { source, .. }) => {
+                            source.bytes().get(start..start + piece.length)
+                        }
+                        _ => None,
+                    }
+                }
+                What::Registration { handle, offset } => {
+                    stags.source(handle, qp, offset, piece.length).ok()
+                }
+            };
+            *slot = IoSlice::new(whole.and_then(|whole| whole.get(skip..)).unwrap_or_default());
+            skip = 0;
+            count += 1;
+        }
+        count
+    }
+}
+
+fn fits(length: usize, segment: &ClaimedSegment) -> bool {
+    u32::try_from(length) == Ok(segment.length())
+}
+
+/// FPDUs on their way to the socket.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    /// Headers, trailers and short payloads.
+    own: Vec<u8>,
+    pieces: Vec<Piece>,
+    /// Octets of all pieces.
+    length: usize,
+    /// Octets the system has taken.
+    sent: usize,
+}
+
+/// Octets of a batch that lie together.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    what: What,
+    length: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    /// In the batch's own memory.
+    Prefix { start: usize },
+    /// In the source of a work request.
+    Entry { sequence: u64, start: usize },
+    /// In memory the peer reads.
+    Registration { handle: Handle, offset: u64 },
+}
+
+impl Batch {
+    /// Appends an FPDU without payload of the caller's.
+    pub(super) fn push(&mut self, fpdu: &Fpdu) {
+        self.append(fpdu.prefix());
+        self.append(fpdu.trailer());
+    }
+
+    /// Appends an FPDU and a copy of its payload.
+    pub(super) fn push_copied(&mut self, fpdu: &Fpdu, payload: &[u8]) {
+        self.append(fpdu.prefix());
+        self.append(payload);
+        self.append(fpdu.trailer());
+    }
+
+    /// Appends an FPDU around part of a work request's source.
+    pub(super) fn push_entry(&mut self, fpdu: &Fpdu, sequence: u64, start: usize) {
+        self.push_around(fpdu, What::Entry { sequence, start });
+    }
+
+    /// Appends an FPDU around memory the peer reads.
+    pub(super) fn push_registration(&mut self, fpdu: &Fpdu, handle: Handle, offset: u64) {
+        self.push_around(fpdu, What::Registration { handle, offset });
+    }
+
+    fn push_around(&mut self, fpdu: &Fpdu, what: What) {
+        self.append(fpdu.prefix());
+        let length = fpdu.payload_len();
+        if length > 0 {
+            self.pieces.push(Piece { what, length });
+            self.length += length;
+        }
+        self.append(fpdu.trailer());
+    }
+
+    /// Notes that the system took `count` more octets; returns whether that was all.
+    pub(super) fn on_sent(&mut self, count: usize) -> bool {
+        self.sent += count;
+        self.sent >= self.length
+    }
+
+    /// Returns whether nothing waits to be sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Returns whether the batch is long enough to be sent before more is sealed.
+    pub(super) fn is_full(&self) -> bool {
+        self.length >= OCTETS_MAX || self.own.len() >= OWN_MAX || self.pieces.len() + 2 > PIECES_MAX
+    }
+
+    pub(super) const fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    fn clear(&mut self) {
+        self.own.clear();
+        self.pieces.clear();
+        (self.length, self.sent) = (0, 0);
+    }
+
+    fn append(&mut self, octets: &[u8]) {
+        let start = self.own.len();
+        self.own.extend_from_slice(octets);
+        self.length += octets.len();
+        match self.pieces.last_mut() {
+            Some(Piece { what: What::Prefix { .. }, length }) => *length += octets.len(),
+            _ => self.pieces.push(Piece { what: What::Prefix { start }, length: octets.len() }),
+        }
+    }
+}
+
+/// Pieces of a batch, and so of one system call. A short FPDU is one piece with its neighbours, a
+/// long one adds two.
+pub(super) const PIECES_MAX: usize = 128;
+
+/// Octets after which a batch is sent: enough to make the system call cheap, little enough that what
+/// the CRC has read is still in the cache when the system copies it.
+const OCTETS_MAX: usize = 256 << 10;
+
+/// Octets of a batch's own after which it is sent, so that a lane stays small.
+const OWN_MAX: usize = 32 << 10;

@@ -1,0 +1,136 @@
+//! What the connections of one provider share.
+
+use std::collections::VecDeque;
+
+use haulage_mr_pool::{Stags, Strategy};
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status, WrId};
+
+use super::ListenerId;
+use super::config::Config;
+use super::lane::Lane;
+use crate::provider::{Caps, Counters, DisconnectReason, Done, Event, Quiesced, Receive};
+
+/// Registrations, Receives, events and scratch memory of one provider.
+#[derive(Debug)]
+pub(super) struct Nic {
+    pub(super) config: Config,
+    pub(super) stags: Stags,
+    /// The shared receive queue, oldest first.
+    pub(super) receives: VecDeque<Receive>,
+    pub(super) events: VecDeque<Event<ListenerId>>,
+    /// Where sockets are read when there is no better place. Taken while its octets are looked at.
+    pub(super) scratch: Vec<u8>,
+    /// Send queues nobody uses at the moment.
+    #[expect(clippy::vec_box, reason = "they are lent in their boxes, which connections hold")]
+    lanes: Vec<Box<Lane>>,
+    /// Connections to be settled before the provider's work is done.
+    pub(super) unsettled: VecDeque<QpNum>,
+    /// Connections whose peer's Send waits for a Receive, longest first.
+    pub(super) starved: VecDeque<QpNum>,
+    /// Deadlines set since the provider last looked.
+    pub(super) deadlines: Vec<(Instant, QpNum)>,
+    /// The time of the last call that said it.
+    pub(super) now: Instant,
+    pub(super) counters: Counters,
+    pub(super) wire: WireCounters,
+}
+
+/// What the protocols below RDMA saw. Plain integers of one core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireCounters {
+    /// FPDUs sent.
+    pub fpdus_sent: u64,
+    /// FPDUs received whole and right.
+    pub fpdus_received: u64,
+    /// FPDUs whose CRC was wrong.
+    pub crc_failures: u64,
+    /// Connections ended because the peer broke a rule.
+    pub faults: u64,
+    /// Handshakes that failed at the passive end, garbage and silence included.
+    pub handshakes_failed: u64,
+    /// Times a Send waited for a Receive.
+    pub starvations: u64,
+    /// Connections that became hot: read at every poll.
+    pub promotions: u64,
+}
+
+impl Nic {
+    pub(super) fn new(config: Config, stags: Stags) -> Self {
+        let scratch = usize::try_from(config.receive_buffer_bytes).unwrap_or(0);
+        Self {
+            stags,
+            receives: VecDeque::new(),
+            events: VecDeque::new(),
+            scratch: vec![0; scratch],
+            lanes: Vec::new(),
+            unsettled: VecDeque::new(),
+            starved: VecDeque::new(),
+            deadlines: Vec::new(),
+            now: Instant::ZERO,
+            counters: Counters::default(),
+            wire: WireCounters::default(),
+            config,
+        }
+    }
+
+    pub(super) fn caps(&self) -> Caps {
+        Caps {
+            name: "iwarp",
+            queue_pairs_max: self.config.connections_max,
+            send_queue_max: self.config.send_queue_max,
+            receive_queue_max: self.config.receive_queue_max,
+            registrations_max: self.config.registrations_max,
+            ord_max: self.config.ord_max,
+            ird_max: self.config.ird_max,
+            strategy: Strategy::FastReg,
+        }
+    }
+
+    /// Lends a send queue to a connection that has work.
+    pub(super) fn lend_lane(&mut self) -> Box<Lane> {
+        self.lanes.pop().unwrap_or_default()
+    }
+
+    /// Takes back a send queue that is empty.
+    pub(super) fn return_lane(&mut self, lane: Box<Lane>) {
+        if self.lanes.len() < LANES_KEPT_MAX {
+            self.lanes.push(lane);
+        }
+    }
+
+    /// Reports the end of a work request whose views have been dropped.
+    pub(super) fn complete(&mut self, qp: QpNum, id: WrId, opcode: Opcode, status: Status) {
+        self.report(Completion { id, qp, opcode, status, length: 0, invalidated: None });
+    }
+
+    /// Reports a retired handle.
+    pub(super) fn complete_invalidation(&mut self, qp: QpNum, id: WrId, handle: Handle) {
+        self.report(Completion {
+            id,
+            qp,
+            opcode: Opcode::LocalInv,
+            status: Status::Success,
+            length: 0,
+            invalidated: Some(handle),
+        });
+    }
+
+    /// Reports a completion of work whose views have been dropped.
+    pub(super) fn report(&mut self, completion: Completion) {
+        self.events.push_back(Event::Completion(Done::new(completion)));
+    }
+
+    pub(super) fn disconnected(&mut self, qp: QpNum, reason: DisconnectReason) {
+        self.events.push_back(Event::Disconnected { qp, reason });
+    }
+
+    /// Reports that every view of a queue pair has been dropped.
+    pub(super) fn quiesced(&mut self, qp: QpNum) {
+        self.events.push_back(Event::Quiesced(Quiesced::new(qp)));
+    }
+}
+
+/// Send queues kept for the next connection that has work: more are made, and freed again, when more
+/// connections than this have work at once.
+const LANES_KEPT_MAX: usize = 256;

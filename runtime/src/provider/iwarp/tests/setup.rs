@@ -1,0 +1,207 @@
+//! How connections come to be, or do not.
+
+use haulage_proto::iwarp::mpa::handshake::{Active, Offer};
+
+use super::*;
+
+const PARAMS: ConnectionParams<'_> = ConnectionParams { private_data: b"", ord: 4, ird: 4 };
+
+/// Polls a node until its peer has closed the plain socket `stream`.
+fn until_closed(node: &mut Node, stream: &mut TcpStream) -> Vec<u8> {
+    stream.set_nonblocking(true).unwrap();
+    let mut read = Vec::new();
+    for _ in 0..POLLS_MAX {
+        node.poll();
+        let mut room = [0; 4096];
+        match stream.read(&mut room) {
+            Ok(0) => return read,
+            Ok(count) => read.extend(&room[..count]),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => return read,
+        }
+    }
+    panic!("still open");
+}
+
+#[test]
+fn both_ends_learn_private_data_and_what_is_granted() {
+    for variant in VARIANTS {
+        let pair = Pair::new(variant);
+        assert_eq!(pair.b.seen[0], Seen::Request(b"hello".to_vec()));
+        // Asked for 4 out and 8 in by the client, 16 and 3 by the server.
+        let server = Seen::Established { private_data: Vec::new(), ord: 8, ird: 3 };
+        let client = Seen::Established { private_data: b"welcome".to_vec(), ord: 3, ird: 8 };
+        assert_eq!((&pair.b.seen[1], &pair.a.seen[0]), (&server, &client));
+    }
+}
+
+#[test]
+fn a_rejected_connection_fails_at_the_active_end() {
+    for (backend, crc) in VARIANTS {
+        let config = config(backend, crc);
+        let mut pair = Pair { a: Node::new(&config), b: Node::new(&config) };
+        let (_, at) = pair.b.nic.listen(LOCAL).unwrap();
+        pair.a.nic.connect(Instant::ZERO, at, &PARAMS).unwrap();
+        pair.until(|_, b| b.qp.is_some());
+        pair.b.nic.reject(Instant::ZERO, pair.b.qp(), b"no");
+        pair.until(|a, _| !a.seen.is_empty());
+        assert_eq!(pair.a.seen, [Seen::Failed(ConnectError::Rejected)]);
+        pair.until(|a, b| a.nic.connections() + b.nic.connections() == 0);
+    }
+}
+
+#[test]
+fn nobody_there_is_a_failure_not_a_wait() {
+    for (backend, crc) in VARIANTS {
+        let mut node = Node::new(&config(backend, crc));
+        let at = TcpListener::bind(LOCAL).unwrap().local_addr().unwrap();
+        if node.nic.connect(Instant::ZERO, at, &PARAMS).is_ok() {
+            for _ in 0..POLLS_MAX {
+                node.poll();
+                if !node.seen.is_empty() {
+                    break;
+                }
+            }
+            assert_eq!(node.seen, [Seen::Failed(ConnectError::Refused)]);
+        }
+        node.poll();
+        assert_eq!(node.nic.connections(), 0);
+    }
+}
+
+#[test]
+fn a_silent_peer_meets_the_deadline_at_either_end() {
+    for (backend, crc) in VARIANTS {
+        let mut node = Node::new(&config(backend, crc));
+        let silent = TcpListener::bind(LOCAL).unwrap();
+        node.nic.connect(Instant::ZERO, silent.local_addr().unwrap(), &PARAMS).unwrap();
+        let (_, at) = node.nic.listen(LOCAL).unwrap();
+        let mut client = TcpStream::connect(at).unwrap();
+        client.write_all(b"MPA ID Req").unwrap();
+        for _ in 0..10_000 {
+            node.poll();
+        }
+        assert_eq!((node.seen.len(), node.nic.connections()), (0, 2));
+        let deadline = node.nic.poll_deadline().unwrap();
+        assert_eq!(deadline, Instant::ZERO.saturating_add(Duration::from_secs(5)));
+        node.now = deadline;
+        until_closed(&mut node, &mut client);
+        assert_eq!(node.seen, [Seen::Failed(ConnectError::TimedOut)], "and nothing of the other");
+        for _ in 0..1000 {
+            node.poll();
+        }
+        assert_eq!(node.nic.connections(), 0);
+        assert_eq!(node.nic.wire_counters().handshakes_failed, 1);
+    }
+}
+
+#[test]
+fn garbage_hurts_only_its_own_connection() {
+    for (backend, crc) in VARIANTS {
+        let mut pair = Pair::new((backend, crc));
+        let (_, at) = pair.b.nic.listen(LOCAL).unwrap();
+        let request = |bytes: &[u8]| [&b"MPA ID Req Frame"[..], bytes].concat();
+        for garbage in [
+            b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+            vec![0; 5000],
+            request(&[0, 9, 0, 0]),
+            request(&[0, 1, 0xff, 0xff]),
+            request(&[0x80, 1, 0, 0]),
+            request(&[0x10, 2, 0, 3, 0, 0, 0]),
+        ] {
+            let mut client = TcpStream::connect(at).unwrap();
+            client.write_all(&garbage).unwrap();
+            until_closed(&mut pair.b, &mut client);
+        }
+        let failed = pair.b.nic.wire_counters().handshakes_failed;
+        assert_eq!(failed, 6);
+        let sink = pair.b.post_receive(1, 8);
+        let source = pair.a.post_send(2, b"alive", None);
+        pair.until(|a, b| a.is_done(2) && b.is_done(1));
+        complete::sink(sink, &pair.b.done(1).unwrap());
+        complete::source(source, &pair.a.done(2).unwrap());
+    }
+}
+
+#[test]
+fn octets_between_request_and_reply_end_the_connection() {
+    for (backend, crc) in VARIANTS {
+        let mut node = Node::new(&config(backend, crc));
+        let (_, at) = node.nic.listen(LOCAL).unwrap();
+        let offer = Offer { crc: false, ord: 1, ird: 1, rtr: false };
+        let (_, request) = Active::new(offer, b"pd").unwrap();
+        let mut client = TcpStream::connect(at).unwrap();
+        client.write_all(&request).unwrap();
+        for _ in 0..POLLS_MAX {
+            node.poll();
+            if node.qp.is_some() {
+                break;
+            }
+        }
+        assert_eq!(node.seen, [Seen::Request(b"pd".to_vec())]);
+        client.write_all(b"too early").unwrap();
+        for _ in 0..10_000 {
+            node.poll();
+        }
+        node.nic.accept(Instant::ZERO, node.qp(), &PARAMS);
+        for _ in 0..10_000 {
+            node.poll();
+        }
+        let early = DisconnectReason::PeerMisbehaved("octets before our MPA Reply");
+        assert!(matches!(
+            &node.seen[1..],
+            [Seen::Established { .. }, Seen::Disconnected(reason), Seen::Quiesced] if *reason == early
+        ));
+    }
+}
+
+#[test]
+fn silent_peers_cannot_keep_others_out() {
+    for (backend, crc) in VARIANTS {
+        let small = Config { connections_max: 4, ..config(backend, crc) };
+        let mut pair = Pair { a: Node::new(&config(backend, crc)), b: Node::new(&small) };
+        let (_, at) = pair.b.nic.listen(LOCAL).unwrap();
+        let silent: Vec<_> = (0..12).map(|_| TcpStream::connect(at).unwrap()).collect();
+        pair.idle();
+        assert!(pair.b.nic.connections() <= 4);
+        pair.a.nic.connect(Instant::ZERO, at, &PARAMS).unwrap();
+        pair.until(|_, b| b.qp.is_some());
+        pair.b.nic.accept(Instant::ZERO, pair.b.qp(), &PARAMS);
+        pair.until(|a, b| a.is_open() && b.is_open());
+        drop(silent);
+    }
+}
+
+#[test]
+fn nobody_connects_once_we_stop_listening() {
+    for (backend, crc) in VARIANTS {
+        let mut node = Node::new(&config(backend, crc));
+        let (listener, at) = node.nic.listen(LOCAL).unwrap();
+        node.nic.unlisten(listener);
+        node.poll();
+        assert!(TcpStream::connect(at).is_err());
+    }
+}
+
+#[test]
+fn a_queue_pair_number_is_not_used_twice() {
+    let mut pair = Pair::new(VARIANTS[2]);
+    let (a, b) = (pair.a.qp(), pair.b.qp());
+    pair.a.nic.disconnect(Instant::ZERO, a);
+    pair.until(|a, b| a.nic.connections() + b.nic.connections() == 0);
+    for node in [&mut pair.a, &mut pair.b] {
+        node.seen.clear();
+        node.qp = None;
+    }
+    pair.connect();
+    assert_eq!((pair.a.qp().slot(), pair.b.qp().slot()), (a.slot(), b.slot()));
+    assert!(pair.a.qp() != a && pair.b.qp() != b);
+}
+
+#[test]
+fn what_io_uring_lacks_is_reported_not_hidden() {
+    let node = Node::new(&config(Backend::Sockets, Crc::IfAsked));
+    assert_eq!(node.nic.backend().to_string(), "plain sockets");
+    let auto = Node::new(&config(Backend::Auto, Crc::IfAsked));
+    assert!(auto.nic.backend().to_string().contains("io_uring"));
+}
