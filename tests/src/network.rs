@@ -8,6 +8,10 @@ use haulage::provider::delaying::Delaying;
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
 use haulage_proto::time::Instant;
 
+mod loopback;
+
+pub use loopback::Loopback;
+
 /// One kind of provider and the network between its instances.
 pub trait Network {
     /// The provider under test.

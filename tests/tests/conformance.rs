@@ -1,8 +1,9 @@
 //! The contract of `Provider`, line by line, on every provider.
 
+use haulage::provider::iwarp::Backend;
 use haulage::provider::sim::FabricConfig;
 use haulage_tests::contract;
-use haulage_tests::network::{Slow, Virtual};
+use haulage_tests::network::{Loopback, Slow, Virtual};
 
 /// Runs every line on one kind of provider. A new provider is done when its line here is green.
 macro_rules! provider_conformance {
@@ -54,6 +55,9 @@ provider_conformance!(sim, Virtual::new(FabricConfig::default()));
 provider_conformance!(sim_eager, Virtual::new(eager()));
 provider_conformance!(sim_late, Virtual::new(late()));
 provider_conformance!(delaying, Slow::new(Virtual::new(FabricConfig::default()), 1, 60));
+provider_conformance!(iwarp, Loopback::new(Backend::Auto));
+provider_conformance!(iwarp_sockets, Loopback::new(Backend::Sockets));
+provider_conformance!(iwarp_delaying, Slow::new(Loopback::new(Backend::Auto), 4, 60));
 
 /// Everything completes before it arrives.
 fn eager() -> FabricConfig {
