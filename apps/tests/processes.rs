@@ -54,8 +54,12 @@ impl Server {
 
     fn put(&self, key: &str, value: &[u8]) -> Output {
         let mut command = self.client(&["put", key]);
-        let mut child =
-            command.stdin(Stdio::piped()).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         child.stdin.take().unwrap().write_all(value).unwrap();
         child.wait_with_output().unwrap()
     }
@@ -129,9 +133,12 @@ fn what_cannot_be_done_is_said_in_one_line_that_names_the_limit_and_the_fix() {
     assert_eq!((del.status.code(), complaint(&del)), (Some(1), "haulage: no such key"));
     let put = server.put("large", &pattern((1 << 20) + 1));
     assert_eq!(put.status.code(), Some(1));
-    assert!(complaint(&put).contains("larger than 1 MiB") && complaint(&put).contains("--value-max"));
+    assert!(
+        complaint(&put).contains("larger than 1 MiB") && complaint(&put).contains("--value-max")
+    );
     let full = (0..40).map(|key| server.put(&format!("{key}"), &pattern(1 << 20)));
-    let full = full.filter(|put| !put.status.success()).last().expect("32 MiB hold fewer than 40 MiB");
+    let full =
+        full.filter(|put| !put.status.success()).last().expect("32 MiB hold fewer than 40 MiB");
     assert!(complaint(&full).contains("memory is full") && complaint(&full).contains("--memory"));
     let long = "k".repeat(513);
     assert_eq!(server.get(&long).status.code(), Some(2));
@@ -141,7 +148,16 @@ fn what_cannot_be_done_is_said_in_one_line_that_names_the_limit_and_the_fix() {
 #[test]
 fn a_port_in_use_and_a_server_that_is_not_there_are_clear_errors() {
     let server = Server::start(&[]);
-    let second = run(&mut haulage(&["kv", "serve", "--memory", "8MiB", "--value-max", "1MiB", "--listen", &server.address]));
+    let second = run(&mut haulage(&[
+        "kv",
+        "serve",
+        "--memory",
+        "8MiB",
+        "--value-max",
+        "1MiB",
+        "--listen",
+        &server.address,
+    ]));
     assert_eq!(second.status.code(), Some(1));
     assert!(complaint(&second).contains("in use") && complaint(&second).contains("--listen"));
     // Nothing listens at the lowest of ports, and no other test is given it.
@@ -187,7 +203,10 @@ fn a_killed_server_is_an_error_for_a_client_that_waits() {
     let output = client.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = complaint(&output);
-    assert!(said.contains("lost") || said.contains("connect") || said.contains("listens"), "{said}");
+    assert!(
+        said.contains("lost") || said.contains("connect") || said.contains("listens"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -122,12 +122,9 @@ mod tests {
     }
 
     #[test]
-    fn this_process_occupies_something_and_touching_memory_shows() {
-        let before = resident().unwrap().total();
-        assert!(before > 100 * 1024, "{before}");
-        let touched = std::hint::black_box(vec![1_u8; 32 << 20]);
-        let after = resident().unwrap().total();
-        assert!(after >= before + (16 << 20), "{before} {after} {}", touched.len());
+    fn this_process_occupies_something() {
+        let resident = resident().unwrap();
+        assert!(resident.rss > 100 * 1024, "{resident:?}");
     }
 
     #[test]
