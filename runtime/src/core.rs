@@ -205,8 +205,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     }
 
     fn run_handlers(&mut self, now: Instant, budget: usize) -> usize {
-        let Self { provider, state, service, inbox, .. } = self;
-        state.moved = provider.counters();
+        let Self { state, service, inbox, .. } = self;
         let mut worked = outbound::tell(state, service, inbox, now, budget);
         worked += inbound::run(state, service, now, budget);
         worked + usize::from(service.turn(&mut Cx { now, state }))

@@ -342,7 +342,7 @@ impl Service for Load {
         let Some(running) = &mut self.running else { return };
         running.in_flight -= 1;
         // The token is the slot it was made from.
-        let number = token as usize;
+        let Ok(number) = usize::try_from(token) else { return };
         match running.ended(cx, number, finished) {
             Err(error) => running.failed = Some(error),
             Ok(()) if cx.now().saturating_since(running.started) < running.job.time => {

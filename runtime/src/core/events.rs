@@ -27,7 +27,8 @@ use crate::service::{Binding, CallError, Service};
 use crate::sys::complete;
 
 impl<P: Provider, S: Service> Core<P, S> {
-    /// Takes at most `budget` events from the provider. Returns how many there were.
+    /// Takes at most `budget` events from the provider. Returns how much happened: bulk data on its way
+    /// counts, though no event tells of it yet.
     pub(crate) fn reap_completions(&mut self, now: Instant, budget: usize) -> usize {
         let mut events = std::mem::take(&mut self.events);
         self.provider.poll(now, budget, &mut events);
@@ -36,7 +37,8 @@ impl<P: Provider, S: Service> Core<P, S> {
             self.on_event(now, event);
         }
         self.events = events;
-        count
+        let before = std::mem::replace(&mut self.state.moved, self.provider.counters());
+        count + usize::from(before.bytes_system != self.state.moved.bytes_system)
     }
 
     fn on_event(&mut self, now: Instant, event: Event<P::Listener>) {
