@@ -99,7 +99,7 @@ impl Drop for Server {
 }
 
 fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|at| ((at * 7 + at / 251) % 256) as u8).collect()
+    (0..length).map(|at| u8::try_from((at * 7 + at / 251) % 256).unwrap()).collect()
 }
 
 fn complaint(output: &Output) -> &str {
