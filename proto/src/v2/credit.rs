@@ -8,6 +8,10 @@
 //!
 //! # Limits
 //! A grant shrinks by not advancing: Receives that are not reserved again are not announced.
+//!
+//! A grant uses a credit itself, and what takes the place of its Receive is not worth another grant,
+//! or two idle ends would never stop. But a peer whose credits all went into grants could wait for
+//! ever, so once too few are left for a Call, grants are answered all the same ([`ANSWERS_MAX`]).
 
 /// The four counts of one connection (version 2, section 4.2.1), and what we last announced.
 #[derive(Clone, Debug)]
@@ -24,8 +28,14 @@ pub struct Credits {
     announced: u32,
     /// Received Calls that still await a Reply or an error.
     owed: u32,
-    /// Whether something other than a grant arrived since we last announced a limit.
-    consumed: bool,
+    /// Receives that messages other than grants used, and that are not reserved again.
+    used: u32,
+    /// Receives that grants used, and that are not reserved again.
+    used_by_grants: u32,
+    /// Whether our limit has risen since we announced it, by more than what grants used.
+    news: bool,
+    /// Grants we sent in a row without news, only because grants arrived.
+    answers: u32,
 }
 
 /// What a message is, as far as credits care.
@@ -58,7 +68,10 @@ impl Credits {
             reserved: Self::RESERVED_AT_START, // [V2-4.2.1.1-2]
             announced: 1,
             owed: 0,
-            consumed: false,
+            used: 0,
+            used_by_grants: 0,
+            news: false,
+            answers: 0,
         }
     }
 
@@ -67,7 +80,7 @@ impl Credits {
         let left = self.left();
         match class {
             // P2: Calls leave one credit, and one more for each Reply we owe.
-            Class::Call => left >= i64::from(self.owed).saturating_add(2),
+            Class::Call => left >= i64::from(self.owed).saturating_add(CALL_MIN),
             // [V2-4.2.1-5] E2: never post beyond the peer's credits.
             Class::Reply | Class::Control => left >= 1,
             // E3: the Receive beyond the limit is for this.
@@ -78,11 +91,15 @@ impl Credits {
     /// Counts a message that is posted now. Returns its credit word.
     pub const fn on_sent(&mut self, class: Class) -> u32 {
         self.sent = self.sent.wrapping_add(1);
+        self.answers = match class {
+            Class::Grant if !self.news => self.answers.saturating_add(1),
+            _ => 0,
+        };
         if matches!(class, Class::Reply) {
             self.owed_done();
         }
         self.announced = self.limit();
-        self.consumed = false;
+        self.news = false;
         // [V2-4.2.1-4] E1: received messages + advertised credits.
         self.announced
     }
@@ -93,30 +110,41 @@ impl Credits {
     /// The word is farther from what we sent than any window; the connection must be closed.
     pub const fn on_received(&mut self, credit: u32, is_grant: bool) -> Result<(), Implausible> {
         self.received = self.received.wrapping_add(1);
+        let used = if is_grant { &mut self.used_by_grants } else { &mut self.used };
+        *used = used.saturating_add(1);
         if distance(credit, self.sent).unsigned_abs() > PLAUSIBLE_MAX {
             return Err(Implausible);
         }
         self.peer_limit = credit;
-        // E3: a grant alone never provokes a grant.
-        self.consumed |= !is_grant;
         Ok(())
     }
 
     /// Reserves `count` more Receives for the peer.
     pub const fn reserve(&mut self, count: u32) {
         self.reserved = self.reserved.wrapping_add(count);
+        // E3: what only replaces a Receive that a grant used can wait for company. All else is news,
+        // however late it comes.
+        let replaces_used = at_most(count, self.used);
+        self.used = self.used.saturating_sub(replaces_used);
+        let rest = count.saturating_sub(replaces_used);
+        let replaces_grants = at_most(rest, self.used_by_grants);
+        self.used_by_grants = self.used_by_grants.saturating_sub(replaces_grants);
+        self.news |= replaces_grants < count;
     }
 
     /// Returns whether the peer should be told a new limit although we have nothing else to say.
     pub fn wants_grant(&self) -> bool {
-        let window = distance(self.limit(), self.received);
+        let window = i64::from(distance(self.limit(), self.received));
         let untold = distance(self.limit(), self.announced);
-        let remaining = distance(self.announced, self.received);
-        // P5: [V2-4.2.1.1] before half the limit is spent.
-        self.consumed
-            && untold > 0
-            && i64::from(remaining).saturating_mul(2) <= i64::from(window)
-            && self.may_send(Class::Grant)
+        let remaining = i64::from(distance(self.announced, self.received));
+        let due = if self.news {
+            // P5: section 4.2.1.1 wants it before half the limit is spent.
+            remaining.saturating_mul(2) <= window
+        } else {
+            // E3: only grants arrived. They are not answered while the peer can make a Call.
+            remaining < CALL_MIN && self.answers < ANSWERS_MAX
+        };
+        due && untold > 0 && self.may_send(Class::Grant)
     }
 
     /// Returns the Receives that are reserved for the peer and not used yet.
@@ -156,11 +184,32 @@ impl Default for Credits {
     }
 }
 
+const fn at_most(count: u32, most: u32) -> u32 {
+    if count < most { count } else { most }
+}
+
 /// Returns how far `a` is ahead of `b`, modulo 2^32.
 #[expect(clippy::cast_possible_wrap, reason = "the signed difference modulo 2^32 is wanted")]
 const fn distance(a: u32, b: u32) -> i32 {
     a.wrapping_sub(b) as i32
 }
 
+/// The fewest credits a peer needs to be served: two for a Call, and one that a grant may have used.
+pub const WINDOW_MIN: u32 = 3;
+
+/// Grants in a row that only answer grants.
+///
+/// When messages stop, the end that received the last of them may still send grants while their
+/// Receives come back one by one. P5 lets it do so only each time the window has doubled: at most 32
+/// times, the window being below 2^31. An end that gives [`WINDOW_MIN`] credits has to answer every
+/// second of them. Any number would end two ends' answers to each other; this one leaves nobody stuck.
+pub const ANSWERS_MAX: u32 = 16;
+
+/// P2: the fewest credits a Call needs: its own, and one for what may not wait.
+const CALL_MIN: i64 = 2;
+
 /// No window is this large: [V2-4.2.1-6] allows less than 2^31, and we less than half of it.
 const PLAUSIBLE_MAX: u32 = 1 << 30;
+
+#[cfg(test)]
+mod tests;
