@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use haulage_proto::v2::connection::ChunkLimits;
+use haulage_proto::v2::credit::WINDOW_MIN;
 use haulage_proto::v2::properties::Properties;
 use haulage_proto::verbs::Segment;
 
@@ -54,11 +55,13 @@ pub const LIMITS_DEFAULT: Limits = Limits {
 /// Receives a connection holds however quiet it is.
 ///
 /// Decision P4 says one credit and one for `RDMA2_GRANT`. Decision P2 keeps one credit from Calls,
-/// so a connection with a single credit could never make one: the floor is one credit more.
+/// so a connection with a single credit could never make one; and the peer's own grants use credits
+/// it is not told of at once: the floor is two credits more.
 pub const RECEIVES_IDLE: u32 = {
     let mut receives = 0;
     receives += 1; // a Call
     receives += 1; // what P2 keeps for Replies and errors
+    receives += 1; // what one grant of the peer used
     receives += 1; // an asynchronous RDMA2_GRANT (E3)
     receives
 };
@@ -148,6 +151,7 @@ impl Limits {
 const _: () = {
     // Every connection can have its floor of Receives (P4).
     assert!(LIMITS_DEFAULT.connections_max * RECEIVES_IDLE <= LIMITS_DEFAULT.receives_max);
+    assert!(RECEIVES_IDLE > WINDOW_MIN);
     // [V2-4.2.1-6] credit limits stay below 2^31 - 1.
     assert!(LIMITS_DEFAULT.receives_max < (1 << 31) - 1);
     assert!(SEGMENTS_MAX_WIRE as usize == SEGMENTS_MAX);
