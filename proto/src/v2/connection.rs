@@ -289,6 +289,11 @@ impl Connection {
     }
 
     fn on_message(&mut self, message: &Message<'_>) {
+        if let Message::Error { error: ErrorBody::Vers { low, high }, .. } = *message {
+            // P6: its credit word is not version 2's. [V2-7.1.1-3] a version the peer does not speak
+            // is not used again.
+            return self.close(CloseReason::Unsupported { low, high });
+        }
         let is_grant = matches!(message, Message::Grant { .. });
         if self.credits.on_received(message.prefix().credit, is_grant).is_err() {
             return self.close(CloseReason::ImplausibleCredit);
@@ -324,11 +329,10 @@ impl Connection {
     }
 
     fn on_error(&mut self, xid: u32, error: ErrorBody) {
-        match error {
-            // [V2-7.1.1-3] a version the peer does not speak is not used again.
-            ErrorBody::Vers { low, high } => self.close(CloseReason::Unsupported { low, high }),
-            _ if self.phase == Phase::Setup => self.close(CloseReason::SetupRefused),
-            _ => self.outputs.push(Output::Event(Event::Refused { xid, error })),
+        if self.phase == Phase::Setup {
+            self.close(CloseReason::SetupRefused);
+        } else {
+            self.outputs.push(Output::Event(Event::Refused { xid, error }));
         }
     }
 
