@@ -466,3 +466,6 @@ const CONTROLS_MAX: usize = 8;
 
 /// Outputs of one input, control messages apart: an event and a grant, or a close.
 const OUTPUTS_MAX: usize = 2;
+
+#[cfg(test)]
+mod tests;
