@@ -62,9 +62,15 @@ pub struct ChunkLimits {
 impl ChunkLimits {
     /// Returns what to answer to a Call that asks for more.
     fn check(&self, call: &CallInline<'_>) -> Result<(), ErrorBody> {
-        // [V2-7.3.1-1] [V2-7.3.2-1] [V2-7.3.3-1] say how much there may be.
+        // [V2-7.3.1-1] [V2-7.3.1-2] [V2-7.3.2-1] [V2-7.3.3-1] say how much there may be, even if it is
+        // nothing.
         if call.reads.chunk_count() > self.read_chunks_max {
             return Err(ErrorBody::ReadChunks { max: self.read_chunks_max });
+        }
+        if call.writes.chunk_count() > 0 && self.write_chunks_max == 0 {
+            // [V2-7.3.2-3] but where no Write chunk can be handled at all, the Reply is what does not
+            // fit. How long it would be is not known.
+            return Err(ErrorBody::ReplyResource { length_needed: 0 });
         }
         if call.writes.chunk_count() > self.write_chunks_max {
             return Err(ErrorBody::WriteChunks { max: self.write_chunks_max });
@@ -284,6 +290,7 @@ impl Connection {
         self.phase = Phase::Setup;
         self.deadline = Some(now.saturating_add(self.config.setup_timeout));
         if self.config.role == Role::Client {
+            // [V2-4.3-2] it has 80 octets. [V2-4.3.3-2] its version is that of all that follow.
             self.control(self.config.first_xid, VERSION, ControlBody::Properties);
         }
     }
@@ -309,6 +316,7 @@ impl Connection {
                 self.credits.owe();
                 match self.config.chunks.check(call) {
                     Ok(()) => self.outputs.push(Output::Event(Event::Call)),
+                    // [V2-7.3.1-3] the caller hears nothing of it.
                     Err(error) => self.refuse(call.prefix.xid, error),
                 }
             }
@@ -323,6 +331,7 @@ impl Connection {
         }
         self.properties_received = true;
         if self.config.role == Role::Server {
+            // [V2-4.3.3-1] in the version the client spoke, as all that follows.
             self.control(xid, VERSION, ControlBody::Properties);
         }
         self.opened(Some(*theirs));
@@ -332,6 +341,8 @@ impl Connection {
         if self.phase == Phase::Setup {
             self.close(CloseReason::SetupRefused);
         } else {
+            // [V2-7.3.1-4] [V2-7.3.2-2] [V2-7.3.3-2] [V2-7.3.4-4] [V2-7.3.5-3] [V2-7.4.1-3] the Call
+            // ends; nothing is sent again.
             self.outputs.push(Output::Event(Event::Refused { xid, error }));
         }
     }
@@ -353,7 +364,8 @@ impl Connection {
             ErrorBody::Vers { .. } if self.phase == Phase::Open => ErrorBody::VersMismatch,
             other => other,
         };
-        // [V2-7-2] [V2-7-3] the answer names the request and echoes its version.
+        // [V2-7.1.1-2] [V2-7.1.2-2] [V2-7.1.3-2] [V2-7.2.1-2] [V2-7.2.2-2] nothing but this answer comes
+        // of it. [V2-7-2] [V2-7-3] the answer names the request and echoes its version.
         self.control(prefix.xid, prefix.vers, ControlBody::Error(report));
     }
 
@@ -388,6 +400,7 @@ impl Connection {
 
     fn control(&mut self, xid: u32, vers: u32, body: ControlBody) {
         if !self.controls.try_push((xid, vers, body)) {
+            // [V2-7.4-2] what can be neither answered nor kept ends the connection.
             self.close(CloseReason::TooManyErrors);
         }
     }

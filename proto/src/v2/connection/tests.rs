@@ -392,6 +392,29 @@ fn a_call_with_more_chunks_than_allowed_is_told_how_many_are() {
 }
 
 #[test]
+fn an_end_without_chunks_says_so() {
+    let cases = [
+        (&[segment(4)][..], &[][..], ErrorBody::ReadChunks { max: 0 }),
+        (&[], &[segment(4)], ErrorBody::ReplyResource { length_needed: 0 }),
+    ];
+    for (reads, writes, error) in cases {
+        let none = ChunkLimits { read_chunks_max: 0, write_chunks_max: 0, segments_max: 0 };
+        let mut pair = Pair::open(8);
+        pair.ends[SERVER].engine.config.chunks = none;
+        pair.receive(SERVER, &call(7, 9, reads, writes));
+        let posted = pair.ends[SERVER].posted.last().unwrap();
+        let expected = written(|w| encode_error(w, 7, 2, prefix(posted).credit, &error));
+        assert_eq!(posted, &expected);
+        pair.receive(SERVER, &call(8, 9, &[], &[]));
+        assert_eq!(pair.ends[SERVER].events, [Event::Call], "the one without chunks");
+    }
+}
+
+fn segment(length: u32) -> Segment {
+    Segment { handle: Handle(1), length, offset: 0 }
+}
+
+#[test]
 fn setup_has_a_deadline() {
     for at in [CLIENT, SERVER] {
         let mut pair = Pair::new(8);
