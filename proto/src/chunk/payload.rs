@@ -68,10 +68,13 @@ impl<'a> PayloadReader<'a> {
         let at = self.reader.position();
         let data_at = u32::try_from(at).ok().and_then(|at| at.checked_add(4));
         let expected = match self.reduced {
+            // [V2-4.5.1-1] up to here nothing was reduced, so both streams count alike.
             Reduced::At(position, length) if data_at == Some(position) => length,
             Reduced::Eligible(length) => u64::from(length),
             _ => return self.reader.opaque(max).map(Item::Inline),
         };
+        // [V2-4.5.3.1-1] [V2-4.5.3.2-1] the length stays, and [V2-4.5.3.1-3] is the chunk's;
+        // [V2-4.5.3.1-2] [V2-4.5.3.2-2] octets and padding do not.
         let length = u64::from(self.reader.u32()?);
         if length != expected {
             return Err(Truncated { at });

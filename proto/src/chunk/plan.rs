@@ -25,6 +25,7 @@ pub fn fill(
 /// Returns an offered chunk with the lengths a result of `length` octets leaves: the count and all
 /// segments stay, the lengths say what was written.
 pub fn filled(segments: &[Segment], length: usize) -> impl ExactSizeIterator<Item = Segment> + '_ {
+    // [V2-4.5.2.4-2] no more than the result itself: its padding is not written.
     let mut left = u64::try_from(length).unwrap_or(u64::MAX);
     segments.iter().map(move |segment| {
         let taken = left.min(u64::from(segment.length));
@@ -42,6 +43,7 @@ pub fn split(
 ) -> impl Iterator<Item = Segment> {
     let mut left = length;
     core::iter::from_fn(move || {
+        // [V2-4.4.1-1] [V2-4.4.1-2] wherever the peer's largest segment ends.
         let taken = u32::try_from(left).unwrap_or(u32::MAX).min(segment_max.max(1));
         if taken == 0 {
             return None;

@@ -174,6 +174,7 @@ impl Credits {
 
     /// Returns the limit we can announce: every reserved Receive but the one for a grant.
     const fn limit(&self) -> u32 {
+        // [V2-4.2.1-7] [V2-4.2.1.1-1] it follows what is reserved, be that nothing more.
         self.reserved.wrapping_sub(1)
     }
 }

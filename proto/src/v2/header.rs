@@ -36,6 +36,7 @@ impl Prefix {
 
     /// Appends the prefix to `w`.
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        // [V2-4.1-1] nothing is sent that does not start with these words.
         for word in [self.xid, self.vers, self.credit, self.htype] {
             w.u32(word)?;
         }
@@ -150,7 +151,7 @@ pub fn decode(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
         report: None,
     })?;
     if prefix.vers != VERSION {
-        // [V2-7.1.1-1] [V2-7.1.1-2] say which versions are spoken. E13: but not to an error, which
+        // [V2-7.1.1-1] say which versions are spoken. E13: but not to an error, which
         // echoes the version of what it is about, has this type in every version, and would be
         // answered in turn.
         return Err(HeaderFault {
@@ -208,7 +209,7 @@ fn decode_body<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Br
             let named = reads.chunks().flat_map(|chunk| chunk.segments());
             let named = named.chain(writes.chunks().flat_map(|chunk| chunk.segments()));
             let mut named = named.chain(reply.into_iter().flat_map(|chunk| chunk.segments()));
-            // [V2-6.5] only a handle of this header may be offered for invalidation.
+            // Section 6.5: only a handle of this header may be offered for invalidation.
             if inv_handle != Handle(0) && !named.any(|segment| segment.handle == inv_handle) {
                 return Err(Broken::new("rdma_inv_handle names no segment of the header", at));
             }
@@ -301,6 +302,7 @@ pub fn encode_error(
     credit: u32,
     error: &ErrorBody,
 ) -> Result<(), Truncated> {
+    // [V2-7-4]
     Prefix { xid, vers, credit, htype: ERROR }.encode(w)?;
     error.encode(w)
 }
