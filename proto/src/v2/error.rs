@@ -56,7 +56,7 @@ pub enum ErrorBody {
 }
 
 impl ErrorBody {
-    /// Returns the error code on the wire.
+    /// Returns the error code on the wire (E8: one word).
     pub const fn code(&self) -> u32 {
         match self {
             Self::Vers { .. } => 1,

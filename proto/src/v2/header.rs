@@ -19,7 +19,7 @@ pub struct Prefix {
     pub xid: u32,
     /// `rdma_vers`.
     pub vers: u32,
-    /// `rdma_credit`.
+    /// `rdma_credit`, one word (reading E6).
     pub credit: u32,
     /// `rdma_htype`.
     pub htype: u32,
@@ -227,7 +227,8 @@ fn decode_body<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Br
     })
 }
 
-/// Takes the Payload stream, which begins with the XID of the RPC message.
+/// Takes the Payload stream, which begins with the XID of the RPC message: that is the first word
+/// after the header (E9), and the message conveyed is the one `rdma_xid` names (E7).
 fn payload<'a>(r: &Reader<'a>, xid: u32) -> Result<&'a [u8], Broken> {
     let at = r.position();
     let payload = r.rest();

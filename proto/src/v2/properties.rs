@@ -54,6 +54,7 @@ impl Properties {
         let count = r.u32()?;
         // Each takes at least two words, so a count beyond the bytes ends in `Truncated` soon.
         for _ in 0..count {
+            // E8: one word.
             let which = r.u32()?;
             let length = r.u32()?;
             let bad = PropertyFault::BadValue { at: r.position() };
