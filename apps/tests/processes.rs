@@ -137,9 +137,8 @@ fn what_cannot_be_done_is_said_in_one_line_that_names_the_limit_and_the_fix() {
     assert!(
         complaint(&put).contains("larger than 1 MiB") && complaint(&put).contains("--value-max")
     );
-    let full = (0..40).map(|key| server.put(&format!("{key}"), &pattern(1 << 20)));
-    let full =
-        full.filter(|put| !put.status.success()).last().expect("32 MiB hold fewer than 40 MiB");
+    let mut puts = (0..40).map(|key| server.put(&format!("{key}"), &pattern(1 << 20)));
+    let full = puts.find(|put| !put.status.success()).expect("32 MiB hold fewer than 40 MiB");
     assert!(complaint(&full).contains("memory is full") && complaint(&full).contains("--memory"));
     let long = "k".repeat(513);
     assert_eq!(server.get(&long).status.code(), Some(2));
