@@ -20,7 +20,10 @@ pub(super) struct Mapping {
 enum Origin {
     System,
     HugepageRs,
-    Heap,
+    /// So many octets before the first one that is ours.
+    Heap {
+        skip: usize,
+    },
 }
 
 impl Mapping {
@@ -60,10 +63,15 @@ impl Mapping {
 
     /// Takes `length` octets from the heap.
     pub(super) fn heap(length: usize) -> io::Result<Self> {
+        // Aligned by hand: of an allocator that is asked for alignment, zeroing takes every page.
+        let with_slack = length.checked_add(PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: `layout` refuses a length of zero.
-        let start = unsafe { alloc::alloc_zeroed(layout(length, PAGE)?) };
-        let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, length, origin: Origin::Heap })
+        let base = unsafe { alloc::alloc_zeroed(layout(with_slack, HEAP_ALIGN)?) };
+        let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
+        let skip = base.addr().get().wrapping_neg() % PAGE;
+        // SAFETY: less than a page is skipped, and there is a page of slack.
+        let start = unsafe { base.add(skip) };
+        Ok(Self { start, length, origin: Origin::Heap { skip } })
     }
 
     /// Returns the octet at `offset`, which is within the mapping.
@@ -175,14 +183,19 @@ impl Drop for Mapping {
                 // SAFETY: as above, and `huge` took it with this layout.
                 unsafe { hugepage_rs::dealloc(self.start.as_ptr(), layout) };
             }
-            Origin::Heap => {
-                let Ok(layout) = layout(self.length, PAGE) else { return };
+            Origin::Heap { skip } => {
+                let Ok(layout) = layout(self.length + PAGE, HEAP_ALIGN) else { return };
+                // SAFETY: `heap` skipped so many octets of its allocation.
+                let base = unsafe { self.start.sub(skip) };
                 // SAFETY: as above, and `heap` took it with this layout.
-                unsafe { alloc::dealloc(self.start.as_ptr(), layout) };
+                unsafe { alloc::dealloc(base.as_ptr(), layout) };
             }
         }
     }
 }
+
+/// What every allocator gives without being asked.
+const HEAP_ALIGN: usize = 16;
 
 fn layout(length: usize, align: usize) -> io::Result<Layout> {
     let layout = Layout::from_size_align(length, align).ok().filter(|layout| layout.size() > 0);
