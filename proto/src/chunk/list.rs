@@ -1,5 +1,7 @@
 //! Read and Write lists as they arrive: validated byte ranges that iterate without failing.
 
+use core::fmt;
+
 use crate::verbs::{ClaimedSegment, Segment};
 use crate::xdr::{Reader, Truncated, Writer};
 
@@ -37,7 +39,7 @@ impl From<Truncated> for ListFault {
 }
 
 /// A Read list, borrowed from the message it arrived in.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 pub struct ReadList<'a> {
     /// Whole entries, each [`READ_ENTRY`] octets: discriminator, position, segment.
     bytes: &'a [u8],
@@ -121,7 +123,7 @@ impl<'a> ReadList<'a> {
 }
 
 /// One data item of a Call, to be fetched by RDMA Read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct ReadChunk<'a> {
     position: u32,
     bytes: &'a [u8],
@@ -148,7 +150,7 @@ impl<'a> ReadChunk<'a> {
 }
 
 /// A Write list, borrowed from the message it arrived in.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 pub struct WriteList<'a> {
     /// Whole entries: discriminator, segment count, segments.
     bytes: &'a [u8],
@@ -213,7 +215,7 @@ impl<'a> WriteList<'a> {
 }
 
 /// One counted array of segments.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct WriteChunk<'a> {
     bytes: &'a [u8],
 }
@@ -245,7 +247,7 @@ impl<'a> WriteChunk<'a> {
 }
 
 /// The segments of a Write chunk.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Segments<'a>(core::slice::ChunksExact<'a, u8>);
 
 impl Iterator for Segments<'_> {
@@ -261,6 +263,40 @@ impl Iterator for Segments<'_> {
 }
 
 impl ExactSizeIterator for Segments<'_> {}
+
+// The bytes of a list hold live handles, so what is printed is what they mean.
+
+impl fmt::Debug for ReadList<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.chunks()).finish()
+    }
+}
+
+impl fmt::Debug for ReadChunk<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let segments = fmt::from_fn(|f| f.debug_list().entries(self.segments()).finish());
+        let mut chunk = f.debug_struct("ReadChunk");
+        chunk.field("position", &self.position).field("segments", &segments).finish()
+    }
+}
+
+impl fmt::Debug for WriteList<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.chunks()).finish()
+    }
+}
+
+impl fmt::Debug for WriteChunk<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.segments().fmt(f)
+    }
+}
+
+impl fmt::Debug for Segments<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.clone()).finish()
+    }
+}
 
 /// Takes a list discriminator.
 fn more(r: &mut Reader<'_>) -> Result<bool, ListFault> {

@@ -4,11 +4,13 @@
 //! where, and what to answer. Header types of version 2 that are not in [`Message`] are answered
 //! with `RDMA2_ERR_INVAL_HTYPE`, like unknown ones.
 
+use core::fmt;
+
 use super::VERSION;
 use super::error::ErrorBody;
 use super::properties::{Properties, PropertyFault};
 use crate::chunk::plan::filled;
-use crate::chunk::{ListFault, ReadList, WriteList};
+use crate::chunk::{ListFault, ReadList, WriteChunk, WriteList};
 use crate::verbs::{Handle, Segment};
 use crate::xdr::{Reader, Truncated, Writer};
 
@@ -73,7 +75,7 @@ pub enum Message<'a> {
 }
 
 /// A Call whose Payload stream is in the message.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct CallInline<'a> {
     /// Of the message.
     pub prefix: Prefix,
@@ -83,14 +85,14 @@ pub struct CallInline<'a> {
     pub reads: ReadList<'a>,
     /// Where reduced results go.
     pub writes: WriteList<'a>,
-    /// Whether a Reply chunk was provided.
-    pub has_reply_chunk: bool,
+    /// Where the whole Reply may go.
+    pub reply: Option<WriteChunk<'a>>,
     /// The inline Payload stream.
     pub payload: &'a [u8],
 }
 
 /// A Reply whose Payload stream is in the message.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct ReplyInline<'a> {
     /// Of the message.
     pub prefix: Prefix,
@@ -120,6 +122,25 @@ impl HeaderFault {
     pub(super) fn failed_call(&self) -> Option<u32> {
         let reply = |prefix: &Prefix| prefix.vers == VERSION && prefix.htype == REPLY_INLINE;
         self.prefix.filter(reply).map(|prefix| prefix.xid)
+    }
+}
+
+// Payload never reaches a log, so only its length is printed.
+
+impl fmt::Debug for CallInline<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut call = f.debug_struct("CallInline");
+        call.field("prefix", &self.prefix).field("inv_handle", &self.inv_handle);
+        call.field("reads", &self.reads).field("writes", &self.writes);
+        call.field("reply", &self.reply).field("payload_length", &self.payload.len()).finish()
+    }
+}
+
+impl fmt::Debug for ReplyInline<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut reply = f.debug_struct("ReplyInline");
+        reply.field("prefix", &self.prefix).field("writes", &self.writes);
+        reply.field("payload_length", &self.payload.len()).finish()
     }
 }
 
@@ -203,7 +224,7 @@ fn decode_body<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Br
                 inv_handle,
                 reads,
                 writes,
-                has_reply_chunk: reply.is_some(),
+                reply,
                 payload: payload(r, prefix.xid)?,
             };
             let named = reads.chunks().flat_map(|chunk| chunk.segments());

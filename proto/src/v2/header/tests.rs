@@ -224,7 +224,7 @@ fn properties_of(message: &Message<'_>) -> Properties {
 fn a_call_says_what_is_in_its_chunks() {
     let bytes = vector("call_inline/read_chunk");
     let Ok(Message::CallInline(call)) = decode(&bytes) else { panic!("a Call") };
-    assert_eq!((call.inv_handle, call.has_reply_chunk), (Handle(0x00a1_b2c3), false));
+    assert_eq!((call.inv_handle, call.reply.is_some()), (Handle(0x00a1_b2c3), false));
     assert_eq!((call.reads.chunk_count(), call.writes.chunk_count()), (1, 0));
     let chunk = call.reads.chunks().next().unwrap();
     assert_eq!(chunk.position(), 44);
@@ -232,6 +232,23 @@ fn a_call_says_what_is_in_its_chunks() {
     let second = Segment { handle: Handle(0x00a1_b2c4), length: 4465, offset: 0x12_3457_0000 };
     assert_eq!(chunk.segments().collect::<Vec<_>>(), [first, second]);
     assert_eq!(call.payload.len(), 48);
+}
+
+#[test]
+fn what_is_printed_of_a_message_names_no_handle_and_no_payload() {
+    for (name, bytes) in all() {
+        let message = decode(&bytes).unwrap();
+        let printed = format!("{message:?} {:?}", Reader::new(&bytes));
+        // `[u8]` prints its octets in decimal.
+        for handle in [0x00a1_b2c3_u32, 0x00d4_e5f6, 0x00d4_e5f7] {
+            let [_, a, b, c] = handle.to_be_bytes();
+            assert!(!printed.contains(&format!("{a}, {b}, {c}")), "{name}: {printed}");
+            assert!(!printed.contains(&format!("{handle}")), "{name}: {printed}");
+        }
+        assert!(!printed.contains("107, 101, 121"), "the payload of {name}: {printed}");
+    }
+    let printed = format!("{:?}", decode(&vector("call_inline/read_chunk")).unwrap());
+    assert!(printed.contains("position: 44") && printed.contains("length: 65536"), "{printed}");
 }
 
 #[test]
@@ -394,7 +411,7 @@ fn the_handle_of_a_reply_chunk_may_be_offered_for_invalidation() {
     let header = Xdr::common(7, 2, 1, 10).words(&[9]).read_list(&[]).write_list(&[]);
     let bytes = header.words(&[1]).write_chunk(&[(9, 64, 0)]).words(&[7]).0;
     let Ok(Message::CallInline(call)) = decode(&bytes) else { panic!("a Call") };
-    assert!(call.has_reply_chunk && call.inv_handle == Handle(9));
+    assert!(call.reply.is_some() && call.inv_handle == Handle(9));
 }
 
 #[test]
