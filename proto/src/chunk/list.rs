@@ -102,13 +102,17 @@ impl<'a> ReadList<'a> {
         })
     }
 
-    /// Appends a list of one chunk, or the empty one.
+    /// Returns all segments in order, each with its position.
+    pub fn entries(&self) -> impl Iterator<Item = (u32, Segment)> + use<'a> {
+        self.chunks().flat_map(|chunk| chunk.segments().map(move |s| (chunk.position, s)))
+    }
+
+    /// Appends a list of segments with their positions, which never decrease.
     pub fn encode(
         w: &mut Writer<'_>,
-        position: u32,
-        segments: &[Segment],
+        entries: impl IntoIterator<Item = (u32, Segment)>,
     ) -> Result<(), Truncated> {
-        for segment in segments {
+        for (position, segment) in entries {
             w.u32(1)?;
             w.u32(position)?;
             segment.encode(w)?;
@@ -190,19 +194,30 @@ impl<'a> WriteList<'a> {
         })
     }
 
-    /// Appends a list of one chunk, or the empty one.
+    /// Appends a list of chunks, or the empty one.
     pub fn encode(
+        w: &mut Writer<'_>,
+        chunks: impl IntoIterator<Item = impl ExactSizeIterator<Item = Segment>>,
+    ) -> Result<(), Truncated> {
+        for segments in chunks {
+            w.u32(1)?;
+            WriteChunk::encode(w, segments)?;
+        }
+        w.u32(0)
+    }
+
+    /// Appends an optional single chunk, such as a Reply chunk.
+    pub fn encode_optional(
         w: &mut Writer<'_>,
         chunk: Option<impl ExactSizeIterator<Item = Segment>>,
     ) -> Result<(), Truncated> {
-        if let Some(segments) = chunk {
-            w.u32(1)?;
-            w.u32(u32::try_from(segments.len()).map_err(|_| Truncated { at: w.position() })?)?;
-            for segment in segments {
-                segment.encode(w)?;
+        match chunk {
+            Some(segments) => {
+                w.u32(1)?;
+                WriteChunk::encode(w, segments)
             }
+            None => w.u32(0),
         }
-        w.u32(0)
     }
 
     /// Octets of a list of one chunk of so many segments, or of the empty one.
@@ -238,6 +253,18 @@ impl<'a> WriteChunk<'a> {
             }
         }
         Ok(chunk)
+    }
+
+    /// Appends one chunk.
+    pub fn encode(
+        w: &mut Writer<'_>,
+        segments: impl ExactSizeIterator<Item = Segment>,
+    ) -> Result<(), Truncated> {
+        w.u32(u32::try_from(segments.len()).map_err(|_| Truncated { at: w.position() })?)?;
+        for segment in segments {
+            segment.encode(w)?;
+        }
+        Ok(())
     }
 
     /// Returns the segments in order.

@@ -307,7 +307,7 @@ impl Connection {
         }
         match message {
             Message::Grant { .. } => self.opened(None),
-            Message::ConnPropFinal { prefix, properties } => {
+            Message::ConnPropFinal { prefix, properties, .. } => {
                 self.on_properties(prefix.xid, properties);
             }
             Message::Error { prefix, error } => self.on_error(prefix.xid, *error),

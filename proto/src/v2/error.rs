@@ -74,6 +74,24 @@ impl ErrorBody {
         }
     }
 
+    /// Returns the constant the draft names the error code by.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Vers { .. } => "RDMA2_ERR_VERS",
+            Self::BadXdr => "RDMA2_ERR_BAD_XDR",
+            Self::BadPropval => "RDMA2_ERR_BAD_PROPVAL",
+            Self::InvalHtype => "RDMA2_ERR_INVAL_HTYPE",
+            Self::InvalCont => "RDMA2_ERR_INVAL_CONT",
+            Self::ReadChunks { .. } => "RDMA2_ERR_READ_CHUNKS",
+            Self::WriteChunks { .. } => "RDMA2_ERR_WRITE_CHUNKS",
+            Self::Segments { .. } => "RDMA2_ERR_SEGMENTS",
+            Self::WriteResource { .. } => "RDMA2_ERR_WRITE_RESOURCE",
+            Self::ReplyResource { .. } => "RDMA2_ERR_REPLY_RESOURCE",
+            Self::VersMismatch => "RDMA2_ERR_VERS_MISMATCH",
+            Self::System => "RDMA2_ERR_SYSTEM",
+        }
+    }
+
     /// Parses the body; `None` for a code that is not known.
     pub fn decode(r: &mut Reader<'_>) -> Result<Option<Self>, Truncated> {
         Ok(Some(match r.u32()? {

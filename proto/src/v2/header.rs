@@ -4,14 +4,19 @@
 //! where, and what to answer. Header types of version 2 that are not in [`Message`] are answered
 //! with `RDMA2_ERR_INVAL_HTYPE`, like unknown ones.
 
+mod encode;
+
 use core::fmt;
+
+pub use encode::{
+    CallInlineHeader, ReplyInlineHeader, encode_connprop_final, encode_error, encode_grant,
+};
 
 use super::VERSION;
 use super::error::ErrorBody;
-use super::properties::{Properties, PropertyFault};
-use crate::chunk::plan::filled;
+use super::properties::{Properties, PropertyFault, PropertySet};
 use crate::chunk::{ListFault, ReadList, WriteChunk, WriteList};
-use crate::verbs::{Handle, Segment};
+use crate::verbs::Handle;
 use crate::xdr::{Reader, Truncated, Writer};
 
 /// The first four words of every message: XVCH.
@@ -65,8 +70,10 @@ pub enum Message<'a> {
     ConnPropFinal {
         /// Of the message.
         prefix: Prefix,
-        /// What the peer said about itself.
+        /// What the peer said about itself, defaults where it said nothing.
         properties: Properties,
+        /// The same as it arrived, with what we do not know.
+        set: PropertySet<'a>,
     },
     /// `RDMA2_CALL_INLINE`.
     CallInline(CallInline<'a>),
@@ -117,6 +124,14 @@ pub struct HeaderFault {
     pub report: Option<ErrorBody>,
 }
 
+impl fmt::Display for HeaderFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {}", self.rule, self.at)
+    }
+}
+
+impl core::error::Error for HeaderFault {}
+
 impl HeaderFault {
     /// Returns the XID of the Call that a malformed Reply was meant for.
     pub(super) fn failed_call(&self) -> Option<u32> {
@@ -157,11 +172,27 @@ impl Message<'_> {
     }
 }
 
-/// Decodes one received message.
+/// Decodes one received message, and checks that its Payload stream is of the RPC message its
+/// header names.
 ///
 /// # Errors
 /// See [`HeaderFault`].
 pub fn decode(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
+    let decoded = decode_transport(message)?;
+    if let Message::CallInline(CallInline { prefix, payload, .. })
+    | Message::ReplyInline(ReplyInline { prefix, payload, .. }) = &decoded
+    {
+        let at = message.len().saturating_sub(payload.len());
+        check_xid(payload, prefix.xid, at).map_err(|broken| broken.of(*prefix))?;
+    }
+    Ok(decoded)
+}
+
+/// Decodes the Transport stream of one message. Its Payload stream may be any bytes.
+///
+/// # Errors
+/// See [`HeaderFault`].
+pub fn decode_transport(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
     let mut r = Reader::new(message);
     // [V2-7-1] without a whole prefix nothing can be trusted, not even the XID.
     let prefix = Prefix::decode(&mut r).map_err(|fault| HeaderFault {
@@ -184,15 +215,7 @@ pub fn decode(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
                 .filter(|_| prefix.htype != ERROR),
         });
     }
-    decode_body(&mut r, prefix).map_err(|broken| HeaderFault {
-        rule: broken.rule,
-        at: broken.at,
-        prefix: Some(prefix),
-        credit: Some(prefix.credit),
-        // E13: what is wrong with an error or a grant is never answered with an error, and what is
-        // wrong with a Reply concerns the Call it answers: nobody at the other end waits for us.
-        report: broken.report.filter(|_| !matches!(prefix.htype, ERROR | GRANT | REPLY_INLINE)),
-    })
+    decode_body(&mut r, prefix).map_err(|broken| broken.of(prefix))
 }
 
 fn decode_body<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Broken> {
@@ -209,9 +232,9 @@ fn decode_body<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Br
             Message::Grant { prefix }
         }
         CONNPROP_FINAL => {
-            let properties = Properties::decode(r)?;
+            let set = PropertySet::decode(r)?;
             end(r)?;
-            Message::ConnPropFinal { prefix, properties }
+            Message::ConnPropFinal { prefix, properties: set.properties(), set }
         }
         CALL_INLINE => {
             let at = r.position();
@@ -219,14 +242,7 @@ fn decode_body<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Br
             let reads = ReadList::decode(r)?;
             let writes = WriteList::decode(r)?;
             let reply = WriteList::decode_optional(r)?;
-            let call = CallInline {
-                prefix,
-                inv_handle,
-                reads,
-                writes,
-                reply,
-                payload: payload(r, prefix.xid)?,
-            };
+            let call = CallInline { prefix, inv_handle, reads, writes, reply, payload: r.rest() };
             let named = reads.chunks().flat_map(|chunk| chunk.segments());
             let named = named.chain(writes.chunks().flat_map(|chunk| chunk.segments()));
             let mut named = named.chain(reply.into_iter().flat_map(|chunk| chunk.segments()));
@@ -238,7 +254,7 @@ fn decode_body<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Br
         }
         REPLY_INLINE => {
             let writes = WriteList::decode(r)?;
-            Message::ReplyInline(ReplyInline { prefix, writes, payload: payload(r, prefix.xid)? })
+            Message::ReplyInline(ReplyInline { prefix, writes, payload: r.rest() })
         }
         // [V2-6.1-2] [V2-7.1.3-1] unknown, or not spoken.
         _ => {
@@ -248,17 +264,16 @@ fn decode_body<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Br
     })
 }
 
-/// Takes the Payload stream, which begins with the XID of the RPC message: that is the first word
-/// after the header (E9), and the message conveyed is the one `rdma_xid` names (E7).
-fn payload<'a>(r: &Reader<'a>, xid: u32) -> Result<&'a [u8], Broken> {
-    let at = r.position();
-    let payload = r.rest();
+/// Checks that a Payload stream, which starts at `at`, begins with the XID of its transport header:
+/// the RPC message starts with the first word after the header (E9), and the message conveyed is the
+/// one `rdma_xid` names (E7).
+fn check_xid(payload: &[u8], xid: u32, at: usize) -> Result<(), Broken> {
     let first = Reader::new(payload).u32().map_err(|_| Truncated { at })?;
     // [V2-4.6.1-1] [V2-4.6.2-1] [V2-7.2.1-1] a transport header of another RPC message.
     if first != xid {
         return Err(Broken::new("rdma_xid is not the XID of the RPC message", at));
     }
-    Ok(payload)
+    Ok(())
 }
 
 /// Checks that nothing follows a header that carries no payload.
@@ -277,6 +292,20 @@ struct Broken {
 impl Broken {
     const fn new(rule: &'static str, at: usize) -> Self {
         Self { rule, at, report: Some(ErrorBody::BadXdr) }
+    }
+
+    /// Says which message is broken, and what its sender is told.
+    fn of(self, prefix: Prefix) -> HeaderFault {
+        // E13: what is wrong with an error or a grant is never answered with an error, and what is
+        // wrong with a Reply concerns the Call it answers: nobody at the other end waits for us.
+        let silent = matches!(prefix.htype, ERROR | GRANT | REPLY_INLINE);
+        HeaderFault {
+            rule: self.rule,
+            at: self.at,
+            prefix: Some(prefix),
+            credit: Some(prefix.credit),
+            report: self.report.filter(|_| !silent),
+        }
     }
 }
 
@@ -310,107 +339,16 @@ impl From<PropertyFault> for Broken {
     }
 }
 
-/// Appends an `RDMA2_GRANT`.
-pub fn encode_grant(w: &mut Writer<'_>, credit: u32) -> Result<(), Truncated> {
-    // [V2-6.3.2-1] its XID is zero.
-    Prefix { xid: 0, vers: VERSION, credit, htype: GRANT }.encode(w)
-}
-
-/// Appends an `RDMA2_ERROR` about the message that carried `xid` and `vers`.
-pub fn encode_error(
-    w: &mut Writer<'_>,
-    xid: u32,
-    vers: u32,
-    credit: u32,
-    error: &ErrorBody,
-) -> Result<(), Truncated> {
-    // [V2-7-4]
-    Prefix { xid, vers, credit, htype: ERROR }.encode(w)?;
-    error.encode(w)
-}
-
-/// Appends an `RDMA2_CONNPROP_FINAL`.
-pub fn encode_connprop_final(
-    w: &mut Writer<'_>,
-    xid: u32,
-    credit: u32,
-    properties: &Properties,
-) -> Result<(), Truncated> {
-    Prefix { xid, vers: VERSION, credit, htype: CONNPROP_FINAL }.encode(w)?;
-    properties.encode(w)
-}
-
-/// The transport header of an `RDMA2_CALL_INLINE` to be sent.
-#[derive(Clone, Copy, Debug)]
-pub struct CallInlineHeader<'a> {
-    /// Of the Call.
-    pub xid: u32,
-    /// The credit word.
-    pub credit: u32,
-    /// One of the handles below, or zero.
-    pub inv_handle: Handle,
-    /// Where the reduced argument stands in the unreduced Payload stream.
-    pub position: u32,
-    /// Where the reduced argument is; empty if nothing was reduced.
-    pub reads: &'a [Segment],
-    /// Where the reduced result goes; empty if none is wanted.
-    pub writes: &'a [Segment],
-}
-
-impl CallInlineHeader<'_> {
-    /// Appends the header to `w`.
-    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
-        let (xid, credit) = (self.xid, self.credit);
-        Prefix { xid, vers: VERSION, credit, htype: CALL_INLINE }.encode(w)?;
-        w.u32(self.inv_handle.0)?;
-        ReadList::encode(w, self.position, self.reads)?;
-        let chunk = Some(self.writes).filter(|writes| !writes.is_empty());
-        WriteList::encode(w, chunk.map(|writes| writes.iter().copied()))?;
-        w.u32(0)
-    }
-
-    /// Octets of the header with so many segments.
-    pub const fn wire_len(reads: usize, writes: usize) -> usize {
-        let chunk = if writes == 0 { None } else { Some(writes) };
-        let lists = ReadList::wire_len(reads).saturating_add(WriteList::wire_len(chunk));
-        // The prefix, rdma_inv_handle, and no Reply chunk.
-        lists.saturating_add(Prefix::WIRE_LEN).saturating_add(8)
-    }
-}
-
-/// The transport header of an `RDMA2_REPLY_INLINE` to be sent.
-#[derive(Clone, Copy, Debug)]
-pub struct ReplyInlineHeader<'a> {
-    /// Of the Call.
-    pub xid: u32,
-    /// The credit word.
-    pub credit: u32,
-    /// The Write chunk the Requester offered, if it did.
-    pub offered: Option<&'a [Segment]>,
-    /// Octets of the result that were written into it.
-    pub length: usize,
-}
-
-impl ReplyInlineHeader<'_> {
-    /// Appends the header to `w`.
-    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
-        let (xid, credit) = (self.xid, self.credit);
-        Prefix { xid, vers: VERSION, credit, htype: REPLY_INLINE }.encode(w)?;
-        // [V2-4.5.2.1-1] count and segments come back, the lengths say what was written.
-        WriteList::encode(w, self.offered.map(|segments| filled(segments, self.length)))
-    }
-
-    /// Octets of the header when the Requester offered so many segments.
-    pub const fn wire_len(offered: Option<usize>) -> usize {
-        WriteList::wire_len(offered).saturating_add(Prefix::WIRE_LEN)
-    }
-}
-
-const ERROR: u32 = 4;
-const GRANT: u32 = 5;
-const CONNPROP_FINAL: u32 = 7;
-const CALL_INLINE: u32 = 10;
-const REPLY_INLINE: u32 = 13;
+/// `rdma_htype` of [`Message::Error`], the same in every version.
+pub const ERROR: u32 = 4;
+/// `rdma_htype` of [`Message::Grant`].
+pub const GRANT: u32 = 5;
+/// `rdma_htype` of [`Message::ConnPropFinal`].
+pub const CONNPROP_FINAL: u32 = 7;
+/// `rdma_htype` of [`Message::CallInline`].
+pub const CALL_INLINE: u32 = 10;
+/// `rdma_htype` of [`Message::ReplyInline`].
+pub const REPLY_INLINE: u32 = 13;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,8 @@
 //! Transport properties (version 2, section 5).
 
-use crate::xdr::{Reader, Truncated, Writer};
+use core::fmt;
+
+use crate::xdr::{Reader, Truncated, UNIT, Writer};
 
 /// What one end said about itself, defaults where it said nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,13 +49,23 @@ impl From<Truncated> for PropertyFault {
     }
 }
 
-impl Properties {
-    /// Parses a property set. Unknown properties are ignored; of a repeated one the last counts.
-    pub fn decode(r: &mut Reader<'_>) -> Result<Self, PropertyFault> {
-        let mut properties = Self::default();
+/// A property set, borrowed from the message it arrived in.
+#[derive(Clone, Copy)]
+pub struct PropertySet<'a> {
+    /// Whole properties: code point, length, value, padding.
+    bytes: &'a [u8],
+    count: u32,
+}
+
+impl<'a> PropertySet<'a> {
+    /// Parses a set. The values of unknown properties are not judged.
+    pub fn decode(r: &mut Reader<'a>) -> Result<Self, PropertyFault> {
         let count = r.u32()?;
+        let bytes = r.rest();
+        let start = r.position();
         // Each takes at least two words, so a count beyond the bytes ends in `Truncated` soon.
         for _ in 0..count {
+            // E8: one word.
             // E8: one word.
             let which = r.u32()?;
             let length = r.u32()?;
@@ -62,26 +74,70 @@ impl Properties {
             let length = usize::try_from(length).map_err(|_| bad)?;
             let data = r.take(length).map_err(|_| bad)?;
             r.skip_pad(length).map_err(|_| bad)?;
-            let default = Self::default();
-            let (place, default) = match which {
-                SBSIZ => (&mut properties.send_size_max, default.send_size_max),
-                RBSIZ => (&mut properties.receive_buffer_size, default.receive_buffer_size),
-                RSSIZ => (&mut properties.segment_size_max, default.segment_size_max),
-                RCSIZ => (&mut properties.segment_count_max, default.segment_count_max),
-                BRS => (&mut properties.reverse, default.reverse),
-                // Host authentication is opaque and not spoken; the rest is not known.
-                _ => continue,
-            };
-            *place = match data {
-                // A value of no octets stands for the default.
-                [] => default,
-                // [V2-5.1-1] [V2-5.1-2] exactly the type of the property.
-                _ => u32::from_be_bytes(data.try_into().map_err(|_| bad)?),
-            };
+            // [V2-5.1-1] [V2-5.1-2] exactly the type of the property, or nothing for its default.
+            if is_word(which) && !data.is_empty() && data.len() != UNIT {
+                return Err(bad);
+            }
         }
-        Ok(properties)
+        let length = r.position().saturating_sub(start);
+        Ok(Self { bytes: bytes.get(..length).unwrap_or_default(), count })
     }
 
+    /// Returns how many properties there are.
+    pub const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Returns the properties in order: code points and values.
+    pub fn entries(&self) -> impl Iterator<Item = (u32, &'a [u8])> + use<'a> {
+        let mut r = Reader::new(self.bytes);
+        core::iter::from_fn(move || Some((r.u32().ok()?, r.opaque(usize::MAX).ok()?)))
+    }
+
+    /// Returns what the set says. Unknown properties are ignored; of a repeated one the last counts.
+    pub fn properties(&self) -> Properties {
+        let (mut properties, default) = (Properties::default(), Properties::default());
+        for (which, data) in self.entries() {
+            let value = Reader::new(data).u32().ok();
+            match which {
+                SBSIZ => properties.send_size_max = value.unwrap_or(default.send_size_max),
+                RBSIZ => {
+                    properties.receive_buffer_size = value.unwrap_or(default.receive_buffer_size);
+                }
+                RSSIZ => properties.segment_size_max = value.unwrap_or(default.segment_size_max),
+                RCSIZ => properties.segment_count_max = value.unwrap_or(default.segment_count_max),
+                BRS => properties.reverse = value.unwrap_or(default.reverse),
+                // Host authentication is opaque and not spoken; the rest is not known.
+                _ => {}
+            }
+        }
+        properties
+    }
+
+    /// Appends the set as it was received.
+    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        w.u32(self.count)?;
+        for (which, data) in self.entries() {
+            w.u32(which)?;
+            w.opaque(data)?;
+        }
+        Ok(())
+    }
+}
+
+// A value may be a secret, so only its length is printed.
+impl fmt::Debug for PropertySet<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.entries().map(|(which, data)| (which, data.len()))).finish()
+    }
+}
+
+/// Returns whether a property is known and its value is one word.
+const fn is_word(which: u32) -> bool {
+    matches!(which, SBSIZ | RBSIZ | RSSIZ | RCSIZ | BRS)
+}
+
+impl Properties {
     /// Appends the set of all properties to `w`.
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         let all = [

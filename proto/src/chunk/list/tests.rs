@@ -154,7 +154,8 @@ fn what_is_written_is_as_long_as_promised_and_reads_back() {
     for count in 0..=segments.len() {
         let mut memory = [0; 128];
         let mut w = Writer::new(&mut memory);
-        ReadList::encode(&mut w, 44, &segments[..count]).unwrap();
+        let entries = segments[..count].iter().map(|segment| (44, *segment));
+        ReadList::encode(&mut w, entries).unwrap();
         assert_eq!(w.position(), ReadList::wire_len(count));
         let list = ReadList::decode(&mut Reader::new(w.written())).unwrap();
         assert!(list.chunks().flat_map(|c| c.segments()).eq(segments[..count].iter().copied()));

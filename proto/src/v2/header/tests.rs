@@ -4,6 +4,8 @@ use std::{format, vec};
 
 use super::*;
 use crate::testing::{Rng, Xdr, vectors};
+use crate::verbs::Segment;
+use crate::xdr::Writer;
 
 /// The vectors, each named `file/section`.
 fn all() -> Vec<(String, Vec<u8>)> {
@@ -232,6 +234,60 @@ fn a_call_says_what_is_in_its_chunks() {
     let second = Segment { handle: Handle(0x00a1_b2c4), length: 4465, offset: 0x12_3457_0000 };
     assert_eq!(chunk.segments().collect::<Vec<_>>(), [first, second]);
     assert_eq!(call.payload.len(), 48);
+}
+
+#[test]
+fn errors_have_the_names_of_the_draft() {
+    for (name, bytes) in all() {
+        if let (Some(name), Message::Error { error, .. }) =
+            (name.strip_prefix("error/"), decode(&bytes).unwrap())
+        {
+            assert_eq!(error.name(), format!("RDMA2_ERR_{}", name.to_uppercase()));
+        }
+    }
+    let fault = decode(&vector("grant/grant")[..11]).unwrap_err();
+    assert_eq!(format!("{fault}"), "shorter than the common prefix at byte 8");
+}
+
+#[test]
+fn a_message_is_written_again_as_it_arrived() {
+    let a = (0x00a1_b2c3, 100, 0x1000);
+    let b = (0x00a1_b2c4, 0, u64::MAX);
+    let payload = [7, 0, 2, 0x2000_1234, 1, 3, 0, 0, 0, 0, 100, 100];
+    let many_chunks = |reply: bool| {
+        let header = Xdr::common(7, 2, 40, 10).words(&[0x00a1_b2c3]);
+        let header = header.read_list(&[(44, a), (44, b), (48, b), (1 << 31, a)]);
+        let header = header.write_list(&[&[a, b], &[], &[b]]).words(&[u32::from(reply)]);
+        let header = if reply { header.write_chunk(&[a, a, b]) } else { header };
+        header.words(&payload).0
+    };
+    let reply = Xdr::common(7, 2, 40, 13).write_list(&[&[b], &[], &[a, b]]).words(&payload).0;
+    let made = [many_chunks(false), many_chunks(true), reply];
+    for bytes in made.into_iter().chain(all().into_iter().map(|(_, bytes)| bytes)) {
+        let message = decode(&bytes).unwrap();
+        let mut memory = vec![0xee; bytes.len()];
+        let mut w = Writer::new(&mut memory);
+        message.encode(&mut w).unwrap();
+        assert_eq!(w.written(), bytes, "{message:?}");
+        for room in 0..bytes.len() {
+            assert!(message.encode(&mut Writer::new(&mut memory[..room])).is_err());
+        }
+    }
+}
+
+#[test]
+fn a_transport_stream_is_judged_without_its_payload() {
+    for name in ["call_inline/both", "reply_inline/returned_chunk"] {
+        let bytes = vector(name);
+        let start = bytes.len() - payload_len(&bytes);
+        for end in start..=bytes.len() {
+            let mut cut = bytes[..end].to_vec();
+            cut[start..].fill(0xff);
+            assert!(decode_transport(&cut).is_ok(), "{name} cut to {end}");
+            assert_eq!(decode(&cut).unwrap_err().at, start, "{name} cut to {end}");
+        }
+        assert!(decode_transport(&bytes[..start - 1]).is_err(), "{name}");
+    }
 }
 
 #[test]
