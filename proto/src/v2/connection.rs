@@ -18,7 +18,7 @@ use core::fmt;
 use core::time::Duration;
 
 use super::VERSION;
-use super::credit::{Class, Credits};
+use super::credit::{Class, CreditFault, Credits};
 use super::error::ErrorBody;
 use super::header::{CallInline, HeaderFault, Message};
 use super::properties::Properties;
@@ -164,6 +164,8 @@ pub enum CloseReason {
     },
     /// The peer's credit word is beyond anything it can mean.
     ImplausibleCredit,
+    /// The peer sends more messages than it has credits for.
+    CreditOverrun,
     /// The peer provokes errors and grants no credit to report them.
     TooManyErrors,
     /// The peer refused our first message.
@@ -178,6 +180,9 @@ impl fmt::Display for CloseReason {
                 write!(f, "the peer speaks RPC-over-RDMA version {low} to {high}, we speak 2")
             }
             Self::ImplausibleCredit => f.write_str("the peer sent an implausible credit limit"),
+            Self::CreditOverrun => {
+                f.write_str("the peer sent more messages than it has credits for")
+            }
             Self::TooManyErrors => f.write_str("the peer provokes errors without granting credit"),
             Self::SetupRefused => f.write_str("the peer refused our properties"),
         }
@@ -211,6 +216,15 @@ enum Phase {
     Closed,
 }
 
+impl From<CreditFault> for CloseReason {
+    fn from(fault: CreditFault) -> Self {
+        match fault {
+            CreditFault::Implausible => Self::ImplausibleCredit,
+            CreditFault::Overrun => Self::CreditOverrun,
+        }
+    }
+}
+
 impl Connection {
     /// Makes a connection whose queue pair is not up yet.
     pub fn new(config: Config) -> Self {
@@ -229,6 +243,10 @@ impl Connection {
     pub fn handle(&mut self, now: Instant, input: Input<'_>) {
         debug_assert!(self.outputs.is_empty(), "drain poll() before handle()");
         if self.phase == Phase::Closed {
+            if matches!(input, Input::Received(_)) {
+                // It used a Receive like any other, which the caller is still to be told of.
+                let _ = self.credits.on_ignored(false);
+            }
             return;
         }
         match input {
@@ -276,7 +294,8 @@ impl Connection {
         self.deadline
     }
 
-    /// Returns the Receives that are reserved for the peer and not yet used.
+    /// Returns the Receives that are reserved for the peer and not yet used, modulo 2^32: a peer that
+    /// was closed for an overrun has used more than that.
     pub const fn reserved(&self) -> u32 {
         self.credits.reserved_outstanding()
     }
@@ -299,11 +318,12 @@ impl Connection {
         if let Message::Error { error: ErrorBody::Vers { low, high }, .. } = *message {
             // P6: its credit word is not version 2's. [V2-7.1.1-3] a version the peer does not speak
             // is not used again.
+            let _ = self.credits.on_ignored(false);
             return self.close(CloseReason::Unsupported { low, high });
         }
         let is_grant = matches!(message, Message::Grant { .. });
-        if self.credits.on_received(message.prefix().credit, is_grant).is_err() {
-            return self.close(CloseReason::ImplausibleCredit);
+        if let Err(fault) = self.credits.on_received(message.prefix().credit, is_grant) {
+            return self.close(fault.into());
         }
         match message {
             Message::Grant { .. } => self.opened(None),
@@ -349,9 +369,12 @@ impl Connection {
 
     fn on_fault(&mut self, fault: &HeaderFault) {
         // A Receive was used up whatever it held; its credit word counts if it is version 2's.
-        let credit = fault.credit.unwrap_or_else(|| self.credits.peer_limit());
-        if self.credits.on_received(credit, false).is_err() {
-            return self.close(CloseReason::ImplausibleCredit);
+        let counted = match fault.credit {
+            Some(credit) => self.credits.on_received(credit, false),
+            None => self.credits.on_ignored(false),
+        };
+        if let Err(fault) = counted {
+            return self.close(fault.into());
         }
         if let Some(xid) = fault.failed_call() {
             // E13: a malformed Reply fails the Call here; the peer is not told.

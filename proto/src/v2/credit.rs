@@ -51,9 +51,14 @@ pub enum Class {
     Grant,
 }
 
-/// A credit limit that no peer can mean.
+/// What a peer does wrong with credits. Either way the connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Implausible;
+pub enum CreditFault {
+    /// Its limit is farther from what we sent than any window.
+    Implausible,
+    /// It sent more messages than Receives were ever reserved for it; this one used another's.
+    Overrun,
+}
 
 impl Credits {
     /// Receives reserved for the peer before it was told anything: one message, and one grant.
@@ -106,16 +111,34 @@ impl Credits {
 
     /// Counts a message that was received with this credit word.
     ///
+    /// A peer that reads section 4.2.1 to the letter uses the Receive beyond its limit for any
+    /// message. That harms nobody, so only what goes beyond that Receive is a fault.
+    ///
     /// # Errors
-    /// The word is farther from what we sent than any window; the connection must be closed.
-    pub const fn on_received(&mut self, credit: u32, is_grant: bool) -> Result<(), Implausible> {
+    /// See [`CreditFault`]. The message is counted all the same.
+    pub const fn on_received(&mut self, credit: u32, is_grant: bool) -> Result<(), CreditFault> {
+        let counted = self.on_ignored(is_grant);
+        if counted.is_err() {
+            return counted;
+        }
+        if distance(credit, self.sent).unsigned_abs() > PLAUSIBLE_MAX {
+            return Err(CreditFault::Implausible);
+        }
+        self.peer_limit = credit;
+        Ok(())
+    }
+
+    /// Counts a message whose credit word means nothing to us.
+    ///
+    /// # Errors
+    /// [`CreditFault::Overrun`]
+    pub const fn on_ignored(&mut self, is_grant: bool) -> Result<(), CreditFault> {
         self.received = self.received.wrapping_add(1);
         let used = if is_grant { &mut self.used_by_grants } else { &mut self.used };
         *used = used.saturating_add(1);
-        if distance(credit, self.sent).unsigned_abs() > PLAUSIBLE_MAX {
-            return Err(Implausible);
+        if distance(self.reserved, self.received) < 0 {
+            return Err(CreditFault::Overrun);
         }
-        self.peer_limit = credit;
         Ok(())
     }
 
@@ -147,7 +170,8 @@ impl Credits {
         due && untold > 0 && self.may_send(Class::Grant)
     }
 
-    /// Returns the Receives that are reserved for the peer and not used yet.
+    /// Returns the Receives that are reserved for the peer and not used yet, modulo 2^32: after an
+    /// overrun it is less than nothing.
     pub const fn reserved_outstanding(&self) -> u32 {
         self.reserved.wrapping_sub(self.received)
     }

@@ -102,8 +102,9 @@ impl Receives {
         more
     }
 
-    /// Forgets the reservations of a connection that is gone.
+    /// Forgets the reservations of a connection that is gone. Modulo 2^32: a peer that sent more than
+    /// was reserved for it gives back less than nothing.
     pub(crate) fn release(&mut self, reserved: u32) {
-        self.unreserved += reserved;
+        self.unreserved = self.unreserved.wrapping_add(reserved);
     }
 }

@@ -462,6 +462,27 @@ fn an_implausible_credit_closes_whatever_carries_it() {
 }
 
 #[test]
+fn a_peer_beyond_its_credits_is_closed_and_every_receive_accounted_for() {
+    let grant = Xdr::common(0, 2, 8, 5).0;
+    let of_nobody = Xdr::common(7, 3, 0, 4).0;
+    for bytes in [grant, of_nobody, vec![0; 3]] {
+        let mut pair = Pair::open(8);
+        // Unlike a caller that is prompt, this one gives no Receive back.
+        let take = |pair: &mut Pair| {
+            pair.handle(SERVER, Input::Received(&header::decode(&bytes)));
+            (pair.ends[SERVER].engine.reserved(), pair.ends[SERVER].closed)
+        };
+        let reserved = pair.ends[SERVER].engine.reserved();
+        for used in 1..=reserved {
+            assert_eq!(take(&mut pair), (reserved - used, None));
+        }
+        let closed = Some(CloseReason::CreditOverrun);
+        assert_eq!(take(&mut pair), (u32::MAX, closed), "it used another connection's");
+        assert_eq!(take(&mut pair), (u32::MAX - 1, closed), "and so does what still arrives");
+    }
+}
+
+#[test]
 fn a_version_1_server_is_recognised_whatever_it_grants() {
     for credit in [0, 1, 128, 0x8000_0000, u32::MAX] {
         let mut pair = Pair::new(8);

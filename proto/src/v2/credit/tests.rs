@@ -7,6 +7,7 @@ use crate::testing::Rng;
 /// Credits of an end that may send up to `limit` and has sent nothing.
 fn limited(limit: u32) -> Credits {
     let mut credits = Credits::new();
+    credits.reserve(8);
     credits.on_received(limit, false).unwrap();
     credits
 }
@@ -105,12 +106,36 @@ fn a_limit_farther_away_than_any_window_is_implausible() {
             (base, true),
         ] {
             let mut credits = starting_at(base, 0, 1);
-            let expected = if plausible { Ok(()) } else { Err(Implausible) };
+            let expected = if plausible { Ok(()) } else { Err(CreditFault::Implausible) };
             assert_eq!(credits.on_received(word, false), expected, "{base:x} {word:x}");
             let limit = if plausible { word } else { base.wrapping_add(1) };
             assert_eq!(credits.peer_limit(), limit);
         }
     }
+}
+
+#[test]
+fn a_peer_that_sends_more_than_is_reserved_for_it_is_caught() {
+    for base in [0, u32::MAX - 3] {
+        let mut credits = starting_at(0, base, 4);
+        // Four credits, and the Receive beyond them.
+        (0..5).for_each(|_| credits.on_received(1, false).unwrap());
+        assert_eq!(credits.reserved_outstanding(), 0);
+        let mut again = credits.clone();
+        assert_eq!(credits.on_received(1, true), Err(CreditFault::Overrun));
+        assert_eq!(again.on_ignored(false), Err(CreditFault::Overrun));
+        assert_eq!(credits.reserved_outstanding(), u32::MAX, "it used another's Receive");
+        credits.reserve(2);
+        assert_eq!(credits.on_received(1, false), Ok(()), "what is reserved may be used");
+    }
+}
+
+#[test]
+fn a_message_whose_credit_word_means_nothing_uses_a_receive() {
+    let mut credits = limited(10);
+    let before = credits.reserved_outstanding();
+    assert_eq!(credits.on_ignored(false), Ok(()));
+    assert_eq!((credits.peer_limit, credits.reserved_outstanding()), (10, before - 1));
 }
 
 #[test]
