@@ -241,7 +241,6 @@ impl Connection {
 
     /// Applies one input. The caller must drain [`Self::poll`] before the next one.
     pub fn handle(&mut self, now: Instant, input: Input<'_>) {
-        debug_assert!(self.outputs.is_empty(), "drain poll() before handle()");
         if self.phase == Phase::Closed {
             if matches!(input, Input::Received(_)) {
                 // It used a Receive like any other, which the caller is still to be told of.
@@ -249,6 +248,7 @@ impl Connection {
             }
             return;
         }
+        debug_assert!(self.outputs.is_empty(), "drain poll() before handle()");
         match input {
             Input::Established => self.on_established(now),
             Input::Received(Ok(message)) => self.on_message(message),
@@ -283,7 +283,8 @@ impl Connection {
         self.credits.reserve(count);
     }
 
-    /// Answers a Call that cannot be acted upon, in place of its Reply.
+    /// Answers a Call that cannot be acted upon, in place of its Reply. The answer waits for
+    /// [`Self::poll`], and only so many may wait: poll soon.
     pub fn refuse(&mut self, xid: u32, error: ErrorBody) {
         self.credits.owed_done();
         self.control(xid, VERSION, ControlBody::Error(error));

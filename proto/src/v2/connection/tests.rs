@@ -533,6 +533,16 @@ fn errors_wait_for_credit_in_order_and_not_without_bound() {
 }
 
 #[test]
+fn refusals_nobody_polls_for_end_in_a_close_and_not_in_a_panic() {
+    let mut pair = Pair::open(64);
+    for xid in 0..9 {
+        pair.ends[SERVER].engine.refuse(xid, ErrorBody::System);
+    }
+    pair.handle(SERVER, Input::Idle);
+    assert_eq!(pair.ends[SERVER].closed, Some(CloseReason::TooManyErrors));
+}
+
+#[test]
 fn calls_flow_one_way_on_grants_that_are_not_answered() {
     let mut pair = Pair::open(8);
     for xid in 0..500 {
