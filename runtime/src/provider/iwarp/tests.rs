@@ -20,6 +20,9 @@ mod setup;
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const SIGNALED: Flags = Flags { signaled: true, fence: false, inline: false };
 
+/// Octets of memory of a node that carries short messages.
+const SMALL: usize = 512 << 10;
+
 /// Polls after which something that should have happened has not.
 const POLLS_MAX: u32 = 3_000_000;
 
@@ -60,7 +63,12 @@ struct Node {
 
 impl Node {
     fn new(config: &Config) -> Self {
-        let memory = PoolConfig { bytes: 64 << 20, pages: PagePreference::Heap, node: None };
+        Self::with_memory(config, SMALL)
+    }
+
+    fn with_memory(config: &Config, bytes: usize) -> Self {
+        // What a test leaves lent when it ends is never unmapped, so tests take what they need.
+        let memory = PoolConfig { bytes, pages: PagePreference::Heap, node: None };
         Self {
             nic: Iwarp::new(config).unwrap(),
             pool: Pool::new(&memory).unwrap(),
@@ -202,11 +210,17 @@ struct Pair {
 
 impl Pair {
     fn new((backend, crc): (Backend, Crc)) -> Self {
-        Self::with(&config(backend, crc), &config(backend, crc))
+        Self::with(&config(backend, crc), SMALL)
     }
 
-    fn with(a: &Config, b: &Config) -> Self {
-        let mut pair = Self { a: Node::new(a), b: Node::new(b) };
+    /// With memory for large messages.
+    fn roomy((backend, crc): (Backend, Crc), bytes: usize) -> Self {
+        Self::with(&config(backend, crc), bytes)
+    }
+
+    fn with(config: &Config, bytes: usize) -> Self {
+        let node = || Node::with_memory(config, bytes);
+        let mut pair = Self { a: node(), b: node() };
         pair.connect();
         pair
     }

@@ -140,11 +140,11 @@ fn only_an_exposed_handle_can_be_invalidated_by_the_peer() {
 #[test]
 fn a_vanished_peer_flushes_what_was_posted_in_order() {
     for variant in VARIANTS {
-        let mut pair = Pair::new(variant);
+        let mut pair = Pair::roomy(variant, 26 << 20);
         let lease = pair.a.pool.lease(64).unwrap();
         let (exposed, _) = pair.a.expose(1, lease, true);
-        let large = pattern(32 << 20);
-        let sent: Vec<_> = (2..5).map(|id| pair.a.post_send(id, &large[..8 << 20], None)).collect();
+        let large = pattern(8 << 20);
+        let sent: Vec<_> = (2..5).map(|id| pair.a.post_send(id, &large, None)).collect();
         let receive = pair.a.post_receive(9, 64);
         pair.until(|a, _| a.is_done(1));
         drop(pair.b);
@@ -184,7 +184,7 @@ fn a_vanished_peer_flushes_what_was_posted_in_order() {
 #[test]
 fn disconnect_sends_what_was_posted_first() {
     for variant in VARIANTS {
-        let mut pair = Pair::new(variant);
+        let mut pair = Pair::roomy(variant, 20 << 20);
         let contents = pattern(6 << 20);
         let sinks: Vec<_> = (0..3).map(|id| pair.b.post_receive(id, contents.len())).collect();
         let sent: Vec<_> = (0..3).map(|id| pair.a.post_send(id, &contents, None)).collect();
@@ -208,7 +208,7 @@ fn disconnect_sends_what_was_posted_first() {
 #[test]
 fn disconnect_gives_up_at_its_deadline() {
     for variant in VARIANTS {
-        let mut pair = Pair::new(variant);
+        let mut pair = Pair::roomy(variant, 33 << 20);
         // No Receive and far more than the sockets hold.
         let source = pair.a.post_send(0, &pattern(32 << 20), None);
         pair.a.nic.disconnect(Instant::ZERO, pair.a.qp());
@@ -327,7 +327,7 @@ fn a_damaged_fpdu_completes_nothing() {
 #[test]
 fn more_reads_than_granted_end_the_connection() {
     for (backend, _) in VARIANTS {
-        let mut node = Node::new(&config(backend, Crc::IfAsked));
+        let mut node = Node::with_memory(&config(backend, Crc::IfAsked), 17 << 20);
         let mut rogue = Rogue::new(&mut node, false);
         let contents = pattern(16 << 20);
         let (exposed, segment) = node.expose(0, node.lease(&contents), false);

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn sends_of_every_size_arrive_whole() {
     for variant in VARIANTS {
-        let mut pair = Pair::new(variant);
+        let mut pair = Pair::roomy(variant, 12 << 20);
         for (id, size) in (1..).zip(SIZES) {
             let contents = pattern(size);
             let sink = pair.b.post_receive(id, size);
@@ -23,7 +23,7 @@ fn sends_of_every_size_arrive_whole() {
 #[test]
 fn a_write_is_in_place_when_the_send_behind_it_retires_its_handle() {
     for variant in VARIANTS {
-        let mut pair = Pair::new(variant);
+        let mut pair = Pair::roomy(variant, 12 << 20);
         for (id, size) in (1..).step_by(4).zip(SIZES) {
             let lease = pair.b.pool.lease(size).unwrap();
             let (exposed, segment) = pair.b.expose(id, lease, true);
@@ -50,7 +50,7 @@ fn a_write_is_in_place_when_the_send_behind_it_retires_its_handle() {
 #[test]
 fn reads_of_every_size_fetch_what_is_there() {
     for variant in VARIANTS {
-        let mut pair = Pair::new(variant);
+        let mut pair = Pair::roomy(variant, 12 << 20);
         for (id, size) in (1..).step_by(3).zip(SIZES) {
             let contents = pattern(size);
             let (exposed, segment) = pair.b.expose(id, pair.b.lease(&contents), false);
@@ -74,7 +74,7 @@ fn small_segments_carry_what_large_ones_do() {
     // A receiver must take any split, several FPDUs in one octet run and FPDUs cut anywhere; an MSS
     // of Ethernet's size makes many.
     for variant in VARIANTS {
-        let mut pair = Pair::new(variant);
+        let mut pair = Pair::roomy(variant, 8 << 20);
         for node in [&mut pair.a, &mut pair.b] {
             let qp = node.qp();
             node.nic.slots.get(qp).unwrap().shrink_segments();
@@ -103,7 +103,7 @@ fn small_segments_carry_what_large_ones_do() {
 fn traffic_both_ways_at_once_never_blocks() {
     // More than the sockets hold in each direction, so that each end must read while it cannot send.
     for variant in VARIANTS {
-        let mut pair = Pair::new(variant);
+        let mut pair = Pair::roomy(variant, 52 << 20);
         let contents = pattern(4 << 20);
         let mut posted = Vec::new();
         for id in 0..6 {
@@ -131,7 +131,7 @@ fn traffic_both_ways_at_once_never_blocks() {
 #[test]
 fn a_receive_fills_its_scatter_list_in_order() {
     for variant in VARIANTS {
-        let mut pair = Pair::new(variant);
+        let mut pair = Pair::roomy(variant, 4 << 20);
         // The last part is large enough to be received into place.
         let parts = [3, 0, 70_000, 1 << 20];
         let posted = parts.map(|length| pair.b.pool.lease(length).unwrap().into_sink());
@@ -151,7 +151,7 @@ fn a_receive_fills_its_scatter_list_in_order() {
 #[test]
 fn completions_come_in_the_order_of_the_posts() {
     for variant in VARIANTS {
-        let mut pair = Pair::new(variant);
+        let mut pair = Pair::roomy(variant, 4 << 20);
         let contents = pattern(100_000);
         let (exposed, segment) = pair.b.expose(0, pair.b.lease(&contents), false);
         let mut received = Vec::new();
@@ -179,7 +179,7 @@ fn completions_come_in_the_order_of_the_posts() {
 #[test]
 fn a_fenced_send_leaves_after_the_reads_before_it() {
     for variant in VARIANTS {
-        let mut pair = Pair::new(variant);
+        let mut pair = Pair::roomy(variant, 5 << 20);
         let contents = pattern(2 << 20);
         let (exposed, segment) = pair.b.expose(0, pair.b.lease(&contents), false);
         let sink = pair.b.post_receive(1, 16);
@@ -207,7 +207,7 @@ fn a_fenced_send_leaves_after_the_reads_before_it() {
 
 #[test]
 fn an_inline_source_is_free_as_soon_as_it_is_posted() {
-    let mut pair = Pair::new(VARIANTS[0]);
+    let mut pair = Pair::roomy(VARIANTS[0], 18 << 20);
     // So much is ahead of them that they cannot leave at once.
     let ahead = pair.a.post_send(1, &pattern(8 << 20), None);
     let flags = Flags { inline: true, ..Flags::default() };
@@ -239,14 +239,14 @@ fn an_inline_source_is_free_as_soon_as_it_is_posted() {
 #[test]
 fn a_send_that_finds_no_receive_waits_and_hurts_nobody() {
     for variant in VARIANTS {
-        let mut pair = Pair::new(variant);
+        let mut pair = Pair::roomy(variant, 8 << 20);
         let contents = pattern(300_000);
         let sent: Vec<_> = (0..20).map(|id| pair.a.post_send(id, &contents, None)).collect();
         pair.idle();
         assert!(pair.b.done.is_empty());
         assert_eq!(pair.a.reason(), None);
         // A second connection of the same RNIC is served meanwhile, Writes and Reads included.
-        let mut third = Node::new(&config(variant.0, variant.1));
+        let mut third = Node::with_memory(&config(variant.0, variant.1), 1 << 20);
         let (_, at) = pair.b.nic.listen(LOCAL).unwrap();
         let params = ConnectionParams { private_data: b"", ord: 4, ird: 4 };
         third.nic.connect(Instant::ZERO, at, &params).unwrap();
@@ -303,7 +303,7 @@ fn the_passive_end_may_send_first() {
 #[test]
 fn a_full_send_queue_takes_a_prefix() {
     let limited = Config { send_queue_max: 3, ..config(Backend::Sockets, Crc::IfAsked) };
-    let mut pair = Pair::with(&limited, &limited);
+    let mut pair = Pair::with(&limited, 26 << 20);
     let contents = pattern(8 << 20);
     let ahead = pair.a.post_send(0, &contents, None);
     let posted = pair.a.lease(&contents[..64]).into_source();
@@ -329,7 +329,7 @@ fn a_full_send_queue_takes_a_prefix() {
 #[test]
 fn large_payload_arrives_without_a_copy_of_ours() {
     for variant in VARIANTS {
-        let mut pair = Pair::new(variant);
+        let mut pair = Pair::roomy(variant, 40 << 20);
         let contents = pattern(4 << 20);
         let lease = pair.b.pool.lease(contents.len()).unwrap();
         let (exposed, segment) = pair.b.expose(0, lease, true);
