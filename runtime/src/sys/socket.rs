@@ -83,6 +83,12 @@ impl Socket {
 
     /// Sends a prefix of `pieces`; `None` if the send buffer is full.
     pub fn send(&self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        if let [piece] = pieces {
+            let flags = libc::MSG_NOSIGNAL;
+            // SAFETY: `piece` is live for the call, which reads no more than its length.
+            let sent = unsafe { libc::send(self.fd(), piece.as_ptr().cast(), piece.len(), flags) };
+            return unless_blocked(octets(sent));
+        }
         let mut message = empty_message();
         // The kernel only reads what a message to send names.
         message.msg_iov = pieces.as_ptr().cast_mut().cast();
