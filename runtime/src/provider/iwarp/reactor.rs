@@ -196,7 +196,9 @@ fn gather(epoll: &mut Epoll, ready: &mut Vec<News>, limit: Option<Duration>) {
                 }
             }
             Token::Listener(listener) => ready.push(News::Acceptable(listener)),
-            Token::Waker => ready.push(News::Woken),
+            // An eventfd is writable all the time, and says so again when it is cleared.
+            Token::Waker if event.readable => ready.push(News::Woken),
+            Token::Waker => {}
         }
     }
 }

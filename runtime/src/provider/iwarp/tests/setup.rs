@@ -96,6 +96,48 @@ fn a_silent_peer_meets_the_deadline_at_either_end() {
 }
 
 #[test]
+fn a_connect_that_hangs_in_tcp_meets_the_deadline() {
+    for (backend, crc) in VARIANTS {
+        // A listener that never accepts, with its queue full, does not even answer.
+        let full = TcpListener::bind(LOCAL).unwrap();
+        let at = full.local_addr().unwrap();
+        let wait = Duration::from_millis(20);
+        let mut waiting = Vec::new();
+        while let Ok(stream) = TcpStream::connect_timeout(&at, wait) {
+            waiting.push(stream);
+            assert!(waiting.len() < 5000);
+        }
+        let mut node = Node::new(&config(backend, crc));
+        node.nic.connect(Instant::ZERO, at, &PARAMS).unwrap();
+        for _ in 0..1000 {
+            node.poll();
+        }
+        assert!(node.seen.is_empty());
+        node.now = node.nic.poll_deadline().unwrap();
+        for _ in 0..1000 {
+            node.poll();
+        }
+        assert_eq!(node.seen, [Seen::Failed(ConnectError::TimedOut)]);
+        assert_eq!(node.nic.connections(), 0, "and nothing of it is left");
+    }
+}
+
+#[test]
+fn version_6_addresses_work() {
+    for (backend, crc) in VARIANTS {
+        let config = config(backend, crc);
+        let mut pair = Pair { a: Node::new(&config), b: Node::new(&config) };
+        let Ok((_, at)) = pair.b.nic.listen((std::net::Ipv6Addr::LOCALHOST, 0).into()) else {
+            return; // this machine has none
+        };
+        pair.a.nic.connect(Instant::ZERO, at, &PARAMS).unwrap();
+        pair.until(|_, b| b.qp.is_some());
+        pair.b.nic.accept(Instant::ZERO, pair.b.qp(), &PARAMS);
+        pair.until(|a, b| a.is_open() && b.is_open());
+    }
+}
+
+#[test]
 fn garbage_hurts_only_its_own_connection() {
     for (backend, crc) in VARIANTS {
         let mut pair = Pair::new((backend, crc));
