@@ -256,8 +256,22 @@ impl Lane {
     }
 
     /// Returns whether a Read of the peer's still needs this registration.
+    ///
+    /// What the system took of a batch counts as read even while the rest of the batch waits: the peer
+    /// may have all of it, and be done with it.
     pub(super) fn is_read(&self, handle: Handle) -> bool {
-        self.responses.iter().any(|response| response.0.source == handle)
+        let mut waiting = self.responses.iter().skip(self.answered);
+        let mut sent = self.batch.sent;
+        let unsent = self.batch.pieces.iter().filter(|piece| {
+            let gone = sent >= piece.length;
+            sent = sent.saturating_sub(piece.length);
+            !gone
+        });
+        let mut unsent = unsent.map(|piece| piece.what);
+        waiting.any(|response| response.0.source == handle)
+            || unsent.any(
+                |what| matches!(what, What::Registration { handle: read, .. } if read == handle),
+            )
     }
 
     /// Resolves unsent pieces of the batch into `slices`; returns how many there are.
