@@ -170,8 +170,8 @@ impl State {
         }
     }
 
-    /// Applies one input to a connection's engine and carries out what it asks for. Returns what is
-    /// to be done with the message just received.
+    /// Applies one input to a connection's engine and carries out what it asks for. Returns what is to
+    /// be done with the message just received.
     pub(crate) fn drive(
         &mut self,
         now: Instant,
@@ -181,6 +181,12 @@ impl State {
         let connection = self.connections.get_mut(key)?;
         connection.engine.handle(now, input);
         self.replenish(key);
+        self.carry_out(key)
+    }
+
+    /// Carries out what a connection's engine asks for. Returns what is to be done with the message
+    /// just received.
+    pub(crate) fn carry_out(&mut self, key: Key<Connection>) -> Option<EngineEvent> {
         let mut happened = None;
         while let Some(output) = self.connections.get_mut(key)?.engine.poll() {
             match output {

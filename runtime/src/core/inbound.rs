@@ -166,7 +166,8 @@ impl State {
             return self.refuse(key, xid, ErrorBody::ReadChunks { max: 0 }, message);
         }
         if procedure.result.is_none() && call.offered.is_some() {
-            return self.refuse(key, xid, ErrorBody::WriteChunks { max: 0 }, message);
+            // [V2-7.3.2-3] no Write chunk can be handled, and there is no Message Continuation.
+            return self.refuse(key, xid, ErrorBody::ReplyResource { length_needed: 0 }, message);
         }
         let Some((position, segments)) = &call.read else {
             return self.admit(key, call, Stage::Ready { message, argument: None }, None);
@@ -269,9 +270,16 @@ impl State {
     fn refuse(&mut self, key: Key<Connection>, xid: u32, error: ErrorBody, message: Message) {
         self.counters.calls_refused += 1;
         self.receives.give_back(message.buffer);
+        self.answer_with_error(key, xid, error);
+    }
+
+    /// Sends a transport error in place of a Reply, or queues it for credit.
+    fn answer_with_error(&mut self, key: Key<Connection>, xid: u32, error: ErrorBody) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.engine.refuse(xid, error);
         }
+        let event = self.carry_out(key);
+        debug_assert!(event.is_none(), "a refusal is about no message just received");
         self.touch(key);
     }
 
@@ -454,9 +462,7 @@ impl State {
                 self.counters.calls_refused += 1;
                 self.recycle(buffer);
                 self.inbound.remove(key);
-                if let Some(connection) = self.connections.get_mut(connection) {
-                    connection.engine.refuse(xid, error);
-                }
+                self.answer_with_error(connection, xid, error);
             }
         }
         self.touch(connection);

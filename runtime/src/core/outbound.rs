@@ -464,7 +464,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             state.recycle(buffer);
             return state.fence_rest(slot);
         };
-        // [V2-6.5] solicit the invalidation of what the caller waits for.
+        // Section 6.5: solicit the invalidation of what the caller waits for.
         let inv_handle = call.result.exposed().or(call.argument.exposed()).unwrap_or(Handle(0));
         let header = CallInlineHeader {
             xid: call.xid,
