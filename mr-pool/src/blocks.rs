@@ -42,10 +42,10 @@ pub(crate) struct Grant {
     pub(crate) capacity: usize,
 }
 
-/// Where a block's count of `Shared` references is kept. Never inside a block.
+/// Where the count of references to a block is kept. Never inside a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CountPlace {
-    /// With the books of this page: blocks of a page and more, each starting in a page of its own.
+    /// Beside the books of this page: blocks of a page and more, each starting in a page of its own.
     Page(u32),
     /// This many octets from the start of the region, in the tail of a slab behind its last block.
     Tail(usize),
@@ -95,7 +95,7 @@ impl Blocks {
         self.leased_bytes -= capacity;
         match *self.runs.page(block.first) {
             Page::Slab { .. } => self.give_to_slab(block),
-            Page::Run { pages, .. } => self.runs.give(block.first, pages),
+            Page::Run { pages } => self.runs.give(block.first, pages),
             other => unreachable!("a block that is out names the head of a run, not {other:?}"),
         }
     }
@@ -110,24 +110,6 @@ impl Blocks {
             CountPlace::Tail(address(block.first) + class.count_offset(block.index))
         } else {
             CountPlace::Page(page_of(offset))
-        }
-    }
-
-    /// Returns the count kept with a page.
-    pub(crate) fn count(&self, page: u32) -> u32 {
-        match *self.runs.page(page) {
-            Page::Slab { shares, .. } | Page::Run { shares, .. } | Page::Held { shares } => shares,
-            other => unreachable!("a shared block starts in a page that is out, not {other:?}"),
-        }
-    }
-
-    /// Sets the count kept with a page in which a block that is out starts.
-    pub(crate) fn set_count(&mut self, page: u32, count: u32) {
-        let page = self.runs.page_mut(page);
-        match page {
-            Page::Slab { shares, .. } | Page::Run { shares, .. } => *shares = count,
-            // Not the head of the run: nothing else is kept here, and nothing was before.
-            _ => *page = Page::Held { shares: count },
         }
     }
 
@@ -169,7 +151,7 @@ impl Blocks {
                 let size = class.size();
                 (start + size * usize::from(block.index), size, class.number())
             }
-            Page::Run { pages, .. } => (start, pages as usize * PAGE, CLASSES),
+            Page::Run { pages } => (start, pages as usize * PAGE, CLASSES),
             other => unreachable!("a block that is out names the head of a run, not {other:?}"),
         }
     }
@@ -179,7 +161,7 @@ impl Blocks {
         if first == NONE {
             first = self.runs.take(class.pages())?;
             *self.runs.page_mut(first) =
-                Page::Slab { class, prev: NONE, next: NONE, free: class.all_free(), shares: 0 };
+                Page::Slab { class, prev: NONE, next: NONE, free: class.all_free() };
             self.roomy[class.number()] = first;
         }
         let Page::Slab { free, .. } = self.runs.page_mut(first) else {

@@ -1,4 +1,5 @@
-//! A pool's books, and the pointer by which leases find them from any thread.
+//! A pool's books, the pointer by which leases find them from any thread, and the counts that keep a
+//! block from going home.
 //!
 //! # Memory ownership
 //!
@@ -6,6 +7,10 @@
 //! and never otherwise. A lease is a block that is not home, so [`Home`], the pointer each lease
 //! carries, is good for as long as the lease. Everything but [`Returns`] is touched by the owner's
 //! thread only, which [`Bound`] checks.
+//!
+//! Of a block that is shared or lent, every `Shared` and every view holds a [`Reference`], and a
+//! lent `Local` counts as one. The block goes home with the last, so a view keeps it out as a lease
+//! does.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -30,6 +35,8 @@ struct Body {
 pub(crate) struct Owner {
     pub(crate) blocks: RefCell<Blocks>,
     pub(crate) counters: Counters,
+    /// For each page the references to the block that starts there, if they are counted here.
+    counts: Box<[Cell<u32>]>,
 }
 
 /// Frees the books and the region, or leaks both if a block is out.
@@ -39,8 +46,11 @@ pub(crate) struct Keeper(Home);
 impl Keeper {
     /// Starts the books of a region of `pages`, owned by the calling thread.
     pub(crate) fn new(region: Region, pages: u32) -> Self {
-        let owner =
-            Owner { blocks: RefCell::new(Blocks::new(pages)), counters: Counters::default() };
+        let owner = Owner {
+            blocks: RefCell::new(Blocks::new(pages)),
+            counters: Counters::default(),
+            counts: (0..pages).map(|_| Cell::new(0)).collect(),
+        };
         let body = Body { returns: Returns::new(pages), owner: Bound::here(owner), region };
         Self(Home(NonNull::from(Box::leak(Box::new(body)))))
     }
@@ -59,14 +69,14 @@ impl Drop for Keeper {
             return;
         }
         // SAFETY: the pointer is `Box::leak`'s, and only this drop frees it. Every block is home, so
-        // no lease holds it: not one on another thread, whose last access was the push we collected
-        // with its block, and no view (of our RNIC's or through a peer's handle), as views exist only
-        // of blocks that are out.
+        // nobody holds it: not a lease on another thread, whose last access was the push we collected
+        // with its block; not a view (of our RNIC's or through a peer's handle), as its reference
+        // keeps its block out.
         drop(unsafe { Box::from_raw(self.0.0.as_ptr()) });
     }
 }
 
-/// Where a lease belongs. Exists in the pool and in leases, never longer than either.
+/// Where a lease belongs. Exists in the pool, in leases and in views, never longer than these.
 #[derive(Clone, Copy)]
 pub(crate) struct Home(NonNull<Body>);
 
@@ -89,8 +99,8 @@ impl Home {
         // SAFETY: the allocator gave out `capacity` octets at `offset`, inside the region, which lives
         // until every block is home. They were zeroed by the system or written since, so they are
         // initialized. No one else has them until the block is given back: no earlier lease, whose
-        // return ended it; and neither our RNIC nor a peer, since a posted or exposed lease returns
-        // only by evidence that its views are gone.
+        // return ended it; and neither our RNIC nor a peer, whose views of it kept it out until the
+        // last was dropped.
         let span = unsafe { Span::new(start, length, grant.capacity) };
         Some((grant.block, span))
     }
@@ -118,27 +128,16 @@ impl Home {
         count > 0
     }
 
-    /// Starts counting references to a block, from one.
-    pub(crate) fn count_first(self, block: Block) {
-        self.set_count(block, 1);
-    }
-
-    /// Counts one more reference to a block.
-    pub(crate) fn count_more(self, block: Block) {
-        let count = self.count(block).checked_add(1).expect("2^32 references do not fit in memory");
-        self.set_count(block, count);
-        self.owner().counters.enter(State::Shared);
-    }
-
-    /// Counts one reference less, and takes the block home with the last.
-    pub(crate) fn count_less(self, block: Block) {
-        let count = self.count(block) - 1;
-        self.set_count(block, count);
+    /// Starts counting references to a block, from one, which is the caller's.
+    pub(crate) fn count(self, block: Block) -> Count {
         let owner = self.owner();
-        owner.counters.leave(State::Shared, 1);
-        if count == 0 {
-            owner.blocks.borrow_mut().give(block);
-        }
+        let cell = match owner.blocks.borrow().count_place(block) {
+            CountPlace::Page(page) => NonNull::from(&owner.counts[page as usize]),
+            CountPlace::Tail(offset) => self.body().region.at(offset).cast(),
+        };
+        let count = Count { cell, home: self, block };
+        count.cell().set(1);
+        count
     }
 
     /// Returns the owner's books.
@@ -150,37 +149,10 @@ impl Home {
         self.body().owner.get().expect("a lease changes its state only on the thread of its pool")
     }
 
-    fn count(self, block: Block) -> u32 {
-        let blocks = self.owner().blocks.borrow();
-        match blocks.count_place(block) {
-            CountPlace::Page(page) => blocks.count(page),
-            CountPlace::Tail(offset) => {
-                let count = self.body().region.at(offset).cast::<u32>();
-                // SAFETY: the place is inside the region, a multiple of 4 from its page's start, and
-                // initialized by the system. It is behind the last block of its slab, so no lease, no
-                // view and no registration covers it: neither our RNIC nor a peer writes it. We are on
-                // the owner's thread (`owner` above), the only one that does.
-                unsafe { count.read() }
-            }
-        }
-    }
-
-    fn set_count(self, block: Block, value: u32) {
-        let mut blocks = self.owner().blocks.borrow_mut();
-        match blocks.count_place(block) {
-            CountPlace::Page(page) => blocks.set_count(page, value),
-            CountPlace::Tail(offset) => {
-                let count = self.body().region.at(offset).cast::<u32>();
-                // SAFETY: as in `count`; and nobody holds a reference to it.
-                unsafe { count.write(value) }
-            }
-        }
-    }
-
     fn body(&self) -> &Body {
         // SAFETY: the body is freed only when every block is home and the pool is gone. `self` is part
-        // of the pool or of a lease, hence of a block that is out. No `&mut Body` is ever made. The
-        // body lies outside the region, so no peer and no RNIC writes it.
+        // of the pool, or of a lease or a view, hence of a block that is out. No `&mut Body` is ever
+        // made. The body lies outside the region, so no peer and no RNIC writes it.
         unsafe { self.0.as_ref() }
     }
 }
@@ -188,6 +160,81 @@ impl Home {
 impl fmt::Debug for Home {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Home(..)")
+    }
+}
+
+/// The count of references to a block that is out. Exists in its leases and views, never longer, and
+/// only on the thread of the pool.
+#[derive(Clone, Copy)]
+pub(crate) struct Count {
+    cell: NonNull<Cell<u32>>,
+    home: Home,
+    block: Block,
+}
+
+impl Count {
+    /// Counts one more.
+    ///
+    /// # Panics
+    ///
+    /// At 2^32 references, which only forgotten ones can add up to.
+    pub(crate) fn more(self) -> Reference {
+        let cell = self.cell();
+        cell.set(cell.get().checked_add(1).expect("fewer than 2^32 references"));
+        Reference(self)
+    }
+
+    /// Makes a reference of the one that [`Home::count`] began with.
+    pub(crate) const fn into_first(self) -> Reference {
+        Reference(self)
+    }
+
+    /// Returns whether there is only one reference.
+    pub(crate) fn is_one(self) -> bool {
+        self.cell().get() == 1
+    }
+
+    /// Returns the pool's books.
+    pub(crate) const fn home(self) -> Home {
+        self.home
+    }
+
+    fn cell(&self) -> &Cell<u32> {
+        // SAFETY: the count is in the pool's books, or in the region, a multiple of 4 from its page's
+        // start and initialized by the system; books and region live while a block is out, and `self`
+        // is part of a lease or a view of one. In the region it is behind the last block of its slab,
+        // so no lease, no view and no registration covers it: neither our RNIC nor a peer writes it.
+        // No other block has it while ours is out. `self` is not `Send` and was made on the owner's
+        // thread (`owner` in `Home::count`), so no other thread has it.
+        unsafe { self.cell.as_ref() }
+    }
+}
+
+impl fmt::Debug for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {:?}", self.cell().get(), self.block)
+    }
+}
+
+/// One reference to a block, which goes home with the last.
+#[derive(Debug)]
+pub(crate) struct Reference(Count);
+
+impl Reference {
+    /// Returns the count this is part of.
+    pub(crate) const fn count(&self) -> Count {
+        self.0
+    }
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        let Count { home, block, .. } = self.0;
+        let count = self.0.cell().get() - 1;
+        self.0.cell().set(count);
+        if count == 0 {
+            home.owner().blocks.borrow_mut().give(block);
+        }
     }
 }
 

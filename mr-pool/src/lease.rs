@@ -7,7 +7,7 @@ use haulage_proto::verbs::Handle;
 
 use crate::blocks::Block;
 use crate::gauges::State;
-use crate::home::Home;
+use crate::home::{Count, Home, Reference};
 use crate::lent::{Exposed, Loan, PostedSink, PostedSource};
 use crate::view::{Frozen, Sink, Source, Span};
 
@@ -63,12 +63,14 @@ impl Local {
     }
 
     /// Makes it the source of Sends and Writes.
+    #[inline]
     pub fn into_source(self) -> PostedSource<Self> {
-        let loan = Loan::begin(self.home(), State::Local, State::Posted);
+        let loan = Loan::begin(self.count(), State::Local, State::Posted);
         PostedSource::new(loan, self.octets(), self)
     }
 
     /// Makes it the sink of Receives and Reads.
+    #[inline]
     pub fn into_sink(self) -> PostedSink {
         PostedSink::new(self)
     }
@@ -85,12 +87,11 @@ impl Local {
 
     /// Gives up writing it, so that many requests can read it at once.
     pub fn share(self) -> Shared {
-        self.home().owner().counters.pass(State::Local, State::Shared);
+        self.berth.home.owner().counters.pass(State::Local, State::Shared);
+        let reference = self.count().into_first();
         let Self { span, berth } = self;
-        let Berth { home, block } = berth;
         mem::forget(berth); // the references keep it out
-        home.count_first(block);
-        Shared { octets: span.freeze(), home, block }
+        Shared { octets: span.freeze(), reference }
     }
 
     /// Returns where the octets are. The state the lease is in says who may touch them.
@@ -98,9 +99,9 @@ impl Local {
         self.span.octets()
     }
 
-    /// Returns the pool's books.
-    pub(crate) const fn home(&self) -> Home {
-        self.berth.home
+    /// Starts counting references to the block; the lease is the first.
+    pub(crate) fn count(&self) -> Count {
+        self.berth.home.count(self.berth.block)
     }
 }
 
@@ -119,13 +120,12 @@ impl Drop for Berth {
 
 /// Registered memory that any number of requests may read and nobody writes.
 ///
-/// Clones count references, on the thread of the pool. The block goes home with the last of them,
-/// those inside posted requests included.
+/// Clones count references, on the thread of the pool, and so do views. The block goes home with the
+/// last of them, those inside posted requests included.
 #[derive(Debug)]
 pub struct Shared {
     octets: Frozen,
-    home: Home,
-    block: Block,
+    reference: Reference,
 }
 
 impl Shared {
@@ -145,21 +145,24 @@ impl Shared {
     }
 
     /// Makes this reference the source of Sends and Writes.
+    #[inline]
     pub fn into_source(self) -> PostedSource<Self> {
-        let loan = Loan::begin(self.home, State::Shared, State::Posted);
+        let loan = Loan::begin(self.reference.count(), State::Shared, State::Posted);
         PostedSource::new(loan, self.octets.octets(), self)
     }
 }
 
 impl Clone for Shared {
     fn clone(&self) -> Self {
-        self.home.count_more(self.block);
-        Self { octets: self.octets, home: self.home, block: self.block }
+        let count = self.reference.count();
+        let reference = count.more();
+        count.home().owner().counters.enter(State::Shared);
+        Self { octets: self.octets, reference }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.home.count_less(self.block);
+        self.reference.count().home().owner().counters.leave(State::Shared, 1);
     }
 }

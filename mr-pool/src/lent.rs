@@ -3,11 +3,13 @@
 //! # Memory ownership
 //!
 //! A lease is lent to our own RNIC ([`PostedSource`], [`PostedSink`]) or through it to a peer
-//! ([`Exposed`]). Views are made of lent leases only. Dropping a lent lease never returns its block:
-//! whether the other party is done is unknown, so the block becomes an orphan.
+//! ([`Exposed`]). Views are made of lent leases only, and counted. A lease that could be written is
+//! taken back only when no view of it is left; a shared one at any time, as nobody writes it, and its
+//! block stays out until the last view is gone. Dropping a lent lease never returns its block: whether
+//! the other party is done is unknown, so the block becomes an orphan.
 //!
-//! Three functions take a lease back; each is `unsafe`, or needs a token that is, because the types
-//! cannot see an RNIC. All of them ask the caller for the same thing: that every view is gone.
+//! What the types cannot see is a peer, so an exposed lease needs a token too, [`Invalidated`], which
+//! an `unsafe fn` makes.
 
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
@@ -17,8 +19,8 @@ use std::ptr::NonNull;
 use haulage_proto::verbs::{Access, Handle};
 
 use crate::gauges::{State, bump};
-use crate::home::Home;
-use crate::lease::Local;
+use crate::home::Count;
+use crate::lease::{Local, Shared};
 use crate::view::{Sink, Source, window};
 
 /// A lease our RNIC may read: the source of posted Sends and Writes. `L` is [`Local`] or
@@ -40,23 +42,11 @@ impl<L> PostedSource<L> {
     /// Returns the RNIC's view of a range, or `None` if it is not within the lease.
     pub fn source(&self, range: Range<usize>) -> Option<Source> {
         let (start, length) = window(self.start, self.length, range)?;
-        // SAFETY: the octets are initialized and live until `complete` or longer; its caller promises
-        // that this view is gone by then, and dropping `self` keeps them for good. Until then nobody
-        // writes them: the owner's lease is in here, where none has `bytes_mut`; a shared one has it
-        // nowhere; our RNIC and the peer write only sinks, which this type does not make.
-        Some(unsafe { Source::new(start, length) })
-    }
-
-    /// Takes the lease back once our RNIC has read it.
-    ///
-    /// # Safety
-    ///
-    /// Every view made by `source` has been dropped, and nothing will read the octets through one:
-    /// the requests that carried them completed, or a later request of their queue pair did, or the
-    /// provider reported that queue pair quiesced.
-    pub unsafe fn complete(self) -> L {
-        self.loan.end();
-        ManuallyDrop::into_inner(self.lease)
+        // SAFETY: the octets are the lease's, so initialized. Nobody writes them while the view is
+        // counted: a `Local` is in here, where it lends no bytes, until `complete`, which that count
+        // makes fail; a `Shared` is written nowhere; our RNIC and the peer write only sinks, which
+        // neither makes.
+        Some(unsafe { Source::new(start, length, self.loan.count.more()) })
     }
 
     /// Returns the length in octets.
@@ -70,6 +60,31 @@ impl<L> PostedSource<L> {
     }
 }
 
+impl PostedSource<Local> {
+    /// Takes the lease back once our RNIC has read it.
+    ///
+    /// # Errors
+    ///
+    /// It is returned as it was while a view of it is left.
+    #[inline]
+    pub fn complete(self) -> Result<Local, Self> {
+        if !self.loan.count.is_one() {
+            return Err(self);
+        }
+        self.loan.end();
+        Ok(ManuallyDrop::into_inner(self.lease))
+    }
+}
+
+impl PostedSource<Shared> {
+    /// Takes the reference back. Views that are left go on reading.
+    #[inline]
+    pub fn complete(self) -> Shared {
+        self.loan.end();
+        ManuallyDrop::into_inner(self.lease)
+    }
+}
+
 /// A lease our RNIC may write at any moment: the sink of a posted Receive or Read.
 #[derive(Debug)]
 pub struct PostedSink {
@@ -79,30 +94,33 @@ pub struct PostedSink {
 
 impl PostedSink {
     pub(crate) fn new(lease: Local) -> Self {
-        let loan = Loan::begin(lease.home(), State::Local, State::Posted);
+        let loan = Loan::begin(lease.count(), State::Local, State::Posted);
         Self { loan, lease: ManuallyDrop::new(lease) }
     }
 
     /// Returns the RNIC's view of a range, or `None` if it is not within the lease.
+    #[inline]
     pub fn sink(&self, range: Range<usize>) -> Option<Sink> {
         let (start, length) = self.lease.octets();
         let (start, length) = window(start, length, range)?;
-        // SAFETY: the octets live until `complete` or longer; its caller promises that this view is
-        // gone by then, and dropping `self` keeps them for good. Until then no reference to them
-        // exists: the only lease of the block is in here, and this type makes no readable view.
-        Some(unsafe { Sink::new(start, length) })
+        // SAFETY: the octets are the lease's. No reference to them exists while the view is counted:
+        // the only lease of the block is in here, where it lends no bytes, until `complete`, which
+        // that count makes fail; and this type makes no readable view.
+        Some(unsafe { Sink::new(start, length, self.loan.count.more()) })
     }
 
     /// Takes the lease back once our RNIC has written it.
     ///
-    /// # Safety
+    /// # Errors
     ///
-    /// Every view made by `sink` has been dropped, and nothing will write the octets through one:
-    /// the Receive or Read that carried it completed, or the provider reported its queue pair (of a
-    /// Receive: the provider itself) quiesced.
-    pub unsafe fn complete(self) -> Local {
+    /// It is returned as it was while a view of it is left.
+    #[inline]
+    pub fn complete(self) -> Result<Local, Self> {
+        if !self.loan.count.is_one() {
+            return Err(self);
+        }
         self.loan.end();
-        ManuallyDrop::into_inner(self.lease)
+        Ok(ManuallyDrop::into_inner(self.lease))
     }
 
     /// Returns the length in octets.
@@ -139,25 +157,26 @@ impl Exposed {
     pub(crate) fn for_reading(lease: Local, handle: Handle) -> (Self, Source) {
         let (start, length) = lease.octets();
         let exposed = Self::new(lease, handle, Access::RemoteRead);
-        // SAFETY: the octets are initialized and live until `fence` or longer; it needs a token whose
-        // maker promised that this view is gone, and dropping the lease keeps them for good. Until
-        // then nobody writes them: the only lease is in `exposed`, which lends no bytes; our RNIC
-        // grants the peer what the view can do, which is to read.
-        (exposed, unsafe { Source::new(start, length) })
+        let reference = exposed.loan.count.more();
+        // SAFETY: the octets are the lease's, so initialized. Nobody writes them while the view is
+        // counted: the only lease is in `exposed`, which lends no bytes, until `fence`, which that
+        // count makes fail; our RNIC grants the peer what the view can do, which is to read.
+        (exposed, unsafe { Source::new(start, length, reference) })
     }
 
     pub(crate) fn for_writing(lease: Local, handle: Handle) -> (Self, Sink) {
         let (start, length) = lease.octets();
         let exposed = Self::new(lease, handle, Access::RemoteWrite);
-        // SAFETY: the octets live until `fence` or longer; it needs a token whose maker promised that
-        // this view is gone, so the peer writes no more, and dropping the lease keeps them for good.
-        // Until then no reference to them exists: the only lease is in `exposed`, which lends none.
-        (exposed, unsafe { Sink::new(start, length) })
+        let reference = exposed.loan.count.more();
+        // SAFETY: the octets are the lease's. No reference to them exists while the view is counted:
+        // the only lease is in `exposed`, which lends none, until `fence`, which that count makes
+        // fail; and it also wants proof that the peer's RNIC does not write on behind the view.
+        (exposed, unsafe { Sink::new(start, length, reference) })
     }
 
     fn new(lease: Local, handle: Handle, access: Access) -> Self {
-        let loan = Loan::begin(lease.home(), State::Local, State::Exposed);
-        bump(&lease.home().owner().counters.registrations);
+        let loan = Loan::begin(lease.count(), State::Local, State::Exposed);
+        bump(&loan.count.home().owner().counters.registrations);
         Self { loan, handle, access, lease: ManuallyDrop::new(lease) }
     }
 
@@ -165,16 +184,17 @@ impl Exposed {
     ///
     /// # Errors
     ///
-    /// Both are returned if the proof is of another handle.
+    /// Both are returned if the proof is of another handle, or while the view is left.
+    #[inline]
     pub fn fence<'turn>(
         self,
         proof: Invalidated<'turn>,
     ) -> Result<Local, (Self, Invalidated<'turn>)> {
-        if proof.handle != self.handle {
+        if proof.handle != self.handle || !self.loan.count.is_one() {
             return Err((self, proof));
         }
+        bump(&self.loan.count.home().owner().counters.fenced);
         self.loan.end();
-        bump(&self.lease.home().owner().counters.fenced);
         Ok(ManuallyDrop::into_inner(self.lease))
     }
 
@@ -199,31 +219,30 @@ impl Exposed {
     }
 }
 
-/// That a lease is lent: counts it as such until the loan ends. One that is dropped instead counts
-/// an orphan. Stays on the thread of its pool.
+/// That a lease is lent: the pool shows it as such until the loan ends. One that is dropped instead
+/// shows an orphan. Stays on the thread of its pool, with the count of the lease and its views.
 #[derive(Debug)]
 pub(crate) struct Loan {
-    home: Home,
+    count: Count,
     from: State,
     to: State,
-    _here: PhantomData<*const ()>,
 }
 
 impl Loan {
-    pub(crate) fn begin(home: Home, from: State, to: State) -> Self {
-        home.owner().counters.pass(from, to);
-        Self { home, from, to, _here: PhantomData }
+    pub(crate) fn begin(count: Count, from: State, to: State) -> Self {
+        count.home().owner().counters.pass(from, to);
+        Self { count, from, to }
     }
 
     fn end(self) {
-        self.home.owner().counters.pass(self.to, self.from);
+        self.count.home().owner().counters.pass(self.to, self.from);
         mem::forget(self);
     }
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        self.home.owner().counters.orphan(self.to);
+        self.count.home().owner().counters.orphan(self.to);
     }
 }
 
@@ -254,9 +273,9 @@ impl Invalidated<'_> {
     ///
     /// # Safety
     ///
-    /// The registration of `handle` is gone: the view that was exposed under it has been dropped, and
-    /// neither our RNIC nor a peer will touch the octets through it. No other lease of this thread is
-    /// exposed under the same handle.
+    /// The registration of `handle` is gone: whatever a peer sends, no octet is read or written under
+    /// it. (Should another provider have drawn the same handle, it still holds the view, and `fence`
+    /// refuses.)
     pub const unsafe fn mint(handle: Handle) -> Self {
         Self { handle, _turn: PhantomData }
     }
@@ -267,28 +286,18 @@ impl Invalidated<'_> {
     }
 }
 
-/// Evidence made up by tests, which hold all the views themselves.
+/// Evidence made up by tests, which have no peer.
 #[cfg(test)]
 pub(crate) mod evidence {
-    use super::{Exposed, Handle, Invalidated, Local, PostedSink, PostedSource};
-
-    pub(crate) fn completed<L>(posted: PostedSource<L>) -> L {
-        // SAFETY: tests drop their views first.
-        unsafe { posted.complete() }
-    }
-
-    pub(crate) fn filled(posted: PostedSink) -> Local {
-        // SAFETY: tests drop their views first.
-        unsafe { posted.complete() }
-    }
+    use super::{Exposed, Handle, Invalidated, Local};
 
     pub(crate) fn invalidated<'turn>(handle: Handle) -> Invalidated<'turn> {
-        // SAFETY: tests drop their views first.
+        // SAFETY: no RNIC ever learned the handle.
         unsafe { Invalidated::mint(handle) }
     }
 
     pub(crate) fn fenced(exposed: Exposed) -> Local {
         let proof = invalidated(exposed.handle());
-        exposed.fence(proof).expect("the proof is of its handle")
+        exposed.fence(proof).expect("the proof is of its handle and no view is left")
     }
 }

@@ -16,9 +16,10 @@
 //! ```
 //!
 //! Only [`Local`] and [`Shared`] have bytes. What goes to the RNIC is a view, [`Source`] or [`Sink`].
-//! A lease comes back from `Posted` by its completion and from [`Exposed`] by an [`Invalidated`]
-//! token; both are evidence that nobody else writes, and both are made by `unsafe fn`s. Dropping a
-//! lease in those states never returns it: it is counted as an orphan and its memory stays out of use.
+//! Views are counted: a `Local` comes back from `Posted` and from [`Exposed`] only when no view of it
+//! is left, and a shared block goes home only then. What no count shows is a peer: to come back from
+//! [`Exposed`] takes an [`Invalidated`] token too, which only an `unsafe fn` makes. Dropping a lease in
+//! those states never returns it: it is counted as an orphan and its memory stays out of use.
 //!
 //! ```
 //! use haulage_mr_pool::{Invalidated, PagePreference, Pool, PoolConfig};
@@ -33,7 +34,7 @@
 //! sink.place(0, b"placed by the peer").expect("it fits"); // the RNIC's part
 //! drop(sink);
 //!
-//! // SAFETY: the only view made under this handle was dropped above.
+//! // SAFETY: no RNIC knows this handle any more: none ever did.
 //! let proof = unsafe { Invalidated::mint(handle) };
 //! let result = exposed.fence(proof).expect("the handles match");
 //! assert!(result.bytes().starts_with(b"placed by the peer"));
@@ -51,9 +52,10 @@
 //! The crate's `unsafe` code is in four files, each proving its part:
 //!
 //! - `region/map.rs`: memory comes from the system, once, and goes back once.
-//! - `home.rs`: only the owner's thread touches a pool's books; they outlive every lease.
+//! - `home.rs`: only the owner's thread touches a pool's books; they outlive every lease and view.
 //! - `view.rs`: octets are read and written through pointers only here.
-//! - `lent.rs`: what a caller must prove to take a lent lease back.
+//! - `lent.rs`: while a view is counted its lease is not given back; the one thing left for a caller to
+//!   prove is that a peer has lost access.
 #![deny(unsafe_code)]
 
 mod blocks;
@@ -63,7 +65,10 @@ mod handles;
 #[allow(unsafe_code, reason = "the pool's books are reached by pointer, from leases on any thread")]
 mod home;
 mod lease;
-#[allow(unsafe_code, reason = "the evidence that takes a lent lease back is the caller's to prove")]
+#[allow(
+    unsafe_code,
+    reason = "views are made of lent leases; that a peer is gone is for callers to prove"
+)]
 mod lent;
 mod pool;
 mod region;

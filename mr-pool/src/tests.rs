@@ -6,7 +6,7 @@ use std::sync::mpsc;
 
 use haulage_proto::verbs::{Access, Handle};
 
-use crate::lent::evidence::{completed, fenced, filled, invalidated};
+use crate::lent::evidence::{fenced, invalidated};
 use crate::*;
 
 mod sequences;
@@ -118,7 +118,7 @@ fn a_source_is_read_by_the_rnic_and_comes_back_by_its_completion() {
     assert!(reversed.is_none());
     assert_eq!((pool.gauges().local, pool.gauges().posted), (0, 1));
     drop((whole, part));
-    assert_eq!(completed(posted).bytes(), b"source");
+    assert_eq!(posted.complete().unwrap().bytes(), b"source");
     assert_all_home(&pool);
 }
 
@@ -138,8 +138,86 @@ fn a_sink_is_written_by_the_rnic_within_its_bounds() {
     assert!(sink.raw(1, 4).is_none() && sink.raw(1, usize::MAX).is_none());
     assert!(posted.sink(4..9).is_none());
     drop(sink);
-    assert_eq!(filled(posted).bytes(), b"...abc..");
+    assert_eq!(posted.complete().unwrap().bytes(), b"...abc..");
     assert_all_home(&pool);
+}
+
+#[test]
+fn a_posted_lease_comes_back_only_when_no_view_of_it_is_left() {
+    // Counts in the tail of a slab, with a slab's page, and with a run.
+    for length in [64, 5000, 100_000] {
+        let pool = pool(1 << 20);
+        let posted = pool.lease(length).unwrap().into_source();
+        let views = [0..length, 1..2, 3..3].map(|range| posted.source(range).unwrap());
+        let posted = views.into_iter().fold(posted, |posted, view| {
+            let posted = posted.complete().unwrap_err();
+            drop(view);
+            posted
+        });
+        let posted = posted.complete().unwrap().into_sink();
+        let views = [0..length, 1..2, 3..3].map(|range| posted.sink(range).unwrap());
+        let posted = views.into_iter().fold(posted, |posted, view| {
+            let posted = posted.complete().unwrap_err();
+            drop(view);
+            posted
+        });
+        assert_eq!((pool.gauges().local, pool.gauges().posted), (0, 1));
+        assert_eq!(posted.complete().unwrap().len(), length);
+        assert_all_home(&pool);
+    }
+}
+
+#[test]
+fn an_exposed_lease_comes_back_only_when_its_view_is_gone() {
+    let pool = pool(1 << 20);
+    let (exposed, source) = pool.lease(10).unwrap().expose_read(Handle(1));
+    let (exposed, proof) = exposed.fence(invalidated(Handle(1))).unwrap_err();
+    assert_eq!((pool.gauges().exposed, pool.gauges().fenced), (1, 0));
+    drop(source);
+    let (exposed, sink) = exposed.fence(proof).unwrap().expose_write(Handle(2));
+    let (exposed, proof) = exposed.fence(invalidated(Handle(2))).unwrap_err();
+    drop(sink);
+    assert!(exposed.fence(proof).is_ok());
+    assert_all_home(&pool);
+}
+
+#[test]
+fn a_view_left_behind_forever_keeps_its_lease_lent() {
+    let pool = pool(1 << 20);
+    let posted = pool.lease(10).unwrap().into_sink();
+    std::mem::forget(posted.sink(0..10));
+    drop(posted.complete().unwrap_err());
+    assert_eq!((pool.gauges().posted, pool.gauges().orphans), (0, 1));
+    assert!(pool.gauges().leased_bytes > 0);
+}
+
+#[test]
+fn a_shared_block_stays_while_only_a_view_of_it_is_left() {
+    for length in [64, 5000, 100_000] {
+        let pool = pool(1 << 20);
+        let mut lease = pool.lease(length).unwrap();
+        lease.bytes_mut().fill(7);
+        let posted = lease.share().into_source();
+        let views = [0..length, 1..3].map(|range| posted.source(range).unwrap());
+        drop(posted.complete());
+        assert_eq!((pool.gauges().shared, pool.gauges().posted), (0, 0));
+        for view in views {
+            assert!(pool.gauges().leased_bytes > 0);
+            assert!(view.bytes().iter().all(|&byte| byte == 7));
+        }
+        assert_all_home(&pool);
+    }
+}
+
+#[test]
+fn a_view_of_a_shared_block_outlives_its_pool() {
+    let pool = pool(1 << 20);
+    let mut lease = pool.lease(4).unwrap();
+    lease.bytes_mut().copy_from_slice(b"here");
+    let posted = lease.share().into_source();
+    let view = posted.source(0..4).unwrap();
+    drop((posted.complete(), pool));
+    assert_eq!(view.bytes(), b"here");
 }
 
 #[test]
@@ -174,7 +252,7 @@ fn a_shared_block_goes_home_with_its_last_reference_wherever_its_count_is_kept()
         assert_eq!((pool.gauges().shared, pool.gauges().posted), (0, 5));
         for posted in posted {
             assert!(pool.gauges().leased_bytes > 0);
-            assert!(completed(posted).bytes().iter().all(|&byte| byte == 7));
+            assert!(posted.complete().bytes().iter().all(|&byte| byte == 7));
         }
         assert_all_home(&pool);
     }

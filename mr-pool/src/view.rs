@@ -1,11 +1,14 @@
 //! Octets of a region, and who reads or writes them: the only file that follows a pointer to them.
 //!
 //! The owner reads and writes a [`Span`], or reads a [`Frozen`]. An RNIC reads through a [`Source`]
-//! and writes through a [`Sink`]. The states of a lease keep these apart in time.
+//! and writes through a [`Sink`]. The states of a lease keep these apart in time, and the count of
+//! its views tells when they are over.
 
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
+
+use crate::home::Reference;
 
 /// The right to a block's octets while no RNIC has any: one per block, not copied.
 pub(crate) struct Span {
@@ -102,11 +105,12 @@ impl fmt::Debug for Frozen {
 
 /// Octets an RNIC may read: the source of a Send or a Write, or of a peer's Read.
 ///
-/// Holding one proves that nobody writes the octets. It does not keep the lease: whoever completes
-/// the request or invalidates the handle drops the view first.
+/// Holding one proves that nobody writes the octets. A lease that could be written again is not given
+/// back before the last view of it is dropped.
 pub struct Source {
     start: NonNull<u8>,
     length: usize,
+    _keeps: Reference,
 }
 
 impl Source {
@@ -114,16 +118,22 @@ impl Source {
     ///
     /// # Safety
     ///
-    /// Until the view is dropped the octets live, are initialized, and nobody writes them.
-    pub(crate) const unsafe fn new(start: NonNull<u8>, length: usize) -> Self {
-        Self { start, length }
+    /// The octets are initialized and in the block that `reference` counts, and nobody writes them
+    /// while it does.
+    pub(crate) const unsafe fn new(
+        start: NonNull<u8>,
+        length: usize,
+        reference: Reference,
+    ) -> Self {
+        Self { start, length, _keeps: reference }
     }
 
     /// Returns the octets.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `new`'s caller promised initialized octets that live, and that nobody writes, until
-        // this view is dropped: not their owner, whose lease is posted or exposed; not our RNIC, for
-        // which a source is read only; and not a peer, to whom such a lease is exposed for reading.
+        // SAFETY: the octets live: our reference keeps their block out. `new`'s caller promised that
+        // they are initialized and that nobody writes them until it is dropped: not their owner, whose
+        // lease is posted, exposed or shared; not our RNIC, for which a source is read only; and not a
+        // peer, to whom such a lease is exposed for reading.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 
@@ -143,11 +153,6 @@ impl Source {
     }
 }
 
-impl Drop for Source {
-    /// Frees nothing. The end of a view is what takes its lease back, so `drop` says it aloud.
-    fn drop(&mut self) {}
-}
-
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Source({} octets)", self.length)
@@ -157,10 +162,11 @@ impl fmt::Debug for Source {
 /// Octets an RNIC may write: the sink of a Receive or a Read, or of a peer's Write.
 ///
 /// They cannot be read through it: until the request completes or the handle is invalidated they may
-/// change at any moment.
+/// change at any moment. The lease is not given back before the last view of it is dropped.
 pub struct Sink {
     start: NonNull<u8>,
     length: usize,
+    _keeps: Reference,
 }
 
 impl Sink {
@@ -168,18 +174,24 @@ impl Sink {
     ///
     /// # Safety
     ///
-    /// Until the view is dropped the octets live, and no reference to any of them exists.
-    pub(crate) const unsafe fn new(start: NonNull<u8>, length: usize) -> Self {
-        Self { start, length }
+    /// The octets are in the block that `reference` counts, and while it does no Rust reference to any
+    /// of them exists.
+    pub(crate) const unsafe fn new(
+        start: NonNull<u8>,
+        length: usize,
+        reference: Reference,
+    ) -> Self {
+        Self { start, length, _keeps: reference }
     }
 
     /// Writes `bytes` at `offset`.
     pub fn place(&mut self, offset: usize, bytes: &[u8]) -> Result<(), OutOfBounds> {
         let (start, length) = self.raw(offset, bytes.len()).ok_or(OutOfBounds)?;
-        // SAFETY: `raw` checked that `length` octets at `start` are in the view, which `new`'s caller
-        // promised to be live and without references; so `bytes` cannot overlap them. The view is not
-        // `Send`: no other thread of ours writes them at the same time. The only other writer is the
-        // system in a call given `raw` octets, and octets are whatever the last writer left.
+        // SAFETY: `raw` checked that `length` octets at `start` are in the view; they live, as our
+        // reference keeps their block out. `new`'s caller promised that no Rust reference to them
+        // exists, so `bytes` cannot overlap them. The view is not `Send`: no other thread of ours
+        // writes them at the same time. The only other writer is the system in a call given `raw`
+        // octets, and octets are whatever the last writer left.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start.as_ptr(), length) };
         Ok(())
     }
@@ -205,11 +217,6 @@ impl Sink {
     pub fn address(&self) -> u64 {
         self.start.addr().get() as u64
     }
-}
-
-impl Drop for Sink {
-    /// Frees nothing, as with [`Source`].
-    fn drop(&mut self) {}
 }
 
 impl fmt::Debug for Sink {

@@ -212,8 +212,8 @@ impl<N: Network> Bed<N> {
         let (send, source) = self.ends[end].send(link[end], bytes, None, SIGNALED);
         let done = self.succeeded(1 - end, receive);
         assert_eq!((done.qp, done.length as usize), (link[1 - end], bytes.len()));
-        assert!(complete::sink(sink, &done).bytes() == bytes, "a Send was garbled");
-        complete::source(source, &self.succeeded(end, send));
+        assert!(filled(sink, &done).bytes() == bytes, "a Send was garbled");
+        spent(source, &self.succeeded(end, send));
     }
 }
 
@@ -366,16 +366,26 @@ pub fn claim(segment: Segment) -> ClaimedSegment {
     ClaimedSegment::try_from(segment).expect("a segment that does not wrap")
 }
 
+/// Takes back what was posted as a source, of which the provider must hold no view.
+pub fn spent(posted: PostedSource<Local>, done: &Done) -> Local {
+    complete::source(posted, done).expect("no view is left")
+}
+
+/// Takes back what was posted as a sink, of which the provider must hold no view.
+pub fn filled(posted: PostedSink, done: &Done) -> Local {
+    complete::sink(posted, done).expect("no view is left")
+}
+
 /// Takes exposed memory back after `done` retired its handle.
 pub fn fence(exposed: Exposed, done: &Done) -> Local {
     let proof = complete::invalidated(done).expect("a completion that retires a handle");
-    exposed.fence(proof).map_err(|_| ()).expect("the handle of this lease")
+    exposed.fence(proof).map_err(|_| ()).expect("the handle of this lease, and no view left")
 }
 
 /// Takes exposed memory back after its connection is gone.
 pub fn outlive(exposed: Exposed, quiesced: &Quiesced) -> Local {
     let proof = complete::destroyed(&exposed, quiesced);
-    exposed.fence(proof).map_err(|_| ()).expect("the handle of this lease")
+    exposed.fence(proof).map_err(|_| ()).expect("the handle of this lease, and no view left")
 }
 
 /// What happens at all without a deadline happens sooner.

@@ -19,13 +19,13 @@ pub(super) enum Page {
     /// Last page of a free run longer than one page.
     FreeEnd { first: u32 },
     /// Head of a run that is one block.
-    Run { pages: u32, shares: u32 },
+    Run { pages: u32 },
     /// Head of a slab: one bit per free block, and its neighbours in the list of those with room.
-    Slab { class: Class, prev: u32, next: u32, free: u64, shares: u32 },
+    Slab { class: Class, prev: u32, next: u32, free: u64 },
     /// Any other page of a run that is out.
-    Held { shares: u32 },
+    Held,
 }
 
-// The books of a page, its returned bits (8) and its link in the return stack (4) are at most one
-// hundredth of the page.
-const _: () = assert!((size_of::<Page>() + 12) * 100 <= PAGE);
+// The books of a page, its returned bits (8), its link in the return stack (4) and its count (4) are at
+// most one hundredth of the page.
+const _: () = assert!((size_of::<Page>() + 16) * 100 <= PAGE);

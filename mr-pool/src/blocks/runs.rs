@@ -19,7 +19,7 @@ impl Runs {
     /// Starts with one free run of all `pages`.
     pub(super) fn new(pages: u32) -> Self {
         let mut runs = Self {
-            pages: vec![Page::Held { shares: 0 }; pages as usize].into_boxed_slice(),
+            pages: vec![Page::Held; pages as usize].into_boxed_slice(),
             heads: [NONE; BINS],
             occupied: [0; BINS / 64],
             free: pages,
@@ -37,8 +37,8 @@ impl Runs {
         if found > pages {
             self.insert(first + pages, found - pages);
         }
-        *self.page_mut(first + pages - 1) = Page::Held { shares: 0 };
-        *self.page_mut(first) = Page::Run { pages, shares: 0 };
+        *self.page_mut(first + pages - 1) = Page::Held;
+        *self.page_mut(first) = Page::Run { pages };
         self.free -= pages;
         Some(first)
     }

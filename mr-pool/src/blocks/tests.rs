@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::tests::Rng;
@@ -73,13 +73,8 @@ fn counts_with_pages_are_each_blocks_own() {
             CountPlace::Page(page) => page,
             CountPlace::Tail(_) => panic!("a block of {length} octets has a page"),
         };
-        for (count, grant) in (1..).zip(&lent) {
-            let page = place(&blocks, grant.block);
-            blocks.set_count(page, count);
-        }
-        for (count, grant) in (1..).zip(&lent) {
-            assert_eq!(blocks.count(place(&blocks, grant.block)), count);
-        }
+        let places: BTreeSet<_> = lent.iter().map(|grant| place(&blocks, grant.block)).collect();
+        assert_eq!(places.len(), lent.len());
         lent.iter().for_each(|grant| blocks.give(grant.block));
         assert_eq!(blocks.largest_run(), 1024 * PAGE);
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::lent::evidence::{completed, fenced, filled};
+use crate::lent::evidence::fenced;
 use crate::tests::{Rng, pool};
 use crate::{Exposed, Pool};
 
@@ -128,7 +128,7 @@ fn memory_is_registered_once_and_only_where_no_offset_wraps() {
     assert_eq!(stags.register(second, QP, u64::MAX - 9, sink()), Err(StagFault::OffsetWraps));
     assert_eq!(stags.register(second, QP, u64::MAX - 10, sink()), Ok(()));
     assert_eq!(stags.destroy(QP), 2);
-    drop((fenced(exposed), filled(posted)));
+    drop((fenced(exposed), posted.complete().unwrap()));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn the_sink_of_a_read_takes_its_response_and_nothing_else() {
     assert_eq!(stags.take_read_sink(handle).map(|sink| sink.len()), Some(4));
     assert_eq!(stags.place_response(handle, QP, offset, b"x"), Err(StagFault::InvalidStag));
     assert!(stags.take_read_sink(handle).is_none());
-    assert_eq!((filled(posted).bytes(), stags.in_use()), (&b"1234"[..], 0));
+    assert_eq!((posted.complete().unwrap().bytes(), stags.in_use()), (&b"1234"[..], 0));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_released_handle_can_no_longer_be_registered() {
     let posted = pool.lease(1).unwrap().into_source();
     let memory = Exposure::RemoteRead(posted.source(0..1).unwrap());
     assert_eq!(stags.register(handle, QP, 0, memory), Err(StagFault::InvalidStag));
-    drop(completed(posted));
+    drop(posted.complete().unwrap());
 }
 
 #[test]

@@ -4,55 +4,124 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-/// A lease in some state, and the octet it is filled with.
+/// A lease in some state, or a view that outlived its own.
 enum Held {
     Local(Local),
     Shared(Shared),
-    Source(PostedSource<Local>),
-    SharedSource(PostedSource<Shared>),
-    Sink(PostedSink),
-    Exposed(Exposed, Option<Sink>),
+    Source(PostedSource<Local>, Vec<Source>),
+    SharedSource(PostedSource<Shared>, Vec<Source>),
+    Sink(PostedSink, Vec<Sink>),
+    Read(Exposed, Option<Source>),
+    Write(Exposed, Option<Sink>),
+    View(Source),
 }
 
 impl Held {
-    /// Takes the lease one random step on; clones go to `more`.
+    /// Takes the lease one random step on; clones, and views it leaves behind, go to `more`. All is
+    /// filled with `fill`.
     fn step(self, fill: u8, handle: Handle, rng: &mut Rng, more: &mut Vec<(Self, u8)>) -> Self {
+        let all_fill = |bytes: &[u8]| {
+            assert!(bytes.iter().all(|&byte| byte == fill), "another wrote here");
+        };
         match self {
             Self::Local(lease) => {
-                assert!(lease.bytes().iter().all(|&byte| byte == fill), "another wrote here");
+                all_fill(lease.bytes());
                 match rng.below(5) {
                     0 => Self::Shared(lease.share()),
-                    1 => Self::Source(lease.into_source()),
-                    2 => Self::Sink(lease.into_sink()),
-                    3 => Self::Exposed(lease.expose_read(handle).0, None),
+                    1 => Self::Source(lease.into_source(), Vec::new()),
+                    2 => Self::Sink(lease.into_sink(), Vec::new()),
+                    3 => {
+                        let (exposed, source) = lease.expose_read(handle);
+                        Self::Read(exposed, Some(source))
+                    }
                     _ => {
                         let (exposed, sink) = lease.expose_write(handle);
-                        Self::Exposed(exposed, Some(sink))
+                        Self::Write(exposed, Some(sink))
                     }
                 }
             }
             Self::Shared(lease) => {
-                assert!(lease.bytes().iter().all(|&byte| byte == fill), "another wrote here");
+                all_fill(lease.bytes());
                 more.push((Self::Shared(lease.clone()), fill));
-                Self::SharedSource(lease.into_source())
+                Self::SharedSource(lease.into_source(), Vec::new())
             }
-            Self::Source(posted) => {
-                let view = posted.source(0..posted.len()).unwrap();
-                assert!(view.bytes().iter().all(|&byte| byte == fill));
-                drop(view);
-                Self::Local(completed(posted))
+            Self::Source(posted, mut views) => {
+                views.iter().for_each(|view| all_fill(view.bytes()));
+                if rng.below(2) == 0 {
+                    views.push(posted.source(rng.below(posted.len() + 1)..posted.len()).unwrap());
+                } else {
+                    views.pop();
+                }
+                match posted.complete() {
+                    Ok(lease) => {
+                        assert!(views.is_empty());
+                        Self::Local(lease)
+                    }
+                    Err(posted) => {
+                        assert!(!views.is_empty());
+                        Self::Source(posted, views)
+                    }
+                }
             }
-            Self::SharedSource(posted) => Self::Shared(completed(posted)),
-            Self::Sink(posted) => {
-                let half = posted.len() / 2;
-                posted.sink(half..posted.len()).unwrap().place(0, &[fill]).ok();
-                Self::Local(filled(posted))
+            Self::SharedSource(posted, mut views) => {
+                if rng.below(2) == 0 {
+                    views.push(posted.source(0..posted.len()).unwrap());
+                    return Self::SharedSource(posted, views);
+                }
+                more.extend(views.into_iter().map(|view| (Self::View(view), fill)));
+                Self::Shared(posted.complete())
             }
-            Self::Exposed(exposed, sink) => {
-                if let Some(mut sink) = sink {
+            Self::Sink(posted, mut views) => {
+                if rng.below(2) == 0 {
+                    let half = posted.len() / 2;
+                    views.push(posted.sink(half..posted.len()).unwrap());
+                } else if let Some(mut view) = views.pop() {
+                    view.place(0, &[fill]).ok();
+                }
+                match posted.complete() {
+                    Ok(lease) => {
+                        assert!(views.is_empty());
+                        Self::Local(lease)
+                    }
+                    Err(posted) => {
+                        assert!(!views.is_empty());
+                        Self::Sink(posted, views)
+                    }
+                }
+            }
+            Self::Read(exposed, mut source) => {
+                source.iter().for_each(|view| all_fill(view.bytes()));
+                source = source.filter(|_| rng.below(2) == 0);
+                match try_fence(exposed) {
+                    Ok(lease) => {
+                        assert!(source.is_none());
+                        Self::Local(lease)
+                    }
+                    Err(exposed) => {
+                        assert!(source.is_some());
+                        Self::Read(exposed, source)
+                    }
+                }
+            }
+            Self::Write(exposed, mut sink) => {
+                if let Some(sink) = &mut sink {
                     sink.place(0, &vec![fill; exposed.len()]).unwrap();
                 }
-                Self::Local(fenced(exposed))
+                sink = sink.filter(|_| rng.below(2) == 0);
+                match try_fence(exposed) {
+                    Ok(lease) => {
+                        assert!(sink.is_none());
+                        Self::Local(lease)
+                    }
+                    Err(exposed) => {
+                        assert!(sink.is_some());
+                        Self::Write(exposed, sink)
+                    }
+                }
+            }
+            Self::View(view) => {
+                all_fill(view.bytes());
+                Self::View(view)
             }
         }
     }
@@ -60,16 +129,31 @@ impl Held {
     /// Ends the lease as its state demands.
     fn end(self) {
         match self {
-            Self::Source(posted) => drop(completed(posted)),
-            Self::SharedSource(posted) => drop(completed(posted)),
-            Self::Sink(posted) => drop(filled(posted)),
-            Self::Exposed(exposed, sink) => {
-                drop(sink);
+            Self::Source(posted, views) => {
+                drop(views);
+                drop(posted.complete().unwrap());
+            }
+            Self::SharedSource(posted, _views) => drop(posted.complete()),
+            Self::Sink(posted, views) => {
+                drop(views);
+                drop(posted.complete().unwrap());
+            }
+            Self::Read(exposed, view) => {
+                drop(view);
                 drop(fenced(exposed));
             }
-            Self::Local(_) | Self::Shared(_) => {}
+            Self::Write(exposed, view) => {
+                drop(view);
+                drop(fenced(exposed));
+            }
+            Self::Local(_) | Self::Shared(_) | Self::View(_) => {}
         }
     }
+}
+
+fn try_fence(exposed: Exposed) -> Result<Local, Exposed> {
+    let proof = invalidated(exposed.handle());
+    exposed.fence(proof).map_err(|(exposed, _)| exposed)
 }
 
 fn assert_gauges(pool: &Pool, held: &[(Held, u8)]) {
@@ -78,8 +162,9 @@ fn assert_gauges(pool: &Pool, held: &[(Held, u8)]) {
         counts[match held {
             Held::Local(_) => 0,
             Held::Shared(_) => 1,
-            Held::Source(_) | Held::SharedSource(_) | Held::Sink(_) => 2,
-            Held::Exposed(..) => 3,
+            Held::Source(..) | Held::SharedSource(..) | Held::Sink(..) => 2,
+            Held::Read(..) | Held::Write(..) => 3,
+            Held::View(_) => continue,
         }] += 1;
     }
     let gauges = pool.gauges();

@@ -117,11 +117,13 @@ impl State {
         match held {
             Held::Send { buffer, data } => {
                 data.complete(done);
-                self.recycle(complete::source(buffer, done));
+                if let Some(buffer) = complete::source(buffer, done) {
+                    self.recycle(buffer);
+                }
             }
             Held::Read { sink, call } => {
                 let lease = complete::sink(sink, done);
-                if done.status == Status::Success {
+                if let Some(lease) = lease.filter(|_| done.status == Status::Success) {
                     self.on_argument(call, lease);
                 }
             }
@@ -306,7 +308,9 @@ impl State {
             match work.held {
                 Held::Send { buffer, data } => {
                     data.quiesced(proof);
-                    self.recycle(complete::source_quiesced(buffer, proof));
+                    if let Some(buffer) = complete::source_quiesced(buffer, proof) {
+                        self.recycle(buffer);
+                    }
                 }
                 Held::Read { sink, .. } => drop(complete::sink_quiesced(sink, proof)),
                 Held::LocalInv { .. } => {}

@@ -150,6 +150,8 @@ impl Item {
                     None
                 }
                 Err((exposed, proof)) => {
+                    // A broken provider's: it stays exposed, and so out of everyone's reach.
+                    debug_assert!(exposed.handle() != proof.handle(), "a view outlived its handle");
                     *self = Self::Exposed(exposed);
                     Some(proof)
                 }

@@ -65,7 +65,7 @@ impl Receives {
     pub(crate) fn take(&mut self, number: usize, done: &Done) -> Option<Local> {
         let posted = self.posted.get_mut(number)?.take()?;
         self.idle.push(number);
-        Some(complete::sink(posted, done))
+        complete::sink(posted, done)
     }
 
     /// Returns how many buffers are posted, or about to be.

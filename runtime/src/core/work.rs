@@ -73,7 +73,7 @@ impl PostedData {
         match self {
             Self::None => {}
             Self::Local(posted) => drop(complete::source(posted, done)),
-            Self::Shared(posted) => drop(complete::source(posted, done)),
+            Self::Shared(posted) => drop(complete::shared(posted, done)),
         }
     }
 
@@ -82,7 +82,7 @@ impl PostedData {
         match self {
             Self::None => {}
             Self::Local(posted) => drop(complete::source_quiesced(posted, proof)),
-            Self::Shared(posted) => drop(complete::source_quiesced(posted, proof)),
+            Self::Shared(posted) => drop(complete::shared_quiesced(posted, proof)),
         }
     }
 }

@@ -4,47 +4,82 @@
 //! can make. The caller pairs that word with the lease it belongs to: `Done` is of the request the
 //! lease was posted with or of a later one on the same send queue, `Quiesced` of the connection the
 //! lease was posted or exposed on.
+//!
+//! The word is checked: a lease of which the provider still holds a view is not given back. Such a
+//! provider is broken, and the lease an orphan.
 
-use haulage_mr_pool::{Exposed, Invalidated, Local, PostedSink, PostedSource};
+use haulage_mr_pool::{Exposed, Invalidated, Local, PostedSink, PostedSource, Shared};
 use haulage_proto::verbs::Status;
 
 use crate::provider::{Done, Quiesced};
 
-/// Takes back what a Send or a Write was posted from.
-pub fn source<L>(posted: PostedSource<L>, _: &Done) -> L {
-    // SAFETY: a provider makes a `Done` only after it dropped every view of that request and of the
-    // earlier ones of its queue pair, and it touches memory through views alone.
-    unsafe { posted.complete() }
+/// Takes back what a Send or a Write was posted from. `None` only from a broken provider.
+pub fn source(posted: PostedSource<Local>, _: &Done) -> Option<Local> {
+    posted.complete().map_err(orphan).ok()
+}
+
+/// Takes back what a Write was posted from, if others read it too.
+pub fn shared(posted: PostedSource<Shared>, _: &Done) -> Shared {
+    posted.complete()
 }
 
 /// Takes back what a Receive or a Read was to fill. What it holds is defined by the completion.
-pub fn sink(posted: PostedSink, _: &Done) -> Local {
-    // SAFETY: as for `source`.
-    unsafe { posted.complete() }
+/// `None` only from a broken provider.
+pub fn sink(posted: PostedSink, _: &Done) -> Option<Local> {
+    posted.complete().map_err(orphan).ok()
 }
 
 /// Returns the proof, good while `done` is at hand, that the peer has lost access to the memory it
 /// knew under the handle `done` names.
 pub fn invalidated(done: &Done) -> Option<Invalidated<'_>> {
     let handle = done.invalidated.filter(|_| done.status == Status::Success)?;
-    // SAFETY: a provider names a handle in a `Done` only after it dropped the registration's view.
+    // SAFETY: a provider names a handle in a `Done` only after it retired it, and serves no peer that
+    // names a retired one.
     Some(unsafe { Invalidated::mint(handle) })
 }
 
-/// Takes back the source of a request whose connection is gone.
-pub fn source_quiesced<L>(posted: PostedSource<L>, _: &Quiesced) -> L {
-    // SAFETY: a provider makes a `Quiesced` only after it dropped every view of the queue pair.
-    unsafe { posted.complete() }
+/// Takes back the source of a request whose connection is gone. `None` only from a broken provider.
+pub fn source_quiesced(posted: PostedSource<Local>, _: &Quiesced) -> Option<Local> {
+    posted.complete().map_err(orphan).ok()
 }
 
-/// Takes back the sink of a Read whose connection is gone.
-pub fn sink_quiesced(posted: PostedSink, _: &Quiesced) -> Local {
-    // SAFETY: as for `source_quiesced`.
-    unsafe { posted.complete() }
+/// Takes back the shared source of a request whose connection is gone.
+pub fn shared_quiesced(posted: PostedSource<Shared>, _: &Quiesced) -> Shared {
+    posted.complete()
+}
+
+/// Takes back the sink of a Read whose connection is gone. `None` only from a broken provider.
+pub fn sink_quiesced(posted: PostedSink, _: &Quiesced) -> Option<Local> {
+    posted.complete().map_err(orphan).ok()
 }
 
 /// Returns the proof that the peer has lost access to `exposed`, its connection being gone.
 pub fn destroyed<'turn>(exposed: &Exposed, _: &'turn Quiesced) -> Invalidated<'turn> {
-    // SAFETY: as for `source_quiesced`: the registrations of the queue pair went with it.
+    // SAFETY: a provider makes a `Quiesced` only after the queue pair's registrations are destroyed.
     unsafe { Invalidated::mint(exposed.handle()) }
+}
+
+/// Drops a lease whose views the provider kept: nobody has its memory ever again.
+fn orphan<L>(_lent: L) {
+    debug_assert!(false, "the provider still holds a view of what it says it is done with");
+}
+
+#[cfg(test)]
+mod tests {
+    use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
+    use haulage_proto::verbs::QpNum;
+
+    use super::*;
+
+    #[test]
+    #[cfg_attr(debug_assertions, should_panic(expected = "still holds a view"))]
+    fn what_a_provider_still_views_is_not_given_back() {
+        let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
+        let pool = Pool::new(&config).unwrap();
+        let posted = pool.lease(100).unwrap().into_sink();
+        let kept = posted.sink(0..100).unwrap();
+        assert!(sink_quiesced(posted, &Quiesced::new(QpNum::new(1, 1))).is_none());
+        drop(kept);
+        assert_eq!((pool.gauges().orphans, pool.gauges().posted), (1, 0));
+    }
 }

@@ -1,10 +1,9 @@
 //! Lines 15 to 18.
 
 use haulage::provider::{DisconnectReason, Event, Provider, Receive};
-use haulage::sys::complete;
 
 use super::connections::ending;
-use crate::bed::{ACTIVE, Bed, PASSIVE, SIGNALED};
+use crate::bed::{ACTIVE, Bed, PASSIVE, SIGNALED, filled, spent};
 use crate::network::Network;
 use crate::pattern;
 
@@ -19,7 +18,7 @@ pub fn line_15_receives_are_shared_and_used_in_order<N: Network>(network: N) {
         let (_, _source) = bed.ends[ACTIVE].send(link[ACTIVE], &message, None, SIGNALED);
         let done = bed.succeeded(PASSIVE, receive);
         assert_eq!(done.qp, link[PASSIVE], "the completion names the queue pair of the message");
-        assert_eq!(complete::sink(sink, &done).bytes(), message);
+        assert_eq!(filled(sink, &done).bytes(), message);
     }
 }
 
@@ -36,10 +35,10 @@ pub fn line_16_a_send_without_a_receive_waits<N: Network>(network: N) {
     for message in messages {
         let (receive, sink) = bed.ends[PASSIVE].receive(64);
         let done = bed.succeeded(PASSIVE, receive);
-        assert_eq!(&complete::sink(sink, &done).bytes()[..done.length as usize], message);
+        assert_eq!(&filled(sink, &done).bytes()[..done.length as usize], message);
     }
     for (id, source) in sent {
-        complete::source(source, &bed.succeeded(ACTIVE, id));
+        spent(source, &bed.succeeded(ACTIVE, id));
     }
 }
 
@@ -58,7 +57,7 @@ pub fn line_17_a_send_larger_than_its_receive_ends_its_connection<N: Network>(ne
     let (_, _source) = bed.ends[ACTIVE].send(other[ACTIVE], &long[..16], None, SIGNALED);
     let done = bed.succeeded(PASSIVE, receive);
     assert_eq!((done.qp, done.length), (other[PASSIVE], 16));
-    assert_eq!(complete::sink(sink, &done).bytes(), &long[..16]);
+    assert_eq!(filled(sink, &done).bytes(), &long[..16]);
 }
 
 /// A Receive fills its scatter list in order.
@@ -78,10 +77,10 @@ pub fn line_18_a_receive_fills_its_scatter_list_in_order<N: Network>(network: N)
         assert_eq!(done.length as usize, length);
         let mut found = Vec::new();
         for lease in leases {
-            found.extend_from_slice(complete::sink(lease, &done).bytes());
+            found.extend_from_slice(filled(lease, &done).bytes());
         }
         assert!(found[..length] == message, "a message of {length} octets was scattered wrongly");
         assert!(found[length..].iter().all(|&b| b == 0xa5), "octets after the end of {length}");
-        complete::source(source, &bed.succeeded(ACTIVE, sent));
+        spent(source, &bed.succeeded(ACTIVE, sent));
     }
 }

@@ -1,11 +1,10 @@
 //! Lines 19 to 22.
 
 use haulage::provider::{DisconnectReason, Provider, Quiesced};
-use haulage::sys::complete;
 use haulage_proto::verbs::{Access, Handle, Opcode, Segment, Status};
 
 use super::connections::ending;
-use crate::bed::{ACTIVE, Bed, Link, PASSIVE, SIGNALED, fence, outlive};
+use crate::bed::{ACTIVE, Bed, Link, PASSIVE, SIGNALED, fence, filled, outlive, spent};
 use crate::network::Network;
 use crate::pattern;
 
@@ -27,7 +26,7 @@ pub fn line_19_a_handle_is_valid_from_registration_to_invalidation<N: Network>(n
     for (skip, length) in [(0, 64), (63, 1), (0, 1), (10, 20)] {
         let part = Segment { length, offset: segment.offset + skip, ..segment };
         let (read, sink) = bed.ends[ACTIVE].read(link[ACTIVE], part, SIGNALED);
-        let found = complete::sink(sink, &bed.succeeded(ACTIVE, read));
+        let found = filled(sink, &bed.succeeded(ACTIVE, read));
         let skip = usize::try_from(skip).expect("small");
         assert_eq!(found.bytes(), &bytes[skip..skip + length as usize]);
     }
@@ -126,9 +125,9 @@ pub fn line_22_views_are_dropped_before_the_report<N: Network>(network: N) {
     let (received, sink) = bed.ends[PASSIVE].receive(8);
     let (sent, source) = bed.ends[ACTIVE].send(link[ACTIVE], b"a", None, SIGNALED);
     let (read, read_sink) = bed.ends[ACTIVE].read(link[ACTIVE], readable, SIGNALED);
-    complete::source(source, &bed.succeeded(ACTIVE, sent));
-    complete::sink(read_sink, &bed.succeeded(ACTIVE, read));
-    complete::sink(sink, &bed.succeeded(PASSIVE, received));
+    spent(source, &bed.succeeded(ACTIVE, sent));
+    filled(read_sink, &bed.succeeded(ACTIVE, read));
+    filled(sink, &bed.succeeded(PASSIVE, received));
     let retired = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
     fence(exposed, &bed.succeeded(PASSIVE, retired));
 
@@ -138,7 +137,7 @@ pub fn line_22_views_are_dropped_before_the_report<N: Network>(network: N) {
     bed.ends[PASSIVE].provider.disconnect(bed.network.now(), link[PASSIVE]);
     let done = bed.done(ACTIVE, flushed);
     assert!(matches!(done.status, Status::Flushed | Status::Success), "{done:?}");
-    complete::sink(read_sink, &done);
+    filled(read_sink, &done);
     bed.quiesced(ACTIVE, link[ACTIVE]);
     let proof = bed.quiesced(PASSIVE, link[PASSIVE]);
     assert_eq!(outlive(exposed, &proof).bytes(), bytes);
@@ -187,7 +186,7 @@ fn refused<N: Network>(
         let link = bed.connect();
         let (_, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"next", None, SIGNALED);
         let done = bed.succeeded(PASSIVE, receive);
-        assert_eq!(&complete::sink(sink, &done).bytes()[..4], b"next");
+        assert_eq!(&filled(sink, &done).bytes()[..4], b"next");
     }
     passive.proof
 }

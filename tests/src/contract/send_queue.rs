@@ -1,11 +1,10 @@
 //! Lines 7 to 14.
 
 use haulage::provider::{ConnectionParams, Event, Operation, Provider, WorkQueue, WorkRequest};
-use haulage::sys::complete;
 use haulage_proto::verbs::{Access, Flags, Opcode, Segment, Status, WrId};
 
 use super::connections::{ending, strand};
-use crate::bed::{ACTIVE, Bed, PARAMS, PASSIVE, SIGNALED, UNSIGNALED, claim, fence};
+use crate::bed::{ACTIVE, Bed, PARAMS, PASSIVE, SIGNALED, UNSIGNALED, claim, fence, filled, spent};
 use crate::network::Network;
 use crate::pattern;
 
@@ -112,7 +111,7 @@ pub fn line_10_after_one_flush_everything_is_flushed<N: Network>(network: N) {
     for ((receive, sink), message) in sinks.into_iter().zip([b"one     ", b"two     "]) {
         bed.ends[PASSIVE].send(link[PASSIVE], message, None, SIGNALED);
         let done = bed.succeeded(ACTIVE, receive);
-        assert_eq!(complete::sink(sink, &done).bytes(), message);
+        assert_eq!(filled(sink, &done).bytes(), message);
     }
 }
 
@@ -129,8 +128,8 @@ pub fn line_11_a_write_is_at_rest_before_a_later_send<N: Network>(network: N) {
         let (sent, told) = active.send(qp, b"look now", Some(segment.handle), SIGNALED);
         let done = bed.succeeded(PASSIVE, receive);
         assert!(fence(exposed, &done).bytes() == new, "a Write of {length} octets came late");
-        complete::source(written, &bed.succeeded(ACTIVE, wrote));
-        complete::source(told, &bed.succeeded(ACTIVE, sent));
+        spent(written, &bed.succeeded(ACTIVE, wrote));
+        spent(told, &bed.succeeded(ACTIVE, sent));
     }
 }
 
@@ -153,7 +152,7 @@ pub fn line_12_reads_beyond_the_ord_wait<N: Network>(network: N) {
     let mut found = Vec::new();
     for (id, sink) in reads {
         let done = bed.succeeded(ACTIVE, id);
-        found.extend_from_slice(complete::sink(sink, &done).bytes());
+        found.extend_from_slice(filled(sink, &done).bytes());
     }
     assert!(found == bytes, "the Reads fetched something else");
     bed.carry(link, ACTIVE, b"and the connection stands");
@@ -177,7 +176,7 @@ pub fn line_13_a_fenced_request_waits_for_reads<N: Network>(network: N) {
         bed.ends[ACTIVE].poll(now, 64);
     }
     let done = bed.ends[ACTIVE].done(read).expect("the Read completed before the Send started");
-    assert!(complete::sink(sink, &done).bytes() == bytes);
+    assert!(filled(sink, &done).bytes() == bytes);
 }
 
 /// An inline Send's source may be reused as soon as `post` returns.
@@ -188,8 +187,8 @@ pub fn line_14_an_inline_source_is_free_at_once<N: Network>(network: N) {
     let flags = Flags { inline: true, ..SIGNALED };
     let (sent, source) = bed.ends[ACTIVE].send(link[ACTIVE], b"original", None, flags);
     let done = bed.succeeded(PASSIVE, received);
-    assert_eq!(complete::sink(sink, &done).bytes(), b"original");
-    complete::source(source, &bed.succeeded(ACTIVE, sent));
+    assert_eq!(filled(sink, &done).bytes(), b"original");
+    spent(source, &bed.succeeded(ACTIVE, sent));
 }
 
 fn completed<L>(event: &Event<L>) -> Option<(WrId, Opcode)> {

@@ -169,7 +169,7 @@ fn a_vanished_peer_flushes_what_was_posted_in_order() {
         assert_eq!(pair.a.seen[at + 1..], expected, "{variant:?}");
         let quiesced = pair.a.quiesced.pop().unwrap();
         for source in sent {
-            complete::source_quiesced(source, &quiesced);
+            complete::source_quiesced(source, &quiesced).unwrap();
         }
         let proof = complete::destroyed(&exposed, &quiesced);
         exposed.fence(proof).unwrap();
@@ -194,12 +194,12 @@ fn disconnect_sends_what_was_posted_first() {
         assert_eq!(pair.b.reason(), Some(DisconnectReason::Peer));
         for (id, sink) in (0..).zip(sinks) {
             let done = pair.b.done(id).unwrap();
-            assert!(complete::sink(sink, &done).bytes() == contents, "{variant:?}");
+            assert!(complete::sink(sink, &done).unwrap().bytes() == contents, "{variant:?}");
         }
         for (id, source) in (0..).zip(sent) {
             let done = pair.a.done(id).unwrap();
             assert_eq!(done.status, Status::Success);
-            complete::source(source, &done);
+            complete::source(source, &done).unwrap();
         }
         pair.until(|a, b| a.nic.connections() + b.nic.connections() == 0);
     }
@@ -222,7 +222,7 @@ fn disconnect_gives_up_at_its_deadline() {
             Seen::Quiesced,
         ];
         assert_eq!(pair.a.seen[1..], expected);
-        complete::source_quiesced(source, &pair.a.quiesced.pop().unwrap());
+        complete::source_quiesced(source, &pair.a.quiesced.pop().unwrap()).unwrap();
     }
 }
 
@@ -242,7 +242,7 @@ fn a_request_that_contradicts_itself_ends_the_connection() {
             Seen::Quiesced,
         ];
         assert_eq!(pair.a.seen[1..], expected, "reported though it was not signaled");
-        complete::source(posted, &pair.a.done(1).unwrap());
+        complete::source(posted, &pair.a.done(1).unwrap()).unwrap();
     }
 }
 
@@ -447,7 +447,7 @@ fn garbage_on_an_open_connection_hurts_nobody_else() {
         let sink = pair.b.post_receive(1, 8);
         let source = pair.a.post_send(2, b"alive", None);
         pair.until(|a, b| a.is_done(2) && b.is_done(1));
-        complete::sink(sink, &pair.b.done(1).unwrap());
-        complete::source(source, &pair.a.done(2).unwrap());
+        complete::sink(sink, &pair.b.done(1).unwrap()).unwrap();
+        complete::source(source, &pair.a.done(2).unwrap()).unwrap();
     }
 }

@@ -14,8 +14,8 @@ fn sends_of_every_size_arrive_whole() {
             let done = pair.b.done(id).unwrap();
             assert_eq!((done.opcode, done.status), (Opcode::Receive, Status::Success));
             assert_eq!((done.length as usize, done.qp), (size, pair.b.qp()));
-            assert!(complete::sink(sink, &done).bytes() == contents, "{variant:?} {size}");
-            complete::source(source, &pair.a.done(id).unwrap());
+            assert!(complete::sink(sink, &done).unwrap().bytes() == contents, "{variant:?} {size}");
+            complete::source(source, &pair.a.done(id).unwrap()).unwrap();
         }
     }
 }
@@ -32,11 +32,11 @@ fn a_write_is_in_place_when_the_send_behind_it_retires_its_handle() {
             let written = pair.a.post_write(id + 2, &contents, segment);
             let sent = pair.a.post_send(id + 3, b"done", Some(segment.handle));
             pair.until(|a, b| a.is_done(id + 3) && b.is_done(id + 1));
-            complete::source(written, &pair.a.done(id + 2).unwrap());
-            complete::source(sent, &pair.a.done(id + 3).unwrap());
+            complete::source(written, &pair.a.done(id + 2).unwrap()).unwrap();
+            complete::source(sent, &pair.a.done(id + 3).unwrap()).unwrap();
             let done = pair.b.done(id + 1).unwrap();
             assert_eq!(done.invalidated, Some(segment.handle));
-            assert_eq!(complete::sink(sink, &done).bytes()[..4], *b"done");
+            assert_eq!(complete::sink(sink, &done).unwrap().bytes()[..4], *b"done");
             let lease = exposed.fence(complete::invalidated(&done).unwrap()).unwrap();
             assert!(lease.bytes() == contents, "{variant:?} {size}");
         }
@@ -58,7 +58,7 @@ fn reads_of_every_size_fetch_what_is_there() {
             pair.until(|a, _| a.is_done(id + 1));
             let done = pair.a.done(id + 1).unwrap();
             assert_eq!((done.opcode, done.status), (Opcode::Read, Status::Success));
-            assert!(complete::sink(sink, &done).bytes() == contents, "{variant:?} {size}");
+            assert!(complete::sink(sink, &done).unwrap().bytes() == contents, "{variant:?} {size}");
             let handle = segment.handle;
             pair.b.post(id + 2, SIGNALED, Operation::LocalInv { handle });
             pair.until(|_, b| b.is_done(id + 2));
@@ -88,13 +88,13 @@ fn small_segments_carry_what_large_ones_do() {
         let (readable, from) = pair.a.expose(5, pair.a.lease(&contents), false);
         let read = pair.b.post_read(6, from);
         pair.until(|a, b| a.is_done(4) && b.is_done(3) && b.is_done(6));
-        complete::source(written, &pair.a.done(2).unwrap());
-        complete::source(sent, &pair.a.done(4).unwrap());
+        complete::source(written, &pair.a.done(2).unwrap()).unwrap();
+        complete::source(sent, &pair.a.done(4).unwrap()).unwrap();
         let done = pair.b.done(3).unwrap();
-        assert!(complete::sink(sink, &done).bytes() == contents);
+        assert!(complete::sink(sink, &done).unwrap().bytes() == contents);
         let lease = exposed.fence(complete::invalidated(&done).unwrap()).unwrap();
         assert!(lease.bytes() == contents);
-        assert!(complete::sink(read, &pair.b.done(6).unwrap()).bytes() == contents);
+        assert!(complete::sink(read, &pair.b.done(6).unwrap()).unwrap().bytes() == contents);
         drop(readable);
     }
 }
@@ -119,11 +119,11 @@ fn traffic_both_ways_at_once_never_blocks() {
         for (at, sink) in posted.into_iter().enumerate() {
             let node = if at % 2 == 0 { &mut pair.b } else { &mut pair.a };
             let done = node.done(at as u64 / 2).unwrap();
-            assert!(complete::sink(sink, &done).bytes() == contents);
+            assert!(complete::sink(sink, &done).unwrap().bytes() == contents);
         }
         for (at, source) in sent.into_iter().enumerate() {
             let node = if at % 2 == 0 { &mut pair.a } else { &mut pair.b };
-            complete::source(source, &node.done(10 + at as u64 / 2).unwrap());
+            complete::source(source, &node.done(10 + at as u64 / 2).unwrap()).unwrap();
         }
     }
 }
@@ -141,10 +141,10 @@ fn a_receive_fills_its_scatter_list_in_order() {
         let source = pair.a.post_send(2, &contents, None);
         pair.until(|a, b| a.is_done(2) && b.is_done(1));
         let done = pair.b.done(1).unwrap();
-        let parts = posted.map(|sink| complete::sink(sink, &done));
+        let parts = posted.map(|sink| complete::sink(sink, &done).unwrap());
         let joined: Vec<u8> = parts.iter().flat_map(|part| part.bytes()).copied().collect();
         assert!(joined[..contents.len()] == contents);
-        complete::source(source, &pair.a.done(2).unwrap());
+        complete::source(source, &pair.a.done(2).unwrap()).unwrap();
     }
 }
 
@@ -167,10 +167,10 @@ fn completions_come_in_the_order_of_the_posts() {
         assert_eq!(ids, (100..120).collect::<Vec<_>>());
         for (at, sink) in kept.0.into_iter().enumerate() {
             let done = pair.a.done(100 + 2 * at as u64).unwrap();
-            assert!(complete::sink(sink, &done).bytes() == contents);
+            assert!(complete::sink(sink, &done).unwrap().bytes() == contents);
         }
         for (at, source) in kept.1.into_iter().enumerate() {
-            complete::source(source, &pair.a.done(101 + 2 * at as u64).unwrap());
+            complete::source(source, &pair.a.done(101 + 2 * at as u64).unwrap()).unwrap();
         }
         drop((exposed, received));
     }
@@ -198,9 +198,9 @@ fn a_fenced_send_leaves_after_the_reads_before_it() {
             assert!(!pair.b.is_done(1) || pair.a.is_done(2), "the Read is complete first");
         }
         pair.until(|a, b| a.is_done(3) && b.is_done(1));
-        complete::sink(read, &pair.a.done(2).unwrap());
-        complete::source(posted, &pair.a.done(3).unwrap());
-        complete::sink(sink, &pair.b.done(1).unwrap());
+        complete::sink(read, &pair.a.done(2).unwrap()).unwrap();
+        complete::source(posted, &pair.a.done(3).unwrap()).unwrap();
+        complete::sink(sink, &pair.b.done(1).unwrap()).unwrap();
         drop(exposed);
     }
 }
@@ -227,12 +227,12 @@ fn an_inline_source_is_free_as_soon_as_it_is_posted() {
     pair.until(|_, b| b.is_done(11));
     for (id, sink) in (1..).zip(sinks) {
         let done = pair.b.done(id).unwrap();
-        let lease = complete::sink(sink, &done);
+        let lease = complete::sink(sink, &done).unwrap();
         if id > 1 {
             assert_eq!(lease.bytes()[..600], [id as u8; 600]);
         }
     }
-    complete::source(ahead, &pair.a.done(1).unwrap());
+    complete::source(ahead, &pair.a.done(1).unwrap()).unwrap();
     assert_eq!(pair.a.done.len(), 0, "unsignaled requests that succeed are not reported");
 }
 
@@ -268,7 +268,7 @@ fn a_send_that_finds_no_receive_waits_and_hurts_nobody() {
             third.poll();
             pair.b.poll();
         }
-        complete::source(written, &third.done(901).unwrap());
+        complete::source(written, &third.done(901).unwrap()).unwrap();
         drop(exposed);
         pair.b.done(900).unwrap();
         // Now the Receives come, two at a time.
@@ -277,12 +277,12 @@ fn a_send_that_finds_no_receive_waits_and_hurts_nobody() {
             pair.until(|_, b| b.is_done(id + 1));
             for (id, sink) in (id..).zip(sinks) {
                 let done = pair.b.done(id).unwrap();
-                assert!(complete::sink(sink, &done).bytes() == contents);
+                assert!(complete::sink(sink, &done).unwrap().bytes() == contents);
             }
         }
         pair.until(|a, _| a.is_done(19));
         for (id, source) in (0..).zip(sent) {
-            complete::source(source, &pair.a.done(id).unwrap());
+            complete::source(source, &pair.a.done(id).unwrap()).unwrap();
         }
         assert!(pair.b.nic.wire_counters().starvations > 0);
     }
@@ -295,8 +295,8 @@ fn the_passive_end_may_send_first() {
         let sink = pair.a.post_receive(1, 8);
         let source = pair.b.post_send(2, b"first", None);
         pair.until(|a, b| a.is_done(1) && b.is_done(2));
-        assert_eq!(&complete::sink(sink, &pair.a.done(1).unwrap()).bytes()[..5], b"first");
-        complete::source(source, &pair.b.done(2).unwrap());
+        assert_eq!(&complete::sink(sink, &pair.a.done(1).unwrap()).unwrap().bytes()[..5], b"first");
+        complete::source(source, &pair.b.done(2).unwrap()).unwrap();
     }
 }
 
@@ -322,8 +322,8 @@ fn a_full_send_queue_takes_a_prefix() {
     assert_eq!(pair.a.nic.post(qp, &mut batch), Ok(()));
     sinks.extend((3..6).map(|id| pair.b.post_receive(id, 64)));
     pair.until(|a, b| a.is_done(5) && b.is_done(5));
-    complete::source(ahead, &pair.a.done(0).unwrap());
-    complete::source(posted, &pair.a.done(5).unwrap());
+    complete::source(ahead, &pair.a.done(0).unwrap()).unwrap();
+    complete::source(posted, &pair.a.done(5).unwrap()).unwrap();
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn large_payload_arrives_without_a_copy_of_ours() {
         assert_eq!(after.bytes_copied + after.bytes_direct, total, "{variant:?}");
         assert!(after.bytes_direct > total / 2, "{variant:?}: {} direct", after.bytes_direct);
         for (id, source) in (1..).zip(written) {
-            complete::source(source, &pair.a.done(id).unwrap());
+            complete::source(source, &pair.a.done(id).unwrap()).unwrap();
         }
         drop(exposed);
     }
@@ -380,9 +380,9 @@ fn sleep_ends_with_an_arrival_a_wake_up_or_its_limit() {
                     break;
                 }
             }
-            complete::sink(sink, &pair.b.done(id).unwrap());
+            complete::sink(sink, &pair.b.done(id).unwrap()).unwrap();
             pair.until(|a, _| a.is_done(id));
-            complete::source(source, &pair.a.done(id).unwrap());
+            complete::source(source, &pair.a.done(id).unwrap()).unwrap();
         }
     }
 }

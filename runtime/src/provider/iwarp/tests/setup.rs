@@ -160,8 +160,8 @@ fn garbage_hurts_only_its_own_connection() {
         let sink = pair.b.post_receive(1, 8);
         let source = pair.a.post_send(2, b"alive", None);
         pair.until(|a, b| a.is_done(2) && b.is_done(1));
-        complete::sink(sink, &pair.b.done(1).unwrap());
-        complete::source(source, &pair.a.done(2).unwrap());
+        complete::sink(sink, &pair.b.done(1).unwrap()).unwrap();
+        complete::source(source, &pair.a.done(2).unwrap()).unwrap();
     }
 }
 
