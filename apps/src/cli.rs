@@ -29,7 +29,7 @@ pub enum Parsed {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Moves values of many sizes between two processes, verifies every byte, prints what it measured
-    Demo,
+    Demo(CoreOptions),
     /// The key-value service
     #[command(subcommand)]
     Kv(Kv),
@@ -100,7 +100,8 @@ pub struct CoreOptions {
     /// What carries the messages
     #[arg(long, value_name = "NAME", default_value = "iwarp")]
     pub provider: Provider,
-    /// CPUs to pin cores to, one core each, such as 0,2-3 [default: one core, not pinned]
+    /// CPUs to pin cores to, one core each, such as 0,2-3 [default: one core, not pinned; demo: the
+    /// first two CPUs]
     #[arg(long, value_name = "LIST")]
     pub cores: Option<CoreList>,
     /// How a core waits
@@ -120,12 +121,9 @@ pub struct ConnectOptions {
     /// How long to wait for a connection, and for each answer
     #[arg(long, value_name = "SECONDS", default_value = "2")]
     pub timeout: Timeout,
-    /// What carries the messages
-    #[arg(long, value_name = "NAME", default_value = "iwarp")]
-    pub provider: Provider,
-    /// Whether messages carry a CRC [default: on]
-    #[arg(long, value_name = "on|off", value_enum)]
-    pub crc: Option<Switch>,
+    /// How its core works
+    #[command(flatten)]
+    pub core: CoreOptions,
 }
 
 /// Reads a command line, the program's name first.
@@ -169,5 +167,42 @@ fn in_one_line(error: &clap::Error) -> String {
             "say what to do; --help lists it".to_owned()
         }
         _ => format!("{told}; --help says more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_common_options_are_common() {
+        let common = "--provider iwarp --cores 0 --polling event --crc off --json -v";
+        let clients = "--connect [::1]:7 --timeout 0.5";
+        for line in [
+            format!("demo {common}"),
+            format!("kv serve --listen :0 --memory 64MiB --value-max 1MiB {common}"),
+            format!("kv put key - {clients} {common}"),
+            format!("kv get key {clients} {common}"),
+            format!("kv del key {clients} {common}"),
+            format!("kv stat {clients} {common}"),
+            "--json doctor".to_owned(),
+        ] {
+            let Ok(Parsed::Command(_, output)) = parsed(&line) else { panic!("{line}") };
+            assert!(output.json, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_this_build_lacks_is_neither_accepted_nor_listed() {
+        for line in ["kv keys", "perf", "store", "kv serve --shards 2", "kv serve --metrics :0"] {
+            assert!(matches!(parsed(line), Err(Failure::Usage(_))), "{line}");
+        }
+        let Err(Failure::Usage(text)) = parsed("demo --provider verbs") else { panic!() };
+        assert!(text.contains("feature `verbs`"), "{text}");
+        assert_eq!(text.lines().count(), 1);
+    }
+
+    fn parsed(line: &str) -> Result<Parsed, Failure> {
+        parse(["haulage"].into_iter().chain(line.split(' ')).map(OsString::from))
     }
 }

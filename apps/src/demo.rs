@@ -11,16 +11,17 @@ use std::time::Duration;
 
 use haulage::cores::{self, CoreThread, Placement as Thread};
 use haulage::limits::LIMITS_DEFAULT;
-use haulage::polling::Polling;
 use haulage::sys::clock;
 
+use crate::cli::CoreOptions;
+use crate::cli::values::{Polling, Switch};
 use crate::failure::Failure;
 use crate::kv::client::{ClientConfig, explain};
 use crate::kv::service::binding;
 use crate::limits::{self, Limits, Pair};
-use crate::node::NodeConfig;
+use crate::node::{NodeConfig, polling};
 use crate::output::{Output, json};
-use crate::placement::Cpus;
+use crate::placement::{Cpus, Placement};
 
 pub mod load;
 mod report;
@@ -30,19 +31,23 @@ use load::{Driver, Job, Load, Op, Tally};
 use report::Row;
 use server::Server;
 
-/// Runs the demo.
-pub fn run(output: &Output) -> Result<(), Failure> {
+/// Runs the demo, the client on the first CPU of `--cores` and the server on the second.
+pub fn run(options: &CoreOptions, output: &Output) -> Result<(), Failure> {
     let cpus = Cpus::here()?;
-    let (near, far) = match cpus.usable[..] {
-        [near, far, ..] => (Some(near), Some(far)),
-        _ => (None, None),
+    let placement = Placement::new(options.cores.as_ref(), options.polling, &cpus);
+    placement.note.into_iter().for_each(|note| output.note(note));
+    let (near, far) = match (&options.cores, &placement.cores[..], &cpus.usable[..]) {
+        _ if cpus.is_single() => (None, None),
+        (Some(_), [near, far], _) => (*near, *far),
+        (None, _, [near, far, ..]) => (Some(*near), Some(*far)),
+        _ => return Err(Failure::usage("the demo needs two CPUs: name them with --cores")),
     };
-    if near.is_none() {
-        output.note("this machine has one CPU: nothing is pinned and polling is adaptive");
-    }
-    let server = Server::start(far)?;
-    let driver = connect(&server, near)?;
-    let pair = Pair::of(&cpus);
+    let server = Server::start(far, placement.polling, options.crc)?;
+    let driver = connect(&server, near, placement.polling, options.crc)?;
+    let pair = match (near, far) {
+        (Some(near), Some(far)) => Pair::pinned(near, far),
+        _ => Pair::UNPINNED,
+    };
     let mut rows = Vec::new();
     let mut measured = Measured::default();
     for (size, depth) in SIZES {
@@ -63,14 +68,20 @@ pub fn run(output: &Output) -> Result<(), Failure> {
 }
 
 /// Starts the client's core and connects it to the server.
-fn connect(server: &Server, cpu: Option<usize>) -> Result<CoreThread<Driver>, Failure> {
-    let config = ClientConfig { to: server.address, timeout: TIMEOUT, crc: None };
-    let thread = Thread { name: "demo-core".to_owned(), cpu, polling: Polling::ADAPTIVE };
+fn connect(
+    server: &Server,
+    cpu: Option<usize>,
+    mode: Polling,
+    crc: Option<Switch>,
+) -> Result<CoreThread<Driver>, Failure> {
+    let polling = polling(mode);
+    let config = ClientConfig { to: server.address, timeout: TIMEOUT, crc, cpu, polling };
+    let thread = Thread { name: "demo-core".to_owned(), cpu, polling };
     cores::start(thread, move || {
         let (load, mut driver) = Load::new();
         let limits =
             haulage::limits::Limits { call_timeout: TIMEOUT, connections_max: 4, ..LIMITS_DEFAULT };
-        let (mut core, _) = NodeConfig { room: ROOM, limits, crc: None }.build(load)?;
+        let (mut core, _) = NodeConfig { room: ROOM, limits, crc }.build(load)?;
         let connection = core
             .connect(clock::now(), config.to, binding(VALUE_MAX))
             .map_err(|error| explain(&error, &config))?;

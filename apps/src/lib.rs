@@ -50,7 +50,7 @@ fn execute(command: &Command, output: &Output) -> Result<(), Failure> {
         output.note(&format!("the limit of open files stays as it is: {error}"));
     }
     match command {
-        Command::Demo => demo::run(output),
+        Command::Demo(options) => demo::run(options, output),
         Command::Kv(Kv::Serve(options)) => kv::serve::run(options, output),
         Command::Kv(Kv::Put { connect, key, file }) => kv::commands::put(connect, key, file),
         Command::Kv(Kv::Get { connect, key }) => kv::commands::get(connect, key, output),

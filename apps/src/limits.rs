@@ -15,7 +15,6 @@ use std::thread;
 use haulage::sys::affinity;
 
 use crate::output::json;
-use crate::placement::Cpus;
 
 mod memory;
 mod tcp;
@@ -62,14 +61,6 @@ impl Pair {
     /// Two threads pinned to two CPUs, the measuring one to `near`.
     pub const fn pinned(near: usize, far: usize) -> Self {
         Self { near: Some(near), far: Some(far), yielding: near == far }
-    }
-
-    /// The first two CPUs of `cpus`; not pinned where there is only one.
-    pub fn of(cpus: &Cpus) -> Self {
-        match cpus.usable.as_slice() {
-            [near, far, ..] => Self::pinned(*near, *far),
-            _ => Self::UNPINNED,
-        }
     }
 
     /// Runs `near`, which measures and then lets go of what `far` waits for, and `far` beside it.

@@ -38,6 +38,17 @@ pub enum Polling {
     Event,
 }
 
+impl Polling {
+    /// Returns the name that is typed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Adaptive => "adaptive",
+            Self::Event => "event",
+        }
+    }
+}
+
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
@@ -45,6 +56,16 @@ pub enum Switch {
     On,
     /// No
     Off,
+}
+
+impl Switch {
+    /// Returns the name that is typed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
 }
 
 /// A number of octets.
@@ -120,6 +141,16 @@ mod tests {
         assert_eq!("86400".parse(), Ok(Timeout(Duration::from_secs(86_400))));
         for wrong in ["0", "-1", "nan", "inf", "86401", "", "2s", "1e-30"] {
             assert!(wrong.parse::<Timeout>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_are_what_is_typed() {
+        for polling in Polling::value_variants() {
+            assert_eq!(Polling::from_str(polling.name(), false), Ok(*polling));
+        }
+        for switch in Switch::value_variants() {
+            assert_eq!(Switch::from_str(switch.name(), false), Ok(*switch));
         }
     }
 

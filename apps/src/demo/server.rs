@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
+use crate::cli::values::{Polling, Switch};
 use crate::failure::Failure;
 
 /// A key-value server in a process of its own, ended with this value.
@@ -16,12 +17,20 @@ pub(super) struct Server {
 
 impl Server {
     /// Starts it on `cpu` and waits until it accepts connections.
-    pub(super) fn start(cpu: Option<usize>) -> Result<Self, Failure> {
+    pub(super) fn start(
+        cpu: Option<usize>,
+        polling: Polling,
+        crc: Option<Switch>,
+    ) -> Result<Self, Failure> {
         let failed = |what: &str| Failure::failed(format!("cannot start the server: {what}"));
         let program = std::env::current_exe().map_err(|error| failed(&error.to_string()))?;
         let mut command = Command::new(program);
         command.args(["kv", "serve", "--listen", "127.0.0.1:0"]);
         command.args(["--memory", MEMORY, "--value-max", VALUE_MAX]);
+        command.args(["--polling", polling.name()]);
+        if let Some(crc) = crc {
+            command.args(["--crc", crc.name()]);
+        }
         if let Some(cpu) = cpu {
             command.arg("--cores").arg(cpu.to_string());
         }

@@ -36,13 +36,17 @@ pub struct ClientConfig {
     pub timeout: Duration,
     /// Whether messages carry a CRC, if that is not left to the provider.
     pub crc: Option<Switch>,
+    /// The CPU the client's core is pinned to, if any.
+    pub cpu: Option<usize>,
+    /// How it waits.
+    pub polling: Polling,
 }
 
 impl KvClient {
     /// Starts a core with memory for values of `room` octets together, and connects.
     pub fn connect(config: ClientConfig, room: usize) -> Result<Self, Failure> {
-        let placement =
-            Placement { name: "kv-client".to_owned(), cpu: None, polling: Polling::ADAPTIVE };
+        let ClientConfig { cpu, polling, .. } = config;
+        let placement = Placement { name: "kv-client".to_owned(), cpu, polling };
         let core = cores::start(placement, move || {
             let limits = client_limits(config.timeout);
             // A few pages more than the values: keys, arguments, and the slabs they come from.

@@ -11,7 +11,7 @@ use super::{GIB, Pair};
 use crate::samples::Samples;
 
 /// Measures how fast one core copies blocks of `size` octets into few hot buffers that the other core
-/// uses, in GiB/s. The other core touches every cache line; only the copying counts.
+/// uses, in GiB/s: the median of many copies. The other core touches every cache line.
 pub fn memcpy_gib_per_s(pair: Pair, size: usize, budget: Duration) -> io::Result<f64> {
     let size = size.max(1);
     // Small blocks share a buffer, so that reading the clock costs little beside the copying.
@@ -24,7 +24,7 @@ pub fn memcpy_gib_per_s(pair: Pair, size: usize, budget: Duration) -> io::Result
             let _ = full.send(vec![0; size * blocks]);
         }
         let source = vec![1; size];
-        let (mut copying, mut octets) = (Duration::ZERO, 0_u64);
+        let mut samples = Samples::default();
         let end = clock::now().saturating_add(budget);
         while let Some(mut buffer) = pair.receive(&free) {
             let start = clock::now();
@@ -32,14 +32,13 @@ pub fn memcpy_gib_per_s(pair: Pair, size: usize, budget: Duration) -> io::Result
                 block.copy_from_slice(std::hint::black_box(&source));
             }
             let stop = clock::now();
-            copying += stop.saturating_since(start);
-            octets += buffer.len() as u64;
+            samples.record(stop.saturating_since(start));
             if stop >= end {
                 break;
             }
             let _ = full.send(buffer);
         }
-        Ok(octets as f64 / GIB / copying.as_secs_f64())
+        Ok((size * blocks) as f64 / GIB / (samples.quantile_us(0.5) / 1e6))
     };
     let touch = move || {
         while let Some(buffer) = pair.receive(&filled) {
