@@ -43,6 +43,7 @@ pub use state::{CoreCounters, Cx};
 /// One core.
 #[derive(Debug)]
 pub struct Core<P: Provider, S> {
+    /// First, so that its views of our memory are gone when the memory is.
     provider: P,
     service: S,
     state: State,

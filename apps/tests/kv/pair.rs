@@ -96,6 +96,14 @@ impl Pair {
         }
     }
 
+    /// Ends both cores in order.
+    pub(crate) fn shut_down(&mut self) {
+        let now = clock::now();
+        self.client.begin_shutdown(now);
+        self.server.begin_shutdown(now);
+        self.until(|pair| pair.client.is_drained() && pair.server.is_drained());
+    }
+
     pub(crate) fn lease(&mut self, length: usize) -> Local {
         let (cx, _) = self.client.cx(clock::now());
         cx.pool().lease(length).unwrap()

@@ -108,3 +108,14 @@ impl Receives {
         self.unreserved = self.unreserved.wrapping_add(reserved);
     }
 }
+
+impl Drop for Receives {
+    fn drop(&mut self) {
+        // The provider is gone, and with it every view of what it was given; these are the others.
+        self.batch.clear();
+        for sink in self.posted.iter_mut().filter_map(Option::take) {
+            // Only a provider that outlives its core still has views: its buffers stay out of use.
+            drop(sink.complete());
+        }
+    }
+}

@@ -22,7 +22,6 @@ use crate::service::{Binding, CallError, CallToken, ConnectionId, Request};
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) limits: Limits,
-    pub(crate) pool: Pool,
     pub(crate) binding: Rc<Binding>,
     pub(crate) receives: Receives,
     /// Send buffers not in use.
@@ -56,6 +55,8 @@ pub(crate) struct State {
     pub(crate) counters: CoreCounters,
     /// What the provider moved until this turn.
     pub(crate) moved: Counters,
+    /// Last, so that whatever the other fields lease is home when it goes.
+    pub(crate) pool: Pool,
 }
 
 /// What a core did since it started. Plain integers of one core.
@@ -99,7 +100,6 @@ impl State {
         work += limits.calls_out_max * 2; // invalidations
         Some(Self {
             limits,
-            pool,
             binding,
             receives,
             buffers,
@@ -120,6 +120,7 @@ impl State {
             seed,
             counters: CoreCounters::default(),
             moved: Counters::default(),
+            pool,
         })
     }
 
