@@ -31,6 +31,7 @@ fn values_survive(backend: Backend) {
             assert!(matches(value.bytes(), length, key), "value {key} of {length} differs");
         }
     }
+    pair.shut_down();
 }
 
 #[test]
