@@ -41,7 +41,7 @@ pub struct Limits {
 pub const LIMITS_DEFAULT: Limits = Limits {
     connections_max: 256,
     credits_max: 128,
-    receives_max: 1024,
+    receives_max: 2048,
     calls_out_max: 256,
     send_buffers_max: 512,
     remote_clients_max: 16,
@@ -142,15 +142,15 @@ impl Limits {
         let calls = u32::try_from(caps.registrations_max / 2).unwrap_or(u32::MAX);
         self.receives_max = self.receives_max.min(receives);
         self.calls_out_max = self.calls_out_max.min(calls);
-        self.connections_max = self.connections_max.min(self.receives_max / RECEIVES_IDLE);
+        self.connections_max = self.connections_max.min(self.receives_max / 2 / RECEIVES_IDLE);
         self.credits_max = self.credits_max.min(self.receives_max - 1);
         self
     }
 }
 
 const _: () = {
-    // Every connection can have its floor of Receives (P4).
-    assert!(LIMITS_DEFAULT.connections_max * RECEIVES_IDLE <= LIMITS_DEFAULT.receives_max);
+    // Every connection can have its floor of Receives (P4), and as many are left for the busy ones.
+    assert!(LIMITS_DEFAULT.connections_max * RECEIVES_IDLE * 2 <= LIMITS_DEFAULT.receives_max);
     assert!(RECEIVES_IDLE > WINDOW_MIN);
     // [V2-4.2.1-6] credit limits stay below 2^31 - 1.
     assert!(LIMITS_DEFAULT.receives_max < (1 << 31) - 1);

@@ -301,6 +301,11 @@ impl Connection {
         self.credits.reserved_outstanding()
     }
 
+    /// Returns how many received Calls await a Reply or an error.
+    pub const fn owed(&self) -> u32 {
+        self.credits.owed()
+    }
+
     /// Returns what we tell the peer about ourselves.
     pub const fn properties(&self) -> &Properties {
         &self.config.properties

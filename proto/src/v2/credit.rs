@@ -181,6 +181,11 @@ impl Credits {
         self.owed = self.owed.saturating_add(1);
     }
 
+    /// Returns how many received Calls await a Reply or an error.
+    pub const fn owed(&self) -> u32 {
+        self.owed
+    }
+
     /// Counts a Call that has been answered, or never will be.
     pub const fn owed_done(&mut self) {
         self.owed = self.owed.saturating_sub(1);

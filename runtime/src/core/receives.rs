@@ -87,17 +87,18 @@ impl Receives {
         fits
     }
 
-    /// Reserves more for a busy connection that has `reserved` left, one of `connections`.
-    /// Returns how many.
-    pub(crate) fn grow(&mut self, reserved: u32, connections: u32) -> u32 {
+    /// Reserves more for a connection that has `reserved` left and awaits `owed` Replies, one of
+    /// `connections`. Returns how many.
+    pub(crate) fn grow(&mut self, reserved: u32, owed: u32, connections: u32) -> u32 {
         let fair = self.limits.receives_max / connections.max(1);
         let target = fair.clamp(RECEIVES_IDLE, self.limits.credits_max + 1);
-        // Connections yet to come keep their floor.
-        let to_come = self.limits.connections_max.saturating_sub(connections);
-        let spare = self.unreserved.saturating_sub(to_come * RECEIVES_IDLE);
-        // The floor of this connection itself was set aside when it was admitted.
-        let floor = RECEIVES_IDLE.saturating_sub(reserved).min(self.unreserved);
-        let more = target.saturating_sub(reserved).min(spare.max(floor));
+        // Every connection there can be keeps its floor, whatever the busy ones would like.
+        let floors = self.limits.connections_max * RECEIVES_IDLE;
+        let spare = self.unreserved.saturating_sub(floors);
+        let busy = target.saturating_sub(reserved.saturating_add(owed)).min(spare);
+        // Calls that are not answered hold Receives: who has so many waiting waits too.
+        let floor = if owed <= target { RECEIVES_IDLE.saturating_sub(reserved) } else { 0 };
+        let more = busy.max(floor).min(self.unreserved);
         self.unreserved -= more;
         more
     }

@@ -338,7 +338,7 @@ fn a_full_core_turns_connections_away_and_serves_the_others() {
         world.fabric.provider(second).unwrap(),
         Caller::default(),
         Pool::new(&pool).unwrap(),
-        Limits { connections_max: 16, ..LIMITS },
+        Limits { connections_max: 16, receives_max: 128, ..LIMITS },
         3,
     )
     .unwrap();

@@ -83,7 +83,8 @@ impl State {
             // A connection that is to close is given no new credits.
             && connection.takes_calls()
         {
-            let more = self.receives.grow(connection.engine.reserved(), connections);
+            let (reserved, owed) = (connection.engine.reserved(), connection.engine.owed());
+            let more = self.receives.grow(reserved, owed, connections);
             connection.engine.reserve(more);
         }
     }
