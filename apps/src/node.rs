@@ -8,6 +8,7 @@ use haulage::polling::Polling as CorePolling;
 use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig};
 use haulage::provider::iwarp::{BackendReport, Config, Crc, Iwarp};
 use haulage::service::Service;
+use haulage::sys::process;
 
 use crate::cli::bytes;
 use crate::cli::values::{Polling, Switch};
@@ -35,7 +36,8 @@ impl NodeConfig {
         let pool = Pool::new(&config).map_err(|error| {
             Failure::failed(format!("cannot have {}: {error}", bytes::format(size as u64)))
         })?;
-        let mut notes = page_note(pool.pages()).into_iter().collect::<Vec<_>>();
+        let mut notes: Vec<_> = page_note(pool.pages()).into_iter().collect();
+        notes.extend(lock_note(pool.pages()));
         let provider = Iwarp::new(&self.provider_config()).map_err(|error| {
             Failure::failed(format!("cannot start the iwarp provider: {error}"))
         })?;
@@ -94,6 +96,18 @@ fn page_note(report: &PageReport) -> Option<String> {
         "memory is in {}, not in 2 MiB pages ({}){fix}",
         report.kind.name(),
         declined.reason
+    ))
+}
+
+/// Says that the memory may be swapped out, and what would change that.
+fn lock_note(report: &PageReport) -> Option<String> {
+    let reason = report.unlocked.as_ref()?;
+    let limit = process::memlock_limit().ok().flatten();
+    let limit = limit.map_or_else(|| "the limit".to_owned(), bytes::format);
+    Some(format!(
+        "memory is not locked and may be swapped out ({reason}; memlock allows {limit}, {} wanted); \
+         `prlimit --pid $$ --memlock=unlimited:unlimited` as root lifts it",
+        bytes::format(report.bytes as u64)
     ))
 }
 

@@ -107,6 +107,8 @@ pub struct PageReport {
     pub node: Option<u32>,
     /// Why it is not bound to the node that was asked for.
     pub unbound: Option<String>,
+    /// Why the memory could not be locked, so that the system may swap it out.
+    pub unlocked: Option<String>,
     /// The kinds that were tried before, best first.
     pub declined: Vec<Declined>,
 }
@@ -122,6 +124,9 @@ impl fmt::Display for PageReport {
         }
         if let Some(reason) = &self.unbound {
             write!(f, ", on any node: {reason}")?;
+        }
+        if let Some(reason) = &self.unlocked {
+            write!(f, ", not locked: {reason}")?;
         }
         self.declined.iter().try_for_each(|declined| write!(f, "; {declined}"))
     }
@@ -177,6 +182,7 @@ impl Region {
                         huge_bytes: huge_bytes(kind, &mapping),
                         node: node.filter(|_| unbound.is_none() && kind != PageKind::Heap),
                         unbound,
+                        unlocked: lock(kind, &mapping),
                         declined,
                     };
                     return Ok((Self { mapping }, report));
@@ -211,6 +217,16 @@ impl Region {
         mapping.keep_from_children()?;
         mapping.populate()?;
         Ok((mapping, unbound))
+    }
+}
+
+/// Locks the pages, unless their kind is never swapped. Returns why not.
+fn lock(kind: PageKind, mapping: &Mapping) -> Option<String> {
+    match kind {
+        PageKind::Transparent | PageKind::Small => {
+            mapping.lock().err().map(|error| error.to_string())
+        }
+        PageKind::Gigantic | PageKind::Huge | PageKind::Heap => None,
     }
 }
 

@@ -127,6 +127,12 @@ impl Mapping {
         }
     }
 
+    /// Keeps the pages in memory.
+    pub(super) fn lock(&self) -> io::Result<()> {
+        // SAFETY: the range is a mapping of ours; locking changes neither contents nor access.
+        check(unsafe { libc::mlock(self.start.as_ptr().cast(), self.length) } == 0)
+    }
+
     fn touch(&self) {
         for offset in (0..self.length).step_by(PAGE) {
             // SAFETY: the octet is within the mapping, which is zero, ours alone and not yet lent to
