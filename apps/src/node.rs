@@ -13,9 +13,27 @@ use haulage::sys::process;
 use crate::cli::bytes;
 use crate::cli::values::{Polling, Switch};
 use crate::failure::Failure;
+use crate::output::Output;
 
 /// A core over the provider of this build.
 pub type Node<S> = Core<Iwarp, S>;
+
+/// What there is to say about how a core came out.
+#[derive(Clone, Debug, Default)]
+pub struct Notes {
+    /// What could be better, and how.
+    pub warnings: Vec<String>,
+    /// What it is made of, for those who ask.
+    pub details: Vec<String>,
+}
+
+impl Notes {
+    /// Tells the person at the terminal.
+    pub fn tell(&self, output: &Output) {
+        self.warnings.iter().for_each(|line| output.note(line));
+        self.details.iter().for_each(|line| output.detail(line));
+    }
+}
 
 /// How a core is to be made.
 #[derive(Clone, Debug)]
@@ -29,19 +47,22 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// Makes the core. The notes are what an operator should know about how it came out.
-    pub fn build<S: Service>(&self, service: S) -> Result<(Node<S>, Vec<String>), Failure> {
+    /// Makes the core.
+    pub fn build<S: Service>(&self, service: S) -> Result<(Node<S>, Notes), Failure> {
         let size = self.room + self.limits.transport_bytes();
         let config = PoolConfig { bytes: size, pages: PagePreference::Best, node: None };
         let pool = Pool::new(&config).map_err(|error| {
             Failure::failed(format!("cannot have {}: {error}", bytes::format(size as u64)))
         })?;
-        let mut notes: Vec<_> = page_note(pool.pages()).into_iter().collect();
-        notes.extend(lock_note(pool.pages()));
+        let mut notes = Notes::default();
+        notes.warnings.extend(page_note(pool.pages()));
+        notes.warnings.extend(lock_note(pool.pages()));
+        notes.details.push(format!("memory: {}", pool.pages()));
         let provider = Iwarp::new(&self.provider_config()).map_err(|error| {
             Failure::failed(format!("cannot start the iwarp provider: {error}"))
         })?;
-        notes.extend(provider_note(provider.backend()));
+        notes.warnings.extend(provider_note(provider.backend()));
+        notes.details.push(format!("sockets: {}", provider.backend()));
         let seed = getrandom::u64().map_err(|error| {
             Failure::failed(format!("the system gave no random numbers: {error}"))
         })?;

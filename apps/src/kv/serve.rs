@@ -62,7 +62,7 @@ pub fn run(options: &ServeKv, output: &Output) -> Result<(), Failure> {
         Ok::<_, Failure>((core, (bound, notes)))
     })?;
     let (bound, notes) = &core.started;
-    notes.iter().for_each(|note| output.note(note));
+    notes.tell(output);
     ready(*bound, output)?;
     while !signal::end_requested() && !core.is_finished() {
         wake::wait(&waker, CHECK_INTERVAL);
