@@ -447,7 +447,8 @@ const fn read_fault(fault: StagFault) -> Fault {
     }
 }
 
-/// Payload still to come from which on it is received into its place rather than copied there.
+/// Payload still to come from which on it is received into its place rather than copied there: worth
+/// 5 % of the throughput of 1 MiB Writes on loopback. Below, a system call costs more than the copy.
 const DIRECT_MIN: usize = 16 << 10;
 
 /// Octets behind such payload that are read with it: the end of this FPDU and the header of a tagged

@@ -420,11 +420,12 @@ impl Batch {
 
 /// Pieces of a batch, and so of one system call. A short FPDU is one piece with its neighbours, a
 /// long one adds two.
-pub(super) const PIECES_MAX: usize = 128;
+pub(super) const PIECES_MAX: usize = 256;
 
-/// Octets after which a batch is sent: enough to make the system call cheap, little enough that what
-/// the CRC has read is still in the cache when the system copies it.
-const OCTETS_MAX: usize = 256 << 10;
+/// Octets after which a batch is sent. What counts is the number of system calls: 1 MiB Writes on
+/// loopback reach 0.76 of a raw stream with 256 KiB a batch, 0.9 with 512 KiB, 1.07 with 2 MiB; with
+/// CRCs 0.70, 0.83 and 0.90, although the cache no longer holds what the CRC has read.
+const OCTETS_MAX: usize = 2 << 20;
 
 /// Octets of a batch's own after which it is sent, so that a lane stays small.
 const OWN_MAX: usize = 32 << 10;
