@@ -58,6 +58,8 @@ struct Node {
     quiesced: Vec<Quiesced>,
     /// The queue pair of the last connection.
     qp: Option<QpNum>,
+    /// Those of all that were established.
+    open: Vec<QpNum>,
     seen: Vec<Seen>,
 }
 
@@ -76,6 +78,7 @@ impl Node {
             done: Vec::new(),
             quiesced: Vec::new(),
             qp: None,
+            open: Vec::new(),
             seen: Vec::new(),
         }
     }
@@ -97,6 +100,7 @@ impl Node {
                 }
                 Event::Established { qp, private_data, ord, ird } => {
                     self.qp = Some(qp);
+                    self.open.push(qp);
                     Seen::Established { private_data: private_data.into(), ord, ird }
                 }
                 Event::Failed { reason, .. } => Seen::Failed(reason),

@@ -386,3 +386,62 @@ fn sleep_ends_with_an_arrival_a_wake_up_or_its_limit() {
         }
     }
 }
+
+#[test]
+fn many_connections_are_served_by_turns_and_cost_little_when_idle() {
+    for variant in VARIANTS {
+        let config = Config { receive_buffers: 4, ..config(variant.0, variant.1) };
+        let node = || Node::with_memory(&config, 16 << 20);
+        let mut pair = Pair { a: node(), b: node() };
+        let (_, at) = pair.b.nic.listen(LOCAL).unwrap();
+        let params = ConnectionParams { private_data: b"", ord: 4, ird: 4 };
+        for count in 1..=CONNECTIONS {
+            pair.a.nic.connect(Instant::ZERO, at, &params).unwrap();
+            pair.until(|_, b| {
+                b.seen.iter().filter(|seen| matches!(seen, Seen::Request(_))).count() == count
+            });
+            let qp = pair.b.qp();
+            pair.b.nic.accept(Instant::ZERO, qp, &params);
+            pair.until(|a, b| a.open.len() == count && b.open.len() == count);
+        }
+        // Two rounds: all at once, more than the ring has buffers for; then a few that are busy.
+        let contents = pattern(60_000);
+        let message = |at: usize| &contents[..1 + at * 7919 % contents.len()];
+        let everyone: Vec<usize> = (0..CONNECTIONS).collect();
+        let few: Vec<usize> = (0..CONNECTIONS).map(|i| i % 3).collect();
+        for active in [everyone, few] {
+            let sinks: Vec<_> =
+                (0..CONNECTIONS).map(|id| pair.b.post_receive(id as u64, contents.len())).collect();
+            let mut sent = Vec::new();
+            for (id, &at) in active.iter().enumerate() {
+                pair.a.qp = Some(pair.a.open[at]);
+                sent.push(pair.a.post_send(id as u64, message(id), None));
+            }
+            pair.until(|a, b| a.done.len() == CONNECTIONS && b.done.len() == CONNECTIONS);
+            let mut lengths = Vec::new();
+            for (id, sink) in sinks.into_iter().enumerate() {
+                let done = pair.b.done(id as u64).unwrap();
+                let length = done.length as usize;
+                assert!(complete::sink(sink, &done).bytes()[..length] == contents[..length]);
+                lengths.push(length);
+            }
+            lengths.sort_unstable();
+            let mut expected: Vec<_> = (0..CONNECTIONS).map(|id| message(id).len()).collect();
+            expected.sort_unstable();
+            assert_eq!(lengths, expected);
+            for (id, source) in sent.into_iter().enumerate() {
+                complete::source(source, &pair.a.done(id as u64).unwrap());
+            }
+        }
+        assert!(pair.a.reason().is_none() && pair.b.reason().is_none());
+        for node in [&mut pair.a, &mut pair.b] {
+            for qp in std::mem::take(&mut node.open) {
+                let connection = node.nic.slots.get(qp).unwrap();
+                let owned = (connection.lane.is_some(), connection.setup.is_some());
+                assert_eq!((owned, connection.backlog.capacity()), ((false, false), 0));
+            }
+        }
+    }
+}
+
+const CONNECTIONS: usize = 120;
