@@ -422,7 +422,7 @@ fn many_connections_are_served_by_turns_and_cost_little_when_idle() {
             for (id, sink) in sinks.into_iter().enumerate() {
                 let done = pair.b.done(id as u64).unwrap();
                 let length = done.length as usize;
-                assert!(complete::sink(sink, &done).bytes()[..length] == contents[..length]);
+                assert!(complete::sink(sink, &done).unwrap().bytes()[..length] == contents[..length]);
                 lengths.push(length);
             }
             lengths.sort_unstable();
