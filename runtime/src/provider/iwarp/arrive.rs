@@ -375,7 +375,7 @@ impl Connection {
         // The response may not wrap in the peer's sink either.
         request.sink_offset.checked_add(u64::from(request.length)).ok_or(Fault::TaggedWrap)?;
         let lane = self.lane.get_or_insert_with(|| nic.lend_lane());
-        if lane.responses.len() >= self.ird.max(1) as usize {
+        if lane.unanswered() >= self.ird.max(1) as usize {
             return Err(Fault::NoBuffer);
         }
         lane.responses.push_back(Response(request));

@@ -255,6 +255,13 @@ impl Lane {
         *self = Self { entries: std::mem::take(&mut self.entries), ..Self::default() };
     }
 
+    /// Returns how many of the peer's Reads count against what it was granted.
+    ///
+    /// Not those whose answer is in the batch: the peer may have it while the rest of the batch waits.
+    pub(super) fn unanswered(&self) -> usize {
+        self.responses.len() - self.answered
+    }
+
     /// Returns whether a Read of the peer's still needs this registration.
     ///
     /// What the system took of a batch counts as read even while the rest of the batch waits: the peer

@@ -177,6 +177,23 @@ fn completions_come_in_the_order_of_the_posts() {
 }
 
 #[test]
+fn a_read_that_was_answered_makes_room_for_the_next() {
+    // Several answers leave in one batch, and the peer has the first of them before the last has left.
+    for variant in VARIANTS {
+        let mut pair = Pair::roomy(variant, 16 << 20);
+        let contents = pattern(700_000);
+        let (_exposed, segment) = pair.b.expose(0, pair.b.lease(&contents), false);
+        let sinks: Vec<_> = (1..20).map(|id| pair.a.post_read(id, segment)).collect();
+        pair.until(|a, b| a.is_done(19) || b.reason().is_some());
+        assert_eq!(pair.b.reason(), None, "{variant:?}");
+        for (id, sink) in (1..).zip(sinks) {
+            let done = pair.a.done(id).unwrap();
+            assert!(complete::sink(sink, &done).unwrap().bytes() == contents);
+        }
+    }
+}
+
+#[test]
 fn a_fenced_send_leaves_after_the_reads_before_it() {
     for variant in VARIANTS {
         let mut pair = Pair::roomy(variant, 5 << 20);
@@ -422,7 +439,9 @@ fn many_connections_are_served_by_turns_and_cost_little_when_idle() {
             for (id, sink) in sinks.into_iter().enumerate() {
                 let done = pair.b.done(id as u64).unwrap();
                 let length = done.length as usize;
-                assert!(complete::sink(sink, &done).unwrap().bytes()[..length] == contents[..length]);
+                assert!(
+                    complete::sink(sink, &done).unwrap().bytes()[..length] == contents[..length]
+                );
                 lengths.push(length);
             }
             lengths.sort_unstable();
