@@ -16,27 +16,29 @@
 //! A Call that is given up (P10) releases its caller at once. Its leases stay exposed, owned by the
 //! slot, until the Reply or a grace deadline; the slot is not used again on that connection.
 
+mod send;
+mod tell;
+
 use haulage_mr_pool::{Exposed, Invalidated, Local};
-use haulage_proto::chunk::{self, PayloadReader};
-use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyBody, ReplyHeader};
+use haulage_proto::chunk;
+use haulage_proto::rpc::CallHeader;
 use haulage_proto::time::Instant;
-use haulage_proto::v2::credit::Class;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::v2::header::{CallInlineHeader, ReplyInline};
-use haulage_proto::verbs::{Access, Exposure, Flags, Handle};
+use haulage_proto::v2::header::ReplyInline;
+use haulage_proto::verbs::{Flags, Handle};
 use haulage_proto::xdr::{Truncated, Writer};
 
-use crate::core::Core;
 use crate::core::connection::Connection;
 use crate::core::inbound::{Message, Segments};
-use crate::core::state::{Cx, State};
+use crate::core::state::State;
 use crate::core::table::Key;
-use crate::core::work::{Held, Name, PostedData, Work};
-use crate::inbox::Inbox;
+use crate::core::work::{Held, Name, Work};
 use crate::limits::HEADER_ROOM;
-use crate::provider::{ConnectError, Operation, Provider, Quiesced, WorkRequest};
-use crate::service::{CallError, Finished, Request, Service};
+use crate::provider::{ConnectError, Operation, Quiesced, WorkRequest};
+use crate::service::{CallError, Request};
 use crate::sys::complete;
+
+pub(crate) use tell::tell;
 
 /// A Call of ours that has not ended.
 #[derive(Debug)]
@@ -433,94 +435,6 @@ impl State {
     }
 }
 
-impl<P: Provider, S: Service> Core<P, S> {
-    /// Registers what a Call exposes and queues it; its credit is known to be there.
-    pub(crate) fn send_call(&mut self, key: Key<Connection>, slot: usize) {
-        let Self { provider, state, .. } = self;
-        let Some(call) = state.outbound.get_mut(slot).and_then(Option::as_mut) else { return };
-        let Some(connection) = state.connections.get_mut(key) else { return };
-        let (mut buffer, payload_length) = match std::mem::replace(&mut call.stage, Stage::Sent) {
-            Stage::Queued { buffer, payload_length } => (buffer, payload_length),
-            other => {
-                call.stage = other;
-                return;
-            }
-        };
-        let terms = connection.terms;
-        let (read_count, write_count) =
-            (terms.segments(call.argument.len()), terms.segments(call.result.len()));
-        let length = CallInlineHeader::wire_len(read_count, write_count);
-        let fits = read_count + write_count <= terms.segments_max
-            && length + payload_length <= terms.inline_threshold;
-        let registered = fits
-            && expose(provider, connection, &mut call.argument, Access::RemoteRead)
-                .map(|argument| call.reads = argument)
-                .is_ok()
-            && expose(provider, connection, &mut call.result, Access::RemoteWrite)
-                .map(|result| call.offered = result)
-                .is_ok();
-        let credit = if registered { connection.engine.try_send(Class::Call) } else { None };
-        let Some(credit) = credit else {
-            call.error = Some(if fits { CallError::Busy } else { CallError::TooLong });
-            call.stage = Stage::Fencing;
-            state.recycle(buffer);
-            return state.fence_rest(slot);
-        };
-        // Section 6.5: solicit the invalidation of what the caller waits for.
-        let inv_handle = call.result.exposed().or(call.argument.exposed()).unwrap_or(Handle(0));
-        let header = CallInlineHeader {
-            xid: call.xid,
-            credit,
-            inv_handle,
-            position: call.position,
-            reads: call.reads.as_slice(),
-            writes: call.offered.as_slice(),
-        };
-        let start = HEADER_ROOM - length;
-        let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
-        let encoded = header.encode(&mut Writer::new(room));
-        debug_assert!(encoded.is_ok(), "the header room holds the longest header");
-        state.send(key, buffer, start..HEADER_ROOM + payload_length, None, PostedData::None);
-    }
-}
-
-/// Opens a lease to the peer of `connection` and returns the segments that name it.
-fn expose<P: Provider>(
-    provider: &mut P,
-    connection: &mut Connection,
-    item: &mut Item,
-    access: Access,
-) -> Result<Segments, Exhausted> {
-    if item.len() == 0 {
-        return Ok(Segments::default());
-    }
-    let handle = provider.reserve_handle(connection.qp).ok_or(Exhausted)?;
-    let Some(lease) = item.take_local() else { return Ok(Segments::default()) };
-    let length = lease.len();
-    let offset = provider.registration_offset(length);
-    let (exposed, memory) = match access {
-        Access::RemoteRead => {
-            let (exposed, source) = lease.expose_read(handle);
-            (exposed, Exposure::RemoteRead(source))
-        }
-        Access::RemoteWrite => {
-            let (exposed, sink) = lease.expose_write(handle);
-            (exposed, Exposure::RemoteWrite(sink))
-        }
-    };
-    *item = Item::Exposed(exposed);
-    let operation = Operation::FastReg { handle, offset, memory };
-    let id = Name::Unsignaled.wr_id();
-    connection.queue.push_back(WorkRequest { id, flags: Flags::default(), operation });
-    // P7: split at what the peer takes.
-    let segments = chunk::split(handle, offset, length as u64, connection.terms.segment_max);
-    Ok(Segments::collect(segments))
-}
-
-/// Every registration is in use.
-#[derive(Debug)]
-struct Exhausted;
-
 /// Writes RPC header and arguments behind the header room. Returns the position of the reduced
 /// argument, and the length of the inline Payload stream.
 fn encode_payload(
@@ -539,79 +453,4 @@ fn encode_payload(
     }
     let length = writer.position();
     Ok((u32::try_from(length).map_err(|_| Truncated { at: 0 })?, length))
-}
-
-/// Tells at most `budget` callers how their Calls ended. Returns how many were told.
-pub(crate) fn tell<S: Service>(
-    state: &mut State,
-    service: &mut S,
-    inbox: &mut Inbox,
-    now: Instant,
-    budget: usize,
-) -> usize {
-    let mut told = 0;
-    while told < budget
-        && let Some(caller) = state.released.pop_front()
-    {
-        let finished = Finished { results: Err(CallError::TimedOut), argument: None, result: None };
-        tell_one(state, service, inbox, now, caller, None, finished);
-        told += 1;
-    }
-    while told < budget
-        && let Some(slot) = state.finished.pop_front()
-    {
-        told += 1;
-        let Some(call) = state.outbound.get_mut(slot).and_then(Option::take) else { continue };
-        state.xids.close(slot);
-        state.counters.calls_made += 1;
-        let OutboundCall { mut argument, mut result, returned, .. } = call;
-        let mut result = result.take_local();
-        let results = match (&call.error, &call.reply) {
-            (Some(error), _) => Err(error.clone()),
-            (None, None) => Err(CallError::Closed),
-            (None, Some(message)) => {
-                if let Some(result) = &mut result {
-                    result.set_len(returned as usize);
-                }
-                parse_reply(message.payload(), (returned > 0).then_some(returned))
-            }
-        };
-        let finished = Finished { results, argument: argument.take_local(), result };
-        tell_one(state, service, inbox, now, call.caller, call.lent, finished);
-        if let Some(message) = call.reply {
-            state.receives.give_back(message.buffer);
-        }
-    }
-    told
-}
-
-fn tell_one<S: Service>(
-    state: &mut State,
-    service: &mut S,
-    inbox: &mut Inbox,
-    now: Instant,
-    caller: Caller,
-    lent: Option<Local>,
-    finished: Finished<'_>,
-) {
-    match caller {
-        Caller::Service(token) => service.replied(&mut Cx { now, state }, token, finished),
-        Caller::Remote { client, token } => inbox.complete(client, token, lent, finished),
-        // What came home with a Call that was given up simply goes back to the pool.
-        Caller::Nobody => {}
-    }
-}
-
-/// Reads the RPC header of a Reply; what is left are the results, of which `reduced` octets are in
-/// the Write chunk.
-fn parse_reply(payload: &[u8], reduced: Option<u32>) -> Result<PayloadReader<'_>, CallError> {
-    let (header, results_at) =
-        ReplyHeader::decode(payload).map_err(|_| CallError::BadReply("its RPC header"))?;
-    match header.body {
-        ReplyBody::Accepted(AcceptStat::Success) => {
-            Ok(PayloadReader::reply(payload, results_at, reduced))
-        }
-        ReplyBody::Accepted(stat) => Err(CallError::Rejected(stat)),
-        ReplyBody::Denied(_) => Err(CallError::Denied),
-    }
 }
