@@ -14,10 +14,10 @@ use crate::provider::Caps;
 pub struct Limits {
     /// Connections, in both roles together.
     pub connections_max: u32,
-    /// Credits a busy connection is granted.
+    /// Credits a busy connection is granted, less the Calls of it that are not answered.
     pub credits_max: u32,
     /// Receives in the shared queue. Inbound Calls in progress are bounded by it too: each holds the
-    /// Receive buffer it arrived in.
+    /// Receive buffer it arrived in until it is answered.
     pub receives_max: u32,
     /// Our own Calls that have not ended.
     pub calls_out_max: u32,

@@ -7,8 +7,9 @@
 //! with the Writes of its result in one doorbell.
 //!
 //! # Memory ownership
-//! The Receive buffer belongs to the Call until the service has run, because the arguments live in
-//! it; so a slow service stops the credits of those who call it.
+//! The Receive buffer belongs to the Call until the service has answered it, because the arguments
+//! live in it; so a slow service stops the credits of those who call it. From then on the Call holds
+//! a send buffer instead: no Call holds neither, which bounds how many there can be.
 
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::{self, PayloadReader};
@@ -38,15 +39,17 @@ pub(crate) struct InboundCall {
     pub(crate) inv_handle: Handle,
     /// Where the peer wants the reduced result, if it offered a Write chunk.
     pub(crate) offered: Option<Segments>,
+    /// What it arrived in, until it is answered.
+    message: Option<Message>,
     stage: Stage,
 }
 
 #[derive(Debug)]
 enum Stage {
     /// The argument is being read; what it will be read into belongs to the work request.
-    Reading { message: Message, position: u32 },
+    Reading { position: u32 },
     /// The service can run.
-    Ready { message: Message, argument: Option<(u32, u64, Placement)> },
+    Ready { argument: Option<(u32, u64, Placement)> },
     /// The RPC layer answers without the service.
     Verdict(ReplyHeader),
     /// The service will answer later.
@@ -141,7 +144,7 @@ impl State {
             Ok((header, _)) => (header.program, header.version, header.procedure),
             Err(fault) => {
                 if let Some(verdict) = fault.reply(xid) {
-                    return self.admit(key, call, Stage::Verdict(verdict), Some(message));
+                    return self.admit(key, call, Stage::Verdict(verdict), message);
                 }
                 return self.refuse(key, xid, ErrorBody::BadXdr, message);
             }
@@ -158,7 +161,7 @@ impl State {
         };
         if let Some(stat) = verdict {
             let reply = ReplyHeader::accepted(xid, stat);
-            return self.admit(key, call, Stage::Verdict(reply), Some(message));
+            return self.admit(key, call, Stage::Verdict(reply), message);
         }
         let Some(procedure) = binding.procedure(procedure).copied() else { return };
         // [V2-4.4.2-2] nothing is reduced that the binding does not allow.
@@ -170,7 +173,7 @@ impl State {
             return self.refuse(key, xid, ErrorBody::ReplyResource { length_needed: 0 }, message);
         }
         let Some((position, segments)) = &call.read else {
-            return self.admit(key, call, Stage::Ready { message, argument: None }, None);
+            return self.admit(key, call, Stage::Ready { argument: None }, message);
         };
         let (position, length) = (*position, segments.length());
         let length_max = procedure.argument.map_or(0, |eligible| eligible.length_max as u64);
@@ -186,7 +189,7 @@ impl State {
             Err(why) => Placement::Refused(why),
         };
         let argument = Some((position, length, placed));
-        self.admit(key, call, Stage::Ready { message, argument }, None);
+        self.admit(key, call, Stage::Ready { argument }, message);
     }
 
     /// Posts the Reads that fetch a reduced argument. The last one is signaled.
@@ -198,9 +201,8 @@ impl State {
         (position, segments): (u32, &Segments),
         lease: Local,
     ) {
-        let Some(waiting) = self.insert(key, call, Stage::Reading { message, position }) else {
-            return;
-        };
+        let stage = Stage::Reading { position };
+        let Some(waiting) = self.insert(key, call, stage, message) else { return };
         let sink = lease.into_sink();
         let Some(connection) = self.connections.get_mut(key) else { return };
         let mut at = 0;
@@ -233,9 +235,9 @@ impl State {
         let Some(inbound) = self.inbound.get_mut(call) else { return };
         let length = lease.len() as u64;
         match std::mem::replace(&mut inbound.stage, Stage::Later) {
-            Stage::Reading { message, position } => {
+            Stage::Reading { position } => {
                 let argument = Some((position, length, Placement::Placed(lease)));
-                inbound.stage = Stage::Ready { message, argument };
+                inbound.stage = Stage::Ready { argument };
                 self.ready.push_back(call);
             }
             other => inbound.stage = other,
@@ -256,12 +258,11 @@ impl State {
     pub(crate) fn drop_calls(&mut self, key: Key<Connection>) {
         while let Some(call) = self.inbound.find(0, |call| call.connection == key) {
             let Some(inbound) = self.inbound.remove(call) else { return };
-            match inbound.stage {
-                Stage::Reading { message, .. } | Stage::Ready { message, .. } => {
-                    self.receives.give_back(message.buffer);
-                }
-                Stage::Replying { buffer, .. } => self.recycle(buffer),
-                Stage::Verdict(_) | Stage::Later | Stage::Resumed => {}
+            if let Some(message) = inbound.message {
+                self.receives.give_back(message.buffer);
+            }
+            if let Stage::Replying { buffer, .. } = inbound.stage {
+                self.recycle(buffer);
             }
         }
     }
@@ -283,18 +284,9 @@ impl State {
         self.touch(key);
     }
 
-    /// Takes a Call whose arguments are complete; `done_with` is no longer needed.
-    fn admit(
-        &mut self,
-        key: Key<Connection>,
-        call: &CallParts,
-        stage: Stage,
-        done_with: Option<Message>,
-    ) {
-        if let Some(message) = done_with {
-            self.receives.give_back(message.buffer);
-        }
-        if let Some(call) = self.insert(key, call, stage) {
+    /// Takes a Call whose arguments are complete.
+    fn admit(&mut self, key: Key<Connection>, call: &CallParts, stage: Stage, message: Message) {
+        if let Some(call) = self.insert(key, call, stage, message) {
             self.ready.push_back(call);
         }
     }
@@ -304,16 +296,18 @@ impl State {
         connection: Key<Connection>,
         call: &CallParts,
         stage: Stage,
+        message: Message,
     ) -> Option<Key<InboundCall>> {
         let inbound = InboundCall {
             connection,
             xid: call.xid,
             inv_handle: call.inv_handle,
             offered: call.offered,
+            message: Some(message),
             stage,
         };
         let inserted = self.inbound.insert(inbound);
-        debug_assert!(inserted.is_ok(), "an entry for every Receive, and each Call holds one");
+        debug_assert!(inserted.is_ok(), "an entry for everything that a Call can hold");
         inserted.ok()
     }
 }
@@ -357,7 +351,6 @@ fn run_one<S: Service>(
 ) -> Ended {
     let Some(inbound) = state.inbound.get_mut(key) else { return Ended::Nothing(buffer) };
     let (connection, xid, offered) = (inbound.connection, inbound.xid, inbound.offered);
-    let stage = std::mem::replace(&mut inbound.stage, Stage::Later);
     let Some(terms) = state.connections.get(connection).map(|connection| connection.terms) else {
         return Ended::Nothing(buffer);
     };
@@ -370,16 +363,25 @@ fn run_one<S: Service>(
         data: Data::Empty,
         refused: None,
     };
-    let mut cx = Cx { now, state };
-    let outcome = match stage {
-        Stage::Ready { message, argument } => {
-            let outcome = call(&mut cx, service, (key, connection), &message, argument, &mut reply);
-            state.receives.give_back(message.buffer);
+    let outcome = match std::mem::replace(&mut inbound.stage, Stage::Later) {
+        Stage::Ready { argument } => {
+            // The service reads the message while it may do anything else to the core.
+            let message = inbound.message.take();
+            let payload = message.as_ref().map_or(&[][..], Message::payload);
+            let mut cx = Cx { now, state };
+            let outcome = call(&mut cx, service, (key, connection), payload, argument, &mut reply);
+            if let Some(inbound) = state.inbound.get_mut(key) {
+                inbound.message = message;
+            }
             outcome
         }
-        Stage::Resumed => service.resume(&mut cx, CallToken(key), &mut reply),
+        Stage::Resumed => service.resume(&mut Cx { now, state }, CallToken(key), &mut reply),
         Stage::Verdict(header) => return reply_with(reply, &header),
-        Stage::Reading { .. } | Stage::Later | Stage::Replying { .. } => Outcome::Later,
+        // The service resumed it, and answered it before its turn came.
+        other => {
+            inbound.stage = other;
+            Outcome::Later
+        }
     };
     match (outcome, reply.refused) {
         (Outcome::Later, _) => Ended::Nothing(reply.buffer),
@@ -406,11 +408,10 @@ fn call<S: Service>(
     cx: &mut Cx<'_>,
     service: &mut S,
     (key, connection): (Key<InboundCall>, Key<Connection>),
-    message: &Message,
+    payload: &[u8],
     argument: Option<(u32, u64, Placement)>,
     reply: &mut Reply,
 ) -> Outcome {
-    let payload = message.payload();
     let Ok((header, arguments_at)) = CallHeader::decode(payload) else {
         return Outcome::Failed(AcceptStat::GarbageArgs);
     };
@@ -449,6 +450,8 @@ impl State {
             return self.recycle(buffer);
         };
         let (connection, xid) = (inbound.connection, inbound.xid);
+        let answered = !matches!(ended, Ended::Nothing(_));
+        let message = if answered { inbound.message.take() } else { None };
         match ended {
             Ended::Nothing(buffer) => self.recycle(buffer),
             Ended::Reply { buffer, payload_length, data } => {
@@ -464,6 +467,9 @@ impl State {
                 self.inbound.remove(key);
                 self.answer_with_error(connection, xid, error);
             }
+        }
+        if let Some(message) = message {
+            self.receives.give_back(message.buffer);
         }
         self.touch(connection);
     }

@@ -98,6 +98,9 @@ impl State {
         work += limits.send_buffers_max; // messages being sent
         work += limits.receives_max * CHUNKS_MAX; // arguments being read
         work += limits.calls_out_max * 2; // invalidations
+        let mut calls = 0;
+        calls += limits.receives_max; // not answered: each holds a Receive
+        calls += limits.send_buffers_max; // answered, their Replies waiting for credit
         Some(Self {
             limits,
             binding,
@@ -106,7 +109,7 @@ impl State {
             connections: Table::new(limits.connections_max),
             ended: VecDeque::with_capacity(ENDED_MAX),
             by_queue_pair: vec![None; queue_pairs],
-            inbound: Table::new(limits.receives_max),
+            inbound: Table::new(calls),
             ready: VecDeque::with_capacity(limits.receives_max as usize),
             xids: Xids::new(calls_out, seed),
             outbound: std::iter::repeat_with(|| None).take(calls_out).collect(),
@@ -138,10 +141,12 @@ impl State {
         self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
     }
 
-    /// Puts a send buffer back.
+    /// Puts a send buffer back. One that was leased because there was none goes home instead.
     pub(crate) fn recycle(&mut self, mut buffer: Local) {
-        buffer.set_len(SEND_BUFFER);
-        self.buffers.push(buffer);
+        if self.buffers.len() < self.limits.send_buffers_max as usize {
+            buffer.set_len(SEND_BUFFER);
+            self.buffers.push(buffer);
+        }
     }
 }
 
