@@ -46,6 +46,8 @@ impl<P: Provider, S: Service> Core<P, S> {
         self.state.replenish(key);
         while let Some((call, credit)) = self.state.next_reply(key) {
             self.state.send_reply(call, credit);
+            // One Call less awaits its Reply: the next message tells what that makes room for.
+            self.state.replenish(key);
         }
         while let Some(slot) = self.state.next_call(key) {
             self.send_call(key, slot);
