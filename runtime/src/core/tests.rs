@@ -1,5 +1,6 @@
 //! Two cores on the simulated fabric, in virtual time.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -10,11 +11,11 @@ use haulage_proto::time::Instant;
 use haulage_proto::v2::error::ErrorBody;
 
 use super::{Core, Cx};
-use crate::limits::{LIMITS_DEFAULT, Limits};
-use crate::provider::sim::{Fabric, FabricConfig, Sim};
+use crate::limits::{LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
+use crate::provider::sim::{Fabric, FabricConfig, Rng, Sim};
 use crate::service::{
-    Argument, Binding, Call, CallError, ConnectionId, Data, Eligible, Finished, NoService, Outcome,
-    Procedure, Refusal, Reply, Request, Service,
+    Argument, Binding, Call, CallError, CallToken, ConnectionId, Data, Eligible, Finished,
+    NoService, Outcome, Procedure, Refusal, Reply, Request, Service,
 };
 
 const LIMITS: Limits = Limits {
@@ -92,17 +93,24 @@ impl Service for Caller {
     }
 }
 
-struct World {
+struct World<S = Keeper> {
     fabric: Fabric,
     now: Instant,
-    server: Core<Sim, Keeper>,
+    server: Core<Sim, S>,
     client: Core<Sim, Caller>,
     connection: ConnectionId,
 }
 
 impl World {
     fn new() -> Self {
-        let fabric = Fabric::new(FabricConfig::default());
+        Self::with(Keeper::default(), [LIMITS; 2], FabricConfig::default())
+    }
+}
+
+impl<S: Service> World<S> {
+    /// A core that serves, one that calls, and their limits.
+    fn with(service: S, limits: [Limits; 2], fabric: FabricConfig) -> Self {
+        let fabric = Fabric::new(fabric);
         let node = |n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n));
         let pool = || {
             Pool::new(&PoolConfig { bytes: 16 << 20, pages: PagePreference::Heap, node: None })
@@ -110,8 +118,8 @@ impl World {
         };
         let server = fabric.provider(node(1)).unwrap();
         let client = fabric.provider(node(2)).unwrap();
-        let mut server = Core::new(server, Keeper::default(), pool(), LIMITS, 1).unwrap();
-        let mut client = Core::new(client, Caller::default(), pool(), LIMITS, 2).unwrap();
+        let mut server = Core::new(server, service, pool(), limits[0], 1).unwrap();
+        let mut client = Core::new(client, Caller::default(), pool(), limits[1], 2).unwrap();
         let at = server.listen(SocketAddr::new(node(1), 20050)).unwrap();
         let connection = client.connect(Instant::ZERO, at, binding()).unwrap();
         Self { fabric, now: Instant::ZERO, server, client, connection }
@@ -149,8 +157,79 @@ impl World {
         panic!("no progress");
     }
 
+    /// Turns both cores until nothing is on its way: only a deadline could change anything.
+    fn settle(&mut self) {
+        for _ in 0..1_000_000 {
+            let worked = self.server.turn(self.now) | self.client.turn(self.now);
+            if !worked {
+                let Some(next) = self.fabric.next_event() else { return };
+                self.now = next.max(self.now);
+            }
+        }
+        panic!("it never settles");
+    }
+
+    fn lose_the_connection(&mut self) {
+        if let Some(connection) = self.client.state.connections.get(self.connection.0) {
+            self.fabric.sever(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), connection.qp);
+        }
+    }
+
+    fn is_disconnected(&self) -> bool {
+        self.server.state.connections.len() + self.client.state.connections.len() == 0
+    }
+
+    fn all_home(&mut self) {
+        all_home(&mut self.server, self.now);
+        all_home(&mut self.client, self.now);
+    }
+
     fn ended(&self) -> &[(u64, Result<u32, CallError>, Option<Local>)] {
         &self.client.service().ended
+    }
+}
+
+/// Stores at once, and answers everything else in a later turn, as far as it may.
+#[derive(Debug, Default)]
+struct Slow {
+    keeper: Keeper,
+    waiting: VecDeque<CallToken>,
+    /// How many more it may answer.
+    answers: usize,
+    resumed: usize,
+}
+
+impl Service for Slow {
+    fn binding(&self) -> Binding {
+        binding()
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
+        if call.procedure == STORE {
+            // One that is answered needs no resuming: nothing comes of it.
+            cx.resume(call.token);
+            return self.keeper.call(cx, call, reply);
+        }
+        self.waiting.push_back(call.token);
+        Outcome::Later
+    }
+
+    fn resume(&mut self, _: &mut Cx<'_>, _: CallToken, reply: &mut Reply) -> Outcome {
+        self.resumed += 1;
+        if reply.offered.is_some() {
+            reply.item(self.keeper.item.clone().map_or(Data::Empty, Data::Shared));
+        }
+        Outcome::Done
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        let count = self.answers.min(self.waiting.len());
+        self.answers -= count;
+        for token in self.waiting.drain(..count) {
+            cx.resume(token);
+            cx.resume(token);
+        }
+        count > 0
     }
 }
 
@@ -227,8 +306,9 @@ fn all_home<S: Service>(core: &mut Core<Sim, S>, now: Instant) {
     let gauges = cx.gauges();
     assert_eq!(gauges.posted, cx.receives_posted() as u64);
     assert_eq!((gauges.exposed, gauges.orphans), (0, 0));
-    assert_eq!(cx.receives_posted(), LIMITS.receives_max as usize);
-    assert_eq!(core.state.buffers.len(), LIMITS.send_buffers_max as usize);
+    let limits = core.state.limits;
+    assert_eq!(core.state.receives.posted(), limits.receives_max as usize);
+    assert_eq!(core.state.buffers.len(), limits.send_buffers_max as usize);
     assert_eq!((core.state.inbound.len(), core.state.work.len()), (0, 0));
 }
 
@@ -247,19 +327,153 @@ fn a_connection_lost_at_any_moment_leaves_every_lease_home_and_every_caller_told
                 world.now = world.fabric.next_event().unwrap_or(world.now);
             }
         }
-        let qp = world.client.state.connections.get(world.connection.0).map(|c| c.qp);
-        if let Some(qp) = qp {
-            world.fabric.sever(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), qp);
-        }
-        world.until(|w| {
-            w.ended().len() == 12
-                && w.server.state.connections.len() == 0
-                && w.client.state.connections.len() == 0
-        });
+        world.lose_the_connection();
+        world.until(|w| w.ended().len() == 12 && w.is_disconnected());
         world.server.service.item = None;
-        let now = world.now;
-        all_home(&mut world.server, now);
-        all_home(&mut world.client, now);
+        world.all_home();
+    }
+}
+
+#[test]
+fn a_reply_may_come_in_a_later_turn() {
+    let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
+    let (argument, result) = (world.lease(9000, 0x5a), world.lease(9000, 0));
+    world.call(1, Request { argument: Some(argument), ..request(STORE) });
+    world.until(|w| w.ended().len() == 1);
+    world.call(2, Request { result: Some(result), ..request(FETCH) });
+    world.call(3, request(0));
+    world.settle();
+    // Each keeps the Receive it came in.
+    assert_eq!((world.ended().len(), world.server.state.inbound.len()), (1, 2));
+    assert_eq!(world.server.state.receives.posted(), LIMITS.receives_max as usize - 2);
+    world.server.service.answers = 2;
+    world.until(|w| w.ended().len() == 3);
+    assert_eq!(world.ended()[1].1, Ok(9000));
+    assert_eq!(world.ended()[1].2.as_ref().unwrap().bytes(), [0x5a; 9000]);
+    assert_eq!(world.ended()[2].1, Ok(0));
+    assert_eq!(world.server.service.resumed, 2);
+    world.settle();
+    world.server.service.keeper.item = None;
+    world.all_home();
+}
+
+#[test]
+fn a_call_whose_connection_is_lost_is_resumed_in_vain() {
+    for moment in 0..120 {
+        let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
+        for token in 0..6 {
+            let result = world.lease(100_000, 2);
+            world.call(token, Request { result: Some(result), ..request(FETCH) });
+        }
+        // Half of them may be under way when it happens.
+        world.server.service.answers = 3;
+        for _ in 0..moment {
+            let worked = world.server.turn(world.now) | world.client.turn(world.now);
+            if !worked {
+                world.now = world.fabric.next_event().unwrap_or(world.now);
+            }
+        }
+        world.lose_the_connection();
+        world.until(|w| w.ended().len() == 6 && w.is_disconnected());
+        let (resumed, waiting) = {
+            let service = &mut world.server.service;
+            service.answers = service.waiting.len();
+            (service.resumed, service.answers)
+        };
+        assert!(moment < 110 || waiting == 3, "{waiting} wait");
+        world.settle();
+        assert_eq!(world.server.service.resumed, resumed);
+        world.all_home();
+    }
+}
+
+#[test]
+fn a_service_that_does_not_answer_stops_the_credits_of_its_callers() {
+    let few = Limits { credits_max: 8, ..LIMITS };
+    let mut world = World::with(Slow::default(), [few, LIMITS], FabricConfig::default());
+    for token in 0..30 {
+        world.call(token, request(0));
+    }
+    world.settle();
+    let queued = |w: &World<Slow>| {
+        w.client.state.connections.get(w.connection.0).map_or(0, |c| c.calls.len())
+    };
+    // P2: the last credit is not for Calls. The floor of a connection comes on top of its credits.
+    let bounds = 7..=8 + RECEIVES_IDLE as usize;
+    let waiting = world.server.service.waiting.len();
+    assert!(bounds.contains(&waiting), "{waiting} wait");
+    assert_eq!(waiting + queued(&world), 30);
+    // What is answered lets others through.
+    world.server.service.answers = waiting;
+    world.settle();
+    assert_eq!(world.ended().len(), waiting);
+    let next = world.server.service.waiting.len();
+    assert!(bounds.contains(&next), "{next} wait");
+    assert_eq!(waiting + next + queued(&world), 30);
+    world.server.service.answers = 30 - waiting;
+    world.until(|w| w.ended().len() == 30);
+    assert!(world.ended().iter().all(|(_, result, _)| result == &Ok(0)));
+    world.settle();
+    world.all_home();
+}
+
+#[test]
+fn replies_that_find_no_credit_hold_what_was_set_aside_for_them() {
+    let tight = Limits { connections_max: 1, receives_max: 16, send_buffers_max: 4, ..LIMITS };
+    let deaf = Limits { connections_max: 1, receives_max: 2 * RECEIVES_IDLE, ..LIMITS };
+    for (procedure, expected) in
+        [(0, Ok(0)), (9, Err(CallError::Rejected(AcceptStat::ProcUnavail)))]
+    {
+        let fabric = FabricConfig::default();
+        let mut world = World::with(Keeper::default(), [tight, deaf], fabric);
+        for token in 0..32 {
+            world.call(token, request(procedure));
+        }
+        world.until(|w| w.ended().len() == 32);
+        assert!(world.ended().iter().all(|(_, result, _)| result == &expected));
+        world.settle();
+        world.all_home();
+    }
+}
+
+#[test]
+fn a_thousand_calls_in_any_order_leave_every_lease_home() {
+    for seed in 0..12 {
+        let mut rng = Rng::new(seed);
+        let fabric = FabricConfig {
+            seed,
+            latency_max_ns: rng.below(1_001..50_000),
+            eager_percent: u8::try_from(rng.below(0..101)).unwrap(),
+            ..FabricConfig::default()
+        };
+        let slow = Slow { answers: usize::MAX, ..Slow::default() };
+        let mut world = World::with(slow, [LIMITS; 2], fabric);
+        let mut made = 0;
+        while made < 1000 {
+            // One after the other for a while, then many at once.
+            for _ in 0..if rng.below(0..2) == 0 { 1 } else { rng.below(2..25) } {
+                let length = usize::try_from(rng.below(1..20_000)).unwrap();
+                let procedure = u32::try_from(rng.below(0..3)).unwrap();
+                let argument = (procedure == STORE).then(|| world.lease(length, 0x5a));
+                let result = (procedure == FETCH).then(|| world.lease(20_000, 0));
+                world.call(made, Request { argument, result, ..request(procedure) });
+                made += 1;
+            }
+            let expected = usize::try_from(made).unwrap();
+            world.until(|w| w.ended().len() == expected);
+        }
+        let mut tokens: Vec<u64> = world.ended().iter().map(|(token, ..)| *token).collect();
+        tokens.sort_unstable();
+        assert!(tokens.into_iter().eq(0..made), "seed {seed}: a call ended twice, or never");
+        for (token, result, lease) in &world.client.service.ended {
+            let length = *result.as_ref().unwrap_or_else(|e| panic!("seed {seed}: {token}: {e}"));
+            let octets = lease.as_ref().map_or(&[][..], Local::bytes);
+            assert_eq!(octets.len(), length as usize, "seed {seed}: {token}");
+            assert!(octets.iter().all(|&octet| octet == 0x5a), "seed {seed}: {token}");
+        }
+        world.settle();
+        world.server.service.keeper.item = None;
+        world.all_home();
     }
 }
 
