@@ -1,1 +1,7 @@
-//! Benches.
+//! How long Haulage's own code takes, without a network: wire formats, memory, and a Call through
+//! two whole cores.
+//!
+//! The crate is its benches, run with `cargo bench -p haulage-benches`; each of them says what it
+//! measures. The numbers are for comparing two versions on one machine, not machines. Numbers over
+//! real transports are `haulage bench`'s.
+#![forbid(unsafe_code)]
