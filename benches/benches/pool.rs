@@ -1,8 +1,8 @@
 //! What memory costs in `haulage-mr-pool`: a lease from the free list and back, and a registration
 //! of a software RNIC from its handle to its end.
 //!
-//! A posted lease comes back only against a completion, which safe code cannot make: that path is
-//! part of `core`'s bench.
+//! What posting a lease costs is part of the bench of a whole Call,
+//! `core`.
 
 use std::hint::black_box;
 

@@ -3,5 +3,5 @@
 //!
 //! The crate is its benches, run with `cargo bench -p haulage-benches`; each of them says what it
 //! measures. The numbers are for comparing two versions on one machine, not machines. Numbers over
-//! real transports are `haulage bench`'s.
+//! a real transport are `haulage demo`'s.
 #![forbid(unsafe_code)]

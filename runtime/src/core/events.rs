@@ -221,7 +221,8 @@ impl State {
 
     /// Encodes and queues a message without payload.
     fn send_control(&mut self, key: Key<Connection>, control: &Control) {
-        let buffer = self.buffers.pop().or_else(|| self.pool.lease(SEND_BUFFER));
+        // A peer that provokes more of these than there is room for loses its connection.
+        let buffer = self.buffers.pop().or_else(|| self.spare_buffer());
         let Some(mut buffer) = buffer else {
             return self.close(key, CallError::Busy);
         };

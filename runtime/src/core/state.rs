@@ -26,6 +26,8 @@ pub(crate) struct State {
     pub(crate) receives: Receives,
     /// Send buffers not in use.
     pub(crate) buffers: Vec<Local>,
+    /// Buffers in use beyond those.
+    spares: u32,
     pub(crate) connections: Table<Connection>,
     /// Why the last connections ended, for those who still call on them.
     pub(crate) ended: VecDeque<(Key<Connection>, CallError)>,
@@ -98,6 +100,7 @@ impl State {
         work += limits.send_buffers_max; // messages being sent
         work += limits.receives_max * CHUNKS_MAX; // arguments being read
         work += limits.calls_out_max * 2; // invalidations
+        work += limits.connections_max; // control messages sent when every send buffer is in use
         let mut calls = 0;
         calls += limits.receives_max; // not answered: each holds a Receive
         calls += limits.send_buffers_max; // answered, their Replies waiting for credit
@@ -106,6 +109,7 @@ impl State {
             binding,
             receives,
             buffers,
+            spares: 0,
             connections: Table::new(limits.connections_max),
             ended: VecDeque::with_capacity(ENDED_MAX),
             by_queue_pair: vec![None; queue_pairs],
@@ -141,12 +145,22 @@ impl State {
         self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
     }
 
-    /// Puts a send buffer back. One that was leased because there was none goes home instead.
+    /// Leases a buffer for a control message when every send buffer is in use, so many at most.
+    pub(crate) fn spare_buffer(&mut self) -> Option<Local> {
+        let buffer =
+            self.pool.lease(SEND_BUFFER).filter(|_| self.spares < self.limits.connections_max)?;
+        self.spares += 1;
+        Some(buffer)
+    }
+
+    /// Puts a send buffer back. One more than there are to be goes home instead.
     pub(crate) fn recycle(&mut self, mut buffer: Local) {
-        if self.buffers.len() < self.limits.send_buffers_max as usize {
-            buffer.set_len(SEND_BUFFER);
-            self.buffers.push(buffer);
+        if self.spares > 0 {
+            self.spares -= 1;
+            return;
         }
+        buffer.set_len(SEND_BUFFER);
+        self.buffers.push(buffer);
     }
 }
 
