@@ -21,7 +21,7 @@ use crate::core::outbound::ReplyParts;
 use crate::core::state::{ENDED_MAX, State};
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, PostedData};
-use crate::limits::{CHUNK_LIMITS, RECEIVES_IDLE, SEND_BUFFER, our_properties};
+use crate::limits::{CHUNK_LIMITS, RECEIVES_IDLE, our_properties};
 use crate::provider::{ConnectionParams, Done, Event, Provider, Quiesced};
 use crate::service::{Binding, CallError, Service};
 use crate::sys::complete;
