@@ -135,9 +135,9 @@ fn lock_note(report: &PageReport) -> Option<String> {
 /// Says why sockets are not waited for by io_uring.
 fn provider_note(backend: &BackendReport) -> Option<String> {
     match backend {
-        BackendReport::NoUring(why) => Some(format!(
-            "io_uring is not to be had ({why}); plain sockets are used, which cost more system calls"
-        )),
+        BackendReport::NoUring(why) => {
+            Some(format!("{why}; plain sockets are used, which cost more system calls"))
+        }
         BackendReport::Uring | BackendReport::Sockets => None,
     }
 }
