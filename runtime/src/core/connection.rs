@@ -23,6 +23,8 @@ pub(crate) struct Connection {
     /// What our Calls on it may reduce.
     pub(crate) binding: Rc<Binding>,
     pub(crate) terms: Terms,
+    /// Whether the peer serves RDMA Reads: the granted ORD is not zero.
+    pub(crate) may_read: bool,
     /// Replies that wait for credit, in the order they became ready.
     pub(crate) replies: VecDeque<Key<InboundCall>>,
     /// Calls of ours that wait for credit, as slots.
@@ -127,6 +129,7 @@ impl Connection {
             engine,
             binding,
             terms: Terms::default(),
+            may_read: false,
             replies: VecDeque::new(),
             calls: VecDeque::new(),
             queue: WorkQueue::new(),

@@ -47,9 +47,12 @@ impl<P: Provider, S: Service> Core<P, S> {
             Event::Request { qp, .. } => {
                 self.on_request(now, qp);
             }
-            Event::Established { qp, .. } => {
+            Event::Established { qp, ord, .. } => {
                 if let Some(key) = self.state.at(qp) {
                     self.state.change(key, Change::Established);
+                    if let Some(connection) = self.state.connections.get_mut(key) {
+                        connection.may_read = ord > 0;
+                    }
                     self.state.drive(now, key, Input::Established);
                 }
             }

@@ -165,7 +165,9 @@ impl State {
         }
         let Some(procedure) = binding.procedure(procedure).copied() else { return };
         // [V2-4.4.2-2] nothing is reduced that the binding does not allow.
-        if procedure.argument.is_none() && call.read.is_some() {
+        // P12: nor is anything asked of a peer that serves no Reads.
+        let may_read = self.connections.get(key).is_some_and(|connection| connection.may_read);
+        if call.read.is_some() && (procedure.argument.is_none() || !may_read) {
             return self.refuse(key, xid, ErrorBody::ReadChunks { max: 0 }, message);
         }
         if procedure.result.is_none() && call.offered.is_some() {

@@ -577,3 +577,14 @@ fn a_full_core_turns_connections_away_and_serves_the_others() {
     world.until(|w| w.ended().len() == 1);
     assert_eq!(world.ended()[0].1, Ok(0));
 }
+
+#[test]
+fn nothing_is_read_from_a_peer_that_serves_no_reads() {
+    let fabric = FabricConfig { ord_max: 0, ird_max: 0, ..FabricConfig::default() };
+    let mut world = World::with(Keeper::default(), [LIMITS; 2], fabric);
+    let argument = world.lease(10, 1);
+    world.call(1, Request { argument: Some(argument), ..request(STORE) });
+    world.until(|w| w.ended().len() == 1);
+    let none = ErrorBody::ReadChunks { max: 0 };
+    assert_eq!(world.ended()[0].1, Err(CallError::Refused(none)));
+}
