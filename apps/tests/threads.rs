@@ -1,0 +1,114 @@
+//! One core, called from several threads that are not cores.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use haulage::core::Core;
+use haulage::cores::{self, CoreThread, Placement};
+use haulage::limits::{LIMITS_DEFAULT, Limits};
+use haulage::polling::Polling;
+use haulage::pool::{PagePreference, Pool, PoolConfig};
+use haulage::provider::iwarp::{Config, Iwarp};
+use haulage::remote::RemoteClient;
+use haulage::service::{CallError, NoService, Request};
+use haulage::sys::clock;
+use haulage_apps::kv::index::Seed;
+use haulage_apps::kv::protocol::Procedure;
+use haulage_apps::kv::service::{KvService, binding};
+
+const LIMITS: Limits = Limits {
+    connections_max: 8,
+    receives_max: 128,
+    calls_out_max: 32,
+    send_buffers_max: 64,
+    remote_clients_max: 3,
+    call_timeout: Duration::from_secs(10),
+    ..LIMITS_DEFAULT
+};
+
+fn placement(name: &str, polling: Polling) -> Placement {
+    Placement { name: name.to_owned(), cpu: None, polling }
+}
+
+fn parts() -> (Iwarp, Pool) {
+    let memory = PoolConfig { bytes: 16 << 20, pages: PagePreference::Heap, node: None };
+    (Iwarp::new(&Config::default()).unwrap(), Pool::new(&memory).unwrap())
+}
+
+fn server() -> CoreThread<SocketAddr> {
+    let started = cores::start(placement("server", Polling::ADAPTIVE), || {
+        let (nic, pool) = parts();
+        let service = KvService::new(64, Seed::fixed(1, 2), 1 << 20, 8 << 20);
+        let mut core = Core::new(nic, service, pool, LIMITS, 1).unwrap();
+        let at = core.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        Ok::<_, std::io::Error>((core, at))
+    });
+    started.unwrap()
+}
+
+fn client(at: SocketAddr) -> CoreThread<RemoteClient> {
+    let started = cores::start(placement("client", Polling::Event), move || {
+        let (nic, pool) = parts();
+        let mut core = Core::new(nic, NoService, pool, LIMITS, 2).unwrap();
+        let connection = core.connect(clock::now(), at, binding(1 << 20)).unwrap();
+        let client = core.remote_client(connection).unwrap();
+        Ok::<_, std::io::Error>((core, client))
+    });
+    started.unwrap()
+}
+
+fn request(procedure: Procedure) -> Request {
+    Request { procedure: procedure as u32, argument: None, result: None, timeout: None }
+}
+
+/// Stores and fetches values under a key of its own.
+fn store_and_fetch(client: &mut RemoteClient, key: &str) {
+    for round in 0..50_u8 {
+        let mut value = client.lease(5000).unwrap();
+        value.bytes_mut().fill(round);
+        let put = Request { argument: Some(value), ..request(Procedure::Put) };
+        let reply = client.call(put, |w| w.opaque(key.as_bytes())).unwrap();
+        assert_eq!(reply.results().u32(), Ok(0));
+        client.recycle(reply);
+        let get = Request { result: Some(client.lease(8000).unwrap()), ..request(Procedure::Get) };
+        let reply = client.call(get, |w| w.opaque(key.as_bytes())).unwrap();
+        assert_eq!(reply.result.as_ref().unwrap().bytes(), [round; 5000]);
+        client.recycle(reply);
+    }
+}
+
+#[test]
+fn threads_share_a_core_and_its_connection() {
+    let server = server();
+    let mut core = client(server.started);
+    let mut second = core.started.try_clone().unwrap();
+    let third = core.started.try_clone().unwrap();
+    assert!(core.started.try_clone().is_none(), "three clients are the limit");
+    thread::scope(|scope| {
+        let builder = thread::Builder::new();
+        builder.spawn_scoped(scope, || store_and_fetch(&mut second, "second")).unwrap();
+        store_and_fetch(&mut core.started, "first");
+    });
+    // Whoever leaves makes room: the core notices by itself.
+    drop(third);
+    let start = clock::now();
+    while core.started.try_clone().is_none() {
+        assert!(clock::now().saturating_since(start) < Duration::from_secs(10));
+        core.started.lease(1).unwrap();
+    }
+    core.stop();
+    server.stop();
+}
+
+#[test]
+fn a_client_whose_core_is_gone_is_told_so() {
+    let server = server();
+    let core = client(server.started);
+    let mut left = core.started.try_clone().unwrap();
+    assert!(left.lease(100).is_ok());
+    core.stop();
+    assert_eq!(left.lease(100).unwrap_err(), CallError::Closed);
+    server.stop();
+}
