@@ -118,15 +118,6 @@ fn wire(size: usize) -> u32 {
 }
 
 impl Limits {
-    /// Work requests one connection can have posted at once.
-    pub const fn send_queue_depth(&self) -> u32 {
-        let mut depth = 0;
-        depth += self.calls_out_max * (2 + 1 + 2); // FastReg, Send, LocalInv of each Call
-        depth += self.receives_max * SEGMENTS_MAX_WIRE; // Reads or Writes of each Call received
-        depth += self.receives_max; // their Replies
-        depth
-    }
-
     /// Octets of pool the core keeps for itself: what is left is for data items.
     pub const fn transport_bytes(&self) -> usize {
         let mut bytes = 0;

@@ -137,7 +137,8 @@ pub struct Caps {
     pub name: &'static str,
     /// Queue pairs that can exist at once; their slots are below.
     pub queue_pairs_max: usize,
-    /// Work requests one send queue holds.
+    /// Work requests one send queue holds: no fewer than the longest run of which only the last is
+    /// signaled, a Reply behind the Writes of its result.
     pub send_queue_max: usize,
     /// Receives the shared queue holds.
     pub receive_queue_max: usize,

@@ -109,6 +109,11 @@ impl State {
             }
             Name::Work(bits) => {
                 let Some(work) = self.work.remove_bits(bits) else { return };
+                // The send queue has room again.
+                let waiting = self.connections.get(work.connection);
+                if waiting.is_some_and(|connection| !connection.queue.is_empty()) {
+                    self.touch(work.connection);
+                }
                 self.on_work(work.held, done);
             }
             // An unsignaled request only reports failure, and the connection's end says it all.

@@ -588,3 +588,34 @@ fn nothing_is_read_from_a_peer_that_serves_no_reads() {
     let none = ErrorBody::ReadChunks { max: 0 };
     assert_eq!(world.ended()[0].1, Err(CallError::Refused(none)));
 }
+
+#[test]
+fn a_full_send_queue_goes_on_with_its_completions_alone() {
+    let fabric = FabricConfig { send_queue_max: 1, ..FabricConfig::default() };
+    let mut world = World::with(Slow::default(), [LIMITS; 2], fabric);
+    for token in 0..6 {
+        world.call(token, request(0));
+    }
+    // Nobody answers, and too few have arrived for a grant: only the Sends' own ends are heard of.
+    world.settle();
+    assert_eq!(world.server.state.inbound.len(), 6);
+}
+
+#[test]
+fn a_send_queue_that_stays_full_keeps_nobody_busy() {
+    let fabric = FabricConfig { send_queue_max: 3, ..FabricConfig::default() };
+    let mut world = World::with(Keeper::default(), [LIMITS; 2], fabric);
+    for token in 0..24 {
+        let argument = world.lease(5000, 7);
+        world.call(token, Request { argument: Some(argument), ..request(STORE) });
+    }
+    world.until(|w| w.ended().len() == 24);
+    assert!(world.ended().iter().all(|(_, result, _)| result.is_ok()));
+    // A peer that takes nothing any more leaves the queue full: there is nothing to do but wait.
+    world.fabric.black_hole(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), true);
+    for token in 24..40 {
+        world.call(token, request(0));
+    }
+    world.settle();
+    assert!(!world.client.turn(world.now));
+}

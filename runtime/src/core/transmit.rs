@@ -55,10 +55,10 @@ impl<P: Provider, S: Service> Core<P, S> {
         self.state.drive(now, key, Input::Idle);
         self.state.note_stall(now, key);
         let Some(connection) = self.state.connections.get_mut(key) else { return };
-        connection.dirty = !connection.queue.is_empty()
-            && self.provider.post(connection.qp, &mut connection.queue).is_err();
-        if connection.dirty {
-            self.state.dirty.push_back(key);
+        connection.dirty = false;
+        if !connection.queue.is_empty() {
+            // What a full send queue leaves here goes on with the next completion.
+            let _ = self.provider.post(connection.qp, &mut connection.queue);
         }
     }
 
