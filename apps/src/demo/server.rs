@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use crate::cli::values::{Polling, Switch};
+use haulage::sys::process;
+
 use crate::failure::Failure;
 
 /// A key-value server in a process of its own, ended with this value.
@@ -35,6 +37,7 @@ impl Server {
             command.arg("--cores").arg(cpu.to_string());
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
+        process::end_with_us(&mut command);
         let mut process = command.spawn().map_err(|error| failed(&error.to_string()))?;
         let stdout = process.stdout.take();
         // From here on the process ends with this value, whatever happens.
@@ -50,7 +53,7 @@ impl Server {
 
     /// Ends it in order and checks that it ended well.
     pub(super) fn stop(mut self) -> Result<(), Failure> {
-        let ended = haulage::sys::process::terminate(&mut self.process);
+        let ended = process::terminate(&mut self.process);
         match ended {
             Ok(status) if status.success() => Ok(()),
             Ok(status) => Err(Failure::failed(format!("the server ended with {status}"))),

@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::process::{Child, ExitStatus};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
 
 use io_uring::IoUring;
 
@@ -95,6 +96,18 @@ fn parse_resident(status: &[u8]) -> Resident {
 fn octets(kib: &[u8]) -> u64 {
     let text = str::from_utf8(kib).unwrap_or_default().trim().trim_end_matches("kB").trim_end();
     text.parse::<u64>().unwrap_or(0).saturating_mul(1024)
+}
+
+/// Lets the child of `command` be asked to end, with SIGTERM, when the thread that starts it ends, for
+/// whatever reason.
+pub fn end_with_us(command: &mut Command) -> &mut Command {
+    let ask = || {
+        // SAFETY: prctl takes integers here, and is a plain system call: it may run between fork and exec.
+        let asked = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
+        if asked == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: the closure makes one system call; it neither allocates nor takes a lock.
+    unsafe { command.pre_exec(ask) }
 }
 
 /// Asks a child to end with SIGTERM and waits until it has.
