@@ -49,6 +49,17 @@ pub struct ReadList<'a> {
 impl<'a> ReadList<'a> {
     /// Parses a list of data item chunks, up to and with its end.
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, ListFault> {
+        // [V2-4.5.1-2] a multiple of four; [V2-6.3.7-1] zero is for Call chunks.
+        Self::decode_at(r, |position| position != 0 && position.is_multiple_of(4))
+    }
+
+    /// Parses the list of segments that is a Call chunk, up to and with its end.
+    pub fn decode_call_chunk(r: &mut Reader<'a>) -> Result<Self, ListFault> {
+        // [V2-6.6.3-1] all of it stands at the start of the Payload stream.
+        Self::decode_at(r, |position| position == 0)
+    }
+
+    fn decode_at(r: &mut Reader<'a>, allowed: impl Fn(u32) -> bool) -> Result<Self, ListFault> {
         let whole = r.rest();
         let start = r.position();
         let (mut chunks, mut last, mut sum) = (0_u32, None, 0_u64);
@@ -56,8 +67,7 @@ impl<'a> ReadList<'a> {
             let at = r.position();
             let position = r.u32()?;
             let segment = decode_segment(r)?;
-            // [V2-4.5.1-2] a multiple of four; [V2-6.3.7-1] zero is for Call chunks.
-            if position == 0 || !position.is_multiple_of(4) {
+            if !allowed(position) {
                 return Err(ListFault::BadPosition { at });
             }
             match last {
@@ -220,10 +230,16 @@ impl<'a> WriteList<'a> {
         }
     }
 
-    /// Octets of a list of one chunk of so many segments, or of the empty one.
-    pub const fn wire_len(segments: Option<usize>) -> usize {
+    /// Octets of a list of chunks of so many segments each.
+    pub fn wire_len(chunks: impl IntoIterator<Item = usize>) -> usize {
+        let entries = chunks.into_iter().map(|segments| Self::wire_len_optional(Some(segments)));
+        entries.fold(4, usize::saturating_add)
+    }
+
+    /// Octets of an optional single chunk of so many segments.
+    pub const fn wire_len_optional(segments: Option<usize>) -> usize {
         match segments {
-            Some(count) => count.saturating_mul(Segment::WIRE_LEN).saturating_add(12),
+            Some(count) => count.saturating_mul(Segment::WIRE_LEN).saturating_add(8),
             None => 4,
         }
     }

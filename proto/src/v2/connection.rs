@@ -20,7 +20,7 @@ use core::time::Duration;
 use super::VERSION;
 use super::credit::{Class, CreditFault, Credits};
 use super::error::ErrorBody;
-use super::header::{CallInline, HeaderFault, Message};
+use super::header::{CallInline, ConnProp, HeaderFault, Message};
 use super::properties::Properties;
 use crate::time::Instant;
 
@@ -333,8 +333,8 @@ impl Connection {
         }
         match message {
             Message::Grant { .. } => self.opened(None),
-            Message::ConnPropFinal { prefix, properties, .. } => {
-                self.on_properties(prefix.xid, properties);
+            Message::ConnProp(ConnProp { prefix, last: true, set }) => {
+                self.on_properties(prefix.xid, &set.properties());
             }
             Message::Error { prefix, error } => self.on_error(prefix.xid, *error),
             Message::CallInline(call) => {
@@ -347,6 +347,15 @@ impl Connection {
                 }
             }
             Message::ReplyInline(_) => self.outputs.push(Output::Event(Event::Reply)),
+            Message::ReplyExternal(_) | Message::ReplyMiddle(_) => {
+                let refused =
+                    Event::Refused { xid: message.prefix().xid, error: ErrorBody::BadXdr };
+                self.outputs.push(Output::Event(refused));
+            }
+            Message::ConnProp(_) | Message::CallExternal(_) | Message::CallMiddle(_) => {
+                let invalid = ControlBody::Error(ErrorBody::InvalHtype);
+                self.control(message.prefix().xid, VERSION, invalid);
+            }
         }
     }
 

@@ -1,22 +1,23 @@
-//! Transport headers (version 2, section 6): the common prefix, and the header types spoken here.
+//! Transport headers (version 2, section 6): the common prefix, and the ten header types.
 //!
 //! Decoding is total: any byte string gives a [`Message`] or a [`HeaderFault`] that says what broke,
-//! where, and what to answer. Header types of version 2 that are not in [`Message`] are answered
-//! with `RDMA2_ERR_INVAL_HTYPE`, like unknown ones.
+//! where, and what to answer.
 
 mod encode;
 
 use core::fmt;
 
 pub use encode::{
-    CallInlineHeader, ReplyInlineHeader, encode_connprop_final, encode_error, encode_grant,
+    CallLists, MIDDLE_WIRE_LEN, Returned, call_inline_wire_len, encode_call_external,
+    encode_call_inline, encode_call_middle, encode_connprop, encode_error, encode_grant,
+    encode_reply_external, encode_reply_inline, encode_reply_middle, reply_inline_wire_len,
 };
 
 use super::VERSION;
 use super::error::ErrorBody;
-use super::properties::{Properties, PropertyFault, PropertySet};
+use super::properties::{PropertyFault, PropertySet};
 use crate::chunk::{ListFault, ReadList, WriteChunk, WriteList};
-use crate::verbs::Handle;
+use crate::verbs::{Handle, Segment};
 use crate::xdr::{Reader, Truncated, Writer};
 
 /// The first four words of every message: XVCH.
@@ -66,22 +67,62 @@ pub enum Message<'a> {
         /// Carries the credit.
         prefix: Prefix,
     },
-    /// `RDMA2_CONNPROP_FINAL`.
-    ConnPropFinal {
-        /// Of the message.
-        prefix: Prefix,
-        /// What the peer said about itself, defaults where it said nothing.
-        properties: Properties,
-        /// The same as it arrived, with what we do not know.
-        set: PropertySet<'a>,
-    },
+    /// `RDMA2_CONNPROP_MIDDLE` or `RDMA2_CONNPROP_FINAL`.
+    ConnProp(ConnProp<'a>),
+    /// `RDMA2_CALL_EXTERNAL`.
+    CallExternal(CallExternal<'a>),
+    /// `RDMA2_CALL_MIDDLE`.
+    CallMiddle(Fragment<'a>),
     /// `RDMA2_CALL_INLINE`.
     CallInline(CallInline<'a>),
+    /// `RDMA2_REPLY_EXTERNAL`.
+    ReplyExternal(ReplyExternal<'a>),
+    /// `RDMA2_REPLY_MIDDLE`.
+    ReplyMiddle(Fragment<'a>),
     /// `RDMA2_REPLY_INLINE`.
     ReplyInline(ReplyInline<'a>),
 }
 
-/// A Call whose Payload stream is in the message.
+/// What the peer says about itself, or a part of it.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnProp<'a> {
+    /// Of the message.
+    pub prefix: Prefix,
+    /// Whether this is the FINAL: no more properties follow.
+    pub last: bool,
+    /// The properties as they arrived, with what we do not know.
+    pub set: PropertySet<'a>,
+}
+
+/// A Call whose Payload stream is to be read from the Requester.
+#[derive(Clone, Copy, Debug)]
+pub struct CallExternal<'a> {
+    /// Of the message.
+    pub prefix: Prefix,
+    /// What the Requester would like the Reply to invalidate; zero for nothing.
+    pub inv_handle: Handle,
+    /// The Call chunk: where the Payload stream is. It has at least one segment.
+    pub call: ReadList<'a>,
+    /// Reduced arguments.
+    pub reads: ReadList<'a>,
+    /// Where reduced results go.
+    pub writes: WriteList<'a>,
+    /// Where the whole Reply may go.
+    pub reply: Option<WriteChunk<'a>>,
+}
+
+/// A part of a continued message, not its last.
+#[derive(Clone, Copy)]
+pub struct Fragment<'a> {
+    /// Of the message conveyed (E7).
+    pub prefix: Prefix,
+    /// Octets of the Payload stream that follow in further fragments (E7).
+    pub remaining: u32,
+    /// This part of the Payload stream.
+    pub payload: &'a [u8],
+}
+
+/// A Call whose Payload stream, or the last part of it, is in the message.
 #[derive(Clone, Copy)]
 pub struct CallInline<'a> {
     /// Of the message.
@@ -98,7 +139,18 @@ pub struct CallInline<'a> {
     pub payload: &'a [u8],
 }
 
-/// A Reply whose Payload stream is in the message.
+/// A Reply whose Payload stream was written into the Reply chunk.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplyExternal<'a> {
+    /// Of the message.
+    pub prefix: Prefix,
+    /// How much of each reduced result was written.
+    pub writes: WriteList<'a>,
+    /// How much of the Payload stream was written.
+    pub reply: WriteChunk<'a>,
+}
+
+/// A Reply whose Payload stream, or the last part of it, is in the message.
 #[derive(Clone, Copy)]
 pub struct ReplyInline<'a> {
     /// Of the message.
@@ -135,7 +187,7 @@ impl core::error::Error for HeaderFault {}
 impl HeaderFault {
     /// Returns the XID of the Call that a malformed Reply was meant for.
     pub(super) fn failed_call(&self) -> Option<u32> {
-        let reply = |prefix: &Prefix| prefix.vers == VERSION && prefix.htype == REPLY_INLINE;
+        let reply = |prefix: &Prefix| prefix.vers == VERSION && is_reply(prefix.htype);
         self.prefix.filter(reply).map(|prefix| prefix.xid)
     }
 }
@@ -148,6 +200,14 @@ impl fmt::Debug for CallInline<'_> {
         call.field("prefix", &self.prefix).field("inv_handle", &self.inv_handle);
         call.field("reads", &self.reads).field("writes", &self.writes);
         call.field("reply", &self.reply).field("payload_length", &self.payload.len()).finish()
+    }
+}
+
+impl fmt::Debug for Fragment<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fragment = f.debug_struct("Fragment");
+        fragment.field("prefix", &self.prefix).field("remaining", &self.remaining);
+        fragment.field("payload_length", &self.payload.len()).finish()
     }
 }
 
@@ -165,26 +225,50 @@ impl Message<'_> {
         match self {
             Self::Error { prefix, .. }
             | Self::Grant { prefix }
-            | Self::ConnPropFinal { prefix, .. }
+            | Self::ConnProp(ConnProp { prefix, .. })
+            | Self::CallExternal(CallExternal { prefix, .. })
+            | Self::CallMiddle(Fragment { prefix, .. })
             | Self::CallInline(CallInline { prefix, .. })
+            | Self::ReplyExternal(ReplyExternal { prefix, .. })
+            | Self::ReplyMiddle(Fragment { prefix, .. })
             | Self::ReplyInline(ReplyInline { prefix, .. }) => prefix,
         }
     }
+
+    /// Checks that the Payload stream of this message, which is `length` octets long, starts with the
+    /// XID of the transport header. Only a continued message goes on with anything else.
+    ///
+    /// # Errors
+    /// See [`HeaderFault`].
+    pub fn check_start(&self, length: usize) -> Result<(), HeaderFault> {
+        let (Self::CallMiddle(Fragment { prefix, payload, .. })
+        | Self::CallInline(CallInline { prefix, payload, .. })
+        | Self::ReplyMiddle(Fragment { prefix, payload, .. })
+        | Self::ReplyInline(ReplyInline { prefix, payload, .. })) = self
+        else {
+            return Ok(());
+        };
+        // E9: the RPC message starts with the first word after the header. E7: it is the one that
+        // `rdma_xid` names.
+        let at = length.saturating_sub(payload.len());
+        let broken = match Reader::new(payload).u32() {
+            // [V2-4.6.1-1] [V2-4.6.2-1] [V2-6.3.6-1] [V2-6.3.9-1] [V2-7.2.1-1]
+            Ok(first) if first == prefix.xid => return Ok(()),
+            Ok(_) => Broken::new("rdma_xid is not the XID of the RPC message", at),
+            Err(_) => Truncated { at }.into(),
+        };
+        Err(broken.of(*prefix))
+    }
 }
 
-/// Decodes one received message, and checks that its Payload stream is of the RPC message its
-/// header names.
+/// Decodes one received message that is not part of a continued one, and checks that its Payload
+/// stream is of the RPC message its header names.
 ///
 /// # Errors
 /// See [`HeaderFault`].
 pub fn decode(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
     let decoded = decode_transport(message)?;
-    if let Message::CallInline(CallInline { prefix, payload, .. })
-    | Message::ReplyInline(ReplyInline { prefix, payload, .. }) = &decoded
-    {
-        let at = message.len().saturating_sub(payload.len());
-        check_xid(payload, prefix.xid, at).map_err(|broken| broken.of(*prefix))?;
-    }
+    decoded.check_start(message.len())?;
     Ok(decoded)
 }
 
@@ -231,49 +315,88 @@ fn decode_body<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Br
             end(r)?;
             Message::Grant { prefix }
         }
-        CONNPROP_FINAL => {
+        CONNPROP_MIDDLE | CONNPROP_FINAL => {
             let set = PropertySet::decode(r)?;
             end(r)?;
-            Message::ConnPropFinal { prefix, properties: set.properties(), set }
+            Message::ConnProp(ConnProp { prefix, last: prefix.htype == CONNPROP_FINAL, set })
+        }
+        CALL_EXTERNAL => {
+            let at = r.position();
+            let inv_handle = Handle(r.u32()?);
+            let start = r.position();
+            let call = ReadList::decode_call_chunk(r)?;
+            if call.is_empty() {
+                return Err(Broken::new("no Call chunk", start));
+            }
+            let (reads, writes, reply) = decode_lists(r)?;
+            check_inv_handle(inv_handle, &[call, reads], &writes, reply, at)?;
+            end(r)?;
+            Message::CallExternal(CallExternal { prefix, inv_handle, call, reads, writes, reply })
+        }
+        CALL_MIDDLE => {
+            Message::CallMiddle(Fragment { prefix, remaining: r.u32()?, payload: r.rest() })
         }
         CALL_INLINE => {
             let at = r.position();
             let inv_handle = Handle(r.u32()?);
-            let reads = ReadList::decode(r)?;
+            let (reads, writes, reply) = decode_lists(r)?;
+            check_inv_handle(inv_handle, &[reads], &writes, reply, at)?;
+            let payload = r.rest();
+            Message::CallInline(CallInline { prefix, inv_handle, reads, writes, reply, payload })
+        }
+        REPLY_EXTERNAL => {
             let writes = WriteList::decode(r)?;
-            let reply = WriteList::decode_optional(r)?;
-            let call = CallInline { prefix, inv_handle, reads, writes, reply, payload: r.rest() };
-            let named = reads.chunks().flat_map(|chunk| chunk.segments());
-            let named = named.chain(writes.chunks().flat_map(|chunk| chunk.segments()));
-            let mut named = named.chain(reply.into_iter().flat_map(|chunk| chunk.segments()));
-            // Section 6.5: only a handle of this header may be offered for invalidation.
-            if inv_handle != Handle(0) && !named.any(|segment| segment.handle == inv_handle) {
-                return Err(Broken::new("rdma_inv_handle names no segment of the header", at));
-            }
-            Message::CallInline(call)
+            let at = r.position();
+            // [V2-6.3.8-2] exactly one.
+            let reply = WriteList::decode_optional(r)?.ok_or(Broken::new("no Reply chunk", at))?;
+            end(r)?;
+            Message::ReplyExternal(ReplyExternal { prefix, writes, reply })
+        }
+        REPLY_MIDDLE => {
+            Message::ReplyMiddle(Fragment { prefix, remaining: r.u32()?, payload: r.rest() })
         }
         REPLY_INLINE => {
             let writes = WriteList::decode(r)?;
             Message::ReplyInline(ReplyInline { prefix, writes, payload: r.rest() })
         }
-        // [V2-6.1-2] [V2-7.1.3-1] unknown, or not spoken.
+        // [V2-6.1-2] [V2-7.1.3-1] those above are all there are [V2-6.1-1].
         _ => {
             let report = Some(ErrorBody::InvalHtype);
-            return Err(Broken { report, ..Broken::new("unsupported header type", 12) });
+            return Err(Broken { report, ..Broken::new("unknown header type", 12) });
         }
     })
 }
 
-/// Checks that a Payload stream, which starts at `at`, begins with the XID of its transport header:
-/// the RPC message starts with the first word after the header (E9), and the message conveyed is the
-/// one `rdma_xid` names (E7).
-fn check_xid(payload: &[u8], xid: u32, at: usize) -> Result<(), Broken> {
-    let first = Reader::new(payload).u32().map_err(|_| Truncated { at })?;
-    // [V2-4.6.1-1] [V2-4.6.2-1] [V2-7.2.1-1] a transport header of another RPC message.
-    if first != xid {
-        return Err(Broken::new("rdma_xid is not the XID of the RPC message", at));
+/// The chunk lists that both kinds of Call header end with.
+type CallChunks<'a> = (ReadList<'a>, WriteList<'a>, Option<WriteChunk<'a>>);
+
+fn decode_lists<'a>(r: &mut Reader<'a>) -> Result<CallChunks<'a>, Broken> {
+    Ok((ReadList::decode(r)?, WriteList::decode(r)?, WriteList::decode_optional(r)?))
+}
+
+/// Checks that a handle offered for invalidation, if any, is one of the header (section 6.5).
+fn check_inv_handle(
+    inv_handle: Handle,
+    reads: &[ReadList<'_>],
+    writes: &WriteList<'_>,
+    reply: Option<WriteChunk<'_>>,
+    at: usize,
+) -> Result<(), Broken> {
+    if inv_handle == Handle(0) {
+        return Ok(());
     }
-    Ok(())
+    let mut read = reads.iter().flat_map(ReadList::entries).map(|(_, segment)| segment);
+    let written = writes.chunks().chain(reply).flat_map(|chunk| chunk.segments());
+    let is_named = |segment: Segment| segment.handle == inv_handle;
+    if read.any(is_named) || written.into_iter().any(is_named) {
+        return Ok(());
+    }
+    Err(Broken::new("rdma_inv_handle names no segment of the header", at))
+}
+
+/// Whether a header type conveys a Reply.
+const fn is_reply(htype: u32) -> bool {
+    matches!(htype, REPLY_EXTERNAL | REPLY_MIDDLE | REPLY_INLINE)
 }
 
 /// Checks that nothing follows a header that carries no payload.
@@ -298,7 +421,7 @@ impl Broken {
     fn of(self, prefix: Prefix) -> HeaderFault {
         // E13: what is wrong with an error or a grant is never answered with an error, and what is
         // wrong with a Reply concerns the Call it answers: nobody at the other end waits for us.
-        let silent = matches!(prefix.htype, ERROR | GRANT | REPLY_INLINE);
+        let silent = matches!(prefix.htype, ERROR | GRANT) || is_reply(prefix.htype);
         HeaderFault {
             rule: self.rule,
             at: self.at,
@@ -343,10 +466,20 @@ impl From<PropertyFault> for Broken {
 pub const ERROR: u32 = 4;
 /// `rdma_htype` of [`Message::Grant`].
 pub const GRANT: u32 = 5;
-/// `rdma_htype` of [`Message::ConnPropFinal`].
+/// `rdma_htype` of a [`Message::ConnProp`] that is not the last.
+pub const CONNPROP_MIDDLE: u32 = 6;
+/// `rdma_htype` of a [`Message::ConnProp`] that is the last.
 pub const CONNPROP_FINAL: u32 = 7;
+/// `rdma_htype` of [`Message::CallExternal`].
+pub const CALL_EXTERNAL: u32 = 8;
+/// `rdma_htype` of [`Message::CallMiddle`].
+pub const CALL_MIDDLE: u32 = 9;
 /// `rdma_htype` of [`Message::CallInline`].
 pub const CALL_INLINE: u32 = 10;
+/// `rdma_htype` of [`Message::ReplyExternal`].
+pub const REPLY_EXTERNAL: u32 = 11;
+/// `rdma_htype` of [`Message::ReplyMiddle`].
+pub const REPLY_MIDDLE: u32 = 12;
 /// `rdma_htype` of [`Message::ReplyInline`].
 pub const REPLY_INLINE: u32 = 13;
 

@@ -243,7 +243,7 @@ impl State {
                 header::encode_error(&mut writer, control.xid, control.vers, control.credit, &error)
             }
             ControlBody::Properties => {
-                header::encode_connprop_final(&mut writer, control.xid, control.credit, properties)
+                header::encode_connprop(&mut writer, control.xid, control.credit, true, properties)
             }
         };
         debug_assert!(encoded.is_ok(), "a control message fits a send buffer");

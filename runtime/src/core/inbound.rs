@@ -16,7 +16,7 @@ use haulage_proto::chunk::{self, PayloadReader};
 use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyHeader};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::v2::header::{CallInline, ReplyInlineHeader};
+use haulage_proto::v2::header::{CallInline, Returned, encode_reply_inline, reply_inline_wire_len};
 use haulage_proto::verbs::{ClaimedSegment, Flags, Handle, Segment};
 use haulage_proto::xdr::Writer;
 
@@ -356,7 +356,7 @@ fn run_one<S: Service>(
     let Some(terms) = state.connections.get(connection).map(|connection| connection.terms) else {
         return Ended::Nothing(buffer);
     };
-    let header_length = ReplyInlineHeader::wire_len(offered.as_ref().map(Segments::len));
+    let header_length = reply_inline_wire_len(offered.as_ref().map(Segments::len));
     let mut reply = Reply {
         buffer,
         at: HEADER_ROOM + ReplyHeader::SUCCESS_LEN,
@@ -482,11 +482,12 @@ impl State {
         let Stage::Replying { mut buffer, payload_length, data } = inbound.stage else { return };
         let length = data.bytes().len();
         let segments = inbound.offered.as_ref().map(Segments::as_slice);
-        let start = HEADER_ROOM - ReplyInlineHeader::wire_len(segments.map(<[Segment]>::len));
+        let start = HEADER_ROOM - reply_inline_wire_len(segments.map(<[Segment]>::len));
         let end = HEADER_ROOM + payload_length;
-        let header = ReplyInlineHeader { xid: inbound.xid, credit, offered: segments, length };
+        let writes = segments.map(|offered| [Returned { offered, length }]);
+        let writes = writes.as_ref().map_or(&[][..], |writes| writes.as_slice());
         let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
-        let encoded = header.encode(&mut Writer::new(room));
+        let encoded = encode_reply_inline(&mut Writer::new(room), inbound.xid, credit, writes);
         debug_assert!(encoded.is_ok(), "the header room holds the longest header");
 
         let Some(connection) = self.connections.get_mut(inbound.connection) else { return };

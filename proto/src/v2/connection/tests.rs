@@ -6,8 +6,8 @@ use std::{format, vec};
 use super::*;
 use crate::testing::{Rng, Xdr};
 use crate::v2::header::{
-    self, CallInlineHeader, Prefix, ReplyInlineHeader, encode_connprop_final, encode_error,
-    encode_grant,
+    self, CallLists, Prefix, encode_call_inline, encode_connprop, encode_error, encode_grant,
+    encode_reply_inline,
 };
 use crate::verbs::{Handle, Segment};
 use crate::xdr::Writer;
@@ -139,9 +139,8 @@ impl Pair {
     fn reply(&mut self, from: usize, xid: u32) -> bool {
         let credit = self.ends[from].engine.try_send(Class::Reply);
         let bytes = |credit| {
-            let header = ReplyInlineHeader { xid, credit, offered: None, length: 0 };
             written(|w| {
-                header.encode(w)?;
+                encode_reply_inline(w, xid, credit, &[])?;
                 w.u32(xid)
             })
         };
@@ -175,15 +174,20 @@ fn encoded(control: &Control, ours: &Properties) -> Vec<u8> {
     written(|w| match body {
         ControlBody::Grant => encode_grant(w, credit),
         ControlBody::Error(error) => encode_error(w, xid, vers, credit, &error),
-        ControlBody::Properties => encode_connprop_final(w, xid, credit, ours),
+        ControlBody::Properties => encode_connprop(w, xid, credit, true, ours),
     })
 }
 
 fn call(xid: u32, credit: u32, reads: &[Segment], writes: &[Segment]) -> Vec<u8> {
-    let header =
-        CallInlineHeader { xid, credit, inv_handle: Handle(0), position: 44, reads, writes };
+    let (some_reads, some_writes) = (!reads.is_empty(), !writes.is_empty());
+    let (reads, writes) = ([(44, reads)], [writes]);
+    let lists = CallLists {
+        reads: &reads[..usize::from(some_reads)],
+        writes: &writes[..usize::from(some_writes)],
+        ..CallLists::default()
+    };
     written(|w| {
-        header.encode(w)?;
+        encode_call_inline(w, xid, credit, &lists)?;
         w.u32(xid)
     })
 }

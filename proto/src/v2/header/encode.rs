@@ -1,6 +1,9 @@
-//! Transport headers as we send them: at most one data item chunk each way.
+//! Transport headers as we send them.
 
-use super::{CALL_INLINE, CONNPROP_FINAL, ERROR, GRANT, Message, Prefix, REPLY_INLINE};
+use super::{
+    CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, CONNPROP_MIDDLE, ERROR, Fragment,
+    GRANT, Message, Prefix, REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE,
+};
 use crate::chunk::plan::filled;
 use crate::chunk::{ReadList, WriteList};
 use crate::v2::VERSION;
@@ -28,82 +31,159 @@ pub fn encode_error(
     error.encode(w)
 }
 
-/// Appends an `RDMA2_CONNPROP_FINAL`.
-pub fn encode_connprop_final(
+/// Appends an `RDMA2_CONNPROP_FINAL` or, unless it is the `last`, an `RDMA2_CONNPROP_MIDDLE`.
+pub fn encode_connprop(
     w: &mut Writer<'_>,
     xid: u32,
     credit: u32,
+    last: bool,
     properties: &Properties,
 ) -> Result<(), Truncated> {
-    Prefix { xid, vers: VERSION, credit, htype: CONNPROP_FINAL }.encode(w)?;
+    let htype = if last { CONNPROP_FINAL } else { CONNPROP_MIDDLE };
+    Prefix { xid, vers: VERSION, credit, htype }.encode(w)?;
     properties.encode(w)
 }
 
-/// The transport header of an `RDMA2_CALL_INLINE` to be sent.
-#[derive(Clone, Copy, Debug)]
-pub struct CallInlineHeader<'a> {
-    /// Of the Call.
-    pub xid: u32,
-    /// The credit word.
-    pub credit: u32,
-    /// One of the handles below, or zero.
+/// The chunk lists of a Call to be sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallLists<'a> {
+    /// One of the handles of the header, or zero.
     pub inv_handle: Handle,
-    /// Where the reduced argument stands in the unreduced Payload stream.
-    pub position: u32,
-    /// Where the reduced argument is; empty if nothing was reduced.
-    pub reads: &'a [Segment],
-    /// Where the reduced result goes; empty if none is wanted.
-    pub writes: &'a [Segment],
+    /// Reduced arguments: where each stands in the unreduced Payload stream, in ascending order, and
+    /// where it is.
+    pub reads: &'a [(u32, &'a [Segment])],
+    /// Where each reduced result goes.
+    pub writes: &'a [&'a [Segment]],
+    /// Where the whole Reply may go.
+    pub reply: Option<&'a [Segment]>,
 }
 
-impl CallInlineHeader<'_> {
-    /// Appends the header to `w`.
-    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
-        let (xid, credit) = (self.xid, self.credit);
-        Prefix { xid, vers: VERSION, credit, htype: CALL_INLINE }.encode(w)?;
-        w.u32(self.inv_handle.0)?;
-        ReadList::encode(w, self.reads.iter().map(|segment| (self.position, *segment)))?;
-        let chunk = Some(self.writes).filter(|writes| !writes.is_empty());
-        WriteList::encode(w, chunk.map(|writes| writes.iter().copied()))?;
-        w.u32(0)
-    }
-
-    /// Octets of the header with so many segments.
-    pub const fn wire_len(reads: usize, writes: usize) -> usize {
-        let chunk = if writes == 0 { None } else { Some(writes) };
-        let lists = ReadList::wire_len(reads).saturating_add(WriteList::wire_len(chunk));
-        // The prefix, rdma_inv_handle, and no Reply chunk.
-        lists.saturating_add(Prefix::WIRE_LEN).saturating_add(8)
+impl CallLists<'_> {
+    fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        let entries = self.reads.iter().flat_map(|&(position, segments)| {
+            segments.iter().map(move |segment| (position, *segment))
+        });
+        ReadList::encode(w, entries)?;
+        WriteList::encode(w, self.writes.iter().map(|segments| segments.iter().copied()))?;
+        WriteList::encode_optional(w, self.reply.map(|segments| segments.iter().copied()))
     }
 }
 
-/// The transport header of an `RDMA2_REPLY_INLINE` to be sent.
+/// Returns the octets of the header of an `RDMA2_CALL_INLINE` with so many Read segments, Write chunks
+/// of so many segments each, and a Reply chunk of so many.
+pub fn call_inline_wire_len(
+    reads: usize,
+    writes: impl IntoIterator<Item = usize>,
+    reply: Option<usize>,
+) -> usize {
+    let lists = ReadList::wire_len(reads).saturating_add(WriteList::wire_len(writes));
+    // The prefix, and rdma_inv_handle.
+    let fixed = Prefix::WIRE_LEN.saturating_add(4);
+    lists.saturating_add(WriteList::wire_len_optional(reply)).saturating_add(fixed)
+}
+
+/// Appends the header of an `RDMA2_CALL_INLINE`.
+pub fn encode_call_inline(
+    w: &mut Writer<'_>,
+    xid: u32,
+    credit: u32,
+    lists: &CallLists<'_>,
+) -> Result<(), Truncated> {
+    Prefix { xid, vers: VERSION, credit, htype: CALL_INLINE }.encode(w)?;
+    w.u32(lists.inv_handle.0)?;
+    lists.encode(w)
+}
+
+/// Appends an `RDMA2_CALL_EXTERNAL` whose Payload stream is at `call`.
+pub fn encode_call_external(
+    w: &mut Writer<'_>,
+    xid: u32,
+    credit: u32,
+    call: &[Segment],
+    lists: &CallLists<'_>,
+) -> Result<(), Truncated> {
+    // [V2-6.3.5-1] E7: the XID is the Call's.
+    Prefix { xid, vers: VERSION, credit, htype: CALL_EXTERNAL }.encode(w)?;
+    w.u32(lists.inv_handle.0)?;
+    // [V2-6.6.3-1] a Call chunk stands at position zero.
+    ReadList::encode(w, call.iter().map(|segment| (0, *segment)))?;
+    lists.encode(w)
+}
+
+/// Appends the header of an `RDMA2_CALL_MIDDLE` behind which `remaining` octets of the Payload stream
+/// are left for further messages.
+pub fn encode_call_middle(
+    w: &mut Writer<'_>,
+    xid: u32,
+    credit: u32,
+    remaining: u32,
+) -> Result<(), Truncated> {
+    Prefix { xid, vers: VERSION, credit, htype: CALL_MIDDLE }.encode(w)?;
+    w.u32(remaining)
+}
+
+/// A chunk the Requester offered, and how much of it was written.
 #[derive(Clone, Copy, Debug)]
-pub struct ReplyInlineHeader<'a> {
-    /// Of the Call.
-    pub xid: u32,
-    /// The credit word.
-    pub credit: u32,
-    /// The Write chunk the Requester offered, if it did.
-    pub offered: Option<&'a [Segment]>,
-    /// Octets of the result that were written into it.
+pub struct Returned<'a> {
+    /// All its segments, as offered.
+    pub offered: &'a [Segment],
+    /// Octets written into them, in order.
     pub length: usize,
 }
 
-impl ReplyInlineHeader<'_> {
-    /// Appends the header to `w`.
-    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
-        let (xid, credit) = (self.xid, self.credit);
-        Prefix { xid, vers: VERSION, credit, htype: REPLY_INLINE }.encode(w)?;
-        // [V2-4.5.2.1-1] count and segments come back, the lengths say what was written.
-        WriteList::encode(w, self.offered.map(|segments| filled(segments, self.length)))
-    }
-
-    /// Octets of the header when the Requester offered so many segments.
-    pub const fn wire_len(offered: Option<usize>) -> usize {
-        WriteList::wire_len(offered).saturating_add(Prefix::WIRE_LEN)
+impl<'a> Returned<'a> {
+    // [V2-4.5.2.1-1] count and segments come back, the lengths say what was written.
+    fn segments(&self) -> impl ExactSizeIterator<Item = Segment> + use<'a> {
+        filled(self.offered, self.length)
     }
 }
+
+/// Appends the header of an `RDMA2_REPLY_INLINE`; `writes` are all the Write chunks of the Call.
+pub fn encode_reply_inline(
+    w: &mut Writer<'_>,
+    xid: u32,
+    credit: u32,
+    writes: &[Returned<'_>],
+) -> Result<(), Truncated> {
+    Prefix { xid, vers: VERSION, credit, htype: REPLY_INLINE }.encode(w)?;
+    WriteList::encode(w, writes.iter().map(Returned::segments))
+}
+
+/// Returns the octets of the header of an `RDMA2_REPLY_INLINE` to a Call with Write chunks of so many
+/// segments each.
+pub fn reply_inline_wire_len(writes: impl IntoIterator<Item = usize>) -> usize {
+    WriteList::wire_len(writes).saturating_add(Prefix::WIRE_LEN)
+}
+
+/// Appends an `RDMA2_REPLY_EXTERNAL` whose Payload stream was written into `reply`.
+pub fn encode_reply_external(
+    w: &mut Writer<'_>,
+    xid: u32,
+    credit: u32,
+    writes: &[Returned<'_>],
+    reply: &Returned<'_>,
+) -> Result<(), Truncated> {
+    // [V2-6.3.8-1] the XID is the Reply's.
+    Prefix { xid, vers: VERSION, credit, htype: REPLY_EXTERNAL }.encode(w)?;
+    WriteList::encode(w, writes.iter().map(Returned::segments))?;
+    // [V2-6.3.8-2] exactly one Reply chunk.
+    WriteList::encode_optional(w, Some(reply.segments()))
+}
+
+/// Appends the header of an `RDMA2_REPLY_MIDDLE` behind which `remaining` octets of the Payload stream
+/// are left for further messages.
+pub fn encode_reply_middle(
+    w: &mut Writer<'_>,
+    xid: u32,
+    credit: u32,
+    remaining: u32,
+) -> Result<(), Truncated> {
+    Prefix { xid, vers: VERSION, credit, htype: REPLY_MIDDLE }.encode(w)?;
+    w.u32(remaining)
+}
+
+/// Octets of the header of an `RDMA2_CALL_MIDDLE` or `RDMA2_REPLY_MIDDLE`.
+pub const MIDDLE_WIRE_LEN: usize = Prefix::WIRE_LEN + 4;
 
 impl Message<'_> {
     /// Appends the message as it was received, Payload stream included.
@@ -112,13 +192,29 @@ impl Message<'_> {
         match self {
             Self::Error { error, .. } => error.encode(w),
             Self::Grant { .. } => Ok(()),
-            Self::ConnPropFinal { set, .. } => set.encode(w),
+            Self::ConnProp(properties) => properties.set.encode(w),
+            Self::CallExternal(call) => {
+                w.u32(call.inv_handle.0)?;
+                ReadList::encode(w, call.call.entries())?;
+                ReadList::encode(w, call.reads.entries())?;
+                WriteList::encode(w, call.writes.chunks().map(|chunk| chunk.segments()))?;
+                WriteList::encode_optional(w, call.reply.map(|chunk| chunk.segments()))
+            }
             Self::CallInline(call) => {
                 w.u32(call.inv_handle.0)?;
                 ReadList::encode(w, call.reads.entries())?;
                 WriteList::encode(w, call.writes.chunks().map(|chunk| chunk.segments()))?;
                 WriteList::encode_optional(w, call.reply.map(|chunk| chunk.segments()))?;
                 w.put(call.payload)
+            }
+            Self::CallMiddle(Fragment { remaining, payload, .. })
+            | Self::ReplyMiddle(Fragment { remaining, payload, .. }) => {
+                w.u32(*remaining)?;
+                w.put(payload)
+            }
+            Self::ReplyExternal(reply) => {
+                WriteList::encode(w, reply.writes.chunks().map(|chunk| chunk.segments()))?;
+                WriteList::encode_optional(w, Some(reply.reply.segments()))
             }
             Self::ReplyInline(reply) => {
                 WriteList::encode(w, reply.writes.chunks().map(|chunk| chunk.segments()))?;

@@ -4,6 +4,7 @@ use std::{format, vec};
 
 use super::*;
 use crate::testing::{Rng, Xdr, vectors};
+use crate::v2::properties::Properties;
 use crate::verbs::Segment;
 use crate::xdr::Writer;
 
@@ -15,6 +16,11 @@ fn all() -> Vec<(String, Vec<u8>)> {
         ("grant", include_str!("../../../vectors/v2/grant.hex")),
         ("error", include_str!("../../../vectors/v2/error.hex")),
         ("connprop_final", include_str!("../../../vectors/v2/connprop_final.hex")),
+        ("connprop_middle", include_str!("../../../vectors/v2/connprop_middle.hex")),
+        ("call_external", include_str!("../../../vectors/v2/call_external.hex")),
+        ("call_middle", include_str!("../../../vectors/v2/call_middle.hex")),
+        ("reply_external", include_str!("../../../vectors/v2/reply_external.hex")),
+        ("reply_middle", include_str!("../../../vectors/v2/reply_middle.hex")),
     ];
     let named = |(file, text)| {
         let sections = vectors(text).into_iter();
@@ -64,6 +70,44 @@ fn by_the_draft(name: &str) -> Vec<u8> {
             let header = header.write_list(&[&[(0x00d4_e5f8, 1 << 20, 0x20_0000)]]).words(&[0]);
             rpc_call(header, 0x1bad_cb01, 3).words(&[5])
         }
+        "call_inline/reply_chunk" => {
+            let reads = [(44, (0x00a1_b2c6, 5, 0x1003)), (56, (0x00a1_b2c7, 0, 0))];
+            let header = Xdr::common(0x1bad_cb02, 2, 35, 10).words(&[0x00d4_e5f9]);
+            let header = header.read_list(&reads).write_list(&[]).words(&[1]);
+            let header = header.write_chunk(&[(0x00d4_e5f9, 8192, 0x30_0000)]);
+            rpc_call(header, 0x1bad_cb02, 3).words(&[5, 0])
+        }
+        "call_external/plain" => {
+            let call = (0, (0x00a1_b2d0, 10000, 0x12_0000_0000));
+            let header = Xdr::common(0x1bad_cb10, 2, 48, 8).words(&[0]).read_list(&[call]);
+            header.read_list(&[]).write_list(&[]).words(&[0])
+        }
+        "call_external/all_lists" => {
+            let first = (0, (0x00a1_b2d1, 4096, 0x12_0000_1000));
+            let second = (0, (0x00a1_b2d2, 4, 0x12_0000_2000));
+            let header = Xdr::common(0x1bad_cb11, 2, 49, 8).words(&[0x00a1_b2d1]);
+            let header = header.read_list(&[first, second]);
+            let header = header.read_list(&[(4096, (0x00a1_b2d3, 5, 7))]);
+            let header = header.write_list(&[&[], &[(0x00d4_e5d0, 9, 0x3000)]]).words(&[1]);
+            header.write_chunk(&[(0x00d4_e5d1, 65536, 0x4000)])
+        }
+        "call_middle/first" => {
+            Xdr::common(0x1bad_cb20, 2, 50, 9).words(&[3000]).words(&[0x1bad_cb20, 0, 2])
+        }
+        "reply_middle/first" => {
+            let mut xdr = Xdr::common(0x1bad_cb20, 2, 51, 12).words(&[7, 0x1bad_cb20, 1]);
+            xdr.0.extend([0, 0]);
+            xdr
+        }
+        "reply_external/plain" => {
+            let header = Xdr::common(0x1bad_cb11, 2, 52, 11).write_list(&[]).words(&[1]);
+            header.write_chunk(&[(0x00d4_e5d1, 5000, 0x4000)])
+        }
+        "reply_external/returned_chunks" => {
+            let header = Xdr::common(0x1bad_cb11, 2, 53, 11);
+            let header = header.write_list(&[&[], &[(0x00d4_e5d0, 0, 0x3000)]]).words(&[1]);
+            header.write_chunk(&[(0x00d4_e5d1, 4096, 0x4000), (0x00d4_e5d2, 904, 0x5000)])
+        }
         "reply_inline/plain" => {
             rpc_reply(Xdr::common(0x1bad_cafe, 2, 33, 13).write_list(&[]), 0x1bad_cafe)
         }
@@ -104,6 +148,9 @@ fn by_the_draft(name: &str) -> Vec<u8> {
             (SBSIZ, &[]),
         ]),
         "connprop_final/none" => Xdr::common(0x2bad_cb02, 2, 31, 7).propset(&[]),
+        "connprop_middle/host_auth" => Xdr::common(0x2bad_cb10, 2, 31, 6)
+            .propset(&[(HOSTAUTH, b"hello"), (BRS, &3_u32.to_be_bytes())]),
+        "connprop_middle/none" => Xdr::common(0x2bad_cb11, 2, 32, 6).propset(&[]),
         other => panic!("a vector without a second opinion: {other}"),
     };
     xdr.0
@@ -117,34 +164,85 @@ fn encode(message: &Message<'_>, memory: &mut [u8]) -> Result<usize, Truncated> 
     match message {
         Message::Error { error, .. } => encode_error(&mut w, xid, vers, credit, error)?,
         Message::Grant { .. } => encode_grant(&mut w, credit)?,
-        Message::ConnPropFinal { properties, .. } => {
-            encode_connprop_final(&mut w, xid, credit, properties)?;
+        Message::ConnProp(ConnProp { last, set, .. }) => {
+            encode_connprop(&mut w, xid, credit, *last, &set.properties())?;
+        }
+        Message::CallExternal(call) => {
+            let lists = Lists::of(call.inv_handle, &call.reads, &call.writes, call.reply);
+            let segments: Vec<_> = call.call.entries().map(|(_, segment)| segment).collect();
+            lists.with(|lists| encode_call_external(&mut w, xid, credit, &segments, lists))?;
         }
         Message::CallInline(call) => {
-            let chunk = call.reads.chunks().next();
-            let reads: Vec<_> = chunk.iter().flat_map(|chunk| chunk.segments()).collect();
-            let writes: Vec<_> = call.writes.chunks().flat_map(|chunk| chunk.segments()).collect();
-            let position = chunk.map_or(0, |chunk| chunk.position());
-            let inv_handle = call.inv_handle;
-            let (reads, writes) = (reads.as_slice(), writes.as_slice());
-            let header = CallInlineHeader { xid, credit, inv_handle, position, reads, writes };
-            header.encode(&mut w)?;
-            assert_eq!(w.position(), CallInlineHeader::wire_len(reads.len(), writes.len()));
+            let lists = Lists::of(call.inv_handle, &call.reads, &call.writes, call.reply);
+            lists.with(|lists| encode_call_inline(&mut w, xid, credit, lists))?;
+            let reads = lists.reads.iter().map(|(_, segments)| segments.len()).sum();
+            let (writes, reply) = (lists.writes.iter().map(Vec::len), lists.reply.as_ref());
+            let promised = call_inline_wire_len(reads, writes, reply.map(Vec::len));
+            assert_eq!(w.position(), promised);
             after = call.payload;
         }
-        Message::ReplyInline(reply) => {
-            let chunk = reply.writes.chunks().next();
-            let offered: Option<Vec<_>> = chunk.map(|chunk| chunk.segments().collect());
-            let offered = offered.as_deref();
+        Message::CallMiddle(Fragment { remaining, payload, .. }) => {
+            encode_call_middle(&mut w, xid, credit, *remaining)?;
+            assert_eq!(w.position(), MIDDLE_WIRE_LEN);
+            after = payload;
+        }
+        Message::ReplyExternal(reply) => {
             // What was offered is not in the message; here it is as long as what was written.
-            let header = ReplyInlineHeader { xid, credit, offered, length: usize::MAX };
-            header.encode(&mut w)?;
-            assert_eq!(w.position(), ReplyInlineHeader::wire_len(offered.map(<[_]>::len)));
+            let chunks = chunks(&reply.writes);
+            let written: Vec<_> = reply.reply.segments().collect();
+            let written = Returned { offered: &written, length: usize::MAX };
+            encode_reply_external(&mut w, xid, credit, &all_of(&chunks), &written)?;
+        }
+        Message::ReplyMiddle(Fragment { remaining, payload, .. }) => {
+            encode_reply_middle(&mut w, xid, credit, *remaining)?;
+            assert_eq!(w.position(), MIDDLE_WIRE_LEN);
+            after = payload;
+        }
+        Message::ReplyInline(reply) => {
+            let chunks = chunks(&reply.writes);
+            encode_reply_inline(&mut w, xid, credit, &all_of(&chunks))?;
+            assert_eq!(w.position(), reply_inline_wire_len(chunks.iter().map(Vec::len)));
             after = reply.payload;
         }
     }
     w.put(after)?;
     Ok(w.position())
+}
+
+/// The chunk lists of a Call, with memory of their own.
+struct Lists {
+    inv_handle: Handle,
+    reads: Vec<(u32, Vec<Segment>)>,
+    writes: Vec<Vec<Segment>>,
+    reply: Option<Vec<Segment>>,
+}
+
+impl Lists {
+    fn of(
+        inv_handle: Handle,
+        reads: &ReadList<'_>,
+        writes: &WriteList<'_>,
+        reply: Option<WriteChunk<'_>>,
+    ) -> Self {
+        let reads = reads.chunks().map(|chunk| (chunk.position(), chunk.segments().collect()));
+        let reply = reply.map(|chunk| chunk.segments().collect());
+        Self { inv_handle, reads: reads.collect(), writes: chunks(writes), reply }
+    }
+
+    fn with<T>(&self, encode: impl FnOnce(&CallLists<'_>) -> T) -> T {
+        let reads: Vec<_> = self.reads.iter().map(|(at, chunk)| (*at, chunk.as_slice())).collect();
+        let writes: Vec<_> = self.writes.iter().map(Vec::as_slice).collect();
+        let (inv_handle, reply) = (self.inv_handle, self.reply.as_deref());
+        encode(&CallLists { inv_handle, reads: &reads, writes: &writes, reply })
+    }
+}
+
+fn chunks(list: &WriteList<'_>) -> Vec<Vec<Segment>> {
+    list.chunks().map(|chunk| chunk.segments().collect()).collect()
+}
+
+fn all_of(chunks: &[Vec<Segment>]) -> Vec<Returned<'_>> {
+    chunks.iter().map(|offered| Returned { offered, length: usize::MAX }).collect()
 }
 
 fn encoded(message: &Message<'_>) -> Vec<u8> {
@@ -158,16 +256,24 @@ fn encoded(message: &Message<'_>) -> Vec<u8> {
 fn check(bytes: &[u8]) -> Option<u32> {
     match decode(bytes) {
         Ok(Message::CallInline(call)) => {
-            let mut last = 0;
-            for chunk in call.reads.chunks() {
-                assert!(chunk.position() > last && chunk.position().is_multiple_of(4));
-                last = chunk.position();
-                assert_eq!(chunk.segments().count(), chunk.segment_count());
-                assert!(chunk.segments().map(|s| u64::from(s.length)).sum::<u64>() < 1 << 32);
-            }
-            assert_eq!(call.reads.chunks().count() as u64, u64::from(call.reads.chunk_count()));
+            check_reads(&call.reads);
             check_writes(&call.writes);
             assert_eq!(call.payload[..4], bytes[..4]);
+            None
+        }
+        Ok(Message::CallExternal(call)) => {
+            assert_eq!(call.call.chunks().map(|chunk| chunk.position()).collect::<Vec<_>>(), [0]);
+            check_reads(&call.reads);
+            check_writes(&call.writes);
+            None
+        }
+        Ok(Message::CallMiddle(Fragment { payload, .. }))
+        | Ok(Message::ReplyMiddle(Fragment { payload, .. })) => {
+            assert_eq!(payload[..4], bytes[..4]);
+            None
+        }
+        Ok(Message::ReplyExternal(reply)) => {
+            check_writes(&reply.writes);
             None
         }
         Ok(Message::ReplyInline(reply)) => {
@@ -183,6 +289,17 @@ fn check(bytes: &[u8]) -> Option<u32> {
             fault.report.map(|error| error.code())
         }
     }
+}
+
+fn check_reads(reads: &ReadList<'_>) {
+    let mut last = 0;
+    for chunk in reads.chunks() {
+        assert!(chunk.position() > last && chunk.position().is_multiple_of(4));
+        last = chunk.position();
+        assert_eq!(chunk.segments().count(), chunk.segment_count());
+        assert!(chunk.segments().map(|s| u64::from(s.length)).sum::<u64>() < 1 << 32);
+    }
+    assert_eq!(reads.chunks().count() as u64, u64::from(reads.chunk_count()));
 }
 
 fn check_writes(writes: &WriteList<'_>) {
@@ -206,7 +323,7 @@ fn every_vector_survives_the_round_trip() {
         let message = decode(&bytes).unwrap_or_else(|fault| panic!("{name}: {fault:?}"));
         let again = encoded(&message);
         // Properties we do not know, or that only repeat a default, are not written again.
-        if name.starts_with("connprop_final/") && name != "connprop_final/all" {
+        if name.starts_with("connprop_") && name != "connprop_final/all" {
             let (before, after) = (message, decode(&again).unwrap());
             assert_eq!(properties_of(&before), properties_of(&after), "{name}");
         } else {
@@ -217,8 +334,8 @@ fn every_vector_survives_the_round_trip() {
 
 fn properties_of(message: &Message<'_>) -> Properties {
     match message {
-        Message::ConnPropFinal { properties, .. } => *properties,
-        other => panic!("not a FINAL: {other:?}"),
+        Message::ConnProp(ConnProp { set, .. }) => set.properties(),
+        other => panic!("not of properties: {other:?}"),
     }
 }
 
@@ -277,7 +394,12 @@ fn a_message_is_written_again_as_it_arrived() {
 
 #[test]
 fn a_transport_stream_is_judged_without_its_payload() {
-    for name in ["call_inline/both", "reply_inline/returned_chunk"] {
+    for name in [
+        "call_inline/both",
+        "reply_inline/returned_chunk",
+        "call_middle/first",
+        "reply_middle/first",
+    ] {
         let bytes = vector(name);
         let start = bytes.len() - payload_len(&bytes);
         for end in start..=bytes.len() {
@@ -330,13 +452,15 @@ fn a_cut_message_is_reported_unless_a_payload_is_left() {
         for end in 0..bytes.len() {
             let cut = &bytes[..end];
             let header = bytes.len() - payload_len(&bytes);
-            let has_payload = name.contains("_inline/") && end >= header + 4;
+            let has_payload = payload_len(&bytes) > 0 && end >= header + 4;
             assert_eq!(decode(cut).is_ok(), has_payload, "{name} cut to {end}");
             let expected = match name.split_once('/').unwrap().0 {
                 _ if end < Prefix::WIRE_LEN || has_payload => None,
-                "call_inline" => Some(ErrorBody::BadXdr.code()),
-                "connprop_final" if in_value(&bytes, end) => Some(ErrorBody::BadPropval.code()),
-                "connprop_final" => Some(ErrorBody::BadXdr.code()),
+                "connprop_final" | "connprop_middle" if in_value(&bytes, end) => {
+                    Some(ErrorBody::BadPropval.code())
+                }
+                "call_inline" | "call_middle" | "call_external" | "connprop_final"
+                | "connprop_middle" => Some(ErrorBody::BadXdr.code()),
                 // Nobody waits for an answer to these.
                 _ => None,
             };
@@ -354,6 +478,9 @@ fn payload_len(message: &[u8]) -> usize {
     match decode(message) {
         Ok(Message::CallInline(call)) => call.payload.len(),
         Ok(Message::ReplyInline(reply)) => reply.payload.len(),
+        Ok(Message::CallMiddle(fragment) | Message::ReplyMiddle(fragment)) => {
+            fragment.payload.len()
+        }
         _ => 0,
     }
 }
@@ -390,7 +517,7 @@ fn faults_say_which_rule_where_and_what_to_answer() {
         (
             "header type 77",
             Xdr::common(7, 2, 1, 77).0,
-            "unsupported header type",
+            "unknown header type",
             12,
             Some(ErrorBody::InvalHtype),
         ),
@@ -414,6 +541,35 @@ fn faults_say_which_rule_where_and_what_to_answer() {
             call(head().read_list(&[(0, (1, 1, 1))]).write_list(&[])),
             "Read chunk position",
             24,
+            bad,
+        ),
+        (
+            "no Call chunk",
+            Xdr::common(7, 2, 1, 8).words(&[0, 0, 0, 0, 0]).0,
+            "no Call chunk",
+            20,
+            bad,
+        ),
+        (
+            "a Call chunk with a position",
+            Xdr::common(7, 2, 1, 8).words(&[0]).read_list(&[(4, (1, 1, 1))]).words(&[0, 0, 0]).0,
+            "Read chunk position",
+            24,
+            bad,
+        ),
+        (
+            "a payload behind a Call chunk",
+            Xdr::common(7, 2, 1, 8).words(&[0]).read_list(&[(0, (1, 1, 1))]).words(&[0, 0, 0, 7]).0,
+            "octets after the header",
+            60,
+            bad,
+        ),
+        ("no Reply chunk", Xdr::common(7, 2, 1, 11).words(&[0, 0]).0, "no Reply chunk", 20, None),
+        (
+            "a fragment of another message",
+            Xdr::common(7, 2, 1, 9).words(&[4, 8]).0,
+            "rdma_xid is not the XID of the RPC message",
+            20,
             bad,
         ),
         (
@@ -474,7 +630,7 @@ fn the_handle_of_a_reply_chunk_may_be_offered_for_invalidation() {
 fn the_first_message_fits_the_inline_threshold_of_version_1() {
     let mut memory = [0; 1024];
     let mut w = Writer::new(&mut memory);
-    encode_connprop_final(&mut w, 7, 1, &Properties::default()).unwrap();
+    encode_connprop(&mut w, 7, 1, true, &Properties::default()).unwrap();
     assert_eq!(w.position(), 80);
 }
 
@@ -565,15 +721,25 @@ fn oracle(bytes: &[u8]) -> Verdict {
     match htype {
         4 if words.error().is_some_and(|()| words.0.is_empty()) => Verdict::Take,
         5 if words.0.is_empty() => Verdict::Take,
-        7 => match words.propset() {
+        6 | 7 => match words.propset() {
             Ok(()) if words.0.is_empty() => Verdict::Take,
             Ok(()) => Verdict::Answer(2),
             Err(code) => Verdict::Answer(code),
         },
-        10 if words.call(xid).is_some() => Verdict::Take,
-        10 => Verdict::Answer(2),
+        8 if words.call(true).is_some() && words.0.is_empty() => Verdict::Take,
+        9 if words.next().is_some() && words.next() == Some(xid) => Verdict::Take,
+        10 if words.call(false).is_some() && words.next() == Some(xid) => Verdict::Take,
+        8..=10 => Verdict::Answer(2),
+        11 if words.writes().is_some()
+            && words.flag() == Some(true)
+            && words.chunk().is_some()
+            && words.0.is_empty() =>
+        {
+            Verdict::Take
+        }
+        12 if words.next().is_some() && words.next() == Some(xid) => Verdict::Take,
         13 if words.writes().is_some() && words.next() == Some(xid) => Verdict::Take,
-        4 | 5 | 13 => Verdict::Drop,
+        4 | 5 | 11..=13 => Verdict::Drop,
         _ => Verdict::Answer(4),
     }
 }
@@ -610,9 +776,20 @@ impl Words<'_> {
         Ok(())
     }
 
-    fn call(&mut self, xid: u32) -> Option<()> {
+    fn call(&mut self, external: bool) -> Option<()> {
         let inv_handle = self.next()?;
         let (mut handles, mut chunks) = (vec![0], Vec::<(u32, u64)>::new());
+        if external {
+            let mut sum = 0;
+            while self.flag()? {
+                let position = self.next()?;
+                let (handle, length) = self.segment()?;
+                handles.push(handle);
+                sum += length;
+                (position == 0 && sum <= u64::from(u32::MAX)).then_some(())?;
+            }
+            (handles.len() > 1).then_some(())?;
+        }
         while self.flag()? {
             let position = self.next()?;
             let (handle, length) = self.segment()?;
@@ -629,7 +806,7 @@ impl Words<'_> {
         }
         let sound = |&(at, sum): &(u32, u64)| at != 0 && at % 4 == 0 && sum <= u64::from(u32::MAX);
         let known = handles.contains(&inv_handle);
-        (known && chunks.iter().all(sound) && self.next()? == xid).then_some(())
+        (known && chunks.iter().all(sound)).then_some(())
     }
 
     /// The handles of a Write list.

@@ -2,7 +2,7 @@
 
 use haulage_proto::chunk;
 use haulage_proto::v2::credit::Class;
-use haulage_proto::v2::header::CallInlineHeader;
+use haulage_proto::v2::header::{CallLists, call_inline_wire_len, encode_call_inline};
 use haulage_proto::verbs::{Access, Exposure, Flags, Handle};
 use haulage_proto::xdr::Writer;
 
@@ -32,7 +32,8 @@ impl<P: Provider, S: Service> Core<P, S> {
         let terms = connection.terms;
         let (read_count, write_count) =
             (terms.segments(call.argument.len()), terms.segments(call.result.len()));
-        let length = CallInlineHeader::wire_len(read_count, write_count);
+        let length =
+            call_inline_wire_len(read_count, Some(write_count).filter(|&count| count > 0), None);
         let fits = read_count + write_count <= terms.segments_max
             && length + payload_length <= terms.inline_threshold;
         let registered = fits
@@ -51,17 +52,16 @@ impl<P: Provider, S: Service> Core<P, S> {
         };
         // Section 6.5: solicit the invalidation of what the caller waits for.
         let inv_handle = call.result.exposed().or(call.argument.exposed()).unwrap_or(Handle(0));
-        let header = CallInlineHeader {
-            xid: call.xid,
-            credit,
+        let (reads, writes) = ([(call.position, call.reads.as_slice())], [call.offered.as_slice()]);
+        let lists = CallLists {
             inv_handle,
-            position: call.position,
-            reads: call.reads.as_slice(),
-            writes: call.offered.as_slice(),
+            reads: &reads[..usize::from(read_count > 0)],
+            writes: &writes[..usize::from(write_count > 0)],
+            reply: None,
         };
         let start = HEADER_ROOM - length;
         let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
-        let encoded = header.encode(&mut Writer::new(room));
+        let encoded = encode_call_inline(&mut Writer::new(room), call.xid, credit, &lists);
         debug_assert!(encoded.is_ok(), "the header room holds the longest header");
         state.send(key, buffer, start..HEADER_ROOM + payload_length, None, PostedData::None);
     }
