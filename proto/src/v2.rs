@@ -7,6 +7,7 @@ pub mod connection;
 pub mod credit;
 pub mod error;
 pub mod header;
+pub mod host_auth;
 pub mod properties;
 pub mod requester;
 
