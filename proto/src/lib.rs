@@ -11,6 +11,7 @@
 //! - [`rpc`]: ONC RPC message headers.
 //! - [`chunk`]: chunk lists, and the Payload streams items are reduced from.
 //! - [`v2`]: RPC-over-RDMA version 2.
+//! - [`rtrext`]: its round-trip extensions.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
@@ -22,6 +23,7 @@ extern crate std;
 pub mod chunk;
 pub mod iwarp;
 pub mod rpc;
+pub mod rtrext;
 #[cfg(test)]
 mod testing;
 pub mod time;

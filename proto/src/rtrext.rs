@@ -1,0 +1,75 @@
+//! Round-trip extensions of version 2 (draft-dnoveck-nfsv4-rpcrdma-rtrext-03).
+//!
+//! [RTR-0-1] Both are OPTIONAL, and offered as transport properties: an RPC message that travels in
+//! several transmissions, and bulk data that travels in those same transmissions and lands in the
+//! part of the peer's receive buffer that is meant for it. Where the base protocol needs an RDMA
+//! Read or Write, and the round trip that goes with it, these need only Sends.
+//!
+//! The draft's code points collide with version 2's, so ours are private (reading E10): header types
+//! and property codes are [`CODE_BASE`] plus the value in the draft.
+//!
+//! - [`header`]: the four header types; [`item`], [`direction`] and [`report`]: what they hold.
+
+pub mod direction;
+pub mod header;
+pub mod item;
+pub mod report;
+
+pub use direction::{Directed, Direction, DirectionSet, Directions};
+pub use header::{Continue, Header, Request, Response};
+pub use item::{Item, Items, Location, Numbers};
+pub use report::{Report, ReportInfo, TransmissionId};
+
+use crate::chunk::ListFault;
+use crate::xdr::Truncated;
+
+/// What E10 adds to every header type and property code of the draft: `RT` in its upper half.
+pub const CODE_BASE: u32 = 0x5254_0000;
+
+/// `rdma_htype` of [`Header::Request`].
+pub const XMTREQ: u32 = CODE_BASE | 1;
+/// `rdma_htype` of [`Header::Response`].
+pub const XMTRESP: u32 = CODE_BASE | 2;
+/// `rdma_htype` of [`Header::Continue`].
+pub const XMTCONT: u32 = CODE_BASE | 3;
+/// `rdma_htype` of [`Header::Report`].
+pub const REPTERR: u32 = CODE_BASE | 4;
+
+/// Returns the name the draft gives a header type of this extension; `None` for any other.
+pub const fn header_name(htype: u32) -> Option<&'static str> {
+    match htype {
+        XMTREQ => Some("ROPT_XMTREQ"),
+        XMTRESP => Some("ROPT_XMTRESP"),
+        XMTCONT => Some("ROPT_XMTCONT"),
+        REPTERR => Some("ROPT_REPTERR"),
+        _ => None,
+    }
+}
+
+/// How octets fail to be what the draft's XDR describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// The rule they break.
+    pub rule: &'static str,
+    /// Offset from where the reader started.
+    pub at: usize,
+}
+
+impl From<Truncated> for Malformed {
+    fn from(fault: Truncated) -> Self {
+        Self { rule: "truncated", at: fault.at }
+    }
+}
+
+impl From<ListFault> for Malformed {
+    fn from(fault: ListFault) -> Self {
+        match fault {
+            ListFault::Truncated(fault) => fault.into(),
+            ListFault::LengthWraps { at } => Self { rule: "segment beyond the address space", at },
+            // An array of segments has no discriminator and no position.
+            ListFault::BadDiscriminator { at }
+            | ListFault::PositionOrder { at }
+            | ListFault::BadPosition { at } => Self { rule: "segment array", at },
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! What `ROPT_REPTERR` says: which transmission was wrong, and how (section 9.5).
+
+use core::fmt;
+
+use super::Malformed;
+use crate::xdr::{Reader, Truncated, Writer};
+
+/// `optrept_err`: an error in the transmissions of one RPC message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// `optre_bad`: the transmission in which the error was found.
+    pub bad: TransmissionId,
+    /// `optre_lead`: an earlier one that led to it.
+    pub lead: Option<TransmissionId>,
+    /// `optre_info`: the error.
+    pub info: ReportInfo,
+}
+
+/// `xms_id`: names one transmission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransmissionId {
+    /// `xmsi_xid`: of the RPC message.
+    pub xid: u32,
+    /// `xmsi_dir`: which way that message goes.
+    pub dir: MessageType,
+    /// `xmsi_seq`: its number in the group, from 0.
+    pub seq: u32,
+}
+
+/// `msg_type` of ONC RPC: which way an RPC message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageType {
+    /// `CALL`.
+    Call,
+    /// `REPLY`.
+    Reply,
+}
+
+/// `optr_info`: an error and what is known about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportInfo {
+    /// `OPTRERR_BADHMT`: a header type of the base protocol where the group should go on.
+    BadHeaderType(Expected),
+    /// `OPTRERR_BADOMT`: another header type of the extension than the group goes on with.
+    BadOptionalType(Expected),
+    /// `OPTRERR_BADCONT`: a continuation of nothing.
+    BadContinuation,
+    /// `OPTRERR_BADSEQ`: the wrong transmission number.
+    BadSequence(Expected),
+    /// `OPTRERR_BADXID`: the wrong XID.
+    BadXid(Expected),
+    /// `OPTRERR_BADOFF`: an item where it cannot be.
+    BadOffset(OutOfRange),
+    /// `OPTRERR_BADTBSN`: a buffer segment that the item cannot be in.
+    BadNumber(OutOfRange),
+    /// `OPTRERR_BADPL`: a Payload length that the transmission cannot have.
+    BadPayloadLength(OutOfRange),
+}
+
+/// A field that had to have one value and had another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// `optri_expect`.
+    pub expect: u32,
+    /// `optri_current`.
+    pub current: u32,
+}
+
+/// A field that had to be in a range. A value that is in it is not aligned to 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfRange {
+    /// `optri_value`.
+    pub value: u32,
+    /// `optri_min`.
+    pub min: u32,
+    /// `optri_max`.
+    pub max: u32,
+}
+
+impl Report {
+    /// Parses a report.
+    pub fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let bad = TransmissionId::decode(r)?;
+        let at = r.position();
+        let lead = match r.u32()? {
+            0 => None,
+            1 => Some(TransmissionId::decode(r)?),
+            _ => return Err(Malformed { rule: "discriminator of optre_lead", at }),
+        };
+        Ok(Self { bad, lead, info: ReportInfo::decode(r)? })
+    }
+
+    /// Appends the report to `w`.
+    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        self.bad.encode(w)?;
+        w.u32(u32::from(self.lead.is_some()))?;
+        if let Some(lead) = &self.lead {
+            lead.encode(w)?;
+        }
+        self.info.encode(w)
+    }
+}
+
+impl TransmissionId {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let xid = r.u32()?;
+        let at = r.position();
+        let dir = match r.u32()? {
+            0 => MessageType::Call,
+            1 => MessageType::Reply,
+            _ => return Err(Malformed { rule: "xmsi_dir", at }),
+        };
+        Ok(Self { xid, dir, seq: r.u32()? })
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        w.u32(self.xid)?;
+        w.u32(self.dir.code())?;
+        w.u32(self.seq)
+    }
+}
+
+impl MessageType {
+    /// Returns the value on the wire.
+    pub const fn code(self) -> u32 {
+        match self {
+            Self::Call => 0,
+            Self::Reply => 1,
+        }
+    }
+
+    /// Returns the constant ONC RPC names it by.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Call => "CALL",
+            Self::Reply => "REPLY",
+        }
+    }
+}
+
+impl ReportInfo {
+    /// Returns the error code on the wire.
+    pub const fn code(&self) -> u32 {
+        match self {
+            Self::BadHeaderType(_) => 1,
+            Self::BadOptionalType(_) => 2,
+            Self::BadContinuation => 3,
+            Self::BadSequence(_) => 4,
+            Self::BadXid(_) => 5,
+            Self::BadOffset(_) => 6,
+            Self::BadNumber(_) => 7,
+            Self::BadPayloadLength(_) => 8,
+        }
+    }
+
+    /// Returns the constant the draft names the error by.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::BadHeaderType(_) => "OPTRERR_BADHMT",
+            Self::BadOptionalType(_) => "OPTRERR_BADOMT",
+            Self::BadContinuation => "OPTRERR_BADCONT",
+            Self::BadSequence(_) => "OPTRERR_BADSEQ",
+            Self::BadXid(_) => "OPTRERR_BADXID",
+            Self::BadOffset(_) => "OPTRERR_BADOFF",
+            Self::BadNumber(_) => "OPTRERR_BADTBSN",
+            Self::BadPayloadLength(_) => "OPTRERR_BADPL",
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let at = r.position();
+        let code = r.u32()?;
+        let expected = |r: &mut Reader<'_>| -> Result<_, Truncated> {
+            Ok(Expected { expect: r.u32()?, current: r.u32()? })
+        };
+        let range = |r: &mut Reader<'_>| -> Result<_, Truncated> {
+            Ok(OutOfRange { value: r.u32()?, min: r.u32()?, max: r.u32()? })
+        };
+        Ok(match code {
+            1 => Self::BadHeaderType(expected(r)?),
+            2 => Self::BadOptionalType(expected(r)?),
+            3 => Self::BadContinuation,
+            4 => Self::BadSequence(expected(r)?),
+            5 => Self::BadXid(expected(r)?),
+            6 => Self::BadOffset(range(r)?),
+            7 => Self::BadNumber(range(r)?),
+            8 => Self::BadPayloadLength(range(r)?),
+            _ => return Err(Malformed { rule: "unknown error code", at }),
+        })
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        w.u32(self.code())?;
+        match self {
+            Self::BadContinuation => Ok(()),
+            Self::BadHeaderType(field)
+            | Self::BadOptionalType(field)
+            | Self::BadSequence(field)
+            | Self::BadXid(field) => {
+                w.u32(field.expect)?;
+                w.u32(field.current)
+            }
+            Self::BadOffset(field) | Self::BadNumber(field) | Self::BadPayloadLength(field) => {
+                w.u32(field.value)?;
+                w.u32(field.min)?;
+                w.u32(field.max)
+            }
+        }
+    }
+}
+
+impl fmt::Display for ReportInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Self::BadContinuation => Ok(()),
+            Self::BadHeaderType(Expected { expect, current })
+            | Self::BadOptionalType(Expected { expect, current })
+            | Self::BadSequence(Expected { expect, current })
+            | Self::BadXid(Expected { expect, current }) => {
+                write!(f, ": {current} where {expect} was expected")
+            }
+            Self::BadOffset(OutOfRange { value, min, max })
+            | Self::BadNumber(OutOfRange { value, min, max })
+            | Self::BadPayloadLength(OutOfRange { value, min, max }) => {
+                write!(f, ": {value} is not an aligned value from {min} to {max}")
+            }
+        }
+    }
+}
