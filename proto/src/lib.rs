@@ -10,6 +10,7 @@
 //! - [`time`]: the instants that enter by argument.
 //! - [`rpc`]: ONC RPC message headers.
 //! - [`chunk`]: chunk lists, and the Payload streams items are reduced from.
+//! - [`v1`]: RPC-over-RDMA version 1.
 //! - [`v2`]: RPC-over-RDMA version 2.
 //! - [`rtrext`]: its round-trip extensions.
 #![no_std]
@@ -27,6 +28,7 @@ pub mod rtrext;
 #[cfg(test)]
 mod testing;
 pub mod time;
+pub mod v1;
 pub mod v2;
 pub mod verbs;
 pub mod xdr;

@@ -10,7 +10,7 @@ use crate::xdr::{Reader, Truncated, Writer};
 pub enum ListFault {
     /// It ends early.
     Truncated(Truncated),
-    /// A list discriminator is neither 0 nor 1.
+    /// A list discriminator is neither 0 nor 1, where that matters.
     BadDiscriminator {
         /// Offset of the word.
         at: usize,
@@ -50,20 +50,32 @@ impl<'a> ReadList<'a> {
     /// Parses a list of data item chunks, up to and with its end.
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, ListFault> {
         // [V2-4.5.1-2] a multiple of four; [V2-6.3.7-1] zero is for Call chunks.
-        Self::decode_at(r, |position| position != 0 && position.is_multiple_of(4))
+        Self::decode_at(r, Rules::Version2, |position| position != 0 && position.is_multiple_of(4))
     }
 
     /// Parses the list of segments that is a Call chunk, up to and with its end.
     pub fn decode_call_chunk(r: &mut Reader<'a>) -> Result<Self, ListFault> {
         // [V2-6.6.3-1] all of it stands at the start of the Payload stream.
-        Self::decode_at(r, |position| position == 0)
+        Self::decode_at(r, Rules::Version2, |position| position == 0)
     }
 
-    fn decode_at(r: &mut Reader<'a>, allowed: impl Fn(u32) -> bool) -> Result<Self, ListFault> {
+    /// Parses a version 1 list, up to and with its end.
+    ///
+    /// Position zero is the RPC message itself. Chunks stand in any order, and the segments of one
+    /// need not be together: whoever wants them in order sorts them.
+    pub fn decode_v1(r: &mut Reader<'a>) -> Result<Self, ListFault> {
+        Self::decode_at(r, Rules::Version1, |position| position.is_multiple_of(4))
+    }
+
+    fn decode_at(
+        r: &mut Reader<'a>,
+        rules: Rules,
+        allowed: impl Fn(u32) -> bool,
+    ) -> Result<Self, ListFault> {
         let whole = r.rest();
         let start = r.position();
         let (mut chunks, mut last, mut sum) = (0_u32, None, 0_u64);
-        while more(r)? {
+        while more(r, rules)? {
             let at = r.position();
             let position = r.u32()?;
             let segment = decode_segment(r)?;
@@ -72,7 +84,9 @@ impl<'a> ReadList<'a> {
             }
             match last {
                 // [V2-4.5.1.1-1] E5: non-decreasing.
-                Some(last) if position < last => return Err(ListFault::PositionOrder { at }),
+                Some(last) if position < last && rules == Rules::Version2 => {
+                    return Err(ListFault::PositionOrder { at });
+                }
                 Some(last) if position == last => {}
                 _ => {
                     chunks = chunks.saturating_add(1);
@@ -89,7 +103,8 @@ impl<'a> ReadList<'a> {
         Ok(Self { bytes: whole.get(..length).unwrap_or_default(), chunks })
     }
 
-    /// Returns how many chunks there are: runs of segments that share a position.
+    /// Returns how many chunks there are: runs of segments that share a position. (In an unsorted list
+    /// of version 1 a chunk may be several runs.)
     pub const fn chunk_count(&self) -> u32 {
         self.chunks
     }
@@ -174,10 +189,19 @@ pub struct WriteList<'a> {
 impl<'a> WriteList<'a> {
     /// Parses a list, up to and with its end.
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, ListFault> {
+        Self::decode_by(r, Rules::Version2)
+    }
+
+    /// Parses a version 1 list, up to and with its end.
+    pub fn decode_v1(r: &mut Reader<'a>) -> Result<Self, ListFault> {
+        Self::decode_by(r, Rules::Version1)
+    }
+
+    fn decode_by(r: &mut Reader<'a>, rules: Rules) -> Result<Self, ListFault> {
         let whole = r.rest();
         let start = r.position();
         let mut chunks = 0_u32;
-        while more(r)? {
+        while more(r, rules)? {
             WriteChunk::decode(r)?;
             chunks = chunks.saturating_add(1);
         }
@@ -187,7 +211,12 @@ impl<'a> WriteList<'a> {
 
     /// Parses an optional single chunk, such as a Reply chunk.
     pub fn decode_optional(r: &mut Reader<'a>) -> Result<Option<WriteChunk<'a>>, ListFault> {
-        if more(r)? { WriteChunk::decode(r).map(Some) } else { Ok(None) }
+        if more(r, Rules::Version2)? { WriteChunk::decode(r).map(Some) } else { Ok(None) }
+    }
+
+    /// Parses an optional single chunk of version 1.
+    pub fn decode_optional_v1(r: &mut Reader<'a>) -> Result<Option<WriteChunk<'a>>, ListFault> {
+        if more(r, Rules::Version1)? { WriteChunk::decode(r).map(Some) } else { Ok(None) }
     }
 
     /// Returns how many chunks there are.
@@ -341,13 +370,22 @@ impl fmt::Debug for Segments<'_> {
     }
 }
 
+/// Which version's peers a list must be understood from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rules {
+    /// As deployed, Linux above all: any discriminator but zero goes on, any order will do.
+    Version1,
+    /// To the letter.
+    Version2,
+}
+
 /// Takes a list discriminator.
-fn more(r: &mut Reader<'_>) -> Result<bool, ListFault> {
+fn more(r: &mut Reader<'_>, rules: Rules) -> Result<bool, ListFault> {
     let at = r.position();
-    match r.u32()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(ListFault::BadDiscriminator { at }),
+    match (r.u32()?, rules) {
+        (0, _) => Ok(false),
+        (1, _) | (_, Rules::Version1) => Ok(true),
+        (_, Rules::Version2) => Err(ListFault::BadDiscriminator { at }),
     }
 }
 

@@ -172,3 +172,41 @@ fn what_is_written_is_as_long_as_promised_and_reads_back() {
         }
     }
 }
+
+#[test]
+fn a_version_1_list_may_begin_at_zero_and_in_any_order() {
+    let entries = [(8, (1, 10, 0)), (0, (2, 20, 0)), (8, (3, 30, 0)), (8, (4, 40, 0))];
+    let bytes = Xdr::default().read_list(&entries).words(&[0xfeed]).0;
+    let mut r = Reader::new(&bytes);
+    let list = ReadList::decode_v1(&mut r).unwrap();
+    assert_eq!(r.u32(), Ok(0xfeed), "the list ends where it ends");
+    assert!(list.entries().eq(entries.iter().map(|(position, s)| (*position, segment(s)))));
+    assert_eq!(list.chunk_count(), 3, "runs");
+    let odd = Xdr::default().read_list(&[(4, (1, 1, 1)), (6, (1, 1, 1))]).0;
+    let fault = ReadList::decode_v1(&mut Reader::new(&odd)).err();
+    assert_eq!(fault, Some(ListFault::BadPosition { at: 28 }));
+}
+
+#[test]
+fn any_discriminator_but_zero_goes_on_in_version_1() {
+    for word in [1, 2, 0x0100_0000, u32::MAX] {
+        let reads = Xdr::default().words(&[word, 4]).segment((1, 2, 3)).words(&[0]).0;
+        let list = ReadList::decode_v1(&mut Reader::new(&reads)).unwrap();
+        assert!(list.entries().eq([(4, segment(&(1, 2, 3)))]));
+        let writes = Xdr::default().words(&[word]).write_chunk(&[(1, 2, 3)]).words(&[0]).0;
+        let list = WriteList::decode_v1(&mut Reader::new(&writes)).unwrap();
+        assert!(list.chunks().flat_map(|c| c.segments()).eq([segment(&(1, 2, 3))]));
+        let chunk = WriteList::decode_optional_v1(&mut Reader::new(&writes)).unwrap();
+        assert!(chunk.unwrap().segments().eq([segment(&(1, 2, 3))]));
+    }
+}
+
+#[test]
+fn a_version_1_list_is_as_bounded_as_any() {
+    let wraps = Xdr::default().read_list(&[(4, (1, 2, u64::MAX))]).0;
+    let fault = ReadList::decode_v1(&mut Reader::new(&wraps)).err();
+    assert_eq!(fault, Some(ListFault::LengthWraps { at: 8 }));
+    let writes = Xdr::default().words(&[1, u32::MAX]).segment((1, 1, 1)).words(&[0]).0;
+    let fault = WriteList::decode_v1(&mut Reader::new(&writes)).err();
+    assert!(matches!(fault, Some(ListFault::Truncated(_))));
+}

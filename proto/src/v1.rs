@@ -1,0 +1,11 @@
+//! RPC-over-RDMA version 1 (RFC 5666), as its peers speak it today.
+//!
+//! Where RFC 8166 and Linux depart from RFC 5666 they win: nobody else is out there. What only
+//! RFC 5666 has, `RDMA_MSGP` and `RDMA_DONE`, is decoded always and honoured between ends that were
+//! configured for it (decision P11).
+
+pub mod error;
+pub mod header;
+
+/// The version word of every message.
+pub const VERSION: u32 = 1;

@@ -1,0 +1,77 @@
+//! What `RDMA_ERROR` says (RFC 5666 section 4.2).
+
+use core::fmt;
+
+use crate::xdr::{Reader, Truncated, Writer};
+
+/// The body of an `RDMA_ERROR` message: error code and its arm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorBody {
+    /// `ERR_VERS`: the version is not spoken; these are.
+    Vers {
+        /// Lowest version.
+        low: u32,
+        /// Highest version.
+        high: u32,
+    },
+    /// `ERR_CHUNK`: anything else that is wrong with a transport header.
+    Chunk,
+}
+
+impl ErrorBody {
+    /// Returns the error code on the wire.
+    pub const fn code(&self) -> u32 {
+        match self {
+            Self::Vers { .. } => 1,
+            Self::Chunk => 2,
+        }
+    }
+
+    /// Returns the constant RFC 5666 names the error code by.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Vers { .. } => "ERR_VERS",
+            Self::Chunk => "ERR_CHUNK",
+        }
+    }
+
+    /// Parses the body; `None` for a code that is not known.
+    pub fn decode(r: &mut Reader<'_>) -> Result<Option<Self>, Truncated> {
+        Ok(Some(match r.u32()? {
+            1 => Self::Vers { low: r.u32()?, high: r.u32()? },
+            2 => {
+                // RFC 5666 has eight words here that mean nothing; RFC 8166 and its peers have none.
+                let mut extra = *r;
+                if extra.take(EXTRA_LEN).is_ok() {
+                    *r = extra;
+                }
+                Self::Chunk
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Appends the body to `w`.
+    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        w.u32(self.code())?;
+        match *self {
+            Self::Vers { low, high } => {
+                w.u32(low)?;
+                w.u32(high)
+            }
+            Self::Chunk => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for ErrorBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Vers { low, high } => write!(f, "it speaks versions {low} to {high}"),
+            Self::Chunk => f.write_str("it could not act on the transport header"),
+        }
+    }
+}
+
+/// Octets of `rdma_extra`.
+const EXTRA_LEN: usize = 32;
