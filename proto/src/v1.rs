@@ -6,6 +6,8 @@
 
 pub mod error;
 pub mod header;
+pub mod invalidation;
+pub mod private_data;
 
 /// The version word of every message.
 pub const VERSION: u32 = 1;

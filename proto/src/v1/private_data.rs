@@ -1,0 +1,242 @@
+//! What both ends say about themselves while they connect (RFC 8797).
+//!
+//! An end that can speak version 1 sends [`PrivateData`] on every connection, found there by
+//! [`PrivateData::find`] whatever else stands beside it. What both said makes an [`Agreement`], which
+//! holds for that one connection.
+
+use crate::xdr::{Reader, Truncated, Writer};
+
+/// What one end says about itself: FVRS, format identifier, version, R, two sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrivateData {
+    /// R. A Responder sets it whenever it can send with invalidation; a Requester only if every
+    /// registration on the connection may be invalidated (P8).
+    pub invalidation: bool,
+    /// Octets of the largest message it sends.
+    pub send_size: u32,
+    /// Octets of the largest message it takes.
+    pub receive_size: u32,
+}
+
+impl Default for PrivateData {
+    /// What holds of an end that said nothing.
+    fn default() -> Self {
+        // [R8797-5.1-1] [R8797-5.2-1]
+        Self { invalidation: false, send_size: SIZE_MIN, receive_size: SIZE_MIN }
+    }
+}
+
+impl PrivateData {
+    /// Octets on the wire.
+    pub const WIRE_LEN: usize = 8;
+
+    /// Appends it to `w`. Sizes between two multiples of 1024 are said to be the smaller one.
+    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        w.u32(FORMAT)?;
+        // [R8797-4-2] the bits beside R are zero.
+        let flags = if self.invalidation { R } else { 0 };
+        w.put([FORMAT_VERSION, flags, size_code(self.send_size), size_code(self.receive_size)])
+    }
+
+    /// Finds it in what the connection manager delivered, at any offset.
+    ///
+    /// `None` if it is not there, is cut short, or is of another format version.
+    pub fn find(delivered: &[u8]) -> Option<Self> {
+        delivered.windows(Self::WIRE_LEN).find_map(Self::parse)
+    }
+
+    fn parse(octets: &[u8]) -> Option<Self> {
+        let mut r = Reader::new(octets);
+        if r.u32().ok()? != FORMAT {
+            return None;
+        }
+        let [version, flags, send, receive] = r.array().ok()?;
+        // [R8797-4-2] whatever stands beside R is ignored.
+        let invalidation = flags & R != 0;
+        let (send_size, receive_size) = (size(send), size(receive));
+        (version == FORMAT_VERSION).then_some(Self { invalidation, send_size, receive_size })
+    }
+}
+
+/// What both ends' private data means for one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// Inline threshold from client to server.
+    pub client_to_server: u32,
+    /// Inline threshold from server to client.
+    pub server_to_client: u32,
+    /// Whether a Responder may send a Reply with invalidation. A Requester is ready for it even where
+    /// this is false: Linux servers do not set R and invalidate all the same (P8).
+    pub invalidation: bool,
+}
+
+impl Agreement {
+    /// Puts together what the two ends said; `None` for an end whose private data was not found.
+    pub fn new(client: Option<PrivateData>, server: Option<PrivateData>) -> Self {
+        // [R8797-5.1-1] [R8797-5.2-1] [R8797-1-1] an end that said nothing has the defaults.
+        let (client, server) = (client.unwrap_or_default(), server.unwrap_or_default());
+        Self {
+            client_to_server: client.send_size.min(server.receive_size),
+            server_to_client: server.send_size.min(client.receive_size),
+            // [R8797-4.1-1] [R8797-4.1-3]
+            invalidation: client.invalidation && server.invalidation,
+        }
+    }
+}
+
+/// Returns the octets a size code means.
+fn size(code: u8) -> u32 {
+    u32::from(code).saturating_add(1).saturating_mul(SIZE_UNIT)
+}
+
+/// Returns the code of the largest size that is not above `octets`.
+fn size_code(octets: u32) -> u8 {
+    let units = octets.checked_div(SIZE_UNIT).unwrap_or_default();
+    u8::try_from(units.saturating_sub(1)).unwrap_or(u8::MAX)
+}
+
+/// The smallest inline threshold of version 1, and every end's until it says more.
+pub const SIZE_MIN: u32 = 1024;
+
+/// The largest inline threshold a size code can say.
+pub const SIZE_MAX: u32 = 262_144;
+
+const SIZE_UNIT: u32 = 1024;
+const FORMAT: u32 = 0xf6ab_0e18;
+const FORMAT_VERSION: u8 = 1;
+const R: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Rng, vectors};
+    use std::vec::Vec;
+
+    const LINUX_CLIENT: PrivateData =
+        PrivateData { invalidation: true, send_size: 4096, receive_size: 4096 };
+    const LINUX_SERVER: PrivateData = PrivateData { invalidation: false, ..LINUX_CLIENT };
+
+    fn encoded(ours: &PrivateData) -> Vec<u8> {
+        let mut memory = [0xee; 16];
+        let mut w = Writer::new(&mut memory);
+        ours.encode(&mut w).unwrap();
+        w.written().to_vec()
+    }
+
+    #[test]
+    fn what_linux_sends_is_found_behind_what_mpa_put_first() {
+        let captured = vectors(include_str!("../../vectors/v1/private_data.hex"));
+        for ((name, bytes), expected) in captured.iter().zip([LINUX_CLIENT, LINUX_SERVER]) {
+            assert_eq!(PrivateData::find(bytes), Some(expected), "{name}");
+            assert_eq!(encoded(&expected), bytes[4..], "{name}");
+        }
+        assert_eq!(captured.len(), 2);
+    }
+
+    #[test]
+    fn it_is_found_at_any_offset_and_with_anything_behind_it() {
+        let ours = encoded(&LINUX_CLIENT);
+        for before in 0..32 {
+            for after in 0..3 {
+                let mut bytes = std::vec![0xf6; before];
+                bytes.extend(&ours);
+                bytes.extend(std::vec![0xf6; after]);
+                assert_eq!(PrivateData::find(&bytes), Some(LINUX_CLIENT), "{before} {after}");
+                // [R8797-5.2-1] cut short it is not there.
+                bytes.truncate(before + ours.len() - 1);
+                assert_eq!(PrivateData::find(&bytes), None, "{before}");
+            }
+        }
+        // What looks like it and is of another version hides nothing.
+        let mut decoy = ours.clone();
+        decoy[4] = 2;
+        assert_eq!(PrivateData::find(&decoy), None);
+        decoy.extend(&ours);
+        assert_eq!(PrivateData::find(&decoy), Some(LINUX_CLIENT));
+        assert_eq!(PrivateData::find(&[]), None);
+    }
+
+    #[test]
+    fn reserved_bits_are_zero_when_sent_and_ignored_when_received() {
+        for ours in [LINUX_CLIENT, LINUX_SERVER] {
+            let mut bytes = encoded(&ours);
+            assert_eq!(bytes[5], u8::from(ours.invalidation));
+            bytes[5] |= 0xfe;
+            assert_eq!(PrivateData::find(&bytes), Some(ours));
+        }
+    }
+
+    #[test]
+    fn sizes_are_whole_units_from_1024_to_262144() {
+        let cases = [
+            (0, 0, 1024),
+            (1023, 0, 1024),
+            (1024, 0, 1024),
+            (2047, 0, 1024),
+            (2048, 1, 2048),
+            (4096, 3, 4096),
+            (65536, 63, 65536),
+            (SIZE_MAX - 1, 254, SIZE_MAX - 1024),
+            (SIZE_MAX, 255, SIZE_MAX),
+            (u32::MAX, 255, SIZE_MAX),
+        ];
+        for (octets, code, back) in cases {
+            let ours = PrivateData { invalidation: true, send_size: octets, receive_size: 1024 };
+            let bytes = encoded(&ours);
+            assert_eq!(bytes[6..], [code, 0], "{octets}");
+            assert_eq!(PrivateData::find(&bytes).unwrap().send_size, back, "{octets}");
+        }
+    }
+
+    #[test]
+    fn each_way_has_the_smaller_of_what_is_sent_and_what_is_taken() {
+        let client = PrivateData { invalidation: true, send_size: 8192, receive_size: 2048 };
+        let server = PrivateData { invalidation: true, send_size: 4096, receive_size: 16384 };
+        let agreed = Agreement::new(Some(client), Some(server));
+        assert_eq!((agreed.client_to_server, agreed.server_to_client), (8192, 2048));
+        assert!(agreed.invalidation);
+    }
+
+    #[test]
+    fn an_end_that_said_nothing_has_the_defaults_of_version_1() {
+        let big = PrivateData { invalidation: true, send_size: 65536, receive_size: 65536 };
+        let expected =
+            Agreement { client_to_server: 1024, server_to_client: 1024, invalidation: false };
+        assert_eq!(Agreement::new(Some(big), None), expected);
+        assert_eq!(Agreement::new(None, Some(big)), expected);
+        assert_eq!(Agreement::new(None, None), expected);
+    }
+
+    #[test]
+    fn invalidation_takes_both() {
+        for (client, server) in [(false, false), (false, true), (true, false), (true, true)] {
+            let said = |invalidation| Some(PrivateData { invalidation, ..LINUX_CLIENT });
+            let agreed = Agreement::new(said(client), said(server));
+            assert_eq!(agreed.invalidation, client && server);
+        }
+    }
+
+    #[test]
+    fn each_connection_has_its_own_agreement() {
+        // [R8797-4-1] nothing of the first is left in the second.
+        let first = Agreement::new(Some(LINUX_CLIENT), Some(LINUX_CLIENT));
+        let second = Agreement::new(Some(LINUX_CLIENT), None);
+        assert_ne!(first, second);
+        assert_eq!(second, Agreement::new(Some(LINUX_CLIENT), Some(PrivateData::default())));
+    }
+
+    #[test]
+    fn any_bytes_may_be_searched() {
+        let mut rng = Rng::new(0x8797);
+        for _ in 0..5_000 {
+            let mut bytes: Vec<u8> = (0..rng.below(64)).map(|_| rng.octet()).collect();
+            let planted = rng.below(2) == 0;
+            if planted {
+                let at = rng.below(bytes.len() + 1);
+                let ours = encoded(&LINUX_SERVER);
+                bytes.splice(at..at, ours);
+            }
+            assert_eq!(PrivateData::find(&bytes), planted.then_some(LINUX_SERVER));
+        }
+    }
+}
