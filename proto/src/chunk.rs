@@ -2,12 +2,41 @@
 //!
 //! - [`list`]: Read and Write lists as they arrive, validated once and borrowed from the message.
 //! - [`plan`]: which segments a data item fills, and whether a Reply filled them as it should.
-//! - [`payload`]: reading a Payload stream from which an item may have been reduced.
+//! - [`reduce`](mod@reduce): which octets of an encoded Payload stream leave it.
+//! - [`restore`](mod@restore): how they come back, by RDMA Read; [`layout`] says where to.
+//! - [`payload`]: reading a Payload stream whose reduced items stay where they are.
+//! - [`few`]: short lists in place.
 
+pub mod few;
+pub mod layout;
 pub mod list;
 pub mod payload;
 pub mod plan;
+pub mod reduce;
+pub mod restore;
 
+pub use few::{CHUNKS_MAX, Few};
+pub use layout::{Layout, Piece, RestoreFault, Source};
 pub use list::{ListFault, ReadChunk, ReadList, Segments, WriteChunk, WriteList};
-pub use payload::{Item, PayloadReader};
+pub use payload::{Item, PayloadReader, Returned};
 pub use plan::{ReturnFault, fill, returned, split};
+pub use reduce::{DataItem, Kind, ReduceFault, Reduction, reduce};
+pub use restore::{Restoration, Step, restore};
+
+/// A version of RPC-over-RDMA, for rules that differ between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// Version 1: RFC 5666 as practised.
+    One,
+    /// Version 2.
+    Two,
+}
+
+/// A data item that is not in its Payload stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reduced {
+    /// Where it stands in the unreduced stream.
+    pub position: u32,
+    /// Its octets, padding not counted.
+    pub length: u32,
+}

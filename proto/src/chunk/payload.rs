@@ -1,22 +1,36 @@
-//! Reading a Payload stream from which a data item may have been reduced.
+//! Reading a Payload stream from which data items may have been reduced.
 
+use super::{Reduced, Version};
 use crate::xdr::{Reader, Truncated};
 
 /// A cursor over an inline Payload stream that knows what is missing from it.
+///
+/// It reads the stream and hands out the lengths of items that were reduced from it, which stay
+/// wherever their chunks put them. Of a Call it knows by their positions which items those are; of a
+/// Reply each Write chunk stands for one DDP-eligible result, in order.
 #[derive(Clone, Debug)]
 pub struct PayloadReader<'a> {
     reader: Reader<'a>,
-    reduced: Reduced,
+    missing: Missing<'a>,
+    /// Octets of the unreduced stream before this point that are not in the reduced one.
+    removed: u64,
+    version: Version,
 }
 
-/// What was reduced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reduced {
-    Nothing,
-    /// Of a Call: the item at this position, of this length.
-    At(u32, u64),
-    /// Of a Reply: the DDP-eligible item, of this length; a Write chunk has no position.
-    Eligible(u32),
+/// What was reduced and has not been taken: the next item, and those after it.
+#[derive(Clone, Copy, Debug)]
+enum Missing<'a> {
+    Call(Option<(u32, u64)>, &'a [Reduced]),
+    Reply(Option<Returned>, &'a [Returned]),
+}
+
+/// A Write chunk returned in a Reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Returned {
+    /// Octets it could have taken.
+    pub offered: u32,
+    /// Octets it took.
+    pub written: u32,
 }
 
 /// A DDP-eligible opaque.
@@ -35,16 +49,37 @@ impl<'a> PayloadReader<'a> {
     /// Reads the arguments of a Call, which start at `at` of its Payload stream. `chunk` is the
     /// position and length of its Read chunk.
     pub fn call(payload: &'a [u8], at: usize, chunk: Option<(u32, u64)>) -> Self {
-        let reduced =
-            chunk.map_or(Reduced::Nothing, |(position, length)| Reduced::At(position, length));
-        Self { reader: starting(payload, at), reduced }
+        Self::new(payload, at, Missing::Call(chunk, &[]))
+    }
+
+    /// Reads the arguments of a Call with any number of Read chunks, which are in order.
+    pub fn call_of_many(payload: &'a [u8], at: usize, chunks: &'a [Reduced]) -> Self {
+        let mut reader = Self::new(payload, at, Missing::Call(None, chunks));
+        reader.advance();
+        reader
     }
 
     /// Reads the results of a Reply, which start at `at` of its Payload stream. `reduced` is what
-    /// the returned Write chunk says was written.
+    /// the returned Write chunk says was written; it could have taken any item.
     pub fn reply(payload: &'a [u8], at: usize, reduced: Option<u32>) -> Self {
-        let reduced = reduced.map_or(Reduced::Nothing, Reduced::Eligible);
-        Self { reader: starting(payload, at), reduced }
+        let chunk = reduced.map(|written| Returned { offered: u32::MAX, written });
+        Self::new(payload, at, Missing::Reply(chunk, &[]))
+    }
+
+    /// Reads the results of a Reply with any number of Write chunks.
+    pub fn reply_of_many(payload: &'a [u8], at: usize, chunks: &'a [Returned]) -> Self {
+        let mut reader = Self::new(payload, at, Missing::Reply(None, chunks));
+        reader.advance();
+        reader
+    }
+
+    /// Reads by the rules of `version`, which is 2 unless said otherwise. On version 1 a chunk may
+    /// contain the padding of its item, and a result may be inline although a Write chunk could have
+    /// taken it.
+    #[must_use]
+    pub const fn of_version(mut self, version: Version) -> Self {
+        self.version = version;
+        self
     }
 
     /// Takes an unsigned integer.
@@ -62,30 +97,78 @@ impl<'a> PayloadReader<'a> {
         self.reader.opaque(max)
     }
 
-    /// Takes the DDP-eligible opaque. Inline it has at most `max` octets; reduced, the length in the
+    /// Takes a DDP-eligible opaque. Inline it has at most `max` octets; reduced, the length in the
     /// stream must be the chunk's, and neither octets nor padding follow.
     pub fn eligible_opaque(&mut self, max: usize) -> Result<Item<'a>, Truncated> {
         let at = self.reader.position();
-        let data_at = u32::try_from(at).ok().and_then(|at| at.checked_add(4));
-        let expected = match self.reduced {
-            // [V2-4.5.1-1] up to here nothing was reduced, so both streams count alike.
-            Reduced::At(position, length) if data_at == Some(position) => length,
-            Reduced::Eligible(length) => u64::from(length),
-            _ => return self.reader.opaque(max).map(Item::Inline),
+        let mut ahead = self.clone();
+        // [V2-4.5.3.1-1] the length stays; octets and padding do not [V2-4.5.3.1-2].
+        let word = ahead.reader.u32()?;
+        let Some(length) = ahead.eligible()? else {
+            let bytes = self.reader.opaque(max)?;
+            // Version 2, A.1: what an offered chunk can take is in it.
+            if self.version == Version::Two && self.next_takes(bytes.len()) {
+                return Err(Truncated { at });
+            }
+            self.missing = ahead.missing;
+            return Ok(Item::Inline(bytes));
         };
-        // [V2-4.5.3.1-1] [V2-4.5.3.2-1] the length stays, and [V2-4.5.3.1-3] is the chunk's;
-        // [V2-4.5.3.1-2] [V2-4.5.3.2-2] octets and padding do not.
-        let length = u64::from(self.reader.u32()?);
-        if length != expected {
+        // [V2-4.5.3.1-3] the length is the chunk's.
+        let word = u64::from(word);
+        let fits = match self.version {
+            Version::One => length == word || length == word.next_multiple_of(4),
+            Version::Two => length == word,
+        };
+        if !fits {
             return Err(Truncated { at });
         }
-        self.reduced = Reduced::Nothing;
-        Ok(Item::Reduced { length })
+        *self = ahead;
+        Ok(Item::Reduced { length: word })
     }
 
-    /// Returns whether everything was taken, the reduced item with it.
+    /// Takes a DDP-eligible item of any other type, standing behind the count or discriminator that
+    /// stays in the stream. Returns the octets in its chunk, or `None` if the item was not reduced and
+    /// follows inline.
+    pub fn eligible(&mut self) -> Result<Option<u64>, Truncated> {
+        let at = Truncated { at: self.reader.position() };
+        let length = match self.missing {
+            Missing::Call(Some((position, length)), _) => {
+                // [V2-4.5.1-1] positions count in the unreduced stream.
+                let here = u64::try_from(self.reader.position()).unwrap_or(u64::MAX);
+                if here.checked_add(self.removed) != Some(u64::from(position)) {
+                    return Ok(None);
+                }
+                length
+            }
+            Missing::Reply(Some(Returned { written, .. }), _) => u64::from(written),
+            Missing::Call(None, _) | Missing::Reply(None, _) => return Ok(None),
+        };
+        let is_reply = matches!(self.missing, Missing::Reply(..));
+        self.advance();
+        if is_reply && length == 0 {
+            return Ok(None);
+        }
+        // [V2-4.5.3-2] in the unreduced stream it is a whole number of units.
+        let gone = length.checked_next_multiple_of(4).ok_or(at)?;
+        self.removed = self.removed.checked_add(gone).ok_or(at)?;
+        Ok(Some(length))
+    }
+
+    /// Passes over a DDP-eligible result that is absent from this Reply: its Write chunk is unused.
+    pub fn absent(&mut self) -> Result<(), Truncated> {
+        match self.eligible()? {
+            None => Ok(()),
+            Some(_) => Err(Truncated { at: self.reader.position() }),
+        }
+    }
+
+    /// Returns whether everything was taken, the reduced items with it.
     pub fn is_empty(&self) -> bool {
-        self.reader.is_empty() && self.reduced == Reduced::Nothing
+        let taken = match self.missing {
+            Missing::Call(next, _) => next.is_none(),
+            Missing::Reply(next, rest) => next.iter().chain(rest).all(|chunk| chunk.written == 0),
+        };
+        taken && self.reader.is_empty()
     }
 
     /// Returns the offset of the next octet in the inline Payload stream.
@@ -98,12 +181,34 @@ impl<'a> PayloadReader<'a> {
         self.reader.rest()
     }
 
-    /// Returns the octets that were reduced from a Reply, if any were and have not been taken.
+    /// Returns the octets in the next Write chunk of a Reply, if there is one that was not taken.
     pub const fn reduced(&self) -> Option<u32> {
-        match self.reduced {
-            Reduced::Eligible(length) => Some(length),
+        match self.missing {
+            Missing::Reply(Some(chunk), _) => Some(chunk.written),
             _ => None,
         }
+    }
+
+    fn new(payload: &'a [u8], at: usize, missing: Missing<'a>) -> Self {
+        Self { reader: starting(payload, at), missing, removed: 0, version: Version::Two }
+    }
+
+    /// Turns to the chunk after the next.
+    fn advance(&mut self) {
+        self.missing = match self.missing {
+            Missing::Call(_, [next, rest @ ..]) => {
+                Missing::Call(Some((next.position, u64::from(next.length))), rest)
+            }
+            Missing::Reply(_, [next, rest @ ..]) => Missing::Reply(Some(*next), rest),
+            Missing::Call(_, []) => Missing::Call(None, &[]),
+            Missing::Reply(_, []) => Missing::Reply(None, &[]),
+        };
+    }
+
+    /// Returns whether the next Write chunk of a Reply had room for so many octets, and some at all.
+    fn next_takes(&self, length: usize) -> bool {
+        let Missing::Reply(Some(chunk), _) = self.missing else { return false };
+        length > 0 && usize::try_from(chunk.offered).is_ok_and(|offered| offered >= length)
     }
 }
 

@@ -1,0 +1,193 @@
+//! Reducing a Payload stream: what of a data item leaves it, and what stays.
+//!
+//! # Normal operation
+//! The encoder knows where the data items are that it wants to move; each is a [`DataItem`] of its
+//! stream. [`reduce`] holds them against the stream once. The [`Reduction`] then says which octets
+//! still go inline ([`Reduction::kept`]) and which chunk stands for each item
+//! ([`Reduction::chunks`]).
+//!
+//! Both protocol versions reduce alike: roundup padding goes neither inline nor into the chunk. That
+//! is the rule of version 2, and what Linux sends on version 1.
+
+use core::ops::Range;
+
+use super::Reduced;
+use crate::xdr::{Reader, UNIT, pad};
+
+/// Which XDR types can be DDP-eligible.
+///
+/// [V2-4.5.3.4-1] a union is not among them, only what one of its arms holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A variable-length opaque or a string, as an arm of a union too. Its length stays.
+    Opaque,
+    /// A counted array of anything but octets. Its count stays.
+    Array,
+    /// Optional data. Its discriminator stays.
+    Optional,
+    /// The arm of a union that is neither of the above. The union's discriminator stays.
+    Arm,
+    /// A fixed-length opaque. Nothing stays.
+    Fixed,
+}
+
+impl Kind {
+    /// Returns the octets of the word that stays in the stream.
+    const fn stays(self) -> usize {
+        match self {
+            Self::Opaque | Self::Array | Self::Optional | Self::Arm => UNIT,
+            Self::Fixed => 0,
+        }
+    }
+}
+
+/// One data item of an encoded Payload stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataItem {
+    kind: Kind,
+    at: usize,
+    length: usize,
+}
+
+impl DataItem {
+    /// Names an item by its type, the offset at which it begins in the stream, and the octets that
+    /// can leave the stream. It begins with the word that stays, if its type has one; roundup padding
+    /// does not count.
+    pub const fn new(kind: Kind, at: usize, length: usize) -> Self {
+        Self { kind, at, length }
+    }
+
+    /// Names a variable-length opaque or string of `length` octets whose length word is at `at`.
+    pub const fn opaque(at: usize, length: usize) -> Self {
+        Self::new(Kind::Opaque, at, length)
+    }
+
+    /// Returns its type.
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Returns where it begins.
+    pub const fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Returns the octets that can leave the stream, padding not counted.
+    pub const fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Returns where its octets are in the unreduced stream, padding not counted.
+    pub const fn data(&self) -> Range<usize> {
+        let start = self.at.saturating_add(self.kind.stays());
+        start..start.saturating_add(self.length)
+    }
+
+    /// Returns what leaves the stream with it: its octets and their padding.
+    const fn gone(&self) -> Range<usize> {
+        let data = self.data();
+        data.start..data.end.saturating_add(pad(self.length))
+    }
+
+    /// Checks that the stream has such an item there.
+    fn check(&self, stream: &[u8]) -> Result<(), ReduceFault> {
+        // [V2-4.5.1-2] so that the position is a multiple of four.
+        if !self.at.is_multiple_of(UNIT) {
+            return Err(ReduceFault::Misaligned);
+        }
+        // [V2-4.5.3-2] what leaves is a whole number of units.
+        if self.kind != Kind::Opaque && self.kind != Kind::Fixed && pad(self.length) != 0 {
+            return Err(ReduceFault::Misaligned);
+        }
+        let gone = self.gone();
+        if gone.end > stream.len() || u32::try_from(gone.end).is_err() {
+            return Err(ReduceFault::Outside);
+        }
+        let length = u32::try_from(self.length).map_err(|_| ReduceFault::Outside)?;
+        let word = stream.get(self.at..).and_then(|rest| Reader::new(rest).u32().ok());
+        let stays = match (self.kind, word) {
+            (Kind::Fixed, _) => true,
+            // [V2-4.5.3.1-1] [V2-4.5.3.1-3] the length, which is the chunk's too.
+            (Kind::Opaque, Some(word)) => word == length,
+            // [V2-4.5.3.2-1] the count; no element is shorter than a unit.
+            (Kind::Array, Some(count)) => count <= length / 4 && (count == 0) == (length == 0),
+            // [V2-4.5.3.3-1] the discriminator, which says whether there is anything to move.
+            (Kind::Optional, Some(present)) => present == u32::from(length > 0),
+            (Kind::Arm, Some(_)) => true,
+            (_, None) => false,
+        };
+        if stays { Ok(()) } else { Err(ReduceFault::OtherItem) }
+    }
+}
+
+/// Why a stream cannot be reduced by an item: what the caller says is not what it encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReduceFault {
+    /// The item does not start at, or is not, a whole number of units.
+    Misaligned,
+    /// The item ends beyond the stream.
+    Outside,
+    /// The word that stays says something else.
+    OtherItem,
+    /// The items overlap, or are not in order.
+    Order,
+}
+
+/// A Payload stream and the items that leave it.
+#[derive(Clone, Copy, Debug)]
+pub struct Reduction<'a> {
+    items: &'a [DataItem],
+    unreduced: usize,
+    length: usize,
+}
+
+/// Plans how the items leave an encoded Payload stream. They are in stream order.
+///
+/// # Errors
+/// If the stream has no such items; see [`ReduceFault`].
+pub fn reduce<'a>(stream: &[u8], items: &'a [DataItem]) -> Result<Reduction<'a>, ReduceFault> {
+    let (mut end, mut length) = (0, stream.len());
+    for item in items {
+        item.check(stream)?;
+        if item.at < end {
+            return Err(ReduceFault::Order);
+        }
+        let gone = item.gone();
+        end = gone.end;
+        length = length.saturating_sub(gone.len());
+    }
+    Ok(Reduction { items, unreduced: stream.len(), length })
+}
+
+impl<'a> Reduction<'a> {
+    /// Returns the octets of the reduced stream.
+    pub const fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Returns the chunk that stands for each item, in order.
+    pub fn chunks(&self) -> impl ExactSizeIterator<Item = Reduced> + use<'a> {
+        self.items.iter().map(|item| {
+            let data = item.data();
+            // [V2-4.5.1-1] positions count from the start of the unreduced stream.
+            let position = u32::try_from(data.start).unwrap_or(u32::MAX);
+            // [V2-4.5.3.1-2] without the padding.
+            Reduced { position, length: u32::try_from(data.len()).unwrap_or(u32::MAX) }
+        })
+    }
+
+    /// Returns the parts of the unreduced stream that make up the reduced one, in order, none empty.
+    pub fn kept(&self) -> impl Iterator<Item = Range<usize>> + use<'a> {
+        let end = self.unreduced..self.unreduced;
+        let gone = self.items.iter().map(DataItem::gone).chain(core::iter::once(end));
+        let parts = gone.scan(0, |at, gone| {
+            let kept = *at..gone.start;
+            *at = gone.end;
+            Some(kept)
+        });
+        parts.filter(|kept| !kept.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests;
