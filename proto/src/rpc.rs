@@ -1,10 +1,12 @@
 //! ONC RPC message headers (RFC 5531), without the record marks TCP needs.
 
 pub mod auth;
+pub mod binding;
 pub mod call;
 pub mod reply;
 
 pub use auth::{AuthSys, Credential};
+pub use binding::{Binding, Eligible, Procedure, Violation};
 pub use call::{CallFault, CallHeader};
 pub use reply::{AcceptStat, RejectStat, ReplyBody, ReplyHeader};
 
