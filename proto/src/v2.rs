@@ -4,6 +4,7 @@
 //! and decisions the draft leaves open as `P1`.
 
 pub mod connection;
+pub mod continuation;
 pub mod credit;
 pub mod error;
 pub mod header;
