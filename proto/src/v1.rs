@@ -4,9 +4,11 @@
 //! RFC 5666 has, `RDMA_MSGP` and `RDMA_DONE`, is decoded always and honoured between ends that were
 //! configured for it (decision P11).
 
+pub mod config;
 pub mod error;
 pub mod header;
 pub mod invalidation;
+pub mod padding;
 pub mod private_data;
 
 /// The version word of every message.

@@ -90,7 +90,7 @@ pub struct Rpc<'a> {
     pub payload: &'a [u8],
 }
 
-/// How opaques of an `RDMA_MSGP` are aligned: RFC 5666 section 3.9.
+/// How opaques of an `RDMA_MSGP` are aligned: see [`super::padding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Padding {
     /// `rdma_align`: their first octet stands at a multiple of this.
