@@ -10,6 +10,7 @@
 //! - [`time`]: the instants that enter by argument.
 //! - [`rpc`]: ONC RPC message headers.
 //! - [`chunk`]: chunk lists, and the Payload streams items are reduced from.
+//! - [`exchange`]: which format a message has, and which chunks.
 //! - [`v1`]: RPC-over-RDMA version 1.
 //! - [`v2`]: RPC-over-RDMA version 2.
 //! - [`rtrext`]: its round-trip extensions.
@@ -22,6 +23,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod chunk;
+pub mod exchange;
 pub mod iwarp;
 pub mod rpc;
 pub mod rtrext;

@@ -3,6 +3,7 @@
 pub mod auth;
 pub mod binding;
 pub mod call;
+mod gss;
 pub mod reply;
 
 pub use auth::{AuthSys, Credential};

@@ -79,6 +79,14 @@ impl ReturnFault {
 /// Checks a chunk returned in a Reply against our own record of the offer. Returns how much was
 /// written. The returned handles and offsets are not looked at: nothing is done with them.
 pub fn returned(offered: &[Segment], returned: &[Segment]) -> Result<u32, ReturnFault> {
+    returned_segments(offered, returned.iter().copied())
+}
+
+/// Checks a returned chunk as [`returned`] does, wherever its segments are.
+pub fn returned_segments(
+    offered: &[Segment],
+    returned: impl ExactSizeIterator<Item = Segment>,
+) -> Result<u32, ReturnFault> {
     if offered.len() != returned.len() {
         return Err(ReturnFault::Count);
     }

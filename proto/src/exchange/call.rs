@@ -1,0 +1,219 @@
+//! The Requester's plan of a Call, and of what its Reply may need.
+
+mod arguments;
+mod results;
+
+use core::fmt;
+
+use super::format::Format;
+use super::terms::Terms;
+use crate::chunk::{self, CHUNKS_MAX, DataItem, Few, Version};
+use crate::rpc::Procedure;
+use crate::verbs::{Handle, Segment};
+
+/// A Call to be planned, its Payload stream already encoded.
+#[derive(Clone, Copy, Debug)]
+pub struct CallShape<'a> {
+    /// What the binding says of it.
+    pub procedure: &'a Procedure,
+    /// Octets of the unreduced Payload stream.
+    pub length: u32,
+    /// Where in it the arguments start, behind the RPC header.
+    pub arguments_at: u32,
+    /// The DDP-eligible arguments that can be exposed, in stream order.
+    pub items: &'a [DataItem],
+    /// For each DDP-eligible result, in order, the octets it may have if it is reduced: its maximum.
+    /// Zero for a result that shall not be.
+    pub results: &'a [u32],
+    /// Octets of the longest Reply, its RPC header included and nothing reduced:
+    /// [`Procedure::reply_max`] unless more is known.
+    pub reply_max: u32,
+    /// Octets of the longest Reply chunk to provide, if the Responder says that it needs more than
+    /// `reply_max`.
+    pub reply_limit: u32,
+    /// Whether the credential lets anything be reduced: [`Credential::may_reduce`].
+    ///
+    /// [`Credential::may_reduce`]: crate::rpc::Credential::may_reduce
+    pub may_reduce: bool,
+}
+
+/// How to send a Call.
+///
+/// Each chunk it names is one range of registered memory, exactly so long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallPlan {
+    /// How its Payload stream goes.
+    pub format: Format,
+    /// Octets of the Payload stream that go in messages; none in Special format.
+    pub inline: u32,
+    /// In Special format, octets of the Call chunk: the Payload stream, at position zero.
+    pub call: Option<u32>,
+    /// The arguments to reduce, in stream order.
+    pub reads: Few<ReducedArgument>,
+    /// Octets of each Write chunk to provide. Of those with none only the count, zero, goes on the
+    /// wire: that result comes inline.
+    pub writes: Few<u32>,
+    /// Octets of the Reply chunk to provide.
+    pub reply: Option<u32>,
+    segment_size_max: u32,
+    pub(super) allowance: Allowance,
+}
+
+impl CallPlan {
+    /// Divides the registered range of one of its chunks into segments.
+    pub fn split(
+        &self,
+        handle: Handle,
+        offset: u64,
+        length: u32,
+    ) -> impl Iterator<Item = Segment> + use<> {
+        chunk::split(handle, offset, u64::from(length), self.segment_size_max)
+    }
+
+    /// Returns the segments of the chunk that has most of them.
+    pub(super) fn segments_max(&self) -> u32 {
+        let reads = self.reads.iter().map(|argument| argument.length);
+        let lengths = reads.chain(self.writes.iter().copied()).chain(self.call).chain(self.reply);
+        let size_max = self.segment_size_max.max(1);
+        lengths.map(|length| length.div_ceil(size_max)).max().unwrap_or_default()
+    }
+
+    /// Returns whether `other` would put anything else on the wire.
+    pub(super) fn differs(&self, other: &Self) -> bool {
+        Self { allowance: other.allowance, ..*self } != *other
+    }
+}
+
+/// An argument that leaves the Payload stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReducedArgument {
+    /// Which of [`CallShape::items`] it is.
+    pub index: usize,
+    /// The position of its Read chunk.
+    pub position: u32,
+    /// Octets of its Read chunk.
+    pub length: u32,
+}
+
+/// Why a Call cannot be planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallFault {
+    /// The binding does not allow an argument or a result to be reduced.
+    NotEligible,
+    /// There are more DDP-eligible items than a plan can have.
+    TooManyItems,
+    /// The Call fits no format.
+    CallTooLong,
+    /// The longest Reply fits no format.
+    ReplyTooLong,
+}
+
+impl fmt::Display for CallFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotEligible => "the binding does not allow an item to be reduced",
+            Self::TooManyItems => "too many items to be reduced",
+            Self::CallTooLong => "the call is longer than can be conveyed",
+            Self::ReplyTooLong => "the reply may be longer than can be conveyed",
+        })
+    }
+}
+
+impl core::error::Error for CallFault {}
+
+/// What the Responder has let us know about itself, one refusal at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Allowance {
+    pub(super) read_chunks_max: u32,
+    pub(super) write_chunks_max: u32,
+    pub(super) chunk_segments_max: u32,
+    /// Octets of each result.
+    pub(super) results: Few<u32>,
+    /// Octets a Reply chunk must have, if it was said that one is needed.
+    pub(super) reply_min: Option<u32>,
+    /// Plans refused so far.
+    pub(super) refusals: u8,
+}
+
+/// Chooses how to send a Call and what to provide for its Reply.
+///
+/// The Call is sent in Simple format if it fits once the items worth it are reduced, or once all are;
+/// else continued, if the terms allow so many messages; else in Special format. On version 1 a Call
+/// has a Read chunk or is Special, and provides Write chunks or a Reply chunk, never both: so does
+/// Linux, and so every peer is used to it (INTEROP 1.3).
+///
+/// # Errors
+/// See [`CallFault`].
+pub fn plan_call(terms: &Terms, shape: &CallShape<'_>) -> Result<CallPlan, CallFault> {
+    let results = Few::collect(shape.results.iter().copied()).ok_or(CallFault::TooManyItems)?;
+    let allowance = Allowance {
+        read_chunks_max: terms.read_chunks_max,
+        write_chunks_max: terms.write_chunks_max,
+        chunk_segments_max: terms.chunk_segments_max,
+        results,
+        reply_min: None,
+        refusals: 0,
+    };
+    plan_within(terms, shape, &allowance)
+}
+
+/// Plans a Call within what the Responder has let us know.
+pub(super) fn plan_within(
+    terms: &Terms,
+    shape: &CallShape<'_>,
+    allowance: &Allowance,
+) -> Result<CallPlan, CallFault> {
+    check(shape, allowance)?;
+    let terms = Terms {
+        read_chunks_max: allowance.read_chunks_max,
+        write_chunks_max: allowance.write_chunks_max,
+        chunk_segments_max: allowance.chunk_segments_max,
+        ..*terms
+    };
+    let provision = results::provide(&terms, shape, allowance)?;
+    let conveyance = arguments::convey(&terms, shape, &provision)?;
+    Ok(CallPlan {
+        format: conveyance.format,
+        inline: conveyance.inline,
+        call: conveyance.call,
+        reads: conveyance.reads,
+        writes: provision.writes,
+        reply: provision.reply,
+        segment_size_max: terms.segment_size_max,
+        allowance: *allowance,
+    })
+}
+
+/// Checks what the caller wants reduced against the binding.
+fn check(shape: &CallShape<'_>, allowance: &Allowance) -> Result<(), CallFault> {
+    let procedure = shape.procedure;
+    if shape.items.len() > CHUNKS_MAX {
+        return Err(CallFault::TooManyItems);
+    }
+    // [V2-4.4.2-2]
+    if !procedure.allows_arguments(shape.items) || !procedure.allows_results(&allowance.results) {
+        return Err(CallFault::NotEligible);
+    }
+    // [V2-11.2.2-1] credentials and verifiers stand before the arguments, and are never reduced.
+    let first = shape.items.first().map(DataItem::at);
+    if first.is_some_and(|at| u32::try_from(at).is_ok_and(|at| at < shape.arguments_at)) {
+        return Err(CallFault::NotEligible);
+    }
+    Ok(())
+}
+
+/// Returns a chunk's length as a Requester provides it for a result of at most `length` octets.
+const fn provided(version: Version, length: u32) -> u32 {
+    match version {
+        // Version 1: as Linux does (INTEROP 1.3).
+        Version::One => match length.checked_next_multiple_of(4) {
+            Some(padded) => padded,
+            None => length,
+        },
+        // [V2-4.5.2.4-1] no room for padding.
+        Version::Two => length,
+    }
+}
+
+#[cfg(test)]
+mod tests;
