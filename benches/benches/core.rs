@@ -69,7 +69,7 @@ struct Null;
 
 impl Service for Null {
     fn binding(&self) -> Binding {
-        let null = Procedure { name: "NULL", argument: None, result: None };
+        let null = Procedure::new("NULL").idempotent();
         Binding { program: 0x2000_0001, version: 1, procedures: vec![null] }
     }
 

@@ -3,8 +3,9 @@
 use std::fmt;
 
 use haulage_mr_pool::{Local, Shared};
-use haulage_proto::chunk::{Item as PayloadItem, PayloadReader};
+use haulage_proto::chunk::{DataItem, Item as PayloadItem, PayloadReader};
 use haulage_proto::rpc::{AcceptStat, Credential};
+pub use haulage_proto::rpc::{Binding, Eligible, Procedure};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::{Truncated, Writer};
 
@@ -13,53 +14,13 @@ use crate::core::connection::Connection;
 use crate::core::inbound::InboundCall;
 use crate::core::table::Key;
 
-/// The Upper-Layer Binding of one RPC program, as code (version 2, Appendix A).
-///
-/// Both roles enforce it: the runtime reduces nothing that is not DDP-eligible here, and refuses a
-/// peer that does.
-#[derive(Clone, Debug)]
-pub struct Binding {
-    /// RPC program number.
-    pub program: u32,
-    /// RPC program version.
-    pub version: u32,
-    /// Indexed by procedure number.
-    pub procedures: Vec<Procedure>,
-}
-
-/// What the binding says of one procedure.
-#[derive(Clone, Copy, Debug)]
-pub struct Procedure {
-    /// For people.
-    pub name: &'static str,
-    /// The argument that may be reduced, if any: one variable-length opaque.
-    pub argument: Option<Eligible>,
-    /// The result that may be reduced, if any: one variable-length opaque.
-    pub result: Option<Eligible>,
-}
-
-/// A DDP-eligible data item.
-#[derive(Clone, Copy, Debug)]
-pub struct Eligible {
-    /// Its largest length in octets.
-    pub length_max: usize,
-}
-
-impl Binding {
-    /// Returns whether a Call may reduce what `request` wants to have reduced.
-    pub(crate) fn allows(&self, request: &Request) -> bool {
-        let Some(procedure) = self.procedure(request.procedure) else { return true };
-        let fits = |item: &Option<Local>, eligible: Option<Eligible>| match item {
-            Some(lease) => eligible.is_some_and(|eligible| lease.len() <= eligible.length_max),
-            None => true,
-        };
-        fits(&request.argument, procedure.argument) && fits(&request.result, procedure.result)
-    }
-
-    /// Returns what is bound to a procedure number.
-    pub fn procedure(&self, number: u32) -> Option<&Procedure> {
-        self.procedures.get(usize::try_from(number).ok()?)
-    }
+/// Returns whether a Call may reduce what `request` wants to have reduced.
+pub(crate) fn allows(binding: &Binding, request: &Request) -> bool {
+    let Some(procedure) = binding.procedure(request.procedure) else { return true };
+    let argument = request.argument.as_ref().map(|lease| DataItem::opaque(0, lease.len()));
+    let result = request.result.as_ref().map(|lease| u32::try_from(lease.len()));
+    let argument = procedure.allows_arguments(argument.as_slice());
+    argument && result.is_none_or(|length| length.is_ok_and(|l| procedure.allows_results(&[l])))
 }
 
 /// A server's program, or the calling half of a client, or both. Lives on one core.

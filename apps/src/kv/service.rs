@@ -21,13 +21,13 @@ use super::stat::Stat;
 
 /// What may be reduced: the value of a GET's results and of a PUT's arguments.
 pub fn binding(value_max: usize) -> Binding {
-    let value = Some(Eligible { length_max: value_max });
+    let value = Eligible::opaque(value_max);
     let procedures = vec![
-        Bound { name: "NULL", argument: None, result: None },
-        Bound { name: "GET", argument: None, result: value },
-        Bound { name: "PUT", argument: value, result: None },
-        Bound { name: "DEL", argument: None, result: None },
-        Bound { name: "STAT", argument: None, result: None },
+        Bound::new("NULL").idempotent(),
+        Bound::new("GET").result(value).idempotent(),
+        Bound::new("PUT").argument(value).idempotent(),
+        Bound::new("DEL"),
+        Bound::new("STAT").idempotent(),
     ];
     Binding { program: PROGRAM, version: VERSION, procedures }
 }

@@ -12,8 +12,8 @@
 //! a send buffer instead: no Call holds neither, which bounds how many there can be.
 
 use haulage_mr_pool::Local;
-use haulage_proto::chunk::{self, PayloadReader};
-use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyHeader};
+use haulage_proto::chunk::{self, PayloadReader, Reduced};
+use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyHeader, Violation};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::{CallInline, Returned, encode_reply_inline, reply_inline_wire_len};
@@ -163,22 +163,28 @@ impl State {
             let reply = ReplyHeader::accepted(xid, stat);
             return self.admit(key, call, Stage::Verdict(reply), message);
         }
-        let Some(procedure) = binding.procedure(procedure).copied() else { return };
+        let Some(procedure) = binding.procedure(procedure) else { return };
         // [V2-4.4.2-2] nothing is reduced that the binding does not allow.
+        let read = call.read.as_ref().map(|(position, segments)| Reduced {
+            position: *position,
+            length: u32::try_from(segments.length()).unwrap_or(u32::MAX),
+        });
+        let mut verdict = procedure.check_call(read.into_iter(), call.offered.is_some().into());
+        let length_max = procedure.arguments.first().map_or(0, |argument| argument.length_max);
         // P12: nor is anything asked of a peer that serves no Reads.
         let may_read = self.connections.get(key).is_some_and(|connection| connection.may_read);
-        if call.read.is_some() && (procedure.argument.is_none() || !may_read) {
-            return self.refuse(key, xid, ErrorBody::ReadChunks { max: 0 }, message);
+        if call.read.is_some() && !may_read {
+            verdict = Err(Violation::Arguments { max: 0 });
         }
-        if procedure.result.is_none() && call.offered.is_some() {
-            // [V2-7.3.2-3] no Write chunk can be handled, and there is no Message Continuation.
-            return self.refuse(key, xid, ErrorBody::ReplyResource { length_needed: 0 }, message);
+        match verdict {
+            // What is too long stays where it is, and the service hears of it.
+            Ok(()) | Err(Violation::TooLong { .. }) => {}
+            Err(violation) => return self.refuse(key, xid, violation.report(), message),
         }
         let Some((position, segments)) = &call.read else {
             return self.admit(key, call, Stage::Ready { argument: None }, message);
         };
-        let (position, length) = (*position, segments.length());
-        let length_max = procedure.argument.map_or(0, |eligible| eligible.length_max as u64);
+        let (position, length, length_max) = (*position, segments.length(), length_max as u64);
         let sink = match usize::try_from(length) {
             Ok(wanted) if length <= length_max => self.pool.lease(wanted).ok_or(Refusal::NoMemory),
             _ => Err(Refusal::TooLarge),

@@ -35,7 +35,7 @@ use crate::core::table::Key;
 use crate::core::work::{Held, Name, Work};
 use crate::limits::HEADER_ROOM;
 use crate::provider::{ConnectError, Operation, Quiesced, WorkRequest};
-use crate::service::{CallError, Request};
+use crate::service::{self, CallError, Request};
 use crate::sys::complete;
 
 pub(crate) use tell::tell;
@@ -215,7 +215,7 @@ impl State {
             return Err((ended.map_or(CallError::Closed, |(_, why)| why.clone()), request));
         };
         // [V2-4.4.2-2] nothing is reduced that the binding does not allow.
-        if !connection.binding.allows(&request) {
+        if !service::allows(&connection.binding, &request) {
             return Err((CallError::NotEligible, request));
         }
         let Some(mut buffer) = self.buffers.pop() else { return Err((CallError::Busy, request)) };

@@ -38,14 +38,14 @@ const FETCH: u32 = 2;
 const ITEM_MAX: usize = 4 << 20;
 
 fn binding() -> Binding {
-    let eligible = Some(Eligible { length_max: ITEM_MAX });
+    let eligible = Eligible::opaque(ITEM_MAX);
     Binding {
         program: 0x2000_0001,
         version: 1,
         procedures: vec![
-            Procedure { name: "NULL", argument: None, result: None },
-            Procedure { name: "STORE", argument: eligible, result: None },
-            Procedure { name: "FETCH", argument: None, result: eligible },
+            Procedure::new("NULL").idempotent(),
+            Procedure::new("STORE").argument(eligible).idempotent(),
+            Procedure::new("FETCH").result(eligible).idempotent(),
         ],
     }
 }
@@ -292,7 +292,7 @@ fn an_item_beyond_the_binding_is_not_fetched() {
     world.client.state.binding = std::rc::Rc::new(binding());
     let argument = world.lease(ITEM_MAX + 1, 1);
     let mut wide = binding();
-    wide.procedures[STORE as usize].argument = Some(Eligible { length_max: 2 * ITEM_MAX });
+    wide.procedures[STORE as usize].arguments = vec![Eligible::opaque(2 * ITEM_MAX)];
     let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20050);
     world.connection = world.client.connect(world.now, at, wide).unwrap();
     world.call(1, Request { argument: Some(argument), ..request(STORE) });
@@ -518,7 +518,7 @@ fn nothing_is_reduced_that_the_binding_does_not_allow() {
     assert!(matches!(refused, Err((CallError::NotEligible, Request { argument: Some(_), .. }))));
     // A client that believes otherwise is told by the server's transport.
     let mut other = binding();
-    other.procedures[FETCH as usize].argument = Some(Eligible { length_max: ITEM_MAX });
+    other.procedures[FETCH as usize].arguments = vec![Eligible::opaque(ITEM_MAX)];
     let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20050);
     world.connection = world.client.connect(world.now, at, other).unwrap();
     let argument = world.lease(10, 1);
