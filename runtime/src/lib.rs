@@ -8,6 +8,7 @@
 
 pub mod core;
 pub mod cores;
+pub mod host_auth;
 pub mod inbox;
 pub mod limits;
 pub mod polling;

@@ -218,9 +218,14 @@ const UNSAFE_DIRECTORY: &str = "runtime/src/sys/";
 const CLOCK: &[&str] = &["runtime/src/sys/clock.rs"];
 /// Reads the time stamp counter to learn what that costs, not what time it is.
 const TIME_STAMP: &[&str] = &["runtime/src/sys/cpu.rs"];
-/// Handles, the hash of keys that strangers choose, and the seed a command gives its core; tests
-/// give each of them a seed instead.
-const ENTROPY: &[&str] = &["mr-pool/src/handles.rs", "apps/src/kv/index.rs", "apps/src/node.rs"];
+/// Handles, the hash of keys that strangers choose, the seed a command gives its core, and the nonces
+/// of host authentication; tests give each of them a seed instead.
+const ENTROPY: &[&str] = &[
+    "mr-pool/src/handles.rs",
+    "apps/src/kv/index.rs",
+    "apps/src/node.rs",
+    "runtime/src/host_auth/nonce.rs",
+];
 const NOWHERE: &[&str] = &[];
 
 const SOURCES_OF_TIME_AND_CHANCE: [(&str, &[&str]); 12] = [

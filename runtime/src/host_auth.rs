@@ -1,0 +1,223 @@
+//! Host authentication with public keys: both ends prove with Ed25519 that they hold a known key.
+//!
+//! The draft defines where host authentication travels, not what it is (E11). This is our own protocol
+//! for it; no other implementation speaks it.
+//!
+//! # Normal operation
+//! ```text
+//! client                                         server
+//!   CONNPROP_MIDDLE  nonce, key             -->
+//!                <--  CONNPROP_MIDDLE  nonce, key, signature
+//!   CONNPROP_FINAL   signature              -->
+//!                <--  CONNPROP_FINAL   signature
+//! ```
+//! Each signature covers the transcript of everything both ends said up to it: the protocol version,
+//! the private data of both ends, every property of every CONNPROP message in order and whether the
+//! message was a FINAL, and every host authentication message before it. An end with more to say sends
+//! further MIDDLEs between; the signatures of the FINALs cover them too.
+//!
+//! # What it guarantees
+//! When [`Authenticator::peer`] returns a key, whoever holds its secret took part in this very
+//! connection setup, and said and heard what we heard and said: version, private data, properties. A
+//! recorded handshake played again, our own messages sent back, and any change to what the transcript
+//! covers end in a [`Refused`] at one end at least, and with it the connection. So does a peer whose
+//! key is not known. (P9)
+//!
+//! # What it does not guarantee
+//! - An attacker between the ends who passes every octet on unchanged is not noticed: nothing ties the
+//!   handshake to the hardware path it took.
+//! - Nothing after the handshake is protected. There is no session key: whoever can change packets on
+//!   the network can change RPC messages and the data RDMA moves. That takes IPsec, MACsec or a network
+//!   nobody else is on.
+//! - Nothing is secret: nonces, keys and signatures travel in the clear, so an observer learns which
+//!   hosts talk.
+//! - With [`Policy::Optional`] at both ends, whoever can change messages can remove host authentication
+//!   from them.
+//!
+//! # Limits
+//! A message has at most [`MESSAGE_MAX`] octets and each has one exact length. Both ends keep a running
+//! hash, not the transcript.
+//!
+//! Nothing is compared that an attacker does not already know, so no comparison here needs to take
+//! constant time; signing does, in the library that signs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use haulage_proto::v2::connection::Role;
+use haulage_proto::v2::host_auth::{Authenticator, Progress, Refused};
+
+pub use haulage_proto::v2::host_auth::Policy;
+pub use keys::{HostKeys, KeyFault, KnownPeers, PublicKey, SecretKey};
+pub use message::MESSAGE_MAX;
+pub use nonce::NoEntropy;
+
+use message::{Kind, Message};
+use nonce::Nonce;
+use transcript::Transcript;
+
+mod keys;
+mod message;
+mod nonce;
+mod transcript;
+
+/// One end's part in the authentication of one connection.
+pub struct KeyAuthenticator {
+    keys: Arc<HostKeys>,
+    nonce: Nonce,
+    role: Role,
+    transcript: Transcript,
+    /// Whether the message last heard is a FINAL.
+    last: bool,
+    /// Whom the peer says it is.
+    peer: Option<PublicKey>,
+    state: State,
+}
+
+/// What comes next. Both ends agree on it at every moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// This message.
+    Due(Kind),
+    /// Nothing; both ends have proved who they are.
+    Finished,
+    /// Nothing; this is why.
+    Failed(Refused),
+}
+
+impl KeyAuthenticator {
+    /// Prepares for one connection, which must not be another's.
+    pub fn new(keys: Arc<HostKeys>) -> Result<Self, NoEntropy> {
+        Ok(Self::with_nonce(keys, Nonce::fresh()?))
+    }
+
+    fn with_nonce(keys: Arc<HostKeys>, nonce: Nonce) -> Self {
+        Self {
+            keys,
+            nonce,
+            role: Role::Client,
+            transcript: Transcript::new(),
+            last: false,
+            peer: None,
+            state: State::Due(Kind::ClientHello),
+        }
+    }
+
+    fn produce(&mut self, out: &mut Vec<u8>) -> Result<Progress, Refused> {
+        if let Some(kind) = self.falls_to(self.role)? {
+            let start = out.len();
+            Message::begin(kind, &self.nonce, &self.keys.secret.public(), out);
+            if kind.is_signed() {
+                let said = out.get(start..).unwrap_or_default();
+                let signature = self.keys.secret.sign(&self.transcript.statement(kind, said));
+                out.extend_from_slice(&signature);
+            }
+            self.pass(kind, out.get(start..).unwrap_or_default());
+        }
+        Ok(self.progress())
+    }
+
+    fn consume(&mut self, octets: &[u8]) -> Result<Progress, Refused> {
+        let Some(kind) = self.falls_to(other(self.role))? else {
+            return if octets.is_empty() { Ok(self.progress()) } else { Err(Refused::Malformed) };
+        };
+        let message = Message::decode(kind, octets)?;
+        if let Some((nonce, key)) = message.identity {
+            if nonce == self.nonce.octets() {
+                return Err(Refused::Reflected);
+            }
+            self.peer = Some(self.keys.known.get(key).ok_or(Refused::UnknownPeer)?);
+        }
+        if let Some(signature) = message.signature {
+            let peer = self.peer.ok_or(Refused::Unfinished)?;
+            if !peer.verifies(&self.transcript.statement(kind, message.said), signature) {
+                return Err(Refused::WrongProof);
+            }
+        }
+        self.pass(kind, octets);
+        Ok(self.progress())
+    }
+
+    /// Returns the host authentication message that belongs into the CONNPROP message last heard, which
+    /// is `author`'s, if one does.
+    fn falls_to(&self, author: Role) -> Result<Option<Kind>, Refused> {
+        let kind = match self.state {
+            State::Due(kind) => kind,
+            State::Finished => return Ok(None),
+            State::Failed(refused) => return Err(refused),
+        };
+        if kind.author() == author && kind.is_final() == self.last {
+            return Ok(Some(kind));
+        }
+        // Whoever ends its properties must have nothing left to wait for, and a hello is not for the end.
+        if self.last { Err(Refused::Unfinished) } else { Ok(None) }
+    }
+
+    /// Goes on behind a message that was sent or accepted.
+    fn pass(&mut self, kind: Kind, octets: &[u8]) {
+        self.transcript.said(kind, octets);
+        self.state = kind.next().map_or(State::Finished, State::Due);
+    }
+
+    fn progress(&self) -> Progress {
+        match (self.state, self.role) {
+            (State::Due(Kind::ClientHello | Kind::ServerHello), _)
+            | (State::Due(Kind::ClientProof), Role::Server)
+            | (State::Failed(_), _) => Progress::More,
+            _ => Progress::Done,
+        }
+    }
+
+    /// Remembers a refusal: there is no second attempt.
+    fn settle(&mut self, result: Result<Progress, Refused>) -> Result<Progress, Refused> {
+        if let Err(refused) = result {
+            self.state = State::Failed(refused);
+        }
+        result
+    }
+}
+
+impl Authenticator for KeyAuthenticator {
+    fn bind(&mut self, role: Role, version: u32, client: &[u8], server: &[u8]) {
+        self.role = role;
+        self.transcript.bind(version, client, server);
+    }
+
+    fn hear(&mut self, from: Role, last: bool, properties: &[u8]) {
+        self.last = last;
+        self.transcript.heard(from, last, properties);
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) -> Result<Progress, Refused> {
+        let result = self.produce(out);
+        self.settle(result)
+    }
+
+    fn receive(&mut self, octets: &[u8]) -> Result<Progress, Refused> {
+        let result = self.consume(octets);
+        self.settle(result)
+    }
+
+    fn peer(&self) -> Option<&[u8]> {
+        let peer = self.peer.as_ref().filter(|_| self.state == State::Finished);
+        peer.map(|key| key.octets().as_slice())
+    }
+}
+
+impl fmt::Debug for KeyAuthenticator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut s = f.debug_struct("KeyAuthenticator");
+        s.field("role", &self.role).field("peer", &self.peer).field("state", &self.state);
+        s.finish_non_exhaustive()
+    }
+}
+
+const fn other(role: Role) -> Role {
+    match role {
+        Role::Client => Role::Server,
+        Role::Server => Role::Client,
+    }
+}
+
+#[cfg(test)]
+mod tests;

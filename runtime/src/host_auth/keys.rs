@@ -1,0 +1,234 @@
+//! Host keys, and the text files they are kept in.
+//!
+//! A secret key is a file with one line of 64 hexadecimal digits, the seed of an Ed25519 key, that only
+//! its owner may read; `openssl rand -hex 32` makes one. Known peers are a file with one line for each:
+//! the 64 digits of its public key, and behind a space whatever helps people to tell them apart. In
+//! both, empty lines and lines that begin with `#` mean nothing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::str::FromStr;
+
+use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use zeroize::Zeroizing;
+
+/// Who we are, and whom we accept.
+#[derive(Debug)]
+pub struct HostKeys {
+    /// Ours.
+    pub secret: SecretKey,
+    /// The peers'. Our own is not among them unless it was put there.
+    pub known: KnownPeers,
+}
+
+/// The key a host proves itself with. Its memory is wiped when it is dropped.
+pub struct SecretKey(SigningKey);
+
+/// What others know a host by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PublicKey(VerifyingKey);
+
+/// The hosts that are accepted as peers.
+#[derive(Clone, Debug, Default)]
+pub struct KnownPeers(BTreeMap<[u8; PublicKey::LEN], PublicKey>);
+
+/// Why there is no key.
+#[derive(Debug)]
+pub enum KeyFault {
+    /// The file cannot be read.
+    Unreadable(io::Error),
+    /// Others than its owner may read a secret.
+    Exposed,
+    /// A line does not begin with 64 hexadecimal digits, or a secret's has more than them.
+    NotAKey {
+        /// The line, from 1.
+        line: usize,
+    },
+    /// A line's digits are not a public key that can be trusted.
+    Weak {
+        /// The line, from 1.
+        line: usize,
+    },
+    /// The file is too long for what it should hold.
+    TooLong,
+    /// There is no key.
+    Missing,
+    /// A secret is one key.
+    TooMany {
+        /// The second one's line, from 1.
+        line: usize,
+    },
+}
+
+impl fmt::Display for KeyFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(error) => write!(f, "cannot read it: {error}"),
+            Self::Exposed => f.write_str("others can read this secret key; chmod 600 helps"),
+            Self::NotAKey { line } => write!(f, "line {line}: a key is 64 hexadecimal digits"),
+            Self::Weak { line } => write!(f, "line {line}: not a usable Ed25519 public key"),
+            Self::TooLong => write!(f, "it is longer than {SECRET_FILE_MAX} octets"),
+            Self::Missing => f.write_str("there is no key in it"),
+            Self::TooMany { line } => write!(f, "line {line}: a second secret key"),
+        }
+    }
+}
+
+impl std::error::Error for KeyFault {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unreadable(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl SecretKey {
+    /// Makes the key of a seed, which must be random and nobody else's.
+    pub fn from_seed(seed: &[u8; 32]) -> Self {
+        Self(SigningKey::from_bytes(seed))
+    }
+
+    /// Reads a file that only its owner may read.
+    pub fn read(path: &Path) -> Result<Self, KeyFault> {
+        let mut file = File::open(path).map_err(KeyFault::Unreadable)?;
+        let mode = file.metadata().map_err(KeyFault::Unreadable)?.mode();
+        if mode & 0o077 != 0 {
+            return Err(KeyFault::Exposed);
+        }
+        // Of a size that never grows, so that no copy is left behind.
+        let mut memory = Zeroizing::new([0; SECRET_FILE_MAX + 1]);
+        let mut length = 0;
+        while let Some(room) = memory.get_mut(length..).filter(|room| !room.is_empty()) {
+            match file.read(room).map_err(KeyFault::Unreadable)? {
+                0 => break,
+                count => length += count,
+            }
+        }
+        let octets = memory.get(..length).filter(|octets| octets.len() <= SECRET_FILE_MAX);
+        let text = str::from_utf8(octets.ok_or(KeyFault::TooLong)?);
+        text.map_err(|_| KeyFault::NotAKey { line: 1 })?.parse()
+    }
+
+    /// Returns what others are to know this host by.
+    pub fn public(&self) -> PublicKey {
+        PublicKey(self.0.verifying_key())
+    }
+
+    pub(super) fn sign(&self, statement: &[u8]) -> [u8; Signature::BYTE_SIZE] {
+        self.0.sign(statement).to_bytes()
+    }
+}
+
+impl FromStr for SecretKey {
+    type Err = KeyFault;
+
+    fn from_str(text: &str) -> Result<Self, KeyFault> {
+        let mut found = None;
+        for (line, content) in lines(text) {
+            let seed = Zeroizing::new(hex(content).ok_or(KeyFault::NotAKey { line })?);
+            if found.is_some() {
+                return Err(KeyFault::TooMany { line });
+            }
+            found = Some(Self::from_seed(&seed));
+        }
+        found.ok_or(KeyFault::Missing)
+    }
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretKey(..)")
+    }
+}
+
+impl PublicKey {
+    /// Octets of one.
+    pub const LEN: usize = 32;
+
+    /// Returns the key with these octets, unless it is none or one that anybody can sign for.
+    pub fn from_octets(octets: &[u8; Self::LEN]) -> Option<Self> {
+        VerifyingKey::from_bytes(octets).ok().filter(|key| !key.is_weak()).map(Self)
+    }
+
+    /// Returns the key's octets.
+    pub fn octets(&self) -> &[u8; Self::LEN] {
+        self.0.as_bytes()
+    }
+
+    pub(super) fn verifies(&self, statement: &[u8], signature: &[u8; 64]) -> bool {
+        self.0.verify_strict(statement, &Signature::from_bytes(signature)).is_ok()
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.octets().iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({self})")
+    }
+}
+
+impl KnownPeers {
+    /// Reads a file. One without a key accepts nobody.
+    pub fn read(path: &Path) -> Result<Self, KeyFault> {
+        std::fs::read_to_string(path).map_err(KeyFault::Unreadable)?.parse()
+    }
+
+    /// Returns the known key with these octets.
+    pub fn get(&self, octets: &[u8; PublicKey::LEN]) -> Option<PublicKey> {
+        self.0.get(octets).copied()
+    }
+}
+
+impl FromIterator<PublicKey> for KnownPeers {
+    fn from_iter<I: IntoIterator<Item = PublicKey>>(keys: I) -> Self {
+        Self(keys.into_iter().map(|key| (*key.octets(), key)).collect())
+    }
+}
+
+impl FromStr for KnownPeers {
+    type Err = KeyFault;
+
+    fn from_str(text: &str) -> Result<Self, KeyFault> {
+        let key = |(line, content): (usize, &str)| {
+            let digits = content.split_whitespace().next().unwrap_or_default();
+            let octets = hex(digits).ok_or(KeyFault::NotAKey { line })?;
+            PublicKey::from_octets(&octets).ok_or(KeyFault::Weak { line })
+        };
+        lines(text).map(key).collect()
+    }
+}
+
+/// Returns the lines that mean something, and their numbers from 1.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let numbered = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
+    numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// Reads exactly 64 hexadecimal digits.
+fn hex(digits: &str) -> Option<[u8; 32]> {
+    let mut octets = [0; 32];
+    if digits.len() != 2 * octets.len() {
+        return None;
+    }
+    for (octet, pair) in octets.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+        let digit = |at: usize| char::from(*pair.get(at)?).to_digit(16);
+        *octet = u8::try_from(digit(0)? << 4 | digit(1)?).ok()?;
+    }
+    Some(octets)
+}
+
+/// Octets of a secret key's file: a line of 64 digits, and remarks.
+const SECRET_FILE_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! Numbers used once.
+
+use std::fmt;
+
+/// A number no other connection uses. It travels in the clear.
+pub(super) struct Nonce([u8; Self::LEN]);
+
+/// The system has no randomness to give, without which a recorded handshake could be played again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoEntropy;
+
+impl fmt::Display for NoEntropy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the system has no randomness to authenticate a connection with")
+    }
+}
+
+impl std::error::Error for NoEntropy {}
+
+impl Nonce {
+    pub(super) const LEN: usize = 32;
+
+    /// Takes one from the system.
+    pub(super) fn fresh() -> Result<Self, NoEntropy> {
+        let mut octets = [0; Self::LEN];
+        getrandom::fill(&mut octets).map_err(|_| NoEntropy)?;
+        Ok(Self(octets))
+    }
+
+    /// Makes one that can be repeated.
+    #[cfg(test)]
+    pub(super) const fn fixed(octets: [u8; Self::LEN]) -> Self {
+        Self(octets)
+    }
+
+    pub(super) const fn octets(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+}
