@@ -59,3 +59,58 @@ const fn letter(role: Role) -> u8 {
 
 /// Keeps signatures made for this from meaning anything elsewhere.
 const PURPOSE: &[u8] = b"Haulage RPC-over-RDMA host authentication\0";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: Role = Role::Client;
+    const SERVER: Role = Role::Server;
+
+    fn statement(enter: impl FnOnce(&mut Transcript), kind: Kind, said: &[u8]) -> Vec<u8> {
+        let mut transcript = Transcript::new();
+        enter(&mut transcript);
+        transcript.statement(kind, said)
+    }
+
+    #[test]
+    fn no_two_histories_make_one_statement() {
+        let histories: [fn(&mut Transcript); 18] = [
+            |_| {},
+            |t| t.bind(1, b"ab", b"cd"),
+            |t| t.bind(2, b"ab", b"cd"),
+            |t| t.bind(2, b"a", b"bcd"),
+            |t| t.bind(2, b"ab", b""),
+            |t| t.bind(2, b"", b"ab"),
+            |t| t.heard(CLIENT, false, b"ab"),
+            |t| t.heard(CLIENT, true, b"ab"),
+            |t| t.heard(SERVER, false, b"ab"),
+            |t| t.heard(CLIENT, false, b"ac"),
+            |t| t.heard(CLIENT, false, b""),
+            |t| [b"a", b"b"].into_iter().for_each(|p| t.heard(CLIENT, false, p)),
+            |t| t.said(Kind::ClientHello, b"ab"),
+            |t| t.said(Kind::ServerHello, b"ab"),
+            |t| t.said(Kind::ClientHello, b"ac"),
+            |t| t.said(Kind::ClientHello, b""),
+            |t| (0..2).for_each(|_| t.said(Kind::ClientHello, b"")),
+            |t| [b"a", b"b"].into_iter().for_each(|p| t.said(Kind::ClientHello, p)),
+        ];
+        let statements: Vec<_> =
+            histories.iter().map(|enter| statement(enter, Kind::ClientProof, b"x")).collect();
+        for (at, one) in statements.iter().enumerate() {
+            assert_eq!(statements.iter().position(|other| other == one), Some(at));
+        }
+    }
+
+    #[test]
+    fn a_statement_is_of_one_message_and_its_beginning() {
+        let made = |kind, said| statement(|_| {}, kind, said);
+        let one = made(Kind::ClientProof, b"a");
+        assert_ne!(one, made(Kind::ClientProof, b"b"));
+        // The tag stands beside the hash too: the same history, another message.
+        let tag = PURPOSE.len()..PURPOSE.len() + 4;
+        assert_eq!(one[tag.clone()], Kind::ClientProof.tag());
+        assert_eq!(made(Kind::ServerProof, b"a")[tag], Kind::ServerProof.tag());
+        assert!(one.starts_with(PURPOSE));
+    }
+}

@@ -218,14 +218,6 @@ fn our_own_messages_sent_back_are_refused() {
 }
 
 #[test]
-fn a_signature_says_which_message_it_is_in() {
-    // One key for both ends and one history for both statements: only the tag tells them apart.
-    let transcript = Transcript::new();
-    let statement = |kind| transcript.statement(kind, b"");
-    assert_ne!(statement(Kind::ClientProof)[..46], statement(Kind::ServerProof)[..46]);
-}
-
-#[test]
 fn a_final_that_comes_too_early_is_refused() {
     let early = |message: &Wire| Wire { last: true, ..message.clone() };
     let messages = honest();
