@@ -33,6 +33,9 @@ pub enum Command {
     /// The key-value service
     #[command(subcommand)]
     Kv(Kv),
+    /// Looks inside RPC-over-RDMA messages, and makes them
+    #[command(subcommand)]
+    Wire(Wire),
     /// Says what this machine lacks to run Haulage well, and the command that fixes it
     Doctor,
 }
@@ -76,6 +79,38 @@ pub enum Kv {
         connect: ConnectOptions,
     },
 }
+
+/// What to do with messages on standard input, one a line.
+#[derive(Debug, Subcommand)]
+pub enum Wire {
+    /// Turns messages in hex into JSON
+    #[command(after_help = DECODE_HELP)]
+    Decode {
+        /// The lines are MPA frames and FPDUs, not RPC-over-RDMA messages
+        #[arg(long)]
+        iwarp: bool,
+    },
+    /// Turns JSON, as `wire decode` writes it, into messages in hex
+    #[command(after_help = ENCODE_HELP)]
+    Encode,
+}
+
+const DECODE_HELP: &str = "\
+Each line holds the transport header of a message and its inline Payload stream, in hex of either
+case; blank lines are skipped. Each gives one JSON object. Versions 2 (with the round-trip
+extensions) and 1 are told apart by the version word. Only the transport header is judged.
+A line that is no message gives {\"error\":..,\"report\":..}: what is wrong and where, and the error
+a receiver reports; report is null if it reports none, which is so for errors and grants, and
+always with --iwarp. That is no failure: the exit status is 0. A line beyond 4 MiB of message is
+such a line.
+With --iwarp each line is one FPDU (length, ULPDU, padding, CRC) or one MPA Request or Reply.";
+
+const ENCODE_HELP: &str = "\
+Each line is a JSON object with exactly the fields that `wire decode` prints for its header type,
+in any order; blank lines are skipped. Offsets may also be strings of decimal digits. Fields are
+held to their types and no further, so messages that break the protocol's rules can be made.
+A line that cannot be encoded, and an {\"error\":..} line, gives an empty line. Standard error then
+names the first such line and its field, and the exit status is 1.";
 
 /// What a key-value server can be told.
 #[derive(Clone, Debug, Args)]
@@ -186,6 +221,8 @@ mod tests {
             format!("kv del key {clients} {common}"),
             format!("kv stat {clients} {common}"),
             "--json doctor".to_owned(),
+            "wire decode --iwarp --json".to_owned(),
+            "wire encode --json".to_owned(),
         ] {
             let Ok(Parsed::Command(_, output)) = parsed(&line) else { panic!("{line}") };
             assert!(output.json, "{line}");

@@ -3,6 +3,7 @@
 //! - [`cli`]: what can be typed; [`output`]: everything that is printed; [`failure`]: how a command
 //!   ends when it does not succeed.
 //! - [`kv`]: the key-value service; [`demo`]: the main job in one command.
+//! - [`wire`]: messages looked into and made.
 //! - [`node`]: what every core of the command is made of.
 //! - [`placement`]: which CPUs the cores get.
 //! - [`doctor`]: what this machine lacks; [`limits`]: what it can do at best;
@@ -14,7 +15,7 @@ use std::process::ExitCode;
 
 use haulage::sys::process;
 
-use cli::{Command, Kv, Parsed};
+use cli::{Command, Kv, Parsed, Wire};
 use failure::Failure;
 use output::Output;
 
@@ -28,6 +29,7 @@ pub mod node;
 pub mod output;
 pub mod placement;
 pub mod samples;
+pub mod wire;
 
 /// Runs the command line `arguments`, the program's name first. Returns its exit status.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -56,6 +58,8 @@ fn execute(command: &Command, output: &Output) -> Result<(), Failure> {
         Command::Kv(Kv::Get { connect, key }) => kv::commands::get(connect, key, output),
         Command::Kv(Kv::Del { connect, key }) => kv::commands::del(connect, key),
         Command::Kv(Kv::Stat { connect }) => kv::commands::stat(connect, output),
+        Command::Wire(Wire::Decode { iwarp }) => wire::decode(*iwarp, output),
+        Command::Wire(Wire::Encode) => wire::encode(output),
         Command::Doctor => doctor::run(output),
     }
 }

@@ -3,7 +3,7 @@
 //! An FPDU is `ULPDU length u16, ULPDU, 0 to 3 octets of padding, CRC u32`. The CRC field is always
 //! there; its contents count only if either end asked for it.
 
-mod frame;
+pub mod frame;
 pub mod handshake;
 
 use super::ddp::Header;

@@ -11,37 +11,51 @@ use crate::xdr::{Reader, Truncated, Writer};
 /// Wire: key 16 octets, flags `M C R S rsvd(4)`, revision u8, private data length u16, private data.
 /// With S set the private data starts with the Enhanced data: IRD u16, ORD u16 (RFC 6581 section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Frame<'a> {
-    pub(super) kind: Kind,
-    pub(super) flags: Flags,
-    pub(super) revision: u8,
-    pub(super) enhanced: Option<Enhanced>,
-    pub(super) private_data: &'a [u8],
+pub struct Frame<'a> {
+    /// Which of the two it is.
+    pub kind: Kind,
+    /// M, C and R.
+    pub flags: Flags,
+    /// The MPA revision.
+    pub revision: u8,
+    /// The Enhanced data, if S is set.
+    pub enhanced: Option<Enhanced>,
+    /// What is left of the private data for the consumer.
+    pub private_data: &'a [u8],
 }
 
+/// The two frames of a connection setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
+    /// From the active end.
     Request,
+    /// From the passive end.
     Reply,
 }
 
+/// The flags of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Flags {
-    pub(super) markers: bool,
-    pub(super) crc: bool,
-    pub(super) rejected: bool,
+pub struct Flags {
+    /// M: the sender wants to receive markers.
+    pub markers: bool,
+    /// C: the sender insists on CRCs.
+    pub crc: bool,
+    /// R: the connection is refused.
+    pub rejected: bool,
 }
 
 /// Two words of two control bits and a 14-bit depth each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Enhanced {
-    pub(super) ird: u16,
-    pub(super) ord: u16,
+pub struct Enhanced {
+    /// Control flags A and B, and the Reads the sender serves at once.
+    pub ird: u16,
+    /// Control flags C and D, and the Reads the sender would have outstanding.
+    pub ord: u16,
 }
 
 impl Enhanced {
     /// Returns the depth in `word`; all ones mean that depths are not negotiated here.
-    pub(super) fn depth(self, word: u16) -> Option<u32> {
+    pub fn depth(self, word: u16) -> Option<u32> {
         let depth = word & DEPTH_MASK;
         (depth != DEPTH_MASK).then(|| u32::from(depth))
     }
@@ -59,7 +73,7 @@ impl Enhanced {
 
 impl<'a> Frame<'a> {
     /// Parses a frame of the expected kind; `None` means more octets are needed.
-    pub(super) fn decode(kind: Kind, bytes: &'a [u8]) -> Result<Option<Self>, Fault> {
+    pub fn decode(kind: Kind, bytes: &'a [u8]) -> Result<Option<Self>, Fault> {
         let key = kind.key();
         if bytes.iter().zip(key).any(|(got, wanted)| got != wanted) {
             return Err(Fault::NotMpa);
@@ -91,6 +105,12 @@ impl<'a> Frame<'a> {
         Ok(Some(Self { kind, flags, revision, enhanced, private_data }))
     }
 
+    /// Octets of the whole frame.
+    pub const fn wire_len(&self) -> usize {
+        let enhanced = if self.enhanced.is_some() { ENHANCED_LEN } else { 0 };
+        self.private_data.len().saturating_add(enhanced).saturating_add(FIXED_LEN)
+    }
+
     fn fixed(r: &mut Reader<'_>) -> Result<(u8, u8, usize), Truncated> {
         r.take(KEY_LEN)?;
         let [flags, revision, high, low] = r.array()?;
@@ -106,8 +126,7 @@ impl<'a> Frame<'a> {
     }
 
     fn write(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
-        let enhanced_len = if self.enhanced.is_some() { ENHANCED_LEN } else { 0 };
-        let length = self.private_data.len().saturating_add(enhanced_len);
+        let length = self.wire_len().saturating_sub(FIXED_LEN);
         let length = u16::try_from(length).map_err(|_| Truncated { at: w.position() })?;
         let bit = |on: bool, flag: u8| if on { flag } else { 0 };
         w.put(self.kind.key())?;
@@ -183,11 +202,11 @@ pub(super) const FLAG_REJECTED: u8 = 0x20;
 pub(super) const FLAG_ENHANCED: u8 = 0x10;
 
 /// Control flag A, with the IRD: peer-to-peer model.
-pub(super) const PEER_TO_PEER: u16 = 0x8000;
+pub const PEER_TO_PEER: u16 = 0x8000;
 /// Control flag B, with the IRD: zero-length Send.
-pub(super) const RTR_SEND: u16 = 0x4000;
+pub const RTR_SEND: u16 = 0x4000;
 /// Control flag C, with the ORD: zero-length RDMA Write.
-pub(super) const RTR_WRITE: u16 = 0x8000;
+pub const RTR_WRITE: u16 = 0x8000;
 /// Control flag D, with the ORD: zero-length RDMA Read.
-pub(super) const RTR_READ: u16 = 0x4000;
+pub const RTR_READ: u16 = 0x4000;
 pub(super) const DEPTH_MASK: u16 = 0x3fff;

@@ -1,0 +1,130 @@
+//! `haulage wire`: looks inside messages, and makes them.
+//!
+//! `decode` turns one message a line, in hex, into one JSON object a line; `encode` is its inverse.
+//! Which protocol a message belongs to is told by its version word, as a receiver tells it.
+//!
+//! - [`v2`]: the fields of each header type, one function for each way.
+//! - [`chunks`]: the lists they share.
+//! - [`iwarp`]: the layers below, read only.
+//! - [`lines`], [`hex`], [`fields`], [`refusal`]: lines of bounded length, octets as digits, JSON with
+//!   a place for every complaint, and what is said of a message that is none.
+//!
+//! # Limits
+//!
+//! Lines are handled one by one as they arrive. A message is at most [`MESSAGE_MAX`] octets, a line of
+//! JSON at most [`JSON_MAX`]; what is longer is refused without being held.
+
+use std::io;
+
+use haulage_proto::xdr::Writer;
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+use fields::{Complaint, Object};
+use lines::{Line, Lines};
+use refusal::Refusal;
+
+pub mod chunks;
+pub mod fields;
+pub mod hex;
+pub mod iwarp;
+pub mod lines;
+pub mod refusal;
+pub mod v2;
+
+/// Octets of the longest message.
+pub const MESSAGE_MAX: usize = 4 << 20;
+
+/// Octets of the longest line of JSON: no field takes more than ten for each octet of its message.
+pub const JSON_MAX: usize = 10 * MESSAGE_MAX;
+
+/// `wire decode`: a line that is no message gives an `error` line, and is no failure.
+pub fn decode(iwarp: bool, output: &Output) -> Result<(), Failure> {
+    let describe = if iwarp { iwarp::describe } else { describe };
+    each_line(2 * MESSAGE_MAX + 1, output, |_, line| {
+        let described = match line {
+            Line::Whole(digits) => hex::decode(digits).and_then(|message| describe(&message)),
+            Line::TooLong => Err(Refusal::too_long(MESSAGE_MAX)),
+        };
+        described.unwrap_or_else(|refusal| refusal.to_json())
+    })
+}
+
+/// `wire encode`: a line that cannot be encoded gives an empty line, so that the others keep their
+/// places, and a failure in the end.
+pub fn encode(output: &Output) -> Result<(), Failure> {
+    let mut first = None;
+    let mut more = 0_u64;
+    each_line(JSON_MAX, output, |number, line| {
+        let encoded = match line {
+            Line::Whole(text) => assemble(text).map(|message| hex::encode(&message)),
+            Line::TooLong => Err(Complaint::too_long()),
+        };
+        encoded.unwrap_or_else(|complaint| {
+            match first {
+                None => first = Some(format!("line {number}: {complaint}")),
+                Some(_) => more += 1,
+            }
+            String::new()
+        })
+    })?;
+    match (first, more) {
+        (None, _) => Ok(()),
+        (Some(first), 0) => Err(Failure::failed(first)),
+        (Some(first), more) => Err(Failure::failed(format!("{first} (and {more} more)"))),
+    }
+}
+
+/// Describes one message as JSON.
+pub fn describe(message: &[u8]) -> Result<String, Refusal> {
+    v2::describe(message)
+}
+
+/// Makes one message from its description.
+///
+/// Fields are held to their types, and no further: what is made may be a message that its receiver
+/// refuses.
+pub fn assemble(line: &[u8]) -> Result<Vec<u8>, Complaint> {
+    // An empty Write chunk, `[],`, is what takes most octets for its characters.
+    let mut room = vec![0; line.len().saturating_mul(3).min(MESSAGE_MAX)];
+    let mut w = Writer::new(&mut room);
+    let mut message = Object::parse(line)?;
+    if message.has("error") {
+        return Err(Complaint::new("error: no message to encode"));
+    }
+    let version = message.take("vers")?;
+    match version.as_u64() {
+        Some(2) => v2::assemble(message, &mut w)?,
+        _ => return Err(version.is_not("a version known here")),
+    }
+    Ok(w.written().to_vec())
+}
+
+/// Prints what `answer` makes of each line of standard input that is not blank.
+///
+/// What is known is printed before more is waited for.
+fn each_line(
+    length_max: usize,
+    output: &Output,
+    mut answer: impl FnMut(u64, Line<'_>) -> String,
+) -> Result<(), Failure> {
+    let mut lines = Lines::new(io::stdin().lock(), length_max);
+    let mut answers = String::new();
+    let unreadable = |error| Failure::failed(format!("cannot read standard input: {error}"));
+    while let Some((number, line)) = lines.next_line().map_err(unreadable)? {
+        answers.push_str(&answer(number, line));
+        answers.push('\n');
+        if lines.must_wait() || answers.len() >= ANSWERS_MAX {
+            output.text(&answers)?;
+            answers.clear();
+        }
+    }
+    output.text(&answers)
+}
+
+/// Octets of answers that are worth a write of their own.
+const ANSWERS_MAX: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests;
