@@ -3,7 +3,7 @@
 //! `decode` turns one message a line, in hex, into one JSON object a line; `encode` is its inverse.
 //! Which protocol a message belongs to is told by its version word, as a receiver tells it.
 //!
-//! - [`v2`]: the fields of each header type, one function for each way.
+//! - [`v2`], [`rtrext`], [`v1`]: the fields of each header type, one function for each way.
 //! - [`chunks`]: the lists they share.
 //! - [`iwarp`]: the layers below, read only.
 //! - [`lines`], [`hex`], [`fields`], [`refusal`]: lines of bounded length, octets as digits, JSON with
@@ -16,7 +16,9 @@
 
 use std::io;
 
-use haulage_proto::xdr::Writer;
+use haulage_proto as proto;
+use haulage_proto::v2::header::Prefix;
+use haulage_proto::xdr::{Reader, Writer};
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -31,6 +33,8 @@ pub mod hex;
 pub mod iwarp;
 pub mod lines;
 pub mod refusal;
+pub mod rtrext;
+pub mod v1;
 pub mod v2;
 
 /// Octets of the longest message.
@@ -78,7 +82,15 @@ pub fn encode(output: &Output) -> Result<(), Failure> {
 
 /// Describes one message as JSON.
 pub fn describe(message: &[u8]) -> Result<String, Refusal> {
-    v2::describe(message)
+    let prefix = Prefix::decode(&mut Reader::new(message)).ok();
+    match prefix.map(|prefix| (prefix.vers, prefix.htype)) {
+        Some((proto::v1::VERSION, _)) => v1::describe(message),
+        Some((proto::v2::VERSION, htype)) if proto::rtrext::header_name(htype).is_some() => {
+            rtrext::describe(message)
+        }
+        // Also what is of no version, and what has none.
+        _ => v2::describe(message),
+    }
 }
 
 /// Makes one message from its description.
@@ -93,9 +105,11 @@ pub fn assemble(line: &[u8]) -> Result<Vec<u8>, Complaint> {
     if message.has("error") {
         return Err(Complaint::new("error: no message to encode"));
     }
-    let version = message.take("vers")?;
+    let (xid, version, credit) =
+        (message.u32("xid")?, message.take("vers")?, message.u32("credit")?);
     match version.as_u64() {
-        Some(2) => v2::assemble(message, &mut w)?,
+        Some(1) => v1::assemble(xid, credit, message, &mut w)?,
+        Some(2) => v2::assemble(xid, credit, message, &mut w)?,
         _ => return Err(version.is_not("a version known here")),
     }
     Ok(w.written().to_vec())

@@ -142,3 +142,6 @@ const KEY_START: &[u8] = b"MPA ID Re";
 
 /// The depth in a word of Enhanced data.
 const DEPTH: u16 = 0x3fff;
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use haulage_proto::xdr::Writer;
 
 use super::fields::{Complaint, Object};
 use super::refusal::Refusal;
-use super::{chunks, hex};
+use super::{chunks, hex, rtrext};
 use crate::output::json;
 
 /// Describes one message.
@@ -24,10 +24,19 @@ pub fn describe(message: &[u8]) -> Result<String, Refusal> {
     }))
 }
 
-/// Makes one message; the version has been taken from its description.
-pub fn assemble(mut message: Object, w: &mut Writer<'_>) -> Result<(), Complaint> {
-    let (xid, credit) = (message.u32("xid")?, message.u32("credit")?);
+/// Makes one message, also of the extensions; its first three words have been taken from its
+/// description.
+pub fn assemble(
+    xid: u32,
+    credit: u32,
+    mut message: Object,
+    w: &mut Writer<'_>,
+) -> Result<(), Complaint> {
     let name = message.take("htype")?;
+    if let Some(htype) = rtrext::header_type(name.as_text()) {
+        let prefix = Prefix { xid, vers: VERSION, credit, htype };
+        return rtrext::assemble(prefix, message, w);
+    }
     let htype =
         HEADER_TYPES.iter().find(|(known, _)| name.as_text() == *known).map(|(_, htype)| *htype);
     let htype = htype.ok_or_else(|| name.is_not("a header type of version 2"))?;

@@ -1,0 +1,300 @@
+//! The header types of the round-trip extensions, by the names of their XDR, as JSON and back.
+//!
+//! The discriminant of a union is its first member, under the name the XDR gives it. `payload` is all
+//! that follows the header: Payload stream, padding, bulk data.
+
+use haulage_proto::chunk::WriteChunk;
+use haulage_proto::rtrext::direction::DirectionSet;
+use haulage_proto::rtrext::header::{self, Header};
+use haulage_proto::rtrext::item::{self, ReceivedLocation};
+use haulage_proto::rtrext::report::{Expected, MessageType, OutOfRange};
+use haulage_proto::rtrext::{
+    Directed, Directions, Items, Location, REPTERR, Report, ReportInfo, TransmissionId, XMTCONT,
+    XMTREQ, XMTRESP, header_name,
+};
+use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::v2::header::Prefix;
+use haulage_proto::xdr::Writer;
+
+use super::fields::{Complaint, Field, Object};
+use super::refusal::Refusal;
+use super::{chunks, hex};
+use crate::output::json;
+
+/// Describes one message of version 2 whose header type is of the extensions.
+pub fn describe(message: &[u8]) -> Result<String, Refusal> {
+    let (prefix, header) = header::decode(message).map_err(|fault| {
+        // E13: a response is not answered. What is wrong with it still has a name, which is told here.
+        let response = fault.prefix.is_some_and(|prefix| prefix.htype == XMTRESP);
+        let report = fault.report.or(response.then_some(ErrorBody::BadXdr));
+        Refusal::new(fault.to_string(), report.map(|report| report.name()))
+    })?;
+    Ok(json::object(|line| {
+        line.count("xid", prefix.xid).count("vers", prefix.vers).count("credit", prefix.credit);
+        line.text("htype", header_name(prefix.htype).unwrap_or_default());
+        members(line, &header);
+    }))
+}
+
+/// Returns the header type that a description names, if it is of the extensions.
+pub fn header_type(name: &str) -> Option<u32> {
+    [XMTREQ, XMTRESP, XMTCONT, REPTERR].into_iter().find(|htype| header_name(*htype) == Some(name))
+}
+
+/// Makes one message; its prefix has been taken from its description.
+pub fn assemble(prefix: Prefix, mut message: Object, w: &mut Writer<'_>) -> Result<(), Complaint> {
+    prefix.encode(w)?;
+    let words: &[&str] = match prefix.htype {
+        XMTREQ => {
+            items(message.take("optxrq_dp")?, w)?;
+            directions(message.take("optxrq_rsd")?, w)?;
+            &["optxrq_count", "optxrq_rsbuf", "optxrq_pslen"]
+        }
+        XMTRESP => {
+            items(message.take("optxrs_dp")?, w)?;
+            &["optxrs_count", "optxrs_pslen"]
+        }
+        XMTCONT => &["optxc_xnum", "optxc_itype", "optxc_pslen"],
+        _ => {
+            report(&mut message)?.encode(w)?;
+            return message.end();
+        }
+    };
+    for word in words {
+        w.u32(message.u32(word)?)?;
+    }
+    w.put(message.take("payload")?.octets()?)?;
+    message.end()
+}
+
+fn members(line: &mut json::Object, header: &Header<'_>) {
+    match header {
+        Header::Request(request) => {
+            line.json("optxrq_dp", &describe_items(&request.dp));
+            line.json("optxrq_rsd", &describe_directions(&request.rsd));
+            line.count("optxrq_count", request.count).count("optxrq_rsbuf", request.rsbuf);
+            line.count("optxrq_pslen", request.pslen);
+        }
+        Header::Response(response) => {
+            line.json("optxrs_dp", &describe_items(&response.dp));
+            line.count("optxrs_count", response.count).count("optxrs_pslen", response.pslen);
+        }
+        Header::Continue(part) => {
+            line.count("optxc_xnum", part.xnum).count("optxc_itype", part.itype);
+            line.count("optxc_pslen", part.pslen);
+        }
+        Header::Report(report) => return describe_report(line, report),
+    }
+    line.text("payload", &hex::encode(header.rest()));
+}
+
+fn describe_items(items: &Items<'_>) -> String {
+    json::array(items.iter().map(|item| {
+        json::object(|entry| {
+            entry.count("xmdmi_disp", item.disp).count("xmdmi_length", item.length);
+            entry.object("xmdmi_where", |place| describe_location(place, &item.place));
+        })
+    }))
+}
+
+fn describe_location(place: &mut json::Object, location: &ReceivedLocation<'_>) {
+    place.text("type", location.name());
+    match location {
+        Location::Exrw(chunk) => _ = place.json("xmdl_ex", &chunks::segments(chunk.segments())),
+        Location::Tbsn { offset, bsnum } => {
+            place.count("xmdl_offset", *offset);
+            place.json("xmdl_bsnum", &json::array(bsnum.iter().map(|number| number.to_string())));
+        }
+        Location::TooShort | Location::NoItem => {}
+    }
+}
+
+fn items(field: Field, w: &mut Writer<'_>) -> Result<(), Complaint> {
+    let items = field.elements()?;
+    w.u32(u32::try_from(items.len()).map_err(|_| Complaint::too_long())?)?;
+    for item in items {
+        let mut item = item.object()?;
+        w.u32(item.u32("xmdmi_disp")?)?;
+        w.u32(item.u32("xmdmi_length")?)?;
+        location(item.take("xmdmi_where")?.object()?, w)?;
+        item.end()?;
+    }
+    Ok(())
+}
+
+fn location(mut place: Object, w: &mut Writer<'_>) -> Result<(), Complaint> {
+    let name = place.take("type")?;
+    match name.as_text() {
+        "XMPTYPE_EXRW" => {
+            w.u32(item::EXRW)?;
+            chunk(place.take("xmdl_ex")?, w)?;
+        }
+        "XMPTYPE_TBSN" => {
+            w.u32(item::TBSN)?;
+            w.u32(place.u32("xmdl_offset")?)?;
+            let numbers = place.take("xmdl_bsnum")?.elements()?;
+            w.u32(u32::try_from(numbers.len()).map_err(|_| Complaint::too_long())?)?;
+            for number in numbers {
+                w.u32(number.u32()?)?;
+            }
+        }
+        "XMPTYPE_TOOSHORT" => w.u32(item::TOOSHORT)?,
+        "XMPTYPE_NOITEM" => w.u32(item::NOITEM)?,
+        _ => return Err(name.is_not("a type of xmdp_loc")),
+    }
+    place.end()
+}
+
+fn describe_directions(directions: &Directions<'_>) -> String {
+    let describe = |set: DirectionSet<'_>| {
+        json::object(|entry| {
+            entry.object("xmdrsds_range", |range| {
+                range.count("xmdrsdr_begin", set.begin).count("xmdrsdr_end", set.end);
+            });
+            entry.json(
+                "xmdrsds_items",
+                &json::array(set.items.iter().map(|item| {
+                    json::object(|entry| {
+                        entry.count("xmdrsdi_minlen", item.minlen);
+                        entry.object("xmdrsdi_loc", |place| describe_directed(place, &item.place));
+                    })
+                })),
+            );
+        })
+    };
+    json::array(directions.iter().map(describe))
+}
+
+fn describe_directed(place: &mut json::Object, directed: &Directed<WriteChunk<'_>>) {
+    place.text("type", directed.name());
+    match directed {
+        Directed::Exrw(chunk) | Directed::Choice(chunk) => {
+            place.json("xmdrsdl_ex", &chunks::segments(chunk.segments()));
+        }
+        Directed::BySize { dsdov, segments } => {
+            place.count("xmdrsdl_dsdov", *dsdov);
+            place.json("xmdrsdl_bsex", &chunks::segments(segments.segments()));
+        }
+        Directed::Tbsn => {}
+    }
+}
+
+fn directions(field: Field, w: &mut Writer<'_>) -> Result<(), Complaint> {
+    let sets = field.elements()?;
+    w.u32(u32::try_from(sets.len()).map_err(|_| Complaint::too_long())?)?;
+    for set in sets {
+        let mut set = set.object()?;
+        let mut range = set.take("xmdrsds_range")?.object()?;
+        w.u32(range.u32("xmdrsdr_begin")?)?;
+        w.u32(range.u32("xmdrsdr_end")?)?;
+        range.end()?;
+        let items = set.take("xmdrsds_items")?.elements()?;
+        w.u32(u32::try_from(items.len()).map_err(|_| Complaint::too_long())?)?;
+        for item in items {
+            let mut item = item.object()?;
+            w.u32(item.u32("xmdrsdi_minlen")?)?;
+            directed(item.take("xmdrsdi_loc")?.object()?, w)?;
+            item.end()?;
+        }
+        set.end()?;
+    }
+    Ok(())
+}
+
+fn directed(mut place: Object, w: &mut Writer<'_>) -> Result<(), Complaint> {
+    let name = place.take("type")?;
+    match name.as_text() {
+        "XMPTYPE_EXRW" => {
+            w.u32(item::EXRW)?;
+            chunk(place.take("xmdrsdl_ex")?, w)?;
+        }
+        "XMPTYPE_TBSN" => w.u32(item::TBSN)?,
+        // E10: the draft has two names for it.
+        "XMPTYPE_CHOICE" | "XMPTYPE_CHOOSE" => {
+            w.u32(item::CHOICE)?;
+            chunk(place.take("xmdrsdl_ex")?, w)?;
+        }
+        "XMPTYPE_BYSIZE" => {
+            w.u32(item::BYSIZE)?;
+            w.u32(place.u32("xmdrsdl_dsdov")?)?;
+            chunk(place.take("xmdrsdl_bsex")?, w)?;
+        }
+        _ => return Err(name.is_not("a type of xmdp_rsdloc")),
+    }
+    place.end()
+}
+
+fn chunk(field: Field, w: &mut Writer<'_>) -> Result<(), Complaint> {
+    Ok(WriteChunk::encode(w, chunks::parse_segments(field)?.into_iter())?)
+}
+
+fn describe_report(line: &mut json::Object, report: &Report) {
+    line.object("optre_bad", |id| describe_id(id, &report.bad));
+    match &report.lead {
+        Some(lead) => line.object("optre_lead", |id| describe_id(id, lead)),
+        None => line.json("optre_lead", "null"),
+    };
+    line.object("optre_info", |info| {
+        info.text("optre_which", report.info.name());
+        match report.info {
+            ReportInfo::BadContinuation => {}
+            ReportInfo::BadHeaderType(field)
+            | ReportInfo::BadOptionalType(field)
+            | ReportInfo::BadSequence(field)
+            | ReportInfo::BadXid(field) => {
+                info.count("optri_expect", field.expect).count("optri_current", field.current);
+            }
+            ReportInfo::BadOffset(field)
+            | ReportInfo::BadNumber(field)
+            | ReportInfo::BadPayloadLength(field) => {
+                info.count("optri_value", field.value);
+                info.count("optri_min", field.min).count("optri_max", field.max);
+            }
+        }
+    });
+}
+
+fn describe_id(id: &mut json::Object, named: &TransmissionId) {
+    id.count("xmsi_xid", named.xid).text("xmsi_dir", named.dir.name());
+    id.count("xmsi_seq", named.seq);
+}
+
+fn report(message: &mut Object) -> Result<Report, Complaint> {
+    let bad = id(message.take("optre_bad")?)?;
+    let lead = message.take("optre_lead")?.nullable().map(id).transpose()?;
+    let mut info = message.take("optre_info")?.object()?;
+    let name = info.take("optre_which")?;
+    let expected = |info: &mut Object| -> Result<_, Complaint> {
+        Ok(Expected { expect: info.u32("optri_expect")?, current: info.u32("optri_current")? })
+    };
+    let range = |info: &mut Object| -> Result<_, Complaint> {
+        let (min, max) = (info.u32("optri_min")?, info.u32("optri_max")?);
+        Ok(OutOfRange { value: info.u32("optri_value")?, min, max })
+    };
+    let which = match name.as_text() {
+        "OPTRERR_BADHMT" => ReportInfo::BadHeaderType(expected(&mut info)?),
+        "OPTRERR_BADOMT" => ReportInfo::BadOptionalType(expected(&mut info)?),
+        "OPTRERR_BADCONT" => ReportInfo::BadContinuation,
+        "OPTRERR_BADSEQ" => ReportInfo::BadSequence(expected(&mut info)?),
+        "OPTRERR_BADXID" => ReportInfo::BadXid(expected(&mut info)?),
+        "OPTRERR_BADOFF" => ReportInfo::BadOffset(range(&mut info)?),
+        "OPTRERR_BADTBSN" => ReportInfo::BadNumber(range(&mut info)?),
+        "OPTRERR_BADPL" => ReportInfo::BadPayloadLength(range(&mut info)?),
+        _ => return Err(name.is_not("an optr_err")),
+    };
+    info.end()?;
+    Ok(Report { bad, lead, info: which })
+}
+
+fn id(field: Field) -> Result<TransmissionId, Complaint> {
+    let mut id = field.object()?;
+    let (xid, dir) = (id.u32("xmsi_xid")?, id.take("xmsi_dir")?);
+    let dir = match dir.as_text() {
+        "CALL" => MessageType::Call,
+        "REPLY" => MessageType::Reply,
+        _ => return Err(dir.is_not("CALL or REPLY")),
+    };
+    let seq = id.u32("xmsi_seq")?;
+    id.end()?;
+    Ok(TransmissionId { xid, dir, seq })
+}
