@@ -6,6 +6,7 @@
 //! - [`pattern`]: octets that show when one is out of place.
 //! - [`source`]: the workspace's files, with comments and literals told apart from code.
 //! - [`tidy`]: the rules of the house that no compiler checks.
+//! - [`world`]: connections that exchange random RPCs, in steps chosen by a seed.
 #![forbid(unsafe_code)]
 
 pub mod bed;
@@ -14,5 +15,6 @@ pub mod network;
 pub mod pattern;
 pub mod source;
 pub mod tidy;
+pub mod world;
 
 pub use haulage::provider::sim::Rng;

@@ -1,0 +1,88 @@
+//! Every decision of a world, from a seed or from the bytes of a fuzzer.
+
+use std::ops::RangeInclusive;
+
+use crate::Rng;
+
+/// Decides every race and every shape. Equal choices give equal runs.
+#[derive(Debug)]
+pub struct Choices {
+    /// Drawn first, for as long as they last.
+    bytes: std::vec::IntoIter<u8>,
+    rng: Rng,
+}
+
+impl Choices {
+    /// Draws everything from a seed.
+    pub fn seeded(seed: u64) -> Self {
+        Self { bytes: Vec::new().into_iter(), rng: Rng::new(seed) }
+    }
+
+    /// Draws from `bytes`, and from their number once they are used up, so that every run ends.
+    pub fn replayed(bytes: &[u8]) -> Self {
+        let owned = bytes.to_vec();
+        Self { bytes: owned.into_iter(), rng: Rng::new(bytes.len() as u64) }
+    }
+
+    /// Draws any number.
+    pub fn number(&mut self) -> u64 {
+        let raw = self.bytes.as_slice().first_chunk::<8>().copied();
+        let Some(raw) = raw else { return self.rng.next() };
+        self.bytes.nth(7);
+        u64::from_le_bytes(raw)
+    }
+
+    /// Draws a number below `bound`, which is not zero.
+    pub fn below(&mut self, bound: usize) -> usize {
+        let bound = bound as u64;
+        let drawn = match self.bytes.next() {
+            // A fuzzer that spends one byte on most choices learns sooner what it does.
+            Some(byte) if bound > 256 => {
+                let more = self.bytes.by_ref().take(3);
+                more.fold(u64::from(byte), |drawn, byte| drawn << 8 | u64::from(byte))
+            }
+            Some(byte) => u64::from(byte),
+            None => self.rng.next(),
+        };
+        usize::try_from(drawn % bound).expect("it is below a usize")
+    }
+
+    /// Draws a number of `range`.
+    pub fn of(&mut self, range: RangeInclusive<usize>) -> usize {
+        range.start() + self.below(range.end() - range.start() + 1)
+    }
+
+    /// Returns whether something happens that does once in `times`.
+    pub fn one_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
+    /// Draws one of `items`.
+    pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_decide_first_and_a_seed_afterwards() {
+        let mut choices = Choices::replayed(&[7, 0, 0, 1, 2, 255]);
+        assert_eq!((choices.below(10), choices.below(1000)), (7, 258));
+        assert_eq!(choices.below(256), 255);
+        let mut seeded = Choices::seeded(6);
+        assert_eq!(choices.number(), seeded.number());
+    }
+
+    #[test]
+    fn a_range_is_drawn_with_both_its_ends() {
+        let mut choices = Choices::seeded(1);
+        let drawn: Vec<_> = (0..200).map(|_| choices.of(3..=5)).collect();
+        assert!([3, 4, 5].iter().all(|n| drawn.contains(n)));
+        assert!(drawn.iter().all(|n| (3..=5).contains(n)));
+        assert!(["a", "b"].contains(&choices.pick(&["a", "b"])));
+        assert!((0..200).any(|_| choices.one_in(2)));
+    }
+}

@@ -1,0 +1,298 @@
+//! A reliable connection between two memories, in steps that someone else chooses.
+//!
+//! # Normal operation
+//! A work request waits in its send queue, is carried out in order, and travels; what arrives acts on
+//! the peer's memory and queues. Each of these, and each completion, is a step of its own, so they
+//! come in every order that a real pair of queues allows: a send queue completes in its order, a
+//! receive queue in its order, and nothing is promised between them.
+//!
+//! # Recovery
+//! There is none. What would break a real connection is a bug of the ends under test, and panics.
+
+use std::collections::VecDeque;
+
+use haulage_proto::verbs::{Access, ClaimedSegment, Exposure, Handle, Operation};
+
+use super::memory::{BlockId, Memory, Part};
+
+/// Two queue pairs that are connected with each other. `T` is what an end calls its work requests.
+#[derive(Debug)]
+pub struct Link<T> {
+    ends: [QueuePair<T>; 2],
+    traits: Traits,
+}
+
+/// How a connection behaves, fixed for its life.
+#[derive(Clone, Copy, Debug)]
+pub struct Traits {
+    /// Whether a Send or a Write completes once it is on its way, not only when it has arrived.
+    pub eager: bool,
+    /// Reads that one end may have on their way.
+    pub reads_max: usize,
+}
+
+/// What a Receive held.
+#[derive(Debug)]
+pub struct Received {
+    /// The message.
+    pub message: Vec<u8>,
+    /// Our handle that it closed.
+    pub invalidated: Option<Handle>,
+}
+
+/// One end's queues, and its memory.
+#[derive(Debug)]
+pub struct QueuePair<T> {
+    /// What the end leases from.
+    pub memory: Memory,
+    /// Receives that wait for a message, and how long that may be.
+    receives: usize,
+    receive_size: usize,
+    received: VecDeque<Received>,
+    /// Work requests that have not completed; the first is number `retired`.
+    queue: VecDeque<Entry<T>>,
+    retired: usize,
+    /// How many of them have been carried out.
+    started: usize,
+    /// Reads that wait for their octets.
+    reading: usize,
+    /// What travels from here, and what comes back for our Reads.
+    outbound: VecDeque<Travelling>,
+    responses: VecDeque<(usize, Vec<u8>)>,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    tag: T,
+    /// What it does, until it is carried out.
+    operation: Option<Operation<Part, Part>>,
+    /// The block that it uses, and the part of it that a Read fills.
+    block: Option<BlockId>,
+    sink: Option<Part>,
+    done: bool,
+}
+
+/// What a work request became once it was carried out.
+#[derive(Debug)]
+enum Travelling {
+    Send { number: usize, message: Vec<u8>, invalidate: Option<Handle> },
+    Write { number: usize, bytes: Vec<u8>, target: ClaimedSegment },
+    Read { number: usize, source: ClaimedSegment },
+}
+
+impl<T: Clone> Link<T> {
+    /// Connects two ends whose Receives are that long.
+    pub fn new(traits: Traits, receive_sizes: [usize; 2]) -> Self {
+        Self { ends: receive_sizes.map(QueuePair::new), traits }
+    }
+
+    /// Returns the queues of one end.
+    pub fn end(&mut self, at: usize) -> &mut QueuePair<T> {
+        &mut self.ends[at]
+    }
+
+    /// Carries out the next work request of an end, if it may start.
+    pub fn transmit(&mut self, at: usize) -> bool {
+        let may = self.may_transmit(at);
+        if may {
+            self.ends[at].transmit(self.traits.eager);
+        }
+        may
+    }
+
+    /// Returns whether an end has a work request that may start.
+    pub fn may_transmit(&self, at: usize) -> bool {
+        let end = &self.ends[at];
+        match end.queue.get(end.started) {
+            Some(Entry { operation: Some(Operation::Read { .. }), .. }) => {
+                end.reading < self.traits.reads_max
+            }
+            Some(_) => true,
+            None => false,
+        }
+    }
+
+    /// Returns whether something is on its way to an end.
+    pub fn may_arrive(&self, at: usize) -> bool {
+        !self.ends[1 - at].outbound.is_empty()
+    }
+
+    /// Lets the next of what is on its way to an end arrive.
+    pub fn arrive(&mut self, at: usize) -> bool {
+        let [first, second] = &mut self.ends;
+        let (here, there) = if at == 0 { (first, second) } else { (second, first) };
+        let Some(next) = there.outbound.pop_front() else { return false };
+        match next {
+            Travelling::Send { number, message, invalidate } => {
+                here.accept(message, invalidate);
+                there.finish(number);
+            }
+            Travelling::Write { number, bytes, target } => {
+                let allowed = here.memory.remote_write(&target, &bytes);
+                assert!(allowed, "a Write to memory that is not open to it: {target:?}");
+                there.finish(number);
+            }
+            Travelling::Read { number, source } => {
+                let bytes = here.memory.remote_read(&source);
+                let bytes = bytes.expect("a Read of memory that is not open to it");
+                there.responses.push_back((number, bytes));
+            }
+        }
+        true
+    }
+
+    /// Returns whether nothing is under way in either direction.
+    pub fn is_quiet(&self) -> bool {
+        let quiet = |end: &QueuePair<T>| {
+            end.queue.is_empty() && end.received.is_empty() && end.outbound.is_empty()
+        };
+        self.ends.iter().all(quiet)
+    }
+}
+
+impl<T: Clone> QueuePair<T> {
+    fn new(receive_size: usize) -> Self {
+        Self {
+            memory: Memory::default(),
+            receives: 0,
+            receive_size,
+            received: VecDeque::new(),
+            queue: VecDeque::new(),
+            retired: 0,
+            started: 0,
+            reading: 0,
+            outbound: VecDeque::new(),
+            responses: VecDeque::new(),
+        }
+    }
+
+    /// Posts a work request.
+    pub fn post(&mut self, tag: T, operation: Operation<Part, Part>) {
+        let (block, sink) = match &operation {
+            Operation::Send { source, .. } | Operation::Write { source, .. } => {
+                (Some(source.block), None)
+            }
+            Operation::Read { sink, .. } => (Some(sink.block), Some(sink.clone())),
+            Operation::FastReg { .. } | Operation::LocalInv { .. } => (None, None),
+        };
+        if let Some(block) = block {
+            self.memory.post(block);
+        }
+        self.queue.push_back(Entry { tag, operation: Some(operation), block, sink, done: false });
+    }
+
+    /// Posts Receives.
+    pub fn post_receives(&mut self, count: usize) {
+        self.receives += count;
+    }
+
+    /// Returns how many Receives wait for a message.
+    pub fn receives(&self) -> usize {
+        self.receives
+    }
+
+    /// Returns whether the oldest work request has ended.
+    pub fn may_complete(&self) -> bool {
+        self.queue.front().is_some_and(|entry| entry.done)
+    }
+
+    /// Takes the completion of the oldest work request, if it has ended.
+    pub fn complete(&mut self) -> Option<T> {
+        let entry = self.queue.pop_front_if(|entry| entry.done)?;
+        self.retired += 1;
+        self.started -= 1;
+        if let Some(block) = entry.block {
+            self.memory.complete(block);
+        }
+        Some(entry.tag)
+    }
+
+    /// Returns whether a message has arrived.
+    pub fn may_receive(&self) -> bool {
+        !self.received.is_empty()
+    }
+
+    /// Takes the completion of the oldest filled Receive.
+    pub fn receive(&mut self) -> Option<Received> {
+        self.received.pop_front()
+    }
+
+    /// Returns whether octets have come back for a Read.
+    pub fn may_respond(&self) -> bool {
+        !self.responses.is_empty()
+    }
+
+    /// Fills the sink of the oldest Read, if its octets have come.
+    pub fn respond(&mut self) -> bool {
+        let Some((number, bytes)) = self.responses.pop_front() else { return false };
+        let sink = self.queue[number - self.retired].sink.take().expect("a Read has a sink");
+        self.memory.fill(&sink, &bytes);
+        self.reading -= 1;
+        self.finish(number);
+        true
+    }
+
+    fn transmit(&mut self, eager: bool) {
+        let number = self.retired + self.started;
+        let entry = &mut self.queue[self.started];
+        let operation = entry.operation.take().expect("it is carried out once");
+        self.started += 1;
+        match operation {
+            Operation::Send { source, invalidate } => {
+                let message = self.memory.source(&source);
+                entry.done = eager;
+                self.outbound.push_back(Travelling::Send { number, message, invalidate });
+            }
+            Operation::Write { source, target } => {
+                let bytes = self.memory.source(&source);
+                assert_eq!(bytes.len(), target.length() as usize, "a Write as long as its target");
+                entry.done = eager;
+                self.outbound.push_back(Travelling::Write { number, bytes, target });
+            }
+            Operation::Read { sink, source } => {
+                assert_eq!(sink.range.len(), source.length() as usize, "a Read fills its sink");
+                self.reading += 1;
+                self.outbound.push_back(Travelling::Read { number, source });
+            }
+            Operation::FastReg { handle, offset, memory } => {
+                let access = memory.access();
+                let (Exposure::RemoteRead(part) | Exposure::RemoteWrite(part)) = memory;
+                self.memory.expose(handle, access, offset, part);
+                entry.done = true;
+            }
+            Operation::LocalInv { handle } => {
+                assert!(self.memory.invalidate(handle), "a handle is invalidated that is not open");
+                entry.done = true;
+            }
+        }
+    }
+
+    fn accept(&mut self, message: Vec<u8>, invalidate: Option<Handle>) {
+        self.receives = self.receives.checked_sub(1).expect("a message found no Receive posted");
+        assert!(message.len() <= self.receive_size, "a message is longer than its Receive");
+        if let Some(handle) = invalidate {
+            assert!(self.memory.invalidate(handle), "a peer invalidates what is not open to it");
+        }
+        self.received.push_back(Received { message, invalidated: invalidate });
+    }
+
+    /// Ends a work request. One that completed when it was carried out may be gone.
+    fn finish(&mut self, number: usize) {
+        let at = number.checked_sub(self.retired);
+        if let Some(entry) = at.and_then(|at| self.queue.get_mut(at)) {
+            entry.done = true;
+        }
+    }
+}
+
+/// Returns the operation that opens part of a block under a reserved handle.
+pub fn fast_reg(handle: Handle, access: Access, offset: u64, part: Part) -> Operation<Part, Part> {
+    let memory = match access {
+        Access::RemoteRead => Exposure::RemoteRead(part),
+        Access::RemoteWrite => Exposure::RemoteWrite(part),
+    };
+    Operation::FastReg { handle, offset, memory }
+}
+
+#[cfg(test)]
+mod tests;
