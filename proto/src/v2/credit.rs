@@ -242,4 +242,6 @@ const CALL_MIN: i64 = 2;
 const PLAUSIBLE_MAX: u32 = 1 << 30;
 
 #[cfg(test)]
+mod deadlocks;
+#[cfg(test)]
 mod tests;

@@ -1,0 +1,319 @@
+//! What the rules about credits prevent: with any one of them switched off, two ends that are well
+//! with all of them get stuck, or overrun each other.
+//!
+//! A rule is switched off in the [`End`] that drives [`Credits`], at the one decision the rule is
+//! about. The code under test has no switch.
+
+use std::collections::VecDeque;
+use std::vec::Vec;
+
+use super::*;
+use crate::testing::Rng;
+
+/// What is switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    /// A credit word counts received messages, not sent ones.
+    E1,
+    /// A message needs a credit: d >= 1.
+    E2,
+    /// One Receive more than announced, and a grant may use it.
+    E3,
+    /// A grant is not sent only because a grant arrived.
+    E3Silence,
+    /// A limit shrinks by not advancing.
+    P1,
+    /// Calls leave one credit, and one for each Reply owed.
+    P2,
+    /// Credits are refreshed even while the service is full.
+    P3,
+    /// They are refreshed before half of the limit is spent.
+    P5,
+}
+
+/// How two ends fare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// Everything was answered, and both fell silent.
+    Finished,
+    /// Something was not answered, and nothing more can happen.
+    Stuck,
+    /// A message found no Receive.
+    Overrun,
+    /// They never fell silent.
+    Endless,
+}
+
+/// What two ends want of each other.
+#[derive(Clone, Copy, Debug)]
+struct Traffic {
+    /// Calls that each end makes.
+    calls: [u32; 2],
+    /// Whether they are answered.
+    replies: bool,
+    /// Messages each end would take at first.
+    windows: [u32; 2],
+}
+
+const BUSY: Traffic = Traffic { calls: [40, 40], replies: true, windows: [4, 5] };
+const WIDE: Traffic = Traffic { windows: [12, 12], ..BUSY };
+const ONE_WAY: Traffic = Traffic { calls: [60, 0], replies: false, windows: [4, 4] };
+
+#[test]
+fn e1_a_literal_credit_word_leaves_a_busy_end_waiting() {
+    prevented(Rule::E1, Traffic { windows: [3, 20], ..ONE_WAY }, Outcome::Stuck, 103);
+}
+
+#[test]
+fn e1_a_literal_credit_word_overruns_the_quiet_end() {
+    prevented(Rule::E1, WIDE, Outcome::Overrun, 0);
+}
+
+#[test]
+fn e2_a_message_without_a_credit_takes_the_receive_of_the_grant() {
+    prevented(Rule::E2, BUSY, Outcome::Stuck, 3);
+}
+
+#[test]
+fn e3_without_a_receive_for_a_grant_neither_end_can_tell() {
+    prevented(Rule::E3, BUSY, Outcome::Stuck, 0);
+}
+
+#[test]
+fn e3_grants_about_grants_never_end() {
+    prevented(Rule::E3Silence, BUSY, Outcome::Endless, 0);
+}
+
+#[test]
+fn p1_a_limit_that_moves_back_overruns_what_is_on_its_way() {
+    prevented(Rule::P1, WIDE, Outcome::Overrun, 0);
+}
+
+#[test]
+fn p2_calls_that_take_every_credit_leave_none_for_replies() {
+    prevented(Rule::P2, BUSY, Outcome::Stuck, 0);
+}
+
+#[test]
+fn p3_two_full_services_that_give_no_credit_wait_for_each_other() {
+    prevented(Rule::P3, WIDE, Outcome::Stuck, 1);
+}
+
+#[test]
+fn p5_a_refresh_that_waits_for_the_last_credit_never_comes() {
+    prevented(Rule::P5, ONE_WAY, Outcome::Stuck, 0);
+}
+
+/// Runs traffic under many schedules with every rule, and under schedule `seed` without one.
+fn prevented(rule: Rule, traffic: Traffic, outcome: Outcome, seed: u64) {
+    for seed in 0..200 {
+        assert_eq!(run(traffic, None, seed), Outcome::Finished, "with every rule, seed {seed}");
+    }
+    assert_eq!(run(traffic, Some(rule), seed), outcome, "without {rule:?}");
+}
+
+/// Runs both ends until nothing can happen.
+fn run(traffic: Traffic, without: Option<Rule>, seed: u64) -> Outcome {
+    let mut rng = Rng::new(seed);
+    let mut ends = [0, 1].map(|at| End::new(traffic, at, without));
+    // The client speaks first, the server answers; from then on each knows the other's window.
+    for from in [0, 1] {
+        post(&mut ends, from, Class::Control);
+        if ends[1 - from].deliver().is_none() {
+            return Outcome::Overrun;
+        }
+    }
+    for _ in 0..STEPS_MAX {
+        let all = [0, 1].into_iter().flat_map(|at| STEPS.map(|step| (at, step)));
+        let possible: Vec<_> = all.filter(|&(at, step)| ends[at].may(step)).collect();
+        if possible.is_empty() {
+            let done = ends.iter().all(|end| end.to_make + end.unanswered + end.held == 0);
+            return if done { Outcome::Finished } else { Outcome::Stuck };
+        }
+        let (at, step) = possible[rng.below(possible.len())];
+        let end = &mut ends[at];
+        match step {
+            Step::Call => {
+                end.to_make -= 1;
+                end.unanswered += u32::from(end.replies);
+                post(&mut ends, at, Class::Call);
+            }
+            Step::Reply => {
+                (end.held, end.free) = (end.held - 1, end.free + 1);
+                if end.replies {
+                    post(&mut ends, at, Class::Reply);
+                } else {
+                    end.credits.owed_done();
+                }
+            }
+            Step::Deliver => {
+                if end.deliver().is_none() {
+                    return Outcome::Overrun;
+                }
+            }
+            Step::Repost => end.repost(1),
+            Step::Shrink => end.shrink(),
+            Step::Grant => post(&mut ends, at, Class::Grant),
+        }
+    }
+    Outcome::Endless
+}
+
+fn post(ends: &mut [End; 2], from: usize, class: Class) {
+    let word = ends[from].sent(class);
+    ends[1 - from].inbox.push_back((class, word));
+}
+
+/// What may happen at one end.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Call,
+    Reply,
+    Deliver,
+    Repost,
+    Shrink,
+    Grant,
+}
+
+const STEPS: [Step; 6] =
+    [Step::Call, Step::Reply, Step::Deliver, Step::Repost, Step::Shrink, Step::Grant];
+
+/// One end of a connection. The Receive of a Call is kept until the Call is answered.
+#[derive(Debug)]
+struct End {
+    credits: Credits,
+    without: Option<Rule>,
+    /// Calls still to be made, and made but not answered.
+    to_make: u32,
+    unanswered: u32,
+    replies: bool,
+    /// Received Calls that are being served.
+    held: u32,
+    /// Receives posted, and free to be posted again.
+    posted: u32,
+    free: u32,
+    /// Receives this end may still take away from its peer.
+    to_shrink: u32,
+    /// Messages on their way here.
+    inbox: VecDeque<(Class, u32)>,
+}
+
+impl End {
+    fn new(traffic: Traffic, at: usize, without: Option<Rule>) -> Self {
+        let mut end = Self {
+            credits: Credits::new(),
+            without,
+            to_make: traffic.calls[at],
+            unanswered: 0,
+            replies: traffic.replies,
+            held: 0,
+            posted: Credits::RESERVED_AT_START,
+            // Of the Receives at the start one is for a grant.
+            free: traffic.windows[at] + 1 - Credits::RESERVED_AT_START,
+            to_shrink: traffic.windows[at] - WINDOW_MIN,
+            inbox: VecDeque::new(),
+        };
+        if without == Some(Rule::E3) {
+            (end.posted, end.free) = (end.posted - 1, end.free + 1);
+            end.credits.reserved -= 1;
+        }
+        end.repost(end.free);
+        end
+    }
+
+    fn may(&self, step: Step) -> bool {
+        match step {
+            Step::Call => self.to_make > 0 && self.may_send(Class::Call),
+            Step::Reply => self.held > 0 && (!self.replies || self.may_send(Class::Reply)),
+            Step::Deliver => !self.inbox.is_empty(),
+            Step::Repost => self.free > 0 && !self.stalled(),
+            Step::Shrink if self.without == Some(Rule::P1) => self.to_shrink.min(self.posted) > 0,
+            Step::Shrink => self.to_shrink.min(self.free) > 0,
+            Step::Grant => self.wants_grant(),
+        }
+    }
+
+    fn may_send(&self, class: Class) -> bool {
+        let left = self.credits.left();
+        match (self.without, class) {
+            // "Not if the sent count is greater than the received credits."
+            (Some(Rule::E2), Class::Call) => left + 1 >= i64::from(self.credits.owed) + CALL_MIN,
+            (Some(Rule::E2), _) => left >= 0,
+            (Some(Rule::E3), Class::Grant) => left >= 1,
+            (Some(Rule::P2), Class::Call) => left >= 1,
+            _ => self.credits.may_send(class),
+        }
+    }
+
+    fn wants_grant(&self) -> bool {
+        let credits = &self.credits;
+        let untold = distance(credits.limit(), credits.announced) > 0;
+        let spent = distance(credits.announced, credits.received) <= 0;
+        self.may_send(Class::Grant)
+            && match self.without {
+                Some(Rule::E3Silence) => untold,
+                Some(Rule::P3) => credits.wants_grant() && !self.stalled(),
+                Some(Rule::P5) => untold && spent,
+                _ => credits.wants_grant(),
+            }
+    }
+
+    /// Whether a full service keeps this end from giving credit.
+    fn stalled(&self) -> bool {
+        self.without == Some(Rule::P3) && self.held > 0
+    }
+
+    fn sent(&mut self, class: Class) -> u32 {
+        self.credits.on_sent(class);
+        let credits = &mut self.credits;
+        match self.without {
+            Some(Rule::E1) => {
+                credits.announced =
+                    credits.sent.wrapping_add(credits.reserved_outstanding().saturating_sub(1));
+            }
+            Some(Rule::E3) => credits.announced = credits.reserved,
+            _ => {}
+        }
+        credits.announced
+    }
+
+    fn repost(&mut self, count: u32) {
+        self.free -= count;
+        self.posted += count;
+        self.credits.reserve(count);
+    }
+
+    /// Gives the peer one credit less: a Receive that is free is not posted again. Without P1 a
+    /// posted one is taken back, and the limit goes back with it.
+    fn shrink(&mut self) {
+        self.to_shrink -= 1;
+        if self.without == Some(Rule::P1) {
+            self.posted -= 1;
+            self.credits.reserved -= 1;
+        } else {
+            self.free -= 1;
+        }
+    }
+
+    /// Takes the next message, or returns `None` if it finds no Receive.
+    fn deliver(&mut self) -> Option<()> {
+        let (class, word) = self.inbox.pop_front().unwrap();
+        self.posted = self.posted.checked_sub(1)?;
+        self.credits.on_received(word, class == Class::Grant).ok()?;
+        match class {
+            Class::Call => {
+                self.credits.owe();
+                self.held += 1;
+            }
+            Class::Reply => {
+                self.unanswered -= 1;
+                self.free += 1;
+            }
+            Class::Control | Class::Grant => self.free += 1,
+        }
+        Some(())
+    }
+}
+
+/// More than any traffic here takes.
+const STEPS_MAX: usize = 20_000;
