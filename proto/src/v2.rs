@@ -9,8 +9,12 @@ pub mod credit;
 pub mod error;
 pub mod header;
 pub mod host_auth;
+pub mod invalidation;
 pub mod properties;
 pub mod requester;
+pub mod reverse;
+mod setup;
+pub mod terms;
 
 /// The version word of every message.
 pub const VERSION: u32 = 2;

@@ -36,6 +36,8 @@ pub struct Credits {
     news: bool,
     /// Grants we sent in a row without news, only because grants arrived.
     answers: u32,
+    /// The most messages that the peer's limit has lately left us.
+    window: u32,
 }
 
 /// What a message is, as far as credits care.
@@ -77,17 +79,26 @@ impl Credits {
             used_by_grants: 0,
             news: false,
             answers: 0,
+            window: 1,
         }
     }
 
     /// Returns whether a message of this class may be posted now.
     pub fn may_send(&self, class: Class) -> bool {
-        let left = self.left();
+        self.may_send_all(class, 1)
+    }
+
+    /// Returns whether so many messages of this class may be posted now, one behind the other.
+    pub fn may_send_all(&self, class: Class, messages: u32) -> bool {
+        let (left, messages) = (self.left(), i64::from(messages));
         match class {
             // P2: Calls leave one credit, and one more for each Reply we owe.
-            Class::Call => left >= i64::from(self.owed).saturating_add(CALL_MIN),
+            Class::Call => {
+                let kept = i64::from(self.owed).saturating_add(CALL_SPARE);
+                left >= messages.saturating_add(kept)
+            }
             // [V2-4.2.1-5] E2: never post beyond the peer's credits.
-            Class::Reply | Class::Control => left >= 1,
+            Class::Reply | Class::Control => left >= messages,
             // E3: the Receive beyond the limit is for this.
             Class::Grant => left >= 0,
         }
@@ -95,7 +106,12 @@ impl Credits {
 
     /// Counts a message that is posted now. Returns its credit word.
     pub const fn on_sent(&mut self, class: Class) -> u32 {
-        self.sent = self.sent.wrapping_add(1);
+        self.on_all_sent(class, 1)
+    }
+
+    /// Counts the messages of one RPC message, which are posted now. Returns the credit word of each.
+    pub const fn on_all_sent(&mut self, class: Class, messages: u32) -> u32 {
+        self.sent = self.sent.wrapping_add(messages);
         self.answers = match class {
             Class::Grant if !self.news => self.answers.saturating_add(1),
             _ => 0,
@@ -125,6 +141,11 @@ impl Credits {
             return Err(CreditFault::Implausible);
         }
         self.peer_limit = credit;
+        // What is on its way makes it look smaller than it is, so it is forgotten slowly.
+        let left = distance(credit, self.sent);
+        let left = if left > 0 { left.unsigned_abs() } else { 0 };
+        let forgotten = self.window.saturating_sub(1);
+        self.window = if left > forgotten { left } else { forgotten };
         Ok(())
     }
 
@@ -196,6 +217,11 @@ impl Credits {
         self.peer_limit
     }
 
+    /// Returns the most messages that the peer's limit has lately left us.
+    pub const fn window(&self) -> u32 {
+        self.window
+    }
+
     /// Returns how many messages the peer's limit still allows; negative if it was lowered.
     fn left(&self) -> i64 {
         i64::from(distance(self.peer_limit, self.sent))
@@ -235,8 +261,11 @@ pub const WINDOW_MIN: u32 = 3;
 /// second of them. Any number would end two ends' answers to each other; this one leaves nobody stuck.
 pub const ANSWERS_MAX: u32 = 16;
 
-/// P2: the fewest credits a Call needs: its own, and one for what may not wait.
-const CALL_MIN: i64 = 2;
+/// P2: credits that Calls leave for what may not wait, Replies apart.
+const CALL_SPARE: i64 = 1;
+
+/// The fewest credits a Call needs: its own, and what it leaves.
+const CALL_MIN: i64 = 1 + CALL_SPARE;
 
 /// No window is this large: [V2-4.2.1-6] allows less than 2^31, and we less than half of it.
 const PLAUSIBLE_MAX: u32 = 1 << 30;

@@ -66,7 +66,6 @@ impl<'a> PropertySet<'a> {
         // Each takes at least two words, so a count beyond the bytes ends in `Truncated` soon.
         for _ in 0..count {
             // E8: one word.
-            // E8: one word.
             let which = r.u32()?;
             let length = r.u32()?;
             let bad = PropertyFault::BadValue { at: r.position() };
@@ -96,8 +95,16 @@ impl<'a> PropertySet<'a> {
 
     /// Returns what the set says. Unknown properties are ignored; of a repeated one the last counts.
     pub fn properties(&self) -> Properties {
-        let (mut properties, default) = (Properties::default(), Properties::default());
+        let mut properties = Properties::default();
+        self.apply(&mut properties);
+        properties
+    }
+
+    /// Sets what the set says in `properties`, and leaves the rest as it was.
+    pub fn apply(&self, properties: &mut Properties) {
+        let default = Properties::default();
         for (which, data) in self.entries() {
+            // Section 5.1: no value stands for the default.
             let value = Reader::new(data).u32().ok();
             match which {
                 SBSIZ => properties.send_size_max = value.unwrap_or(default.send_size_max),
@@ -107,11 +114,10 @@ impl<'a> PropertySet<'a> {
                 RSSIZ => properties.segment_size_max = value.unwrap_or(default.segment_size_max),
                 RCSIZ => properties.segment_count_max = value.unwrap_or(default.segment_count_max),
                 BRS => properties.reverse = value.unwrap_or(default.reverse),
-                // Host authentication is opaque and not spoken; the rest is not known.
+                // Host authentication is opaque; the rest is not known.
                 _ => {}
             }
         }
-        properties
     }
 
     /// Appends the set as it was received.
@@ -140,13 +146,7 @@ const fn is_word(which: u32) -> bool {
 impl Properties {
     /// Appends the set of all properties to `w`.
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
-        let all = [
-            (SBSIZ, self.send_size_max),
-            (RBSIZ, self.receive_buffer_size),
-            (RSSIZ, self.segment_size_max),
-            (RCSIZ, self.segment_count_max),
-            (BRS, self.reverse),
-        ];
+        let all = self.words();
         w.u32(u32::try_from(all.len()).unwrap_or(u32::MAX))?;
         for (which, value) in all {
             w.u32(which)?;
@@ -154,10 +154,29 @@ impl Properties {
         }
         Ok(())
     }
+
+    /// Returns the code points and values.
+    pub(super) const fn words(&self) -> [(u32, u32); 5] {
+        [
+            (SBSIZ, self.send_size_max),
+            (RBSIZ, self.receive_buffer_size),
+            (RSSIZ, self.segment_size_max),
+            (RCSIZ, self.segment_count_max),
+            (BRS, self.reverse),
+        ]
+    }
 }
 
 /// `RDMA_RVRSDIR_NONE`: no reverse direction.
 pub const REVERSE_NONE: u32 = 0;
+/// `RDMA_RVRSDIR_SIMPLE`: Simple Format without chunks.
+pub const REVERSE_SIMPLE: u32 = 1;
+/// `RDMA_RVRSDIR_CONT`: Simple and Continued Format without chunks.
+pub const REVERSE_CONT: u32 = 2;
+/// `RDMA_RVRSDIR_GENL`: everything that the forward direction has.
+pub const REVERSE_GENL: u32 = 3;
+/// Host Authentication Message: opaque octets, see [`super::host_auth`].
+pub const HOSTAUTH: u32 = 6;
 
 const SBSIZ: u32 = 1;
 const RBSIZ: u32 = 2;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::connection::{
-    CloseReason, Config, Connection as Engine, Control, ControlBody, Event as EngineEvent, Input,
-    Output, Role,
+    CloseReason, Config, Connection as Engine, Control, Event as EngineEvent, Input, Output, Role,
 };
 use haulage_proto::v2::credit::Credits;
+use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::{self, Message as Header};
 use haulage_proto::verbs::{QpNum, Status};
 use haulage_proto::xdr::Writer;
@@ -151,7 +151,7 @@ impl State {
         self.touch(key);
         let proof = complete::invalidated(done);
         let arrived = {
-            let decoded = header::decode(buffer.bytes());
+            let decoded = header::decode_transport(buffer.bytes());
             self.counters.messages_bad += u64::from(decoded.is_err());
             // The engine judges it; what is needed of it later is copied out while it is at hand.
             match (self.drive(now, key, Input::Received(&decoded)), &decoded) {
@@ -161,6 +161,8 @@ impl State {
                 (Some(EngineEvent::Reply), Ok(Header::ReplyInline(reply))) => {
                     Arrived::Reply(ReplyParts::of(reply, length))
                 }
+                (Some(EngineEvent::Call), Ok(call)) => Arrived::OtherCall(call.prefix().xid),
+                (Some(EngineEvent::Reply), Ok(reply)) => Arrived::OtherReply(reply.prefix().xid),
                 _ => Arrived::Nothing,
             }
         };
@@ -170,6 +172,19 @@ impl State {
                 proof.is_none()
             }
             Arrived::Reply(reply) => self.on_reply(key, &reply, buffer, proof),
+            Arrived::OtherCall(xid) => {
+                // [V2-7.1.3-1] Call chunks are not served.
+                self.counters.calls_refused += 1;
+                self.receives.give_back(buffer);
+                self.answer_with_error(key, xid, ErrorBody::InvalHtype);
+                proof.is_none()
+            }
+            Arrived::OtherReply(xid) => {
+                // There was no Reply chunk to put it in.
+                self.receives.give_back(buffer);
+                self.on_refused(key, xid, ErrorBody::BadXdr);
+                proof.is_none()
+            }
             Arrived::Nothing => {
                 self.receives.give_back(buffer);
                 proof.is_none()
@@ -218,6 +233,9 @@ impl State {
                 Output::Event(event @ (EngineEvent::Call | EngineEvent::Reply)) => {
                     happened = Some(event);
                 }
+                Output::Event(EngineEvent::Part(_) | EngineEvent::Abandoned { .. }) => {
+                    debug_assert!(false, "no continued message is taken");
+                }
                 Output::Close(reason) => self.close(key, reason.into()),
             }
         }
@@ -235,17 +253,8 @@ impl State {
             return self.close(key, CallError::Busy);
         };
         let Some(connection) = self.connections.get(key) else { return self.recycle(buffer) };
-        let properties = connection.engine.properties();
         let mut writer = Writer::new(buffer.bytes_mut());
-        let encoded = match control.body {
-            ControlBody::Grant => header::encode_grant(&mut writer, control.credit),
-            ControlBody::Error(error) => {
-                header::encode_error(&mut writer, control.xid, control.vers, control.credit, &error)
-            }
-            ControlBody::Properties => {
-                header::encode_connprop(&mut writer, control.xid, control.credit, true, properties)
-            }
-        };
+        let encoded = connection.engine.encode(control, &mut writer);
         debug_assert!(encoded.is_ok(), "a control message fits a send buffer");
         let length = writer.position();
         self.send(key, buffer, 0..length, None, PostedData::None);
@@ -269,6 +278,9 @@ impl State {
             properties: our_properties(),
             first_xid,
             chunks: CHUNK_LIMITS,
+            // A message is as long as a Receive; what is longer goes by chunks.
+            continued_max: 0,
+            continues_replies: false,
             setup_timeout: self.limits.setup_timeout,
         });
         engine.reserve(RECEIVES_IDLE - Credits::RESERVED_AT_START);
@@ -394,6 +406,10 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(1);
 enum Arrived {
     Call(CallParts),
     Reply(ReplyParts),
+    /// A Call in a format that is not served.
+    OtherCall(u32),
+    /// A Reply in a format that was not asked for.
+    OtherReply(u32),
     Nothing,
 }
 

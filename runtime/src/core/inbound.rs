@@ -283,7 +283,7 @@ impl State {
     }
 
     /// Sends a transport error in place of a Reply, or queues it for credit.
-    fn answer_with_error(&mut self, key: Key<Connection>, xid: u32, error: ErrorBody) {
+    pub(crate) fn answer_with_error(&mut self, key: Key<Connection>, xid: u32, error: ErrorBody) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.engine.refuse(xid, error);
         }

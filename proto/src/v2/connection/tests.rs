@@ -1,3 +1,4 @@
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::string::String;
 use std::vec::Vec;
@@ -6,9 +7,9 @@ use std::{format, vec};
 use super::*;
 use crate::testing::{Rng, Xdr};
 use crate::v2::header::{
-    self, CallLists, Prefix, encode_call_inline, encode_connprop, encode_error, encode_grant,
-    encode_reply_inline,
+    self, CallLists, Prefix, encode_call_inline, encode_error, encode_reply_inline,
 };
+use crate::v2::properties::REVERSE_GENL;
 use crate::verbs::{Handle, Segment};
 use crate::xdr::Writer;
 
@@ -36,9 +37,15 @@ fn config(role: Role) -> Config {
     let receive_buffer_size = if role == Role::Client { 8192 } else { 16384 };
     Config {
         role,
-        properties: Properties { receive_buffer_size, ..Properties::default() },
+        properties: Properties {
+            receive_buffer_size,
+            reverse: REVERSE_GENL,
+            ..Properties::default()
+        },
         first_xid: FIRST_XID,
         chunks: ChunkLimits { read_chunks_max: 1, write_chunks_max: 1, segments_max: 4 },
+        continued_max: 0,
+        continues_replies: false,
         setup_timeout: Duration::from_secs(5),
     }
 }
@@ -86,7 +93,8 @@ impl Pair {
             assert_eq!(self.ends[at].closed, None, "{output:?} after the close");
             match output {
                 Output::Post(control) => {
-                    let bytes = encoded(&control, self.ends[at].engine.properties());
+                    let engine = &self.ends[at].engine;
+                    let bytes = written(|w| engine.encode(&control, w));
                     self.post(at, bytes);
                 }
                 Output::Event(event) => self.ends[at].events.push(event),
@@ -103,7 +111,7 @@ impl Pair {
     /// Gives `bytes` to an engine, as if its peer had sent them, and its Receive back.
     fn receive(&mut self, at: usize, bytes: &[u8]) {
         assert!(self.ends[at].engine.reserved() > 0, "every message finds a Receive");
-        let decoded = header::decode(bytes);
+        let decoded = header::decode_transport(bytes);
         self.ends[at].engine.handle(self.now, Input::Received(&decoded));
         self.ends[at].engine.reserve(1);
         self.drain(at);
@@ -167,15 +175,6 @@ fn written(encode: impl FnOnce(&mut Writer<'_>) -> Result<(), crate::xdr::Trunca
     let mut w = Writer::new(&mut memory);
     encode(&mut w).unwrap();
     w.written().to_vec()
-}
-
-fn encoded(control: &Control, ours: &Properties) -> Vec<u8> {
-    let Control { xid, vers, credit, body } = *control;
-    written(|w| match body {
-        ControlBody::Grant => encode_grant(w, credit),
-        ControlBody::Error(error) => encode_error(w, xid, vers, credit, &error),
-        ControlBody::Properties => encode_connprop(w, xid, credit, true, ours),
-    })
 }
 
 fn call(xid: u32, credit: u32, reads: &[Segment], writes: &[Segment]) -> Vec<u8> {
@@ -473,7 +472,7 @@ fn a_peer_beyond_its_credits_is_closed_and_every_receive_accounted_for() {
         let mut pair = Pair::open(8);
         // Unlike a caller that is prompt, this one gives no Receive back.
         let take = |pair: &mut Pair| {
-            pair.handle(SERVER, Input::Received(&header::decode(&bytes)));
+            pair.handle(SERVER, Input::Received(&header::decode_transport(&bytes)));
             (pair.ends[SERVER].engine.reserved(), pair.ends[SERVER].closed)
         };
         let reserved = pair.ends[SERVER].engine.reserved();
@@ -678,7 +677,7 @@ fn every_phase_meets_every_input_as_the_table_says() {
         };
         row("established", &|engine| after(engine, Input::Established));
         for (name, bytes) in &messages {
-            let decoded = header::decode(bytes);
+            let decoded = header::decode_transport(bytes);
             row(name, &|engine| after(engine, Input::Received(&decoded)));
         }
         row("idle", &|engine| after(engine, Input::Idle));

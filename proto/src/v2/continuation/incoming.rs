@@ -31,6 +31,17 @@ pub enum Kind {
     Reply,
 }
 
+impl Kind {
+    /// Returns what a message conveys, if it conveys an RPC message.
+    pub const fn of(prefix: &Prefix) -> Option<Self> {
+        match prefix.htype {
+            CALL_EXTERNAL | CALL_MIDDLE | CALL_INLINE => Some(Self::Call),
+            REPLY_EXTERNAL | REPLY_MIDDLE | REPLY_INLINE => Some(Self::Reply),
+            _ => None,
+        }
+    }
+}
+
 /// Where the Payload octets of the message just received belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
@@ -66,17 +77,19 @@ pub enum Step {
 /// The sequence of one peer's messages.
 #[derive(Clone, Debug)]
 pub struct Incoming {
-    /// Octets of the largest Payload stream taken.
-    total_max: u32,
+    /// Octets of the largest Payload stream of a Call.
+    call_max: u32,
+    /// The same of a Reply.
+    reply_max: u32,
     current: Option<Sequence>,
     /// The sequence that was refused last, while parts of it may still come.
     refused: Option<Name>,
 }
 
 impl Incoming {
-    /// Makes the machine for messages of at most `total_max` octets; zero if none are taken.
-    pub const fn new(total_max: u32) -> Self {
-        Self { total_max, current: None, refused: None }
+    /// Makes the machine for Calls and Replies of at most so many octets; zero if none are taken.
+    pub const fn new(call_max: u32, reply_max: u32) -> Self {
+        Self { call_max, reply_max, current: None, refused: None }
     }
 
     /// Judges a message whose transport header was parsed.
@@ -154,12 +167,16 @@ impl Incoming {
     }
 
     fn first(&self, name: Name, body: Option<Body<'_>>) -> Result<Part, ErrorBody> {
-        if self.total_max == 0 {
+        let total_max = match name.kind {
+            Kind::Call => self.call_max,
+            Kind::Reply => self.reply_max,
+        };
+        if total_max == 0 {
             // [V2-7.1.3-1] continued messages are not taken.
             return Err(ErrorBody::InvalHtype);
         }
         let Body { payload, length, remaining } = body.ok_or(ErrorBody::BadXdr)?;
-        let total = length.checked_add(remaining).filter(|&total| total <= self.total_max);
+        let total = length.checked_add(remaining).filter(|&total| total <= total_max);
         let total = total.ok_or(ErrorBody::InvalCont)?;
         if !names(name.xid, 0, payload) {
             // [V2-7.2.1-1] it is of another RPC message than its header says; no sequence begins.
@@ -279,19 +296,16 @@ impl<'a> Arrival<'a> {
     }
 
     fn malformed(prefix: &Prefix) -> Self {
-        let (kind, form) = match prefix.htype {
+        let form = match prefix.htype {
             // A header type means nothing in another version.
-            _ if prefix.vers != VERSION => (None, Form::Neutral),
-            CALL_MIDDLE => (Some(Kind::Call), Form::Middle),
-            CALL_INLINE => (Some(Kind::Call), Form::Single),
-            CALL_EXTERNAL => (Some(Kind::Call), Form::Other),
-            REPLY_MIDDLE => (Some(Kind::Reply), Form::Middle),
-            REPLY_INLINE => (Some(Kind::Reply), Form::Single),
-            REPLY_EXTERNAL => (Some(Kind::Reply), Form::Other),
-            ERROR | GRANT => (None, Form::Neutral),
-            _ => (None, Form::Other),
+            _ if prefix.vers != VERSION => Form::Neutral,
+            CALL_MIDDLE | REPLY_MIDDLE => Form::Middle,
+            CALL_INLINE | REPLY_INLINE => Form::Single,
+            ERROR | GRANT => Form::Neutral,
+            _ => Form::Other,
         };
-        Self { name: kind.map(|kind| Name { kind, xid: prefix.xid }), form, body: None }
+        let name = Kind::of(prefix).map(|kind| Name { kind, xid: prefix.xid });
+        Self { name, form, body: None }
     }
 
     /// Returns whether it can be a later part of a sequence: a whole message starts with its XID.

@@ -70,7 +70,7 @@ const INVALID: Step = Step::Broken(ErrorBody::InvalCont);
 
 #[test]
 fn parts_land_one_behind_the_other() {
-    let mut incoming = Incoming::new(100);
+    let mut incoming = Incoming::new(100, 100);
     let octets = stream(XID, 30);
     let first = call_middle(XID, 18, &octets[..12]);
     assert_eq!(step(&mut incoming, &first), Step::Part(part(0, 12, 30)));
@@ -93,7 +93,7 @@ fn any_division_is_put_together_again() {
         let length = 4 + rng.below(100);
         let octets = stream(XID, length);
         let (htype, kind) = [(9, Kind::Call), (12, Kind::Reply)][rng.below(2)];
-        let mut incoming = Incoming::new(104);
+        let mut incoming = Incoming::new(104, 104);
         let mut whole = vec![0xee; length];
         let mut at = 0;
         for _ in 0..1 + rng.below(5) {
@@ -130,7 +130,7 @@ fn what_remains_is_counted_to_the_octet() {
         ("a malformed end", Xdr::common(XID, 2, 9, 10).words(&[0, 2]).0),
     ];
     for (what, bytes) in wrong {
-        let mut incoming = Incoming::new(100);
+        let mut incoming = Incoming::new(100, 100);
         step(&mut incoming, &call_middle(XID, 12, &octets[..8]));
         assert_eq!(step(&mut incoming, &bytes), INVALID, "{what}");
         assert_eq!(incoming.current(), None, "{what}");
@@ -140,7 +140,7 @@ fn what_remains_is_counted_to_the_octet() {
 #[test]
 fn a_refused_sequence_is_reported_once_and_then_dropped_to_its_end() {
     let octets = stream(XID, 20);
-    let mut incoming = Incoming::new(100);
+    let mut incoming = Incoming::new(100, 100);
     step(&mut incoming, &call_middle(XID, 12, &octets[..8]));
     assert_eq!(step(&mut incoming, &call_middle(XID, 12, &octets[8..12])), INVALID);
     assert_eq!(step(&mut incoming, &call_middle(XID, 4, &octets[12..16])), Step::Dropped);
@@ -157,7 +157,7 @@ fn a_refused_sequence_is_reported_once_and_then_dropped_to_its_end() {
 
 #[test]
 fn a_whole_message_is_not_taken_for_the_end_of_a_refused_sequence() {
-    let mut incoming = Incoming::new(10);
+    let mut incoming = Incoming::new(10, 10);
     let octets = stream(XID, 20);
     assert_eq!(step(&mut incoming, &call_middle(XID, 12, &octets[..8])), INVALID);
     assert_eq!(step(&mut incoming, &call_inline(XID, &stream(XID, 10))), Step::Whole);
@@ -169,7 +169,7 @@ fn a_whole_message_is_not_taken_for_the_end_of_a_refused_sequence() {
 #[test]
 fn a_sequence_begins_only_within_the_limit_and_under_its_own_xid() {
     let octets = stream(XID, 20);
-    let begin = |total_max, bytes: &[u8]| step(&mut Incoming::new(total_max), bytes);
+    let begin = |total_max, bytes: &[u8]| step(&mut Incoming::new(total_max, total_max), bytes);
     let fits = call_middle(XID, 12, &octets[..8]);
     assert_eq!(begin(20, &fits), Step::Part(part(0, 8, 20)));
     assert_eq!(begin(19, &fits), INVALID, "[E7] the total is known from the first part on");
@@ -182,7 +182,7 @@ fn a_sequence_begins_only_within_the_limit_and_under_its_own_xid() {
 #[test]
 fn the_xid_may_come_octet_by_octet_but_it_must_come() {
     let octets = stream(XID, 5);
-    let mut incoming = Incoming::new(100);
+    let mut incoming = Incoming::new(100, 100);
     for at in 0..4_u32 {
         let bytes = call_middle(XID, 4 - at, &octets[at as usize..=at as usize]);
         assert_eq!(step(&mut incoming, &bytes), Step::Part(part(at, 1, 5)));
@@ -211,13 +211,13 @@ fn an_intruder_is_refused_for_itself() {
         ("a malformed Call", Xdr::common(7, 2, 9, 10).0),
     ];
     for (what, bytes) in intruders {
-        let mut incoming = Incoming::new(100);
+        let mut incoming = Incoming::new(100, 100);
         step(&mut incoming, &call_middle(XID, 12, &octets[..8]));
         assert_eq!(step(&mut incoming, &bytes), Step::Intruder, "{what}");
         let last = step(&mut incoming, &call_inline(XID, &octets[8..]));
         assert_eq!(last, Step::Last(part(8, 12, 20)), "{what}");
     }
-    let mut incoming = Incoming::new(100);
+    let mut incoming = Incoming::new(100, 100);
     step(&mut incoming, &call_middle(XID, 12, &octets[..8]));
     let begun = call_middle(7, 4, &stream(7, 8)[..4]);
     assert_eq!(step(&mut incoming, &begun), Step::Intruder);
@@ -228,7 +228,7 @@ fn an_intruder_is_refused_for_itself() {
 #[test]
 fn a_sequence_nobody_waits_for_is_dropped() {
     let octets = stream(XID, 20);
-    let mut incoming = Incoming::new(100);
+    let mut incoming = Incoming::new(100, 100);
     step(&mut incoming, &middle(12, XID, 12, &octets[..8]));
     incoming.refuse(Kind::Call, XID);
     incoming.refuse(Kind::Reply, 7);
@@ -281,7 +281,7 @@ fn every_message_meets_every_state_as_the_table_says() {
     for (row, (name, _)) in messages("nothing").into_iter().enumerate() {
         let mut line = format!("{name:<18}");
         for state in ["nothing", "begun", "refused"] {
-            let mut incoming = Incoming::new(100);
+            let mut incoming = Incoming::new(100, 100);
             if state != "nothing" {
                 step(&mut incoming, &call_middle(XID, 12, &octets[..8]));
             }

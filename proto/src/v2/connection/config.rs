@@ -1,0 +1,127 @@
+//! How a connection behaves: what it says of itself, and what it accepts.
+
+use core::time::Duration;
+
+use crate::chunk::{ReadList, WriteChunk, WriteList};
+use crate::v2::error::ErrorBody;
+use crate::v2::header::{CallExternal, CallInline};
+use crate::v2::properties::Properties;
+
+/// Who opened the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// We did.
+    Client,
+    /// The peer did.
+    Server,
+}
+
+/// How a connection behaves, fixed for its life.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Who opened the connection.
+    pub role: Role,
+    /// What we tell the peer about ourselves. A client serves reverse Calls as far as they say.
+    pub properties: Properties,
+    /// The XID of a client's first message; never zero.
+    pub first_xid: u32,
+    /// What a Call may carry.
+    pub chunks: ChunkLimits,
+    /// Octets of the largest Payload stream taken in Continued format; zero if none is taken.
+    pub continued_max: u32,
+    /// Whether Replies can be sent in Continued format.
+    pub continues_replies: bool,
+    /// How long the peer may take until setup is over.
+    pub setup_timeout: Duration,
+}
+
+/// What we accept in the chunk lists of one Call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkLimits {
+    /// Read chunks.
+    pub read_chunks_max: u32,
+    /// Write chunks.
+    pub write_chunks_max: u32,
+    /// Segments in any one chunk.
+    pub segments_max: u32,
+}
+
+/// The chunks of a Call, whatever its format.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallChunks<'a> {
+    /// The Call chunk; empty in all but Special format.
+    call: ReadList<'a>,
+    reads: ReadList<'a>,
+    writes: WriteList<'a>,
+    reply: Option<WriteChunk<'a>>,
+}
+
+impl<'a> CallChunks<'a> {
+    pub(super) fn of_inline(call: &CallInline<'a>) -> Self {
+        let CallInline { reads, writes, reply, .. } = *call;
+        Self { call: ReadList::default(), reads, writes, reply }
+    }
+
+    pub(super) const fn of_external(call: &CallExternal<'a>) -> Self {
+        let CallExternal { call, reads, writes, reply, .. } = *call;
+        Self { call, reads, writes, reply }
+    }
+}
+
+impl Config {
+    /// Returns what to answer to a Call that asks for more than we serve.
+    pub(super) fn check(&self, chunks: &CallChunks<'_>) -> Result<(), ErrorBody> {
+        let ChunkLimits { read_chunks_max, write_chunks_max, segments_max } = self.chunks;
+        // [V2-7.3.1-1] [V2-7.3.1-2] [V2-7.3.2-1] [V2-7.3.3-1] say how much there may be, even if it is
+        // nothing.
+        if chunks.reads.chunk_count() > read_chunks_max {
+            return Err(ErrorBody::ReadChunks { max: read_chunks_max });
+        }
+        if chunks.writes.chunk_count() > write_chunks_max {
+            return Err(self.too_many_writes(write_chunks_max));
+        }
+        let reads = chunks.call.chunks().chain(chunks.reads.chunks());
+        let mut counts = reads
+            .map(|chunk| chunk.segment_count())
+            .chain(chunks.writes.chunks().chain(chunks.reply).map(|chunk| chunk.segments().len()));
+        if counts.any(|count| u32::try_from(count).is_ok_and(|count| count > segments_max)) {
+            return Err(ErrorBody::Segments { max: segments_max });
+        }
+        self.check_lengths(chunks)
+    }
+
+    /// Returns what to answer to a Call with any chunk, where there may be none (section 4.6.4).
+    pub(super) fn check_chunkless(&self, chunks: &CallChunks<'_>) -> Result<(), ErrorBody> {
+        // [V2-4.6.4-2] one of the errors that say how little is served.
+        if !chunks.call.is_empty() || !chunks.reads.is_empty() {
+            return Err(ErrorBody::ReadChunks { max: 0 });
+        }
+        if chunks.writes.chunk_count() > 0 {
+            return Err(self.too_many_writes(0));
+        }
+        if chunks.reply.is_some() { Err(REPLY_RESOURCE_UNKNOWN) } else { Ok(()) }
+    }
+
+    const fn too_many_writes(&self, max: u32) -> ErrorBody {
+        if max == 0 && !self.continues_replies {
+            // [V2-7.3.2-3] what fits nowhere is the Reply.
+            return REPLY_RESOURCE_UNKNOWN;
+        }
+        ErrorBody::WriteChunks { max }
+    }
+
+    fn check_lengths(&self, chunks: &CallChunks<'_>) -> Result<(), ErrorBody> {
+        let read = chunks.call.entries().chain(chunks.reads.entries()).map(|(_, segment)| segment);
+        let written = chunks.writes.chunks().chain(chunks.reply).flat_map(|chunk| chunk.segments());
+        // Section 5.2.3 has no error of its own for a segment larger than we said we handle.
+        let is_longer = |length: u32| length > self.properties.segment_size_max;
+        if read.chain(written).any(|segment| is_longer(segment.length)) {
+            // [V2-7.4.1-1]
+            return Err(ErrorBody::System);
+        }
+        Ok(())
+    }
+}
+
+/// How long the Reply would be is not known.
+const REPLY_RESOURCE_UNKNOWN: ErrorBody = ErrorBody::ReplyResource { length_needed: 0 };

@@ -1,0 +1,290 @@
+//! What a connection makes of its inputs.
+
+use super::config::CallChunks;
+use super::{CloseReason, Connection, Control, ControlBody, Event, Format, Output, Phase, Role};
+use crate::time::Instant;
+use crate::v2::VERSION;
+use crate::v2::continuation::{Kind, Step};
+use crate::v2::credit::Class;
+use crate::v2::error::ErrorBody;
+use crate::v2::header::{CONNPROP_FINAL, CONNPROP_MIDDLE, ConnProp, HeaderFault, Message, Prefix};
+use crate::v2::reverse::Level;
+use crate::v2::setup::{Answer, Event as SetupEvent};
+
+impl Connection {
+    pub(super) fn on_established(&mut self, now: Instant) {
+        self.phase = Phase::Setup;
+        self.deadline = Some(now.saturating_add(self.config.setup_timeout));
+        let answer = self.setup.on_event(SetupEvent::Start);
+        self.answer(answer);
+    }
+
+    pub(super) fn on_message(&mut self, message: &Message<'_>) {
+        if let Message::Error { error: ErrorBody::Vers { low, high }, .. } = *message {
+            // P6: its credit word is not version 2's. [V2-7.1.1-3] a version the peer does not speak
+            // is not used again.
+            let _ = self.credits.on_ignored(false);
+            return self.close(CloseReason::Unsupported { low, high });
+        }
+        let is_grant = matches!(message, Message::Grant { .. });
+        if let Err(fault) = self.credits.on_received(message.prefix().credit, is_grant) {
+            return self.close(fault.into());
+        }
+        // [V2-4.3.3-1] from here on it is the version of everything.
+        self.is_version_settled = true;
+        match message {
+            Message::Grant { .. } => self.on_grant(),
+            Message::Error { prefix, error } => self.on_error(prefix.xid, *error),
+            _ => self.on_sequenced(message),
+        }
+    }
+
+    fn on_grant(&mut self) {
+        if !self.setup.is_over() {
+            let answer = self.setup.on_event(SetupEvent::Grant);
+            self.answer(answer);
+            self.opened_without_properties();
+        }
+    }
+
+    fn on_error(&mut self, xid: u32, error: ErrorBody) {
+        match (error, self.phase) {
+            // [V2-7.1.2-3] we have no other version to go on with.
+            (ErrorBody::VersMismatch, _) => self.close(CloseReason::VersionRefused),
+            (_, Phase::Setup) => self.close(CloseReason::SetupRefused),
+            _ => {
+                // Nor does the rest of a Reply come that was begun.
+                self.incoming.refuse(Kind::Reply, xid);
+                // [V2-7.3.1-4] [V2-7.3.2-2] [V2-7.3.3-2] [V2-7.3.4-4] [V2-7.3.5-3] [V2-7.4.1-3] the Call
+                // ends; nothing is sent again here.
+                self.fail(xid, error);
+            }
+        }
+    }
+
+    /// Takes a message for which it matters what came before it.
+    fn on_sequenced(&mut self, message: &Message<'_>) {
+        let prefix = message.prefix();
+        let begun = self.incoming.current();
+        let step = self.incoming.on_message(message);
+        match (message, step) {
+            (_, Step::Dropped) => return,
+            (_, Step::Intruder) => return self.on_out_of_place(prefix),
+            (Message::ConnProp(properties), _) => return self.on_properties(properties),
+            _ => {}
+        }
+        if self.setup.on_event(SetupEvent::Other) == Answer::OutOfPlace {
+            // What it begins is not taken up, nor answered again.
+            if let Some((kind, xid)) = self.incoming.current() {
+                self.incoming.refuse(kind, xid);
+            }
+            return self.on_out_of_place(prefix);
+        }
+        if self.setup.is_required() && !self.setup.is_over() {
+            // P9: nothing passes before the peer has proved who it is.
+            return self.close(CloseReason::Unauthenticated);
+        }
+        match step {
+            Step::Broken(error) => self.on_broken(begun, prefix, error),
+            Step::Part(part) => self.tell(Event::Part(part)),
+            Step::Last(part) => match self.serves(message) {
+                Ok(()) => {
+                    self.tell(Event::Part(part));
+                    self.on_whole(prefix);
+                }
+                Err(error) => self.on_broken(begun, prefix, error),
+            },
+            _ => match self.serves_whole(message) {
+                Ok(()) => self.on_whole(prefix),
+                Err(error) => self.on_broken(None, prefix, error),
+            },
+        }
+    }
+
+    fn on_properties(&mut self, properties: &ConnProp<'_>) {
+        let ConnProp { prefix, last, set } = properties;
+        match self.setup.on_properties(*last, set) {
+            Ok(Answer::OutOfPlace) => self.report(prefix, ErrorBody::InvalCont),
+            Ok(answer) => {
+                if self.config.role == Role::Server {
+                    self.setup_xid = prefix.xid;
+                }
+                self.answer(answer);
+            }
+            Err(fault) => self.close(fault.into()),
+        }
+    }
+
+    /// Does what setup asks for, and opens the connection once it is over.
+    fn answer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Speak => match self.setup.speak() {
+                // [V2-4.3.3-1] in the version the client spoke, as all that follows; and
+                // [V2-4.3.3-2] it stays the same.
+                Ok(last) => {
+                    self.control(self.setup_xid, VERSION, ControlBody::Properties { last });
+                }
+                Err(fault) => return self.close(fault.into()),
+            },
+            // E12: it carries the credit that a MIDDLE of ours would have.
+            Answer::Grant => self.control(0, VERSION, ControlBody::Grant),
+            Answer::Nothing | Answer::OutOfPlace => {}
+        }
+        if self.setup.is_over() {
+            self.opened();
+        }
+    }
+
+    /// Takes an RPC message of which nothing is missing.
+    fn on_whole(&mut self, prefix: &Prefix) {
+        if Kind::of(prefix) == Some(Kind::Reply) {
+            self.gate.on_answered();
+            return self.tell(Event::Reply);
+        }
+        self.opened_without_properties();
+        self.credits.owe();
+        self.tell(Event::Call);
+    }
+
+    /// Returns what is wrong with a message that is not continued.
+    fn serves_whole(&self, message: &Message<'_>) -> Result<(), ErrorBody> {
+        message.check_start(0).map_err(|_| ErrorBody::BadXdr)?;
+        self.serves(message)
+    }
+
+    /// Returns what to answer to a Call that is not served: in this direction, or with these chunks.
+    fn serves(&self, message: &Message<'_>) -> Result<(), ErrorBody> {
+        let chunks = match message {
+            Message::CallExternal(call) => CallChunks::of_external(call),
+            Message::CallInline(call) => CallChunks::of_inline(call),
+            _ => return Ok(()),
+        };
+        let level = match self.config.role {
+            Role::Server => Level::General,
+            Role::Client => Level::of(self.config.properties.reverse),
+        };
+        if level < Level::General {
+            self.config.check_chunkless(&chunks)?;
+        }
+        if !level.allows(Format::Simple, false) {
+            // A direction that was not announced has no header types.
+            return Err(ErrorBody::InvalHtype);
+        }
+        // [V2-7.3.1-3] the caller hears nothing of it.
+        self.config.check(&chunks)
+    }
+
+    pub(super) fn on_fault(&mut self, fault: &HeaderFault) {
+        // A Receive was used up whatever it held; its credit word counts if it is version 2's.
+        let counted = match fault.credit {
+            Some(credit) => self.credits.on_received(credit, false),
+            None => self.credits.on_ignored(false),
+        };
+        match counted {
+            Ok(()) => self.on_malformed(fault),
+            Err(fault) => self.close(fault.into()),
+        }
+    }
+
+    /// Takes a message that cannot be acted upon: [V2-7.1.1-2] [V2-7.1.2-2] [V2-7.1.3-2] [V2-7.2.1-2]
+    /// [V2-7.2.2-2] nothing but an answer comes of it.
+    fn on_malformed(&mut self, fault: &HeaderFault) {
+        let Some(prefix) = &fault.prefix else { return };
+        let begun = self.incoming.current();
+        match (self.incoming.on_malformed(prefix), fault.report) {
+            (Step::Dropped, _) => {}
+            (Step::Intruder, _) => self.on_out_of_place(prefix),
+            (Step::Broken(error), _) => self.on_broken(begun, prefix, error),
+            (_, Some(ErrorBody::Vers { .. })) if self.is_version_settled => {
+                // [V2-7.1.2-1] another version than the one this connection has settled on.
+                self.report(prefix, ErrorBody::VersMismatch);
+            }
+            (_, Some(error)) => {
+                let is_properties = matches!(prefix.htype, CONNPROP_MIDDLE | CONNPROP_FINAL);
+                let is_other = prefix.vers == VERSION && !is_properties;
+                if is_other && self.setup.on_event(SetupEvent::Other) == Answer::OutOfPlace {
+                    return self.on_out_of_place(prefix);
+                }
+                self.report(prefix, error);
+            }
+            (_, None) => {
+                if let Some(xid) = fault.failed_call() {
+                    // E13: a malformed Reply fails the Call here; the peer is not told.
+                    self.fail(xid, ErrorBody::BadXdr);
+                }
+            }
+        }
+    }
+
+    /// Refuses a message that may not follow the one before it.
+    fn on_out_of_place(&mut self, prefix: &Prefix) {
+        // [V2-6.3.3-1] [V2-6.3.6-2] [V2-6.3.9-2]
+        self.report(prefix, ErrorBody::InvalCont);
+        if Kind::of(prefix) == Some(Kind::Reply) {
+            self.fail(prefix.xid, ErrorBody::InvalCont);
+        }
+    }
+
+    /// Refuses an RPC message, and what was `begun` with it.
+    fn on_broken(&mut self, begun: Option<(Kind, u32)>, prefix: &Prefix, error: ErrorBody) {
+        if let Some((Kind::Call, xid)) = begun {
+            self.tell(Event::Abandoned { xid });
+        }
+        match Kind::of(prefix) {
+            // E13: nobody at the other end waits to hear of it.
+            Some(Kind::Reply) => self.fail(prefix.xid, error),
+            _ => self.report(prefix, error),
+        }
+    }
+
+    fn report(&mut self, prefix: &Prefix, error: ErrorBody) {
+        self.control(prefix.xid, prefix.vers, ControlBody::Error(error));
+    }
+
+    /// Ends a Call of ours without a Reply.
+    fn fail(&mut self, xid: u32, error: ErrorBody) {
+        self.gate.on_answered();
+        self.tell(Event::Refused { xid, error });
+    }
+
+    pub(super) fn on_idle(&mut self) {
+        // P5: refresh before half the limit is spent, unless another message carried it already.
+        if self.is_open_to_send() && self.credits.wants_grant() {
+            let credit = self.credits.on_sent(Class::Grant);
+            // [V2-6.3.2-1] a Grant has no XID.
+            let grant = Control { xid: 0, vers: VERSION, credit, body: ControlBody::Grant };
+            self.outputs.push(Output::Post(grant));
+        }
+    }
+
+    pub(super) fn on_deadline(&mut self, now: Instant) {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.close(CloseReason::SetupTimedOut);
+        }
+    }
+
+    /// Opens a server to a client that begins without saying its properties, if it may.
+    fn opened_without_properties(&mut self) {
+        let may = self.config.role == Role::Server && !self.setup.is_required();
+        if self.phase == Phase::Setup && may && !self.setup.has_begun() {
+            self.opened();
+        }
+    }
+
+    /// Opens the connection, or tells of properties that came late.
+    fn opened(&mut self) {
+        if self.phase != Phase::Closed {
+            self.phase = Phase::Open;
+            self.deadline = None;
+            // [V2-4.2.2-1] defaults hold where the peer said nothing.
+            self.tell(Event::Ready(*self.setup.theirs()));
+        }
+    }
+
+    /// Tells the application, unless the connection was closed on the way.
+    fn tell(&mut self, event: Event) {
+        if self.phase != Phase::Closed {
+            self.outputs.push(Output::Event(event));
+        }
+    }
+}

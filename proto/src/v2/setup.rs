@@ -1,0 +1,301 @@
+//! Setup: which CONNPROP message is said when (sections 4.3, 6.3.3 and 6.3.4), and what it says.
+//!
+//! # Normal operation
+//! Each end says what it has to say in any number of MIDDLE messages and a FINAL. The client begins.
+//! They take turns: each MIDDLE is answered by a MIDDLE, which may be empty, or a FINAL, and these
+//! carry the credit for the next one (E12). An end that has said its FINAL has no more turns; it
+//! answers with a grant. When both have, setup is over.
+//!
+//! # Limits
+//! The client's first message fits what version 1 takes, all others the default inline threshold. A
+//! peer that never comes to its FINAL is cut off after [`MESSAGES_MAX`] messages.
+
+mod auth;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use self::auth::HostAuth;
+use super::connection::Role;
+use super::header::Prefix;
+use super::host_auth::{Authenticator, Policy, Refused};
+use super::properties::{HOSTAUTH, Properties, PropertySet};
+use crate::xdr::{Reader, UNIT, pad};
+
+/// One connection's exchange of properties.
+#[derive(Debug)]
+pub(super) struct Setup {
+    role: Role,
+    progress: Progress,
+    /// What the peer has said so far, defaults where it said nothing.
+    theirs: Properties,
+    /// Encoded properties we have not said yet.
+    unsaid: Vec<u8>,
+    /// The property set of our last message.
+    message: Vec<u8>,
+    messages_received: u32,
+    auth: HostAuth,
+}
+
+/// How far the two ends have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Progress {
+    ours: Side,
+    theirs: Side,
+}
+
+/// How far one end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// It has said nothing.
+    Silent,
+    /// Its last message was a MIDDLE.
+    Middle,
+    /// It has said its FINAL.
+    Final,
+}
+
+/// What matters to setup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The queue pair is up.
+    Start,
+    /// A MIDDLE came.
+    Middle,
+    /// A FINAL came.
+    Final,
+    /// A grant came.
+    Grant,
+    /// Any other message came that is not an error.
+    Other,
+}
+
+/// What follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Our next message is due.
+    Speak,
+    /// A grant is due, in place of the message we may not send any more.
+    Grant,
+    /// Nothing is.
+    Nothing,
+    /// The message has no place here.
+    OutOfPlace,
+}
+
+/// Why setup fails. The connection must be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Host authentication is required and the peer does not speak of it.
+    Unauthenticated,
+    /// Host authentication failed.
+    Refused(Refused),
+    /// The exchange is longer than any that makes sense.
+    TooLong,
+}
+
+impl Progress {
+    /// The whole table: the peer's new side, and what is due.
+    const fn on(self, role: Role, event: Event) -> (Side, Answer) {
+        use Side::{Final, Middle, Silent};
+        match (event, self.ours, self.theirs) {
+            (Event::Start, Silent, Silent) if matches!(role, Role::Client) => {
+                (Silent, Answer::Speak)
+            }
+            (Event::Start, _, theirs) => (theirs, Answer::Nothing),
+            // [V2-6.3.4-1] nothing follows a FINAL.
+            (Event::Middle | Event::Final, _, Final) => (Final, Answer::OutOfPlace),
+            (Event::Middle, Final, _) => (Middle, Answer::Grant),
+            (Event::Middle, _, _) => (Middle, Answer::Speak),
+            (Event::Final, Final, _) => (Final, Answer::Nothing),
+            (Event::Final, _, _) => (Final, Answer::Speak),
+            (Event::Grant, Middle, Final) => (Final, Answer::Speak),
+            // E12: otherwise grants disturb nothing.
+            (Event::Grant, _, theirs) => (theirs, Answer::Nothing),
+            // [V2-6.3.3-1] nothing but properties follows a MIDDLE.
+            (Event::Other, _, Middle) => (Middle, Answer::OutOfPlace),
+            (Event::Other, _, theirs) => (theirs, Answer::Nothing),
+        }
+    }
+}
+
+impl Setup {
+    /// Makes the exchange of an end with these properties.
+    pub(super) fn new(role: Role, ours: &Properties) -> Self {
+        let mut unsaid = Vec::new();
+        for (which, value) in ours.words() {
+            push_property(&mut unsaid, which, &value.to_be_bytes());
+        }
+        Self {
+            role,
+            progress: Progress { ours: Side::Silent, theirs: Side::Silent },
+            // [V2-4.2.2-1] defaults hold where the peer says nothing.
+            theirs: Properties::default(),
+            unsaid,
+            message: Vec::new(),
+            messages_received: 0,
+            auth: HostAuth::default(),
+        }
+    }
+
+    /// Says one more property. Returns whether any message has room for it.
+    pub(super) fn announce(&mut self, which: u32, data: &[u8]) -> bool {
+        let fits = data.len() <= PROPERTY_MAX;
+        if fits {
+            push_property(&mut self.unsaid, which, data);
+        }
+        fits
+    }
+
+    /// Authenticates, as `policy` says.
+    pub(super) fn authenticate(&mut self, policy: Policy, authenticator: Box<dyn Authenticator>) {
+        self.auth = HostAuth::new(policy, authenticator);
+    }
+
+    /// Takes an event that brings no properties.
+    pub(super) fn on_event(&mut self, event: Event) -> Answer {
+        let (theirs, answer) = self.progress.on(self.role, event);
+        self.progress.theirs = theirs;
+        answer
+    }
+
+    /// Takes the properties of a CONNPROP message. What is out of place is not heard.
+    pub(super) fn on_properties(
+        &mut self,
+        last: bool,
+        set: &PropertySet<'_>,
+    ) -> Result<Answer, Fault> {
+        let is_first = self.progress.theirs == Side::Silent;
+        let answer = self.on_event(if last { Event::Final } else { Event::Middle });
+        if answer == Answer::OutOfPlace {
+            return Ok(answer);
+        }
+        self.messages_received = self.messages_received.saturating_add(1);
+        if self.messages_received > MESSAGES_MAX {
+            return Err(Fault::TooLong);
+        }
+        set.apply(&mut self.theirs);
+        let from = match self.role {
+            Role::Client => Role::Server,
+            Role::Server => Role::Client,
+        };
+        self.auth.listen(from, is_first, last, set)?;
+        Ok(answer)
+    }
+
+    /// Composes our next message. Returns whether it is our FINAL.
+    pub(super) fn speak(&mut self) -> Result<bool, Fault> {
+        let is_first = self.progress.ours == Side::Silent;
+        let message_max = match self.role {
+            // [V2-4.3-2] P6: a server of version 1 can take it.
+            Role::Client if is_first => FIRST_MESSAGE_MAX,
+            _ => MESSAGE_MAX,
+        };
+        let room = message_max.saturating_sub(HEADER_LEN);
+        let is_authenticating = self.auth.speaks();
+        let reserve = if is_authenticating { PROPERTY_HEADER_LEN } else { 0 };
+        let (mut count, length) = self.fitting(room.saturating_sub(reserve));
+        let rest = self.unsaid.split_off(length);
+        let mut said = core::mem::replace(&mut self.unsaid, rest);
+        let mut last = self.unsaid.is_empty();
+        if is_authenticating {
+            last &= self.auth.may_end();
+            let room = room.saturating_sub(said.len()).saturating_sub(PROPERTY_HEADER_LEN);
+            // Whole units, so that padding needs no room of its own.
+            let room = room & !(UNIT - 1);
+            let octets = self.auth.speak(self.role, last, &said, room)?;
+            if self.auth.waits() && (last || self.progress.theirs == Side::Final) {
+                // One of the two has no message left for what is still missing.
+                return Err(Fault::Refused(Refused::Unfinished));
+            }
+            if is_first || !octets.is_empty() {
+                push_property(&mut said, HOSTAUTH, &octets);
+                count = count.saturating_add(1);
+            }
+        }
+        self.message.clear();
+        self.message.extend(count.to_be_bytes());
+        self.message.append(&mut said);
+        self.progress.ours = if last { Side::Final } else { Side::Middle };
+        Ok(last)
+    }
+
+    /// Returns the property set of the message composed last.
+    pub(super) fn message(&self) -> &[u8] {
+        &self.message
+    }
+
+    /// Returns whether both ends have said their FINAL.
+    pub(super) fn is_over(&self) -> bool {
+        self.progress == Progress { ours: Side::Final, theirs: Side::Final }
+    }
+
+    /// Returns whether either end has said anything.
+    pub(super) fn has_begun(&self) -> bool {
+        self.progress != Progress { ours: Side::Silent, theirs: Side::Silent }
+    }
+
+    /// Returns whether we are between a MIDDLE and our FINAL, where nothing else may be sent.
+    pub(super) fn is_speaking(&self) -> bool {
+        self.progress.ours == Side::Middle
+    }
+
+    /// Returns whether RPC messages have to wait until setup is over.
+    pub(super) const fn is_required(&self) -> bool {
+        self.auth.policy().requires()
+    }
+
+    /// Returns what the peer has said so far.
+    pub(super) const fn theirs(&self) -> &Properties {
+        &self.theirs
+    }
+
+    /// Returns the identity that the peer has proved, once setup is over.
+    pub(super) fn peer(&self) -> Option<&[u8]> {
+        self.auth.peer().filter(|_| self.is_over())
+    }
+
+    /// Returns how many of the properties not said yet fit `room` octets, and their octets.
+    fn fitting(&self, room: usize) -> (u32, usize) {
+        let mut r = Reader::new(&self.unsaid);
+        let mut fitting = (0_u32, 0);
+        while r.u32().is_ok() && r.opaque(usize::MAX).is_ok() && r.position() <= room {
+            fitting = (fitting.0.saturating_add(1), r.position());
+        }
+        fitting
+    }
+}
+
+/// Appends a property as it is encoded.
+fn push_property(out: &mut Vec<u8>, which: u32, data: &[u8]) {
+    out.extend(which.to_be_bytes());
+    out.extend(u32::try_from(data.len()).unwrap_or(u32::MAX).to_be_bytes());
+    out.extend(data);
+    out.extend([0; UNIT].iter().take(pad(data.len())));
+}
+
+/// Octets of the client's first message: the default inline threshold of version 1.
+const FIRST_MESSAGE_MAX: usize = 1024;
+
+/// Octets of every other one: the default inline threshold of version 2 (section 6.3.4).
+const MESSAGE_MAX: usize = 4096;
+
+/// Octets in front of the first property: the prefix, and the count.
+const HEADER_LEN: usize = Prefix::WIRE_LEN + UNIT;
+
+/// Octets in front of a property's value: code point and length.
+const PROPERTY_HEADER_LEN: usize = 2 * UNIT;
+
+/// Octets of the value of any one property that we announce.
+pub(super) const PROPERTY_MAX: usize = 512;
+
+/// CONNPROP messages we take from one peer.
+const MESSAGES_MAX: u32 = 64;
+
+const _: () = {
+    // Each message has room for any property, and for host authentication beside it.
+    assert!(HEADER_LEN + 2 * PROPERTY_HEADER_LEN + PROPERTY_MAX <= FIRST_MESSAGE_MAX);
+};
+
+#[cfg(test)]
+mod tests;
