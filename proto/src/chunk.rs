@@ -14,6 +14,8 @@ pub mod payload;
 pub mod plan;
 pub mod reduce;
 pub mod restore;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use few::{CHUNKS_MAX, Few};
 pub use layout::{Layout, Piece, RestoreFault, Source};

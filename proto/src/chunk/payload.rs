@@ -105,12 +105,13 @@ impl<'a> PayloadReader<'a> {
         // [V2-4.5.3.1-1] the length stays; octets and padding do not [V2-4.5.3.1-2].
         let word = ahead.reader.u32()?;
         let Some(length) = ahead.eligible()? else {
-            let bytes = self.reader.opaque(max)?;
+            let mut reader = self.reader;
+            let bytes = reader.opaque(max)?;
             // Version 2, A.1: what an offered chunk can take is in it.
             if self.version == Version::Two && self.next_takes(bytes.len()) {
                 return Err(Truncated { at });
             }
-            self.missing = ahead.missing;
+            (self.reader, self.missing) = (reader, ahead.missing);
             return Ok(Item::Inline(bytes));
         };
         // [V2-4.5.3.1-3] the length is the chunk's.
@@ -221,112 +222,4 @@ fn starting(payload: &[u8], at: usize) -> Reader<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::Xdr;
-
-    const HEADER: usize = 40;
-
-    fn call(arguments: &Xdr, chunk: Option<(u32, u64)>) -> (std::vec::Vec<u8>, Option<(u32, u64)>) {
-        ([&[0xee; HEADER], &arguments.0[..]].concat(), chunk)
-    }
-
-    #[test]
-    fn an_item_that_was_not_reduced_is_inline_with_its_padding() {
-        let (payload, chunk) = call(&Xdr::default().opaque(b"hello").words(&[7]), None);
-        let mut r = PayloadReader::call(&payload, HEADER, chunk);
-        assert_eq!(r.eligible_opaque(5), Ok(Item::Inline(b"hello")));
-        assert_eq!((r.u32(), r.is_empty()), (Ok(7), true));
-        let mut r = PayloadReader::call(&payload, HEADER, chunk);
-        assert_eq!(r.eligible_opaque(4), Err(Truncated { at: HEADER }));
-    }
-
-    #[test]
-    fn an_item_reduced_from_the_middle_leaves_its_length_and_nothing_else() {
-        // A word, the length of the item, and directly behind it the next argument.
-        let arguments = Xdr::default().words(&[1, 5]).opaque(b"next");
-        let (payload, chunk) = call(&arguments, Some((48, 5)));
-        let mut r = PayloadReader::call(&payload, HEADER, chunk);
-        assert_eq!(r.u32(), Ok(1));
-        assert_eq!(r.eligible_opaque(0), Ok(Item::Reduced { length: 5 }));
-        assert_eq!(r.position(), 48);
-        assert_eq!((r.opaque(4), r.is_empty()), (Ok(&b"next"[..]), true));
-    }
-
-    #[test]
-    fn an_item_reduced_from_the_end_leaves_its_length() {
-        for length in [0, 1, 70001, u32::MAX] {
-            let arguments = Xdr::default().words(&[length]);
-            let (payload, chunk) = call(&arguments, Some((44, u64::from(length))));
-            let mut r = PayloadReader::call(&payload, HEADER, chunk);
-            assert!(!r.is_empty());
-            let item = r.eligible_opaque(0);
-            assert_eq!(item, Ok(Item::Reduced { length: u64::from(length) }));
-            assert!(r.is_empty() && r.rest().is_empty());
-        }
-    }
-
-    #[test]
-    fn the_length_left_in_the_stream_is_the_chunks() {
-        for chunk in [4, 6, 8, u64::from(u32::MAX) + 6] {
-            let (payload, chunk) = call(&Xdr::default().words(&[5]), Some((44, chunk)));
-            let mut r = PayloadReader::call(&payload, HEADER, chunk);
-            assert_eq!(r.eligible_opaque(64), Err(Truncated { at: HEADER }), "{chunk:?}");
-        }
-    }
-
-    #[test]
-    fn a_chunk_at_another_position_is_not_this_item() {
-        for position in [4, 40, 48, 0xffff_fffc] {
-            let arguments = Xdr::default().opaque(b"hello");
-            let (payload, chunk) = call(&arguments, Some((position, 5)));
-            let mut r = PayloadReader::call(&payload, HEADER, chunk);
-            assert_eq!(r.eligible_opaque(5), Ok(Item::Inline(b"hello")), "{position}");
-            assert!(!r.is_empty(), "a chunk without its item is left over");
-        }
-    }
-
-    #[test]
-    fn a_chunk_stands_for_one_item_and_only_for_an_eligible_one() {
-        let arguments = Xdr::default().words(&[5]).opaque(b"hello");
-        let (payload, chunk) = call(&arguments, Some((44, 5)));
-        let mut r = PayloadReader::call(&payload, HEADER, chunk);
-        assert_eq!(r.eligible_opaque(5), Ok(Item::Reduced { length: 5 }));
-        assert_eq!(r.eligible_opaque(5), Ok(Item::Inline(b"hello")));
-        let mut r = PayloadReader::call(&payload, HEADER, chunk);
-        // The length is there, the octets are not: an item that is not eligible makes no sense.
-        assert_ne!(r.opaque(5), Ok(&b"hello"[..]));
-    }
-
-    #[test]
-    fn a_reply_says_how_much_of_its_eligible_item_was_written() {
-        let results = Xdr::default().words(&[0, 4097, 9]).0;
-        let mut r = PayloadReader::reply(&results, 0, Some(4097));
-        assert_eq!((r.u32(), r.reduced()), (Ok(0), Some(4097)));
-        assert_eq!(r.eligible_opaque(0), Ok(Item::Reduced { length: 4097 }));
-        assert_eq!((r.reduced(), r.u32(), r.is_empty()), (None, Ok(9), true));
-
-        let mut r = PayloadReader::reply(&results, 0, Some(4096));
-        assert_eq!(r.u32(), Ok(0));
-        assert_eq!(r.eligible_opaque(0), Err(Truncated { at: 4 }), "not what was written");
-
-        let inline = Xdr::default().opaque(b"hello").0;
-        let mut r = PayloadReader::reply(&inline, 0, None);
-        assert_eq!((r.eligible_opaque(5), r.reduced()), (Ok(Item::Inline(b"hello")), None));
-        assert!(r.is_empty());
-    }
-
-    #[test]
-    fn an_item_cut_short_is_truncated() {
-        let arguments = Xdr::default().opaque(b"hello");
-        let (payload, _) = call(&arguments, None);
-        for end in HEADER..payload.len() {
-            let mut r = PayloadReader::call(&payload[..end], HEADER, None);
-            assert!(r.eligible_opaque(5).is_err(), "{end}");
-            let mut r = PayloadReader::call(&payload[..end], HEADER, Some((44, 5)));
-            assert_eq!(r.eligible_opaque(5).is_ok(), end >= 44, "{end}");
-        }
-        let mut r = PayloadReader::call(&payload, HEADER, None);
-        assert_eq!(r.u64().map(|w| w >> 32), Ok(5));
-    }
-}
+mod tests;
