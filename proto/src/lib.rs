@@ -25,6 +25,7 @@ extern crate std;
 pub mod chunk;
 pub mod exchange;
 pub mod iwarp;
+mod ring;
 pub mod rpc;
 pub mod rtrext;
 #[cfg(test)]

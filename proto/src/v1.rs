@@ -5,8 +5,11 @@
 //! configured for it (decision P11).
 
 pub mod config;
+pub mod connection;
+mod credit;
 pub mod error;
 pub mod header;
+mod held;
 pub mod invalidation;
 pub mod padding;
 pub mod private_data;

@@ -1,0 +1,49 @@
+//! A queue that never grows.
+
+/// A first-in, first-out queue of fixed capacity, held in place.
+#[derive(Debug)]
+pub(crate) struct Ring<T, const N: usize> {
+    items: [Option<T>; N],
+    head: usize,
+    count: usize,
+}
+
+impl<T: Copy, const N: usize> Ring<T, N> {
+    pub(crate) const fn new() -> Self {
+        Self { items: [None; N], head: 0, count: 0 }
+    }
+
+    /// Appends an item, if there is room.
+    pub(crate) fn try_push(&mut self, item: T) -> bool {
+        if self.count >= N {
+            return false;
+        }
+        let at = self.head.wrapping_add(self.count).checked_rem(N).unwrap_or_default();
+        if let Some(place) = self.items.get_mut(at) {
+            *place = Some(item);
+            self.count = self.count.saturating_add(1);
+        }
+        true
+    }
+
+    /// Appends an item where there is room by design.
+    pub(crate) fn push(&mut self, item: T) {
+        let pushed = self.try_push(item);
+        debug_assert!(pushed, "one input asks for no more than fits");
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        let item = self.items.get_mut(self.head)?.take()?;
+        self.head = self.head.wrapping_add(1).checked_rem(N).unwrap_or_default();
+        self.count = self.count.saturating_sub(1);
+        Some(item)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        while self.pop().is_some() {}
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}

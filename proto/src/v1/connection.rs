@@ -1,0 +1,404 @@
+//! One RPC-over-RDMA version 1 connection, either role, without clock, socket or memory.
+//!
+//! # Normal operation
+//! There is no setup: once the queue pair is up the client calls, and the server answers. RPC messages
+//! are encoded by the caller, who asks [`Connection::try_send`] before posting each one; control
+//! messages are decided here and come out of [`Connection::poll`].
+//!
+//! A server may call its client, too (RFC 8167), once it has answered a Call and the ULP has said that
+//! the client is ready ([`Connection::announce`]). A transport header does not say which way its
+//! message goes: the RPC message behind it does.
+//!
+//! # Errors
+//! A bad Call is answered with `RDMA_ERROR`; nothing else is. What is bad about a Reply fails the Call it
+//! answers, here. What means nothing to anybody is dropped, as Linux drops it: an error nobody waits
+//! for, an `RDMA_DONE` that releases nothing, a header without a body.
+//!
+//! # The RFC 5666 profile
+//! Between ends configured for it ([`Profile`]) messages may be padded, and a Reply may name its results
+//! in a Read list. The server then holds them until the client has fetched them and says so with an
+//! `RDMA_DONE`, or until time is up.
+//!
+//! # Limits
+//! At most `ERRORS_MAX` errors wait until a credit can be granted with them; a peer that provokes more is closed.
+
+mod accept;
+mod vocabulary;
+
+use core::time::Duration;
+
+pub use accept::{CallLimits, Reverse, check_reads};
+pub use vocabulary::{Class, CloseReason, Control, ControlBody, Event, Input, Output};
+
+use super::VERSION;
+use super::credit::Credits;
+use super::error::ErrorBody;
+use super::header::{Direction, HeaderFault, MSG, MSGP, Message, NOMSG, Rpc};
+use super::held::Held;
+use crate::ring::Ring;
+use crate::time::Instant;
+use crate::v2::connection::Role;
+
+/// How a connection behaves, fixed for its life.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Who opened the connection.
+    pub role: Role,
+    /// How many credits our Calls ask for, and use at most.
+    pub credits_wanted: u32,
+    /// How many credits the peer's Calls are granted at most. What is granted follows the Receives
+    /// reserved, which the Replies to our own Calls come out of as well.
+    pub credits_max: u32,
+    /// What a Call may carry.
+    pub calls: CallLimits,
+    /// A client's: which Calls of its server it serves.
+    pub reverse: Reverse,
+    /// Set between ends that agreed on it by other means.
+    pub profile: Option<Profile>,
+}
+
+/// The opt-in profile of RFC 5666 (P11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Replies that may wait for their `RDMA_DONE` at once.
+    pub held_max: usize,
+    /// How long each may wait.
+    pub done_timeout: Duration,
+    /// What becomes of a client that does not say it in time.
+    pub late: Late,
+}
+
+/// What a server does when an `RDMA_DONE` does not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Late {
+    /// Takes the memory back. A client that reads it after all loses the connection.
+    Release,
+    /// Closes the connection.
+    Close,
+}
+
+/// One RPC-over-RDMA version 1 connection.
+#[derive(Debug)]
+pub struct Connection {
+    config: Config,
+    phase: Phase,
+    credits: Credits,
+    held: Option<Held>,
+    /// A server's: whether the ULP said that the client serves Calls.
+    announced: bool,
+    /// Whether a Reply was ever sent.
+    replied: bool,
+    /// Answers that wait until a credit can be granted with them: XID, version, body.
+    errors: Ring<(u32, u32, ErrorBody), ERRORS_MAX>,
+    outputs: Ring<Output, OUTPUTS_MAX>,
+}
+
+/// Whether messages are exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The queue pair is not up.
+    New,
+    /// Open for RPC messages.
+    Open,
+    /// Closed; every input is ignored.
+    Closed,
+}
+
+impl Connection {
+    /// Makes a connection whose queue pair is not up yet. [`Self::reserved`] says how many Receives it
+    /// takes to begin with.
+    pub fn new(config: Config) -> Self {
+        let client = config.role == Role::Client;
+        let served = !client || config.reverse != Reverse::None;
+        let mut credits = Credits::new(config.credits_wanted, config.credits_max, served);
+        if client {
+            credits.expect_calls();
+            credits.reserve(1);
+        }
+        Self {
+            phase: Phase::New,
+            credits,
+            held: config.profile.map(|profile| Held::new(profile.held_max, profile.done_timeout)),
+            announced: false,
+            replied: false,
+            errors: Ring::new(),
+            outputs: Ring::new(),
+            config,
+        }
+    }
+
+    /// Applies one input. The caller must drain [`Self::poll`] before the next one.
+    pub fn handle(&mut self, now: Instant, input: Input<'_>) {
+        if self.phase == Phase::Closed {
+            if matches!(input, Input::Received(_)) {
+                // It used a Receive like any other, which the caller is still to be told of.
+                let _ = self.credits.on_received();
+            }
+            return;
+        }
+        debug_assert!(self.outputs.is_empty(), "drain poll() before handle()");
+        match input {
+            Input::Established => self.opened(),
+            Input::Received(received) => {
+                // A peer that sends at once may be faster than the news that the queue pair is up.
+                self.opened();
+                if self.credits.on_received().is_err() {
+                    return self.close(CloseReason::CreditOverrun);
+                }
+                match received {
+                    Ok(message) => self.on_message(message),
+                    Err(fault) => self.on_fault(fault),
+                }
+            }
+            Input::Deadline => self.on_deadline(now),
+        }
+    }
+
+    /// Returns the next output, or `None` once the connection is quiescent.
+    ///
+    /// A control message takes its credit word here, so Receives reserved since the input count.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop().or_else(|| self.next_error().map(Output::Post))
+    }
+
+    /// Asks to post one RPC message now. Returns its credit word, or `None` while credits or Receives
+    /// are short: ask again after the next input.
+    pub fn try_send(&mut self, class: Class) -> Option<u32> {
+        if !self.may_send(class) {
+            return None;
+        }
+        Some(match class {
+            Class::Call => self.credits.on_call_sent(),
+            Class::Reply => {
+                self.replied = true;
+                self.credits.on_answered(false)
+            }
+        })
+    }
+
+    /// Returns whether one RPC message could be posted now.
+    pub fn may_send(&self, class: Class) -> bool {
+        let allowed = match class {
+            Class::Call => self.may_call() && self.credits.may_call(),
+            Class::Reply => self.credits.may_answer(false),
+        };
+        self.phase == Phase::Open && allowed
+    }
+
+    /// Asks to post a Reply with a Read list now, as the profile has it. Returns its credit word; the
+    /// memory it names stays exposed until [`Event::Released`].
+    pub fn try_send_held(&mut self, now: Instant, xid: u32) -> Option<u32> {
+        let open = self.phase == Phase::Open && self.credits.may_answer(true);
+        let held = self.held.as_mut().filter(|held| open && held.has_room())?;
+        // [R5666-3.4-4] [R5666-5.2-2]
+        held.hold(now, xid);
+        self.replied = true;
+        Some(self.credits.on_answered(true))
+    }
+
+    /// Reserves `count` more Receives for the peer.
+    pub const fn reserve(&mut self, count: u32) {
+        self.credits.reserve(count);
+    }
+
+    /// Answers a Call that cannot be acted upon, in place of its Reply. The answer waits for
+    /// [`Self::poll`], and only so many may wait: poll soon.
+    pub fn refuse(&mut self, xid: u32, error: ErrorBody) {
+        self.error(xid, VERSION, error);
+    }
+
+    /// Counts an unanswered Call of ours as failed, after [`Event::Malformed`].
+    pub const fn ended(&mut self) {
+        self.credits.owe_nothing();
+        self.credits.on_ended();
+    }
+
+    /// Returns the message that tells the server that the Read chunks of its Reply have been fetched, or
+    /// never will be: to be posted now, whatever the credits. `None` if no Reply had any.
+    pub fn done(&mut self, xid: u32) -> Option<Control> {
+        let owed = self.phase == Phase::Open && self.credits.may_release();
+        owed.then(|| {
+            // [R5666-3.5-1] [R5666-3.8-5] its credit is the one the Reply held.
+            let credit = self.credits.on_done_sent();
+            Control { xid, vers: VERSION, credit, body: ControlBody::Done }
+        })
+    }
+
+    /// A server's: from now on the client serves Calls, as the ULP has learnt.
+    pub const fn announce(&mut self) {
+        self.announced = true;
+        self.credits.expect_calls();
+    }
+
+    /// Returns when to call [`Self::handle`] with [`Input::Deadline`].
+    pub fn poll_deadline(&self) -> Option<Instant> {
+        let open = self.phase != Phase::Closed;
+        self.held.as_ref().filter(|_| open).and_then(Held::deadline)
+    }
+
+    /// Returns the Receives that are reserved for the peer and not yet used, modulo 2^32: a peer that
+    /// was closed for an overrun has used more than that.
+    pub const fn reserved(&self) -> u32 {
+        self.credits.outstanding()
+    }
+
+    /// Returns how many received Calls await a Reply or an error.
+    pub const fn owed(&self) -> u32 {
+        self.credits.owed()
+    }
+
+    fn opened(&mut self) {
+        if self.phase == Phase::New {
+            self.phase = Phase::Open;
+            self.outputs.push(Output::Event(Event::Ready));
+        }
+    }
+
+    fn on_message(&mut self, message: &Message<'_>) {
+        match message {
+            Message::Msg(rpc) | Message::NoMsg(rpc) | Message::MsgP(_, rpc) => {
+                match accept::direction(&self.config, rpc) {
+                    Some(Direction::Call) => self.on_call(message, rpc),
+                    Some(Direction::Reply) => self.on_reply(message, rpc),
+                    // [R8167-4.1-2] what goes neither way is dropped, its credit word with it.
+                    None => {}
+                }
+            }
+            Message::Done { prefix } => self.on_done(prefix.xid),
+            Message::Error { prefix, error } => self.on_error(prefix.xid, prefix.credit, *error),
+        }
+    }
+
+    fn on_call(&mut self, message: &Message<'_>, rpc: &Rpc<'_>) {
+        // What a Call asks for is a wish; what it is granted follows our Receives.
+        self.credits.owe();
+        if accept::is_acceptable(&self.config, message, rpc) {
+            self.outputs.push(Output::Event(Event::Call));
+        } else {
+            // [R5666-4.2-1] [R5666-4.2-2] [R8167-5.3-2] the caller hears nothing of it.
+            self.refuse(rpc.prefix.xid, ErrorBody::Chunk);
+        }
+    }
+
+    fn on_reply(&mut self, message: &Message<'_>, rpc: &Rpc<'_>) {
+        if self.credits.unanswered() == 0 {
+            // Nobody waits for it.
+            return;
+        }
+        // [R8167-4.1-1] the credit word of a Reply is ours to spend, whoever opened the connection.
+        self.credits.on_answer(rpc.prefix.credit);
+        let known = self.config.profile.is_some();
+        if !known && (!rpc.reads.is_empty() || matches!(message, Message::MsgP(..))) {
+            let refused = Event::Refused { xid: rpc.prefix.xid, error: ErrorBody::Chunk };
+            return self.outputs.push(Output::Event(refused));
+        }
+        if !rpc.reads.is_empty() {
+            self.credits.on_held();
+        }
+        self.outputs.push(Output::Event(Event::Reply));
+    }
+
+    fn on_done(&mut self, xid: u32) {
+        // P11: without the profile there is nothing to release, and its Receive is posted again.
+        if self.held.as_mut().is_some_and(|held| held.release(xid)) {
+            self.credits.on_released();
+            self.outputs.push(Output::Event(Event::Released { xid, done: true }));
+        }
+    }
+
+    fn on_error(&mut self, xid: u32, credit: u32, error: ErrorBody) {
+        if self.credits.unanswered() == 0 {
+            // Nobody waits for anything: dropped, as Linux does.
+            return;
+        }
+        match error {
+            ErrorBody::Vers { low, high } if !(low..=high).contains(&VERSION) => {
+                self.close(CloseReason::Unsupported { low, high });
+            }
+            _ => {
+                self.credits.on_answer(credit);
+                self.outputs.push(Output::Event(Event::Refused { xid, error }));
+            }
+        }
+    }
+
+    fn on_fault(&mut self, fault: &HeaderFault) {
+        let Some(prefix) = fault.prefix else { return };
+        let rpc = prefix.vers == VERSION && matches!(prefix.proc, MSG | NOMSG | MSGP);
+        let waiting = rpc && self.credits.unanswered() > 0;
+        // [R8167-4.1-2] which way it goes cannot be told, so its credit word says nothing.
+        match fault.report {
+            Some(_) if waiting => {
+                self.credits.owe();
+                self.outputs.push(Output::Event(Event::Malformed { xid: prefix.xid }));
+            }
+            Some(report) if accept::serves(&self.config) => {
+                self.credits.owe();
+                self.error(prefix.xid, prefix.vers, report);
+            }
+            // It is no Call, so it can only be a bad Reply.
+            None if waiting => {
+                self.credits.on_ended();
+                let refused = Event::Refused { xid: prefix.xid, error: ErrorBody::Chunk };
+                self.outputs.push(Output::Event(refused));
+            }
+            _ => {}
+        }
+    }
+
+    fn on_deadline(&mut self, now: Instant) {
+        let Some(profile) = self.config.profile else { return };
+        let Some(xid) = self.held.as_mut().and_then(|held| held.expire(now)) else { return };
+        self.credits.on_released();
+        // [R5666-3.8-1] [R5666-11-5] [R5666-11-8] no client keeps memory exposed for ever.
+        match profile.late {
+            Late::Release => {
+                self.outputs.push(Output::Event(Event::Released { xid, done: false }));
+            }
+            Late::Close => self.close(CloseReason::DoneTimedOut),
+        }
+    }
+
+    /// Whether this end may make Calls at all.
+    const fn may_call(&self) -> bool {
+        match self.config.role {
+            Role::Client => true,
+            // [R8167-6-1] P11: only when the ULP knows that they are expected. And only after a Reply:
+            // before it, a Linux client has no Receive to spare.
+            Role::Server => self.announced && self.replied,
+        }
+    }
+
+    fn error(&mut self, xid: u32, vers: u32, error: ErrorBody) {
+        if !self.errors.try_push((xid, vers, error)) {
+            self.close(CloseReason::TooManyErrors);
+        }
+    }
+
+    fn next_error(&mut self) -> Option<Control> {
+        if self.phase != Phase::Open || !self.credits.may_answer(false) {
+            return None;
+        }
+        let (xid, vers, error) = self.errors.pop()?;
+        // Linux grants credits with errors as with Replies.
+        let credit = self.credits.on_answered(false);
+        Some(Control { xid, vers, credit, body: ControlBody::Error(error) })
+    }
+
+    fn close(&mut self, reason: CloseReason) {
+        if self.phase != Phase::Closed {
+            self.phase = Phase::Closed;
+            self.outputs.clear();
+            self.outputs.push(Output::Close(reason));
+        }
+    }
+}
+
+/// Errors that may wait until a credit can be granted with them.
+const ERRORS_MAX: usize = 8;
+
+/// Outputs of one input, errors apart: that the connection is ready, and an event.
+const OUTPUTS_MAX: usize = 2;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! Which way an RPC message goes, and whether a Call can be acted upon.
+
+use super::{Config, Role};
+use crate::v1::error::ErrorBody;
+use crate::v1::header::{Direction, Message, Rpc};
+
+/// What we accept in the chunk lists of one Call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallLimits {
+    /// Read chunks: runs of segments that share a position.
+    pub read_chunks_max: u32,
+    /// Write chunks.
+    pub write_chunks_max: u32,
+    /// Segments in any one chunk.
+    pub segments_max: u32,
+}
+
+impl CallLimits {
+    fn allow(&self, call: &Rpc<'_>) -> bool {
+        let reads = call.reads.chunks().map(|chunk| chunk.segment_count());
+        let writes = call.writes.chunks().chain(call.reply).map(|chunk| chunk.segments().len());
+        // A chunk without segments is tolerated in Replies only, as by Linux servers.
+        let fits = |count| u32::try_from(count).is_ok_and(|c| 0 < c && c <= self.segments_max);
+        call.reads.chunk_count() <= self.read_chunks_max
+            && call.writes.chunk_count() <= self.write_chunks_max
+            && reads.chain(writes).all(fits)
+    }
+}
+
+/// Which Calls of its server a client serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reverse {
+    /// None.
+    None,
+    /// Those without chunks.
+    Inline,
+    /// Any. [R8167-5.3-1] Not together with the profile: it could not be told whether an `RDMA_NOMSG`
+    /// to be read is a Call or a Reply.
+    Chunks,
+}
+
+/// Returns what to answer to a Call with a Read list where no RDMA Read can be issued: `ord` is how many
+/// the peer lets us have in progress.
+///
+/// # Errors
+/// What to [`super::Connection::refuse`] it with.
+pub fn check_reads(call: &Rpc<'_>, ord: u32) -> Result<(), ErrorBody> {
+    // [R5666-6.2-5] P12
+    if ord == 0 && !call.reads.is_empty() { Err(ErrorBody::Chunk) } else { Ok(()) }
+}
+
+/// Returns whether Calls of the peer are served.
+pub(super) fn serves(config: &Config) -> bool {
+    config.role == Role::Server || config.reverse != Reverse::None
+}
+
+/// Returns which way a message goes, if that can be told.
+pub(super) fn direction(config: &Config, rpc: &Rpc<'_>) -> Option<Direction> {
+    if !rpc.payload.is_empty() {
+        return rpc.direction();
+    }
+    // What is written into a Reply chunk is a Reply. What is to be read is a Call, unless it comes
+    // to a client that takes Read lists in Replies.
+    match (rpc.reads.is_empty(), config.role) {
+        (true, _) => rpc.reply.map(|_| Direction::Reply),
+        (false, Role::Client) if config.profile.is_some() => Some(Direction::Reply),
+        (false, _) => Some(Direction::Call),
+    }
+}
+
+/// Returns whether a Call can be acted upon.
+pub(super) fn is_acceptable(config: &Config, message: &Message<'_>, call: &Rpc<'_>) -> bool {
+    let expected = match (config.role, config.reverse) {
+        (Role::Server, _) | (Role::Client, Reverse::Chunks) => true,
+        // [R8167-5.3-2]
+        (Role::Client, Reverse::Inline) => call.has_no_chunks(),
+        (Role::Client, Reverse::None) => false,
+    };
+    let whole = match message {
+        // A Call is here or to be read.
+        Message::NoMsg(_) => call.is_read() || !call.payload.is_empty(),
+        // P11
+        Message::MsgP(padding, _) => config.profile.is_some() && padding.is_usable(),
+        _ => true,
+    };
+    expected && whole && config.calls.allow(call)
+}

@@ -1,0 +1,218 @@
+//! Credits: how many Calls each end may have unanswered at the other.
+//!
+//! # Normal operation
+//! A Requester asks for a number of credits in every Call and is granted one in every Reply; until the
+//! first Reply it has one. The two directions of a connection are counted apart (RFC 8167), which
+//! here takes nothing: what we may send is our Requester's account, what the peer may send our
+//! Responder's, whichever of the two ends opened the connection.
+//!
+//! # Limits
+//! Nothing is promised that no Receive stands behind. With *r* Receives reserved and not used, *f* Calls
+//! of ours unanswered and *d* `RDMA_DONE` awaited, and the peer having *g* credits of which *o* are
+//! with us as unanswered Calls,
+//!
+//! ```text
+//! r >= f + d + (g - o)
+//! ```
+//!
+//! holds whenever every used Receive has been reserved again, and each grant is computed so that it
+//! goes on to hold; `connection::tests::traffic` holds two ends to it. A grant is never zero (P1): a
+//! Reply waits until one can be given.
+
+/// The accounts of one end of a connection.
+#[derive(Clone, Debug)]
+pub(super) struct Credits {
+    /// Receives ever reserved for the peer.
+    reserved: u32,
+    /// Messages ever received.
+    received: u32,
+    /// Whether we make Calls: while none is unanswered, a Receive is kept back for the next one's Reply.
+    calls: bool,
+    requester: Requester,
+    responder: Responder,
+}
+
+/// What we may send.
+#[derive(Clone, Debug)]
+struct Requester {
+    /// How many credits we ask for, and use at most.
+    wanted: u32,
+    /// How many we have.
+    granted: u32,
+    /// Our Calls that are not answered.
+    unanswered: u32,
+    /// Replies whose Read chunks we have not released: each keeps a credit for its `RDMA_DONE`.
+    unreleased: u32,
+}
+
+/// What the peer may send.
+#[derive(Clone, Debug)]
+struct Responder {
+    /// The most we grant.
+    grant_max: u32,
+    /// How many credits the peer has.
+    granted: u32,
+    /// Its Calls that await a Reply or an error.
+    owed: u32,
+    /// `RDMA_DONE` messages it has yet to send.
+    awaited: u32,
+}
+
+/// The peer sent more messages than Receives were ever reserved for it; this one used another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Overrun;
+
+impl Credits {
+    /// Makes the accounts of a new connection, on which one Receive is reserved for the first Call of a
+    /// peer whose Calls are `served`. Nothing is granted to another peer.
+    pub(super) fn new(wanted: u32, grant_max: u32, served: bool) -> Self {
+        let wanted = wanted.max(1);
+        // [R5666-6.1-2] one credit each way, until more is granted.
+        let requester = Requester { wanted, granted: 1, unanswered: 0, unreleased: 0 };
+        let granted = u32::from(served);
+        let responder = Responder { grant_max: grant_max.max(1), granted, owed: 0, awaited: 0 };
+        Self { reserved: granted, received: 0, calls: false, requester, responder }
+    }
+
+    /// Provides for Calls of ours from now on.
+    pub(super) const fn expect_calls(&mut self) {
+        self.calls = true;
+    }
+
+    /// Returns whether a Call may be sent: a credit is left, and a Receive for the Reply.
+    pub(super) fn may_call(&self) -> bool {
+        let Requester { granted, unanswered, unreleased, .. } = self.requester;
+        // [R5666-3.3-4] [R5666-4.1-5] never beyond the grant. [R5666-3.8-5] A Reply that is not
+        // released yet still holds its credit: its DONE will use it.
+        unanswered.saturating_add(unreleased) < granted && self.spare() > self.promised()
+    }
+
+    /// Counts a Call that is sent now. Returns its credit word.
+    pub(super) const fn on_call_sent(&mut self) -> u32 {
+        self.requester.unanswered = self.requester.unanswered.saturating_add(1);
+        // [R5666-3.3-1]
+        self.requester.wanted
+    }
+
+    /// Returns whether a Call can be answered, with a Reply that has to be released by an `RDMA_DONE`
+    /// if it is `held`: one more Call could then arrive, or is with us already.
+    pub(super) fn may_answer(&self, held: bool) -> bool {
+        // [R5666-3.3-2] [R5666-3.3-6] [R5666-11-7] withheld until at least one credit can be granted.
+        let grantable = self.grantable(self.responder.owed.saturating_sub(1), held);
+        // What is held takes a Receive more, and not one that is promised already.
+        grantable >= if held { self.least() } else { 1 }
+    }
+
+    /// Counts a Reply or an error that answers one owed Call now. Returns its credit word.
+    pub(super) fn on_answered(&mut self, held: bool) -> u32 {
+        let owed = self.responder.owed.saturating_sub(1);
+        let most = i64::from(self.responder.grant_max).max(self.least());
+        let granted = self.grantable(owed, held).clamp(self.least(), most);
+        let awaited = self.responder.awaited.saturating_add(u32::from(held));
+        // [R5666-3.3-3] whatever Receives there are for it.
+        self.responder.granted = u32::try_from(granted).unwrap_or(1);
+        (self.responder.owed, self.responder.awaited) = (owed, awaited);
+        self.responder.granted
+    }
+
+    /// Counts a received message.
+    ///
+    /// # Errors
+    /// See [`Overrun`].
+    pub(super) const fn on_received(&mut self) -> Result<(), Overrun> {
+        let overrun = self.outstanding() == 0;
+        self.received = self.received.wrapping_add(1);
+        if overrun { Err(Overrun) } else { Ok(()) }
+    }
+
+    /// Counts a received Call: a Reply or an error is owed.
+    pub(super) const fn owe(&mut self) {
+        self.responder.owed = self.responder.owed.saturating_add(1);
+    }
+
+    /// Counts an owed answer that nobody waits for after all.
+    pub(super) const fn owe_nothing(&mut self) {
+        self.responder.owed = self.responder.owed.saturating_sub(1);
+    }
+
+    /// Counts a Call of ours that is answered, and takes what was granted with the answer.
+    pub(super) fn on_answer(&mut self, credit: u32) {
+        self.on_ended();
+        // A grant of zero would stop us for good, and more than we asked for is of no use.
+        self.requester.granted = credit.clamp(1, self.requester.wanted);
+    }
+
+    /// Counts a Call of ours whose answer could not be read: its credit word says nothing.
+    pub(super) const fn on_ended(&mut self) {
+        self.requester.unanswered = self.requester.unanswered.saturating_sub(1);
+    }
+
+    /// Counts a Reply with Read chunks.
+    pub(super) const fn on_held(&mut self) {
+        self.requester.unreleased = self.requester.unreleased.saturating_add(1);
+    }
+
+    /// Returns whether a Reply awaits our `RDMA_DONE`.
+    pub(super) const fn may_release(&self) -> bool {
+        self.requester.unreleased > 0
+    }
+
+    /// Counts an `RDMA_DONE` that is sent now. Returns its credit word.
+    pub(super) const fn on_done_sent(&mut self) -> u32 {
+        self.requester.unreleased = self.requester.unreleased.saturating_sub(1);
+        self.requester.wanted
+    }
+
+    /// Counts an `RDMA_DONE` that has come, or is not awaited any more.
+    pub(super) const fn on_released(&mut self) {
+        self.responder.awaited = self.responder.awaited.saturating_sub(1);
+    }
+
+    /// Reserves `count` more Receives for the peer.
+    pub(super) const fn reserve(&mut self, count: u32) {
+        self.reserved = self.reserved.wrapping_add(count);
+    }
+
+    /// Returns the Receives that are reserved for the peer and not used, modulo 2^32: after an overrun
+    /// it is less than nothing.
+    pub(super) const fn outstanding(&self) -> u32 {
+        self.reserved.wrapping_sub(self.received)
+    }
+
+    /// Returns how many received Calls await a Reply or an error.
+    pub(super) const fn owed(&self) -> u32 {
+        self.responder.owed
+    }
+
+    /// Returns how many of our Calls are not answered.
+    pub(super) const fn unanswered(&self) -> u32 {
+        self.requester.unanswered
+    }
+
+    /// Returns the Receives that no Reply to us is to use.
+    fn spare(&self) -> i64 {
+        let outstanding = i64::from(self.outstanding());
+        outstanding.saturating_sub(i64::from(self.requester.unanswered))
+    }
+
+    /// Returns the Receives that the peer's Calls and `RDMA_DONE`s may still use.
+    const fn promised(&self) -> i64 {
+        let Responder { granted, owed, awaited, .. } = self.responder;
+        (granted.saturating_sub(owed) as i64).saturating_add(awaited as i64)
+    }
+
+    /// Returns the least that can be granted with one answer: the peer may have used all it has, and
+    /// hears of a lower grant only with the answer.
+    fn least(&self) -> i64 {
+        i64::from(self.responder.granted).saturating_sub(1).max(1)
+    }
+
+    /// Returns what could be granted with an answer that leaves so many owed. [R5666-11-6] what awaits
+    /// an `RDMA_DONE`, this Reply included if it is `held`, is not granted to Calls.
+    fn grantable(&self, owed: u32, held: bool) -> i64 {
+        let awaited = i64::from(self.responder.awaited).saturating_add(i64::from(held));
+        let kept = i64::from(self.calls && self.requester.unanswered == 0);
+        let promised = awaited.saturating_add(kept);
+        self.spare().saturating_sub(promised).saturating_add(i64::from(owed))
+    }
+}
