@@ -84,7 +84,7 @@ impl Request {
     /// Returns what holds for the client that said this and was answered `reply`.
     pub fn agreed(&self, reply: &Reply) -> Limits {
         Limits {
-            // [R5666-6.2-3] never more than the server takes.
+            // [R5666-6.2-1] [R5666-6.2-3] never more than the server takes.
             call_size: self.maxcall_sendsize.min(reply.maxcall_sendsize).max(SIZE_MIN),
             reply_size: self.maxreply_sendsize.max(SIZE_MIN),
             client_reads: self.maxrdmaread,
@@ -108,7 +108,7 @@ impl Reply {
     }
 }
 
-/// Appends the RPC message of a client's Call.
+/// Appends the RPC message of a client's Call. [R5666-6-3] [R5666-6.1-1] It is for those who want it.
 pub fn encode_call(
     w: &mut Writer<'_>,
     xid: u32,
@@ -252,7 +252,7 @@ impl Service {
     }
 }
 
-/// The program number of the protocol.
+/// The program number of the protocol. [R5666-12-3]
 pub const PROGRAM: u32 = 100_417;
 /// Its version.
 pub const VERSION: u32 = 1;

@@ -142,6 +142,7 @@ impl Connection {
             Input::Received(received) => {
                 // A peer that sends at once may be faster than the news that the queue pair is up.
                 self.opened();
+                // [R5666-6-1] on a shared receive queue nothing but the count notices.
                 if self.credits.on_received().is_err() {
                     return self.close(CloseReason::CreditOverrun);
                 }
@@ -190,7 +191,7 @@ impl Connection {
     pub fn try_send_held(&mut self, now: Instant, xid: u32) -> Option<u32> {
         let open = self.phase == Phase::Open && self.credits.may_answer(true);
         let held = self.held.as_mut().filter(|held| open && held.has_room())?;
-        // [R5666-3.4-4] [R5666-5.2-2]
+        // [R5666-3.4-4] [R5666-3.8-3] [R5666-5.2-2]
         held.hold(now, xid);
         self.replied = true;
         Some(self.credits.on_answered(true))
@@ -270,7 +271,8 @@ impl Connection {
     }
 
     fn on_call(&mut self, message: &Message<'_>, rpc: &Rpc<'_>) {
-        // What a Call asks for is a wish; what it is granted follows our Receives.
+        // What a Call asks for is a wish; what it is granted follows our Receives. [R5666-3.3-5] one
+        // beyond the grant that found a Receive is served like any other.
         self.credits.owe();
         if accept::is_acceptable(&self.config, message, rpc) {
             self.outputs.push(Output::Event(Event::Call));
@@ -287,6 +289,7 @@ impl Connection {
         }
         // [R8167-4.1-1] the credit word of a Reply is ours to spend, whoever opened the connection.
         self.credits.on_answer(rpc.prefix.credit);
+        // [R5666-3.8-2] what needs an RDMA_DONE is for those who chose it.
         let known = self.config.profile.is_some();
         if !known && (!rpc.reads.is_empty() || matches!(message, Message::MsgP(..))) {
             let refused = Event::Refused { xid: rpc.prefix.xid, error: ErrorBody::Chunk };

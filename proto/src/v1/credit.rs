@@ -7,7 +7,7 @@
 //! Responder's, whichever of the two ends opened the connection.
 //!
 //! # Limits
-//! Nothing is promised that no Receive stands behind. With *r* Receives reserved and not used, *f* Calls
+//! Nothing is promised that no Receive stands behind ([R5666-6-2]). With *r* Receives reserved and not used, *f* Calls
 //! of ours unanswered and *d* `RDMA_DONE` awaited, and the peer having *g* credits of which *o* are
 //! with us as unanswered Calls,
 //!

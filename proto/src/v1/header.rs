@@ -242,13 +242,16 @@ fn decode_body<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Br
 }
 
 fn decode_rpc<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Rpc<'a>, Broken> {
+    // [R5666-2-1] each segment has a handle of 32 bits and an offset of 64. [R5666-3.4-3]
+    // [R5666-4-1] [R5666-5.2-1] any of the lists may be there.
     let reads = ReadList::decode_v1(r)?;
     let writes = WriteList::decode_v1(r)?;
     let reply = WriteList::decode_optional_v1(r)?;
     Ok(Rpc { prefix, reads, writes, reply, payload: r.rest() })
 }
 
-/// Checks the XID of the body at the end of a message of `length` octets, if it has one.
+/// Checks the XID of the body at the end of a message of `length` octets, if it has one. (It need not
+/// be looked at again: the header's is the same.)
 fn check_xid(rpc: &Rpc<'_>, length: usize) -> Result<(), HeaderFault> {
     let Rpc { prefix, payload, .. } = rpc;
     let at = length.saturating_sub(payload.len());
@@ -268,7 +271,7 @@ fn check_xid(rpc: &Rpc<'_>, length: usize) -> Result<(), HeaderFault> {
     }
 }
 
-/// Checks that nothing follows a header that carries no payload.
+/// Checks that nothing follows a header that carries no payload. [R5666-4.1-1]
 fn end(r: &Reader<'_>) -> Result<(), Broken> {
     if r.is_empty() {
         Ok(())

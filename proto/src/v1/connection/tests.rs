@@ -248,6 +248,47 @@ fn grants_follow_the_receives_and_a_reply_waits_for_the_last() {
 }
 
 #[test]
+fn an_excess_call_is_served_while_receives_last() {
+    let mut pair = Pair::plain();
+    for xid in 0..17 {
+        // [R5666-3.3-5] it was granted one.
+        pair.take(SERVER, &plain(Class::Call, xid, 8));
+    }
+    assert_eq!((pair.events(SERVER), pair.ends[SERVER].closed), (vec![Event::Call; 17], None));
+    // [R5666-6-1]
+    pair.take(SERVER, &plain(Class::Call, 17, 8));
+    assert_eq!(pair.ends[SERVER].closed, Some(CloseReason::CreditOverrun));
+}
+
+#[test]
+fn where_no_read_can_be_issued_a_read_list_is_refused() {
+    let segment = (1, 1, 1);
+    let read = Xdr::common(7, 1, 4, 1).read_list(&[(0, segment)]).words(&[0, 0]).0;
+    for (bytes, ord, expected) in [
+        (&read, 0, Err(ErrorBody::Chunk)),
+        (&read, 1, Ok(())),
+        (&plain(Class::Call, 7, 4), 0, Ok(())),
+    ] {
+        let Ok(Message::Msg(rpc) | Message::NoMsg(rpc)) = header::decode(bytes) else { panic!() };
+        assert_eq!(check_reads(&rpc, ord), expected, "P12");
+    }
+}
+
+#[test]
+fn both_directions_speak_the_version_of_the_connection() {
+    // [R8167-5.1-1] [R8167-5.2-1]
+    for class in [Class::Call, Class::Reply] {
+        assert_eq!(plain(class, 7, 4)[4..8], 1_u32.to_be_bytes());
+    }
+    let mut pair = Pair::plain();
+    for at in [CLIENT, SERVER] {
+        let foreign = Xdr::common(7, 2, 4, 0).words(&[0, 0, 0, 7, 0]).0;
+        pair.receive(at, &foreign);
+        assert_eq!((pair.events(at), pair.errors(at)), (vec![], vec![(7, 2, 1)]));
+    }
+}
+
+#[test]
 fn an_error_answers_a_call_and_carries_credit() {
     let mut pair = Pair::plain();
     pair.exchange(1);

@@ -21,6 +21,7 @@ pub enum Form {
 
 impl Form {
     fn encode(self, w: &mut Writer<'_>, xid: u32, credit: u32) -> Result<(), Truncated> {
+        // [R8167-5.1-1] [R8167-5.2-1] one version, whichever way a message goes.
         let prefix = |proc| Prefix { xid, vers: VERSION, credit, proc };
         match self {
             Self::Msg => prefix(MSG).encode(w),
