@@ -10,11 +10,13 @@
 //!
 //! - [`header`]: the four header types; [`item`], [`direction`] and [`report`]: what they hold.
 
+pub mod array;
 pub mod direction;
 pub mod header;
 pub mod item;
 pub mod report;
 
+pub use array::Array;
 pub use direction::{Directed, Direction, DirectionSet, Directions};
 pub use header::{Continue, Header, Request, Response};
 pub use item::{Item, Items, Location, Numbers};

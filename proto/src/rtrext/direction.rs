@@ -1,13 +1,12 @@
 //! Where a Responder is to put the Reply's bulk data: `xmdp_rsdgroup` and what it is made of
 //! (section 7.4).
 
-use core::fmt;
-
 use super::Malformed;
+use super::array::{self, Array, Element};
 use super::item::{BYSIZE, CHOICE, EXRW, TBSN};
 use crate::chunk::{Segments, WriteChunk};
 use crate::verbs::Segment;
-use crate::xdr::{Reader, Truncated, Writer};
+use crate::xdr::{Reader, Truncated, UNIT, Writer};
 
 /// `xmdp_rsdloc`: how one potential item is to be placed, with segments `S` where the Requester
 /// offers memory.
@@ -45,147 +44,21 @@ pub struct DirectionSet<'a> {
     /// `xmdrsdr_end`: where the next part begins.
     pub end: u32,
     /// `xmdrsds_items`: the directions, in the order of the items.
-    pub items: DirectionItems<'a>,
+    pub items: Array<'a, ReceivedDirection<'a>>,
 }
 
-/// `xmdp_rsdgroup`: all directions of a request, borrowed from the transmission they arrived in.
-#[derive(Clone, Copy, Default)]
-pub struct Directions<'a> {
-    bytes: &'a [u8],
-    count: u32,
-}
+/// `xmdp_rsdgroup`: all directions of a request.
+pub type Directions<'a> = Array<'a, DirectionSet<'a>>;
+/// One direction as it arrived.
+pub type ReceivedDirection<'a> = Direction<WriteChunk<'a>>;
 
-/// `xmdrsds_items`: an array of directions.
-#[derive(Clone, Copy, Default)]
-pub struct DirectionItems<'a> {
-    bytes: &'a [u8],
-    count: u32,
-}
-
-impl<'a> Directions<'a> {
-    /// Parses an array of sets.
-    pub fn decode(r: &mut Reader<'a>) -> Result<Self, Malformed> {
-        let count = r.u32()?;
-        let (start, bytes) = (r.position(), r.rest());
-        // Each takes at least three words, so a count beyond the bytes ends in `Truncated` soon.
-        for _ in 0..count {
-            DirectionSet::decode(r)?;
-        }
-        let length = r.position().saturating_sub(start);
-        Ok(Self { bytes: bytes.get(..length).unwrap_or_default(), count })
-    }
-
-    /// Appends an array of sets: begins, ends, and what is to be done between them.
-    pub fn encode<S, D>(
-        w: &mut Writer<'_>,
-        sets: impl ExactSizeIterator<Item = (u32, u32, D)>,
-    ) -> Result<(), Truncated>
-    where
-        S: ExactSizeIterator<Item = Segment>,
-        D: ExactSizeIterator<Item = Direction<S>>,
-    {
-        w.u32(u32::try_from(sets.len()).map_err(|_| Truncated { at: w.position() })?)?;
-        for (begin, end, items) in sets {
-            w.u32(begin)?;
-            w.u32(end)?;
-            w.u32(u32::try_from(items.len()).map_err(|_| Truncated { at: w.position() })?)?;
-            for item in items {
-                item.encode(w)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the sets in order.
-    pub fn iter(&self) -> DirectionSets<'a> {
-        DirectionSets { r: Reader::new(self.bytes), left: self.count }
-    }
-
-    /// Returns how many sets there are.
-    pub const fn len(&self) -> u32 {
-        self.count
-    }
-
-    /// Returns whether nothing is directed.
-    pub const fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-}
-
-/// The sets of a [`Directions`].
-#[derive(Clone, Debug)]
-pub struct DirectionSets<'a> {
-    r: Reader<'a>,
-    left: u32,
-}
-
-impl<'a> Iterator for DirectionSets<'a> {
-    type Item = DirectionSet<'a>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.left = self.left.checked_sub(1)?;
-        DirectionSet::decode(&mut self.r).ok()
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = usize::try_from(self.left).unwrap_or(usize::MAX);
-        (left, Some(left))
-    }
-}
-
-impl ExactSizeIterator for DirectionSets<'_> {}
-
-impl<'a> DirectionSet<'a> {
+impl<'a> Element<'a> for DirectionSet<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, Malformed> {
-        let (begin, end, count) = (r.u32()?, r.u32()?, r.u32()?);
-        let (start, bytes) = (r.position(), r.rest());
-        for _ in 0..count {
-            Direction::decode(r)?;
-        }
-        let length = r.position().saturating_sub(start);
-        let items = DirectionItems { bytes: bytes.get(..length).unwrap_or_default(), count };
-        Ok(Self { begin, end, items })
-    }
-
-    /// Returns the directions in the form that [`Directions::encode`] takes.
-    pub fn to_encode(&self) -> impl ExactSizeIterator<Item = Direction<Segments<'a>>> + use<'a> {
-        let segments = |chunk: WriteChunk<'a>| chunk.segments();
-        let items = self.items.iter();
-        items.map(move |item| Direction { minlen: item.minlen, place: item.place.map(segments) })
+        Ok(Self { begin: r.u32()?, end: r.u32()?, items: Array::decode(r)? })
     }
 }
 
-impl<'a> DirectionItems<'a> {
-    /// Returns the directions in order.
-    pub fn iter(&self) -> DirectionIter<'a> {
-        DirectionIter { r: Reader::new(self.bytes), left: self.count }
-    }
-}
-
-/// The directions of a [`DirectionItems`].
-#[derive(Clone, Debug)]
-pub struct DirectionIter<'a> {
-    r: Reader<'a>,
-    left: u32,
-}
-
-impl<'a> Iterator for DirectionIter<'a> {
-    type Item = Direction<WriteChunk<'a>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.left = self.left.checked_sub(1)?;
-        Direction::decode(&mut self.r).ok()
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = usize::try_from(self.left).unwrap_or(usize::MAX);
-        (left, Some(left))
-    }
-}
-
-impl ExactSizeIterator for DirectionIter<'_> {}
-
-impl<'a> Direction<WriteChunk<'a>> {
+impl<'a> Element<'a> for ReceivedDirection<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, Malformed> {
         let minlen = r.u32()?;
         let at = r.position();
@@ -198,6 +71,39 @@ impl<'a> Direction<WriteChunk<'a>> {
             _ => return Err(Malformed { rule: "type of an xmdp_rsdloc", at }),
         };
         Ok(Self { minlen, place })
+    }
+}
+
+impl<'a> Directions<'a> {
+    /// Appends an array of sets: begins, ends, and what is to be done between them.
+    pub fn encode<S, D>(
+        w: &mut Writer<'_>,
+        sets: impl ExactSizeIterator<Item = (u32, u32, D)>,
+    ) -> Result<(), Truncated>
+    where
+        S: ExactSizeIterator<Item = Segment>,
+        D: ExactSizeIterator<Item = Direction<S>>,
+    {
+        array::encode(w, sets, |w, (begin, end, items)| {
+            w.u32(begin)?;
+            w.u32(end)?;
+            array::encode(w, items, |w, item| item.encode(w))
+        })
+    }
+
+    /// Returns the sets in the form that [`Self::encode`] takes.
+    pub fn to_encode(
+        self,
+    ) -> impl ExactSizeIterator<
+        Item = (u32, u32, impl ExactSizeIterator<Item = Direction<Segments<'a>>> + use<'a>),
+    > + use<'a> {
+        self.iter().map(|set| {
+            let items = set.items.iter().map(|item| Direction {
+                minlen: item.minlen,
+                place: item.place.map(|chunk| chunk.segments()),
+            });
+            (set.begin, set.end, items)
+        })
     }
 }
 
@@ -260,16 +166,16 @@ impl<S> Directed<S> {
     }
 }
 
-// The bytes of a list hold live handles, so what is printed is what they mean.
-
-impl fmt::Debug for Directions<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
-    }
-}
-
-impl fmt::Debug for DirectionItems<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
+impl Directed<&[Segment]> {
+    /// Octets of a direction, its minimum length included.
+    pub const fn wire_len(&self) -> usize {
+        let segments = match self {
+            Self::Exrw(segments) | Self::Choice(segments) | Self::BySize { segments, .. } => {
+                segments.len().saturating_mul(Segment::WIRE_LEN).saturating_add(UNIT)
+            }
+            Self::Tbsn => 0,
+        };
+        let dsdov = if matches!(self, Self::BySize { .. }) { UNIT } else { 0 };
+        segments.saturating_add(dsdov).saturating_add(2 * UNIT)
     }
 }

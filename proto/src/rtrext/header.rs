@@ -154,16 +154,15 @@ impl<'a> Header<'a> {
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         match self {
             Self::Request(request) => {
-                Items::encode(w, request.dp.iter().map(super::Item::to_encode))?;
-                let sets = request.rsd.iter().map(|set| (set.begin, set.end, set.to_encode()));
-                Directions::encode(w, sets)?;
+                Items::encode(w, request.dp.to_encode())?;
+                Directions::encode(w, request.rsd.to_encode())?;
                 for word in [request.count, request.rsbuf, request.pslen] {
                     w.u32(word)?;
                 }
                 w.put(request.rest)
             }
             Self::Response(response) => {
-                Items::encode(w, response.dp.iter().map(super::Item::to_encode))?;
+                Items::encode(w, response.dp.to_encode())?;
                 w.u32(response.count)?;
                 w.u32(response.pslen)?;
                 w.put(response.rest)
