@@ -9,15 +9,30 @@
 //! and property codes are [`CODE_BASE`] plus the value in the draft.
 //!
 //! - [`header`]: the four header types; [`item`], [`direction`] and [`report`]: what they hold.
+//! - [`properties`]: what each end offers and what both agree on; [`structure`]: how a receive buffer
+//!   is made up.
+//! - [`plan`]: arranging a message in transmissions; [`respond`]: following a request's directions,
+//!   as [`table`] allows.
+//! - [`group`]: transmissions as they arrive; [`placement`]: where in them the items are.
+//! - [`extension`]: all of it, for one connection.
 
 pub mod array;
 pub mod direction;
+pub mod extension;
+pub mod group;
 pub mod header;
 pub mod item;
+pub mod placement;
+pub mod plan;
+pub mod properties;
 pub mod report;
+pub mod respond;
+pub mod structure;
+pub mod table;
 
 pub use array::Array;
 pub use direction::{Directed, Direction, DirectionSet, Directions};
+pub use extension::Extension;
 pub use header::{Continue, Header, Request, Response};
 pub use item::{Item, Items, Location, Numbers};
 pub use report::{Report, ReportInfo, TransmissionId};

@@ -1,0 +1,431 @@
+//! The extension on one connection: what both ends agreed on, and the group that is arriving.
+//!
+//! # Normal operation
+//! Properties are heard during setup; [`Extension::agree`] ends that. From then on every message whose
+//! header type is of the extension goes to [`Extension::receive`], and every other to
+//! [`Extension::base_message`]. When an RPC message is complete, [`Extension::whole`] says where in the
+//! transmissions its Payload stream and its items are. The caller keeps their Receives until it has
+//! read them, and sends what [`Plan`] arranges, with credits for all of it in hand (E12).
+//!
+//! # Recovery
+//! A message that is refused leaves nothing behind. Whoever sent it can send it again by the base
+//! protocol.
+//!
+//! # Limits
+//! The first header of an unfinished group is copied, so at most one Receive's worth of memory is held
+//! besides the Receives themselves.
+
+use alloc::vec::Vec;
+
+use super::direction::Directions;
+use super::group::{First, Group, Received};
+use super::header::{Header, Request, Response};
+use super::item::{Items, Location};
+use super::placement::{Fault, Placement};
+use super::plan::{Kind, Outgoing, Plan};
+use super::properties::{Offer, Terms};
+use super::report::{MessageType, Report};
+use super::respond::{Answers, Prefer, ResultItem, check_directions};
+use super::{Malformed, REPTERR, XMTCONT, XMTREQ, XMTRESP};
+use crate::v2::VERSION;
+use crate::v2::connection::ChunkLimits;
+use crate::v2::error::ErrorBody;
+use crate::v2::header::{ERROR, GRANT, Prefix, REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE};
+use crate::v2::properties::{Properties, PropertySet};
+use crate::xdr::{Reader, Truncated, Writer};
+
+/// How the extension behaves, fixed for the connection's life.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What we offer.
+    pub offer: Offer,
+    /// Transmissions of the longest response we take.
+    pub responses_max: u32,
+    /// What a request may hold of items to be read and memory to be written.
+    pub chunks: ChunkLimits,
+}
+
+/// The extension on one connection.
+#[derive(Debug)]
+pub struct Extension {
+    config: Config,
+    theirs: Offer,
+    terms: Option<Terms>,
+    group: Group,
+    /// The first header of the RPC message received last, without its prefix.
+    header: Vec<u8>,
+    /// Whether that message is complete.
+    complete: bool,
+}
+
+/// What became of a message of the extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It is one of several transmissions; the others are to come.
+    More,
+    /// With it an RPC message is complete: see [`Extension::whole`].
+    Complete,
+    /// It belongs to what has been refused before.
+    Dropped,
+    /// The peer says that one of our own transmissions was wrong. That message can be sent again by
+    /// the base protocol, or given up.
+    Reported(Report),
+    /// It is refused, and the group it belongs to.
+    Refused(Refusal),
+}
+
+/// Why a message was refused and what comes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The rule it breaks.
+    pub rule: &'static str,
+    /// Of the message.
+    pub xid: u32,
+    /// What to answer; `None` where the peer is not told.
+    pub answer: Option<Answer>,
+    /// Our Call whose Reply this was to be, where no other Reply can be hoped for (E13).
+    pub failed_call: Option<u32>,
+}
+
+/// What the peer is told of a message that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// `RDMA2_ERROR`.
+    Error(ErrorBody),
+    /// `ROPT_REPTERR`.
+    Report(Report),
+}
+
+/// One RPC message, complete.
+#[derive(Clone, Copy, Debug)]
+pub struct Whole<'a> {
+    /// Its XID.
+    pub xid: u32,
+    /// Which way it goes.
+    pub dir: MessageType,
+    /// What to do with the items of the Reply to it.
+    pub rsd: Directions<'a>,
+    /// How many transmissions that Reply may have beyond its first.
+    pub rsbuf: u32,
+    /// Where its own items are.
+    pub dp: Items<'a>,
+    /// The same, with every bound checked.
+    pub placement: Placement<'a>,
+}
+
+impl Extension {
+    /// Makes the extension of a connection that is not set up.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            theirs: Offer::default(),
+            terms: None,
+            group: Group::default(),
+            header: Vec::new(),
+            complete: false,
+        }
+    }
+
+    /// Takes the properties of one message into account.
+    ///
+    /// # Errors
+    /// A value is not of its type; [`ErrorBody::BadPropval`] is to be answered, and no property of
+    /// the message has been applied.
+    pub fn hear(&mut self, set: &PropertySet<'_>) -> Result<(), Malformed> {
+        let mut theirs = self.theirs;
+        for (which, data) in set.entries() {
+            theirs.apply(which, data)?;
+        }
+        // [V2-7.2.2-2]
+        self.theirs = theirs;
+        Ok(())
+    }
+
+    /// Ends setup: both ends have said all they had to say, of the base protocol's properties too.
+    pub fn agree(&mut self, ours: &Properties, theirs: &Properties) {
+        let (ours, theirs) = ((&self.config.offer, ours), (&self.theirs, theirs));
+        self.terms = Some(Terms::new(ours, theirs, self.config.responses_max));
+    }
+
+    /// Takes one message of the extension: its prefix, and all that follows.
+    pub fn receive(&mut self, prefix: &Prefix, body: &[u8]) -> Event {
+        self.complete = false;
+        let Some(terms) = self.terms.filter(|terms| terms.allows(prefix.htype)) else {
+            // [V2-7.1.3-1] what was not agreed on is unknown here.
+            let answer =
+                Some(Answer::Error(ErrorBody::InvalHtype)).filter(|_| prefix.htype != REPTERR);
+            return refused("unsupported header type", prefix.xid, answer);
+        };
+        let length = body.len().saturating_add(Prefix::WIRE_LEN);
+        if let Some(dir) = first_dir(prefix.htype).filter(|_| self.group.is_open()) {
+            // It breaks the group whatever it holds.
+            let received = self.group_first(prefix, dir, (1, 1), 0, (length, 0));
+            return self.took(received);
+        }
+        let header = match Header::decode(prefix, body) {
+            Ok(header) => header,
+            Err(fault) => return self.malformed(prefix, fault.rule, fault.report),
+        };
+        let rest = header.rest().len();
+        let received = match header {
+            Header::Report(report) => return Event::Reported(report),
+            Header::Continue(part) => self.group.next(prefix.xid, &part, length),
+            Header::Request(Request { count, pslen, rest, .. })
+            | Header::Response(Response { count, pslen, rest, .. }) => {
+                let dir = first_dir(prefix.htype).unwrap_or(MessageType::Call);
+                let count_max = match dir {
+                    MessageType::Call => terms.request_receive_max,
+                    MessageType::Reply => terms.response_receive_max,
+                };
+                let counts = (count, count_max);
+                let received = self.group_first(prefix, dir, counts, pslen, (length, rest.len()));
+                let taken = matches!(received, Received::More | Received::Complete);
+                // [V2-4.6.1-1] [V2-4.6.2-1] E9: the Payload stream begins with the message's XID.
+                if taken && Reader::new(rest).u32() != Ok(prefix.xid) {
+                    return self.nonsense("rdma_xid is not the XID of the RPC message");
+                }
+                received
+            }
+        };
+        if first_dir(prefix.htype).is_some() {
+            let header = body.get(..body.len().saturating_sub(rest)).unwrap_or_default();
+            self.header.clear();
+            self.header.extend_from_slice(header);
+        }
+        self.took(received)
+    }
+
+    /// Tells of a message of the base protocol: returns what to report if it breaks a group. Then it
+    /// is dropped as well.
+    pub fn base_message(&mut self, prefix: &Prefix) -> Option<Report> {
+        let is_reply = matches!(prefix.htype, REPLY_EXTERNAL | REPLY_MIDDLE | REPLY_INLINE);
+        let dir = if is_reply { MessageType::Reply } else { MessageType::Call };
+        // E12, E13: grants and errors can come at any time.
+        let is_neutral = matches!(prefix.htype, GRANT | ERROR);
+        match self.group.other(prefix, dir, is_neutral) {
+            Received::Bad(report) => Some(report),
+            _ => None,
+        }
+    }
+
+    /// Frees what is remembered of the RPC message received last, once it has been read.
+    pub fn release(&mut self) {
+        if core::mem::take(&mut self.complete) {
+            self.header = Vec::new();
+            self.group = Group::default();
+        }
+    }
+
+    /// Returns the RPC message that the last [`Self::receive`] made complete, if it did.
+    pub fn whole(&self) -> Option<Whole<'_>> {
+        let terms = self.terms.as_ref().filter(|_| self.complete)?;
+        let (dp, rsd, rsbuf) = self.lists()?;
+        let (xid, dir) = (self.group.xid(), self.group.dir());
+        let placement = Placement::checked(dp, self.group.parts(), &terms.ours);
+        Some(Whole { xid, dir, rsd, rsbuf, dp, placement })
+    }
+
+    /// Returns what both ends agreed on, once setup has ended.
+    pub const fn terms(&self) -> Option<&Terms> {
+        self.terms.as_ref()
+    }
+
+    /// Returns what we offer.
+    pub const fn offer(&self) -> &Offer {
+        &self.config.offer
+    }
+
+    /// Arranges the response to a request: which way each result goes, and in which transmissions.
+    /// `length` counts the octets of its virtual stream. Gives `None` where the peer takes responses of
+    /// the base protocol only.
+    ///
+    /// # Errors
+    /// What to answer where the request leaves no way for it.
+    pub fn respond(
+        &self,
+        request: &Whole<'_>,
+        length: u32,
+        results: &[ResultItem],
+    ) -> Result<Option<(Answers, Plan)>, ErrorBody> {
+        // [V2-7.3.5-1] [V2-7.3.5-2]
+        let none = ErrorBody::ReplyResource { length_needed: length };
+        let Some(terms) = self.terms().filter(|terms| terms.allows(XMTRESP)) else {
+            return Ok(None);
+        };
+        let count_max = request.rsbuf.saturating_add(1);
+        for prefer in [Prefer::Send, Prefer::Write] {
+            let answers = Answers::new(&request.rsd, results, prefer)?;
+            let payload = u64::from(length).checked_sub(answers.excised()).ok_or(none)?;
+            let message = Outgoing {
+                kind: Kind::Response { count_max },
+                payload_length: usize::try_from(payload).map_err(|_| none)?,
+                items: &answers.items,
+            };
+            if let Ok(plan) = Plan::new(terms, &message) {
+                return Ok(Some((answers, plan)));
+            }
+        }
+        Err(none)
+    }
+
+    fn group_first(
+        &mut self,
+        prefix: &Prefix,
+        dir: MessageType,
+        (count, count_max): (u32, u32),
+        pslen: u32,
+        (length, rest): (usize, usize),
+    ) -> Received {
+        let first = First { xid: prefix.xid, dir, htype: prefix.htype, count, count_max, pslen };
+        self.group.first(first, length, rest)
+    }
+
+    fn took(&mut self, received: Received) -> Event {
+        match received {
+            Received::More => Event::More,
+            Received::Complete => self.completed(),
+            Received::Pass | Received::Dropped => Event::Dropped,
+            Received::Bad(report) => reported(report),
+        }
+    }
+
+    /// Judges an RPC message whose last transmission is there.
+    fn completed(&mut self) -> Event {
+        match self.judge() {
+            Ok(()) => {
+                self.complete = true;
+                Event::Complete
+            }
+            Err(Wrong::Placement(Fault::Report(info))) => reported(self.group.refuse(info)),
+            Err(Wrong::Placement(Fault::Rule(rule))) => self.nonsense(rule),
+            Err(Wrong::Limit(error)) => {
+                self.group.drop_rest();
+                refused("more chunks than are taken", self.group.xid(), Some(Answer::Error(error)))
+            }
+        }
+    }
+
+    fn judge(&self) -> Result<(), Wrong> {
+        let rule = Wrong::Placement(Fault::Rule("no group"));
+        let terms = self.terms.as_ref().ok_or(rule)?;
+        let (dp, rsd, _) = self.lists().ok_or(rule)?;
+        check_directions(&rsd).map_err(|info| Wrong::Placement(Fault::Report(info)))?;
+        Placement::new(dp, self.group.dir(), self.group.parts(), &terms.ours)
+            .map_err(Wrong::Placement)?;
+        if self.group.dir() == MessageType::Call {
+            self.check_limits(&dp, &rsd).map_err(Wrong::Limit)?;
+        }
+        Ok(())
+    }
+
+    /// Checks a request against what we take of items to be read and memory to be written.
+    fn check_limits(&self, dp: &Items<'_>, rsd: &Directions<'_>) -> Result<(), ErrorBody> {
+        let limits = &self.config.chunks;
+        let exceeds = |count: usize, max| u32::try_from(count).map_or(true, |count| count > max);
+        let reads = || {
+            dp.iter().filter_map(|item| match item.place {
+                Location::Exrw(chunk) => Some(chunk),
+                _ => None,
+            })
+        };
+        let directions = || rsd.iter().flat_map(|set| set.items.iter());
+        let offered = || directions().filter_map(|direction| direction.place.segments().copied());
+        // [V2-7.3.1-1] [V2-7.3.1-2] [V2-7.3.2-1] [V2-7.3.3-1] as in the base protocol's headers.
+        if exceeds(reads().count(), limits.read_chunks_max) {
+            return Err(ErrorBody::ReadChunks { max: limits.read_chunks_max });
+        }
+        if exceeds(offered().count(), limits.write_chunks_max) {
+            let continues = self.terms.as_ref().is_some_and(|terms| terms.allows(XMTCONT));
+            if limits.write_chunks_max == 0 && !continues {
+                // [V2-7.3.2-3] how long the Reply would be is not known.
+                return Err(ErrorBody::ReplyResource { length_needed: 0 });
+            }
+            return Err(ErrorBody::WriteChunks { max: limits.write_chunks_max });
+        }
+        let mut counts = reads().chain(offered()).map(|chunk| chunk.segments().len());
+        if counts.any(|count| exceeds(count, limits.segments_max)) {
+            return Err(ErrorBody::Segments { max: limits.segments_max });
+        }
+        Ok(())
+    }
+
+    /// Refuses a message that the XDR does not allow.
+    fn malformed(
+        &mut self,
+        prefix: &Prefix,
+        rule: &'static str,
+        report: Option<ErrorBody>,
+    ) -> Event {
+        // E13: what continues a Reply is about our Call, and the peer is not told of it.
+        let of_reply = prefix.htype == XMTRESP
+            || (prefix.htype == XMTCONT
+                && self.group.is_open()
+                && self.group.dir() == MessageType::Reply);
+        if prefix.htype != REPTERR {
+            self.group.drop_rest();
+        }
+        let answer = report.filter(|_| !of_reply).map(Answer::Error);
+        let failed_call = of_reply.then_some(prefix.xid);
+        Event::Refused(Refusal { rule, xid: prefix.xid, answer, failed_call })
+    }
+
+    /// Refuses an RPC message that contradicts itself in a way the draft has no error for: as if its
+    /// XDR were wrong.
+    fn nonsense(&mut self, rule: &'static str) -> Event {
+        self.group.drop_rest();
+        let xid = self.group.xid();
+        // [V2-7.2.1-1]; E13: a Reply fails its Call here.
+        let is_reply = self.group.dir() == MessageType::Reply;
+        let answer = (!is_reply).then_some(Answer::Error(ErrorBody::BadXdr));
+        Event::Refused(Refusal { rule, xid, answer, failed_call: is_reply.then_some(xid) })
+    }
+
+    /// What the first header of the RPC message received last says.
+    fn lists(&self) -> Option<(Items<'_>, Directions<'_>, u32)> {
+        let htype = match self.group.dir() {
+            MessageType::Call => XMTREQ,
+            MessageType::Reply => XMTRESP,
+        };
+        let prefix = Prefix { xid: self.group.xid(), vers: VERSION, credit: 0, htype };
+        match Header::decode(&prefix, &self.header).ok()? {
+            Header::Request(request) => Some((request.dp, request.rsd, request.rsbuf)),
+            Header::Response(response) => Some((response.dp, Directions::default(), 0)),
+            _ => None,
+        }
+    }
+}
+
+/// Appends an `ROPT_REPTERR`.
+pub fn encode_report(w: &mut Writer<'_>, credit: u32, report: &Report) -> Result<(), Truncated> {
+    // [V2-7-2] it names the message it is about in its prefix too.
+    Prefix { xid: report.bad.xid, vers: VERSION, credit, htype: REPTERR }.encode(w)?;
+    report.encode(w)
+}
+
+/// Why a complete RPC message is refused.
+#[derive(Clone, Copy, Debug)]
+enum Wrong {
+    Placement(Fault),
+    Limit(ErrorBody),
+}
+
+/// Which way an RPC message goes, by the header type of its first transmission.
+const fn first_dir(htype: u32) -> Option<MessageType> {
+    match htype {
+        XMTREQ => Some(MessageType::Call),
+        XMTRESP => Some(MessageType::Reply),
+        _ => None,
+    }
+}
+
+const fn refused(rule: &'static str, xid: u32, answer: Option<Answer>) -> Event {
+    Event::Refused(Refusal { rule, xid, answer, failed_call: None })
+}
+
+/// A report goes to whoever sent the message, a Reply's too: it may send it again.
+const fn reported(report: Report) -> Event {
+    refused(report.info.name(), report.bad.xid, Some(Answer::Report(report)))
+}
+
+#[cfg(test)]
+mod tests;

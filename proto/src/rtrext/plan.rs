@@ -1,0 +1,471 @@
+//! Arranging an RPC message in transmissions, so that its bulk data lands where the peer wants it
+//! (sections 4.2, 7.2).
+//!
+//! The Payload stream goes first, in as few transmissions as it needs. Bulk data starts in the last of
+//! these, at the first targetable segment of the peer's buffer that is behind it, and each item at the
+//! start of a segment of its own. What lies between is padding, which is zero.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::direction::{Direction, Directions};
+use super::item::{Item, Items, Location};
+use super::properties::Terms;
+use super::structure::Structure;
+use super::{XMTCONT, XMTREQ, XMTRESP};
+use crate::v2::VERSION;
+use crate::v2::header::Prefix;
+use crate::verbs::Segment;
+use crate::xdr::{Truncated, UNIT, Writer};
+
+/// An RPC message to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// Which header it starts with, and what only that has.
+    pub kind: Kind<'a>,
+    /// Octets of its Payload stream, from which the items are missing.
+    pub payload_length: usize,
+    /// Its items, in the order of the stream.
+    pub items: &'a [Item<Source>],
+}
+
+/// What only one of the two first headers has.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind<'a> {
+    /// `ROPT_XMTREQ`.
+    Request {
+        /// What the Responder is to do with the Reply's items.
+        rsd: &'a [Directive<'a>],
+        /// How many transmissions the Reply may have beyond its first; at most
+        /// [`Terms::response_receive_max`] less one are asked for.
+        rsbuf: u32,
+    },
+    /// `ROPT_XMTRESP`.
+    Response {
+        /// The most transmissions the request leaves room for.
+        count_max: u32,
+    },
+}
+
+/// Directions for the items that one part of a request brings about: an `xmdp_rsdset` to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Directive<'a> {
+    /// Where that part begins in the request's virtual stream.
+    pub begin: u32,
+    /// Where the next part begins.
+    pub end: u32,
+    /// What to do with its items, in their order.
+    pub items: &'a [Direction<&'a [Segment]>],
+}
+
+/// How an item of an outgoing message travels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In these segments of the Requester's memory, which are as long as it.
+    Exrw(Vec<Segment>),
+    /// In the message's own transmissions.
+    Send,
+    /// In the Payload stream, as it is too short for the direction it answers.
+    TooShort,
+    /// Not at all: there is none for the direction this answers.
+    NoItem,
+}
+
+/// How an RPC message is arranged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    transmissions: Vec<Transmission>,
+    slots: Vec<Slot>,
+    /// `optxrq_rsbuf`, in a request.
+    rsbuf: u32,
+}
+
+/// One transmission of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Transmission {
+    /// Octets of the header, prefix included.
+    header: usize,
+    /// Which octets of the Payload stream it carries.
+    payload: Range<usize>,
+    /// Octets of the whole message.
+    length: usize,
+}
+
+/// A run of an item in one targetable segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Slot {
+    /// Which item, by its place in the message.
+    item: usize,
+    /// Which octets of it.
+    range: Range<usize>,
+    transmission: usize,
+    /// The segment's number in the group.
+    number: u32,
+    /// Offset in the message.
+    at: usize,
+}
+
+/// What follows the header in a transmission, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// These octets of the Payload stream.
+    Payload(Range<usize>),
+    /// So many zeros.
+    Zeros(usize),
+    /// These octets of the item at this place in the message.
+    Item(usize, Range<usize>),
+}
+
+/// Why an RPC message cannot be sent by this extension. The base protocol may have a way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// The peer has not offered the header type this needs.
+    NotAgreed,
+    /// It needs more transmissions than there may be.
+    TooManyTransmissions,
+    /// The peer's buffers have no targetable segment behind a header.
+    NoTarget,
+    /// The header alone fills a message.
+    HeaderTooLong,
+    /// The Payload stream is empty, or no whole number of XDR units, or too long to be counted.
+    NotAPayload,
+}
+
+impl Plan {
+    /// Arranges a message.
+    ///
+    /// # Errors
+    /// See [`Unfit`].
+    pub fn new(terms: &Terms, message: &Outgoing<'_>) -> Result<Self, Unfit> {
+        let (htype, count_max) = match message.kind {
+            Kind::Request { .. } => (XMTREQ, terms.request_send_max),
+            Kind::Response { count_max } => (XMTRESP, count_max.min(terms.response_send_max)),
+        };
+        if !terms.allows(htype) {
+            return Err(Unfit::NotAgreed);
+        }
+        let payload = message.payload_length;
+        if payload < UNIT || !payload.is_multiple_of(UNIT) || u32::try_from(payload).is_err() {
+            return Err(Unfit::NotAPayload);
+        }
+        let bulk = message.items.iter().any(Item::is_bulk);
+        // Which targetable segment of a buffer is the first to be used; the fewest transmissions win.
+        let firsts = if bulk { terms.theirs.targetable().count() } else { 1 };
+        let plans = (0..firsts)
+            .map(|first| Self::arrange(terms, message, count_max, bulk.then_some(first)));
+        let plan = plans.reduce(|best, plan| match (&best, &plan) {
+            (Ok(a), Ok(b)) if a.transmissions.len() <= b.transmissions.len() => best,
+            (Ok(_), Err(_)) => best,
+            _ => plan,
+        });
+        plan.unwrap_or(Err(Unfit::NoTarget))
+    }
+
+    /// Returns how many transmissions there are: begin only with credits for all in hand (E12).
+    pub fn transmissions(&self) -> usize {
+        self.transmissions.len()
+    }
+
+    /// Returns the octets of a whole transmission.
+    pub fn length(&self, transmission: usize) -> usize {
+        self.transmissions.get(transmission).map_or(0, |sent| sent.length)
+    }
+
+    /// Appends the header of a transmission, prefix included.
+    pub fn encode_header(
+        &self,
+        w: &mut Writer<'_>,
+        transmission: usize,
+        (xid, credit): (u32, u32),
+        message: &Outgoing<'_>,
+    ) -> Result<(), Truncated> {
+        let at = Truncated { at: w.position() };
+        let word = |count: usize| u32::try_from(count).map_err(|_| at);
+        let sent = self.transmissions.get(transmission).ok_or(at)?;
+        let count = word(self.transmissions.len())?;
+        let pslen = word(sent.payload.len())?;
+        let prefix = |htype| Prefix { xid, vers: VERSION, credit, htype };
+        if transmission > 0 {
+            prefix(XMTCONT).encode(w)?;
+            // E10: optxc_itype is undescribed, and sent as zero.
+            for word in [word(transmission)?, 0, pslen] {
+                w.u32(word)?;
+            }
+            return Ok(());
+        }
+        let items = message.items.iter().enumerate().map(|(nth, item)| self.locate(nth, item));
+        match message.kind {
+            Kind::Request { rsd, .. } => {
+                prefix(XMTREQ).encode(w)?;
+                Items::encode(w, items)?;
+                Directions::encode(w, rsd.iter().copied().map(Directive::to_encode))?;
+                w.u32(count)?;
+                w.u32(self.rsbuf)?;
+            }
+            Kind::Response { .. } => {
+                prefix(XMTRESP).encode(w)?;
+                Items::encode(w, items)?;
+                w.u32(count)?;
+            }
+        }
+        w.u32(pslen)
+    }
+
+    /// Returns what follows the header in a transmission. Copied or gathered in this order, the bulk
+    /// data lands in the peer's targetable segments.
+    pub fn pieces(&self, transmission: usize) -> impl Iterator<Item = Piece> + '_ {
+        let sent = self.transmissions.get(transmission);
+        let payload = sent.map(|sent| sent.payload.clone()).filter(|payload| !payload.is_empty());
+        let mut at = sent.map_or(0, |sent| sent.header.saturating_add(sent.payload.len()));
+        let slots = self.slots.iter().filter(move |slot| slot.transmission == transmission);
+        let bulk = slots.flat_map(move |slot| {
+            let zeros = slot.at.saturating_sub(at);
+            at = slot.at.saturating_add(slot.range.len());
+            let zeros = (zeros > 0).then_some(Piece::Zeros(zeros));
+            zeros.into_iter().chain([Piece::Item(slot.item, slot.range.clone())])
+        });
+        payload.map(Piece::Payload).into_iter().chain(bulk)
+    }
+
+    /// Appends a whole transmission: the header, and copies of what follows it.
+    pub fn encode(
+        &self,
+        w: &mut Writer<'_>,
+        transmission: usize,
+        (xid, credit): (u32, u32),
+        message: &Outgoing<'_>,
+        payload: &[u8],
+        items: &[&[u8]],
+    ) -> Result<(), Truncated> {
+        self.encode_header(w, transmission, (xid, credit), message)?;
+        for piece in self.pieces(transmission) {
+            let missing = Truncated { at: w.position() };
+            match piece {
+                Piece::Payload(range) => w.put(payload.get(range).ok_or(missing)?)?,
+                Piece::Item(item, range) => {
+                    w.put(items.get(item).and_then(|item| item.get(range)).ok_or(missing)?)?;
+                }
+                // Section 11: what was in the memory before must not leak.
+                Piece::Zeros(count) => (0..count).try_for_each(|_| w.put([0]))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Arranges a message whose bulk data, if there is any, uses targetable segments of each buffer
+    /// from the `first` on.
+    fn arrange(
+        terms: &Terms,
+        message: &Outgoing<'_>,
+        count_max: u32,
+        first: Option<usize>,
+    ) -> Result<Self, Unfit> {
+        let count_max = usize::try_from(count_max).unwrap_or(usize::MAX);
+        let max = terms.message_max;
+        let targets = Targets::new(&terms.theirs, first.unwrap_or_default(), max);
+        let mut slots = Vec::new();
+        if first.is_some() {
+            // A header alone reaches into the first of them.
+            let front = targets.front().filter(|front| *front >= CONT_LEN);
+            front.ok_or(Unfit::NoTarget)?;
+            slots = targets.fill(message.items, count_max)?;
+        }
+        let mut header = first_wire_len(message, slots.len());
+        // Where the last of the Payload stream has to end.
+        let limit = targets.front().filter(|_| first.is_some()).unwrap_or(max);
+        let mut transmissions = Vec::new();
+        let mut at = 0_usize;
+        loop {
+            let room = max.saturating_sub(header) & !3;
+            if room < UNIT {
+                return Err(Unfit::HeaderTooLong);
+            }
+            let left = message.payload_length.saturating_sub(at);
+            let end = at.saturating_add(left.min(room));
+            let length = header.saturating_add(left.min(room));
+            transmissions.push(Transmission { header, payload: at..end, length });
+            if transmissions.len() > count_max {
+                return Err(Unfit::TooManyTransmissions);
+            }
+            if header.saturating_add(left) <= limit {
+                break;
+            }
+            at = end;
+            header = CONT_LEN;
+        }
+        let rsbuf = match message.kind {
+            Kind::Request { rsbuf, .. } => rsbuf.min(terms.response_receive_max.saturating_sub(1)),
+            Kind::Response { .. } => 0,
+        };
+        let mut plan = Self { transmissions, slots, rsbuf };
+        plan.settle(&terms.theirs);
+        if plan.transmissions.len() > count_max {
+            return Err(Unfit::TooManyTransmissions);
+        }
+        Ok(plan)
+    }
+
+    /// Lets the bulk data start in the last transmission there is, and adds those it needs beyond.
+    fn settle(&mut self, structure: &Structure) {
+        let start = self.transmissions.len().saturating_sub(1);
+        let each = structure.targetable_count();
+        let end = self.transmissions.last().map_or(0, |last| last.payload.end);
+        for slot in &mut self.slots {
+            slot.transmission = slot.transmission.saturating_add(start);
+            // Numbers count the segments of all transmissions before this one, used or not.
+            let before = u32::try_from(slot.transmission).unwrap_or(u32::MAX).saturating_mul(each);
+            slot.number = slot.number.saturating_add(before);
+            while self.transmissions.len() <= slot.transmission {
+                let payload = end..end;
+                let sent = Transmission { header: CONT_LEN, payload, length: CONT_LEN };
+                self.transmissions.push(sent);
+            }
+            if let Some(sent) = self.transmissions.get_mut(slot.transmission) {
+                sent.length = slot.at.saturating_add(slot.range.len());
+            }
+        }
+    }
+
+    /// Says where an item is, as the first header does.
+    fn locate<'s>(
+        &'s self,
+        nth: usize,
+        item: &'s Item<Source>,
+    ) -> Item<
+        Location<
+            impl ExactSizeIterator<Item = Segment> + use<'s>,
+            impl ExactSizeIterator<Item = u32> + use<'s>,
+        >,
+    > {
+        let place = match &item.place {
+            Source::Exrw(segments) => Location::Exrw(segments.iter().copied()),
+            Source::Send => Location::Tbsn { offset: 0, bsnum: self.slots_of(nth) },
+            Source::TooShort => Location::TooShort,
+            Source::NoItem => Location::NoItem,
+        };
+        Item { disp: item.disp, length: item.length, place }
+    }
+
+    fn slots_of(&self, item: usize) -> impl ExactSizeIterator<Item = u32> + use<'_> {
+        let start = self.slots.partition_point(|slot| slot.item < item);
+        let end = self.slots.partition_point(|slot| slot.item <= item);
+        self.slots.get(start..end).unwrap_or_default().iter().map(|slot| slot.number)
+    }
+}
+
+impl Item<Source> {
+    /// Returns whether the item has octets that are sent.
+    fn is_bulk(&self) -> bool {
+        self.place == Source::Send && self.length > 0
+    }
+}
+
+impl<'a> Directive<'a> {
+    fn to_encode(
+        self,
+    ) -> (
+        u32,
+        u32,
+        impl ExactSizeIterator<Item = Direction<core::iter::Copied<core::slice::Iter<'a, Segment>>>>
+        + use<'a>,
+    ) {
+        let segments = |segments: &'a [Segment]| segments.iter().copied();
+        let items = self
+            .items
+            .iter()
+            .map(move |item| Direction { minlen: item.minlen, place: item.place.map(segments) });
+        (self.begin, self.end, items)
+    }
+}
+
+/// The targetable segments of a buffer that are used.
+#[derive(Debug)]
+struct Targets(Vec<Target>);
+
+/// One of them.
+#[derive(Debug)]
+struct Target {
+    /// Its number in the buffer.
+    number: u32,
+    /// The octets of a message it holds.
+    held: Range<usize>,
+    /// Where the largest message ends in it.
+    end: usize,
+}
+
+impl Targets {
+    fn new(structure: &Structure, first: usize, max: usize) -> Self {
+        let numbered = (0..).zip(structure.targetable()).skip(first);
+        let within = numbered.filter(|(_, (_, held))| held.start < max);
+        let targets = within.map(|(number, (_, held))| {
+            let end = held.end.min(max);
+            Target { number, held, end }
+        });
+        Self(targets.collect())
+    }
+
+    /// Offset in a message of the first one.
+    fn front(&self) -> Option<usize> {
+        self.0.first().map(|target| target.held.start)
+    }
+
+    /// Lays items into at most `count_max` buffers, each item at the start of a segment.
+    fn fill(&self, items: &[Item<Source>], count_max: usize) -> Result<Vec<Slot>, Unfit> {
+        let mut slots = Vec::new();
+        let mut places = (0..count_max)
+            .flat_map(|transmission| self.0.iter().map(move |target| (transmission, target)));
+        for (nth, item) in items.iter().enumerate().filter(|(_, item)| item.is_bulk()) {
+            let length = usize::try_from(item.length).unwrap_or(usize::MAX);
+            let mut from = 0_usize;
+            while from < length {
+                let (transmission, target) = places.next().ok_or(Unfit::TooManyTransmissions)?;
+                let left = length.saturating_sub(from);
+                let at = target.held.start;
+                let taken = if left <= target.end.saturating_sub(at) {
+                    left
+                } else if target.end == target.held.end {
+                    target.held.len()
+                } else {
+                    // An item that goes on fills its segment, and no message is that long.
+                    continue;
+                };
+                let end = from.saturating_add(taken);
+                let number = target.number;
+                slots.push(Slot { item: nth, range: from..end, transmission, number, at });
+                from = end;
+            }
+        }
+        Ok(slots)
+    }
+}
+
+/// Octets of the header of the first transmission, prefix included, when so many targetable segments
+/// are named in it.
+fn first_wire_len(message: &Outgoing<'_>, numbers: usize) -> usize {
+    type Any = Location<(), ()>;
+    let items = message.items.iter().map(|item| match &item.place {
+        Source::Exrw(segments) => Any::exrw_wire_len(segments.len()),
+        Source::Send => Any::tbsn_wire_len(0),
+        Source::TooShort | Source::NoItem => Any::VOID_WIRE_LEN,
+    });
+    let own = match message.kind {
+        Kind::Request { rsd, .. } => {
+            let sets = rsd.iter().map(|set| {
+                let items = set.items.iter().map(|item| item.place.wire_len());
+                items.fold(3 * UNIT, usize::saturating_add)
+            });
+            // The counts of both arrays, optxrq_count, optxrq_rsbuf and optxrq_pslen.
+            sets.fold(5 * UNIT, usize::saturating_add)
+        }
+        // The count of the array, optxrs_count and optxrs_pslen.
+        Kind::Response { .. } => 3 * UNIT,
+    };
+    let numbers = numbers.saturating_mul(UNIT);
+    items.fold(own.saturating_add(numbers).saturating_add(Prefix::WIRE_LEN), usize::saturating_add)
+}
+
+/// Octets of the header of a continuation, prefix included.
+const CONT_LEN: usize = Prefix::WIRE_LEN + 3 * UNIT;
+
+#[cfg(test)]
+mod tests;

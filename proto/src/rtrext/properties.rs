@@ -1,0 +1,179 @@
+//! The four transport properties of the extension (section 8), and what follows from two ends'.
+
+use super::structure::Structure;
+use super::{CODE_BASE, Malformed, REPTERR, XMTCONT, XMTREQ, XMTRESP};
+use crate::v2::properties::Properties;
+use crate::xdr::{Reader, Truncated, UNIT, Writer};
+
+/// What one end offers of the extension; by default, nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// RTR Support: a sum of [`RTRS_XREQ`], [`RTRS_XRESP`] and [`RTRS_XCONT`], each a promise to
+    /// take such headers and leave to expect them.
+    pub support: u32,
+    /// Receive Buffer Structure: the segments of every Receive this end posts.
+    pub structure: Option<Structure>,
+    /// Request Transmission Receive Limit: transmissions of the longest request it takes.
+    pub request_receive_max: u32,
+    /// Response Transmission Send Limit: transmissions of the longest response it sends.
+    pub response_send_max: u32,
+}
+
+impl Default for Offer {
+    fn default() -> Self {
+        Self { support: 0, structure: None, request_receive_max: 1, response_send_max: 1 }
+    }
+}
+
+impl Offer {
+    /// Takes one received property into account; any that is not of the extension is left alone.
+    ///
+    /// # Errors
+    /// The value is not of the property's XDR type: [`crate::v2::error::ErrorBody::BadPropval`].
+    pub fn apply(&mut self, which: u32, data: &[u8]) -> Result<(), Malformed> {
+        let default = Self::default();
+        let mut r = Reader::new(data);
+        // [V2-5.1-2] an empty value asks for the default, as with version 2's own properties.
+        let word =
+            |r: &mut Reader<'_>, default| if data.is_empty() { Ok(default) } else { r.u32() };
+        match which {
+            RTRSUPP => self.support = word(&mut r, default.support)?,
+            RBSTRUCT if data.is_empty() => self.structure = None,
+            RBSTRUCT => self.structure = Structure::decode(&mut r)?,
+            REQRXLIM => self.request_receive_max = word(&mut r, default.request_receive_max)?,
+            RESPSXLIM => self.response_send_max = word(&mut r, default.response_send_max)?,
+            _ => return Ok(()),
+        }
+        // [V2-5.1-1]
+        let after = Malformed { rule: "octets after the value", at: r.position() };
+        if r.is_empty() { Ok(()) } else { Err(after) }
+    }
+
+    /// Appends the offer as properties, without the count of their set. Nothing is offered where
+    /// nothing is supported.
+    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        if self.support == 0 {
+            return Ok(());
+        }
+        let words = [
+            (RTRSUPP, self.support),
+            (REQRXLIM, self.request_receive_max),
+            (RESPSXLIM, self.response_send_max),
+        ];
+        for (which, value) in words {
+            w.u32(which)?;
+            w.opaque(&value.to_be_bytes())?;
+        }
+        if let Some(structure) = &self.structure {
+            w.u32(RBSTRUCT)?;
+            let length = structure.wire_len();
+            w.u32(u32::try_from(length).map_err(|_| Truncated { at: w.position() })?)?;
+            structure.encode(w)?;
+        }
+        Ok(())
+    }
+
+    /// Returns how many properties [`Self::encode`] appends.
+    pub const fn count(&self) -> u32 {
+        match (self.support, &self.structure) {
+            (0, _) => 0,
+            (_, None) => 3,
+            (_, Some(_)) => 4,
+        }
+    }
+
+    /// Octets of what [`Self::encode`] appends.
+    pub fn wire_len(&self) -> usize {
+        if self.support == 0 {
+            return 0;
+        }
+        let structure = |structure: &Structure| structure.wire_len().saturating_add(2 * UNIT);
+        self.structure.as_ref().map_or(0, structure).saturating_add(3 * 3 * UNIT)
+    }
+
+    /// Returns the segments of this end's receive buffers, which hold `size` octets.
+    fn buffers(&self, size: u32) -> Structure {
+        // Section 8.3: one segment, and no target, where nothing else is known.
+        self.structure.unwrap_or_else(|| Structure::single(size))
+    }
+}
+
+/// What two ends agree on: neither sends what the other has not offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    support: u32,
+    /// The segments of our receive buffers.
+    pub ours: Structure,
+    /// The segments of the peer's.
+    pub theirs: Structure,
+    /// Octets of the largest message we send.
+    pub message_max: usize,
+    /// Transmissions of the longest request we send.
+    pub request_send_max: u32,
+    /// Transmissions of the longest request we take.
+    pub request_receive_max: u32,
+    /// Transmissions of the longest response we send, if the request has room for it.
+    pub response_send_max: u32,
+    /// Transmissions of the longest response we make room for.
+    pub response_receive_max: u32,
+}
+
+impl Terms {
+    /// Returns what follows from both ends' offers and base properties, where we take responses of at
+    /// most `responses_max` transmissions.
+    pub fn new(
+        ours: (&Offer, &Properties),
+        theirs: (&Offer, &Properties),
+        responses_max: u32,
+    ) -> Self {
+        let support = ours.0.support & theirs.0.support;
+        // Section 8.3: whoever gives no size gives it by the structure; whoever gives both means the
+        // smaller.
+        let structure = theirs.0.buffers(theirs.1.receive_buffer_size);
+        let sizes = [theirs.1.receive_buffer_size, structure.length(), ours.1.send_size_max];
+        let message_max = sizes.into_iter().min().unwrap_or_default();
+        // Without continuations every group is one transmission.
+        let limit = |max: u32| if support & RTRS_XCONT == 0 { 1 } else { max.max(1) };
+        Self {
+            support,
+            ours: ours.0.buffers(ours.1.receive_buffer_size),
+            theirs: structure,
+            message_max: usize::try_from(message_max).unwrap_or(usize::MAX),
+            request_send_max: limit(theirs.0.request_receive_max),
+            request_receive_max: limit(ours.0.request_receive_max),
+            response_send_max: limit(ours.0.response_send_max),
+            response_receive_max: limit(theirs.0.response_send_max.min(responses_max)),
+        }
+    }
+
+    /// Returns whether messages of a header type may pass between these ends, either way.
+    pub const fn allows(&self, htype: u32) -> bool {
+        // [RTR-3.4-1] what both parties support, no more.
+        match htype {
+            XMTREQ => self.support & RTRS_XREQ != 0,
+            XMTRESP => self.support & RTRS_XRESP != 0,
+            XMTCONT => self.support & RTRS_XCONT != 0,
+            REPTERR => self.support & (RTRS_XREQ | RTRS_XRESP | RTRS_XCONT) != 0,
+            _ => false,
+        }
+    }
+}
+
+/// `RTRS_XREQ`: `ROPT_XMTREQ` is supported.
+pub const RTRS_XREQ: u32 = 1;
+/// `RTRS_XRESP`: `ROPT_XMTRESP` is supported.
+pub const RTRS_XRESP: u32 = 2;
+/// `RTRS_XCONT`: `ROPT_XMTCONT` is supported.
+pub const RTRS_XCONT: u32 = 4;
+
+/// `XPROP_RTRSUPP`.
+pub const RTRSUPP: u32 = CODE_BASE | 3;
+/// `XPROP_RBSTRUCT`.
+pub const RBSTRUCT: u32 = CODE_BASE | 4;
+/// `XPROP_REQRXLIM`.
+pub const REQRXLIM: u32 = CODE_BASE | 5;
+/// `XPROP_RESPSXLIM`.
+pub const RESPSXLIM: u32 = CODE_BASE | 6;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! Following the directions of a request, and checking that a response has (sections 6.2, 7.4).
+
+use alloc::vec::Vec;
+
+use super::direction::{Directed, Direction, Directions};
+use super::item::{Item, Items, Location};
+use super::plan::{Directive, Source};
+use super::report::{OutOfRange, ReportInfo};
+use super::table::{Outcome, outcome};
+use crate::chunk::plan::filled;
+use crate::chunk::{WriteChunk, returned};
+use crate::v2::error::ErrorBody;
+use crate::verbs::Segment;
+
+/// A DDP-eligible item of a Reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResultItem {
+    /// A position in the request's virtual stream, of what brought this item about. It never
+    /// decreases from one item to the next.
+    pub cause: u32,
+    /// Where the item stands in the Reply's virtual stream.
+    pub disp: u32,
+    /// Its octets, without padding.
+    pub length: u32,
+}
+
+/// What a Responder prefers where a direction leaves it the choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefer {
+    /// Placement by Send.
+    Send,
+    /// RDMA Writes.
+    Write,
+}
+
+/// What becomes of the directions of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// One for each direction, in their order: `optxrs_dp`.
+    pub items: Vec<Item<Source>>,
+    /// Which result each is about, by its place in what was given.
+    pub results: Vec<Option<usize>>,
+}
+
+impl Answers {
+    /// Follows the directions of a request. Each is used up by the next result its set is for, even
+    /// where that is too short; a result without a direction stays in the Payload stream.
+    ///
+    /// # Errors
+    /// Memory that was offered for a result is too short, and nothing else may be used.
+    pub fn new(
+        rsd: &Directions<'_>,
+        results: &[ResultItem],
+        prefer: Prefer,
+    ) -> Result<Self, ErrorBody> {
+        let mut answers = Self::default();
+        let mut left = results.iter().enumerate().peekable();
+        let mut chunk_index = 0_u32;
+        for set in rsd.iter() {
+            // From what begins the range up to what begins the next part of the request.
+            while left.next_if(|(_, result)| result.cause < set.begin).is_some() {}
+            for direction in set.items.iter() {
+                let result = left.next_if(|(_, result)| result.cause < set.end);
+                if direction.place.segments().is_some() {
+                    chunk_index = chunk_index.saturating_add(1);
+                }
+                let (item, index) = match result {
+                    None => (Item { disp: 0, length: 0, place: Source::NoItem }, None),
+                    Some((index, result)) => {
+                        let place = choose(&direction, result.length, prefer, chunk_index)?;
+                        let ResultItem { disp, length, .. } = *result;
+                        (Item { disp, length, place }, Some(index))
+                    }
+                };
+                answers.items.push(item);
+                answers.results.push(index);
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Octets of the virtual stream that are not in the Payload stream: items and their padding.
+    pub fn excised(&self) -> u64 {
+        let away = |item: &&Item<Source>| matches!(item.place, Source::Exrw(_) | Source::Send);
+        let lengths = self.items.iter().filter(away);
+        lengths.map(|item| u64::from(item.length).next_multiple_of(4)).sum()
+    }
+}
+
+/// Chooses how one result goes, as Table 2 allows.
+fn choose(
+    direction: &Direction<WriteChunk<'_>>,
+    length: u32,
+    prefer: Prefer,
+    chunk_index: u32,
+) -> Result<Source, ErrorBody> {
+    if length < direction.minlen {
+        return Ok(Source::TooShort);
+    }
+    let (write_first, segments) = match direction.place {
+        Directed::Tbsn => return Ok(Source::Send),
+        Directed::Exrw(chunk) => {
+            let needed = ErrorBody::WriteResource { chunk_index, length_needed: length };
+            return write(chunk, length).ok_or(needed);
+        }
+        Directed::Choice(segments) => (prefer == Prefer::Write, segments),
+        // The other way is not what was asked for, but it is one the table allows.
+        Directed::BySize { dsdov, segments } => {
+            (length >= dsdov || prefer == Prefer::Write, segments)
+        }
+    };
+    let written = if write_first { write(segments, length) } else { None };
+    Ok(written.unwrap_or(Source::Send))
+}
+
+/// Returns which octets of the memory that was offered an item of `length` octets fills, if it fits.
+fn write(chunk: WriteChunk<'_>, length: u32) -> Option<Source> {
+    let offered: Vec<Segment> = chunk.segments().collect();
+    let room: u64 = offered.iter().map(|segment| u64::from(segment.length)).sum();
+    let length = usize::try_from(length).ok().filter(|_| u64::from(length) <= room)?;
+    // [V2-4.5.2.1-1] as in a Write list: all segments come back, their lengths say what was written.
+    Some(Source::Exrw(filled(&offered, length).collect()))
+}
+
+/// Checks that the sets of a request are in order.
+///
+/// # Errors
+/// What to report of the first that is not.
+pub fn check_directions(rsd: &Directions<'_>) -> Result<(), ReportInfo> {
+    let mut min = 0;
+    for set in rsd.iter() {
+        for (value, least) in [(set.begin, min), (set.end, set.begin)] {
+            if value < least {
+                let field = OutOfRange { value, min: least, max: u32::MAX };
+                return Err(ReportInfo::BadOffset(field));
+            }
+        }
+        min = set.end;
+    }
+    Ok(())
+}
+
+/// Checks that a response does with each direction of our request what it may.
+///
+/// # Errors
+/// The rule it breaks.
+pub fn check_response(rsd: &[Directive<'_>], dp: &Items<'_>) -> Result<(), &'static str> {
+    let directions = rsd.iter().flat_map(|set| set.items);
+    if directions.clone().count() != usize::try_from(dp.len()).unwrap_or(usize::MAX) {
+        return Err("a result for each direction");
+    }
+    for (direction, item) in directions.zip(dp.iter()) {
+        if outcome(direction.place.code(), item.place.code()) == Outcome::Invalid {
+            return Err("a result that its direction does not allow");
+        }
+        let is_short = item.length < direction.minlen;
+        match item.place {
+            Location::TooShort if !is_short => return Err("a short item that is not short"),
+            Location::Exrw(_) | Location::Tbsn { .. } if is_short => {
+                return Err("an item placed although it is short");
+            }
+            Location::Exrw(chunk) => {
+                let got: Vec<Segment> = chunk.segments().collect();
+                let offered = direction.place.segments().copied().unwrap_or_default();
+                let written = returned(offered, &got).map_err(|fault| fault.rule())?;
+                if written != item.length {
+                    return Err("segments that are not as long as their item");
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
