@@ -1,9 +1,10 @@
-//! ONC RPC message headers (RFC 5531), without the record marks TCP needs.
+//! ONC RPC message headers (RFC 5531), and the record marks they need on TCP.
 
 pub mod auth;
 pub mod binding;
 pub mod call;
 mod gss;
+pub mod record;
 pub mod reply;
 
 pub use auth::{AuthSys, Credential};

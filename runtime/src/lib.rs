@@ -14,6 +14,7 @@ pub mod limits;
 pub mod polling;
 pub mod provider;
 pub mod remote;
+pub mod rpcbind;
 pub mod service;
 #[allow(unsafe_code, reason = "system calls, and the one place that mints completions")]
 pub mod sys;

@@ -1,0 +1,66 @@
+//! Record marks (RFC 5531 section 11): where one message ends on a byte stream.
+
+/// The mark before one fragment of a record: its length, and whether the record ends with it.
+///
+/// Wire: one word, big-endian; the highest bit says "last", the other 31 are the length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark(u32);
+
+impl Mark {
+    /// Octets on the wire.
+    pub const WIRE_LEN: usize = 4;
+
+    /// The longest fragment.
+    pub const LENGTH_MAX: u32 = LAST - 1;
+
+    /// Makes the mark of a fragment, unless it is longer than one can be.
+    pub const fn new(last: bool, length: u32) -> Option<Self> {
+        if length > Self::LENGTH_MAX {
+            return None;
+        }
+        Some(Self(if last { length | LAST } else { length }))
+    }
+
+    /// Parses a mark; every word is one.
+    pub const fn decode(octets: [u8; Self::WIRE_LEN]) -> Self {
+        Self(u32::from_be_bytes(octets))
+    }
+
+    /// Returns the mark as it travels.
+    pub const fn encode(self) -> [u8; Self::WIRE_LEN] {
+        self.0.to_be_bytes()
+    }
+
+    /// Returns whether the record ends with this fragment.
+    pub const fn is_last(self) -> bool {
+        self.0 & LAST != 0
+    }
+
+    /// Returns the octets of the fragment, which follow.
+    pub const fn length(self) -> u32 {
+        self.0 & Self::LENGTH_MAX
+    }
+}
+
+const LAST: u32 = 1 << 31;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_a_length_and_a_bit() {
+        for (last, length, octets) in [
+            (true, 0x28, [0x80, 0, 0, 0x28]),
+            (false, 0x28, [0, 0, 0, 0x28]),
+            (true, Mark::LENGTH_MAX, [0xff; 4]),
+            (false, 0, [0; 4]),
+        ] {
+            let mark = Mark::new(last, length).unwrap();
+            assert_eq!(mark.encode(), octets);
+            assert_eq!(Mark::decode(octets), mark);
+            assert_eq!((mark.is_last(), mark.length()), (last, length));
+        }
+        assert_eq!(Mark::new(true, 1 << 31), None);
+    }
+}

@@ -1,0 +1,337 @@
+//! Says where services are: a client of rpcbind (RFC 1833, versions 3 and 4).
+//!
+//! # Normal operation
+//! A server registers when it starts and unregisters when it stops; a client looks a service up before
+//! it connects. Each call blocks, on a connection of its own, for at most the timeout: this is for the
+//! edges of a program's life, not for a core.
+//!
+//! Whoever registers talks to the rpcbind of the same machine, over its local socket if there is one:
+//! there rpcbind knows the user who asks, and lets nobody else unregister.
+//!
+//! # Looking up
+//! rpcbind answers GETADDR and GETVERSADDR for the transport the question came over and ignores the
+//! netid in it, so they never find an RDMA service. [`Rpcbind::look_up`] therefore asks for the whole
+//! list (DUMP); GETADDRLIST would be shorter, but Debian's rpcbind does not answer it at all for a
+//! netid its `/etc/netconfig` does not list.
+//!
+//! # Limits
+//! A reply has at most [`REPLY_MAX`] octets, which is thousands of services.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use haulage_proto::xdr::Reader;
+
+pub use address::{Netid, parse_universal, universal};
+pub use message::Entry;
+pub use stream::REPLY_MAX;
+
+use message::{Mapping, Outcome, Procedure};
+use stream::Stream;
+
+use crate::sys::clock;
+
+mod address;
+mod message;
+mod stream;
+
+/// A program's version, which is what is registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Its number.
+    pub program: u32,
+    /// Its version.
+    pub version: u32,
+}
+
+/// Where rpcbind listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At a local socket.
+    Local(PathBuf),
+    /// At an IP address and port.
+    Tcp(SocketAddr),
+}
+
+/// A client of one rpcbind.
+#[derive(Clone, Debug)]
+pub struct Rpcbind {
+    places: Vec<Place>,
+    timeout: Duration,
+}
+
+/// Whether a server can do without being registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// It can.
+    Optional,
+    /// It cannot.
+    Required,
+}
+
+/// What came of registering.
+#[derive(Debug)]
+pub enum Registered {
+    /// The service is registered.
+    Yes,
+    /// It is not, because there is no rpcbind, and it need not be. The fault's text says so.
+    Absent(Fault),
+}
+
+/// Why rpcbind did not do what it was asked.
+#[derive(Debug)]
+pub enum Fault {
+    /// Nobody listens at any of these places.
+    Absent(Vec<Place>),
+    /// It did not answer in time.
+    TimedOut(Place),
+    /// The connection to it failed.
+    Io(Place, io::Error),
+    /// It does not let us do that.
+    Denied,
+    /// What answers is not rpcbind, or too old a one.
+    Unsupported,
+    /// It failed.
+    Failed,
+    /// Its reply cannot be parsed.
+    Malformed,
+    /// The program's version is registered already, with another address.
+    Taken(Program, Netid),
+    /// It is registered by another user.
+    NotOurs(Program, Netid),
+}
+
+impl Rpcbind {
+    /// Names the rpcbind of this machine.
+    pub fn here() -> Self {
+        let loopback = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
+        Self::at(vec![Place::Local(PathBuf::from(SOCKET)), Place::Tcp(loopback)], TIMEOUT)
+    }
+
+    /// Names the rpcbind of another machine.
+    pub fn of(host: IpAddr) -> Self {
+        Self::at(vec![Place::Tcp(SocketAddr::new(host, PORT))], TIMEOUT)
+    }
+
+    /// Names the rpcbind at the first of `places` where somebody listens. Each call takes at most
+    /// `timeout`, for all places and versions together.
+    pub const fn at(places: Vec<Place>, timeout: Duration) -> Self {
+        Self { places, timeout }
+    }
+
+    /// Registers a service as its server's start should: in place of what an earlier server left
+    /// behind, and without insisting on rpcbind unless it is required.
+    pub fn register(
+        &self,
+        program: Program,
+        address: SocketAddr,
+        need: Need,
+    ) -> Result<Registered, Fault> {
+        match self.replace(program, address) {
+            Ok(()) => Ok(Registered::Yes),
+            Err(fault @ Fault::Absent(_)) if need == Need::Optional => {
+                Ok(Registered::Absent(fault))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Registers a program's version at an address (SET).
+    pub fn set(&self, program: Program, address: SocketAddr) -> Result<(), Fault> {
+        // [V2-12-1] [R5666-12-1] the netid follows the kind of address.
+        let netid = Netid::of(address.ip());
+        let mapping = Mapping { program, netid: netid.name(), address: &universal(address) };
+        let (done, _) = self.ask(Procedure::Set, Some(&mapping), message::boolean)?;
+        if done { Ok(()) } else { Err(Fault::Taken(program, netid)) }
+    }
+
+    /// Ends the registration of a program's version (UNSET). There need not be one.
+    pub fn unset(&self, program: Program, netid: Netid) -> Result<(), Fault> {
+        let mapping = Mapping { program, netid: netid.name(), address: "" };
+        let (done, _) = self.ask(Procedure::Unset, Some(&mapping), message::boolean)?;
+        if done { Ok(()) } else { Err(Fault::NotOurs(program, netid)) }
+    }
+
+    /// Finds where a program's version is served over RDMA (DUMP).
+    ///
+    /// A server registered at no address in particular is at that of its rpcbind, if they are of one
+    /// kind.
+    pub fn look_up(&self, program: Program, netid: Netid) -> Result<Option<SocketAddr>, Fault> {
+        let (entries, place) = self.ask(Procedure::Dump, None, message::entries)?;
+        let wanted = |entry: &&Entry| entry.program == program && entry.netid == netid.name();
+        let Some(found) = entries.iter().find(wanted) else { return Ok(None) };
+        let mut address = parse_universal(&found.address).ok_or(Fault::Malformed)?;
+        if address.ip().is_unspecified() {
+            let host = match (place, netid) {
+                (Place::Tcp(at), _) if Netid::of(at.ip()) == netid => at.ip(),
+                (Place::Local(_), Netid::Rdma) => Ipv4Addr::LOCALHOST.into(),
+                (Place::Local(_), Netid::Rdma6) => Ipv6Addr::LOCALHOST.into(),
+                _ => address.ip(),
+            };
+            address.set_ip(host);
+        }
+        Ok(Some(address))
+    }
+
+    /// Returns everything that is registered (DUMP).
+    pub fn dump(&self) -> Result<Vec<Entry>, Fault> {
+        self.ask(Procedure::Dump, None, message::entries).map(|(entries, _)| entries)
+    }
+
+    /// Finds where a program is served over TCP (GETADDR), which is the transport this is asked over:
+    /// in this version, or if there is none in another.
+    pub fn get_addr(&self, program: Program) -> Result<Option<SocketAddr>, Fault> {
+        self.address_over_tcp(Procedure::GetAddr, program)
+    }
+
+    /// Finds where this very version of a program is served over TCP (GETVERSADDR, version 4 only).
+    pub fn get_vers_addr(&self, program: Program) -> Result<Option<SocketAddr>, Fault> {
+        self.address_over_tcp(Procedure::GetVersAddr, program)
+    }
+
+    fn replace(&self, program: Program, address: SocketAddr) -> Result<(), Fault> {
+        match self.unset(program, Netid::of(address.ip())) {
+            // If there is nothing to unregister, some say that too with this.
+            Ok(()) | Err(Fault::NotOurs(..)) => self.set(program, address),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn address_over_tcp(
+        &self,
+        procedure: Procedure,
+        program: Program,
+    ) -> Result<Option<SocketAddr>, Fault> {
+        let tcp = |place: &&Place| matches!(place, Place::Tcp(_));
+        let places: Vec<_> = self.places.iter().filter(tcp).cloned().collect();
+        let mapping = Mapping { program, netid: "tcp", address: "" };
+        let asked = Self { places, timeout: self.timeout };
+        let (address, _) = asked.ask(procedure, Some(&mapping), message::string)?;
+        if address.is_empty() {
+            return Ok(None);
+        }
+        parse_universal(&address).map(Some).ok_or(Fault::Malformed)
+    }
+
+    /// Asks the first place where somebody listens, and returns the result and that place.
+    fn ask<T>(
+        &self,
+        procedure: Procedure,
+        mapping: Option<&Mapping<'_>>,
+        parse: fn(&mut Reader<'_>) -> Option<T>,
+    ) -> Result<(T, &Place), Fault> {
+        let deadline = clock::now().saturating_add(self.timeout);
+        for place in &self.places {
+            match Stream::connect(place, deadline) {
+                Ok(mut stream) => {
+                    return Ok((converse(&mut stream, place, procedure, mapping, parse)?, place));
+                }
+                Err(error) if is_absent(&error) => {}
+                Err(error) => return Err(Fault::of(place, error)),
+            }
+        }
+        Err(Fault::Absent(self.places.clone()))
+    }
+}
+
+/// Asks in version 4, and in version 3 if that is all there is.
+fn converse<T>(
+    stream: &mut Stream,
+    place: &Place,
+    procedure: Procedure,
+    mapping: Option<&Mapping<'_>>,
+    parse: fn(&mut Reader<'_>) -> Option<T>,
+) -> Result<T, Fault> {
+    for version in procedure.versions() {
+        let call = message::call(version, procedure, mapping).ok_or(Fault::Malformed)?;
+        let reply = stream.exchange(&call).map_err(|error| Fault::of(place, error))?;
+        match message::outcome(&reply) {
+            Outcome::Success(mut results) => {
+                let parsed = parse(&mut results).filter(|_| results.is_empty());
+                return parsed.ok_or(Fault::Malformed);
+            }
+            Outcome::OtherVersion => {}
+            Outcome::Refused(fault) => return Err(fault),
+        }
+    }
+    Err(Fault::Unsupported)
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    use io::ErrorKind::{AddrNotAvailable, ConnectionRefused, NetworkUnreachable, NotFound};
+    matches!(error.kind(), NotFound | ConnectionRefused | NetworkUnreachable | AddrNotAvailable)
+}
+
+impl Fault {
+    fn of(place: &Place, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::TimedOut => Self::TimedOut(place.clone()),
+            io::ErrorKind::InvalidData => Self::Malformed,
+            _ => Self::Io(place.clone(), error),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent(places) if places.is_empty() => {
+                f.write_str("there is no rpcbind to ask over TCP: no address of one is named")
+            }
+            Self::Absent(places) => {
+                f.write_str("there is no rpcbind: nobody listens at ")?;
+                for (index, place) in places.iter().enumerate() {
+                    write!(f, "{}{place}", if index == 0 { "" } else { " or " })?;
+                }
+                Ok(())
+            }
+            Self::TimedOut(place) => write!(f, "rpcbind at {place} did not answer in time"),
+            Self::Io(place, error) => write!(f, "rpcbind at {place}: {error}"),
+            Self::Denied => f.write_str("rpcbind does not let us do that"),
+            Self::Unsupported => f.write_str("what answers is not rpcbind of version 3 or 4"),
+            Self::Failed => f.write_str("rpcbind failed to do what it was asked"),
+            Self::Malformed => f.write_str("rpcbind's reply cannot be parsed"),
+            Self::Taken(program, netid) => {
+                write!(f, "{program} is registered for {netid} already, at another address")
+            }
+            Self::NotOurs(program, netid) => {
+                write!(f, "{program} was registered for {netid} by another user")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Fault {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(path) => write!(f, "{}", path.display()),
+            Self::Tcp(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "program {} version {}", self.program, self.version)
+    }
+}
+
+/// Where rpcbind listens (RFC 1833 section 3), and its local socket where Linux has it.
+const PORT: u16 = 111;
+const SOCKET: &str = "/run/rpcbind.sock";
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Netids, and the universal addresses that belong to them (RFC 5665).
+//!
+//! A universal address is an IP address and the two octets of the port, all with dots between:
+//! `192.0.2.7.78.81` or `2001:db8::7.78.81`.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Which kind of addresses an RDMA service is reached at. Assigned for any RDMA network that names
+/// services by IP address and port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Netid {
+    /// `rdma`: IPv4.
+    Rdma,
+    /// `rdma6`: IPv6.
+    Rdma6,
+}
+
+impl Netid {
+    /// Returns the netid of services at this kind of address.
+    pub const fn of(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(_) => Self::Rdma,
+            IpAddr::V6(_) => Self::Rdma6,
+        }
+    }
+
+    /// Returns its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rdma => "rdma",
+            Self::Rdma6 => "rdma6",
+        }
+    }
+}
+
+impl fmt::Display for Netid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Returns an address as rpcbind has it.
+pub fn universal(address: SocketAddr) -> String {
+    let [high, low] = address.port().to_be_bytes();
+    format!("{}.{high}.{low}", address.ip())
+}
+
+/// Reads an address as rpcbind has it.
+pub fn parse_universal(text: &str) -> Option<SocketAddr> {
+    let mut parts = text.rsplitn(3, '.');
+    let low = octet(parts.next()?)?;
+    let high = octet(parts.next()?)?;
+    let host = parts.next()?;
+    let ip = if host.contains(':') {
+        IpAddr::V6(host.parse::<Ipv6Addr>().ok()?)
+    } else {
+        IpAddr::V4(host.parse::<Ipv4Addr>().ok()?)
+    };
+    Some(SocketAddr::new(ip, u16::from_be_bytes([high, low])))
+}
+
+/// Reads digits only, where the language would take a sign as well.
+fn octet(digits: &str) -> Option<u8> {
+    digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_survives_the_round_trip() {
+        for (address, text, netid) in [
+            ("192.0.2.7:20049", "192.0.2.7.78.81", "rdma"),
+            ("0.0.0.0:111", "0.0.0.0.0.111", "rdma"),
+            ("127.0.0.1:65535", "127.0.0.1.255.255", "rdma"),
+            ("[2001:db8::7]:20049", "2001:db8::7.78.81", "rdma6"),
+            ("[::]:256", "::.1.0", "rdma6"),
+            ("[::ffff:192.0.2.7]:1", "::ffff:192.0.2.7.0.1", "rdma6"),
+        ] {
+            let address: SocketAddr = address.parse().unwrap();
+            assert_eq!(universal(address), text);
+            assert_eq!(parse_universal(text), Some(address));
+            assert_eq!(Netid::of(address.ip()).name(), netid);
+        }
+    }
+
+    #[test]
+    fn anything_else_is_no_address() {
+        for text in [
+            "",
+            "1",
+            "1.2",
+            ".",
+            "..",
+            "127.0.0.1",
+            "127.0.0.1.78",
+            "127.0.0.1.78.256",
+            "127.0.0.1.-1.2",
+            "127.0.0.1.+1.2",
+            "127.0.0.1..2",
+            "127.0.0.1.7.8 ",
+            "127.0.0.1.2.7.8",
+            "2001:db8::7",
+            "2001:db8::g.7.8",
+            "localhost.7.8",
+            "/run/rpcbind.sock",
+        ] {
+            assert_eq!(parse_universal(text), None, "{text}");
+        }
+    }
+}
