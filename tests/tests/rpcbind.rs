@@ -1,0 +1,143 @@
+//! Against the real rpcbind, in a network and a file system of the test's own.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::env;
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use haulage::rpcbind::{Fault, Need, Netid, Place, Program, Registered, Rpcbind};
+
+/// Runs this test again inside the namespaces, where [`inside`] is what it does.
+#[test]
+fn a_service_is_registered_found_and_unregistered() {
+    if env::var_os(INSIDE).is_some() {
+        return inside();
+    }
+    let Some(namespaces) = namespaces() else {
+        // Past the harness, which shows what a passing test prints to nobody.
+        let line = "skipped: rpcbind: this user may not make network namespaces with unshare";
+        return writeln!(io::stderr(), "{line}").unwrap();
+    };
+    let status = Command::new("unshare")
+        .args(namespaces)
+        .args(["sh", "-ec", PREPARE])
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", "a_service_is_registered_found_and_unregistered", "--nocapture"])
+        .env(INSIDE, "1")
+        .status();
+    match status.unwrap().code() {
+        // The script has said why.
+        Some(0 | SKIPPED) => {}
+        other => panic!("inside the namespaces: {other:?}"),
+    }
+}
+
+/// Returns the arguments with which unshare makes namespaces for us, if any do. What runs in them ends
+/// with them, rpcbind too.
+fn namespaces() -> Option<&'static [&'static str]> {
+    const OURS: &[&str] = &["--net", "--mount", "--pid", "--fork", "--kill-child"];
+    const USER: &[&str] =
+        &["--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child"];
+    let works = |arguments: &&&[&str]| {
+        let tried = Command::new("unshare").args(**arguments).arg("true").output();
+        tried.is_ok_and(|output| output.status.success())
+    };
+    [OURS, USER].iter().find(works).copied()
+}
+
+/// Makes the namespaces fit for rpcbind, and runs what follows. rpcbind wants a `/run` to write to, and
+/// to give up groups, which a user namespace made without privileges does not allow.
+const PREPARE: &str = r#"
+    PATH=$PATH:/usr/sbin:/sbin
+    skip() { echo "skipped: rpcbind: $1" >&2; exit 77; }
+    for tool in rpcbind ip mount; do
+        command -v $tool >/dev/null || skip "$tool is not installed"
+    done
+    [ "$(cat /proc/self/setgroups)" = allow ] || skip "it cannot give up groups here; be root"
+    mount -t tmpfs none /run
+    mkdir /run/rpcbind
+    ip link set lo up
+    "$0" "$@"
+"#;
+const SKIPPED: i32 = 77;
+const INSIDE: &str = "HAULAGE_TEST_INSIDE_NAMESPACES";
+
+const OURS: Program = Program { program: 0x2000_1234, version: 3 };
+
+fn inside() {
+    let at: SocketAddr = "127.0.0.1:20049".parse().unwrap();
+    absent(at);
+
+    // It returns once it listens.
+    assert!(Command::new("rpcbind").arg("-w").status().unwrap().success());
+    let tcp = Place::Tcp("127.0.0.1:111".parse().unwrap());
+    let local = Place::Local("/run/rpcbind.sock".into());
+    for place in [&local, &tcp] {
+        registered_and_not(&Rpcbind::at(vec![place.clone()], LONG), at);
+    }
+    registered_and_not(&Rpcbind::here(), at);
+
+    // Only who registered may unregister: over TCP rpcbind does not know who asks.
+    let (local, tcp) = (Rpcbind::at(vec![local], LONG), Rpcbind::at(vec![tcp], LONG));
+    local.set(OURS, at).unwrap();
+    assert!(matches!(tcp.unset(OURS, Netid::Rdma), Err(Fault::NotOurs(OURS, Netid::Rdma))));
+    assert!(matches!(tcp.register(OURS, at, Need::Required), Ok(Registered::Yes)));
+    local.unset(OURS, Netid::Rdma).unwrap();
+
+    addresses_over_tcp(&tcp);
+}
+
+fn absent(at: SocketAddr) {
+    let Ok(Registered::Absent(fault)) = Rpcbind::here().register(OURS, at, Need::Optional) else {
+        panic!("nobody has started it")
+    };
+    let said = "there is no rpcbind: nobody listens at /run/rpcbind.sock or 127.0.0.1:111";
+    assert_eq!(fault.to_string(), said);
+    let fault = Rpcbind::here().register(OURS, at, Need::Required).unwrap_err();
+    assert_eq!(fault.to_string(), said);
+}
+
+fn registered_and_not(rpcbind: &Rpcbind, at: SocketAddr) {
+    let at6: SocketAddr = "[::1]:20049".parse().unwrap();
+    let other: SocketAddr = "127.0.0.1:65280".parse().unwrap();
+    let found = |netid| rpcbind.look_up(OURS, netid).unwrap();
+    assert_eq!(found(Netid::Rdma), None);
+    assert!(matches!(rpcbind.register(OURS, at, Need::Required), Ok(Registered::Yes)));
+    assert_eq!(found(Netid::Rdma), Some(at));
+    assert_eq!(found(Netid::Rdma6), None);
+    rpcbind.set(OURS, at6).unwrap();
+    assert_eq!(found(Netid::Rdma6), Some(at6));
+    assert_eq!(rpcbind.look_up(Program { version: 4, ..OURS }, Netid::Rdma).unwrap(), None);
+
+    // Another address has to wait until the first is gone, unless it replaces it.
+    assert!(matches!(rpcbind.set(OURS, other), Err(Fault::Taken(OURS, Netid::Rdma))));
+    assert!(matches!(rpcbind.register(OURS, other, Need::Optional), Ok(Registered::Yes)));
+    assert_eq!(found(Netid::Rdma), Some(other));
+    let any: SocketAddr = "0.0.0.0:20049".parse().unwrap();
+    assert!(matches!(rpcbind.register(OURS, any, Need::Optional), Ok(Registered::Yes)));
+    assert_eq!(found(Netid::Rdma), Some(at));
+
+    let ours = || rpcbind.dump().unwrap().into_iter().filter(|entry| entry.program == OURS).count();
+    assert_eq!(ours(), 2);
+    rpcbind.unset(OURS, Netid::Rdma).unwrap();
+    assert_eq!((found(Netid::Rdma), found(Netid::Rdma6)), (None, Some(at6)));
+    rpcbind.unset(OURS, Netid::Rdma6).unwrap();
+    rpcbind.unset(OURS, Netid::Rdma6).unwrap();
+    assert_eq!(ours(), 0);
+}
+
+fn addresses_over_tcp(tcp: &Rpcbind) {
+    let itself = Program { program: 100_000, version: 4 };
+    let unknown = Program { program: 100_000, version: 9 };
+    let at: SocketAddr = "127.0.0.1:111".parse().unwrap();
+    assert_eq!(tcp.get_addr(itself).unwrap(), Some(at));
+    assert_eq!(tcp.get_vers_addr(itself).unwrap(), Some(at));
+    assert_eq!(tcp.get_addr(unknown).unwrap(), Some(at));
+    assert_eq!(tcp.get_vers_addr(unknown).unwrap(), None);
+    assert_eq!(tcp.get_addr(OURS).unwrap(), None);
+}
+
+/// Longer than any call takes.
+const LONG: Duration = Duration::from_secs(60);
