@@ -1,5 +1,7 @@
 //! What tests share: annotated vectors, a seeded generator, and a second opinion on XDR.
 
+mod oracle;
+
 use std::string::{String, ToString};
 use std::vec::Vec;
 

@@ -245,6 +245,9 @@ fn vectors() -> Vec<(String, Vec<u8>)> {
         ("xmtreq", include_str!("../../../proto/vectors/rtrext/xmtreq.hex")),
         ("xmtresp", include_str!("../../../proto/vectors/rtrext/xmtresp.hex")),
         ("xmtcont", include_str!("../../../proto/vectors/rtrext/xmtcont.hex")),
+        ("v1/oracle", include_str!("../../../proto/vectors/v1/oracle.hex")),
+        ("v2/oracle", include_str!("../../../proto/vectors/v2/oracle.hex")),
+        ("rtrext/oracle", include_str!("../../../proto/vectors/rtrext/oracle.hex")),
         ("repterr", include_str!("../../../proto/vectors/rtrext/repterr.hex")),
     ];
     let mut vectors: Vec<(String, String)> = Vec::new();
@@ -259,7 +262,7 @@ fn vectors() -> Vec<(String, Vec<u8>)> {
             }
         }
     }
-    assert!(vectors.len() > 50);
+    assert!(vectors.len() > 150);
     vectors
         .into_iter()
         .map(|(name, digits)| (name, hex::decode(digits.as_bytes()).unwrap()))
