@@ -2,7 +2,8 @@
 //!
 //! # Normal operation
 //! A program installs [`Counting`] as its global allocator. Every allocation adds one to a counter of
-//! the thread that asked; a test or a core reads the counter before and after the work it judges.
+//! the thread that asked, and its size to another; a test or a core reads them before and after the
+//! work it judges.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -18,23 +19,31 @@ pub fn allocations_on_this_thread() -> u64 {
     ALLOCATIONS.get()
 }
 
+/// Returns how many octets this thread has asked for, what was freed since included: growing
+/// reallocations count by how much they grow.
+///
+/// Stays zero unless [`Counting`] is the program's global allocator.
+pub fn octets_allocated_on_this_thread() -> u64 {
+    OCTETS.get()
+}
+
 // SAFETY: every method passes its arguments on to `System` unchanged and returns what `System`
 // returned, so `System`'s own contract carries over. Counting neither allocates nor unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size());
         // SAFETY: the caller upholds `GlobalAlloc::alloc`'s contract, which is the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size());
         // SAFETY: the caller upholds `GlobalAlloc::alloc_zeroed`'s contract, which is the same.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
+        count(size.saturating_sub(layout.size()));
         // SAFETY: the caller upholds `GlobalAlloc::realloc`'s contract, which is the same; `block`
         // came from `System`, because every block of ours does.
         unsafe { System.realloc(block, layout, size) }
@@ -50,10 +59,12 @@ unsafe impl GlobalAlloc for Counting {
 thread_local! {
     /// Initialized at compile time and without a destructor: usable while a thread starts and ends.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static OCTETS: Cell<u64> = const { Cell::new(0) };
 }
 
-fn count() {
+fn count(octets: usize) {
     ALLOCATIONS.set(ALLOCATIONS.get().wrapping_add(1));
+    OCTETS.set(OCTETS.get().wrapping_add(octets as u64));
 }
 
 #[cfg(test)]
@@ -66,7 +77,8 @@ mod tests {
     #[test]
     fn counts_each_allocation_of_this_thread_alone() {
         let elsewhere = std::thread::scope(|scope| {
-            let before = allocations_on_this_thread();
+            let (before, octets) =
+                (allocations_on_this_thread(), octets_allocated_on_this_thread());
             let boxed = std::hint::black_box(Box::new(1_u64));
             assert_eq!(allocations_on_this_thread(), before + 1);
             drop(boxed);
@@ -76,6 +88,7 @@ mod tests {
             assert_eq!(allocations_on_this_thread(), before + 3, "growing is");
             let zeroed = std::hint::black_box(vec![0_u8; 64]);
             assert_eq!((allocations_on_this_thread(), zeroed.len()), (before + 4, 64));
+            assert_eq!(octets_allocated_on_this_thread(), octets + 8 + 4096 + 64);
 
             let other = scope.spawn(|| {
                 let before = allocations_on_this_thread();

@@ -24,6 +24,11 @@ impl Choices {
         Self { bytes: owned.into_iter(), rng: Rng::new(bytes.len() as u64) }
     }
 
+    /// Returns whether the bytes are used up.
+    pub fn is_spent(&self) -> bool {
+        self.bytes.as_slice().is_empty()
+    }
+
     /// Draws any number.
     pub fn number(&mut self) -> u64 {
         let raw = self.bytes.as_slice().first_chunk::<8>().copied();
@@ -72,6 +77,7 @@ mod tests {
         let mut choices = Choices::replayed(&[7, 0, 0, 1, 2, 255]);
         assert_eq!((choices.below(10), choices.below(1000)), (7, 258));
         assert_eq!(choices.below(256), 255);
+        assert!(choices.is_spent());
         let mut seeded = Choices::seeded(6);
         assert_eq!(choices.number(), seeded.number());
     }

@@ -1,0 +1,127 @@
+//! Tries the fuzz targets on seeded mutations of their corpus for as long as it is told.
+//!
+//! `fuzz [--seconds N] [--seed N] [TARGET...]` works on two targets at a time and ends at the first
+//! input that fails, which it keeps in `target/fuzz/`. `fuzz --first` writes the inputs a corpus
+//! starts with instead. Without coverage to guide it this is no substitute for the crate in `fuzz/`;
+//! it needs nothing but a stable compiler, and repeats from its seed.
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use std::{env, fs, thread};
+
+use haulage::sys::alloc::Counting;
+use haulage::sys::clock;
+use haulage_tests::fuzz::mutate::Mutator;
+use haulage_tests::fuzz::{Failure, TARGETS, Target, corpus, target};
+
+/// Without it no allocation is counted.
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn main() -> ExitCode {
+    match Options::parse(env::args().skip(1)).and_then(|options| options.run()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fuzz: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Options {
+    first: bool,
+    seconds: u64,
+    seed: u64,
+    targets: Vec<Target>,
+}
+
+impl Options {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, Box<dyn Error>> {
+        let mut options = Self { first: false, seconds: 10, seed: 1, targets: Vec::new() };
+        while let Some(argument) = arguments.next() {
+            let mut number = || arguments.next().unwrap_or_default().parse();
+            match argument.as_str() {
+                "--first" => options.first = true,
+                "--seconds" => options.seconds = number()?,
+                "--seed" => options.seed = number()?,
+                name => {
+                    let known = target(name).ok_or_else(|| format!("no target {name}"))?;
+                    options.targets.push(known);
+                }
+            }
+        }
+        if options.targets.is_empty() {
+            options.targets.extend(TARGETS);
+        }
+        Ok(options)
+    }
+
+    fn run(&self) -> Result<(), Box<dyn Error>> {
+        if self.first {
+            return self.targets.iter().try_for_each(write_first);
+        }
+        let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let worker = || {
+            while let Some(target) = self.targets.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let tried = self.try_for_a_while(target, &stop);
+                stop.fetch_or(tried.is_err(), Ordering::Relaxed);
+                tried?;
+            }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let workers = [scope.spawn(worker), scope.spawn(worker)];
+            workers.into_iter().try_for_each(|worker| match worker.join() {
+                Ok(outcome) => outcome.map_err(|failure: Stopped| failure.0.into()),
+                Err(_) => Err("a worker panicked outside a target".into()),
+            })
+        })
+    }
+
+    /// Tries inputs until the time is up or another target has failed.
+    fn try_for_a_while(&self, target: &Target, stop: &AtomicBool) -> Result<(), Stopped> {
+        let known = corpus::read(target).map_err(|error| Stopped(error.to_string()))?;
+        let known = known.into_iter().map(|(_, data)| data).collect();
+        let mut mutator = Mutator::new(known, self.seed);
+        let end = clock::now().saturating_add(Duration::from_secs(self.seconds));
+        let mut tried = 0_u64;
+        while clock::now() < end && !stop.load(Ordering::Relaxed) {
+            for _ in 0..BATCH {
+                target.attempt(&mutator.draw()).map_err(|failure| keep(&failure))?;
+            }
+            tried += BATCH;
+        }
+        eprintln!("{}: {tried} inputs", target.name);
+        Ok(())
+    }
+}
+
+/// Why a worker ended early, in words.
+struct Stopped(String);
+
+/// Writes the input that failed where it can be found.
+fn keep(failure: &Failure) -> Stopped {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/fuzz");
+    let path = directory.join(failure.target);
+    let written = fs::create_dir_all(&directory).and_then(|()| fs::write(&path, &failure.data));
+    Stopped(match written {
+        Ok(()) => format!("{failure}, kept as {}", path.display()),
+        Err(error) => format!("{failure}, not kept: {error}"),
+    })
+}
+
+fn write_first(target: &Target) -> Result<(), Box<dyn Error>> {
+    let directory = corpus::directory().join(target.name);
+    fs::create_dir_all(&directory)?;
+    for (name, data) in corpus::first(target)? {
+        fs::write(directory.join(name), data)?;
+    }
+    Ok(())
+}
+
+/// Inputs between two looks at the clock.
+const BATCH: u64 = 64;

@@ -1,0 +1,126 @@
+//! What holds for every byte string: a decoder refuses it or reproduces it, and a machine keeps its
+//! promises whatever it is told.
+//!
+//! A [`Target`] is a function of bytes that panics when something does not hold. Four drivers call
+//! the same functions: `tests/codecs.rs` with messages made valid on purpose, `tests/fuzz.rs` with the
+//! committed corpus, `examples/fuzz.rs` with seeded mutations of it for as long as it is told, and the
+//! crate in `fuzz/` with what libFuzzer finds worth trying.
+//!
+//! - [`bound`]: what a decoder may allocate.
+//! - [`corpus`]: the committed inputs.
+//! - [`mutate`]: new inputs from known ones.
+//! - `octets`: messages built by hand, for want of an encoder that is not under test.
+
+use std::{fmt, panic};
+
+use crate::world::choices::Choices;
+
+pub mod bound;
+mod chunk;
+pub mod corpus;
+mod iwarp;
+pub mod mutate;
+mod octets;
+mod rpc;
+mod v2;
+
+/// One thing to try bytes on.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Names it on the command line, and its directory of the corpus.
+    pub name: &'static str,
+    /// What the bytes are to it.
+    pub kind: Kind,
+    /// The directories of `proto/vectors` whose messages it understands.
+    pub vectors: &'static [&'static str],
+}
+
+/// What bytes are to a target.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// A message to decode.
+    Codec(Codec),
+    /// The choices of a schedule: what arrives, and what else happens in between.
+    Machine(fn(&[u8])),
+}
+
+/// A decoder and its encoder.
+#[derive(Clone, Copy, Debug)]
+pub struct Codec {
+    /// Makes a message the decoder has to accept, in the one form the encoder writes.
+    pub valid: fn(&mut Choices) -> Vec<u8>,
+    /// Decodes, looks at everything there is, and encodes again; `None` means refused.
+    pub again: fn(&[u8]) -> Option<Vec<u8>>,
+}
+
+/// Every target.
+pub const TARGETS: [Target; 7] = [
+    Target { name: "v2_message", kind: Kind::Codec(v2::MESSAGE), vectors: &["v2"] },
+    Target { name: "v2_connection", kind: Kind::Machine(v2::connection::run), vectors: &[] },
+    Target { name: "payload_reader", kind: Kind::Machine(chunk::payload_reader), vectors: &[] },
+    Target { name: "rpc", kind: Kind::Codec(rpc::HEADER), vectors: &["rpc"] },
+    Target { name: "iwarp_header", kind: Kind::Codec(iwarp::HEADER), vectors: &[] },
+    Target { name: "iwarp_receive", kind: Kind::Machine(iwarp::receive::run), vectors: &[] },
+    Target { name: "mpa_handshake", kind: Kind::Machine(iwarp::handshake::run), vectors: &[] },
+];
+
+/// Returns the target of a name.
+pub fn target(name: &str) -> Option<Target> {
+    TARGETS.into_iter().find(|target| target.name == name)
+}
+
+/// An input for which something does not hold. The panic itself has said what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Of what.
+    pub target: &'static str,
+    /// The input.
+    pub data: Vec<u8>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} fails for ", self.target)?;
+        self.data.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Target {
+    /// Tries `data`.
+    ///
+    /// # Panics
+    /// If what must hold for every byte string does not hold for these.
+    pub fn run(&self, data: &[u8]) {
+        match self.kind {
+            Kind::Codec(codec) => codec.run(data),
+            Kind::Machine(run) => run(data),
+        }
+    }
+
+    /// Tries `data`, and keeps it should something not hold.
+    ///
+    /// # Errors
+    /// Returns the input that failed.
+    pub fn attempt(&self, data: &[u8]) -> Result<(), Failure> {
+        let outcome = panic::catch_unwind(|| self.run(data));
+        outcome.map_err(|_| Failure { target: self.name, data: data.to_vec() })
+    }
+}
+
+impl Codec {
+    fn run(&self, data: &[u8]) {
+        let Some(again) = (self.again)(data) else { return };
+        assert_eq!(
+            again.len(),
+            data.len(),
+            "what was accepted is as long when it is written again"
+        );
+        // A decoder is not asked to judge padding, and version 1 takes any word but zero for "one
+        // more": there the canonical octets stand instead.
+        let canonical = |(written, read): (&u8, &u8)| written == read || *written <= 1;
+        assert!(again.iter().zip(data).all(canonical), "and says the same");
+        assert_eq!((self.again)(&again).as_ref(), Some(&again), "and is written that way for good");
+    }
+}

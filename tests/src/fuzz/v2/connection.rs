@@ -1,0 +1,207 @@
+//! One end of a version 2 connection, with the bytes as what its peer and its caller do.
+//!
+//! A second account of credits is kept beside it, from what passes in and out alone.
+
+use std::time::Duration;
+
+use haulage_proto::time::Instant;
+use haulage_proto::v2::connection::{
+    ChunkLimits, Config, Connection, ControlBody, Event, Input, Output, Role,
+};
+use haulage_proto::v2::credit::Class;
+use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::v2::header::{self, HeaderFault, Message};
+use haulage_proto::v2::properties::Properties;
+
+use super::super::bound::bounded;
+use super::super::octets::{short, spoil, word};
+use super::{message, raw};
+use crate::world::choices::Choices;
+
+pub(in super::super) fn run(data: &[u8]) {
+    let mut choices = Choices::replayed(data);
+    let mut end = End::new(&mut choices);
+    end.handle(Input::Established);
+    while !choices.is_spent() {
+        end.step(&mut choices);
+    }
+}
+
+/// The connection, and what is known of it from outside.
+struct End {
+    connection: Connection,
+    now: Instant,
+    /// Messages sent.
+    sent: u32,
+    /// The limit the peer told last.
+    limit: u32,
+    /// Receives ever reserved for the peer.
+    reserved: u32,
+    /// Receives the peer may have used without a replacement.
+    used: u32,
+    /// The last credit word sent.
+    told: u32,
+    ready: bool,
+    closed: bool,
+    /// XIDs of Calls that wait for a Reply.
+    calls: Vec<u32>,
+}
+
+impl End {
+    fn new(choices: &mut Choices) -> Self {
+        let role = choices.pick(&[Role::Client, Role::Server]);
+        let limits = [0, 1, 2, 16];
+        let chunks = ChunkLimits {
+            read_chunks_max: choices.pick(&limits),
+            write_chunks_max: choices.pick(&limits),
+            segments_max: choices.pick(&limits),
+        };
+        let setup_timeout = Duration::from_nanos(SETUP_NS);
+        let config = Config {
+            role,
+            properties: Properties::default(),
+            first_xid: 1,
+            chunks,
+            continued_max: choices.pick(&[0, 64, 1 << 20]),
+            continues_replies: choices.below(2) == 0,
+            setup_timeout,
+        };
+        let connection = Connection::new(config);
+        let (sent, limit, reserved, used, told) = (0, 1, 2, 0, 1);
+        let (now, calls) = (Instant::ZERO, Vec::new());
+        let (ready, closed) = (false, false);
+        Self { connection, now, sent, limit, reserved, used, told, ready, closed, calls }
+    }
+
+    fn step(&mut self, choices: &mut Choices) {
+        match choices.below(8) {
+            0..=3 => self.receive(choices),
+            4 => {
+                let class = choices.pick(&[Class::Call, Class::Reply]);
+                if class == Class::Call || self.connection.owed() > 0 {
+                    self.send(class);
+                }
+            }
+            5 => {
+                let count = choices.of(0..=4);
+                self.connection.reserve(short(count));
+                self.reserved = self.reserved.wrapping_add(short(count));
+                self.used = self.used.saturating_sub(short(count));
+                self.drain();
+            }
+            6 => match self.calls.pop() {
+                Some(xid) if self.connection.owed() > 0 => {
+                    self.connection.refuse(xid, ErrorBody::System);
+                    self.drain();
+                }
+                _ => self.handle(Input::Idle),
+            },
+            _ => {
+                self.now = self.now.saturating_add(Duration::from_nanos(word(choices).into()));
+                self.handle(Input::Deadline);
+            }
+        }
+    }
+
+    fn receive(&mut self, choices: &mut Choices) {
+        let octets = self.draw(choices);
+        let decoded = bounded(octets.len(), || header::decode_transport(&octets));
+        if let Some(credit) = credit(&decoded) {
+            self.limit = credit;
+        }
+        self.used = self.used.wrapping_add(1);
+        if let Ok(Message::CallInline(call)) = &decoded {
+            self.calls.push(call.prefix.xid);
+        }
+        self.handle(Input::Received(&decoded));
+    }
+
+    /// Draws what the peer sends: mostly a message that belongs here, so that a schedule gets anywhere.
+    fn draw(&self, choices: &mut Choices) -> Vec<u8> {
+        if choices.one_in(16) {
+            return raw(choices);
+        }
+        let htype = match choices.below(8) {
+            0 if !self.ready => header::CONNPROP_FINAL,
+            _ => short(choices.of(4..=13)),
+        };
+        let xid = choices.pick(&[1, 2, 3, 4]);
+        let credit = match choices.below(16) {
+            0 => word(choices),
+            more => self.sent.wrapping_add(short(more)),
+        };
+        let mut octets = message(choices, xid, credit, htype);
+        if choices.one_in(8) {
+            spoil(choices, &mut octets);
+        }
+        octets
+    }
+
+    fn send(&mut self, class: Class) {
+        let may = self.connection.may_send(class);
+        let credit = self.connection.try_send(class);
+        assert_eq!(may, credit.is_some(), "what may be sent is sent");
+        if let Some(credit) = credit {
+            assert!(self.ready, "nothing but control messages before both ends know each other");
+            self.on_sent(credit, false);
+        }
+    }
+
+    fn handle(&mut self, input: Input<'_>) {
+        self.connection.handle(self.now, input);
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        for count in 0.. {
+            assert!(count < OUTPUTS_MAX, "one input asks for a bounded number of things");
+            let Some(output) = self.connection.poll() else { break };
+            assert!(!self.closed, "nothing comes of a closed connection");
+            match output {
+                Output::Post(control) => {
+                    self.on_sent(control.credit, control.body == ControlBody::Grant);
+                }
+                Output::Event(Event::Ready(_)) => self.ready = true,
+                Output::Event(_) => {}
+                Output::Close(reason) => {
+                    assert!(!reason.to_string().is_empty());
+                    self.closed = true;
+                }
+            }
+        }
+        if self.closed {
+            assert_eq!(self.connection.poll_deadline(), None, "nothing is waited for");
+            assert!(
+                !self.connection.may_send(Class::Call) && !self.connection.may_send(Class::Reply)
+            );
+        }
+    }
+
+    fn on_sent(&mut self, credit: u32, is_grant: bool) {
+        assert!(!self.closed, "nothing is sent on a closed connection");
+        let least = i32::from(!is_grant);
+        assert!(distance(self.limit, self.sent) >= least, "a message beyond the peer's credits");
+        assert!(distance(credit, self.told) >= 0, "a limit that moves backwards");
+        assert!(distance(self.reserved, credit) >= 1, "a limit without a Receive behind it");
+        self.sent = self.sent.wrapping_add(1);
+        self.told = credit;
+    }
+}
+
+/// Returns the credit word a message carries, if it is one of version 2.
+fn credit(decoded: &Result<Message<'_>, HeaderFault>) -> Option<u32> {
+    match decoded {
+        Ok(Message::Error { error: ErrorBody::Vers { .. }, .. }) => None,
+        Ok(message) => Some(message.prefix().credit),
+        Err(fault) => fault.credit,
+    }
+}
+
+fn distance(a: u32, b: u32) -> i32 {
+    a.wrapping_sub(b).cast_signed()
+}
+
+const SETUP_NS: u64 = 1 << 31;
+
+/// Outputs of one input: its own, and every control message that waited for credit.
+const OUTPUTS_MAX: u32 = 16;
