@@ -14,7 +14,7 @@ pub mod properties;
 pub mod requester;
 pub mod reverse;
 mod setup;
-pub mod terms;
+pub mod thresholds;
 
 /// The version word of every message.
 pub const VERSION: u32 = 2;

@@ -24,7 +24,7 @@ use alloc::boxed::Box;
 
 pub use self::alphabet::{CloseReason, Control, ControlBody, Event, Input, Output};
 pub use self::config::{ChunkLimits, Config, Role};
-pub use self::sending::{Format, Sending, Unsent};
+pub use self::sending::{Sending, Unsent};
 
 use self::ring::Ring;
 use self::sending::Gate;
@@ -37,7 +37,8 @@ use super::host_auth::{Authenticator, Policy};
 use super::properties::Properties;
 use super::reverse::Level;
 use super::setup::Setup;
-use super::terms::Terms;
+use super::thresholds::Thresholds;
+use crate::exchange::Format;
 use crate::time::Instant;
 use crate::xdr::{Truncated, Writer};
 
@@ -271,13 +272,18 @@ impl Connection {
         &self.config.properties
     }
 
-    /// Returns what both ends agreed on; defaults until the peer has said something.
-    pub fn terms(&self) -> Terms {
-        Terms::new(&self.config.properties, self.setup.theirs())
+    /// Returns what the peer has said about itself so far, defaults where it said nothing.
+    pub const fn peer_properties(&self) -> &Properties {
+        self.setup.theirs()
+    }
+
+    /// Returns how long messages may be once the connection is open.
+    pub fn thresholds(&self) -> Thresholds {
+        Thresholds::new(self.properties(), self.peer_properties())
     }
 
     /// Returns the identity that the peer has proved, in the terms of the authenticator.
-    pub fn peer(&self) -> Option<&[u8]> {
+    pub fn peer_identity(&self) -> Option<&[u8]> {
         self.setup.peer()
     }
 

@@ -1,7 +1,8 @@
 //! What a connection makes of its inputs.
 
 use super::config::CallChunks;
-use super::{CloseReason, Connection, Control, ControlBody, Event, Format, Output, Phase, Role};
+use super::{CloseReason, Connection, Control, ControlBody, Event, Output, Phase, Role};
+use crate::exchange::Format;
 use crate::time::Instant;
 use crate::v2::VERSION;
 use crate::v2::continuation::{Kind, Step};

@@ -11,6 +11,7 @@
 //! of free Receives before half of its limit is spent (section 4.2.1.1), so half is what a sender that
 //! waits can count on, less the Receives that its own unanswered Calls may hold.
 
+use crate::exchange::Format;
 use crate::v2::continuation::Kind;
 use crate::v2::credit::{Class, Credits};
 use crate::v2::reverse::Level;
@@ -26,20 +27,6 @@ pub struct Sending {
     pub has_chunks: bool,
     /// Whether it is a Call that gets no Reply.
     pub is_call_only: bool,
-}
-
-/// The format of a Payload stream (section 6.6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// In one message.
-    Simple,
-    /// In so many messages.
-    Continued {
-        /// All of them, the last one included.
-        messages: u32,
-    },
-    /// In a body chunk.
-    Special,
 }
 
 /// Why an RPC message is not sent.

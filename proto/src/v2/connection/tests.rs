@@ -13,6 +13,11 @@ use crate::v2::properties::REVERSE_GENL;
 use crate::verbs::{Handle, Segment};
 use crate::xdr::Writer;
 
+mod continued;
+mod in_setup;
+mod reverse;
+mod runs;
+
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
 const FIRST_XID: u32 = 0x2bad_cafe;
@@ -171,7 +176,7 @@ impl Pair {
 }
 
 fn written(encode: impl FnOnce(&mut Writer<'_>) -> Result<(), crate::xdr::Truncated>) -> Vec<u8> {
-    let mut memory = [0; 512];
+    let mut memory = [0; 4096];
     let mut w = Writer::new(&mut memory);
     encode(&mut w).unwrap();
     w.written().to_vec()

@@ -1,0 +1,51 @@
+//! Inline thresholds (section 4.2.2): how long a message may be in each direction.
+
+use super::properties::Properties;
+
+/// The inline thresholds of one connection, seen from one end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thresholds {
+    /// Octets of the largest message we may send: the call inline threshold of our Calls, and the
+    /// reply inline threshold of our Replies.
+    pub send: u32,
+    /// Octets of the largest message that comes: the reply inline threshold of the Replies to our
+    /// Calls, and the call inline threshold of the peer's Calls.
+    pub receive: u32,
+}
+
+impl Thresholds {
+    /// Settles the thresholds. [`Properties::default`] stands for an end that said nothing.
+    pub fn new(ours: &Properties, theirs: &Properties) -> Self {
+        // [V2-4.2.2-1] what one end can send and the other can take.
+        Self {
+            send: ours.send_size_max.min(theirs.receive_buffer_size),
+            receive: ours.receive_buffer_size.min(theirs.send_size_max),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_says_nothing_has_thresholds_of_4096() {
+        let ours = Properties { send_size_max: 65536, ..Properties::default() };
+        let ours = Properties { receive_buffer_size: 65536, ..ours };
+        let thresholds = Thresholds::new(&ours, &Properties::default());
+        assert_eq!(thresholds, Thresholds { send: 4096, receive: 4096 });
+    }
+
+    #[test]
+    fn a_threshold_is_the_smaller_of_what_is_sent_and_taken() {
+        let sizes = |send_size_max, receive_buffer_size| Properties {
+            send_size_max,
+            receive_buffer_size,
+            ..Properties::default()
+        };
+        let thresholds = Thresholds::new(&sizes(1000, 7000), &sizes(3000, 2000));
+        assert_eq!(thresholds, Thresholds { send: 1000, receive: 3000 });
+        let thresholds = Thresholds::new(&sizes(5000, 2500), &sizes(3000, 2000));
+        assert_eq!(thresholds, Thresholds { send: 2000, receive: 2500 });
+    }
+}
