@@ -10,8 +10,9 @@
 //! A grant shrinks by not advancing: Receives that are not reserved again are not announced.
 //!
 //! A grant uses a credit itself, and what takes the place of its Receive is not worth another grant,
-//! or two idle ends would never stop. But a peer whose credits all went into grants could wait for
-//! ever, so once too few are left for a Call, grants are answered all the same ([`ANSWERS_MAX`]).
+//! or two idle ends would never stop. But a peer whose credits went into grants could wait for ever
+//! with a message of several pieces, or with a Call, so once half of them are gone grants are answered
+//! all the same ([`ANSWERS_MAX`]): an end that waits can count on more than half of the window.
 
 /// The four counts of one connection (version 2, section 4.2.1), and what we last announced.
 #[derive(Clone, Debug)]
@@ -181,14 +182,11 @@ impl Credits {
         let window = i64::from(distance(self.limit(), self.received));
         let untold = distance(self.limit(), self.announced);
         let remaining = i64::from(distance(self.announced, self.received));
-        let due = if self.news {
-            // P5: section 4.2.1.1 wants it before half the limit is spent.
-            remaining.saturating_mul(2) <= window
-        } else {
-            // E3: only grants arrived. They are not answered while the peer can make a Call.
-            remaining < CALL_MIN && self.answers < ANSWERS_MAX
-        };
-        due && untold > 0 && self.may_send(Class::Grant)
+        // P5: section 4.2.1.1 wants it before half the limit is spent.
+        let due = remaining.saturating_mul(2) <= window;
+        // E3: where only grants arrived, another one is not sent without end.
+        let worth = self.news || self.answers < ANSWERS_MAX;
+        due && worth && untold > 0 && self.may_send(Class::Grant)
     }
 
     /// Returns the Receives that are reserved for the peer and not used yet, modulo 2^32: after an
@@ -263,9 +261,6 @@ pub const ANSWERS_MAX: u32 = 16;
 
 /// P2: credits that Calls leave for what may not wait, Replies apart.
 const CALL_SPARE: i64 = 1;
-
-/// The fewest credits a Call needs: its own, and what it leaves.
-const CALL_MIN: i64 = 1 + CALL_SPARE;
 
 /// No window is this large: [V2-4.2.1-6] allows less than 2^31, and we less than half of it.
 const PLAUSIBLE_MAX: u32 = 1 << 30;

@@ -166,16 +166,15 @@ fn any_message_announces_the_limit_in_place_of_a_grant() {
 }
 
 #[test]
-fn a_grant_provokes_none_while_the_peer_can_make_a_call() {
-    for window in [3, 4, 8] {
+fn a_grant_provokes_none_while_the_peer_has_more_than_half_of_its_credits() {
+    for window in [3, 4, 8, 9] {
         let mut credits = starting_at(0, 0, window);
         credits.on_sent(Class::Control);
-        for left in (2..window).rev() {
+        for left in (window / 2 + 1..window).rev() {
             credits.on_received(1 << 20, true).unwrap();
             credits.reserve(1);
             assert!(!credits.wants_grant(), "{left} of {window} left");
         }
-        // One credit is no Call.
         credits.on_received(1 << 20, true).unwrap();
         credits.reserve(1);
         assert!(credits.wants_grant(), "window {window}");

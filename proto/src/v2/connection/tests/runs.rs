@@ -158,6 +158,25 @@ fn a_format_that_was_refused_is_not_used_again() {
     }
 }
 
+#[test]
+fn credits_that_grants_used_are_given_again_before_half_of_them_are_gone() {
+    for window in 3..20 {
+        let mut pair = Pair::open(window);
+        // The server may have sent its properties, and so many grants that told something.
+        for _ in 0..window {
+            let credit = pair.ends[SERVER].engine.credits.on_sent(Class::Grant);
+            pair.post(SERVER, Xdr::common(0, 2, credit, 5).0);
+            pair.deliver(CLIENT);
+            pair.handle(CLIENT, Input::Idle);
+            pair.deliver(SERVER);
+            // What may wait for its credits finds them, although nobody says anything more.
+            let engine = &mut pair.ends[SERVER].engine;
+            let messages = engine.messages_max(Kind::Reply);
+            assert!(engine.credits.may_send_all(Class::Reply, messages), "window {window}");
+        }
+    }
+}
+
 /// Two ends exchange continued messages in both directions through windows that are not much longer,
 /// under a random schedule: whatever may be sent at all is sent at last.
 #[test]
