@@ -15,8 +15,10 @@ use haulage_mr_pool::Local;
 use haulage_proto::chunk::{self, PayloadReader, Reduced};
 use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyHeader, Violation};
 use haulage_proto::time::Instant;
+use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::{CallInline, Returned, encode_reply_inline, reply_inline_wire_len};
+use haulage_proto::v2::invalidation::invalidates;
 use haulage_proto::verbs::{ClaimedSegment, Flags, Handle, Segment};
 use haulage_proto::xdr::Writer;
 
@@ -509,8 +511,7 @@ impl State {
             let id = Name::Unsignaled.wr_id();
             connection.queue.push_back(WorkRequest { id, flags: Flags::default(), operation });
         }
-        // [V2-6.5-1] invalidate exactly the handle the Call solicited.
-        let invalidate = (inbound.inv_handle != Handle(0)).then_some(inbound.inv_handle);
+        let invalidate = invalidates(Kind::Reply, true, inbound.inv_handle);
         self.send(inbound.connection, buffer, start..end, invalidate, data);
     }
 }

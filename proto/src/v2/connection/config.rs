@@ -116,7 +116,7 @@ impl Config {
         // Section 5.2.3 has no error of its own for a segment larger than we said we handle.
         let is_longer = |length: u32| length > self.properties.segment_size_max;
         if read.chain(written).any(|segment| is_longer(segment.length)) {
-            // [V2-7.4.1-1]
+            // [V2-7.4.1-1] [V2-7.4.1-2] it is told, and nothing else comes of the Call.
             return Err(ErrorBody::System);
         }
         Ok(())

@@ -31,7 +31,8 @@ impl Connection {
         if let Err(fault) = self.credits.on_received(message.prefix().credit, is_grant) {
             return self.close(fault.into());
         }
-        // [V2-4.3.3-1] from here on it is the version of everything.
+        // [V2-4.3.3-1] [V2-4.6.1-2] [V2-4.6.2-2] from here on it is the version of everything, in both
+        // directions.
         self.is_version_settled = true;
         match message {
             Message::Grant { .. } => self.on_grant(),

@@ -400,6 +400,55 @@ fn a_call_with_more_chunks_than_allowed_is_told_how_many_are() {
 }
 
 #[test]
+fn a_segment_longer_than_announced_is_a_problem_of_its_own() {
+    for length in [1 << 20, (1 << 20) + 1] {
+        let segment = (1, length, 0);
+        let inline = || Xdr::common(7, 2, 9, 10).words(&[0]);
+        let special = Xdr::common(7, 2, 9, 8).words(&[0]).read_list(&[(0, segment)]);
+        let messages = [
+            ("a Read chunk", inline().read_list(&[(4, segment)]).words(&[0, 0, 7])),
+            ("a Write chunk", inline().words(&[0]).write_list(&[&[segment]]).words(&[0, 7])),
+            ("a Reply chunk", inline().words(&[0, 0, 1]).write_chunk(&[segment]).words(&[7])),
+            ("a Call chunk", special.words(&[0, 0, 0])),
+        ];
+        for (name, message) in messages {
+            let mut pair = Pair::open(8);
+            pair.receive(SERVER, &message.0);
+            if length == 1 << 20 {
+                assert_eq!(pair.ends[SERVER].events, [Event::Call], "{name}");
+            } else {
+                // SYSTEM, and nothing else comes of it.
+                assert_eq!(pair.errors(SERVER), [(7, 2, 100)], "{name}");
+                assert_eq!(pair.ends[SERVER].events, [], "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn body_chunks_have_as_few_segments_as_others() {
+    let five = [(1, 4, 0); 5];
+    let reply = Xdr::common(7, 2, 9, 10).words(&[0, 0, 0, 1]).write_chunk(&five).words(&[7]);
+    let call = Xdr::common(7, 2, 9, 8).words(&[0]).read_list(&[(0, five[0]); 5]);
+    for message in [reply, call.words(&[0, 0, 0])] {
+        let mut pair = Pair::open(8);
+        pair.receive(SERVER, &message.0);
+        assert_eq!(pair.errors(SERVER), [(7, 2, 8)], "SEGMENTS");
+    }
+}
+
+#[test]
+fn an_end_that_continues_replies_names_write_chunks_and_not_the_reply() {
+    let mut pair = Pair::open(8);
+    pair.ends[SERVER].engine.config.chunks.write_chunks_max = 0;
+    pair.ends[SERVER].engine.config.continues_replies = true;
+    pair.receive(SERVER, &call(7, 9, &[], &[segment(4)]));
+    let posted = pair.ends[SERVER].posted.last().unwrap();
+    let error = ErrorBody::WriteChunks { max: 0 };
+    assert_eq!(posted, &written(|w| encode_error(w, 7, 2, prefix(posted).credit, &error)));
+}
+
+#[test]
 fn an_end_without_chunks_says_so() {
     let cases = [
         (&[segment(4)][..], &[][..], ErrorBody::ReadChunks { max: 0 }),
