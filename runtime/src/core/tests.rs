@@ -10,6 +10,7 @@ use haulage_proto::rpc::AcceptStat;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::error::ErrorBody;
 
+use super::work::{Held, Work};
 use super::{Core, Cx};
 use crate::limits::{LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
 use crate::provider::sim::{Fabric, FabricConfig, Rng, Sim};
@@ -539,6 +540,25 @@ fn a_result_that_does_not_fit_says_how_much_room_it_needs() {
     world.until(|w| w.ended().len() == 2);
     let needed = ErrorBody::WriteResource { chunk_index: 1, length_needed: 9000 };
     assert_eq!(world.ended()[1].1, Err(CallError::Refused(needed)));
+}
+
+#[test]
+fn memory_that_cannot_be_invalidated_is_protected_by_closing() {
+    let mut world = World::new();
+    let argument = world.lease(9000, 3);
+    world.call(1, Request { argument: Some(argument), ..request(STORE) });
+    world.until(|w| w.ended().len() == 1);
+    // The Call is refused, so that its lease has to be invalidated here.
+    let result = world.lease(5000, 0);
+    world.call(2, Request { result: Some(result), ..request(FETCH) });
+    let is_invalidating = |work: &Work| matches!(work.held, Held::LocalInv { .. });
+    world.until(|w| w.client.state.work.find(0, is_invalidating).is_some());
+    let late = world.now.saturating_add(LIMITS.call_timeout + LIMITS.grace_timeout);
+    world.client.state.expire_calls(late);
+    assert_eq!(world.ended().len(), 1, "nobody gets memory that the server may still write");
+    world.until(World::is_disconnected);
+    world.until(|w| w.ended().len() == 2);
+    world.all_home();
 }
 
 #[test]

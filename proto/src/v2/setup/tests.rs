@@ -15,6 +15,8 @@ struct Talker {
     said: usize,
     taken: usize,
     expected: usize,
+    /// Messages after which it is never satisfied again.
+    patience: usize,
     /// What it has heard: who spoke, whether it was a FINAL, the properties.
     heard: Vec<u8>,
 }
@@ -22,11 +24,15 @@ struct Talker {
 impl Talker {
     fn new(turns: &[usize], theirs: &[usize]) -> Self {
         let (turns, expected) = (turns.iter().copied().collect(), theirs.iter().sum());
-        Self { turns, said: 0, taken: 0, expected, heard: Vec::new() }
+        Self { turns, said: 0, taken: 0, expected, patience: usize::MAX, heard: Vec::new() }
     }
 
     fn progress(&self) -> AuthProgress {
-        if self.turns.len() > 1 { AuthProgress::More } else { AuthProgress::Done }
+        if self.turns.len() > 1 || self.patience == 0 {
+            AuthProgress::More
+        } else {
+            AuthProgress::Done
+        }
     }
 }
 
@@ -54,6 +60,7 @@ impl Authenticator for Talker {
             return Err(Refused::Malformed);
         }
         self.taken += octets.len();
+        self.patience = self.patience.saturating_sub(1);
         Ok(self.progress())
     }
 
@@ -253,6 +260,14 @@ fn a_final_before_the_proof_ends_the_connection() {
     pair.authenticate(CLIENT, Policy::Optional, &[32, 64], &[96, 0]);
     pair.authenticate(SERVER, Policy::Optional, &[96, 0, 0, 0], &[32, 64]);
     assert_eq!(pair.run(), Err((SERVER, Fault::Refused(Refused::Unfinished))));
+
+    // Both have; the last message of the server was not what the client waited for.
+    let mut pair = Pair::new();
+    let mut client = Talker::new(&[32, 64], &[96, 0]);
+    client.patience = 2;
+    pair.ends[CLIENT].authenticate(Policy::Optional, Box::new(client));
+    pair.authenticate(SERVER, Policy::Optional, &[96, 0], &[32, 64]);
+    assert_eq!(pair.run(), Err((CLIENT, Fault::Refused(Refused::Unfinished))));
 }
 
 #[test]
