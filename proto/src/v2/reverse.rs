@@ -8,7 +8,7 @@ use crate::exchange::Format;
 pub enum Level {
     /// Nothing.
     None,
-    /// Simple format without chunks.
+    /// Simple format without chunks. [V2-4.6.4-1] as little as that may be all.
     Simple,
     /// Also Continued format without chunks.
     Continued,

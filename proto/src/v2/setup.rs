@@ -139,6 +139,8 @@ impl Setup {
     }
 
     /// Says one more property. Returns whether any message has room for it.
+    ///
+    /// [V2-5-1] those of extensions, which the peer may not know.
     pub(super) fn announce(&mut self, which: u32, data: &[u8]) -> bool {
         let fits = data.len() <= PROPERTY_MAX;
         if fits {

@@ -103,6 +103,30 @@ fn a_call_that_may_not_be_begun_is_refused_once() {
 }
 
 #[test]
+fn nothing_but_properties_follows_a_middle_of_ours() {
+    let mut pair = Pair::new(8);
+    for which in 0..20 {
+        assert!(pair.ends[SERVER].engine.announce(1000 + which, &[1; 512]));
+    }
+    pair.handle(SERVER, Input::Established);
+    // A client that calls before it says its properties.
+    pair.receive(SERVER, &call(9, 20, &[], &[]));
+    assert!(pair.ends[SERVER].engine.may_send(Class::Reply));
+    pair.receive(SERVER, &Xdr::common(7, 2, 20, 6).propset(&[]).0);
+    assert_eq!(pair.ends[SERVER].engine.try_send(Class::Reply), None);
+    assert!(!pair.ends[SERVER].engine.may_send(Class::Reply));
+    pair.ends[SERVER].engine.reserve(9);
+    pair.handle(SERVER, Input::Idle);
+    let htypes: Vec<_> = pair.ends[SERVER].posted.iter().map(|bytes| prefix(bytes).htype).collect();
+    assert_eq!(htypes, [6], "not even a grant");
+    for _ in 0..3 {
+        pair.receive(SERVER, &Xdr::common(7, 2, 20, 6).propset(&[]).0);
+    }
+    assert_eq!(prefix(&pair.ends[SERVER].posted[2]).htype, 7, "its FINAL");
+    assert!(pair.reply(SERVER, 9));
+}
+
+#[test]
 fn nothing_of_a_bad_message_is_applied() {
     let mut pair = Pair::new(8);
     pair.handle(SERVER, Input::Established);
