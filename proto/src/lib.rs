@@ -11,6 +11,7 @@
 //! - [`rpc`]: ONC RPC message headers.
 //! - [`chunk`]: chunk lists, and the Payload streams items are reduced from.
 //! - [`exchange`]: which format a message has, and which chunks.
+//! - [`negotiate`]: which version a connection speaks, and a connection of either.
 //! - [`v1`]: RPC-over-RDMA version 1.
 //! - [`v2`]: RPC-over-RDMA version 2.
 //! - [`rtrext`]: its round-trip extensions.
@@ -25,6 +26,7 @@ extern crate std;
 pub mod chunk;
 pub mod exchange;
 pub mod iwarp;
+pub mod negotiate;
 mod ring;
 pub mod rpc;
 pub mod rtrext;

@@ -1,4 +1,4 @@
-//! A queue that never grows.
+//! What waits inside a connection: a queue that never allocates.
 
 /// A first-in, first-out queue of fixed capacity, held in place.
 #[derive(Debug)]
@@ -13,9 +13,8 @@ impl<T: Copy, const N: usize> Ring<T, N> {
         Self { items: [None; N], head: 0, count: 0 }
     }
 
-    /// Appends an item, if there is room.
     pub(crate) fn try_push(&mut self, item: T) -> bool {
-        if self.count >= N {
+        if self.is_full() {
             return false;
         }
         let at = self.head.wrapping_add(self.count).checked_rem(N).unwrap_or_default();
@@ -26,10 +25,13 @@ impl<T: Copy, const N: usize> Ring<T, N> {
         true
     }
 
-    /// Appends an item where there is room by design.
     pub(crate) fn push(&mut self, item: T) {
         let pushed = self.try_push(item);
         debug_assert!(pushed, "one input asks for no more than fits");
+    }
+
+    pub(crate) fn front(&self) -> Option<&T> {
+        self.items.get(self.head)?.as_ref()
     }
 
     pub(crate) fn pop(&mut self) -> Option<T> {
@@ -45,5 +47,9 @@ impl<T: Copy, const N: usize> Ring<T, N> {
 
     pub(crate) const fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    const fn is_full(&self) -> bool {
+        self.count >= N
     }
 }

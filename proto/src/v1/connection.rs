@@ -127,6 +127,14 @@ impl Connection {
         }
     }
 
+    /// Makes a connection that takes over a queue pair with so many Receives reserved and not used.
+    pub(crate) fn take_over(config: Config, receives: u32) -> Self {
+        let mut connection = Self::new(config);
+        let begun_with = connection.reserved();
+        connection.reserve(receives.wrapping_sub(begun_with));
+        connection
+    }
+
     /// Applies one input. The caller must drain [`Self::poll`] before the next one.
     pub fn handle(&mut self, now: Instant, input: Input<'_>) {
         if self.phase == Phase::Closed {
@@ -248,7 +256,8 @@ impl Connection {
         self.credits.owed()
     }
 
-    fn opened(&mut self) {
+    /// Takes note that the queue pair is up.
+    pub(crate) fn opened(&mut self) {
         if self.phase == Phase::New {
             self.phase = Phase::Open;
             self.outputs.push(Output::Event(Event::Ready));

@@ -17,7 +17,6 @@
 mod alphabet;
 mod config;
 mod receive;
-mod ring;
 mod sending;
 
 use alloc::boxed::Box;
@@ -26,7 +25,6 @@ pub use self::alphabet::{CloseReason, Control, ControlBody, Event, Input, Output
 pub use self::config::{ChunkLimits, Config, Role};
 pub use self::sending::{Sending, Unsent};
 
-use self::ring::Ring;
 use self::sending::Gate;
 use super::VERSION;
 use super::continuation::{Incoming, Kind};
@@ -39,6 +37,7 @@ use super::reverse::Level;
 use super::setup::Setup;
 use super::thresholds::Thresholds;
 use crate::exchange::Format;
+use crate::ring::Ring;
 use crate::time::Instant;
 use crate::xdr::{Truncated, Writer};
 
@@ -248,6 +247,14 @@ impl Connection {
                 Prefix { xid, vers, credit, htype }.encode(w)?;
                 w.put(self.setup.message())
             }
+        }
+    }
+
+    /// Sends one grant while setup has heard nothing from the peer: there are servers that look at the
+    /// first message only once a second has come (P6). The Receive beyond the limit is for it.
+    pub fn nudge(&mut self) {
+        if self.phase == Phase::Setup && !self.is_version_settled {
+            self.control(0, VERSION, ControlBody::Grant);
         }
     }
 

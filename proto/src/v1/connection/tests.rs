@@ -4,10 +4,7 @@ use std::vec::Vec;
 
 use super::*;
 use crate::testing::{Rng, Xdr};
-use crate::v1::header::{
-    self, CallLists, Form, Padding, ReplyLists, encode_call, encode_done, encode_error,
-    encode_reply,
-};
+use crate::v1::header::{self, CallLists, Form, Padding, ReplyLists, encode_call, encode_reply};
 use crate::v1::padding::{PaddedReader, put_padded};
 use crate::verbs::{Handle, Segment};
 use crate::xdr::{Truncated, Writer};
@@ -90,11 +87,7 @@ impl Pair {
     }
 
     fn control(&mut self, at: usize, control: Control) {
-        let Control { xid, vers, credit, body } = control;
-        let bytes = written(|w| match body {
-            ControlBody::Error(error) => encode_error(w, xid, vers, credit, &error),
-            ControlBody::Done => encode_done(w, xid, credit),
-        });
+        let bytes = written(|w| control.encode(w));
         self.ends[at].posted.push(bytes.clone());
         self.ends[1 - at].inbox.push_back(bytes);
     }

@@ -3,7 +3,8 @@
 use core::fmt;
 
 use crate::v1::error::ErrorBody;
-use crate::v1::header::{HeaderFault, Message};
+use crate::v1::header::{HeaderFault, Message, encode_done, encode_error};
+use crate::xdr::{Truncated, Writer};
 
 /// Everything that can happen to a connection.
 #[derive(Debug)]
@@ -38,6 +39,18 @@ pub struct Control {
     pub credit: u32,
     /// What it says.
     pub body: ControlBody,
+}
+
+impl Control {
+    /// Appends the message to `w`.
+    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        let Self { xid, vers, credit, body } = *self;
+        match body {
+            // [R5666-4.2-3] the version its receiver spoke.
+            ControlBody::Error(error) => encode_error(w, xid, vers, credit, &error),
+            ControlBody::Done => encode_done(w, xid, credit),
+        }
+    }
 }
 
 /// What a control message says.
