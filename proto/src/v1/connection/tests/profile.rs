@@ -201,6 +201,21 @@ fn a_client_that_never_says_done_loses_the_memory() {
 }
 
 #[test]
+fn what_is_no_longer_awaited_is_granted_again() {
+    let config = |role| Config { profile: Some(PROFILE), ..config(role) };
+    let mut pair = Pair::new(config(Role::Client), config(Role::Server), 2);
+    assert!(pair.send(CLIENT, Class::Call, 1).is_some());
+    pair.settle();
+    assert_eq!(pair.send_held(1), Some(2), "of three Receives");
+    pair.settle();
+    pair.advance(5);
+    pair.handle(SERVER, Input::Deadline);
+    assert!(pair.send(CLIENT, Class::Call, 2).is_some());
+    pair.settle();
+    assert_eq!(pair.send(SERVER, Class::Reply, 2), Some(3));
+}
+
+#[test]
 fn a_client_that_never_says_done_can_lose_the_connection() {
     let mut pair = Pair::with_profile(Profile { late: Late::Close, ..PROFILE });
     pair.exchange_held(1);
