@@ -92,7 +92,8 @@ fn name(message: &Message<'_>) -> &'static str {
 fn members(line: &mut json::Object, message: &Message<'_>) {
     match message {
         Message::Error { error, .. } => error_members(line, error),
-        Message::Grant { .. } => {}
+        // What the extensions send is described by their module.
+        Message::Grant { .. } | Message::Extended(_) => {}
         Message::ConnProp(properties) => _ = line.json("props", &props(&properties.set)),
         Message::CallExternal(call) => {
             line.count("inv_handle", call.inv_handle.0);

@@ -31,7 +31,7 @@ use crate::v2::VERSION;
 use crate::v2::connection::ChunkLimits;
 use crate::v2::error::ErrorBody;
 use crate::v2::header::{ERROR, GRANT, Prefix, REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE};
-use crate::v2::properties::{Properties, PropertySet};
+use crate::v2::properties::{Properties, PropertySet, RBSIZ};
 use crate::xdr::{Reader, Truncated, Writer};
 
 /// How the extension behaves, fixed for the connection's life.
@@ -49,13 +49,21 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Extension {
     config: Config,
-    theirs: Offer,
+    theirs: Heard,
     terms: Option<Terms>,
     group: Group,
     /// The first header of the RPC message received last, without its prefix.
     header: Vec<u8>,
     /// Whether that message is complete.
     complete: bool,
+}
+
+/// What a peer has offered so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Heard {
+    offer: Offer,
+    /// Whether it has said how long its receive buffers are.
+    is_size_said: bool,
 }
 
 /// What became of a message of the extension.
@@ -118,7 +126,7 @@ impl Extension {
     pub fn new(config: Config) -> Self {
         Self {
             config,
-            theirs: Offer::default(),
+            theirs: Heard::default(),
             terms: None,
             group: Group::default(),
             header: Vec::new(),
@@ -126,25 +134,31 @@ impl Extension {
         }
     }
 
-    /// Takes the properties of one message into account.
+    /// Returns what the peer has offered so far, with the properties of one more message.
     ///
     /// # Errors
-    /// A value is not of its type; [`ErrorBody::BadPropval`] is to be answered, and no property of
-    /// the message has been applied.
-    pub fn hear(&mut self, set: &PropertySet<'_>) -> Result<(), Malformed> {
-        let mut theirs = self.theirs;
+    /// A value is not of its type: [`ErrorBody::BadPropval`] is to be answered, and no property of the
+    /// message counts.
+    pub fn heard(&self, set: &PropertySet<'_>) -> Result<Heard, Malformed> {
+        let mut heard = self.theirs;
         for (which, data) in set.entries() {
-            theirs.apply(which, data)?;
+            heard.offer.apply(which, data)?;
+            heard.is_size_said |= which == RBSIZ && !data.is_empty();
         }
-        // [V2-7.2.2-2]
-        self.theirs = theirs;
-        Ok(())
+        Ok(heard)
+    }
+
+    /// Takes what was heard for what the peer offers.
+    pub const fn heed(&mut self, heard: Heard) {
+        self.theirs = heard;
     }
 
     /// Ends setup: both ends have said all they had to say, of the base protocol's properties too.
     pub fn agree(&mut self, ours: &Properties, theirs: &Properties) {
-        let (ours, theirs) = ((&self.config.offer, ours), (&self.theirs, theirs));
-        self.terms = Some(Terms::new(ours, theirs, self.config.responses_max));
+        let Heard { offer, is_size_said } = &self.theirs;
+        let size = is_size_said.then_some(theirs.receive_buffer_size);
+        let ours = (&self.config.offer, ours);
+        self.terms = Some(Terms::new(ours, (offer, size), self.config.responses_max));
     }
 
     /// Takes one message of the extension: its prefix, and all that follows.
@@ -223,6 +237,11 @@ impl Extension {
         let (xid, dir) = (self.group.xid(), self.group.dir());
         let placement = Placement::checked(dp, self.group.parts(), &terms.ours);
         Some(Whole { xid, dir, rsd, rsbuf, dp, placement })
+    }
+
+    /// Returns the XID of the RPC message of which some transmissions have come and some have not.
+    pub fn begun(&self) -> Option<u32> {
+        self.group.is_open().then(|| self.group.xid())
     }
 
     /// Returns what both ends agreed on, once setup has ended.
@@ -342,9 +361,16 @@ impl Extension {
             }
             return Err(ErrorBody::WriteChunks { max: limits.write_chunks_max });
         }
-        let mut counts = reads().chain(offered()).map(|chunk| chunk.segments().len());
+        let chunks = || reads().chain(offered());
+        let mut counts = chunks().map(|chunk| chunk.segments().len());
         if counts.any(|count| exceeds(count, limits.segments_max)) {
             return Err(ErrorBody::Segments { max: limits.segments_max });
+        }
+        let size_max = self.terms.as_ref().map_or(u32::MAX, |terms| terms.segment_size_max);
+        let mut segments = chunks().flat_map(|chunk| chunk.segments());
+        if segments.any(|segment| segment.length > size_max) {
+            // [V2-7.4.1-1] there is no error for a segment larger than we said we handle.
+            return Err(ErrorBody::System);
         }
         Ok(())
     }

@@ -1,9 +1,12 @@
 //! The four transport properties of the extension (section 8), and what follows from two ends'.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::structure::Structure;
 use super::{CODE_BASE, Malformed, REPTERR, XMTCONT, XMTREQ, XMTRESP};
 use crate::v2::properties::Properties;
-use crate::xdr::{Reader, Truncated, UNIT, Writer};
+use crate::xdr::{Reader, Writer};
 
 /// What one end offers of the extension; by default, nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,46 +52,25 @@ impl Offer {
         if r.is_empty() { Ok(()) } else { Err(after) }
     }
 
-    /// Appends the offer as properties, without the count of their set. Nothing is offered where
-    /// nothing is supported.
-    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+    /// Returns the offer as properties: code points and values. Nothing is offered where nothing is
+    /// supported.
+    pub fn entries(&self) -> Vec<(u32, Vec<u8>)> {
         if self.support == 0 {
-            return Ok(());
+            return Vec::new();
         }
+        let word = |value: u32| value.to_be_bytes().to_vec();
+        let structure = self.structure.as_ref().map(|structure| {
+            let mut value = vec![0; structure.wire_len()];
+            let encoded = structure.encode(&mut Writer::new(&mut value));
+            debug_assert!(encoded.is_ok(), "it is as long as was said");
+            (RBSTRUCT, value)
+        });
         let words = [
-            (RTRSUPP, self.support),
-            (REQRXLIM, self.request_receive_max),
-            (RESPSXLIM, self.response_send_max),
+            (RTRSUPP, word(self.support)),
+            (REQRXLIM, word(self.request_receive_max)),
+            (RESPSXLIM, word(self.response_send_max)),
         ];
-        for (which, value) in words {
-            w.u32(which)?;
-            w.opaque(&value.to_be_bytes())?;
-        }
-        if let Some(structure) = &self.structure {
-            w.u32(RBSTRUCT)?;
-            let length = structure.wire_len();
-            w.u32(u32::try_from(length).map_err(|_| Truncated { at: w.position() })?)?;
-            structure.encode(w)?;
-        }
-        Ok(())
-    }
-
-    /// Returns how many properties [`Self::encode`] appends.
-    pub const fn count(&self) -> u32 {
-        match (self.support, &self.structure) {
-            (0, _) => 0,
-            (_, None) => 3,
-            (_, Some(_)) => 4,
-        }
-    }
-
-    /// Octets of what [`Self::encode`] appends.
-    pub fn wire_len(&self) -> usize {
-        if self.support == 0 {
-            return 0;
-        }
-        let structure = |structure: &Structure| structure.wire_len().saturating_add(2 * UNIT);
-        self.structure.as_ref().map_or(0, structure).saturating_add(3 * 3 * UNIT)
+        words.into_iter().chain(structure).collect()
     }
 
     /// Returns the segments of this end's receive buffers, which hold `size` octets.
@@ -116,21 +98,25 @@ pub struct Terms {
     pub response_send_max: u32,
     /// Transmissions of the longest response we make room for.
     pub response_receive_max: u32,
+    /// Octets of the largest segment we handle.
+    pub segment_size_max: u32,
 }
 
 impl Terms {
     /// Returns what follows from both ends' offers and base properties, where we take responses of at
-    /// most `responses_max` transmissions.
+    /// most `responses_max` transmissions. The peer's receive buffer size is given if it said one.
     pub fn new(
         ours: (&Offer, &Properties),
-        theirs: (&Offer, &Properties),
+        theirs: (&Offer, Option<u32>),
         responses_max: u32,
     ) -> Self {
         let support = ours.0.support & theirs.0.support;
         // Section 8.3: whoever gives no size gives it by the structure; whoever gives both means the
         // smaller.
-        let structure = theirs.0.buffers(theirs.1.receive_buffer_size);
-        let sizes = [theirs.1.receive_buffer_size, structure.length(), ours.1.send_size_max];
+        let default = Properties::default().receive_buffer_size;
+        let structure = theirs.0.buffers(theirs.1.unwrap_or(default));
+        let size = theirs.1.unwrap_or_else(|| structure.length());
+        let sizes = [size, structure.length(), ours.1.send_size_max];
         let message_max = sizes.into_iter().min().unwrap_or_default();
         // Without continuations every group is one transmission.
         let limit = |max: u32| if support & RTRS_XCONT == 0 { 1 } else { max.max(1) };
@@ -143,6 +129,7 @@ impl Terms {
             request_receive_max: limit(ours.0.request_receive_max),
             response_send_max: limit(ours.0.response_send_max),
             response_receive_max: limit(theirs.0.response_send_max.min(responses_max)),
+            segment_size_max: ours.1.segment_size_max,
         }
     }
 

@@ -101,6 +101,16 @@ impl Report {
     }
 }
 
+impl Report {
+    /// Returns which RPC messages it is about: their directions and XIDs. Nothing of them was taken.
+    pub fn messages(&self) -> impl Iterator<Item = (MessageType, u32)> + use<> {
+        let name = |id: TransmissionId| (id.dir, id.xid);
+        let bad = name(self.bad);
+        let lead = self.lead.map(name).filter(|lead| *lead != bad);
+        core::iter::once(bad).chain(lead)
+    }
+}
+
 impl TransmissionId {
     fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
         let xid = r.u32()?;

@@ -79,6 +79,9 @@ fn v2_name(message: &v2::header::Message<'_>) -> &'static str {
         Message::ReplyExternal(_) => "RDMA2_REPLY_EXTERNAL",
         Message::ReplyMiddle(_) => "RDMA2_REPLY_MIDDLE",
         Message::ReplyInline(_) => "RDMA2_REPLY_INLINE",
+        Message::Extended(extended) => {
+            crate::rtrext::header_name(extended.prefix.htype).unwrap_or_default()
+        }
     }
 }
 

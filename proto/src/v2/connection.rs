@@ -16,6 +16,7 @@
 
 mod alphabet;
 mod config;
+mod extended;
 mod receive;
 mod sending;
 
@@ -38,6 +39,7 @@ use super::setup::Setup;
 use super::thresholds::Thresholds;
 use crate::exchange::Format;
 use crate::ring::Ring;
+use crate::rtrext::extension::{Extension, encode_report};
 use crate::time::Instant;
 use crate::xdr::{Truncated, Writer};
 
@@ -51,6 +53,7 @@ pub struct Connection {
     /// The XID of the peer's last CONNPROP message, or of our own.
     setup_xid: u32,
     incoming: Incoming,
+    extension: Option<Box<Extension>>,
     gate: Gate,
     /// Whether the peer has spoken version 2.
     is_version_settled: bool,
@@ -89,6 +92,7 @@ impl Connection {
             setup: Setup::new(config.role, &config.properties),
             setup_xid: config.first_xid,
             incoming: Incoming::new(calls_max, config.continued_max),
+            extension: None,
             gate: Gate::default(),
             is_version_settled: false,
             deadline: None,
@@ -242,6 +246,7 @@ impl Connection {
             ControlBody::Grant => encode_grant(w, credit),
             // [V2-7-2] [V2-7-3] the answer names the request and echoes its version.
             ControlBody::Error(error) => encode_error(w, xid, vers, credit, &error),
+            ControlBody::Report(report) => encode_report(w, credit, &report),
             ControlBody::Properties { last } => {
                 let htype = if last { CONNPROP_FINAL } else { CONNPROP_MIDDLE };
                 Prefix { xid, vers, credit, htype }.encode(w)?;

@@ -1,4 +1,5 @@
-//! Transport headers (version 2, section 6): the common prefix, and the ten header types.
+//! Transport headers (version 2, section 6): the common prefix, the ten header types, and what is left
+//! to the round-trip extensions.
 //!
 //! Decoding is total: any byte string gives a [`Message`] or a [`HeaderFault`] that says what broke,
 //! where, and what to answer.
@@ -17,6 +18,7 @@ use super::VERSION;
 use super::error::ErrorBody;
 use super::properties::{PropertyFault, PropertySet};
 use crate::chunk::{ListFault, ReadList, WriteChunk, WriteList};
+use crate::rtrext::header_name;
 use crate::verbs::{Handle, Segment};
 use crate::xdr::{Reader, Truncated, Writer};
 
@@ -81,6 +83,8 @@ pub enum Message<'a> {
     ReplyMiddle(Fragment<'a>),
     /// `RDMA2_REPLY_INLINE`.
     ReplyInline(ReplyInline<'a>),
+    /// Any header type of [`crate::rtrext`].
+    Extended(Extended<'a>),
 }
 
 /// What the peer says about itself, or a part of it.
@@ -161,6 +165,15 @@ pub struct ReplyInline<'a> {
     pub payload: &'a [u8],
 }
 
+/// A message of the round-trip extensions, whose header is theirs to judge.
+#[derive(Clone, Copy)]
+pub struct Extended<'a> {
+    /// Of the message.
+    pub prefix: Prefix,
+    /// All that follows the prefix.
+    pub body: &'a [u8],
+}
+
 /// Why a message was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderFault {
@@ -219,6 +232,13 @@ impl fmt::Debug for ReplyInline<'_> {
     }
 }
 
+impl fmt::Debug for Extended<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut extended = f.debug_struct("Extended");
+        extended.field("prefix", &self.prefix).field("body_length", &self.body.len()).finish()
+    }
+}
+
 impl Message<'_> {
     /// Returns the first four words.
     pub const fn prefix(&self) -> &Prefix {
@@ -231,7 +251,8 @@ impl Message<'_> {
             | Self::CallInline(CallInline { prefix, .. })
             | Self::ReplyExternal(ReplyExternal { prefix, .. })
             | Self::ReplyMiddle(Fragment { prefix, .. })
-            | Self::ReplyInline(ReplyInline { prefix, .. }) => prefix,
+            | Self::ReplyInline(ReplyInline { prefix, .. })
+            | Self::Extended(Extended { prefix, .. }) => prefix,
         }
     }
 
@@ -358,6 +379,10 @@ fn decode_body<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Br
         REPLY_INLINE => {
             let writes = WriteList::decode(r)?;
             Message::ReplyInline(ReplyInline { prefix, writes, payload: r.rest() })
+        }
+        // [RTR-1.4-1] an extension has header types of its own (E10), not one for all extensions.
+        htype if header_name(htype).is_some() => {
+            Message::Extended(Extended { prefix, body: r.rest() })
         }
         // [V2-6.1-2] [V2-7.1.3-1] those above are all there are [V2-6.1-1].
         _ => {

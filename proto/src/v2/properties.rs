@@ -179,7 +179,8 @@ pub const REVERSE_GENL: u32 = 3;
 pub const HOSTAUTH: u32 = 6;
 
 const SBSIZ: u32 = 1;
-const RBSIZ: u32 = 2;
+/// Receive Buffer Size.
+pub(crate) const RBSIZ: u32 = 2;
 const RSSIZ: u32 = 3;
 const RCSIZ: u32 = 4;
 const BRS: u32 = 5;

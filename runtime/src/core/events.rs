@@ -233,8 +233,13 @@ impl State {
                 Output::Event(event @ (EngineEvent::Call | EngineEvent::Reply)) => {
                     happened = Some(event);
                 }
-                Output::Event(EngineEvent::Part(_) | EngineEvent::Abandoned { .. }) => {
-                    debug_assert!(false, "no continued message is taken");
+                Output::Event(
+                    EngineEvent::Part(_)
+                    | EngineEvent::Abandoned { .. }
+                    | EngineEvent::Transmission
+                    | EngineEvent::Reported(_),
+                ) => {
+                    debug_assert!(false, "neither continued nor extended messages are taken");
                 }
                 Output::Close(reason) => self.close(key, reason.into()),
             }

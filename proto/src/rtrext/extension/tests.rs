@@ -117,6 +117,23 @@ fn without_continuations_a_request_is_one_transmission() {
     assert!(matches!(server.take(&many), Event::Refused(_)));
 }
 
+#[test]
+fn a_group_is_no_longer_than_was_announced_or_asked_for() {
+    for (htype, most, words) in [(XMTREQ, 8, &[0, 0][..]), (XMTRESP, 8, &[0])] {
+        let first = |count: u32| {
+            let after: &[u32] = if htype == XMTREQ { &[0, 4, XID] } else { &[4, XID] };
+            let words = [words, &[count], after].concat();
+            let (_, mut end) = pair(&[512]);
+            end.take(&Xdr::common(XID, 2, 0, htype).words(&words).0)
+        };
+        assert_eq!(first(most), Event::More);
+        let Event::Refused(refusal) = first(most + 1) else { panic!("not refused") };
+        let Some(Answer::Report(report)) = refusal.answer else { panic!("not reported") };
+        let field = Expected { expect: most, current: most + 1 };
+        assert_eq!(report.info, ReportInfo::BadSequence(field));
+    }
+}
+
 /// Refuses `bad` at the server, which has received `before`, and lets the client hear of it.
 fn report_of(before: &[Vec<u8>], bad: &[u8]) -> Report {
     let (mut client, mut server) = pair(&[512, -2048]);
@@ -301,6 +318,9 @@ fn a_request_asks_for_no_more_chunks_than_are_taken() {
     let segments = Some(ErrorBody::Segments { max: 1 });
     assert_eq!(judge(limits(1, 1, 1), 7, read, none), segments);
     assert_eq!(judge(limits(1, 1, 0), 7, none, choice), Some(ErrorBody::Segments { max: 0 }));
+    // [V2-7.4.1-1] larger than the 1 MiB that we said we handle.
+    let large: &[u32] = &[1, 0, 8, 1, 0, 3, 1, 7, (1 << 20) + 1, 0, 0];
+    assert_eq!(judge(limits(1, 1, 2), 7, none, large), Some(ErrorBody::System));
 }
 
 #[test]
@@ -339,10 +359,11 @@ fn properties_of_a_bad_message_are_not_applied() {
     let mut end = End::new(&[512], 7);
     let set = |properties: &[(u32, &[u8])]| Xdr::default().propset(properties).0;
     let hear = |end: &mut End, set: &[u8]| {
-        end.ext.hear(&PropertySet::decode(&mut Reader::new(set)).unwrap()).is_ok()
+        let set = PropertySet::decode(&mut Reader::new(set)).unwrap();
+        end.ext.heard(&set).map(|heard| end.ext.heed(heard)).is_ok()
     };
     // In two messages, as CONNPROP_MIDDLE and FINAL would be.
-    assert!(hear(&mut end, &set(&[(0x5254_0003, &[0, 0, 0, 7]), (1, &[0, 0, 1, 0])])));
+    assert!(hear(&mut end, &set(&[(0x5254_0003, &[0, 0, 0, 7]), (2, &[0, 0, 1, 0])])));
     assert!(!hear(&mut end, &set(&[(0x5254_0003, &[0, 0, 0, 1]), (0x5254_0005, &[1])])));
     assert!(hear(&mut end, &set(&[(0x5254_0006, &[0, 0, 0, 3])])));
     let base = Properties::default();
@@ -350,6 +371,19 @@ fn properties_of_a_bad_message_are_not_applied() {
     let terms = end.ext.terms().unwrap();
     assert!(terms.allows(XMTCONT), "still seven");
     assert_eq!((terms.response_receive_max, terms.request_send_max), (3, 1));
+    assert_eq!(terms.theirs, Structure::single(base.receive_buffer_size));
+    // The size of receive buffers follows from their structure where nothing else was said.
+    let size = |said: &[(u32, &[u8])]| {
+        let mut end = End::new(&[512], 7);
+        let value = Xdr::default().words(&[6144, 1, 3, 2048, 4, 1]).0;
+        assert!(hear(&mut end, &set(&[&[(0x5254_0004, &value[..])], said].concat())));
+        let theirs = Properties { receive_buffer_size: 4096, ..base };
+        end.ext.agree(&Properties { send_size_max: 8192, ..base }, &theirs);
+        end.ext.terms().unwrap().message_max
+    };
+    assert_eq!(size(&[]), 6144);
+    assert_eq!(size(&[(2, &[])]), 6144);
+    assert_eq!(size(&[(2, &[0, 0, 16, 0])]), 4096);
 }
 
 #[test]

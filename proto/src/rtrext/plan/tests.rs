@@ -31,7 +31,7 @@ fn terms(peer: &[i32], support: u32) -> Terms {
         receive_buffer_size: 1 << 20,
         ..Properties::default()
     };
-    Terms::new((&offer, &base), (&offer, &base), 8)
+    Terms::new((&offer, &base), (&offer, None), 8)
 }
 
 fn item(disp: u32, length: u32, place: Source) -> Item<Source> {
@@ -224,4 +224,10 @@ fn what_does_not_fit_is_refused() {
         Plan::new(&all, &Outgoing { kind, payload_length, items: &[] }).map(|p| p.transmissions())
     };
     assert_eq!((fits(328), fits(332)), (Ok(2), Err(Unfit::TooManyTransmissions)));
+    // And no more than was announced.
+    let kind = Kind::Response { count_max: 100 };
+    let fits = |payload_length| {
+        Plan::new(&all, &Outgoing { kind, payload_length, items: &[] }).map(|p| p.transmissions())
+    };
+    assert_eq!((fits(1312), fits(1316)), (Ok(8), Err(Unfit::TooManyTransmissions)));
 }

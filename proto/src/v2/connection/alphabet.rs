@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::rtrext::Report;
 use crate::v2::continuation::Part;
 use crate::v2::credit::CreditFault;
 use crate::v2::error::ErrorBody;
@@ -57,6 +58,8 @@ pub enum ControlBody {
     Grant,
     /// `RDMA2_ERROR`.
     Error(ErrorBody),
+    /// `ROPT_REPTERR`.
+    Report(Report),
     /// `RDMA2_CONNPROP_MIDDLE` or `RDMA2_CONNPROP_FINAL` with what is due of our properties.
     Properties {
         /// Whether it is the FINAL.
@@ -76,11 +79,19 @@ pub enum Event {
     Call,
     /// The message just received is, or completes, a Reply.
     Reply,
-    /// Of the continued Call with this XID nothing more will come.
+    /// The message just received is one transmission of several. Its Receive is kept until the event of
+    /// the whole, or until that is abandoned.
+    Transmission,
+    /// Of the continued Call with this XID, or of the message in several transmissions, nothing more
+    /// will come.
     Abandoned {
-        /// Of the Call.
+        /// Of the message.
         xid: u32,
     },
+    /// The peer refuses transmissions of ours ([`crate::rtrext`]). What they were of can be sent again
+    /// by the base protocol: a Call as it is, a Reply after
+    /// [`answer_again`](super::Connection::answer_again).
+    Reported(Report),
     /// The Call with this XID, if it is ours, gets no Reply.
     Refused {
         /// Of the Call.

@@ -67,6 +67,9 @@ impl Connection {
     /// Takes a message for which it matters what came before it.
     fn on_sequenced(&mut self, message: &Message<'_>) {
         let prefix = message.prefix();
+        if self.breaks_group(prefix) {
+            return;
+        }
         let begun = self.incoming.current();
         let step = self.incoming.on_message(message);
         match (message, step) {
@@ -85,6 +88,9 @@ impl Connection {
         if self.setup.is_required() && !self.setup.is_over() {
             // P9: nothing passes before the peer has proved who it is.
             return self.close(CloseReason::Unauthenticated);
+        }
+        if let Message::Extended(extended) = message {
+            return self.on_extended(extended);
         }
         match step {
             Step::Broken(error) => self.on_broken(begun, prefix, error),
@@ -105,9 +111,14 @@ impl Connection {
 
     fn on_properties(&mut self, properties: &ConnProp<'_>) {
         let ConnProp { prefix, last, set } = properties;
+        let Ok(heard) = self.heard(set) else {
+            // [V2-5.1-1] [V2-7.2.2-1]
+            return self.report(prefix, ErrorBody::BadPropval);
+        };
         match self.setup.on_properties(*last, set) {
             Ok(Answer::OutOfPlace) => self.report(prefix, ErrorBody::InvalCont),
             Ok(answer) => {
+                self.heed(heard);
                 if self.config.role == Role::Server {
                     self.setup_xid = prefix.xid;
                 }
@@ -138,7 +149,7 @@ impl Connection {
     }
 
     /// Takes an RPC message of which nothing is missing.
-    fn on_whole(&mut self, prefix: &Prefix) {
+    pub(super) fn on_whole(&mut self, prefix: &Prefix) {
         if Kind::of(prefix) == Some(Kind::Reply) {
             self.gate.on_answered();
             return self.tell(Event::Reply);
@@ -192,6 +203,9 @@ impl Connection {
     /// [V2-7.2.2-2] nothing but an answer comes of it.
     fn on_malformed(&mut self, fault: &HeaderFault) {
         let Some(prefix) = &fault.prefix else { return };
+        if prefix.vers == VERSION && self.breaks_group(prefix) {
+            return;
+        }
         let begun = self.incoming.current();
         match (self.incoming.on_malformed(prefix), fault.report) {
             (Step::Dropped, _) => {}
@@ -239,12 +253,12 @@ impl Connection {
         }
     }
 
-    fn report(&mut self, prefix: &Prefix, error: ErrorBody) {
+    pub(super) fn report(&mut self, prefix: &Prefix, error: ErrorBody) {
         self.control(prefix.xid, prefix.vers, ControlBody::Error(error));
     }
 
     /// Ends a Call of ours without a Reply.
-    fn fail(&mut self, xid: u32, error: ErrorBody) {
+    pub(super) fn fail(&mut self, xid: u32, error: ErrorBody) {
         self.gate.on_answered();
         self.tell(Event::Refused { xid, error });
     }
@@ -278,13 +292,14 @@ impl Connection {
         if self.phase != Phase::Closed {
             self.phase = Phase::Open;
             self.deadline = None;
+            self.agree();
             // [V2-4.2.2-1] defaults hold where the peer said nothing.
             self.tell(Event::Ready(*self.setup.theirs()));
         }
     }
 
     /// Tells the application, unless the connection was closed on the way.
-    fn tell(&mut self, event: Event) {
+    pub(super) fn tell(&mut self, event: Event) {
         if self.phase != Phase::Closed {
             self.outputs.push(Output::Event(event));
         }

@@ -14,6 +14,7 @@ use crate::verbs::{Handle, Segment};
 use crate::xdr::Writer;
 
 mod continued;
+mod extended;
 mod in_setup;
 mod reverse;
 mod runs;

@@ -15,6 +15,7 @@
 //! The length of the Payload stream is bounded before its first octet is taken. Of refused sequences
 //! only the last is remembered: a peer that begins more of them at once hears of each again.
 
+use crate::rtrext::{REPTERR, XMTREQ, XMTRESP};
 use crate::v2::VERSION;
 use crate::v2::error::ErrorBody;
 use crate::v2::header::{
@@ -35,8 +36,8 @@ impl Kind {
     /// Returns what a message conveys, if it conveys an RPC message.
     pub const fn of(prefix: &Prefix) -> Option<Self> {
         match prefix.htype {
-            CALL_EXTERNAL | CALL_MIDDLE | CALL_INLINE => Some(Self::Call),
-            REPLY_EXTERNAL | REPLY_MIDDLE | REPLY_INLINE => Some(Self::Reply),
+            CALL_EXTERNAL | CALL_MIDDLE | CALL_INLINE | XMTREQ => Some(Self::Call),
+            REPLY_EXTERNAL | REPLY_MIDDLE | REPLY_INLINE | XMTRESP => Some(Self::Reply),
             _ => None,
         }
     }
@@ -301,7 +302,7 @@ impl<'a> Arrival<'a> {
             _ if prefix.vers != VERSION => Form::Neutral,
             CALL_MIDDLE | REPLY_MIDDLE => Form::Middle,
             CALL_INLINE | REPLY_INLINE => Form::Single,
-            ERROR | GRANT => Form::Neutral,
+            ERROR | GRANT | REPTERR => Form::Neutral,
             _ => Form::Other,
         };
         let name = Kind::of(prefix).map(|kind| Name { kind, xid: prefix.xid });

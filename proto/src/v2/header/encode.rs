@@ -216,6 +216,7 @@ impl Message<'_> {
                 WriteList::encode(w, reply.writes.chunks().map(|chunk| chunk.segments()))?;
                 WriteList::encode_optional(w, Some(reply.reply.segments()))
             }
+            Self::Extended(extended) => w.put(extended.body),
             Self::ReplyInline(reply) => {
                 WriteList::encode(w, reply.writes.chunks().map(|chunk| chunk.segments()))?;
                 w.put(reply.payload)

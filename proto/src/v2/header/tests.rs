@@ -204,6 +204,7 @@ fn encode(message: &Message<'_>, memory: &mut [u8]) -> Result<usize, Truncated> 
             assert_eq!(w.position(), reply_inline_wire_len(chunks.iter().map(Vec::len)));
             after = reply.payload;
         }
+        Message::Extended(_) => message.encode(&mut w)?,
     }
     w.put(after)?;
     Ok(w.position())
@@ -721,6 +722,8 @@ fn oracle(bytes: &[u8]) -> Verdict {
     match htype {
         4 if words.error().is_some_and(|()| words.0.is_empty()) => Verdict::Take,
         5 if words.0.is_empty() => Verdict::Take,
+        // E10: what the extension makes of these, it says itself.
+        0x5254_0001..=0x5254_0004 => Verdict::Take,
         6 | 7 => match words.propset() {
             Ok(()) if words.0.is_empty() => Verdict::Take,
             Ok(()) => Verdict::Answer(2),
@@ -836,5 +839,23 @@ impl Words<'_> {
 
     fn flag(&mut self) -> Option<bool> {
         self.next().filter(|&word| word < 2).map(|word| word == 1)
+    }
+}
+
+#[test]
+fn what_follows_the_prefix_of_an_extension_is_not_judged_here() {
+    for htype in [0x5254_0001, 0x5254_0002, 0x5254_0003, 0x5254_0004] {
+        let bytes = Xdr::common(7, 2, 40, htype).words(&[u32::MAX, 9]).0;
+        let message = decode(&bytes).unwrap();
+        let Message::Extended(Extended { prefix, body }) = message else { panic!("{message:?}") };
+        assert_eq!((prefix.xid, prefix.htype, body.len()), (7, htype, 8));
+        assert!(format!("{message:?}").contains("body_length: 8"));
+        let mut memory = [0; 24];
+        assert_eq!(encode(&message, &mut memory), Ok(24));
+        assert_eq!(memory, bytes[..]);
+    }
+    for htype in [0x5254_0000, 0x5254_0005] {
+        let fault = decode(&Xdr::common(7, 2, 40, htype).0).unwrap_err();
+        assert_eq!(fault.report, Some(ErrorBody::InvalHtype));
     }
 }

@@ -75,11 +75,11 @@ impl End {
 
     /// Hears what the peer offers, octet for octet.
     pub(super) fn agree(&mut self, theirs: &Offer) {
-        let mut octets = theirs.count().to_be_bytes().to_vec();
-        let mut memory = vec![0; theirs.wire_len()];
-        theirs.encode(&mut Writer::new(&mut memory)).unwrap();
-        octets.extend(memory);
-        self.ext.hear(&PropertySet::decode(&mut Reader::new(&octets)).unwrap()).unwrap();
+        let entries = theirs.entries();
+        let entries: Vec<_> = entries.iter().map(|(which, data)| (*which, &data[..])).collect();
+        let octets = Xdr::default().propset(&entries).0;
+        let set = PropertySet::decode(&mut Reader::new(&octets)).unwrap();
+        self.ext.heed(self.ext.heard(&set).unwrap());
         let base = Properties {
             send_size_max: 1 << 20,
             receive_buffer_size: 1 << 20,

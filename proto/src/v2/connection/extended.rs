@@ -1,0 +1,147 @@
+//! The round-trip extensions on a connection that offers them.
+
+use alloc::boxed::Box;
+
+use super::{Connection, ControlBody, Event, Role};
+use crate::rtrext::extension::{
+    Answer, Config as ExtensionConfig, Event as Extends, Extension, Heard, Refusal,
+};
+use crate::rtrext::properties::Offer;
+use crate::rtrext::report::MessageType;
+use crate::rtrext::{Malformed, REPTERR, header_name};
+use crate::v2::VERSION;
+use crate::v2::error::ErrorBody;
+use crate::v2::header::{Extended, Prefix};
+use crate::v2::properties::PropertySet;
+use crate::v2::reverse::Level;
+
+impl Connection {
+    /// Offers the round-trip extensions to the peer, and to take responses of at most `responses_max`
+    /// transmissions. Before [`Input::Established`](super::Input::Established).
+    ///
+    /// The segments of `offer.structure` are those of every Receive that is posted for the peer.
+    pub fn extend(&mut self, offer: Offer, responses_max: u32) {
+        for (which, data) in offer.entries() {
+            let fits = self.announce(which, &data);
+            debug_assert!(fits, "no property of an offer is long");
+        }
+        let config = ExtensionConfig { offer, responses_max, chunks: self.config.chunks };
+        self.extension = Some(Box::new(Extension::new(config)));
+    }
+
+    /// Returns the round-trip extensions, if we offer them: what both ends agreed on, and the message
+    /// of theirs that is complete.
+    pub fn extension(&self) -> Option<&Extension> {
+        self.extension.as_deref()
+    }
+
+    /// Tells that the last complete message of the round-trip extensions has been read.
+    pub fn release(&mut self) {
+        if let Some(extension) = &mut self.extension {
+            extension.release();
+        }
+    }
+
+    /// Tells that a Reply that was sent, and reported as bad, is to be sent again.
+    pub const fn answer_again(&mut self) {
+        self.credits.owe();
+    }
+
+    /// Returns what the peer offers with these properties.
+    pub(super) fn heard(&self, set: &PropertySet<'_>) -> Result<Option<Heard>, Malformed> {
+        self.extension.as_ref().map(|extension| extension.heard(set)).transpose()
+    }
+
+    pub(super) fn heed(&mut self, heard: Option<Heard>) {
+        if let Some((extension, heard)) = self.extension.as_mut().zip(heard) {
+            extension.heed(heard);
+        }
+    }
+
+    /// Settles what both ends offered.
+    pub(super) fn agree(&mut self) {
+        if let Some(extension) = &mut self.extension {
+            extension.agree(&self.config.properties, self.setup.theirs());
+        }
+    }
+
+    /// Refuses a message of the base protocol that comes between the transmissions of a group, and the
+    /// group. Returns whether it did.
+    pub(super) fn breaks_group(&mut self, prefix: &Prefix) -> bool {
+        let extension = self.extension.as_mut().filter(|_| header_name(prefix.htype).is_none());
+        let Some(extension) = extension else { return false };
+        let begun = extension.begun();
+        let Some(report) = extension.base_message(prefix) else { return false };
+        self.control(report.bad.xid, VERSION, ControlBody::Report(report));
+        if let Some(xid) = begun {
+            self.tell(Event::Abandoned { xid });
+        }
+        true
+    }
+
+    pub(super) fn on_extended(&mut self, message: &Extended<'_>) {
+        let Extended { prefix, body } = message;
+        let Some(extension) = &mut self.extension else {
+            // [V2-7.1.3-1] [RTR-0-1] what we do not offer is unknown here. E13: an error is not answered.
+            if prefix.htype != REPTERR {
+                self.report(prefix, ErrorBody::InvalHtype);
+            }
+            return;
+        };
+        let begun = extension.begun();
+        match extension.receive(prefix, body) {
+            Extends::More => self.tell(Event::Transmission),
+            Extends::Complete => self.on_complete(prefix.xid),
+            Extends::Dropped => {}
+            Extends::Reported(report) => {
+                for (dir, _) in report.messages() {
+                    if dir == MessageType::Call {
+                        self.gate.on_answered();
+                    }
+                }
+                self.tell(Event::Reported(report));
+            }
+            Extends::Refused(refusal) => {
+                let begun =
+                    begun.filter(|_| self.extension().is_some_and(|ext| ext.begun().is_none()));
+                self.on_refusal(begun, &refusal);
+            }
+        }
+    }
+
+    /// Takes an RPC message of which no transmission is missing.
+    fn on_complete(&mut self, xid: u32) {
+        let dir = self.extension().and_then(Extension::whole).map(|whole| whole.dir);
+        if dir == Some(MessageType::Reply) {
+            self.gate.on_answered();
+            return self.tell(Event::Reply);
+        }
+        let level = Level::of(self.config.properties.reverse);
+        if self.config.role == Role::Client && level < Level::General {
+            // [V2-4.6.4-2] less was announced for this direction.
+            self.release();
+            self.control(xid, VERSION, ControlBody::Error(ErrorBody::InvalHtype));
+            return self.tell(Event::Abandoned { xid });
+        }
+        self.credits.owe();
+        self.tell(Event::Call);
+    }
+
+    fn on_refusal(&mut self, begun: Option<u32>, refusal: &Refusal) {
+        let body = match refusal.answer {
+            Some(Answer::Error(error)) => Some(ControlBody::Error(error)),
+            Some(Answer::Report(report)) => Some(ControlBody::Report(report)),
+            None => None,
+        };
+        if let Some(body) = body {
+            self.control(refusal.xid, VERSION, body);
+        }
+        if let Some(xid) = begun {
+            self.tell(Event::Abandoned { xid });
+        }
+        if let Some(xid) = refusal.failed_call {
+            // E13: a malformed Reply fails the Call here.
+            self.fail(xid, ErrorBody::BadXdr);
+        }
+    }
+}
