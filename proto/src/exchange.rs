@@ -33,3 +33,6 @@ pub use format::Format;
 pub use reply::{Arrived, Body, Offered, ReplyFault, ReplyLists, check_reply};
 pub use retry::{Ended, retry};
 pub use terms::Terms;
+
+#[cfg(test)]
+mod tests;

@@ -60,10 +60,6 @@ impl Sample {
             self.stream.extend(u32::from(rng.octet()).to_be_bytes());
         }
     }
-
-    pub(crate) fn length(&self) -> u32 {
-        u32::try_from(self.stream.len()).unwrap()
-    }
 }
 
 /// Memory a peer registered, each range under its own handle and at its own offset.
@@ -73,6 +69,14 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    /// Registers `octets` as one range, and returns its handle and offset.
+    pub(crate) fn register(&mut self, rng: &mut Rng, octets: Vec<u8>) -> (Handle, u64) {
+        let handle = Handle(u32::try_from(self.ranges.len()).unwrap());
+        let offset = rng.next() >> 1;
+        self.ranges.push((offset, octets));
+        (handle, offset)
+    }
+
     /// Registers `octets` as one chunk of several segments, some of them empty, none longer than
     /// `segment_max`.
     pub(crate) fn expose(
@@ -86,14 +90,25 @@ impl Memory {
         while !left.is_empty() || rng.below(4) == 0 {
             let length = rng.below(left.len().min(segment_max) + 1);
             let (now, later) = left.split_at(length);
-            let handle = Handle(u32::try_from(self.ranges.len()).unwrap());
-            let offset = rng.next() >> 1;
-            self.ranges.push((offset, now.to_vec()));
+            let (handle, offset) = self.register(rng, now.to_vec());
             let length = u32::try_from(length).unwrap();
             segments.push(Segment { handle, length, offset });
             left = later;
         }
         segments
+    }
+
+    /// Carries out an RDMA Write.
+    pub(crate) fn write(&mut self, target: &ClaimedSegment, source: &[u8]) {
+        let (offset, octets) = &mut self.ranges[usize::try_from(target.handle().0).unwrap()];
+        let start = usize::try_from(target.offset() - *offset).unwrap();
+        octets[start..start + source.len()].copy_from_slice(source);
+    }
+
+    /// Returns the first octets of a registered range.
+    pub(crate) fn range(&self, handle: Handle, length: u32) -> &[u8] {
+        let (_, octets) = &self.ranges[usize::try_from(handle.0).unwrap()];
+        &octets[..usize::try_from(length).unwrap()]
     }
 
     fn read(&self, source: &ClaimedSegment) -> &[u8] {

@@ -48,7 +48,7 @@ impl OfferedChunk {
 /// A Reply to be planned, its results known.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyShape<'a> {
-    /// Octets of the unreduced Payload stream, RPC header and all.
+    /// Octets of the unreduced Payload stream, RPC header and all: a whole number of units.
     pub length: u32,
     /// The DDP-eligible results in order; `None` for one that is absent from this Reply.
     pub items: &'a [Option<DataItem>],
@@ -66,7 +66,8 @@ pub struct ReplyPlan {
     /// Octets of the reduced Payload stream, in messages or in the Reply chunk.
     pub rest: u32,
     /// What becomes of each Write chunk that was offered. All of them are returned, each with its
-    /// segments and the lengths [`chunk::plan::filled`](crate::chunk::plan::filled) gives them.
+    /// segments and the lengths [`chunk::plan::filled`](crate::chunk::plan::filled) gives them. A
+    /// Reply chunk is returned in Special format only.
     pub writes: Few<WriteUse>,
 }
 
@@ -131,6 +132,8 @@ pub fn plan_reply(
     offer: &Offer,
     shape: &ReplyShape<'_>,
 ) -> Result<ReplyPlan, Shortage> {
+    // [V2-4.5.3-1] so that a body chunk is aligned.
+    debug_assert!(shape.length.is_multiple_of(4), "a Payload stream is made of units");
     let mut writes = Few::default();
     let (mut rest, mut short) = (shape.length, None);
     for (index, chunk) in (1_u32..).zip(offer.writes.iter()) {

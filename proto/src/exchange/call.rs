@@ -16,7 +16,7 @@ use crate::verbs::{Handle, Segment};
 pub struct CallShape<'a> {
     /// What the binding says of it.
     pub procedure: &'a Procedure,
-    /// Octets of the unreduced Payload stream.
+    /// Octets of the unreduced Payload stream: a whole number of units.
     pub length: u32,
     /// Where in it the arguments start, behind the RPC header.
     pub arguments_at: u32,
@@ -145,6 +145,8 @@ pub(super) struct Allowance {
 /// # Errors
 /// See [`CallFault`].
 pub fn plan_call(terms: &Terms, shape: &CallShape<'_>) -> Result<CallPlan, CallFault> {
+    // [V2-4.5.3-1] so that a body chunk is aligned.
+    debug_assert!(shape.length.is_multiple_of(4), "a Payload stream is made of units");
     let results = Few::collect(shape.results.iter().copied()).ok_or(CallFault::TooManyItems)?;
     let allowance = Allowance {
         read_chunks_max: terms.read_chunks_max,

@@ -2,7 +2,8 @@
 //! transport headers are that say so.
 
 use crate::chunk::{ReadList, Version, WriteList};
-use crate::v2::header::{MIDDLE_WIRE_LEN, Prefix};
+use crate::v2::continuation::Split;
+use crate::v2::header::Prefix;
 
 /// How a message conveys its Payload stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,14 +76,10 @@ pub(super) fn messages(
     payload: usize,
 ) -> Option<u32> {
     let threshold = count(threshold);
-    let beyond = payload.saturating_sub(threshold.checked_sub(header)?);
-    if beyond == 0 {
-        return Some(1);
+    match version {
+        Version::One => (header.checked_add(payload)? <= threshold).then_some(1),
+        Version::Two => Split::new(payload, threshold, header).map(|split| split.messages()),
     }
-    // [V2-6.6.2-1] wherever a message is full.
-    let middle = threshold.checked_sub(MIDDLE_WIRE_LEN).filter(|_| version == Version::Two)?;
-    let middles = beyond.checked_add(middle)?.checked_sub(1)?.checked_div(middle)?;
-    u32::try_from(middles).ok()?.checked_add(1)
 }
 
 /// Returns the format a number of messages amounts to, if so many may be sent.
