@@ -129,7 +129,8 @@ impl<'a> PayloadReader<'a> {
 
     /// Takes a DDP-eligible item of any other type, standing behind the count or discriminator that
     /// stays in the stream. Returns the octets in its chunk, or `None` if the item was not reduced and
-    /// follows inline.
+    /// follows inline. A Reply's item may be inline only if its Write chunk could not have taken it;
+    /// how long it is only its caller can say, so that is not judged here.
     pub fn eligible(&mut self) -> Result<Option<u64>, Truncated> {
         let at = Truncated { at: self.reader.position() };
         let length = match self.missing {

@@ -85,6 +85,7 @@ impl DataItem {
 
     /// Returns what leaves the stream with it: its octets and their padding.
     const fn gone(&self) -> Range<usize> {
+        // [V2-4.5.3.2-2] all elements, whole; [V2-4.5.3.3-2] the data, if there is any.
         let data = self.data();
         data.start..data.end.saturating_add(pad(self.length))
     }

@@ -220,12 +220,11 @@ fn any_lists_give_a_plan_that_fills_every_octet_once_or_none() {
             0 => u32::MAX - u32::try_from(rng.below(4)).unwrap(),
             _ => u32::try_from(rng.below(12)).unwrap(),
         };
-        let count = rng.below(5);
+        let (chunks, body) = (rng.below(5), rng.below(2));
         let position = |rng: &mut Rng| u32::try_from(4 * rng.below(9)).unwrap();
-        let reads: Vec<_> =
-            (0..count).map(|n| (position(&mut rng), segment(n as u32, length(&mut rng)))).collect();
-        let call: Vec<_> =
-            (0..rng.below(2)).map(|n| segment(9 + n as u32, length(&mut rng))).collect();
+        let reads = (0..).take(chunks).map(|n| (position(&mut rng), segment(n, length(&mut rng))));
+        let reads: Vec<_> = reads.collect();
+        let call: Vec<_> = (9..).take(body).map(|n| segment(n, length(&mut rng))).collect();
         let version = [Version::One, Version::Two][rng.below(2)];
         let inline = 4 * rng.below(6) * rng.below(2);
         let Ok(plan) = restore(version, inline, call, reads, 1 << 16) else { continue };

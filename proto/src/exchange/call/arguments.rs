@@ -38,7 +38,8 @@ pub(super) fn convey(
         Version::One => &[whole],
         Version::Two => &[reduced, whole],
     };
-    // [V2-6.6.3-2] whatever is left goes into the Call chunk.
+    // [V2-6.6.3-2] whatever is left goes into the Call chunk; [V2-11.2.2.3-1] so may what must not be
+    // reduced.
     let special = candidates.iter().find(|reductions| planner.special(reductions));
     let reductions = special.ok_or(CallFault::CallTooLong)?;
     let (call, reads) = (Some(reductions.rest), reductions.in_order());
