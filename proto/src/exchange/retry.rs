@@ -97,7 +97,7 @@ pub fn retry(
             let provided = *plan.writes.get(index).ok_or(Ended::Nonsense)?;
             below(provided, length_needed)?;
             let result = next.results.as_mut_slice().get_mut(index).ok_or(Ended::Nonsense)?;
-            *result = length_needed;
+            *result = length_needed.max(*result);
             if !shape.procedure.allows_results(&next.results) {
                 return Err(Ended::TooMuch);
             }

@@ -154,6 +154,20 @@ fn a_special_call_moves_what_is_left() {
 }
 
 #[test]
+fn a_special_call_goes_whole_where_its_parts_take_too_many_segments() {
+    let procedure = any();
+    let terms = Terms { segment_size_max: 1000, segments_max: 4, call_threshold: 1024, ..v2() };
+    let items = [DataItem::opaque(40, 1004)];
+    let asked = CallShape { items: &items, length: 4000, ..shape(&procedure) };
+    let plan = plan_call(&terms, &asked).unwrap();
+    // Two segments for the argument and three for the rest would be one too many.
+    assert_eq!((plan.call, plan.reads.len()), (Some(4000), 0));
+    let asked = CallShape { length: 3000, ..asked };
+    let plan = plan_call(&terms, &asked).unwrap();
+    assert_eq!((plan.call, plan.reads.len()), (Some(1996), 1));
+}
+
+#[test]
 fn a_call_that_fits_nothing_is_refused() {
     let procedure = any();
     let terms = Terms { segment_size_max: 1000, segments_max: 4, ..v2() };

@@ -99,6 +99,20 @@ fn a_short_write_chunk_is_made_as_long_as_it_needs_to_be() {
 }
 
 #[test]
+fn a_demand_that_changes_nothing_ends_the_call() {
+    let procedure = any(9000);
+    let shape = CallShape { results: &[10, 5000], reply_max: 5100, ..shape(&procedure, &ITEMS) };
+    let terms = Terms { reduce_min: 1000, ..terms() };
+    let plan = plan_call(&terms, &shape).unwrap();
+    assert_eq!(*plan.writes, [0, 5000]);
+    // The first result comes inline, and does so whatever its chunk is said to need.
+    for length_needed in [5, 20] {
+        let error = ErrorBody::WriteResource { chunk_index: 1, length_needed };
+        assert_eq!(retry(&terms, &shape, &plan, &error), Err(Ended::Nonsense));
+    }
+}
+
+#[test]
 fn a_short_reply_chunk_is_made_as_long_as_it_needs_to_be() {
     let error = |length_needed| ErrorBody::ReplyResource { length_needed };
     let plan = after(&any(9000), error(6001)).unwrap();
