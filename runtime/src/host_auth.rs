@@ -177,6 +177,7 @@ impl KeyAuthenticator {
     }
 }
 
+// [V2-11.1.1-1] both ends of a connection are authenticated cryptographically.
 impl Authenticator for KeyAuthenticator {
     fn bind(&mut self, role: Role, version: u32, client: &[u8], server: &[u8]) {
         self.role = role;
