@@ -16,6 +16,29 @@
 //! message was a FINAL, and every host authentication message before it. An end with more to say sends
 //! further MIDDLEs between; the signatures of the FINALs cover them too.
 //!
+//! Each connection is given an authenticator of its own before it is established:
+//!
+//! ```no_run
+//! use std::path::Path;
+//! use std::sync::Arc;
+//!
+//! use haulage::host_auth::{HostKeys, KeyAuthenticator, KnownPeers, Policy, SecretKey};
+//! use haulage::proto::v2::connection::Connection;
+//!
+//! # type Error = Box<dyn std::error::Error>;
+//! fn read_keys() -> Result<Arc<HostKeys>, Error> {
+//!     let secret = SecretKey::read(Path::new("host.key"))?;
+//!     println!("others know us by {}", secret.public());
+//!     Ok(Arc::new(HostKeys { secret, known: KnownPeers::read(Path::new("peers"))? }))
+//! }
+//!
+//! fn prepare(connection: &mut Connection, keys: &Arc<HostKeys>) -> Result<(), Error> {
+//!     let authenticator = KeyAuthenticator::new(Arc::clone(keys))?;
+//!     connection.authenticate(Policy::Required, Box::new(authenticator), b"", b"");
+//!     Ok(())
+//! }
+//! ```
+//!
 //! # What it guarantees
 //! When [`Authenticator::peer`] returns a key, whoever holds its secret took part in this very
 //! connection setup, and said and heard what we heard and said: version, private data, properties. A

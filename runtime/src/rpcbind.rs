@@ -8,6 +8,22 @@
 //! Whoever registers talks to the rpcbind of the same machine, over its local socket if there is one:
 //! there rpcbind knows the user who asks, and lets nobody else unregister.
 //!
+//! ```no_run
+//! use haulage::rpcbind::{Need, Netid, Program, Registered, Rpcbind};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let ours = Program { program: 0x2000_1234, version: 1 };
+//! let address = "192.0.2.7:20049".parse()?;
+//! if let Registered::Absent(why) = Rpcbind::here().register(ours, address, Need::Optional)? {
+//!     eprintln!("not registered: {why}");
+//! }
+//! let found = Rpcbind::of("192.0.2.7".parse()?).look_up(ours, Netid::Rdma)?;
+//! assert_eq!(found, Some(address));
+//! Rpcbind::here().unset(ours, Netid::Rdma)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Looking up
 //! rpcbind answers GETADDR and GETVERSADDR for the transport the question came over and ignores the
 //! netid in it, so they never find an RDMA service. [`Rpcbind::look_up`] therefore asks for the whole

@@ -42,7 +42,8 @@ pub enum Policy {
     Off,
     /// We do if the peer does.
     Optional,
-    /// No RPC message passes before the peer has.
+    /// No RPC message passes before the peer has. Version 1 and plain TCP cannot authenticate, so they
+    /// are not spoken, nor fallen back to, under this policy (P9).
     Required,
 }
 
