@@ -73,7 +73,7 @@ pub enum Progress {
 pub enum Refused {
     /// The peer's octets are not those of the message that was due.
     Malformed,
-    /// The peer sent its FINAL before it had proved anything, or we are asked to.
+    /// One end's properties end while something is still to be proved.
     Unfinished,
     /// The peer shows an identity that is not one we accept.
     UnknownPeer,
