@@ -54,8 +54,7 @@ impl Object {
 
     /// Takes a member that must be there.
     pub fn take(&mut self, key: &str) -> Result<Field, Complaint> {
-        let path =
-            if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
+        let path = self.path_of(key);
         match self.members.remove(key) {
             Some(value) => Ok(Field { path, value }),
             None => Err(Complaint(format!("{path}: missing"))),
@@ -74,11 +73,13 @@ impl Object {
 
     /// Complains if anything was not taken.
     pub fn end(self) -> Result<(), Complaint> {
-        match self.members.keys().next() {
-            None => Ok(()),
-            Some(key) if self.path.is_empty() => Err(Complaint(format!("{key}: unknown here"))),
-            Some(key) => Err(Complaint(format!("{}.{key}: unknown here", self.path))),
-        }
+        let Some(key) = self.members.keys().next() else { return Ok(()) };
+        // Escaped, for a complaint is one line.
+        Err(Complaint(format!("{}: unknown here", self.path_of(&key.escape_debug().to_string()))))
+    }
+
+    fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 }
 

@@ -5,25 +5,50 @@ use super::refusal::Refusal;
 /// Reads an even number of hex digits of either case.
 pub fn decode(digits: &[u8]) -> Result<Vec<u8>, Refusal> {
     let mut octets = Vec::with_capacity(digits.len() / 2);
-    for (at, pair) in digits.chunks(2).enumerate() {
-        let value = match *pair {
-            [high, low] => value(high).zip(value(low)),
-            _ => return Err(Refusal::silent("half an octet of hex", at)),
+    let (pairs, half) = digits.as_chunks();
+    for [high, low] in pairs {
+        let (Some(high), Some(low)) = (value(*high), value(*low)) else {
+            return Err(Refusal::silent("not a hex digit", octets.len()));
         };
-        let (high, low) = value.ok_or(Refusal::silent("not a hex digit", at))?;
         octets.push(high << 4 | low);
     }
-    Ok(octets)
+    if half.is_empty() {
+        Ok(octets)
+    } else {
+        Err(Refusal::silent("half an octet of hex", octets.len()))
+    }
 }
 
 /// Writes octets in lower case.
 pub fn encode(octets: &[u8]) -> String {
-    let digit = |value: u8| char::from(DIGITS[usize::from(value)]);
-    octets.iter().flat_map(|octet| [digit(octet >> 4), digit(octet & 15)]).collect()
+    let mut digits = String::with_capacity(2 * octets.len());
+    push(octets, &mut digits);
+    digits
+}
+
+/// Writes octets in lower case, as a string of JSON.
+pub fn quoted(octets: &[u8]) -> String {
+    let mut digits = String::with_capacity(2 * octets.len() + 2);
+    digits.push('"');
+    push(octets, &mut digits);
+    digits.push('"');
+    digits
+}
+
+fn push(octets: &[u8], digits: &mut String) {
+    for octet in octets {
+        digits.push(char::from(DIGITS[usize::from(octet >> 4)]));
+        digits.push(char::from(DIGITS[usize::from(octet & 15)]));
+    }
 }
 
 fn value(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
 }
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -36,7 +61,7 @@ mod tests {
     fn every_octet_survives_the_round_trip() {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(decode(encode(&all).as_bytes()).unwrap(), all);
-        assert_eq!(encode(&[0, 0x9a, 0xff]), "009aff");
+        assert_eq!((encode(&[0, 0x9a, 0xff]), quoted(&[1])), ("009aff".into(), "\"01\"".into()));
         assert_eq!(decode(b"9AfF").unwrap(), [0x9a, 0xff]);
     }
 

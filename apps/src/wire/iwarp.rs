@@ -42,7 +42,7 @@ fn frame(octets: &[u8]) -> Result<String, Refusal> {
                 .map_or_else(|| "null".to_owned(), |data| (depth(data) & DEPTH).to_string())
         };
         line.json("ird", &enhanced(|data| data.ird)).json("ord", &enhanced(|data| data.ord));
-        line.text("private", &hex::encode(frame.private_data));
+        line.json("private", &hex::quoted(frame.private_data));
         if let Some(data) = frame.enhanced {
             line.flag("peer_to_peer", data.ird & PEER_TO_PEER != 0);
             let indications = [
@@ -92,7 +92,7 @@ fn fpdu(octets: &[u8]) -> Result<String, Refusal> {
             },
         );
         members(line, &segment);
-        line.text("payload", &hex::encode(ulpdu.rest()));
+        line.json("payload", &hex::quoted(ulpdu.rest()));
     }))
 }
 

@@ -85,7 +85,7 @@ fn members(line: &mut json::Object, header: &Header<'_>) {
         }
         Header::Report(report) => return describe_report(line, report),
     }
-    line.text("payload", &hex::encode(header.rest()));
+    line.json("payload", &hex::quoted(header.rest()));
 }
 
 fn describe_items(items: &Items<'_>) -> String {

@@ -73,7 +73,7 @@ fn members(line: &mut json::Object, rpc: &Rpc<'_>) {
     line.json("reads", &chunks::reads(rpc.reads));
     line.json("writes", &chunks::writes(rpc.writes));
     line.json("reply", &chunks::optional(rpc.reply));
-    line.text("payload", &hex::encode(rpc.payload));
+    line.json("payload", &hex::quoted(rpc.payload));
 }
 
 fn rpc(message: &mut Object, w: &mut Writer<'_>) -> Result<(), Complaint> {

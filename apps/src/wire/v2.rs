@@ -107,11 +107,11 @@ fn members(line: &mut json::Object, message: &Message<'_>) {
             line.json("reads", &chunks::reads(call.reads));
             line.json("writes", &chunks::writes(call.writes));
             line.json("reply", &chunks::optional(call.reply));
-            line.text("payload", &hex::encode(call.payload));
+            line.json("payload", &hex::quoted(call.payload));
         }
         Message::CallMiddle(Fragment { remaining, payload, .. })
         | Message::ReplyMiddle(Fragment { remaining, payload, .. }) => {
-            line.count("remaining", *remaining).text("payload", &hex::encode(payload));
+            line.count("remaining", *remaining).json("payload", &hex::quoted(payload));
         }
         Message::ReplyExternal(reply) => {
             line.json("writes", &chunks::writes(reply.writes));
@@ -119,7 +119,7 @@ fn members(line: &mut json::Object, message: &Message<'_>) {
         }
         Message::ReplyInline(reply) => {
             line.json("writes", &chunks::writes(reply.writes));
-            line.text("payload", &hex::encode(reply.payload));
+            line.json("payload", &hex::quoted(reply.payload));
         }
     }
 }
@@ -176,7 +176,7 @@ fn error(message: &mut Object) -> Result<ErrorBody, Complaint> {
 fn props(set: &PropertySet<'_>) -> String {
     json::array(set.entries().map(|(which, data)| {
         json::object(|property| {
-            property.count("which", which).text("data", &hex::encode(data));
+            property.count("which", which).json("data", &hex::quoted(data));
         })
     }))
 }
