@@ -21,6 +21,7 @@ mod receive;
 mod sending;
 
 use alloc::boxed::Box;
+use core::time::Duration;
 
 pub use self::alphabet::{CloseReason, Control, ControlBody, Event, Input, Output};
 pub use self::config::{ChunkLimits, Config, Role};
@@ -58,6 +59,8 @@ pub struct Connection {
     /// Whether the peer has spoken version 2.
     is_version_settled: bool,
     deadline: Option<Instant>,
+    /// When a message came last, or when we stopped to wait for one.
+    heard: Instant,
     /// Control messages that wait for credit.
     controls: Ring<(u32, u32, ControlBody), CONTROLS_MAX>,
     outputs: Ring<Output, OUTPUTS_MAX>,
@@ -96,6 +99,7 @@ impl Connection {
             gate: Gate::default(),
             is_version_settled: false,
             deadline: None,
+            heard: Instant::ZERO,
             controls: Ring::new(),
             outputs: Ring::new(),
             config,
@@ -134,6 +138,9 @@ impl Connection {
             return;
         }
         debug_assert!(self.outputs.is_empty(), "drain poll() before handle()");
+        if matches!(input, Input::Received(_)) {
+            self.heard = now;
+        }
         match input {
             Input::Established => self.on_established(now),
             Input::Received(Ok(message)) => self.on_message(message),
@@ -264,8 +271,10 @@ impl Connection {
     }
 
     /// Returns when to call [`Self::handle`] with [`Input::Deadline`].
-    pub const fn poll_deadline(&self) -> Option<Instant> {
-        self.deadline
+    pub fn poll_deadline(&self) -> Option<Instant> {
+        // P1: a peer may have given itself a smaller window without a word, and then says no more.
+        let waits = self.phase == Phase::Open && self.gate.waits();
+        self.deadline.or_else(|| waits.then(|| self.heard.saturating_add(SILENCE_MAX)))
     }
 
     /// Returns the Receives that are reserved for the peer and not yet used, modulo 2^32: a peer that
@@ -335,6 +344,10 @@ impl Connection {
         }
     }
 }
+
+/// How long a message in several pieces waits for a peer that says nothing. Whoever has credits to tell
+/// of does so within a round trip.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// Control messages that may wait for credit: our properties, and answers to bad messages.
 const CONTROLS_MAX: usize = 8;

@@ -215,6 +215,11 @@ impl Credits {
         self.peer_limit
     }
 
+    /// Takes what the peer's limit leaves us now for all that it will, until it says more.
+    pub fn forget_window(&mut self) {
+        self.window = u32::try_from(self.left()).unwrap_or_default();
+    }
+
     /// Returns the most messages that the peer's limit has lately left us.
     pub const fn window(&self) -> u32 {
         self.window

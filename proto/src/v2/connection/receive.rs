@@ -276,6 +276,10 @@ impl Connection {
     pub(super) fn on_deadline(&mut self, now: Instant) {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.close(CloseReason::SetupTimedOut);
+        } else if self.poll_deadline().is_some_and(|deadline| deadline <= now) {
+            // What the caller asks for next is held against the credits in hand.
+            self.credits.forget_window();
+            self.heard = now;
         }
     }
 

@@ -9,7 +9,9 @@
 //! # Limits
 //! How long a message can be is what the peer's window is sure to allow again. A good receiver tells
 //! of free Receives before half of its limit is spent (section 4.2.1.1), so half is what a sender that
-//! waits can count on, less the Receives that its own unanswered Calls may hold.
+//! waits can count on, less the Receives that its own unanswered Calls may hold. That is, unless the
+//! window has shrunk meanwhile, which nobody says (P1): after a while without a word from the peer,
+//! what is left counts as all there is.
 
 use crate::exchange::Format;
 use crate::v2::continuation::Kind;
@@ -141,6 +143,11 @@ impl Gate {
                 self.waiting_reply == 0 && is_own
             }
         }
+    }
+
+    /// Returns whether a message in several pieces waits for its credits.
+    pub(super) const fn waits(&self) -> bool {
+        self.waiting_call != 0 || self.waiting_reply != 0
     }
 
     /// Returns how many messages one RPC message may take: one always does.

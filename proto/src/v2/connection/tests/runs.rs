@@ -97,6 +97,26 @@ fn what_may_never_find_its_credits_is_told_at_once() {
 }
 
 #[test]
+fn a_window_that_has_shrunk_is_not_waited_for() {
+    let mut engine = client(12);
+    (0..7).for_each(|_| assert!(engine.try_post(&Sending::CALL).is_ok()));
+    engine.gate = Gate::default();
+    assert_eq!(engine.poll_deadline(), None);
+    let long = continued(Kind::Call, 5);
+    assert_eq!(engine.try_post(&long), Err(Unsent::Wait), "five are left, of twelve");
+    let deadline = engine.poll_deadline().expect("not for ever");
+    engine.handle(Instant::from_nanos(deadline.as_nanos() - 1), Input::Deadline);
+    assert_eq!(engine.try_post(&long), Err(Unsent::Wait));
+    // A peer that still speaks is waited for.
+    grant(&mut engine, 0);
+    assert_eq!(engine.try_post(&long), Err(Unsent::Wait));
+    engine.handle(deadline, Input::Deadline);
+    assert_eq!(engine.try_post(&long), Err(Unsent::TooLong { messages_max: 2 }), "half of five");
+    assert_eq!(engine.poll_deadline(), None);
+    assert!(engine.try_post(&continued(Kind::Call, 2)).is_ok());
+}
+
+#[test]
 fn all_messages_of_one_run_carry_the_same_credit_and_are_counted() {
     let mut pair = Pair::open(20);
     let before = pair.ends[CLIENT].engine.credits.clone();
