@@ -38,11 +38,13 @@ impl Segment {
     pub const WIRE_LEN: usize = 16;
 
     /// Parses one segment and advances `r`.
+    #[inline]
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, Truncated> {
         Ok(Self { handle: Handle(r.u32()?), length: r.u32()?, offset: r.u64()? })
     }
 
     /// Appends the segment to `w`.
+    #[inline]
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         w.u32(self.handle.0)?;
         w.u32(self.length)?;
@@ -74,6 +76,7 @@ pub enum Fault {
 impl TryFrom<Segment> for ClaimedSegment {
     type Error = Fault;
 
+    #[inline]
     fn try_from(s: Segment) -> Result<Self, Fault> {
         let end = s.offset.checked_add(u64::from(s.length)).ok_or(Fault::OffsetWraps)?;
         Ok(Self { handle: s.handle, start: s.offset, end })

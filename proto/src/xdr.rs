@@ -32,31 +32,38 @@ pub const fn pad(length: usize) -> usize {
 /// A cursor over received bytes.
 #[derive(Clone, Copy)]
 pub struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
+    /// What has not been taken. The position follows from its length: one comparison takes a word.
+    rest: &'a [u8],
+    /// Octets there were at the start.
+    length: usize,
 }
 
 impl<'a> Reader<'a> {
     /// Starts at the first of `bytes`.
     pub const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { rest: bytes, length: bytes.len() }
     }
 
     /// Takes `count` octets without padding.
+    #[inline]
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], Truncated> {
-        let end = self.at.checked_add(count).ok_or(Truncated { at: self.at })?;
-        let taken = self.bytes.get(self.at..end).ok_or(Truncated { at: self.at })?;
-        self.at = end;
+        let split = self.rest.split_at_checked(count);
+        let Some((taken, rest)) = split else { return Err(self.truncated()) };
+        self.rest = rest;
         Ok(taken)
     }
 
     /// Takes `N` octets as an array.
+    #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Truncated> {
-        let at = self.at;
-        self.take(N)?.try_into().map_err(|_| Truncated { at })
+        let split = self.rest.split_first_chunk();
+        let Some((taken, rest)) = split else { return Err(self.truncated()) };
+        self.rest = rest;
+        Ok(*taken)
     }
 
     /// Takes an unsigned integer.
+    #[inline]
     pub fn u32(&mut self) -> Result<u32, Truncated> {
         Ok(u32::from_be_bytes(self.array()?))
     }
@@ -76,7 +83,7 @@ impl<'a> Reader<'a> {
     /// A length beyond `max` is reported as truncation at the length word: to a receiver with that
     /// bound the item is not there.
     pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], Truncated> {
-        let at = self.at;
+        let at = self.position();
         let length = usize::try_from(self.u32()?).map_err(|_| Truncated { at })?;
         if length > max {
             return Err(Truncated { at });
@@ -88,17 +95,24 @@ impl<'a> Reader<'a> {
 
     /// Returns the offset of the next octet.
     pub const fn position(&self) -> usize {
-        self.at
+        // What is left is a part of what there was.
+        self.length.wrapping_sub(self.rest.len())
     }
 
     /// Returns what has not been taken.
-    pub fn rest(&self) -> &'a [u8] {
-        self.bytes.get(self.at..).unwrap_or_default()
+    pub const fn rest(&self) -> &'a [u8] {
+        self.rest
     }
 
     /// Returns whether everything has been taken.
     pub const fn is_empty(&self) -> bool {
-        self.at >= self.bytes.len()
+        self.rest.is_empty()
+    }
+
+    /// By value and apart, so that a cursor over good bytes stays in registers.
+    #[cold]
+    const fn truncated(self) -> Truncated {
+        Truncated { at: self.position() }
     }
 }
 
@@ -115,6 +129,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Appends `bytes` without padding.
+    #[inline]
     pub fn put(&mut self, bytes: impl AsRef<[u8]>) -> Result<(), Truncated> {
         let bytes = bytes.as_ref();
         let end = self.at.checked_add(bytes.len()).ok_or(Truncated { at: self.at })?;
@@ -125,11 +140,13 @@ impl<'a> Writer<'a> {
     }
 
     /// Appends an unsigned integer.
+    #[inline]
     pub fn u32(&mut self, value: u32) -> Result<(), Truncated> {
         self.put(value.to_be_bytes())
     }
 
     /// Appends an unsigned hyper integer.
+    #[inline]
     pub fn u64(&mut self, value: u64) -> Result<(), Truncated> {
         self.put(value.to_be_bytes())
     }
@@ -167,7 +184,7 @@ impl<'a> Writer<'a> {
 
 impl fmt::Debug for Reader<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Reader({} of {} bytes)", self.at, self.bytes.len())
+        write!(f, "Reader({} of {} bytes)", self.position(), self.length)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-use crate::verbs::{ClaimedSegment, Segment};
-use crate::xdr::{Reader, Truncated, Writer};
+use crate::verbs::{ClaimedSegment, Handle, Segment};
+use crate::xdr::{Reader, Truncated, UNIT, Writer};
 
 /// Why a chunk list was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,7 @@ pub struct ReadList<'a> {
 
 impl<'a> ReadList<'a> {
     /// Parses a list of data item chunks, up to and with its end.
+    #[inline]
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, ListFault> {
         // [V2-4.5.1-2] a multiple of four; [V2-6.3.7-1] zero is for Call chunks.
         Self::decode_at(r, Rules::Version2, |position| position != 0 && position.is_multiple_of(4))
@@ -67,15 +68,34 @@ impl<'a> ReadList<'a> {
         Self::decode_at(r, Rules::Version1, |position| position.is_multiple_of(4))
     }
 
+    #[inline]
     fn decode_at(
         r: &mut Reader<'a>,
         rules: Rules,
         allowed: impl Fn(u32) -> bool,
     ) -> Result<Self, ListFault> {
+        // Most lists are empty: for those this is all, at its caller's.
         let whole = r.rest();
-        let start = r.position();
+        if !more(r, rules)? {
+            return Ok(Self::default());
+        }
+        // The cursor goes in and out by value: a caller that gets this far seldom keeps it in registers.
+        let (list, after) = Self::decode_entries(*r, whole, rules, allowed)?;
+        *r = after;
+        Ok(list)
+    }
+
+    /// Parses a list from behind the discriminator of its first entry.
+    #[inline(never)]
+    fn decode_entries(
+        mut r: Reader<'a>,
+        whole: &'a [u8],
+        rules: Rules,
+        allowed: impl Fn(u32) -> bool,
+    ) -> Result<(Self, Reader<'a>), ListFault> {
+        let r = &mut r;
         let (mut chunks, mut last, mut sum) = (0_u32, None, 0_u64);
-        while more(r, rules)? {
+        loop {
             let at = r.position();
             let position = r.u32()?;
             let segment = decode_segment(r)?;
@@ -98,15 +118,24 @@ impl<'a> ReadList<'a> {
             if sum > u64::from(u32::MAX) {
                 return Err(ListFault::LengthWraps { at });
             }
+            if !more(r, rules)? {
+                return Ok((Self { bytes: entries(whole, r), chunks }, *r));
+            }
         }
-        let length = r.position().saturating_sub(start).saturating_sub(4);
-        Ok(Self { bytes: whole.get(..length).unwrap_or_default(), chunks })
     }
 
     /// Returns how many chunks there are: runs of segments that share a position. (In an unsorted list
     /// of version 1 a chunk may be several runs.)
     pub const fn chunk_count(&self) -> u32 {
         self.chunks
+    }
+
+    /// Returns whether any segment has this handle.
+    #[inline]
+    pub fn names(&self, handle: Handle) -> bool {
+        let (entries, _) = self.bytes.as_chunks::<READ_ENTRY>();
+        let segment = |entry| read_segment(entry).is_some_and(|segment| segment.handle == handle);
+        !self.is_empty() && entries.iter().any(segment)
     }
 
     /// Returns whether there is nothing to read.
@@ -166,10 +195,7 @@ impl<'a> ReadChunk<'a> {
 
     /// Returns the segments in order.
     pub fn segments(&self) -> impl Iterator<Item = Segment> + use<'a> {
-        self.bytes.chunks_exact(READ_ENTRY).filter_map(|entry| {
-            let mut r = Reader::new(entry.get(8..)?);
-            Segment::decode(&mut r).ok()
-        })
+        self.bytes.as_chunks().0.iter().filter_map(read_segment)
     }
 
     /// Returns how many segments there are.
@@ -188,6 +214,7 @@ pub struct WriteList<'a> {
 
 impl<'a> WriteList<'a> {
     /// Parses a list, up to and with its end.
+    #[inline]
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, ListFault> {
         Self::decode_by(r, Rules::Version2)
     }
@@ -197,19 +224,35 @@ impl<'a> WriteList<'a> {
         Self::decode_by(r, Rules::Version1)
     }
 
+    #[inline(always)]
     fn decode_by(r: &mut Reader<'a>, rules: Rules) -> Result<Self, ListFault> {
         let whole = r.rest();
-        let start = r.position();
-        let mut chunks = 0_u32;
-        while more(r, rules)? {
-            WriteChunk::decode(r)?;
-            chunks = chunks.saturating_add(1);
+        if !more(r, rules)? {
+            return Ok(Self::default());
         }
-        let length = r.position().saturating_sub(start).saturating_sub(4);
-        Ok(Self { bytes: whole.get(..length).unwrap_or_default(), chunks })
+        Self::decode_entries(r, whole, rules)
+    }
+
+    /// Parses a list from behind the discriminator of its first chunk.
+    #[inline(always)]
+    fn decode_entries(
+        r: &mut Reader<'a>,
+        whole: &'a [u8],
+        rules: Rules,
+    ) -> Result<Self, ListFault> {
+        let mut chunks = 0_u32;
+        loop {
+            WriteChunk::decode(r)?;
+            // Fewer than the words of the message.
+            chunks = chunks.wrapping_add(1);
+            if !more(r, rules)? {
+                return Ok(Self { bytes: entries(whole, r), chunks });
+            }
+        }
     }
 
     /// Parses an optional single chunk, such as a Reply chunk.
+    #[inline]
     pub fn decode_optional(r: &mut Reader<'a>) -> Result<Option<WriteChunk<'a>>, ListFault> {
         if more(r, Rules::Version2)? { WriteChunk::decode(r).map(Some) } else { Ok(None) }
     }
@@ -229,8 +272,20 @@ impl<'a> WriteList<'a> {
         let mut r = Reader::new(self.bytes);
         core::iter::from_fn(move || {
             r.u32().ok()?;
-            WriteChunk::decode(&mut r).ok()
+            WriteChunk::take(&mut r).ok()
         })
+    }
+
+    /// Returns whether any segment has this handle.
+    #[inline]
+    pub fn names(&self, handle: Handle) -> bool {
+        let mut r = Reader::new(self.bytes);
+        while r.u32().is_ok() {
+            if WriteChunk::take(&mut r).is_ok_and(|chunk| chunk.names(handle)) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Appends a list of chunks, or the empty one.
@@ -282,22 +337,45 @@ pub struct WriteChunk<'a> {
 
 impl<'a> WriteChunk<'a> {
     /// Parses one chunk.
+    #[inline]
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, ListFault> {
+        let chunk = Self::take(r)?;
+        let (mut sum, mut fits) = (0_u64, true);
+        for segment in chunk.segments() {
+            // Fewer than 2^32 lengths, each below 2^32.
+            sum = sum.wrapping_add(u64::from(segment.length));
+            fits &= !ends_beyond(&segment);
+        }
+        if fits && sum <= u64::from(u32::MAX) { Ok(chunk) } else { Err(chunk.wraps(r.position())) }
+    }
+
+    /// Says which segment of this chunk, which ends at `end`, is one too many.
+    #[cold]
+    fn wraps(self, end: usize) -> ListFault {
+        let mut sum = 0_u64;
+        let before = self.segments().take_while(|segment| {
+            sum = sum.saturating_add(u64::from(segment.length));
+            !ends_beyond(segment) && sum <= u64::from(u32::MAX)
+        });
+        let skipped = before.count().saturating_mul(Segment::WIRE_LEN);
+        let start = end.saturating_sub(self.bytes.len());
+        ListFault::LengthWraps { at: start.saturating_add(skipped) }
+    }
+
+    /// Takes the octets of one chunk.
+    #[inline]
+    fn take(r: &mut Reader<'a>) -> Result<Self, Truncated> {
         let at = r.position();
         let count = usize::try_from(r.u32()?).map_err(|_| Truncated { at })?;
         // The bytes are there before anything loops over their count.
         let length = count.checked_mul(Segment::WIRE_LEN).ok_or(Truncated { at })?;
-        let mut segments = *r;
-        let chunk = Self { bytes: r.take(length)? };
-        let mut sum = 0_u64;
-        for _ in 0..count {
-            let at = segments.position();
-            sum = sum.saturating_add(u64::from(decode_segment(&mut segments)?.length));
-            if sum > u64::from(u32::MAX) {
-                return Err(ListFault::LengthWraps { at });
-            }
-        }
-        Ok(chunk)
+        Ok(Self { bytes: r.take(length)? })
+    }
+
+    /// Returns whether any segment has this handle.
+    #[inline]
+    pub fn names(&self, handle: Handle) -> bool {
+        self.segments().any(|segment| segment.handle == handle)
     }
 
     /// Appends one chunk.
@@ -314,17 +392,18 @@ impl<'a> WriteChunk<'a> {
 
     /// Returns the segments in order.
     pub fn segments(&self) -> Segments<'a> {
-        Segments(self.bytes.chunks_exact(Segment::WIRE_LEN))
+        Segments(self.bytes.as_chunks().0.iter())
     }
 }
 
 /// The segments of a Write chunk.
 #[derive(Clone)]
-pub struct Segments<'a>(core::slice::ChunksExact<'a, u8>);
+pub struct Segments<'a>(core::slice::Iter<'a, [u8; Segment::WIRE_LEN]>);
 
 impl Iterator for Segments<'_> {
     type Item = Segment;
 
+    #[inline]
     fn next(&mut self) -> Option<Segment> {
         Segment::decode(&mut Reader::new(self.0.next()?)).ok()
     }
@@ -379,7 +458,15 @@ enum Rules {
     Version2,
 }
 
+/// Returns the entries of a list that began with `whole` and whose end `r` has just taken.
+fn entries<'a>(whole: &'a [u8], r: &Reader<'_>) -> &'a [u8] {
+    // The end of the list, one word, lies between the two.
+    let end = whole.len().wrapping_sub(r.rest().len()).wrapping_sub(UNIT);
+    whole.get(..end).unwrap_or_default()
+}
+
 /// Takes a list discriminator.
+#[inline]
 fn more(r: &mut Reader<'_>, rules: Rules) -> Result<bool, ListFault> {
     let at = r.position();
     match (r.u32()?, rules) {
@@ -389,13 +476,23 @@ fn more(r: &mut Reader<'_>, rules: Rules) -> Result<bool, ListFault> {
     }
 }
 
+#[inline]
 fn decode_segment(r: &mut Reader<'_>) -> Result<Segment, ListFault> {
     let at = r.position();
     let segment = Segment::decode(r)?;
-    match ClaimedSegment::try_from(segment) {
-        Ok(_) => Ok(segment),
-        Err(_) => Err(ListFault::LengthWraps { at }),
-    }
+    if ends_beyond(&segment) { Err(ListFault::LengthWraps { at }) } else { Ok(segment) }
+}
+
+/// Returns whether a segment's end is beyond the address space.
+#[inline]
+fn ends_beyond(segment: &Segment) -> bool {
+    ClaimedSegment::try_from(*segment).is_err()
+}
+
+/// Returns the segment of one Read list entry.
+#[inline]
+fn read_segment(entry: &[u8; READ_ENTRY]) -> Option<Segment> {
+    Segment::decode(&mut Reader::new(entry.get(8..)?)).ok()
 }
 
 /// Returns the position of the Read list entry at the start of `bytes`.
