@@ -177,6 +177,9 @@ impl Peer {
                 }
                 // It was refused, whole or not.
                 Output::Event(Event::Abandoned { .. }) => self.assembly.clear(),
+                Output::Event(event @ (Event::Transmission | Event::Reported(_))) => {
+                    panic!("neither end offers an extension: {event:?}")
+                }
                 Output::Close(reason) => panic!("the connection closes itself: {reason}"),
             }
         }
