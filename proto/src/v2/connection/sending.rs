@@ -128,7 +128,7 @@ impl Gate {
             return Err(Unsent::NotAnnounced);
         }
         // [V2-7.1.3-3] what was refused is not sent again.
-        if sending.kind == Kind::Call && self.refused & refusal(sending.format) != 0 {
+        if sending.kind == Kind::Call && self.refused & bit(sending.format) != 0 {
             return Err(Unsent::NotSupported);
         }
         Ok(())
@@ -172,7 +172,11 @@ impl Gate {
 
     /// Notes that the peer does not support what a Call in this format is made of.
     pub(super) const fn on_not_supported(&mut self, format: Format) {
-        self.refused |= refusal(format);
+        self.refused |= match format {
+            // The last message of a continued Call is of the same type.
+            Format::Simple => bit(format) | bit(Format::Continued { messages: 2 }),
+            _ => bit(format),
+        };
     }
 
     const fn waiting(&mut self, kind: Kind) -> &mut u32 {
@@ -184,7 +188,7 @@ impl Gate {
 }
 
 /// The bit of a format in what was refused.
-const fn refusal(format: Format) -> u8 {
+const fn bit(format: Format) -> u8 {
     match format {
         Format::Simple => 1,
         Format::Continued { .. } => 2,
