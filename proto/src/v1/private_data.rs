@@ -190,8 +190,8 @@ mod tests {
 
     #[test]
     fn each_way_has_the_smaller_of_what_is_sent_and_what_is_taken() {
-        let client = PrivateData { invalidation: true, send_size: 8192, receive_size: 2048 };
-        let server = PrivateData { invalidation: true, send_size: 4096, receive_size: 16384 };
+        let client = PrivateData { invalidation: true, send_size: 16384, receive_size: 2048 };
+        let server = PrivateData { invalidation: true, send_size: 4096, receive_size: 8192 };
         let agreed = Agreement::new(Some(client), Some(server));
         assert_eq!((agreed.client_to_server, agreed.server_to_client), (8192, 2048));
         assert!(agreed.invalidation);
