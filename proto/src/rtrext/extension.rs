@@ -15,15 +15,20 @@
 //! The first header of an unfinished group is copied, so at most one Receive's worth of memory is held
 //! besides the Receives themselves.
 
+mod alphabet;
+mod limits;
+
 use alloc::vec::Vec;
+
+pub use self::alphabet::{Answer, Event, Refusal, Whole};
 
 use super::direction::Directions;
 use super::group::{First, Group, Received};
 use super::header::{Header, Request, Response};
-use super::item::{Items, Location};
+use super::item::Items;
 use super::placement::{Fault, Placement};
 use super::plan::{Kind, Outgoing, Plan};
-use super::properties::{Offer, Terms};
+use super::properties::{Heard, Offer, Terms};
 use super::report::{MessageType, Report};
 use super::respond::{Answers, Prefer, ResultItem, check_directions};
 use super::{Malformed, REPTERR, XMTCONT, XMTREQ, XMTRESP};
@@ -31,7 +36,7 @@ use crate::v2::VERSION;
 use crate::v2::connection::ChunkLimits;
 use crate::v2::error::ErrorBody;
 use crate::v2::header::{ERROR, GRANT, Prefix, REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE};
-use crate::v2::properties::{Properties, PropertySet, RBSIZ};
+use crate::v2::properties::{Properties, PropertySet};
 use crate::xdr::{Reader, Truncated, Writer};
 
 /// How the extension behaves, fixed for the connection's life.
@@ -58,69 +63,6 @@ pub struct Extension {
     complete: bool,
 }
 
-/// What a peer has offered so far.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Heard {
-    offer: Offer,
-    /// Whether it has said how long its receive buffers are.
-    is_size_said: bool,
-}
-
-/// What became of a message of the extension.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// It is one of several transmissions; the others are to come.
-    More,
-    /// With it an RPC message is complete: see [`Extension::whole`].
-    Complete,
-    /// It belongs to what has been refused before.
-    Dropped,
-    /// The peer says that one of our own transmissions was wrong. That message can be sent again by
-    /// the base protocol, or given up.
-    Reported(Report),
-    /// It is refused, and the group it belongs to.
-    Refused(Refusal),
-}
-
-/// Why a message was refused and what comes of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The rule it breaks.
-    pub rule: &'static str,
-    /// Of the message.
-    pub xid: u32,
-    /// What to answer; `None` where the peer is not told.
-    pub answer: Option<Answer>,
-    /// Our Call whose Reply this was to be, where no other Reply can be hoped for (E13).
-    pub failed_call: Option<u32>,
-}
-
-/// What the peer is told of a message that was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// `RDMA2_ERROR`.
-    Error(ErrorBody),
-    /// `ROPT_REPTERR`.
-    Report(Report),
-}
-
-/// One RPC message, complete.
-#[derive(Clone, Copy, Debug)]
-pub struct Whole<'a> {
-    /// Its XID.
-    pub xid: u32,
-    /// Which way it goes.
-    pub dir: MessageType,
-    /// What to do with the items of the Reply to it.
-    pub rsd: Directions<'a>,
-    /// How many transmissions that Reply may have beyond its first.
-    pub rsbuf: u32,
-    /// Where its own items are.
-    pub dp: Items<'a>,
-    /// The same, with every bound checked.
-    pub placement: Placement<'a>,
-}
-
 impl Extension {
     /// Makes the extension of a connection that is not set up.
     pub fn new(config: Config) -> Self {
@@ -140,12 +82,7 @@ impl Extension {
     /// A value is not of its type: [`ErrorBody::BadPropval`] is to be answered, and no property of the
     /// message counts.
     pub fn heard(&self, set: &PropertySet<'_>) -> Result<Heard, Malformed> {
-        let mut heard = self.theirs;
-        for (which, data) in set.entries() {
-            heard.offer.apply(which, data)?;
-            heard.is_size_said |= which == RBSIZ && !data.is_empty();
-        }
-        Ok(heard)
+        self.theirs.with(set)
     }
 
     /// Takes what was heard for what the peer offers.
@@ -155,10 +92,9 @@ impl Extension {
 
     /// Ends setup: both ends have said all they had to say, of the base protocol's properties too.
     pub fn agree(&mut self, ours: &Properties, theirs: &Properties) {
-        let Heard { offer, is_size_said } = &self.theirs;
-        let size = is_size_said.then_some(theirs.receive_buffer_size);
         let ours = (&self.config.offer, ours);
-        self.terms = Some(Terms::new(ours, (offer, size), self.config.responses_max));
+        let theirs = self.theirs.buffers_of(theirs.receive_buffer_size);
+        self.terms = Some(Terms::new(ours, theirs, self.config.responses_max));
     }
 
     /// Takes one message of the extension: its prefix, and all that follows.
@@ -332,45 +268,7 @@ impl Extension {
         Placement::new(dp, self.group.dir(), self.group.parts(), &terms.ours)
             .map_err(Wrong::Placement)?;
         if self.group.dir() == MessageType::Call {
-            self.check_limits(&dp, &rsd).map_err(Wrong::Limit)?;
-        }
-        Ok(())
-    }
-
-    /// Checks a request against what we take of items to be read and memory to be written.
-    fn check_limits(&self, dp: &Items<'_>, rsd: &Directions<'_>) -> Result<(), ErrorBody> {
-        let limits = &self.config.chunks;
-        let exceeds = |count: usize, max| u32::try_from(count).map_or(true, |count| count > max);
-        let reads = || {
-            dp.iter().filter_map(|item| match item.place {
-                Location::Exrw(chunk) => Some(chunk),
-                _ => None,
-            })
-        };
-        let directions = || rsd.iter().flat_map(|set| set.items.iter());
-        let offered = || directions().filter_map(|direction| direction.place.segments().copied());
-        // [V2-7.3.1-1] [V2-7.3.1-2] [V2-7.3.2-1] [V2-7.3.3-1] as in the base protocol's headers.
-        if exceeds(reads().count(), limits.read_chunks_max) {
-            return Err(ErrorBody::ReadChunks { max: limits.read_chunks_max });
-        }
-        if exceeds(offered().count(), limits.write_chunks_max) {
-            let continues = self.terms.as_ref().is_some_and(|terms| terms.allows(XMTCONT));
-            if limits.write_chunks_max == 0 && !continues {
-                // [V2-7.3.2-3] how long the Reply would be is not known.
-                return Err(ErrorBody::ReplyResource { length_needed: 0 });
-            }
-            return Err(ErrorBody::WriteChunks { max: limits.write_chunks_max });
-        }
-        let chunks = || reads().chain(offered());
-        let mut counts = chunks().map(|chunk| chunk.segments().len());
-        if counts.any(|count| exceeds(count, limits.segments_max)) {
-            return Err(ErrorBody::Segments { max: limits.segments_max });
-        }
-        let size_max = self.terms.as_ref().map_or(u32::MAX, |terms| terms.segment_size_max);
-        let mut segments = chunks().flat_map(|chunk| chunk.segments());
-        if segments.any(|segment| segment.length > size_max) {
-            // [V2-7.4.1-1] there is no error for a segment larger than we said we handle.
-            return Err(ErrorBody::System);
+            limits::check(&self.config.chunks, terms, &dp, &rsd).map_err(Wrong::Limit)?;
         }
         Ok(())
     }
@@ -396,7 +294,7 @@ impl Extension {
     }
 
     /// Refuses an RPC message that contradicts itself in a way the draft has no error for: as if its
-    /// XDR were wrong.
+    /// XDR were wrong (E15).
     fn nonsense(&mut self, rule: &'static str) -> Event {
         self.group.drop_rest();
         let xid = self.group.xid();

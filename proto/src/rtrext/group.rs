@@ -7,7 +7,7 @@
 //!
 //! # Recovery
 //! What breaks a group ends it, and the message that broke it is dropped as well. One report names
-//! both; whatever continuations still arrive are dropped in silence.
+//! both; whatever continuations still arrive are dropped in silence (E18).
 //!
 //! # Limits
 //! A group has no more transmissions than its receiver announced, and it remembers no more than have
@@ -166,7 +166,7 @@ impl Group {
         self.count = first.count;
         let allowed = 1..=first.count_max;
         if !allowed.contains(&first.count) {
-            // A number that will come, and that no transmission may have.
+            // E15: the count is the number behind the last.
             let expect = if first.count == 0 { 1 } else { first.count_max };
             let field = Expected { expect, current: first.count };
             return self.broken(bad, ReportInfo::BadSequence(field));
@@ -221,6 +221,7 @@ impl Group {
         let (state, verdict) = self.state.on(event);
         self.state = state;
         if verdict == Verdict::Report {
+            // E15: both errors about types name header types.
             let field = Expected { expect: XMTCONT, current: prefix.htype };
             let bad = TransmissionId { xid: prefix.xid, dir, seq: 0 };
             return self.broken(bad, ReportInfo::BadHeaderType(field));

@@ -1,7 +1,8 @@
 //! Which octets of which transmission are which item (section 7.3), every bound checked.
 //!
 //! An array of items is an allegation: that it makes sense in its group is checked once, when the
-//! last transmission is there, and only then can an item be looked up.
+//! last transmission is there, and only then can an item be looked up. Reading E14 says what makes
+//! sense, and E15 what is said of anything else.
 //!
 //! # Limits
 //! Placement only goes forward: no octet of a transmission is in two items, so all items placed by
@@ -175,7 +176,7 @@ impl<'a> Placement<'a> {
         })
     }
 
-    /// Finds a targetable segment by its number in the group: which transmission, which segment of its
+    /// Finds a targetable segment by its number in the group (E14: of targetable ones only): which transmission, which segment of its
     /// Receive, and which octets of the message it holds.
     fn target(&self, number: u32) -> Option<(usize, usize, Range<usize>)> {
         let each = self.structure.targetable_count();
@@ -221,9 +222,11 @@ impl<'a> Placement<'a> {
             let taken = left.min(whole.saturating_sub(start));
             let end = start.saturating_add(taken);
             let fits = start >= free.start && taken > 0 && end <= free.end;
+            // E15: of the offset there is nothing to say where it is not the first segment.
             if !first && !fits {
                 return Err(self.bad_number(cursor, number));
             }
+            // E14: in range and not aligned to 32 bits is what the draft's example of a bad value is.
             if !fits || !start.is_multiple_of(4) {
                 let max = if free.end == whole {
                     whole.saturating_sub(1)
@@ -241,7 +244,7 @@ impl<'a> Placement<'a> {
             left = left.saturating_sub(taken);
             first = false;
         }
-        // The numbers end before the item does: the one that is not there is what is wrong.
+        // E15: the numbers end before the item does: the one that is not there is what is wrong.
         if left > 0 { Err(self.bad_number(cursor, u32::MAX)) } else { Ok(()) }
     }
 
@@ -282,6 +285,7 @@ impl Stream {
         // An item that was taken out can stand at the end of what is left; any other is part of it.
         let inline = if item.place.is_excised() { 0 } else { padded(item.length) };
         let max = self.limit.saturating_sub(inline);
+        // E15: a displacement is an offset too.
         if disp < self.end || disp > max || !disp.is_multiple_of(UNIT as u64) {
             let word = |at: u64| u32::try_from(at).unwrap_or(u32::MAX) & !3;
             let field = OutOfRange { value: item.disp, min: word(self.end), max: word(max) };

@@ -5,9 +5,12 @@
 //! these, at the first targetable segment of the peer's buffer that is behind it, and each item at the
 //! start of a segment of its own. What lies between is padding, which is zero.
 
+mod targets;
+
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use self::targets::{Slot, Targets};
 use super::direction::{Direction, Directions};
 use super::item::{Item, Items, Location};
 use super::properties::Terms;
@@ -89,20 +92,6 @@ struct Transmission {
     payload: Range<usize>,
     /// Octets of the whole message.
     length: usize,
-}
-
-/// A run of an item in one targetable segment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Slot {
-    /// Which item, by its place in the message.
-    item: usize,
-    /// Which octets of it.
-    range: Range<usize>,
-    transmission: usize,
-    /// The segment's number in the group.
-    number: u32,
-    /// Offset in the message.
-    at: usize,
 }
 
 /// What follows the header in a transmission, in order.
@@ -375,67 +364,6 @@ impl<'a> Directive<'a> {
             .iter()
             .map(move |item| Direction { minlen: item.minlen, place: item.place.map(segments) });
         (self.begin, self.end, items)
-    }
-}
-
-/// The targetable segments of a buffer that are used.
-#[derive(Debug)]
-struct Targets(Vec<Target>);
-
-/// One of them.
-#[derive(Debug)]
-struct Target {
-    /// Its number in the buffer.
-    number: u32,
-    /// The octets of a message it holds.
-    held: Range<usize>,
-    /// Where the largest message ends in it.
-    end: usize,
-}
-
-impl Targets {
-    fn new(structure: &Structure, first: usize, max: usize) -> Self {
-        let numbered = (0..).zip(structure.targetable()).skip(first);
-        let within = numbered.filter(|(_, (_, held))| held.start < max);
-        let targets = within.map(|(number, (_, held))| {
-            let end = held.end.min(max);
-            Target { number, held, end }
-        });
-        Self(targets.collect())
-    }
-
-    /// Offset in a message of the first one.
-    fn front(&self) -> Option<usize> {
-        self.0.first().map(|target| target.held.start)
-    }
-
-    /// Lays items into at most `count_max` buffers, each item at the start of a segment.
-    fn fill(&self, items: &[Item<Source>], count_max: usize) -> Result<Vec<Slot>, Unfit> {
-        let mut slots = Vec::new();
-        let mut places = (0..count_max)
-            .flat_map(|transmission| self.0.iter().map(move |target| (transmission, target)));
-        for (nth, item) in items.iter().enumerate().filter(|(_, item)| item.is_bulk()) {
-            let length = usize::try_from(item.length).unwrap_or(usize::MAX);
-            let mut from = 0_usize;
-            while from < length {
-                let (transmission, target) = places.next().ok_or(Unfit::TooManyTransmissions)?;
-                let left = length.saturating_sub(from);
-                let at = target.held.start;
-                let taken = if left <= target.end.saturating_sub(at) {
-                    left
-                } else if target.end == target.held.end {
-                    target.held.len()
-                } else {
-                    // An item that goes on fills its segment, and no message is that long.
-                    continue;
-                };
-                let end = from.saturating_add(taken);
-                let number = target.number;
-                slots.push(Slot { item: nth, range: from..end, transmission, number, at });
-                from = end;
-            }
-        }
-        Ok(slots)
     }
 }
 

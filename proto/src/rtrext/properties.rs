@@ -5,14 +5,14 @@ use alloc::vec::Vec;
 
 use super::structure::Structure;
 use super::{CODE_BASE, Malformed, REPTERR, XMTCONT, XMTREQ, XMTRESP};
-use crate::v2::properties::Properties;
+use crate::v2::properties::{Properties, PropertySet, RBSIZ};
 use crate::xdr::{Reader, Writer};
 
 /// What one end offers of the extension; by default, nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// RTR Support: a sum of [`RTRS_XREQ`], [`RTRS_XRESP`] and [`RTRS_XCONT`], each a promise to
-    /// take such headers and leave to expect them.
+    /// RTR Support: a sum of [`RTRS_XREQ`], [`RTRS_XRESP`] and [`RTRS_XCONT`], each for sending such
+    /// headers and for taking them (E16).
     pub support: u32,
     /// Receive Buffer Structure: the segments of every Receive this end posts.
     pub structure: Option<Structure>,
@@ -77,6 +77,33 @@ impl Offer {
     fn buffers(&self, size: u32) -> Structure {
         // Section 8.3: one segment, and no target, where nothing else is known.
         self.structure.unwrap_or_else(|| Structure::single(size))
+    }
+}
+
+/// What a peer has offered so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Heard {
+    offer: Offer,
+    /// Whether it has said how long its receive buffers are.
+    is_size_said: bool,
+}
+
+impl Heard {
+    /// Returns the same with the properties of one more message.
+    ///
+    /// # Errors
+    /// See [`Offer::apply`].
+    pub fn with(mut self, set: &PropertySet<'_>) -> Result<Self, Malformed> {
+        for (which, data) in set.entries() {
+            self.offer.apply(which, data)?;
+            self.is_size_said |= which == RBSIZ && !data.is_empty();
+        }
+        Ok(self)
+    }
+
+    /// Returns the offer, and the `size` of receive buffers unless that is only a default.
+    pub fn buffers_of(&self, size: u32) -> (&Offer, Option<u32>) {
+        (&self.offer, self.is_size_said.then_some(size))
     }
 }
 

@@ -57,7 +57,7 @@ impl Answers {
         let mut left = results.iter().enumerate().peekable();
         let mut chunk_index = 0_u32;
         for set in rsd.iter() {
-            // From what begins the range up to what begins the next part of the request.
+            // E17: from what begins the range up to what begins the next part of the request.
             while left.next_if(|(_, result)| result.cause < set.begin).is_some() {}
             for direction in set.items.iter() {
                 let result = left.next_if(|(_, result)| result.cause < set.end);
@@ -104,7 +104,8 @@ fn choose(
             return write(chunk, length).ok_or(needed);
         }
         Directed::Choice(segments) => (prefer == Prefer::Write, segments),
-        // The other way is not what was asked for, but it is one the table allows.
+        // E17: from this length on by RDMA Write. Where the way asked for has no room, the other is one
+        // that the table allows.
         Directed::BySize { dsdov, segments } => {
             (length >= dsdov || prefer == Prefer::Write, segments)
         }
@@ -118,11 +119,11 @@ fn write(chunk: WriteChunk<'_>, length: u32) -> Option<Source> {
     let offered: Vec<Segment> = chunk.segments().collect();
     let room: u64 = offered.iter().map(|segment| u64::from(segment.length)).sum();
     let length = usize::try_from(length).ok().filter(|_| u64::from(length) <= room)?;
-    // [V2-4.5.2.1-1] as in a Write list: all segments come back, their lengths say what was written.
+    // [V2-4.5.2.1-1] E17: as in a Write list: all segments come back, their lengths say what was written.
     Some(Source::Exrw(filled(&offered, length).collect()))
 }
 
-/// Checks that the sets of a request are in order.
+/// Checks that the sets of a request are in order. E15: one that is not is at a bad offset.
 ///
 /// # Errors
 /// What to report of the first that is not.

@@ -56,8 +56,8 @@ impl Structure {
     }
 
     /// Parses the value of the Receive Buffer Structure property. Gives `None` for a structure that
-    /// contradicts itself or has more than [`SEGMENTS_MAX`] segments: as one that an implementation is
-    /// "unable to interpret", the default holds.
+    /// contradicts itself or has more than [`SEGMENTS_MAX`] segments: the default holds, as for any
+    /// value that cannot be made sense of (section 8.1, E16).
     pub fn decode(r: &mut Reader<'_>) -> Result<Option<Self>, Malformed> {
         let length = r.u32()?;
         let groups = r.u32()?;

@@ -33,7 +33,8 @@ pub enum Validity {
 pub enum Outcome {
     /// A Responder may not answer this direction so.
     Invalid,
-    /// It may, and no memory is to be taken back.
+    /// It may, and the draft has no memory to be taken back. Where some was offered all the same
+    /// (`XMPTYPE_CHOICE` and `XMPTYPE_BYSIZE`), it is taken back like any other (E17).
     Keep,
     /// It may, and the memory that was offered is to be taken back.
     TakeBack,

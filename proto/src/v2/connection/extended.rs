@@ -4,9 +4,9 @@ use alloc::boxed::Box;
 
 use super::{Connection, ControlBody, Event, Role};
 use crate::rtrext::extension::{
-    Answer, Config as ExtensionConfig, Event as Extends, Extension, Heard, Refusal,
+    Answer, Config as ExtensionConfig, Event as Extends, Extension, Refusal,
 };
-use crate::rtrext::properties::Offer;
+use crate::rtrext::properties::{Heard, Offer};
 use crate::rtrext::report::MessageType;
 use crate::rtrext::{Malformed, REPTERR, header_name};
 use crate::v2::VERSION;
