@@ -379,6 +379,22 @@ fn a_client_takes_requests_as_far_as_it_announced_the_reverse_direction() {
 }
 
 #[test]
+fn what_a_server_announces_of_the_reverse_direction_is_not_about_requests_to_it() {
+    let mut pair = Pair::new(16);
+    let mut config = config(Role::Server);
+    config.properties.reverse = 0;
+    pair.ends[SERVER].engine = Connection::new(config);
+    pair.ends[SERVER].engine.reserve(17 - Credits::RESERVED_AT_START);
+    pair.ends.iter_mut().for_each(|end| end.engine.extend(offer(), 6));
+    pair.handle(CLIENT, Input::Established);
+    pair.handle(SERVER, Input::Established);
+    pair.settle();
+    post_request(&mut pair, CLIENT);
+    pair.settle();
+    assert_eq!(pair.ends[SERVER].events.last(), Some(&Event::Call));
+}
+
+#[test]
 fn a_property_of_the_wrong_type_is_refused_where_it_is_known() {
     for (extended, errors) in [(true, vec![(FIRST_XID, 2, 3)]), (false, vec![])] {
         let mut pair = Pair::new(16);
