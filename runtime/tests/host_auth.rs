@@ -37,6 +37,8 @@ struct Scene {
     known: [u8; 2],
     /// What each end takes for the private data of client and server.
     private: [[&'static [u8]; 2]; 2],
+    /// The lengths of further properties of both ends.
+    further: [usize; 2],
 }
 
 const SCENE: Scene = Scene {
@@ -44,6 +46,7 @@ const SCENE: Scene = Scene {
     own: [1, 2],
     known: [2, 1],
     private: [[b"client's", b"server's"]; 2],
+    further: [0; 2],
 };
 
 impl Scene {
@@ -63,6 +66,9 @@ impl Scene {
         let keys = Arc::new(HostKeys { secret: key(self.own[at]), known });
         let auth = Box::new(KeyAuthenticator::new(keys).unwrap());
         let [client, server] = self.private[at];
+        for (which, length) in (0x5254_0000..).zip(self.further).filter(|(_, length)| *length > 0) {
+            assert!(connection.announce(which, &vec![0; length]));
+        }
         connection.authenticate(self.policies[at], auth, client, server);
         End { connection, inbox: VecDeque::new(), ready: false, closed: None }
     }
@@ -174,6 +180,16 @@ fn every_pair_of_policies_comes_to_its_own_end() {
         for (end, policy) in ends.iter().zip([client, server]) {
             assert!(policy != Required || end.state() != (true, false), "{pair}");
         }
+    }
+}
+
+#[test]
+fn long_properties_leave_room_for_authentication() {
+    // Around what the client's first message has room for, beside host authentication or without.
+    for further in [[340; 2], [360; 2], [400; 2], [432; 2], [456; 2], [460; 2], [512; 2]] {
+        let ends = Scene { further, ..SCENE }.play(|_, _| {});
+        assert_eq!(reasons(&ends), [None, None], "{further:?}");
+        assert!(ends.iter().all(|end| end.state() == (true, true)), "{further:?}");
     }
 }
 

@@ -118,6 +118,9 @@ pub trait Authenticator: fmt::Debug + Send {
     fn hear(&mut self, from: Role, last: bool, properties: &[u8]);
 
     /// Appends the octets of the message last heard, which is ours, to `out`.
+    ///
+    /// Up to [`WHOLE_MAX`] octets travel in that message. Of more, what it has no room for travels in
+    /// our next ones, which are heard and not asked for octets of their own.
     fn send(&mut self, out: &mut Vec<u8>) -> Result<Progress, Refused>;
 
     /// Takes the octets of the message last heard, which is the peer's: all its values of property 6,
@@ -129,3 +132,6 @@ pub trait Authenticator: fmt::Debug + Send {
         None
     }
 }
+
+/// Octets of one answer of [`Authenticator::send`] that always travel in one message.
+pub const WHOLE_MAX: usize = 256;

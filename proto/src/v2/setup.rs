@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use self::auth::HostAuth;
 use super::connection::Role;
 use super::header::Prefix;
-use super::host_auth::{Authenticator, Policy, Refused};
+use super::host_auth::{Authenticator, Policy, Refused, WHOLE_MAX};
 use super::properties::{HOSTAUTH, Properties, PropertySet};
 use crate::xdr::{Reader, UNIT, pad};
 
@@ -195,7 +195,8 @@ impl Setup {
         };
         let room = message_max.saturating_sub(HEADER_LEN);
         let is_authenticating = self.auth.speaks();
-        let reserve = if is_authenticating { PROPERTY_HEADER_LEN } else { 0 };
+        let reserve =
+            if is_authenticating { PROPERTY_HEADER_LEN.saturating_add(WHOLE_MAX) } else { 0 };
         let (mut count, length) = self.fitting(room.saturating_sub(reserve));
         let rest = self.unsaid.split_off(length);
         let mut said = core::mem::replace(&mut self.unsaid, rest);

@@ -8,7 +8,7 @@
 //! ```
 
 use haulage_proto::v2::connection::Role;
-use haulage_proto::v2::host_auth::Refused;
+use haulage_proto::v2::host_auth::{Refused, WHOLE_MAX};
 use haulage_proto::xdr::Reader;
 
 use super::keys::PublicKey;
@@ -115,3 +115,6 @@ const TAG: usize = 4;
 pub(super) const SIGNATURE: usize = 64;
 /// The messages' format, and with it the primitives: another one is another protocol.
 const FORMAT: u8 = 1;
+
+// What a signature covers is settled by the one CONNPROP message it is in.
+const _: () = assert!(MESSAGE_MAX <= WHOLE_MAX);
