@@ -46,7 +46,7 @@ pub const JSON_MAX: usize = 10 * MESSAGE_MAX;
 /// `wire decode`: a line that is no message gives an `error` line, and is no failure.
 pub fn decode(iwarp: bool, output: &Output) -> Result<(), Failure> {
     let describe = if iwarp { iwarp::describe } else { describe };
-    each_line(2 * MESSAGE_MAX + 1, output, |_, line| {
+    each_line(2 * MESSAGE_MAX, output, |_, line| {
         let described = match line {
             Line::Whole(digits) => hex::decode(digits).and_then(|message| describe(&message)),
             Line::TooLong => Err(Refusal::too_long(MESSAGE_MAX)),

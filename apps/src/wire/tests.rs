@@ -229,6 +229,16 @@ fn offsets_are_exact_as_integers_and_as_strings() {
     assert_eq!(assemble(line("\"18446744073709551614\"").as_bytes()), Ok(message));
 }
 
+#[test]
+fn many_chunks_without_segments_fit_the_room_of_their_message() {
+    let chunks = vec!["[]"; 1_000].join(",");
+    let line = format!(
+        r#"{{"xid":1,"vers":2,"credit":1,"htype":"RDMA2_REPLY_INLINE","writes":[{chunks}],"payload":""}}"#
+    );
+    let message = assemble(line.as_bytes()).unwrap();
+    assert_eq!((message.len(), describe(&message)), (16 + 8 * 1_000 + 4, Ok(line)));
+}
+
 /// The vectors of the protocol library, by file and section.
 fn vectors() -> Vec<(String, Vec<u8>)> {
     let files = [
