@@ -22,6 +22,8 @@ mod iwarp;
 pub mod mutate;
 mod octets;
 mod rpc;
+mod rtrext;
+mod v1;
 mod v2;
 
 /// One thing to try bytes on.
@@ -54,9 +56,15 @@ pub struct Codec {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 13] = [
     Target { name: "v2_message", kind: Kind::Codec(v2::MESSAGE), vectors: &["v2"] },
     Target { name: "v2_connection", kind: Kind::Machine(v2::connection::run), vectors: &[] },
+    Target { name: "v1_message", kind: Kind::Codec(v1::MESSAGE), vectors: &["v1"] },
+    Target { name: "v1_connection", kind: Kind::Machine(v1::connection::run), vectors: &[] },
+    Target { name: "private_data", kind: Kind::Codec(v1::PRIVATE_DATA), vectors: &["v1"] },
+    Target { name: "rtrext_message", kind: Kind::Codec(rtrext::MESSAGE), vectors: &["rtrext"] },
+    Target { name: "rtrext_group", kind: Kind::Machine(rtrext::group::run), vectors: &[] },
+    Target { name: "chunk_restore", kind: Kind::Machine(chunk::restore::run), vectors: &[] },
     Target { name: "payload_reader", kind: Kind::Machine(chunk::payload_reader), vectors: &[] },
     Target { name: "rpc", kind: Kind::Codec(rpc::HEADER), vectors: &["rpc"] },
     Target { name: "iwarp_header", kind: Kind::Codec(iwarp::HEADER), vectors: &[] },

@@ -10,11 +10,18 @@ use haulage::sys::alloc::octets_allocated_on_this_thread;
 /// # Panics
 /// If it allocates more than a small constant times the input.
 pub fn bounded<T>(length: usize, decode: impl FnOnce() -> T) -> T {
+    within(PER_OCTET * length as u64 + FIXED, decode)
+}
+
+/// Runs `decode`, which may allocate so many octets.
+///
+/// # Panics
+/// If it allocates more.
+pub fn within<T>(most: u64, decode: impl FnOnce() -> T) -> T {
     let before = octets_allocated_on_this_thread();
     let decoded = decode();
     let used = octets_allocated_on_this_thread() - before;
-    let most = PER_OCTET * length as u64 + FIXED;
-    assert!(used <= most, "{used} octets allocated for an input of {length}");
+    assert!(used <= most, "{used} octets allocated where {most} are paid for");
     decoded
 }
 

@@ -6,6 +6,8 @@ use super::bound::bounded;
 use super::octets::{short, some_octets, word};
 use crate::world::choices::Choices;
 
+pub(super) mod restore;
+
 /// Reads a stream in whatever order the bytes say.
 pub(super) fn payload_reader(data: &[u8]) {
     let mut choices = Choices::replayed(data);

@@ -63,7 +63,7 @@ fn sections(text: &str) -> Vec<(String, Vec<u8>)> {
     let mut found: Vec<(String, String)> = Vec::new();
     for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
         if let Some(name) = line.strip_prefix("==") {
-            found.push((name.trim().to_owned(), String::new()));
+            found.push((name.trim().replace(' ', "-"), String::new()));
         } else if let Some((_, digits)) = found.last_mut() {
             digits.extend(line.chars().filter(|c| !c.is_whitespace()));
         }

@@ -41,18 +41,19 @@ impl Octets {
 
     /// A linked list of counted arrays of segments.
     pub(super) fn write_list(self, chunks: &[Vec<Segment>]) -> Self {
-        chunks.iter().fold(self, |stream, chunk| stream.words(&[1]).write_chunk(chunk)).words(&[0])
+        chunks.iter().fold(self, |stream, chunk| stream.words(&[1]).chunk(chunk)).words(&[0])
     }
 
     /// A counted array of segments, or nothing.
     pub(super) fn optional_chunk(self, chunk: Option<&[Segment]>) -> Self {
         match chunk {
-            Some(segments) => self.words(&[1]).write_chunk(segments),
+            Some(segments) => self.words(&[1]).chunk(segments),
             None => self.words(&[0]),
         }
     }
 
-    fn write_chunk(self, segments: &[Segment]) -> Self {
+    /// A counted array of segments.
+    pub(super) fn chunk(self, segments: &[Segment]) -> Self {
         let stream = self.words(&[short(segments.len())]);
         segments.iter().fold(stream, |stream, &segment| stream.segment(segment))
     }

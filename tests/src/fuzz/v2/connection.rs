@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use haulage_proto::time::Instant;
 use haulage_proto::v2::connection::{
-    ChunkLimits, Config, Connection, ControlBody, Event, Input, Output, Role,
+    ChunkLimits, Config, Connection, ControlBody, Event, Format, Input, Output, Role, Sending,
+    Unsent,
 };
+use haulage_proto::v2::continuation::{Kind, Part};
 use haulage_proto::v2::credit::Class;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::{self, HeaderFault, Message};
 use haulage_proto::v2::properties::Properties;
 
 use super::super::bound::bounded;
-use super::super::octets::{short, spoil, word};
+use super::super::octets::{Octets, short, spoil, word};
 use super::{message, raw};
 use crate::world::choices::Choices;
 
@@ -45,6 +47,43 @@ struct End {
     closed: bool,
     /// XIDs of Calls that wait for a Reply.
     calls: Vec<u32>,
+    continued: Continued,
+    continued_max: u32,
+    /// Of the Call and the Reply that arrive in parts: XID, octets so far, octets in all.
+    parts: [(u32, u32, u32); 2],
+}
+
+/// What the peer is in the middle of sending, if anything is remaining of it.
+#[derive(Default)]
+struct Continued {
+    is_reply: bool,
+    xid: u32,
+    remaining: u32,
+}
+
+impl Continued {
+    /// Draws the next message of a continued one.
+    fn next(&mut self, choices: &mut Choices, credit: u32) -> Vec<u8> {
+        let mut payload = Vec::new();
+        if self.remaining == 0 {
+            self.is_reply = choices.one_in(2);
+            self.xid = choices.pick(&[1, 2, 3, 4]);
+            self.remaining = short(choices.of(8..=255));
+            payload.extend(self.xid.to_be_bytes());
+        }
+        let length =
+            choices.of(payload.len()..=64).min(usize::try_from(self.remaining).unwrap_or(0));
+        payload.resize(length, 0);
+        self.remaining -= short(length);
+        let (middle, inline): (u32, &[u32]) = match self.is_reply {
+            true => (header::REPLY_MIDDLE, &[0]),
+            false => (header::CALL_MIDDLE, &[0; 4]),
+        };
+        let htype = if self.remaining > 0 { middle } else { middle + 1 };
+        let prefix = Octets::default().words(&[self.xid, 2, credit, htype]);
+        let remaining = [self.remaining];
+        prefix.words(if self.remaining > 0 { &remaining } else { inline }).put(&payload).0
+    }
 }
 
 impl End {
@@ -56,13 +95,15 @@ impl End {
             write_chunks_max: choices.pick(&limits),
             segments_max: choices.pick(&limits),
         };
+        let continued_max = choices.pick(&[0, 64, 1 << 20]);
+        let properties = Properties { reverse: short(choices.below(4)), ..Properties::default() };
         let setup_timeout = Duration::from_nanos(SETUP_NS);
         let config = Config {
             role,
-            properties: Properties::default(),
+            properties,
             first_xid: 1,
             chunks,
-            continued_max: choices.pick(&[0, 64, 1 << 20]),
+            continued_max,
             continues_replies: choices.below(2) == 0,
             setup_timeout,
         };
@@ -70,18 +111,28 @@ impl End {
         let (sent, limit, reserved, used, told) = (0, 1, 2, 0, 1);
         let (now, calls) = (Instant::ZERO, Vec::new());
         let (ready, closed) = (false, false);
-        Self { connection, now, sent, limit, reserved, used, told, ready, closed, calls }
+        let (continued, parts) = (Continued::default(), [(0, 0, 0); 2]);
+        Self {
+            connection,
+            now,
+            sent,
+            limit,
+            reserved,
+            used,
+            told,
+            ready,
+            closed,
+            calls,
+            continued,
+            continued_max,
+            parts,
+        }
     }
 
     fn step(&mut self, choices: &mut Choices) {
         match choices.below(8) {
             0..=3 => self.receive(choices),
-            4 => {
-                let class = choices.pick(&[Class::Call, Class::Reply]);
-                if class == Class::Call || self.connection.owed() > 0 {
-                    self.send(class);
-                }
-            }
+            4 => self.send(choices),
             5 => {
                 let count = choices.of(0..=4);
                 self.connection.reserve(short(count));
@@ -117,9 +168,12 @@ impl End {
     }
 
     /// Draws what the peer sends: mostly a message that belongs here, so that a schedule gets anywhere.
-    fn draw(&self, choices: &mut Choices) -> Vec<u8> {
+    fn draw(&mut self, choices: &mut Choices) -> Vec<u8> {
         if choices.one_in(16) {
             return raw(choices);
+        }
+        if !choices.one_in(4) && (self.continued.remaining > 0 || choices.one_in(4)) {
+            return self.continued.next(choices, self.sent.wrapping_add(3));
         }
         let htype = match choices.below(8) {
             0 if !self.ready => header::CONNPROP_FINAL,
@@ -137,13 +191,27 @@ impl End {
         octets
     }
 
-    fn send(&mut self, class: Class) {
-        let may = self.connection.may_send(class);
-        let credit = self.connection.try_send(class);
-        assert_eq!(may, credit.is_some(), "what may be sent is sent");
-        if let Some(credit) = credit {
-            assert!(self.ready, "nothing but control messages before both ends know each other");
-            self.on_sent(credit, false);
+    fn send(&mut self, choices: &mut Choices) {
+        let sending = Sending {
+            kind: choices.pick(&[Kind::Call, Kind::Reply]),
+            format: choices.pick(&FORMATS),
+            has_chunks: choices.one_in(2),
+            is_call_only: choices.one_in(4),
+        };
+        if sending.kind == Kind::Reply && self.connection.owed() == 0 {
+            return;
+        }
+        match self.connection.try_post(&sending) {
+            Ok(credit) => {
+                assert!(self.ready, "only control messages before both ends know each other");
+                let messages = match sending.format {
+                    Format::Continued { messages } => messages,
+                    Format::Simple | Format::Special => 1,
+                };
+                (0..messages).for_each(|_| self.on_sent(credit, false));
+            }
+            Err(Unsent::Wait) if choices.one_in(2) => self.connection.give_up(sending.kind),
+            Err(_) => {}
         }
     }
 
@@ -162,6 +230,7 @@ impl End {
                     self.on_sent(control.credit, control.body == ControlBody::Grant);
                 }
                 Output::Event(Event::Ready(_)) => self.ready = true,
+                Output::Event(Event::Part(part)) => self.on_part(part),
                 Output::Event(_) => {}
                 Output::Close(reason) => {
                     assert!(!reason.to_string().is_empty());
@@ -175,6 +244,18 @@ impl End {
                 !self.connection.may_send(Class::Call) && !self.connection.may_send(Class::Reply)
             );
         }
+    }
+
+    /// Parts are told in order and without gaps, and never beyond what is taken.
+    fn on_part(&mut self, part: Part) {
+        let end = u64::from(part.offset) + u64::from(part.length);
+        assert!(end <= part.total.into() && part.total <= self.continued_max, "too long");
+        let so_far = match part.kind {
+            Kind::Call => &mut self.parts[0],
+            Kind::Reply => &mut self.parts[1],
+        };
+        assert!(part.offset == 0 || *so_far == (part.xid, part.offset, part.total), "a gap");
+        *so_far = (part.xid, part.offset + part.length, part.total);
     }
 
     fn on_sent(&mut self, credit: u32, is_grant: bool) {
@@ -200,6 +281,13 @@ fn credit(decoded: &Result<Message<'_>, HeaderFault>) -> Option<u32> {
 fn distance(a: u32, b: u32) -> i32 {
     a.wrapping_sub(b).cast_signed()
 }
+
+const FORMATS: [Format; 4] = [
+    Format::Simple,
+    Format::Special,
+    Format::Continued { messages: 2 },
+    Format::Continued { messages: 5 },
+];
 
 const SETUP_NS: u64 = 1 << 31;
 
