@@ -57,10 +57,14 @@ fn extension(choices: &mut Choices) -> Extension {
     // Two ends that offer the same agree on all of it: the peer's offer is ours, said by it.
     let mut room = [0; 512];
     let mut w = Writer::new(&mut room);
-    let said = w.u32(offer.count()).and_then(|()| offer.encode(&mut w));
-    said.expect("four properties are short");
+    let entries = offer.entries();
+    w.u32(short(entries.len())).expect("four properties are short");
+    for (which, data) in &entries {
+        w.u32(*which).and_then(|()| w.opaque(data)).expect("four properties are short");
+    }
     let set = PropertySet::decode(&mut Reader::new(w.written())).expect("our own properties");
-    end.hear(&set).expect("our own properties");
+    let heard = end.heard(&set).expect("our own properties");
+    end.heed(heard);
     end.agree(&Properties::default(), &Properties::default());
     end
 }

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
+use haulage_proto::exchange::Format;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::connection::{
-    ChunkLimits, Config, Connection, ControlBody, Event, Format, Input, Output, Role, Sending,
-    Unsent,
+    ChunkLimits, Config, Connection, ControlBody, Event, Input, Output, Role, Sending, Unsent,
 };
 use haulage_proto::v2::continuation::{Kind, Part};
 use haulage_proto::v2::credit::Class;
