@@ -166,7 +166,7 @@ impl Stags {
         to: u64,
         bytes: &[u8],
     ) -> Result<(), StagFault> {
-        // [V2-11.1-1] nothing but what was exposed for writing, for as long as it is.
+        // [V2-11.1-1] [R5666-11-3] nothing but what was exposed for writing, for as long as it is.
         let (sink, at) = self.sink(handle, qp, to, bytes.len())?;
         sink.place(at, bytes).map_err(|_| StagFault::BaseOrBounds)
     }
@@ -240,7 +240,7 @@ impl Stags {
         to: u64,
         length: usize,
     ) -> Result<&[u8], StagFault> {
-        // [V2-11.1-2] RFC 5042: a handle is compared whole and is one queue pair's.
+        // [V2-11.1-2] [R5666-11-4] RFC 5042: a handle is compared whole and is one queue pair's.
         let (owner, held) =
             self.slots.get(self.handles.slot(handle), handle).ok_or(StagFault::InvalidStag)?;
         if owner != qp {

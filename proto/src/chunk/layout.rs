@@ -110,7 +110,7 @@ impl Layout {
             layout.push(Source::Body { at: taken }, kept, length_max)?;
             taken = after;
             layout.push(Source::Item { index }, length, length_max)?;
-            // [V2-4.5.3-2] [V2-4.5.3.1-2] padding was omitted, and is there again.
+            // [V2-4.5.3-2] [V2-4.5.3.1-2] [R5666-3.7-1] padding was omitted, and is there again.
             layout.push(Source::Padding, pad(length), length_max)?;
         }
         let rest = body.saturating_sub(taken);

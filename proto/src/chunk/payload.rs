@@ -114,7 +114,7 @@ impl<'a> PayloadReader<'a> {
             (self.reader, self.missing) = (reader, ahead.missing);
             return Ok(Item::Inline(bytes));
         };
-        // [V2-4.5.3.1-3] the length is the chunk's.
+        // [V2-4.5.3.1-3] [R5666-3.4-6] the length is the chunk's.
         let word = u64::from(word);
         let fits = match self.version {
             Version::One => length == word || length == word.next_multiple_of(4),

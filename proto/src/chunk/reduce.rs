@@ -172,7 +172,7 @@ impl<'a> Reduction<'a> {
             let data = item.data();
             // [V2-4.5.1-1] positions count from the start of the unreduced stream.
             let position = u32::try_from(data.start).unwrap_or(u32::MAX);
-            // [V2-4.5.3.1-2] without the padding.
+            // [V2-4.5.3.1-2] [R5666-3.7-2] without the padding.
             Reduced { position, length: u32::try_from(data.len()).unwrap_or(u32::MAX) }
         })
     }

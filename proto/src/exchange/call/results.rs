@@ -119,7 +119,7 @@ fn write_chunks(
         if entries > terms.write_chunks_max {
             break;
         }
-        // [V2-4.5.2-1] as long as the result can get.
+        // [V2-4.5.2-1] [R5666-3.4-5] as long as the result can get.
         let chunk = provided(terms.version, length);
         let count = terms.segments(chunk).filter(|_| length > 0 && length >= floor);
         let sum = count.and_then(|count| segments.checked_add(count));
