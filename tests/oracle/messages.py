@@ -51,11 +51,9 @@ class Draw:
     def octets(self, bound):
         return bytes(self.below(256) for _ in range(self.below(bound)))
 
-    def some(self, element, least=0):
-        """An array: its count before its values."""
-        drawn = [element(self) for _ in range(least + self.below(4))]
-        values = [value for values, _ in drawn for value in values]
-        return [len(drawn), *values], [described for _, described in drawn]
+    def some(self, element):
+        """A few elements of an array."""
+        return array(element(self) for _ in range(self.below(4)))
 
     def perhaps(self, element):
         """Optional data: 0 or 1 before its value."""
@@ -63,6 +61,13 @@ class Draw:
             return [0], None
         values, described = element(self)
         return [1, *values], described
+
+
+def array(elements):
+    """Puts drawn elements together, their count before their values."""
+    elements = list(elements)
+    values = [value for values, _ in elements for value in values]
+    return [len(elements), *values], [described for _, described in elements]
 
 
 # Each of the following draws one thing, and returns its values and its description.
@@ -207,8 +212,13 @@ def one_word(draw):
 
 
 def buffer_structure(draw):
-    groups = [[draw.word() for _ in range(4)] for _ in range(draw.below(4))]
-    return [draw.word(), len(groups), *(value for group in groups for value in group)]
+    """A structure that makes sense: its length is that of its segments, its groups differ."""
+    groups, length = [], 0
+    for number in range(1 + draw.below(2)):
+        count, size = 1 + draw.below(2), 1000 * number + 1 + draw.below(1000)
+        groups += [count, size, 2 ** draw.below(12), draw.below(2)]
+        length += count * size
+    return [length, len(groups) // 4, *groups]
 
 
 def opaque(draw):
@@ -228,6 +238,10 @@ PROPERTIES = [
 
 def properties(draw):
     return draw.some(lambda draw: PROPERTIES[draw.below(len(PROPERTIES))](draw))
+
+
+def every_property(draw):
+    return array(draw_property(draw) for draw_property in PROPERTIES)
 
 
 def location(draw):
@@ -313,7 +327,7 @@ KINDS = [
     error("RDMA2_ERROR", 2, "RDMA2_ERR_REPLY_RESOURCE", 10, "length_needed"),
     error("RDMA2_ERROR", 2, "RDMA2_ERR_VERS_MISMATCH", 11),
     error("RDMA2_ERROR", 2, "RDMA2_ERR_SYSTEM", 100),
-    kind("RDMA2_CONNPROP_MIDDLE", 2, 6, ("props", properties)),
+    kind("RDMA2_CONNPROP_MIDDLE", 2, 6, ("props", every_property)),
     kind("RDMA2_CONNPROP_FINAL", 2, 7, ("props", properties)),
     call("RDMA2_CALL_EXTERNAL", 8, [("call", call_chunk), *LISTS]),
     kind("RDMA2_CALL_MIDDLE", 2, 9, ("remaining", word), ("payload", payload)),

@@ -21,6 +21,27 @@ fn version_2_messages_decode_to_their_header_type_and_encode_as_they_were() {
 }
 
 #[test]
+fn properties_of_the_extensions_are_of_the_type_they_were_encoded_by() {
+    use rtrext::properties::{Offer, RBSTRUCT};
+    let (mut offers, mut structures) = (0, 0);
+    for (name, octets) in sections(include_str!("../../vectors/v2/oracle.hex"), 63) {
+        let message = v2::header::decode_transport(&octets);
+        let Ok(v2::header::Message::ConnProp(properties)) = message else { continue };
+        for (which, data) in properties.set.entries() {
+            let mut offer = Offer::default();
+            offer.apply(which, data).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+            offers += usize::from(offer != Offer::default());
+            if which == RBSTRUCT && !data.is_empty() {
+                let structure = offer.structure.expect("one that makes sense");
+                assert_eq!(encoded(data, |w| structure.encode(w)), data, "{name}");
+                structures += 1;
+            }
+        }
+    }
+    assert!(offers > 2 && structures > 0, "{offers} offers, {structures} structures");
+}
+
+#[test]
 fn version_1_messages_decode_to_their_type_and_encode_as_they_were() {
     for (name, octets) in sections(include_str!("../../vectors/v1/oracle.hex"), 18) {
         let message =
