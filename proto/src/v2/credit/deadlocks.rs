@@ -21,6 +21,8 @@ enum Rule {
     E3,
     /// A grant is not sent only because a grant arrived.
     E3Silence,
+    /// A message in several pieces starts with the credits for all of them in hand.
+    E12,
     /// A limit shrinks by not advancing.
     P1,
     /// Calls leave one credit, and one for each Reply owed.
@@ -53,11 +55,13 @@ struct Traffic {
     replies: bool,
     /// Messages each end would take at first.
     windows: [u32; 2],
+    /// Messages that one Call takes.
+    pieces: u32,
 }
 
-const BUSY: Traffic = Traffic { calls: [40, 40], replies: true, windows: [4, 5] };
+const BUSY: Traffic = Traffic { calls: [40, 40], replies: true, windows: [4, 5], pieces: 1 };
 const WIDE: Traffic = Traffic { windows: [12, 12], ..BUSY };
-const ONE_WAY: Traffic = Traffic { calls: [60, 0], replies: false, windows: [4, 4] };
+const ONE_WAY: Traffic = Traffic { calls: [60, 0], replies: false, ..BUSY };
 
 #[test]
 fn e1_a_literal_credit_word_leaves_a_busy_end_waiting() {
@@ -85,6 +89,11 @@ fn e3_grants_about_grants_never_end() {
 }
 
 #[test]
+fn e12_two_ends_in_the_middle_of_a_message_wait_for_each_other() {
+    prevented(Rule::E12, LONG, Outcome::Stuck, 3);
+}
+
+#[test]
 fn p1_a_limit_that_moves_back_overruns_what_is_on_its_way() {
     prevented(Rule::P1, WIDE, Outcome::Overrun, 0);
 }
@@ -100,16 +109,53 @@ fn p3_two_full_services_that_give_no_credit_wait_for_each_other() {
 }
 
 #[test]
+fn p4_connections_that_share_receives_promise_no_more_than_there_are() {
+    assert!(crowd(true), "each gets what is left");
+    assert!(!crowd(false), "each gets what it is worth: a message finds no Receive");
+}
+
+#[test]
 fn p5_a_refresh_that_waits_for_the_last_credit_never_comes() {
     prevented(Rule::P5, ONE_WAY, Outcome::Stuck, 0);
 }
 
+const LONG: Traffic = Traffic { pieces: 3, windows: [12, 14], ..BUSY };
+
 /// Runs traffic under many schedules with every rule, and under schedule `seed` without one.
 fn prevented(rule: Rule, traffic: Traffic, outcome: Outcome, seed: u64) {
-    for seed in 0..200 {
+    for seed in 0..80 {
         assert_eq!(run(traffic, None, seed), Outcome::Finished, "with every rule, seed {seed}");
     }
     assert_eq!(run(traffic, Some(rule), seed), outcome, "without {rule:?}");
+}
+
+/// Lets the peers of three connections send all they may at once. Returns whether every message found
+/// one of the Receives that the connections share.
+fn crowd(is_shared_out: bool) -> bool {
+    const WINDOW: u32 = 8;
+    let mut connections = [const { Credits::new() }; 3];
+    let mut receives = 20_u32;
+    let mut left = receives - 3 * Credits::RESERVED_AT_START;
+    for credits in &mut connections {
+        let wanted = WINDOW + 1 - Credits::RESERVED_AT_START;
+        let reserved = if is_shared_out { wanted.min(left) } else { wanted };
+        left = left.saturating_sub(reserved);
+        credits.reserve(reserved);
+    }
+    for credits in &mut connections {
+        let mut peer = Credits::new();
+        peer.reserve(1);
+        peer.on_received(credits.on_sent(Class::Control), false).unwrap();
+        let messages = [Class::Control; 20].into_iter().chain([Class::Grant]);
+        for class in messages {
+            if peer.may_send(class) {
+                peer.on_sent(class);
+                let Some(after) = receives.checked_sub(1) else { return false };
+                receives = after;
+            }
+        }
+    }
+    true
 }
 
 /// Runs both ends until nothing can happen.
@@ -136,8 +182,11 @@ fn run(traffic: Traffic, without: Option<Rule>, seed: u64) -> Outcome {
             Step::Call => {
                 end.to_make -= 1;
                 end.unanswered += u32::from(end.replies);
-                post(&mut ends, at, Class::Call);
+                end.to_post = end.pieces;
+                let at_once = if without == Some(Rule::E12) { 1 } else { end.pieces };
+                (0..at_once).for_each(|_| post(&mut ends, at, Class::Call));
             }
+            Step::GoOn => post(&mut ends, at, Class::Call),
             Step::Reply => {
                 (end.held, end.free) = (end.held - 1, end.free + 1);
                 if end.replies {
@@ -161,13 +210,16 @@ fn run(traffic: Traffic, without: Option<Rule>, seed: u64) -> Outcome {
 
 fn post(ends: &mut [End; 2], from: usize, class: Class) {
     let word = ends[from].sent(class);
-    ends[1 - from].inbox.push_back((class, word));
+    let is_last = class != Class::Call || ends[from].to_post == 0;
+    ends[1 - from].inbox.push_back((class, word, is_last));
 }
 
 /// What may happen at one end.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Call,
+    /// The next piece of a Call that was begun.
+    GoOn,
     Reply,
     Deliver,
     Repost,
@@ -175,8 +227,8 @@ enum Step {
     Grant,
 }
 
-const STEPS: [Step; 6] =
-    [Step::Call, Step::Reply, Step::Deliver, Step::Repost, Step::Shrink, Step::Grant];
+const STEPS: [Step; 7] =
+    [Step::Call, Step::GoOn, Step::Reply, Step::Deliver, Step::Repost, Step::Shrink, Step::Grant];
 
 /// One end of a connection. The Receive of a Call is kept until the Call is answered.
 #[derive(Debug)]
@@ -187,6 +239,9 @@ struct End {
     to_make: u32,
     unanswered: u32,
     replies: bool,
+    /// Messages that a Call takes, and those of the last one that were not posted.
+    pieces: u32,
+    to_post: u32,
     /// Received Calls that are being served.
     held: u32,
     /// Receives posted, and free to be posted again.
@@ -194,8 +249,8 @@ struct End {
     free: u32,
     /// Receives this end may still take away from its peer.
     to_shrink: u32,
-    /// Messages on their way here.
-    inbox: VecDeque<(Class, u32)>,
+    /// Messages on their way here, each with its credit word and whether it is whole or a last piece.
+    inbox: VecDeque<(Class, u32, bool)>,
 }
 
 impl End {
@@ -206,11 +261,13 @@ impl End {
             to_make: traffic.calls[at],
             unanswered: 0,
             replies: traffic.replies,
+            pieces: traffic.pieces,
+            to_post: 0,
             held: 0,
             posted: Credits::RESERVED_AT_START,
             // Of the Receives at the start one is for a grant.
             free: traffic.windows[at] + 1 - Credits::RESERVED_AT_START,
-            to_shrink: traffic.windows[at] - WINDOW_MIN,
+            to_shrink: if traffic.pieces == 1 { traffic.windows[at] - WINDOW_MIN } else { 0 },
             inbox: VecDeque::new(),
         };
         if without == Some(Rule::E3) {
@@ -223,7 +280,10 @@ impl End {
 
     fn may(&self, step: Step) -> bool {
         match step {
-            Step::Call => self.to_make > 0 && self.may_send(Class::Call),
+            // Nothing comes between two pieces.
+            Step::Call | Step::Reply | Step::Grant if self.to_post > 0 => false,
+            Step::GoOn => self.to_post > 0 && self.may_send(Class::Call),
+            Step::Call => self.to_make > 0 && self.may_call(),
             Step::Reply => self.held > 0 && (!self.replies || self.may_send(Class::Reply)),
             Step::Deliver => !self.inbox.is_empty(),
             Step::Repost => self.free > 0 && !self.stalled(),
@@ -231,6 +291,15 @@ impl End {
             Step::Shrink => self.to_shrink.min(self.free) > 0,
             Step::Grant => self.wants_grant(),
         }
+    }
+
+    fn may_call(&self) -> bool {
+        if self.pieces == 1 || self.without == Some(Rule::E12) {
+            return self.may_send(Class::Call);
+        }
+        // What may wait is what half of the window can take.
+        let room = self.credits.window().saturating_sub(self.unanswered) / 2;
+        room >= self.pieces && self.credits.may_send_all(Class::Call, self.pieces)
     }
 
     fn may_send(&self, class: Class) -> bool {
@@ -265,6 +334,7 @@ impl End {
 
     fn sent(&mut self, class: Class) -> u32 {
         self.credits.on_sent(class);
+        self.to_post = self.to_post.saturating_sub(u32::from(class == Class::Call));
         let credits = &mut self.credits;
         match self.without {
             Some(Rule::E1) => {
@@ -297,10 +367,11 @@ impl End {
 
     /// Takes the next message, or returns `None` if it finds no Receive.
     fn deliver(&mut self) -> Option<()> {
-        let (class, word) = self.inbox.pop_front().unwrap();
+        let (class, word, is_last) = self.inbox.pop_front().unwrap();
         self.posted = self.posted.checked_sub(1)?;
         self.credits.on_received(word, class == Class::Grant).ok()?;
         match class {
+            Class::Call if !is_last => self.free += 1,
             Class::Call => {
                 self.credits.owe();
                 self.held += 1;
