@@ -80,7 +80,7 @@ pub fn restore(
     let mut items: Vec<(u32, Segment)> = reads.into_iter().collect();
     let mut body: Vec<Segment> = call.into_iter().collect();
     if version == Version::One {
-        // Version 1 lists come in any order (INTEROP 1.3). Segments of one chunk keep theirs.
+        // E23: version 1 lists come in any order. Segments of one chunk keep theirs.
         items.sort_by_key(|(position, _)| *position);
         let zeros = items.partition_point(|(position, _)| *position == 0);
         body.extend(items.drain(..zeros).map(|(_, segment)| segment));

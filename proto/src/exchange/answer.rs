@@ -123,7 +123,7 @@ impl Shortage {
 /// Each Write chunk takes the DDP-eligible result of the same number, if it is long enough. What is
 /// left goes in one message; else into the Reply chunk; else, on version 2, in as many messages as the
 /// terms allow. On version 1 a Reply chunk that was offered is used however short the Reply is, as
-/// Linux does, because Linux clients take no other Reply for granted (INTEROP 1.3).
+/// Linux does, because Linux clients take no other Reply for granted (E23).
 ///
 /// # Errors
 /// Returns the first chunk that is too short, and what it needs.

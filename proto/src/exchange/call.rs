@@ -140,7 +140,7 @@ pub(super) struct Allowance {
 /// The Call is sent in Simple format if it fits once the items worth it are reduced, or once all are;
 /// else continued, if the terms allow so many messages; else in Special format. On version 1 a Call
 /// has a Read chunk or is Special, and provides Write chunks or a Reply chunk, never both: so does
-/// Linux, and so every peer is used to it (INTEROP 1.3).
+/// Linux, and so every peer is used to it (E23).
 ///
 /// # Errors
 /// See [`CallFault`].
@@ -207,7 +207,7 @@ fn check(shape: &CallShape<'_>, allowance: &Allowance) -> Result<(), CallFault> 
 /// Returns a chunk's length as a Requester provides it for a result of at most `length` octets.
 const fn provided(version: Version, length: u32) -> u32 {
     match version {
-        // Version 1: as Linux does (INTEROP 1.3).
+        // E23: as Linux does.
         Version::One => match length.checked_next_multiple_of(4) {
             Some(padded) => padded,
             None => length,

@@ -36,7 +36,7 @@ pub struct Terms {
 impl Terms {
     /// Makes the terms of a version 1 connection with these inline thresholds.
     ///
-    /// One Read chunk and one Write chunk: what every known peer takes (INTEROP 1.3).
+    /// One Read chunk and one Write chunk: what every known peer takes (E23).
     pub const fn version_one(call_threshold: u32, reply_threshold: u32) -> Self {
         Self {
             version: Version::One,

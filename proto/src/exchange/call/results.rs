@@ -129,7 +129,7 @@ fn write_chunks(
                 chunks.push(chunk);
                 last = chunks;
             }
-            // Version 1 servers do not know chunks without segments (INTEROP 1.3).
+            // E23: version 1 servers do not know chunks without segments.
             None if terms.version == Version::One => break,
             // A chunk without segments keeps the place of a result that comes inline.
             None => {

@@ -117,6 +117,7 @@ fn what_goes_beyond_the_announcement_is_answered() {
 
 #[test]
 fn one_xid_lives_in_both_directions() {
+    // [V2-3.1.5.4-1] each end numbers its own Calls.
     let mut pair = pair(REVERSE_GENL);
     assert!(pair.call(CLIENT, 7) && pair.call(SERVER, 7));
     assert!(pair.deliver(SERVER) && pair.deliver(CLIENT));
