@@ -17,6 +17,8 @@ pub mod restore;
 #[cfg(test)]
 pub(crate) mod testing;
 
+use core::fmt;
+
 pub use few::{CHUNKS_MAX, Few};
 pub use layout::{Layout, Piece, RestoreFault, Source};
 pub use list::{ListFault, ReadChunk, ReadList, Segments, WriteChunk, WriteList};
@@ -32,6 +34,15 @@ pub enum Version {
     One,
     /// Version 2.
     Two,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::One => "1",
+            Self::Two => "2",
+        })
+    }
 }
 
 /// A data item that is not in its Payload stream.

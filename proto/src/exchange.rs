@@ -27,7 +27,9 @@ pub mod reply;
 pub mod retry;
 pub mod terms;
 
-pub use answer::{Offer, OfferedChunk, ReplyPlan, ReplyShape, Shortage, WriteUse, plan_reply};
+pub use answer::{
+    Offer, OfferedChunk, ReplyPlan, ReplyShape, Shortage, WriteUse, plan_reply, reply_format,
+};
 pub use call::{CallFault, CallPlan, CallShape, ReducedArgument, plan_call};
 pub use format::Format;
 pub use reply::{Arrived, Body, Offered, ReplyFault, ReplyLists, check_reply};

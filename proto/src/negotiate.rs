@@ -16,13 +16,17 @@
 //! error. Where host authentication is required there is no version 1 (P9).
 
 mod alphabet;
+mod message;
 
 use alloc::boxed::Box;
 use core::time::Duration;
 
 pub use alphabet::{
-    Class, CloseReason, Control, Event, Input, Output, Received, Refusal, Remembered, Version,
+    Class, CloseReason, Control, Event, Input, Output, Received, Refusal, Remembered,
 };
+pub use message::{Call, CallChunks, Reply, ReplyChunks};
+
+pub use crate::chunk::Version;
 
 use crate::time::Instant;
 use crate::v1;

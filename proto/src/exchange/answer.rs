@@ -153,15 +153,15 @@ pub fn plan_reply(
         };
         writes.push(used);
     }
-    match choose(terms, offer, rest) {
+    match reply_format(terms, offer, rest) {
         Some(format) => Ok(ReplyPlan { format, rest, writes }),
         // Section 6.6.4: the Write list comes first.
         None => Err(short.unwrap_or(Shortage::Reply { needed: rest })),
     }
 }
 
-/// Chooses the format for what was not reduced.
-fn choose(terms: &Terms, offer: &Offer, rest: u32) -> Option<Format> {
+/// Chooses the format for the `rest` of a Reply: the octets of its Payload stream that are not reduced.
+pub fn reply_format(terms: &Terms, offer: &Offer, rest: u32) -> Option<Format> {
     let special = offer.reply.filter(|chunk| {
         // The header that says so has to fit as well.
         let header = reply_header(terms, offer, Some(chunk.segments));

@@ -52,7 +52,7 @@ impl CallLists {
 
 /// Returns the octets of a Reply's header: `writes` are the segments in each Write chunk, `reply` those
 /// of the Reply chunk of a Special Reply.
-pub(super) fn reply_wire_len(
+pub fn reply_wire_len(
     version: Version,
     writes: impl Iterator<Item = u32>,
     reply: Option<u32>,

@@ -2,19 +2,11 @@
 
 use core::fmt;
 
+use crate::chunk::Version;
 use crate::v1;
 use crate::v2;
 
 pub use crate::v1::connection::Class;
-
-/// A protocol version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// RPC-over-RDMA version 1.
-    One,
-    /// RPC-over-RDMA version 2.
-    Two,
-}
 
 /// What a client knows of one server from the connections it had with it.
 ///
@@ -108,15 +100,6 @@ pub enum CloseReason {
     One(v1::connection::CloseReason),
     /// In version 2, or before any version was settled.
     Two(v2::connection::CloseReason),
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::One => "1",
-            Self::Two => "2",
-        })
-    }
 }
 
 impl fmt::Display for Refusal {

@@ -1,0 +1,249 @@
+//! RPC messages of either version, for whoever cares what they carry and not how it is written down.
+
+use super::alphabet::Received;
+use crate::chunk::{Few, ReadChunk, ReadList, Version, WriteChunk, WriteList};
+use crate::exchange::ReplyLists;
+use crate::v1;
+use crate::v1::header::Form;
+use crate::v1::private_data::Agreement;
+use crate::v2;
+use crate::v2::header::Returned;
+use crate::verbs::{Handle, Segment};
+use crate::xdr::{Truncated, Writer};
+
+/// A received Call, or the last message of one.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Of the Call.
+    pub xid: u32,
+    /// What the Reply may invalidate.
+    pub invalidate: Option<Handle>,
+    /// Where the Payload stream is, if it is not here. Version 1 has data items in the same list.
+    body: ReadList<'a>,
+    reads: ReadList<'a>,
+    /// Where reduced results go.
+    pub writes: WriteList<'a>,
+    /// Where the whole Reply may go.
+    pub reply: Option<WriteChunk<'a>>,
+    /// The inline Payload stream.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Call<'a> {
+    /// Reads a message that an engine took for a Call. On version 1 `agreed` says whether its Reply may
+    /// invalidate anything.
+    pub fn of(received: &Received<'a>, agreed: &Agreement) -> Option<Self> {
+        use v1::header::Message as One;
+        use v2::header::Message as Two;
+        Some(match received {
+            Received::One(Ok(One::Msg(rpc) | One::NoMsg(rpc))) => Self {
+                xid: rpc.prefix.xid,
+                invalidate: v1::invalidation::choose(rpc, agreed),
+                body: rpc.reads,
+                reads: rpc.reads,
+                writes: rpc.writes,
+                reply: rpc.reply,
+                payload: rpc.payload,
+            },
+            Received::Two(Ok(Two::CallInline(call))) => Self {
+                xid: call.prefix.xid,
+                invalidate: solicited(call.inv_handle),
+                body: ReadList::default(),
+                reads: call.reads,
+                writes: call.writes,
+                reply: call.reply,
+                payload: call.payload,
+            },
+            Received::Two(Ok(Two::CallExternal(call))) => Self {
+                xid: call.prefix.xid,
+                invalidate: solicited(call.inv_handle),
+                body: call.call,
+                reads: call.reads,
+                writes: call.writes,
+                reply: call.reply,
+                payload: &[],
+            },
+            _ => return None,
+        })
+    }
+
+    /// Returns the segments of the Payload stream, in order; there are none if it is inline.
+    pub fn body(&self) -> impl Iterator<Item = Segment> + use<'a> {
+        self.body.entries().filter(|(position, _)| *position == 0).map(|(_, segment)| segment)
+    }
+
+    /// Returns the Read chunks of reduced arguments.
+    pub fn items(&self) -> impl Iterator<Item = ReadChunk<'a>> + use<'a> {
+        self.reads.chunks().filter(|chunk| chunk.position() != 0)
+    }
+
+    /// Returns whether anything of it has to be fetched.
+    pub const fn is_read(&self) -> bool {
+        !self.body.is_empty() || !self.reads.is_empty()
+    }
+}
+
+/// A received Reply, or the last message of one.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply<'a> {
+    /// Of the Call it answers.
+    pub xid: u32,
+    /// Its chunks, to be held against what was offered.
+    pub lists: ReplyLists<'a>,
+    /// The inline Payload stream.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Reply<'a> {
+    /// Reads a message that an engine took for a Reply.
+    pub fn of(received: &Received<'a>) -> Option<Self> {
+        use v1::header::Message as One;
+        use v2::header::Message as Two;
+        let of_one = |rpc: &v1::header::Rpc<'a>, external| Self {
+            xid: rpc.prefix.xid,
+            lists: ReplyLists {
+                writes: rpc.writes,
+                reply: rpc.reply,
+                external,
+                reads: !rpc.reads.is_empty(),
+            },
+            payload: rpc.payload,
+        };
+        Some(match received {
+            Received::One(Ok(One::Msg(rpc))) => of_one(rpc, false),
+            Received::One(Ok(One::NoMsg(rpc))) => of_one(rpc, true),
+            Received::Two(Ok(Two::ReplyInline(reply))) => Self {
+                xid: reply.prefix.xid,
+                lists: ReplyLists { writes: reply.writes, ..ReplyLists::default() },
+                payload: reply.payload,
+            },
+            Received::Two(Ok(Two::ReplyExternal(reply))) => Self {
+                xid: reply.prefix.xid,
+                lists: ReplyLists {
+                    writes: reply.writes,
+                    reply: Some(reply.reply),
+                    external: true,
+                    reads: false,
+                },
+                payload: &[],
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// The chunks of a Call to be sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallChunks<'a> {
+    /// What we would like to see invalidated; zero for nothing. Version 1 cannot say so.
+    pub inv_handle: Handle,
+    /// The Payload stream, if it is to be fetched.
+    pub body: Option<&'a [Segment]>,
+    /// Reduced arguments, at most one less than [`CHUNKS_MAX`](crate::chunk::CHUNKS_MAX): where each
+    /// stands in the unreduced Payload stream, in ascending order, and where it is.
+    pub reads: &'a [(u32, &'a [Segment])],
+    /// Where each reduced result goes.
+    pub writes: &'a [&'a [Segment]],
+    /// Where the whole Reply may go.
+    pub reply: Option<&'a [Segment]>,
+}
+
+impl CallChunks<'_> {
+    /// Returns the octets of the transport header that names them.
+    pub fn wire_len(&self, version: Version) -> usize {
+        let reads = self.reads.iter().map(|(_, segments)| segments.len()).sum::<usize>();
+        let writes = self.writes.iter().map(|segments| segments.len());
+        let reply = self.reply.map(<[Segment]>::len);
+        match (version, self.body) {
+            (Version::One, body) => {
+                let body = body.map_or(0, <[Segment]>::len);
+                v1::header::call_wire_len(reads.saturating_add(body), writes, reply)
+            }
+            (Version::Two, None) => v2::header::call_inline_wire_len(reads, writes, reply),
+            (Version::Two, Some(body)) => {
+                let call = ReadList::wire_len(body.len());
+                v2::header::call_inline_wire_len(reads, writes, reply).saturating_add(call)
+            }
+        }
+    }
+
+    /// Appends the transport header of the Call.
+    pub fn encode(
+        &self,
+        version: Version,
+        w: &mut Writer<'_>,
+        xid: u32,
+        credit: u32,
+    ) -> Result<(), Truncated> {
+        let Self { inv_handle, body, reads, writes, reply } = *self;
+        match (version, body) {
+            (Version::One, _) => {
+                let form = if body.is_some() { Form::NoMsg } else { Form::Msg };
+                // The body stands at position zero of the one list.
+                let all =
+                    body.map(|segments| (0, segments)).into_iter().chain(reads.iter().copied());
+                let reads = Few::collect(all).ok_or(Truncated { at: w.position() })?;
+                let lists = v1::header::CallLists { reads: &reads, writes, reply };
+                v1::header::encode_call(w, xid, credit, form, &lists)
+            }
+            (Version::Two, None) => {
+                let lists = v2::header::CallLists { inv_handle, reads, writes, reply };
+                v2::header::encode_call_inline(w, xid, credit, &lists)
+            }
+            (Version::Two, Some(body)) => {
+                let lists = v2::header::CallLists { inv_handle, reads, writes, reply };
+                v2::header::encode_call_external(w, xid, credit, body, &lists)
+            }
+        }
+    }
+}
+
+/// The chunks of a Reply to be sent: those of its Call, and what was written into them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReplyChunks<'a> {
+    /// All the Write chunks of the Call.
+    pub writes: &'a [Returned<'a>],
+    /// The Reply chunk, if the Payload stream was written into it.
+    pub reply: Option<Returned<'a>>,
+}
+
+impl ReplyChunks<'_> {
+    /// Returns the octets of the transport header that returns them.
+    pub fn wire_len(&self, version: Version) -> usize {
+        let count = |chunk: &Returned<'_>| u32::try_from(chunk.offered.len()).unwrap_or(u32::MAX);
+        let writes = self.writes.iter().map(count);
+        crate::exchange::format::reply_wire_len(version, writes, self.reply.as_ref().map(count))
+    }
+
+    /// Appends the transport header of the Reply.
+    pub fn encode(
+        &self,
+        version: Version,
+        w: &mut Writer<'_>,
+        xid: u32,
+        credit: u32,
+    ) -> Result<(), Truncated> {
+        match (version, &self.reply) {
+            (Version::One, reply) => {
+                let form = if reply.is_some() { Form::NoMsg } else { Form::Msg };
+                let pairs = self.writes.iter().map(|chunk| (chunk.offered, chunk.length));
+                let writes = Few::collect(pairs).ok_or(Truncated { at: w.position() })?;
+                let reply = reply.map(|chunk| (chunk.offered, chunk.length));
+                let lists = v1::header::ReplyLists { reads: &[], writes: &writes, reply };
+                v1::header::encode_reply(w, xid, credit, form, &lists)
+            }
+            (Version::Two, None) => v2::header::encode_reply_inline(w, xid, credit, self.writes),
+            (Version::Two, Some(reply)) => {
+                v2::header::encode_reply_external(w, xid, credit, self.writes, reply)
+            }
+        }
+    }
+}
+
+/// Zero solicits nothing.
+const fn solicited(handle: Handle) -> Option<Handle> {
+    if handle.0 == 0 { None } else { Some(handle) }
+}
+
+#[cfg(test)]
+mod tests;

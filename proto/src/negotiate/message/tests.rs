@@ -1,0 +1,114 @@
+use std::vec;
+use std::vec::Vec;
+
+use super::*;
+use crate::exchange::{Body, Offered, check_reply};
+
+const BOTH: [Version; 2] = [Version::One, Version::Two];
+const AGREED: Agreement =
+    Agreement { client_to_server: 4096, server_to_client: 4096, invalidation: true };
+
+fn segments(handle: u32, lengths: &[u32]) -> Vec<Segment> {
+    let segment =
+        |(length, at): (&u32, u64)| Segment { handle: Handle(handle), length: *length, offset: at };
+    lengths.iter().zip(1 << 40..).map(segment).collect()
+}
+
+/// Encodes a header, with its Payload stream behind it.
+fn message(
+    wire_len: usize,
+    payload: &[u8],
+    encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+) -> Vec<u8> {
+    let mut bytes = vec![0; wire_len];
+    let mut w = Writer::new(&mut bytes);
+    encode(&mut w).expect("as long as was said");
+    assert_eq!(w.position(), wire_len, "exactly as long as was said");
+    bytes.extend(payload);
+    bytes
+}
+
+fn received(version: Version, bytes: &[u8]) -> Received<'_> {
+    match version {
+        Version::One => Received::One(v1::header::decode_transport(bytes)),
+        Version::Two => Received::Two(v2::header::decode_transport(bytes)),
+    }
+}
+
+#[test]
+fn a_call_arrives_with_the_chunks_it_was_sent_with() {
+    let (body, read) = (segments(1, &[96, 6064]), segments(2, &[40, 2]));
+    let (write, reply) = (segments(3, &[8]), segments(4, &[124, 4096, 8]));
+    for version in BOTH {
+        for (body, payload) in [(None, &[7; 8][..]), (Some(&body), &[])] {
+            let chunks = CallChunks {
+                inv_handle: Handle(3),
+                body: body.map(Vec::as_slice),
+                reads: &[(44, &read), (88, &read[..1])],
+                writes: &[&write, &write],
+                reply: Some(&reply),
+            };
+            let bytes =
+                message(chunks.wire_len(version), payload, |w| chunks.encode(version, w, 5, 9));
+            let call = Call::of(&received(version, &bytes), &AGREED).expect("a Call");
+            assert_eq!((call.xid, call.payload), (5, payload));
+            assert!(call.body().eq(body.into_iter().flatten().copied()));
+            let items: Vec<_> = call.items().map(|chunk| chunk.position()).collect();
+            assert_eq!((items, call.is_read()), (vec![44, 88], true));
+            assert!(call.items().next().expect("two").segments().eq(read.iter().copied()));
+            assert_eq!(call.writes.chunk_count(), 2);
+            assert!(call.reply.expect("it is offered").segments().eq(reply.iter().copied()));
+            // Version 1 cannot say it, and the Call has several handles.
+            let solicited = Some(Handle(3)).filter(|_| version == Version::Two);
+            assert_eq!(call.invalidate, solicited);
+        }
+    }
+}
+
+#[test]
+fn the_only_handle_of_a_version_1_call_may_be_invalidated_if_both_agreed() {
+    let write = segments(3, &[8]);
+    let chunks = CallChunks { writes: &[&write], ..CallChunks::default() };
+    let bytes =
+        message(chunks.wire_len(Version::One), &[0; 8], |w| chunks.encode(Version::One, w, 5, 9));
+    let received = received(Version::One, &bytes);
+    let of = |invalidation| Call::of(&received, &Agreement { invalidation, ..AGREED });
+    assert_eq!(of(true).expect("a Call").invalidate, Some(Handle(3)));
+    assert_eq!(of(false).expect("a Call").invalidate, None);
+    assert!(!of(true).expect("a Call").is_read());
+}
+
+#[test]
+fn a_reply_returns_the_chunks_that_were_offered() {
+    let (write, reply) = (segments(3, &[8, 8]), segments(4, &[16, 16]));
+    for version in BOTH {
+        for special in [false, true] {
+            let chunks = ReplyChunks {
+                writes: &[Returned { offered: &write, length: 9 }],
+                reply: special.then_some(Returned { offered: &reply, length: 20 }),
+            };
+            let payload: &[u8] = if special { &[] } else { &[7; 8] };
+            let bytes =
+                message(chunks.wire_len(version), payload, |w| chunks.encode(version, w, 5, 9));
+            let back = Reply::of(&received(version, &bytes)).expect("a Reply");
+            assert_eq!((back.xid, back.payload), (5, payload));
+            let offered = Offered { writes: &[&write], reply: special.then_some(&reply) };
+            let arrived = check_reply(version, &offered, &back.lists).expect("as it was offered");
+            assert_eq!(arrived.writes[0].written, 9);
+            let body = if special { Body::ReplyChunk { length: 20 } } else { Body::Inline };
+            assert_eq!(arrived.body, body);
+        }
+    }
+}
+
+#[test]
+fn what_carries_no_rpc_is_neither_call_nor_reply() {
+    let grant = message(16, &[], |w| v2::header::encode_grant(w, 9));
+    let error = v1::error::ErrorBody::Chunk;
+    let refused = message(20, &[], |w| v1::header::encode_error(w, 5, 1, 9, &error));
+    for received in [received(Version::Two, &grant), received(Version::One, &refused)] {
+        assert!(Call::of(&received, &AGREED).is_none());
+        assert!(Reply::of(&received).is_none());
+    }
+    assert!(Call::of(&received(Version::Two, &[]), &AGREED).is_none());
+}
