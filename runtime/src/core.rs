@@ -29,7 +29,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::v2::connection::Role;
 
 use crate::inbox::Inbox;
-use crate::limits::Limits;
+use crate::limits::{Limits, our_private_data};
 use crate::provider::{ConnectError, ConnectionParams, Counters, Event, Provider, Waker};
 use crate::remote::RemoteClient;
 use crate::service::{Binding, CallError, ConnectionId, Service};
@@ -114,10 +114,11 @@ impl<P: Provider, S: Service> Core<P, S> {
         if self.draining {
             return Err(CallError::Closed);
         }
-        let caps = self.provider.caps();
-        let params = ConnectionParams { private_data: &[], ord: caps.ord_max, ird: caps.ird_max };
+        let (caps, (_, private_data)) = (self.provider.caps(), our_private_data());
+        let (ord, ird) = (caps.ord_max, caps.ird_max);
+        let params = ConnectionParams { private_data: &private_data, ord, ird };
         let qp = self.provider.connect(now, to, &params).map_err(CallError::Connect)?;
-        let Some(key) = self.state.open(qp, Role::Client, &Rc::new(binding)) else {
+        let Some(key) = self.state.open(qp, (Role::Client, None), &Rc::new(binding)) else {
             self.provider.disconnect(now, qp);
             return Err(CallError::Connect(ConnectError::NoQueuePair));
         };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::mpsc;
 
-use haulage_mr_pool::Local;
+use haulage_mr_pool::{Local, Pool};
 use haulage_proto::time::Instant;
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -185,22 +185,22 @@ impl Inbox {
     /// Tells a client how its Call ended. The results are copied into `buffer`, which is its own.
     pub(crate) fn complete(
         &mut self,
-        client: usize,
-        token: u64,
+        pool: &Pool,
+        (client, token): (usize, u64),
         buffer: Option<Local>,
         finished: Finished<'_>,
     ) {
         let Finished { results, argument, result } = finished;
         let mut buffer = buffer;
-        let results = results.map(|reader| {
+        let results = results.and_then(|reader| {
             let bytes = reader.rest();
-            if let Some(buffer) = &mut buffer {
-                buffer.set_len(bytes.len());
-                if let Some(room) = buffer.bytes_mut().get_mut(..bytes.len()) {
-                    room.copy_from_slice(bytes);
-                }
+            if buffer.as_ref().is_none_or(|buffer| buffer.capacity() < bytes.len()) {
+                buffer = pool.lease(bytes.len());
             }
-            reader.reduced()
+            let buffer = buffer.as_mut().ok_or(CallError::Busy)?;
+            buffer.set_len(bytes.len());
+            buffer.bytes_mut().copy_from_slice(bytes);
+            Ok(reader.reduced().filter(|written| *written > 0))
         });
         self.push(client, Completion::Call { token, buffer, results, argument, result });
     }

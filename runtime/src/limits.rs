@@ -2,16 +2,37 @@
 
 use std::time::Duration;
 
-use haulage_proto::v2::connection::ChunkLimits;
+use haulage_proto::negotiate;
+use haulage_proto::v1;
+use haulage_proto::v1::connection::{CallLimits, Reverse};
+use haulage_proto::v1::private_data::PrivateData;
+use haulage_proto::v2;
+use haulage_proto::v2::connection::{ChunkLimits, Role};
 use haulage_proto::v2::credit::WINDOW_MIN;
+use haulage_proto::v2::host_auth::Policy;
 use haulage_proto::v2::properties::Properties;
 use haulage_proto::verbs::Segment;
+use haulage_proto::xdr::Writer;
 
 use crate::provider::Caps;
+
+/// Which versions of RPC-over-RDMA a core speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Versions {
+    /// Version 1 alone.
+    OnlyOne,
+    /// Version 2 alone.
+    OnlyTwo,
+    /// Both: a client begins with version 2 and goes on with version 1 where the server asks for it, a
+    /// server follows its clients.
+    Both,
+}
 
 /// The bounds of one core.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// Versions it speaks.
+    pub versions: Versions,
     /// Connections, in both roles together.
     pub connections_max: u32,
     /// Credits a busy connection is granted, less the Calls of it that are not answered.
@@ -39,6 +60,7 @@ pub struct Limits {
 
 /// Bounds for a server core or a client core on an ordinary machine.
 pub const LIMITS_DEFAULT: Limits = Limits {
+    versions: Versions::Both,
     connections_max: 256,
     credits_max: 128,
     receives_max: 2048,
@@ -73,43 +95,99 @@ pub const INLINE_SIZE: usize = 4096;
 pub const SEGMENTS_MAX: usize = 16;
 
 /// The same, as peers count them.
-const SEGMENTS_MAX_WIRE: u32 = 16;
+pub(crate) const SEGMENTS_MAX_WIRE: u32 = 16;
 
 /// Data items reduced in one direction of one RPC.
 pub const CHUNKS_MAX: u32 = 1;
+
+/// Leases that one Call of ours may have open to the peer: its argument and itself, its result and its
+/// Reply.
+pub const ITEMS_MAX: u32 = 4;
 
 /// Room for a transport header in front of the Payload stream in a send buffer.
 pub const HEADER_ROOM: usize = {
     let mut room = 0;
     room += 16; // the common prefix
     room += 4; // rdma_inv_handle
+    room += SEGMENTS_MAX * (4 + 4 + Segment::WIRE_LEN) + 4; // Call chunk
     room += SEGMENTS_MAX * (4 + 4 + Segment::WIRE_LEN) + 4; // Read list
     room += 4 + 4 + SEGMENTS_MAX * Segment::WIRE_LEN + 4; // Write list of one chunk
-    room += 4; // no Reply chunk
+    room += 4 + 4 + SEGMENTS_MAX * Segment::WIRE_LEN; // Reply chunk
     room.next_multiple_of(64)
 };
 
 /// Octets of one send buffer.
 pub const SEND_BUFFER: usize = HEADER_ROOM + INLINE_SIZE;
 
-/// What a Call we receive may carry.
+/// What a Call we receive on version 2 may carry.
 pub const CHUNK_LIMITS: ChunkLimits = ChunkLimits {
     read_chunks_max: CHUNKS_MAX,
     write_chunks_max: CHUNKS_MAX,
     segments_max: SEGMENTS_MAX_WIRE,
 };
 
+/// What a Call we receive on version 1 may carry: the Call itself may be among its Read chunks.
+const CALL_LIMITS: CallLimits = CallLimits {
+    read_chunks_max: CHUNKS_MAX + 1,
+    write_chunks_max: CHUNKS_MAX,
+    segments_max: SEGMENTS_MAX_WIRE,
+};
+
+/// Octets of the longest Payload stream that is fetched as a whole.
+pub const BODY_MAX: usize = 256 << 10;
+
 /// The largest data item moved by one RPC; values and files beyond it take several.
 pub const ITEM_MAX: usize = 64 << 20;
 
 /// What we tell every peer about ourselves (P7: segments cover the largest item).
-pub(crate) fn our_properties() -> Properties {
+fn our_properties() -> Properties {
     Properties {
         send_size_max: wire(INLINE_SIZE),
         receive_buffer_size: wire(INLINE_SIZE),
         segment_size_max: wire(ITEM_MAX),
         segment_count_max: SEGMENTS_MAX_WIRE,
         ..Properties::default()
+    }
+}
+
+/// How long a client waits before it nudges a server that has not answered its first message.
+const NUDGE_AFTER: Duration = Duration::from_millis(200);
+
+/// What we tell every peer about our version 1 while connecting, and how the connection manager carries
+/// it. Every registration is of one Call, so all may be invalidated (P8).
+pub(crate) fn our_private_data() -> (PrivateData, [u8; PrivateData::WIRE_LEN]) {
+    let (send_size, receive_size) = (wire(INLINE_SIZE), wire(INLINE_SIZE));
+    let ours = PrivateData { invalidation: true, send_size, receive_size };
+    let mut octets = [0; PrivateData::WIRE_LEN];
+    let encoded = ours.encode(&mut Writer::new(&mut octets));
+    debug_assert!(encoded.is_ok(), "it has one length");
+    (ours, octets)
+}
+
+impl Limits {
+    /// Returns how a connection behaves.
+    pub(crate) fn engine(&self, role: Role, first_xid: u32) -> negotiate::Config {
+        let one = v1::connection::Config {
+            role,
+            credits_wanted: self.credits_max,
+            credits_max: self.credits_max,
+            calls: CALL_LIMITS,
+            reverse: Reverse::None,
+            profile: None,
+        };
+        let two = v2::connection::Config {
+            role,
+            properties: our_properties(),
+            first_xid,
+            chunks: CHUNK_LIMITS,
+            // A message is as long as a Receive; what is longer goes by chunks.
+            continued_max: 0,
+            continues_replies: false,
+            setup_timeout: self.setup_timeout,
+        };
+        let one = Some(one).filter(|_| self.versions != Versions::OnlyTwo);
+        let two = Some(two).filter(|_| self.versions != Versions::OnlyOne);
+        negotiate::Config { one, two, auth: Policy::Off, nudge_after: NUDGE_AFTER }
     }
 }
 
@@ -130,7 +208,7 @@ impl Limits {
     #[must_use]
     pub fn within(mut self, caps: &Caps) -> Self {
         let receives = u32::try_from(caps.receive_queue_max).unwrap_or(u32::MAX);
-        let calls = u32::try_from(caps.registrations_max / 2).unwrap_or(u32::MAX);
+        let calls = u32::try_from(caps.registrations_max).unwrap_or(u32::MAX) / ITEMS_MAX;
         self.receives_max = self.receives_max.min(receives);
         self.calls_out_max = self.calls_out_max.min(calls);
         self.connections_max = self.connections_max.min(self.receives_max / 2 / RECEIVES_IDLE);

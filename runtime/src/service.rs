@@ -4,15 +4,17 @@ use std::fmt;
 
 use haulage_mr_pool::{Local, Shared};
 use haulage_proto::chunk::{DataItem, Item as PayloadItem, PayloadReader};
-use haulage_proto::rpc::{AcceptStat, Credential};
+pub use haulage_proto::negotiate::Refusal as TransportError;
+use haulage_proto::rpc::{AcceptStat, Credential, ReplyHeader};
 pub use haulage_proto::rpc::{Binding, Eligible, Procedure};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::core::Cx;
 use crate::core::connection::Connection;
-use crate::core::inbound::InboundCall;
+use crate::core::inbound::{InboundCall, Segments};
 use crate::core::table::Key;
+use crate::limits::HEADER_ROOM;
 
 /// Returns whether a Call may reduce what `request` wants to have reduced.
 pub(crate) fn allows(binding: &Binding, request: &Request) -> bool {
@@ -155,7 +157,11 @@ impl<'a> Arguments<'a> {
             PayloadItem::Inline(bytes) => Argument::Inline(bytes),
             PayloadItem::Reduced { length } => {
                 match std::mem::replace(&mut self.placed, Placement::None) {
-                    Placement::Placed(lease) => Argument::Placed(lease),
+                    Placement::Placed(mut lease) => {
+                        // On version 1 its padding may have come with it.
+                        lease.set_len(usize::try_from(length).unwrap_or(usize::MAX));
+                        Argument::Placed(lease)
+                    }
                     Placement::Refused(why) => Argument::Refused { length, why },
                     Placement::None => return Err(Truncated { at }),
                 }
@@ -175,14 +181,17 @@ pub enum Outcome {
     Later,
 }
 
-/// A Reply under construction, in the registered buffer it leaves from.
+/// A Reply under construction, in the registered memory it leaves from.
 #[derive(Debug)]
 pub struct Reply {
+    /// The message: room for its transport header, then the Payload stream unless `body` has it.
     pub(crate) buffer: Local,
-    /// Where the next result goes.
+    /// The Payload stream, where it may go into a Reply chunk.
+    pub(crate) body: Option<Local>,
+    /// Where in the Payload stream the next result goes.
     pub(crate) at: usize,
-    /// Where results end: the reply inline threshold.
-    pub(crate) end: usize,
+    /// Octets the Payload stream may have.
+    length_max: usize,
     /// What the peer offered for the reduced result.
     pub(crate) offered: Option<u64>,
     pub(crate) data: Data,
@@ -212,9 +221,26 @@ impl Data {
 }
 
 impl Reply {
+    /// Makes one whose RPC header is still to be written; `write` is the Write chunk that was offered.
+    pub(crate) fn new(
+        buffer: Local,
+        body: Option<Local>,
+        length_max: usize,
+        write: Option<&Segments>,
+    ) -> Self {
+        let offered = write.map(Segments::length);
+        let (at, data, refused) = (ReplyHeader::SUCCESS_LEN, Data::Empty, None);
+        Self { buffer, body, at, length_max, offered, data, refused }
+    }
+
     /// Appends results that are never reduced.
     pub fn results<R>(&mut self, encode: impl FnOnce(&mut Writer<'_>) -> R) -> R {
-        let room = self.buffer.bytes_mut().get_mut(self.at..self.end).unwrap_or_default();
+        let stream = match &mut self.body {
+            Some(body) => body.bytes_mut(),
+            None => self.buffer.bytes_mut().get_mut(HEADER_ROOM..).unwrap_or_default(),
+        };
+        let end = self.length_max.min(stream.len());
+        let room = stream.get_mut(self.at..end).unwrap_or_default();
         let mut writer = Writer::new(room);
         let result = encode(&mut writer);
         self.at += writer.position();
@@ -289,13 +315,15 @@ pub enum CallError {
     /// The server's RPC layer denied the Call.
     Denied,
     /// The peer's transport could not act on the Call.
-    Refused(ErrorBody),
+    Refused(TransportError),
     /// The Reply makes no sense: the rule it breaks.
     BadReply(&'static str),
     /// The caller asked for something the binding does not allow.
     NotEligible,
-    /// The arguments do not fit the call inline threshold.
+    /// The arguments fit neither a message nor a Call chunk.
     TooLong,
+    /// The longest Reply fits neither a message nor a Reply chunk.
+    ReplyTooLong,
     /// Every slot, buffer or registration is in use; try again after a Reply.
     Busy,
     /// The core is shutting down or gone.
@@ -325,7 +353,8 @@ impl fmt::Display for CallError {
             Self::Refused(error) => write!(f, "the peer's transport refused the call: {error}"),
             Self::BadReply(rule) => write!(f, "bad reply: {rule}"),
             Self::NotEligible => f.write_str("the binding does not allow this item to be reduced"),
-            Self::TooLong => f.write_str("the arguments are longer than one inline message"),
+            Self::TooLong => f.write_str("the arguments are longer than one message can be"),
+            Self::ReplyTooLong => f.write_str("the reply may be longer than can be conveyed"),
             Self::Busy => f.write_str("too many calls in flight"),
             Self::Closed => f.write_str("the core is shut down"),
         }

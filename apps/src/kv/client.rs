@@ -10,7 +10,7 @@ use haulage::pool::Local;
 use haulage::proto::v2::error::ErrorBody;
 use haulage::provider::ConnectError;
 use haulage::remote::{RemoteClient, RemoteReply};
-use haulage::service::{CallError, NoService, Request};
+use haulage::service::{CallError, NoService, Request, TransportError};
 
 use super::protocol::{Answer, Key, Procedure, Value};
 use super::service::binding;
@@ -69,9 +69,10 @@ impl KvClient {
         loop {
             let result = Some(self.lease(room)?);
             match self.call(Procedure::Get, Some(key), None, result) {
-                Err(CallError::Refused(ErrorBody::WriteResource { length_needed, .. }))
-                    if room < length_needed as usize =>
-                {
+                Err(CallError::Refused(TransportError::Two(ErrorBody::WriteResource {
+                    length_needed,
+                    ..
+                }))) if room < length_needed as usize => {
                     // The value is larger than what we offered: offer what it needs.
                     room = length_needed as usize;
                     *self = Self::connect(self.config, room)?;

@@ -3,14 +3,17 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use haulage_proto::exchange;
+use haulage_proto::negotiate::{Connection as Engine, Engine as Spoken, Version};
 use haulage_proto::time::Instant;
-use haulage_proto::v2::connection::Connection as Engine;
-use haulage_proto::v2::properties::Properties;
+use haulage_proto::v1::private_data::{Agreement, PrivateData};
+use haulage_proto::v2::connection::Role;
+use haulage_proto::v2::thresholds::Thresholds;
 use haulage_proto::verbs::QpNum;
 
 use crate::core::inbound::InboundCall;
 use crate::core::table::Key;
-use crate::limits::{INLINE_SIZE, SEGMENTS_MAX};
+use crate::limits::{CHUNKS_MAX, SEGMENTS_MAX_WIRE, our_private_data};
 use crate::provider::{WorkQueue, WorkRequest};
 use crate::service::{Binding, CallError};
 
@@ -18,8 +21,11 @@ use crate::service::{Binding, CallError};
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) qp: QpNum,
+    pub(crate) role: Role,
     pub(crate) state: State,
     pub(crate) engine: Engine,
+    /// What both ends' private data says of version 1.
+    pub(crate) agreed: Agreement,
     /// What our Calls on it may reduce.
     pub(crate) binding: Rc<Binding>,
     pub(crate) terms: Terms,
@@ -39,40 +45,45 @@ pub(crate) struct Connection {
     pub(crate) failure: Option<CallError>,
 }
 
-/// What both ends agreed on, from the peer's properties and ours.
+/// What both ends agreed on, once the connection is ready.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// The largest message we may send: transport header and inline Payload stream.
-    pub(crate) inline_threshold: usize,
-    /// The largest segment the peer takes.
-    pub(crate) segment_max: u32,
-    /// The most segments the peer takes in one header.
-    pub(crate) segments_max: usize,
+    pub(crate) version: Version,
+    /// What our Calls have to keep to.
+    pub(crate) calls: exchange::Terms,
+    /// What our Replies have to keep to.
+    pub(crate) replies: exchange::Terms,
 }
 
 impl Terms {
-    /// Settles the terms from the peer's properties.
-    pub(crate) fn with(theirs: &Properties) -> Self {
-        let inline = usize::try_from(theirs.receive_buffer_size).unwrap_or(usize::MAX);
-        let segments = usize::try_from(theirs.segment_count_max).unwrap_or(usize::MAX);
-        Self {
-            inline_threshold: inline.min(INLINE_SIZE),
-            segment_max: theirs.segment_size_max.max(1),
-            segments_max: segments.min(SEGMENTS_MAX),
-        }
-    }
-}
-
-impl Terms {
-    /// Returns how many segments an item of `length` octets takes.
-    pub(crate) fn segments(&self, length: usize) -> usize {
-        length.div_ceil(usize::try_from(self.segment_max).unwrap_or(usize::MAX))
-    }
-}
-
-impl Default for Terms {
-    fn default() -> Self {
-        Self::with(&Properties::default())
+    /// Settles the terms: on version 2 by the properties, on version 1 by the private data of both ends.
+    pub(crate) fn of(engine: &Spoken, role: Role, agreed: &Agreement) -> Self {
+        let terms = match engine {
+            Spoken::One(_) => {
+                let Agreement { client_to_server, server_to_client, .. } = *agreed;
+                let (send, receive) = match role {
+                    Role::Client => (client_to_server, server_to_client),
+                    Role::Server => (server_to_client, client_to_server),
+                };
+                let calls = exchange::Terms::version_one(send, receive);
+                let replies = exchange::Terms::version_one(receive, send);
+                Self { version: Version::One, calls, replies }
+            }
+            Spoken::Two(two) => {
+                let Thresholds { send, receive } = two.thresholds();
+                let peer = two.peer_properties();
+                let calls = exchange::Terms::version_two(send, receive, peer);
+                let replies = exchange::Terms::version_two(receive, send, peer);
+                Self { version: Version::Two, calls, replies }
+            }
+        };
+        let within_ours = |terms: exchange::Terms| exchange::Terms {
+            chunk_segments_max: terms.chunk_segments_max.min(SEGMENTS_MAX_WIRE),
+            read_chunks_max: CHUNKS_MAX,
+            write_chunks_max: CHUNKS_MAX,
+            ..terms
+        };
+        Self { calls: within_ours(terms.calls), replies: within_ours(terms.replies), ..terms }
     }
 }
 
@@ -122,13 +133,21 @@ impl State {
 
 impl Connection {
     /// Makes the entry of a connection whose transport setup is under way.
-    pub(crate) fn new(qp: QpNum, engine: Engine, binding: Rc<Binding>) -> Self {
+    pub(crate) fn new(
+        (qp, role): (QpNum, Role),
+        engine: Engine,
+        agreed: Agreement,
+        binding: Rc<Binding>,
+    ) -> Self {
+        let terms = Terms::of(engine.engine(), role, &agreed);
         Self {
             qp,
+            role,
             state: State::New,
             engine,
+            agreed,
             binding,
-            terms: Terms::default(),
+            terms,
             may_read: false,
             replies: VecDeque::new(),
             calls: VecDeque::new(),
@@ -136,6 +155,14 @@ impl Connection {
             stalled_since: None,
             dirty: false,
             failure: None,
+        }
+    }
+
+    /// Takes what a server sent along when it accepted.
+    pub(crate) fn heard(&mut self, private_data: &[u8]) {
+        if self.role == Role::Client {
+            let (ours, _) = our_private_data();
+            self.agreed = Agreement::new(Some(ours), PrivateData::find(private_data));
         }
     }
 

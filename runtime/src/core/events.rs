@@ -4,24 +4,26 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use haulage_mr_pool::Local;
-use haulage_proto::time::Instant;
-use haulage_proto::v2::connection::{
-    CloseReason, Config, Connection as Engine, Control, Event as EngineEvent, Input, Output, Role,
+use haulage_proto::negotiate::{
+    self, CloseReason, Connection as Engine, Control, Engine as Spoken, Event as EngineEvent,
+    Input, Output, Received, Remembered,
 };
-use haulage_proto::v2::credit::Credits;
+use haulage_proto::time::Instant;
+use haulage_proto::v1;
+use haulage_proto::v1::private_data::{Agreement, PrivateData};
+use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::v2::header::{self, Message as Header};
 use haulage_proto::verbs::{QpNum, Status};
 use haulage_proto::xdr::Writer;
 
 use crate::core::Core;
 use crate::core::connection::{Change, Connection, State as ConnectionState, Terms};
 use crate::core::inbound::CallParts;
-use crate::core::outbound::ReplyParts;
+use crate::core::outbound::CheckedReply;
 use crate::core::state::{ENDED_MAX, State};
 use crate::core::table::Key;
-use crate::core::work::{Held, Name, PostedData};
-use crate::limits::{CHUNK_LIMITS, RECEIVES_IDLE, our_properties};
+use crate::core::work::{Held, Name};
+use crate::limits::{RECEIVES_IDLE, our_private_data};
 use crate::provider::{ConnectionParams, Done, Event, Provider, Quiesced};
 use crate::service::{Binding, CallError, Service};
 use crate::sys::complete;
@@ -44,14 +46,15 @@ impl<P: Provider, S: Service> Core<P, S> {
     fn on_event(&mut self, now: Instant, event: Event<P::Listener>) {
         match event {
             Event::Completion(done) => self.state.on_completion(now, &done),
-            Event::Request { qp, .. } => {
-                self.on_request(now, qp);
+            Event::Request { qp, private_data, .. } => {
+                self.on_request(now, qp, &private_data);
             }
-            Event::Established { qp, ord, .. } => {
+            Event::Established { qp, ord, private_data, .. } => {
                 if let Some(key) = self.state.at(qp) {
                     self.state.change(key, Change::Established);
                     if let Some(connection) = self.state.connections.get_mut(key) {
                         connection.may_read = ord > 0;
+                        connection.heard(&private_data);
                     }
                     self.state.drive(now, key, Input::Established);
                 }
@@ -76,15 +79,15 @@ impl<P: Provider, S: Service> Core<P, S> {
     }
 
     /// A peer wants a connection.
-    fn on_request(&mut self, now: Instant, qp: QpNum) {
+    fn on_request(&mut self, now: Instant, qp: QpNum, theirs: &[u8]) {
         let admitted = !self.draining && {
             let binding = Rc::clone(&self.state.binding);
-            self.state.open(qp, Role::Server, &binding).is_some()
+            self.state.open(qp, (Role::Server, PrivateData::find(theirs)), &binding).is_some()
         };
         if admitted {
-            let caps = self.provider.caps();
-            let params =
-                ConnectionParams { private_data: &[], ord: caps.ord_max, ird: caps.ird_max };
+            let (caps, (_, private_data)) = (self.provider.caps(), our_private_data());
+            let (ord, ird) = (caps.ord_max, caps.ird_max);
+            let params = ConnectionParams { private_data: &private_data, ord, ird };
             self.provider.accept(now, qp, &params);
         } else {
             self.state.counters.connections_rejected += 1;
@@ -123,8 +126,8 @@ impl State {
 
     fn on_work(&mut self, held: Held, done: &Done) {
         match held {
-            Held::Send { buffer, data } => {
-                data.complete(done);
+            Held::Send { buffer, written } => {
+                written.into_iter().for_each(|data| data.complete(done));
                 if let Some(buffer) = complete::source(buffer, done) {
                     self.recycle(buffer);
                 }
@@ -132,7 +135,7 @@ impl State {
             Held::Read { sink, call } => {
                 let lease = complete::sink(sink, done);
                 if let Some(lease) = lease.filter(|_| done.status == Status::Success) {
-                    self.on_argument(call, lease);
+                    self.on_fetched(call, lease);
                 }
             }
             Held::LocalInv { slot } => {
@@ -150,41 +153,13 @@ impl State {
         let Some(key) = self.at(done.qp) else { return self.receives.give_back(buffer) };
         self.touch(key);
         let proof = complete::invalidated(done);
-        let arrived = {
-            let decoded = header::decode_transport(buffer.bytes());
-            self.counters.messages_bad += u64::from(decoded.is_err());
-            // The engine judges it; what is needed of it later is copied out while it is at hand.
-            match (self.drive(now, key, Input::Received(&decoded)), &decoded) {
-                (Some(EngineEvent::Call), Ok(Header::CallInline(call))) => {
-                    Arrived::Call(CallParts::of(call, length))
-                }
-                (Some(EngineEvent::Reply), Ok(Header::ReplyInline(reply))) => {
-                    Arrived::Reply(ReplyParts::of(reply, length))
-                }
-                (Some(EngineEvent::Call), Ok(call)) => Arrived::OtherCall(call.prefix().xid),
-                (Some(EngineEvent::Reply), Ok(reply)) => Arrived::OtherReply(reply.prefix().xid),
-                _ => Arrived::Nothing,
-            }
-        };
+        let arrived = self.judge(now, key, buffer.bytes());
         let trusted = match arrived {
             Arrived::Call(call) => {
-                self.on_call(key, &call, buffer);
+                self.on_call(key, call, buffer);
                 proof.is_none()
             }
-            Arrived::Reply(reply) => self.on_reply(key, &reply, buffer, proof),
-            Arrived::OtherCall(xid) => {
-                // [V2-7.1.3-1] Call chunks are not served.
-                self.counters.calls_refused += 1;
-                self.receives.give_back(buffer);
-                self.answer_with_error(key, xid, ErrorBody::InvalHtype);
-                proof.is_none()
-            }
-            Arrived::OtherReply(xid) => {
-                // There was no Reply chunk to put it in.
-                self.receives.give_back(buffer);
-                self.on_refused(key, xid, ErrorBody::BadXdr);
-                proof.is_none()
-            }
+            Arrived::Reply(reply) => self.on_reply(reply, buffer, proof),
             Arrived::Nothing => {
                 self.receives.give_back(buffer);
                 proof.is_none()
@@ -192,6 +167,25 @@ impl State {
         };
         if !trusted {
             self.close(key, CallError::BadReply("it invalidates a handle that is not its Call's"));
+        }
+    }
+
+    /// Lets the engine judge a message. What is needed of it later is copied out while it is at hand.
+    fn judge(&mut self, now: Instant, key: Key<Connection>, message: &[u8]) -> Arrived {
+        let Some(connection) = self.connections.get(key) else { return Arrived::Nothing };
+        let (received, agreed) = (connection.engine.decode(message), connection.agreed);
+        let bad = matches!(received, Received::One(Err(_)) | Received::Two(Err(_)));
+        self.counters.messages_bad += u64::from(bad);
+        match self.drive(now, key, Input::Received(&received)) {
+            Some(EngineEvent::Call) => match negotiate::Call::of(&received, &agreed) {
+                Some(call) => Arrived::Call(CallParts::of(&call, message.len())),
+                None => Arrived::Nothing,
+            },
+            Some(EngineEvent::Reply) => match negotiate::Reply::of(&received) {
+                Some(reply) => Arrived::Reply(self.check(key, &reply, message.len())),
+                None => Arrived::Nothing,
+            },
+            _ => Arrived::Nothing,
         }
     }
 
@@ -219,13 +213,16 @@ impl State {
                     self.send_control(key, &control);
                     self.touch(key);
                 }
-                Output::Event(EngineEvent::Ready(theirs)) => {
+                Output::Event(EngineEvent::Ready(_)) => {
                     let connection = self.connections.get_mut(key)?;
-                    connection.terms = Terms::with(&theirs);
+                    let Connection { engine, role, agreed, .. } = &*connection;
+                    connection.terms = Terms::of(engine.engine(), *role, agreed);
                     if connection.state == ConnectionState::Negotiating {
                         connection.change(Change::Opened);
                         self.counters.connections_opened += 1;
                     }
+                    // Calls may have been waiting for this.
+                    self.touch(key);
                 }
                 Output::Event(EngineEvent::Refused { xid, error }) => {
                     self.on_refused(key, xid, error);
@@ -233,13 +230,11 @@ impl State {
                 Output::Event(event @ (EngineEvent::Call | EngineEvent::Reply)) => {
                     happened = Some(event);
                 }
-                Output::Event(
-                    EngineEvent::Part(_)
-                    | EngineEvent::Abandoned { .. }
-                    | EngineEvent::Transmission
-                    | EngineEvent::Reported(_),
-                ) => {
-                    debug_assert!(false, "neither continued nor extended messages are taken");
+                Output::Event(EngineEvent::One(v1::connection::Event::Malformed { xid })) => {
+                    self.on_malformed(key, xid);
+                }
+                Output::Event(EngineEvent::One(_) | EngineEvent::Two(_)) => {
+                    debug_assert!(false, "neither continued, extended nor held messages are taken");
                 }
                 Output::Close(reason) => self.close(key, reason.into()),
             }
@@ -248,6 +243,16 @@ impl State {
             self.wake_by(deadline);
         }
         happened
+    }
+
+    /// A message of version 1 that makes no sense is about a Call of ours, or else it is answered.
+    fn on_malformed(&mut self, key: Key<Connection>, xid: u32) {
+        let ours = self.fail_call(key, xid, CallError::BadReply("its transport header"));
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        match connection.engine.engine_mut() {
+            Spoken::One(one) if ours => one.ended(),
+            _ => connection.engine.refuse(xid, ErrorBody::BadXdr),
+        }
     }
 
     /// Encodes and queues a message without payload.
@@ -262,14 +267,15 @@ impl State {
         let encoded = connection.engine.encode(control, &mut writer);
         debug_assert!(encoded.is_ok(), "a control message fits a send buffer");
         let length = writer.position();
-        self.send(key, buffer, 0..length, None, PostedData::None);
+        self.send(key, buffer, 0..length, None, Default::default());
     }
 
-    /// Makes the entry of a new connection; `None` if the core is full.
+    /// Makes the entry of a new connection; `None` if the core is full. `theirs` is what a client has
+    /// sent along.
     pub(crate) fn open(
         &mut self,
         qp: QpNum,
-        role: Role,
+        (role, theirs): (Role, Option<PrivateData>),
         binding: &Rc<Binding>,
     ) -> Option<Key<Connection>> {
         let place = self.by_queue_pair.get(qp.slot())?;
@@ -278,18 +284,15 @@ impl State {
         }
         self.seed = self.seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         let first_xid = (self.seed >> 33) as u32 | 1;
-        let mut engine = Engine::new(Config {
-            role,
-            properties: our_properties(),
-            first_xid,
-            chunks: CHUNK_LIMITS,
-            // A message is as long as a Receive; what is longer goes by chunks.
-            continued_max: 0,
-            continues_replies: false,
-            setup_timeout: self.limits.setup_timeout,
-        });
-        engine.reserve(RECEIVES_IDLE - Credits::RESERVED_AT_START);
-        let connection = Connection::new(qp, engine, Rc::clone(binding));
+        let config = self.limits.engine(role, first_xid);
+        let mut engine = Engine::new(config, Remembered::Nothing).ok()?;
+        engine.reserve(RECEIVES_IDLE - engine.reserved());
+        let (ours, _) = our_private_data();
+        let agreed = match role {
+            Role::Client => Agreement::new(Some(ours), None),
+            Role::Server => Agreement::new(theirs, Some(ours)),
+        };
+        let connection = Connection::new((qp, role), engine, agreed, Rc::clone(binding));
         let key = self.connections.insert(connection).ok()?;
         if let Some(place) = self.by_queue_pair.get_mut(qp.slot()) {
             *place = Some(key);
@@ -332,8 +335,8 @@ impl State {
         while let Some(name) = self.work.find(0, |work| work.connection == key) {
             let Some(work) = self.work.remove(name) else { break };
             match work.held {
-                Held::Send { buffer, data } => {
-                    data.quiesced(proof);
+                Held::Send { buffer, written } => {
+                    written.into_iter().for_each(|data| data.quiesced(proof));
                     if let Some(buffer) = complete::source_quiesced(buffer, proof) {
                         self.recycle(buffer);
                     }
@@ -410,11 +413,7 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(1);
 #[expect(clippy::large_enum_variant, reason = "lives on the stack for the length of one match")]
 enum Arrived {
     Call(CallParts),
-    Reply(ReplyParts),
-    /// A Call in a format that is not served.
-    OtherCall(u32),
-    /// A Reply in a format that was not asked for.
-    OtherReply(u32),
+    Reply(CheckedReply),
     Nothing,
 }
 

@@ -1,46 +1,50 @@
 //! The Responder: a Call from its Receive to its Reply.
 //!
 //! # Normal operation
-//! A Call is checked against the binding before anything is taken for it. Its reduced argument, if
-//! there is one, is read straight into a lease that then belongs to the service. The service runs
-//! once the argument is complete; its Reply waits for credit in the connection's queue and leaves
-//! with the Writes of its result in one doorbell.
+//! A Call whose Payload stream is in a Call chunk is fetched first. Then it is checked against the
+//! binding before anything is taken for it. Its reduced argument, if there is one, is read straight into
+//! a lease that then belongs to the service. The service runs once the argument is complete ([`run()`]);
+//! its Reply waits for credit in the connection's queue and leaves with the Writes of its result, and of
+//! itself if it goes into the Reply chunk, in one doorbell ([`answer`]).
 //!
 //! # Memory ownership
 //! The Receive buffer belongs to the Call until the service has answered it, because the arguments
 //! live in it; so a slow service stops the credits of those who call it. From then on the Call holds
 //! a send buffer instead: no Call holds neither, which bounds how many there can be.
 
+mod answer;
+mod run;
+
 use haulage_mr_pool::Local;
-use haulage_proto::chunk::{self, PayloadReader, Reduced};
+use haulage_proto::chunk::Reduced;
+use haulage_proto::negotiate;
 use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyHeader, Violation};
-use haulage_proto::time::Instant;
-use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::v2::header::{CallInline, Returned, encode_reply_inline, reply_inline_wire_len};
-use haulage_proto::v2::invalidation::invalidates;
 use haulage_proto::verbs::{ClaimedSegment, Flags, Handle, Segment};
-use haulage_proto::xdr::Writer;
 
 use crate::core::connection::Connection;
-use crate::core::state::{Cx, State};
+use crate::core::state::State;
 use crate::core::table::Key;
-use crate::core::work::{Held, Name, PostedData, Work};
-use crate::limits::{HEADER_ROOM, SEGMENTS_MAX};
+use crate::core::work::{Held, Name, Work};
+use crate::limits::{BODY_MAX, SEGMENTS_MAX};
 use crate::provider::{Operation, WorkRequest};
-use crate::service::{
-    Arguments, Call, CallToken, ConnectionId, Data, Outcome, Placement, Refusal, Reply, Service,
-};
+use crate::service::{Placement, Refusal};
+
+use answer::Answer;
+
+pub(crate) use run::run;
 
 /// A Call being served.
 #[derive(Debug)]
 pub(crate) struct InboundCall {
     pub(crate) connection: Key<Connection>,
     pub(crate) xid: u32,
-    /// What the peer would like to see invalidated by our Reply.
-    pub(crate) inv_handle: Handle,
+    /// What our Reply may invalidate.
+    invalidate: Option<Handle>,
     /// Where the peer wants the reduced result, if it offered a Write chunk.
-    pub(crate) offered: Option<Segments>,
+    write: Option<Segments>,
+    /// Where the whole Reply may go, if the peer offered a Reply chunk.
+    reply: Option<Segments>,
     /// What it arrived in, until it is answered.
     message: Option<Message>,
     stage: Stage,
@@ -48,6 +52,8 @@ pub(crate) struct InboundCall {
 
 #[derive(Debug)]
 enum Stage {
+    /// The Call itself is being read; its reduced argument comes after it.
+    Fetching { read: Option<(u32, Segments)> },
     /// The argument is being read; what it will be read into belongs to the work request.
     Reading { position: u32 },
     /// The service can run.
@@ -59,30 +65,35 @@ enum Stage {
     /// The service was told to finish.
     Resumed,
     /// The Reply waits for credit.
-    Replying { buffer: Local, payload_length: usize, data: Data },
+    Replying(Answer),
 }
 
 /// What is needed of a Call's transport header after its message has been judged.
 #[derive(Debug)]
 pub(crate) struct CallParts {
     xid: u32,
-    inv_handle: Handle,
+    invalidate: Option<Handle>,
+    /// The Call chunk.
+    body: Option<Segments>,
     /// Position and segments of the reduced argument.
     read: Option<(u32, Segments)>,
-    offered: Option<Segments>,
+    write: Option<Segments>,
+    reply: Option<Segments>,
     payload_at: usize,
 }
 
 impl CallParts {
     /// Copies them out of a message of `length` octets.
-    pub(crate) fn of(call: &CallInline<'_>, length: usize) -> Self {
-        let read = call.reads.chunks().next();
-        let offered = call.writes.chunks().next();
+    pub(crate) fn of(call: &negotiate::Call<'_>, length: usize) -> Self {
+        let body = Segments::collect(call.body());
+        let read = call.items().next();
         Self {
-            xid: call.prefix.xid,
-            inv_handle: call.inv_handle,
+            xid: call.xid,
+            invalidate: call.invalidate,
+            body: Some(body).filter(|body| body.len() > 0),
             read: read.map(|chunk| (chunk.position(), Segments::collect(chunk.segments()))),
-            offered: offered.map(|chunk| Segments::collect(chunk.segments())),
+            write: call.writes.chunks().next().map(|chunk| Segments::collect(chunk.segments())),
+            reply: call.reply.map(|chunk| Segments::collect(chunk.segments())),
             payload_at: length - call.payload.len(),
         }
     }
@@ -94,12 +105,17 @@ pub(crate) struct Message {
     pub(crate) buffer: Local,
     /// Where the Payload stream starts.
     pub(crate) payload_at: usize,
+    /// Where it is instead, if it was fetched.
+    pub(crate) body: Option<Local>,
 }
 
 impl Message {
-    /// Returns the inline Payload stream.
+    /// Returns the Payload stream.
     pub(crate) fn payload(&self) -> &[u8] {
-        self.buffer.bytes().get(self.payload_at..).unwrap_or_default()
+        match &self.body {
+            Some(body) => body.bytes(),
+            None => self.buffer.bytes().get(self.payload_at..).unwrap_or_default(),
+        }
     }
 }
 
@@ -137,82 +153,151 @@ impl Segments {
     }
 }
 
+/// What is to become of a Call.
+#[derive(Debug)]
+enum Judged {
+    /// The transport refuses it.
+    Refused(ErrorBody),
+    /// The RPC layer answers without the service.
+    Verdict(ReplyHeader),
+    /// The service can run.
+    Ready(Option<(u32, u64, Placement)>),
+    /// Its argument is to be read into this lease.
+    Read(Local),
+}
+
 impl State {
     /// Takes in a Call the engine found acceptable.
-    pub(crate) fn on_call(&mut self, key: Key<Connection>, call: &CallParts, buffer: Local) {
-        let xid = call.xid;
-        let message = Message { buffer, payload_at: call.payload_at };
-        let (program, version, procedure) = match CallHeader::decode(message.payload()) {
-            Ok((header, _)) => (header.program, header.version, header.procedure),
-            Err(fault) => {
-                if let Some(verdict) = fault.reply(xid) {
-                    return self.admit(key, call, Stage::Verdict(verdict), message);
+    pub(crate) fn on_call(&mut self, key: Key<Connection>, call: CallParts, buffer: Local) {
+        let message = Message { buffer, payload_at: call.payload_at, body: None };
+        if let Some(body) = call.body {
+            return self.fetch_call(key, call, body, message);
+        }
+        let read = call.read;
+        let write_chunks = call.write.is_some().into();
+        match self.judge_call(key, (call.xid, message.payload()), read.as_ref(), write_chunks) {
+            Judged::Refused(error) => self.refuse(key, call.xid, error, message),
+            judged => {
+                if let Some(call) = self.insert(key, call, message) {
+                    self.proceed(call, judged, read);
                 }
-                return self.refuse(key, xid, ErrorBody::BadXdr, message);
             }
+        }
+    }
+
+    /// Fetches a Call that is not in its message.
+    fn fetch_call(
+        &mut self,
+        key: Key<Connection>,
+        mut call: CallParts,
+        body: Segments,
+        message: Message,
+    ) {
+        let may_read = self.connections.get(key).is_some_and(|connection| connection.may_read);
+        let lease = match usize::try_from(body.length()) {
+            // P12: nothing is asked of a peer that serves no Reads.
+            _ if !may_read => Err(ErrorBody::ReadChunks { max: 0 }),
+            Ok(0) => Err(ErrorBody::BadXdr),
+            Ok(length) if length <= BODY_MAX => self.pool.lease(length).ok_or(ErrorBody::System),
+            _ => Err(ErrorBody::System),
+        };
+        match lease {
+            Err(error) => self.refuse(key, call.xid, error, message),
+            Ok(lease) => {
+                let stage = Stage::Fetching { read: call.read.take() };
+                if let Some(call) = self.insert(key, call, message) {
+                    self.read(call, stage, &body, lease);
+                }
+            }
+        }
+    }
+
+    /// Decides about a Call whose Payload stream is here.
+    fn judge_call(
+        &self,
+        key: Key<Connection>,
+        (xid, payload): (u32, &[u8]),
+        read: Option<&(u32, Segments)>,
+        write_chunks: u32,
+    ) -> Judged {
+        let (program, version, procedure) = match CallHeader::decode(payload) {
+            Ok((header, _)) if header.xid != xid => return Judged::Refused(ErrorBody::BadXdr),
+            Ok((header, _)) => (header.program, header.version, header.procedure),
+            Err(fault) => match fault.reply(xid) {
+                Some(verdict) => return Judged::Verdict(verdict),
+                None => return Judged::Refused(ErrorBody::BadXdr),
+            },
         };
         let binding = &self.binding;
-        let verdict = if program != binding.program {
-            Some(AcceptStat::ProgUnavail)
-        } else if version != binding.version {
-            Some(AcceptStat::ProgMismatch { low: binding.version, high: binding.version })
-        } else if binding.procedure(procedure).is_none() {
-            Some(AcceptStat::ProcUnavail)
-        } else {
-            None
+        let bound = binding.procedure(procedure);
+        let stat = match bound {
+            _ if program != binding.program => AcceptStat::ProgUnavail,
+            _ if version != binding.version => {
+                AcceptStat::ProgMismatch { low: binding.version, high: binding.version }
+            }
+            None => AcceptStat::ProcUnavail,
+            Some(_) => AcceptStat::Success,
         };
-        if let Some(stat) = verdict {
-            let reply = ReplyHeader::accepted(xid, stat);
-            return self.admit(key, call, Stage::Verdict(reply), message);
-        }
-        let Some(procedure) = binding.procedure(procedure) else { return };
+        let Some(procedure) = bound.filter(|_| stat == AcceptStat::Success) else {
+            return Judged::Verdict(ReplyHeader::accepted(xid, stat));
+        };
         // [V2-4.4.2-2] nothing is reduced that the binding does not allow.
-        let read = call.read.as_ref().map(|(position, segments)| Reduced {
+        let reduced = read.map(|(position, segments)| Reduced {
             position: *position,
             length: u32::try_from(segments.length()).unwrap_or(u32::MAX),
         });
-        let mut verdict = procedure.check_call(read.into_iter(), call.offered.is_some().into());
+        let mut verdict = procedure.check_call(reduced.into_iter(), write_chunks);
         let length_max = procedure.arguments.first().map_or(0, |argument| argument.length_max);
         // P12: nor is anything asked of a peer that serves no Reads.
         let may_read = self.connections.get(key).is_some_and(|connection| connection.may_read);
-        if call.read.is_some() && !may_read {
+        if read.is_some() && !may_read {
             verdict = Err(Violation::Arguments { max: 0 });
         }
         match verdict {
             // What is too long stays where it is, and the service hears of it.
             Ok(()) | Err(Violation::TooLong { .. }) => {}
-            Err(violation) => return self.refuse(key, xid, violation.report(), message),
+            Err(violation) => return Judged::Refused(violation.report()),
         }
-        let Some((position, segments)) = &call.read else {
-            return self.admit(key, call, Stage::Ready { argument: None }, message);
-        };
+        let Some((position, segments)) = read else { return Judged::Ready(None) };
         let (position, length, length_max) = (*position, segments.length(), length_max as u64);
         let sink = match usize::try_from(length) {
             Ok(wanted) if length <= length_max => self.pool.lease(wanted).ok_or(Refusal::NoMemory),
             _ => Err(Refusal::TooLarge),
         };
-        let placed = match sink {
-            Ok(lease) if length > 0 => {
-                return self.read_argument(key, call, message, (position, segments), lease);
-            }
-            Ok(lease) => Placement::Placed(lease),
-            Err(why) => Placement::Refused(why),
-        };
-        let argument = Some((position, length, placed));
-        self.admit(key, call, Stage::Ready { argument }, message);
+        match sink {
+            Ok(lease) if length > 0 => Judged::Read(lease),
+            Ok(lease) => Judged::Ready(Some((position, length, Placement::Placed(lease)))),
+            Err(why) => Judged::Ready(Some((position, length, Placement::Refused(why)))),
+        }
     }
 
-    /// Posts the Reads that fetch a reduced argument. The last one is signaled.
-    fn read_argument(
-        &mut self,
-        key: Key<Connection>,
-        call: &CallParts,
-        message: Message,
-        (position, segments): (u32, &Segments),
-        lease: Local,
-    ) {
-        let stage = Stage::Reading { position };
-        let Some(waiting) = self.insert(key, call, stage, message) else { return };
+    /// Does what was decided about a Call; `read` is its reduced argument.
+    fn proceed(&mut self, call: Key<InboundCall>, judged: Judged, read: Option<(u32, Segments)>) {
+        let Some(inbound) = self.inbound.get_mut(call) else { return };
+        inbound.stage = match (judged, read) {
+            (Judged::Verdict(header), _) => Stage::Verdict(header),
+            (Judged::Ready(argument), _) => Stage::Ready { argument },
+            (Judged::Read(lease), Some((position, segments))) => {
+                return self.read(call, Stage::Reading { position }, &segments, lease);
+            }
+            (Judged::Read(_), None) => return debug_assert!(false, "nothing is read for nothing"),
+            (Judged::Refused(error), _) => {
+                let (connection, xid) = (inbound.connection, inbound.xid);
+                let message = self.inbound.remove(call).and_then(|inbound| inbound.message);
+                if let Some(message) = message {
+                    self.refuse(connection, xid, error, message);
+                }
+                return;
+            }
+        };
+        self.ready.push_back(call);
+    }
+
+    /// Posts the Reads that fetch a chunk of a Call. The last one is signaled.
+    fn read(&mut self, call: Key<InboundCall>, stage: Stage, segments: &Segments, lease: Local) {
+        let Some(inbound) = self.inbound.get_mut(call) else { return };
+        inbound.stage = stage;
+        let key = inbound.connection;
         let sink = lease.into_sink();
         let Some(connection) = self.connections.get_mut(key) else { return };
         let mut at = 0;
@@ -227,7 +312,7 @@ impl State {
             let request = WorkRequest { id, flags: Flags::default(), operation };
             connection.queue.extend(last.replace(request));
         }
-        let held = Held::Read { sink, call: waiting };
+        let held = Held::Read { sink, call };
         let Ok(name) = self.work.insert(Work { connection: key, held }) else {
             debug_assert!(false, "the work table holds a Read for every Receive");
             return;
@@ -240,15 +325,24 @@ impl State {
         self.touch(key);
     }
 
-    /// The argument of a Call is complete.
-    pub(crate) fn on_argument(&mut self, call: Key<InboundCall>, lease: Local) {
+    /// A chunk of a Call is complete: the Call itself, or its argument.
+    pub(crate) fn on_fetched(&mut self, call: Key<InboundCall>, lease: Local) {
         let Some(inbound) = self.inbound.get_mut(call) else { return };
-        let length = lease.len() as u64;
         match std::mem::replace(&mut inbound.stage, Stage::Later) {
             Stage::Reading { position } => {
-                let argument = Some((position, length, Placement::Placed(lease)));
-                inbound.stage = Stage::Ready { argument };
-                self.ready.push_back(call);
+                let argument = Some((position, lease.len() as u64, Placement::Placed(lease)));
+                self.proceed(call, Judged::Ready(argument), None);
+            }
+            Stage::Fetching { read } => {
+                let (key, xid) = (inbound.connection, inbound.xid);
+                let writes = inbound.write.is_some().into();
+                let judged = self.judge_call(key, (xid, lease.bytes()), read.as_ref(), writes);
+                if let Some(inbound) = self.inbound.get_mut(call)
+                    && let Some(message) = &mut inbound.message
+                {
+                    message.body = Some(lease);
+                }
+                self.proceed(call, judged, read);
             }
             other => inbound.stage = other,
         }
@@ -271,8 +365,8 @@ impl State {
             if let Some(message) = inbound.message {
                 self.receives.give_back(message.buffer);
             }
-            if let Stage::Replying { buffer, .. } = inbound.stage {
-                self.recycle(buffer);
+            if let Stage::Replying(answer) = inbound.stage {
+                self.recycle(answer.buffer);
             }
         }
     }
@@ -285,7 +379,7 @@ impl State {
     }
 
     /// Sends a transport error in place of a Reply, or queues it for credit.
-    pub(crate) fn answer_with_error(&mut self, key: Key<Connection>, xid: u32, error: ErrorBody) {
+    fn answer_with_error(&mut self, key: Key<Connection>, xid: u32, error: ErrorBody) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.engine.refuse(xid, error);
         }
@@ -294,224 +388,17 @@ impl State {
         self.touch(key);
     }
 
-    /// Takes a Call whose arguments are complete.
-    fn admit(&mut self, key: Key<Connection>, call: &CallParts, stage: Stage, message: Message) {
-        if let Some(call) = self.insert(key, call, stage, message) {
-            self.ready.push_back(call);
-        }
-    }
-
     fn insert(
         &mut self,
         connection: Key<Connection>,
-        call: &CallParts,
-        stage: Stage,
+        call: CallParts,
         message: Message,
     ) -> Option<Key<InboundCall>> {
-        let inbound = InboundCall {
-            connection,
-            xid: call.xid,
-            inv_handle: call.inv_handle,
-            offered: call.offered,
-            message: Some(message),
-            stage,
-        };
+        let CallParts { xid, invalidate, write, reply, .. } = call;
+        let (message, stage) = (Some(message), Stage::Later);
+        let inbound = InboundCall { connection, xid, invalidate, write, reply, message, stage };
         let inserted = self.inbound.insert(inbound);
         debug_assert!(inserted.is_ok(), "an entry for everything that a Call can hold");
         inserted.ok()
-    }
-}
-
-/// Runs the service for at most `budget` Calls. Returns for how many.
-pub(crate) fn run<S: Service>(
-    state: &mut State,
-    service: &mut S,
-    now: Instant,
-    budget: usize,
-) -> usize {
-    let mut ran = 0;
-    while ran < budget && !state.ready.is_empty() {
-        // Out of send buffers: the Calls wait until Replies have left.
-        let Some(buffer) = state.buffers.pop() else { break };
-        let Some(key) = state.ready.pop_front() else { break };
-        let ended = run_one(state, service, now, key, buffer);
-        state.end_run(key, ended);
-        ran += 1;
-    }
-    ran
-}
-
-/// What became of a Call when its turn came.
-#[derive(Debug)]
-enum Ended {
-    /// It is gone, or not to be answered now.
-    Nothing(Local),
-    /// A Reply is ready.
-    Reply { buffer: Local, payload_length: usize, data: Data },
-    /// The transport refuses it.
-    Refused(Local, ErrorBody),
-}
-
-fn run_one<S: Service>(
-    state: &mut State,
-    service: &mut S,
-    now: Instant,
-    key: Key<InboundCall>,
-    buffer: Local,
-) -> Ended {
-    let Some(inbound) = state.inbound.get_mut(key) else { return Ended::Nothing(buffer) };
-    let (connection, xid, offered) = (inbound.connection, inbound.xid, inbound.offered);
-    let Some(terms) = state.connections.get(connection).map(|connection| connection.terms) else {
-        return Ended::Nothing(buffer);
-    };
-    let header_length = reply_inline_wire_len(offered.as_ref().map(Segments::len));
-    let mut reply = Reply {
-        buffer,
-        at: HEADER_ROOM + ReplyHeader::SUCCESS_LEN,
-        end: HEADER_ROOM + terms.inline_threshold.saturating_sub(header_length),
-        offered: offered.as_ref().map(Segments::length),
-        data: Data::Empty,
-        refused: None,
-    };
-    let outcome = match std::mem::replace(&mut inbound.stage, Stage::Later) {
-        Stage::Ready { argument } => {
-            // The service reads the message while it may do anything else to the core.
-            let message = inbound.message.take();
-            let payload = message.as_ref().map_or(&[][..], Message::payload);
-            let mut cx = Cx { now, state };
-            let outcome = call(&mut cx, service, (key, connection), payload, argument, &mut reply);
-            if let Some(inbound) = state.inbound.get_mut(key) {
-                inbound.message = message;
-            }
-            outcome
-        }
-        Stage::Resumed => service.resume(&mut Cx { now, state }, CallToken(key), &mut reply),
-        Stage::Verdict(header) => return reply_with(reply, &header),
-        // The service resumed it, and answered it before its turn came.
-        other => {
-            inbound.stage = other;
-            Outcome::Later
-        }
-    };
-    match (outcome, reply.refused) {
-        (Outcome::Later, _) => Ended::Nothing(reply.buffer),
-        (Outcome::Done, Some(error)) => Ended::Refused(reply.buffer, error),
-        (Outcome::Done, None) => {
-            let end = reply.at;
-            let header = ReplyHeader::accepted(xid, AcceptStat::Success);
-            match reply_with(reply, &header) {
-                Ended::Reply { buffer, data, .. } => {
-                    Ended::Reply { buffer, payload_length: end - HEADER_ROOM, data }
-                }
-                other => other,
-            }
-        }
-        (Outcome::Failed(stat), _) => {
-            reply.data = Data::Empty;
-            reply_with(reply, &ReplyHeader::accepted(xid, stat))
-        }
-    }
-}
-
-/// Lets the service act on one Call.
-fn call<S: Service>(
-    cx: &mut Cx<'_>,
-    service: &mut S,
-    (key, connection): (Key<InboundCall>, Key<Connection>),
-    payload: &[u8],
-    argument: Option<(u32, u64, Placement)>,
-    reply: &mut Reply,
-) -> Outcome {
-    let Ok((header, arguments_at)) = CallHeader::decode(payload) else {
-        return Outcome::Failed(AcceptStat::GarbageArgs);
-    };
-    let chunk = argument.as_ref().map(|(position, length, _)| (*position, *length));
-    let placed = argument.map_or(Placement::None, |(_, _, placed)| placed);
-    let reader = PayloadReader::call(payload, arguments_at, chunk);
-    let call = Call {
-        procedure: header.procedure,
-        credential: header.credential,
-        connection: ConnectionId(connection),
-        token: CallToken(key),
-        arguments: Arguments { reader, placed },
-    };
-    service.call(cx, call, reply)
-}
-
-/// Writes the RPC header in front of the results; without results it ends the Payload stream.
-fn reply_with(mut reply: Reply, header: &ReplyHeader) -> Ended {
-    let room = reply.buffer.bytes_mut().get_mut(HEADER_ROOM..reply.end).unwrap_or_default();
-    let mut writer = Writer::new(room);
-    match header.encode(&mut writer) {
-        Ok(()) => {
-            let payload_length = writer.position();
-            Ended::Reply { buffer: reply.buffer, payload_length, data: reply.data }
-        }
-        Err(_) => Ended::Refused(reply.buffer, ErrorBody::ReplyResource { length_needed: 0 }),
-    }
-}
-
-impl State {
-    /// Queues what a Call came to.
-    fn end_run(&mut self, key: Key<InboundCall>, ended: Ended) {
-        let Some(inbound) = self.inbound.get_mut(key) else {
-            let (Ended::Nothing(buffer) | Ended::Reply { buffer, .. } | Ended::Refused(buffer, _)) =
-                ended;
-            return self.recycle(buffer);
-        };
-        let (connection, xid) = (inbound.connection, inbound.xid);
-        let answered = !matches!(ended, Ended::Nothing(_));
-        let message = if answered { inbound.message.take() } else { None };
-        match ended {
-            Ended::Nothing(buffer) => self.recycle(buffer),
-            Ended::Reply { buffer, payload_length, data } => {
-                self.counters.calls_served += 1;
-                inbound.stage = Stage::Replying { buffer, payload_length, data };
-                if let Some(connection) = self.connections.get_mut(connection) {
-                    connection.replies.push_back(key);
-                }
-            }
-            Ended::Refused(buffer, error) => {
-                self.counters.calls_refused += 1;
-                self.recycle(buffer);
-                self.inbound.remove(key);
-                self.answer_with_error(connection, xid, error);
-            }
-        }
-        if let Some(message) = message {
-            self.receives.give_back(message.buffer);
-        }
-        self.touch(connection);
-    }
-
-    /// Queues the Reply of a Call behind the Writes of its result. The credit is already spent.
-    pub(crate) fn send_reply(&mut self, call: Key<InboundCall>, credit: u32) {
-        let Some(inbound) = self.inbound.remove(call) else { return };
-        let Stage::Replying { mut buffer, payload_length, data } = inbound.stage else { return };
-        let length = data.bytes().len();
-        let segments = inbound.offered.as_ref().map(Segments::as_slice);
-        let start = HEADER_ROOM - reply_inline_wire_len(segments.map(<[Segment]>::len));
-        let end = HEADER_ROOM + payload_length;
-        let writes = segments.map(|offered| [Returned { offered, length }]);
-        let writes = writes.as_ref().map_or(&[][..], |writes| writes.as_slice());
-        let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
-        let encoded = encode_reply_inline(&mut Writer::new(room), inbound.xid, credit, writes);
-        debug_assert!(encoded.is_ok(), "the header room holds the longest header");
-
-        let Some(connection) = self.connections.get_mut(inbound.connection) else { return };
-        let data = match data {
-            Data::Local(lease) if length > 0 => PostedData::Local(lease.into_source()),
-            Data::Shared(shared) if length > 0 => PostedData::Shared(shared.into_source()),
-            _ => PostedData::None,
-        };
-        // [V2-4.5.2.1-1] contiguously, in segment order.
-        for (claim, range) in chunk::fill(segments.unwrap_or_default(), length) {
-            let Some(source) = data.source(range) else { continue };
-            let operation = Operation::Write { source, target: claim };
-            let id = Name::Unsignaled.wr_id();
-            connection.queue.push_back(WorkRequest { id, flags: Flags::default(), operation });
-        }
-        let invalidate = invalidates(Kind::Reply, true, inbound.inv_handle);
-        self.send(inbound.connection, buffer, start..end, invalidate, data);
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! # Normal operation
 //! The arguments are encoded into a send buffer at once, behind the room for the transport header.
-//! When credit allows, the argument's and the result's leases are registered under fresh handles,
-//! the header is written in front of the arguments, and registrations and message leave with one
-//! doorbell. A Reply is trusted in nothing: the chunks it returns are checked against our own record
-//! of what was offered.
+//! When credit allows, the Call is planned by the terms of its connection: what goes by chunks is
+//! registered under fresh handles, the header is written in front of the arguments, and registrations
+//! and message leave with one doorbell. A Reply is trusted in nothing: the chunks it returns are checked
+//! against our own record of what was offered.
 //!
 //! # Memory ownership
 //! An exposed lease comes back only against proof that its handle is dead: the Reply's own Remote
-//! Invalidation for one of them, a LocalInv for the other, or the end of the connection. The caller
+//! Invalidation for one of them, a LocalInv for the others, or the end of the connection. The caller
 //! is told the results only then.
 //!
 //! # Recovery
@@ -20,11 +20,10 @@ mod send;
 mod tell;
 
 use haulage_mr_pool::{Exposed, Invalidated, Local};
-use haulage_proto::chunk;
+use haulage_proto::exchange::{Arrived, Offered, check_reply};
+use haulage_proto::negotiate::{self, Refusal, Version};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::time::Instant;
-use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::v2::header::ReplyInline;
 use haulage_proto::verbs::{Flags, Handle};
 use haulage_proto::xdr::{Truncated, Writer};
 
@@ -33,7 +32,7 @@ use crate::core::inbound::{Message, Segments};
 use crate::core::state::State;
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, Work};
-use crate::limits::HEADER_ROOM;
+use crate::limits::{HEADER_ROOM, ITEMS_MAX};
 use crate::provider::{ConnectError, Operation, Quiesced, WorkRequest};
 use crate::service::{self, CallError, Request};
 use crate::sys::complete;
@@ -48,54 +47,41 @@ pub(crate) struct OutboundCall {
     pub(crate) xid: u32,
     pub(crate) deadline: Instant,
     pub(crate) stage: Stage,
-    argument: Item,
-    /// Where the reduced argument stands in the unreduced Payload stream.
-    position: u32,
-    result: Item,
-    /// What we offered for the argument.
-    reads: Segments,
-    /// What we offered for the result, in our own record.
-    offered: Segments,
-    /// Octets the Reply says were written.
-    returned: u32,
+    procedure: u32,
+    /// What may be open to the peer, in the order of [`What`].
+    items: [Item; ITEMS_MAX as usize],
+    /// What we offered for the reduced result and for the Reply, in our own record.
+    offered: [Option<Segments>; 2],
+    /// The version it was sent in.
+    version: Version,
+    /// What its Reply says was written.
+    arrived: Option<Arrived>,
     reply: Option<Message>,
     error: Option<CallError>,
     /// A remote caller's buffer, for the results.
     lent: Option<Local>,
 }
 
-/// What is needed of a Reply's transport header after its message has been judged.
-#[derive(Debug)]
-pub(crate) struct ReplyParts {
-    xid: u32,
-    /// The segments of the first Write chunk.
-    writes: Option<Segments>,
-    chunk_count: u32,
-    payload_at: usize,
+/// What a Call may open to the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// The reduced argument.
+    Argument,
+    /// The Call itself.
+    Body,
+    /// Where the reduced result goes.
+    Result,
+    /// Where the Reply goes.
+    Reply,
 }
 
-impl ReplyParts {
-    /// Copies them out of a message of `length` octets.
-    pub(crate) fn of(reply: &ReplyInline<'_>, length: usize) -> Self {
-        let first = reply.writes.chunks().next();
-        Self {
-            xid: reply.prefix.xid,
-            writes: first.map(|chunk| Segments::collect(chunk.segments())),
-            chunk_count: reply.writes.chunk_count(),
-            payload_at: length - reply.payload.len(),
-        }
-    }
-
-    /// Checks the returned chunk against what was offered. Returns how much was written.
-    fn returned(&self, offered: &Segments) -> Result<u32, &'static str> {
-        match (&self.writes, offered.as_slice()) {
-            (None, []) => Ok(0),
-            (Some(writes), offered) if self.chunk_count == 1 && !offered.is_empty() => {
-                chunk::returned(offered, writes.as_slice()).map_err(|fault| fault.rule())
-            }
-            _ => Err("it returns other Write chunks than were offered"),
-        }
-    }
+/// A Reply's transport header, held against our own record of its Call.
+#[derive(Debug)]
+pub(crate) struct CheckedReply {
+    /// The Call's slot, unless it answers none.
+    slot: Option<usize>,
+    outcome: Result<Arrived, &'static str>,
+    payload_at: usize,
 }
 
 /// Who waits for a Call.
@@ -113,7 +99,7 @@ pub(crate) enum Caller {
 #[derive(Debug)]
 pub(crate) enum Stage {
     /// Waits for credit, with its arguments encoded.
-    Queued { buffer: Local, payload_length: usize },
+    Queued(Encoded),
     /// Waits for its Reply.
     Sent,
     /// Answered, or given up; waits until its handles are dead.
@@ -124,9 +110,21 @@ pub(crate) enum Stage {
     Resting,
 }
 
-/// A lease of the caller's, wherever it is.
+/// A Call's Payload stream, without the argument that has a lease of its own.
 #[derive(Debug)]
+pub(crate) struct Encoded {
+    /// Holds it behind the header room.
+    buffer: Local,
+    /// Where the arguments start.
+    arguments_at: usize,
+    /// Its octets.
+    length: usize,
+}
+
+/// A lease that is or was open to the peer, or will be.
+#[derive(Debug, Default)]
 pub(crate) enum Item {
+    #[default]
     None,
     Local(Local),
     Exposed(Exposed),
@@ -179,23 +177,31 @@ impl Item {
             _ => None,
         }
     }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Local(lease) => lease.len(),
-            _ => 0,
-        }
-    }
 }
 
 impl OutboundCall {
     /// Returns whether a Reply or a deadline still means something to it.
     fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Queued { .. } | Stage::Sent)
+        matches!(self.stage, Stage::Queued(_) | Stage::Sent)
     }
 
     fn is_fenced(&self) -> bool {
-        self.argument.exposed().is_none() && self.result.exposed().is_none()
+        self.items.iter().all(|item| item.exposed().is_none())
+    }
+
+    fn item(&mut self, what: What) -> &mut Item {
+        &mut self.items[what as usize]
+    }
+
+    /// Takes back whichever lease `proof` is about; else the proof is returned.
+    fn fence<'t>(&mut self, proof: Invalidated<'t>) -> Option<Invalidated<'t>> {
+        self.items
+            .iter_mut()
+            .try_fold(proof, |proof, item| match item.fence(proof) {
+                Some(proof) => Ok(proof),
+                None => Err(()),
+            })
+            .ok()
     }
 }
 
@@ -229,22 +235,23 @@ impl State {
         };
         let argument = request.argument.as_ref().map(Local::len);
         match encode_payload(&mut buffer, &header, encode, argument) {
-            Ok((position, payload_length)) => {
+            Ok((arguments_at, length)) => {
                 let timeout = request.timeout.unwrap_or(self.limits.call_timeout);
                 let deadline = now.saturating_add(timeout);
+                let [argument, result] = [request.argument.take(), request.result.take()]
+                    .map(|lease| lease.map_or(Item::None, Item::Local));
                 if let Some(place) = self.outbound.get_mut(slot) {
                     *place = Some(OutboundCall {
                         connection: key,
                         caller,
                         xid,
                         deadline,
-                        stage: Stage::Queued { buffer, payload_length },
-                        argument: request.argument.take().map_or(Item::None, Item::Local),
-                        position,
-                        result: request.result.take().map_or(Item::None, Item::Local),
-                        reads: Segments::default(),
-                        offered: Segments::default(),
-                        returned: 0,
+                        stage: Stage::Queued(Encoded { buffer, arguments_at, length }),
+                        procedure: request.procedure,
+                        items: [argument, Item::None, result, Item::None],
+                        offered: [None; 2],
+                        version: Version::Two,
+                        arrived: None,
                         reply: None,
                         error: None,
                         lent: None,
@@ -270,52 +277,82 @@ impl State {
         }
     }
 
+    /// Holds a Reply's header, of a message of `length` octets, against the Call it answers.
+    pub(crate) fn check(
+        &self,
+        key: Key<Connection>,
+        reply: &negotiate::Reply<'_>,
+        length: usize,
+    ) -> CheckedReply {
+        let payload_at = length - reply.payload.len();
+        let (slot, outcome) = match self.find_open(key, reply.xid) {
+            Some((slot, call)) => {
+                let [write, chunk] = call.offered.each_ref().map(|offered| offered.as_ref());
+                let writes = [write.map(Segments::as_slice).unwrap_or_default()];
+                let offered = Offered {
+                    writes: &writes[..usize::from(write.is_some())],
+                    reply: chunk.map(Segments::as_slice),
+                };
+                let outcome = check_reply(call.version, &offered, &reply.lists);
+                (Some(slot), outcome.map_err(|fault| fault.rule()))
+            }
+            None => (None, Err("it answers no call")),
+        };
+        CheckedReply { slot, outcome, payload_at }
+    }
+
+    /// Finds a Call of a connection that still waits for its Reply.
+    fn find_open(&self, key: Key<Connection>, xid: u32) -> Option<(usize, &OutboundCall)> {
+        let slot = self.xids.find(xid)?;
+        let call = self.outbound.get(slot)?.as_ref()?;
+        (call.connection == key && call.is_open()).then_some((slot, call))
+    }
+
     /// Takes in a Reply. `proof` is what its Send invalidated. False if the connection must go.
     pub(crate) fn on_reply(
         &mut self,
-        key: Key<Connection>,
-        reply: &ReplyParts,
+        reply: CheckedReply,
         buffer: Local,
         proof: Option<Invalidated<'_>>,
     ) -> bool {
-        let found = self.xids.find(reply.xid).and_then(|slot| {
-            let call = self.outbound.get_mut(slot)?.as_mut()?;
-            (call.connection == key && call.is_open()).then_some((slot, call))
-        });
+        let found =
+            reply.slot.and_then(|slot| Some((slot, self.outbound.get_mut(slot)?.as_mut()?)));
         let Some((slot, call)) = found else {
             self.counters.replies_unmatched += 1;
             self.receives.give_back(buffer);
             return proof.is_none();
         };
         // A handle that is not this Call's is not the peer's to invalidate.
-        let stray = proof
-            .and_then(|proof| call.result.fence(proof))
-            .and_then(|proof| call.argument.fence(proof));
-        match reply.returned(&call.offered) {
-            Ok(length) => call.returned = length,
+        let stray = proof.and_then(|proof| call.fence(proof));
+        match reply.outcome {
+            Ok(arrived) => call.arrived = Some(arrived),
             Err(rule) => call.error = Some(CallError::BadReply(rule)),
         }
-        call.reply = Some(Message { buffer, payload_at: reply.payload_at });
+        call.reply = Some(Message { buffer, payload_at: reply.payload_at, body: None });
         call.stage = Stage::Fencing;
         self.fence_rest(slot);
         stray.is_none()
     }
 
     /// The peer's transport could not act on a Call.
-    pub(crate) fn on_refused(&mut self, key: Key<Connection>, xid: u32, error: ErrorBody) {
-        let Some(slot) = self.xids.find(xid) else { return };
-        let Some(call) = self.outbound.get_mut(slot).and_then(Option::as_mut) else { return };
-        if call.connection == key && call.is_open() {
-            call.error = Some(CallError::Refused(error));
-            call.stage = Stage::Fencing;
-            self.fence_rest(slot);
-        }
+    pub(crate) fn on_refused(&mut self, key: Key<Connection>, xid: u32, error: Refusal) {
+        self.fail_call(key, xid, CallError::Refused(error));
+    }
+
+    /// Ends the Call of this XID, if there is one that waits for its Reply. Returns whether there was.
+    pub(crate) fn fail_call(&mut self, key: Key<Connection>, xid: u32, error: CallError) -> bool {
+        let Some((slot, _)) = self.find_open(key, xid) else { return false };
+        let Some(call) = self.outbound.get_mut(slot).and_then(Option::as_mut) else { return false };
+        call.error = Some(error);
+        call.stage = Stage::Fencing;
+        self.fence_rest(slot);
+        true
     }
 
     /// A LocalInv on behalf of a Call has completed.
     pub(crate) fn on_fenced(&mut self, slot: usize, proof: Invalidated<'_>) {
         let Some(call) = self.outbound.get_mut(slot).and_then(Option::as_mut) else { return };
-        let stray = call.result.fence(proof).and_then(|proof| call.argument.fence(proof));
+        let stray = call.fence(proof);
         debug_assert!(stray.is_none(), "a LocalInv retires a handle of the Call it was posted for");
         if call.is_fenced() && matches!(call.stage, Stage::Fencing) {
             self.finish(slot);
@@ -328,12 +365,12 @@ impl State {
         if call.is_fenced() {
             return self.finish(slot);
         }
-        let (key, handles) = (call.connection, [call.argument.exposed(), call.result.exposed()]);
+        let (key, handles) = (call.connection, call.items.each_ref().map(Item::exposed));
         let Some(connection) = self.connections.get_mut(key) else { return };
         for handle in handles.into_iter().flatten() {
             let work = Work { connection: key, held: Held::LocalInv { slot } };
             let Ok(name) = self.work.insert(work) else {
-                debug_assert!(false, "two entries for every slot");
+                debug_assert!(false, "an entry for every lease of every slot");
                 return;
             };
             let id = Name::Work(name.to_bits()).wr_id();
@@ -369,8 +406,7 @@ impl State {
                 continue;
             }
             if let Some(proof) = proof {
-                call.argument.quiesce(proof);
-                call.result.quiesce(proof);
+                call.items.iter_mut().for_each(|item| item.quiesce(proof));
             }
             let stage = std::mem::replace(&mut call.stage, Stage::Finished);
             if let Stage::Finished = stage {
@@ -381,7 +417,7 @@ impl State {
                 call.error = Some(error.clone());
             }
             self.finished.push_back(slot);
-            if let Stage::Queued { buffer, .. } = stage {
+            if let Stage::Queued(Encoded { buffer, .. }) = stage {
                 self.recycle(buffer);
             }
         }
@@ -402,7 +438,7 @@ impl State {
             let later = now.saturating_add(self.limits.grace_timeout);
             call.deadline = later;
             match std::mem::replace(&mut call.stage, Stage::Fencing) {
-                Stage::Queued { buffer, .. } => {
+                Stage::Queued(Encoded { buffer, .. }) => {
                     let connection = self.connections.get(key);
                     let connecting = connection.is_some_and(Connection::is_connecting);
                     call.error = Some(if connecting {
@@ -435,22 +471,22 @@ impl State {
     }
 }
 
-/// Writes RPC header and arguments behind the header room. Returns the position of the reduced
-/// argument, and the length of the inline Payload stream.
+/// Writes RPC header and arguments behind the header room. Returns where the arguments start, and the
+/// octets of all that.
 fn encode_payload(
     buffer: &mut Local,
     header: &CallHeader<'_>,
     encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     argument: Option<usize>,
-) -> Result<(u32, usize), Truncated> {
+) -> Result<(usize, usize), Truncated> {
     let room = buffer.bytes_mut().get_mut(HEADER_ROOM..).unwrap_or_default();
     let mut writer = Writer::new(room);
     header.encode(&mut writer)?;
+    let arguments_at = writer.position();
     encode(&mut writer)?;
     if let Some(length) = argument {
-        // [V2-4.5.3.1-1] the length stays in the Payload stream, the octets and their padding go.
+        // [V2-4.5.3.1-1] its length stays in the Payload stream, wherever its octets go.
         writer.u32(u32::try_from(length).map_err(|_| Truncated { at: 0 })?)?;
     }
-    let length = writer.position();
-    Ok((u32::try_from(length).map_err(|_| Truncated { at: 0 })?, length))
+    Ok((arguments_at, writer.position()))
 }

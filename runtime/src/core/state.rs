@@ -14,7 +14,7 @@ use crate::core::outbound::{Caller, OutboundCall};
 use crate::core::receives::Receives;
 use crate::core::table::{Key, Table};
 use crate::core::work::WorkTable;
-use crate::limits::{CHUNKS_MAX, Limits, SEND_BUFFER};
+use crate::limits::{CHUNKS_MAX, ITEMS_MAX, Limits, SEND_BUFFER};
 use crate::provider::Counters;
 use crate::service::{Binding, CallError, CallToken, ConnectionId, Request};
 
@@ -99,7 +99,7 @@ impl State {
         let mut work = 0;
         work += limits.send_buffers_max; // messages being sent
         work += limits.receives_max * CHUNKS_MAX; // arguments being read
-        work += limits.calls_out_max * 2; // invalidations
+        work += limits.calls_out_max * ITEMS_MAX; // invalidations
         work += limits.connections_max; // control messages sent when every send buffer is in use
         let mut calls = 0;
         calls += limits.receives_max; // not answered: each holds a Receive

@@ -16,7 +16,7 @@ use crate::limits::{LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
 use crate::provider::sim::{Fabric, FabricConfig, Rng, Sim};
 use crate::service::{
     Argument, Binding, Call, CallError, CallToken, ConnectionId, Data, Eligible, Finished,
-    NoService, Outcome, Procedure, Refusal, Reply, Request, Service,
+    NoService, Outcome, Procedure, Refusal, Reply, Request, Service, TransportError,
 };
 
 const LIMITS: Limits = Limits {
@@ -36,7 +36,11 @@ struct Keeper {
 
 const STORE: u32 = 1;
 const FETCH: u32 = 2;
+const LIST: u32 = 3;
+const TELL: u32 = 4;
 const ITEM_MAX: usize = 4 << 20;
+const LIST_MAX: u32 = 40_000;
+const TELL_MAX: usize = 4096;
 
 fn binding() -> Binding {
     let eligible = Eligible::opaque(ITEM_MAX);
@@ -47,6 +51,8 @@ fn binding() -> Binding {
             Procedure::new("NULL").idempotent(),
             Procedure::new("STORE").argument(eligible).idempotent(),
             Procedure::new("FETCH").result(eligible).idempotent(),
+            Procedure::new("LIST").results_max(4 + LIST_MAX).idempotent(),
+            Procedure::new("TELL").idempotent(),
         ],
     }
 }
@@ -56,14 +62,36 @@ impl Service for Keeper {
         binding()
     }
 
-    fn call(&mut self, _: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
+    fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
         match call.procedure {
-            STORE => match call.arguments.item(0) {
+            // What is shorter than the chunk that would name it comes inline.
+            STORE => match call.arguments.item(24) {
+                Ok(Argument::Inline(bytes)) => {
+                    let mut lease = cx.pool().lease(bytes.len()).unwrap();
+                    lease.bytes_mut().copy_from_slice(bytes);
+                    self.item = Some(lease.share());
+                }
                 Ok(Argument::Placed(lease)) => self.item = Some(lease.share()),
                 Ok(Argument::Refused { length, why }) => self.refused = Some((length, why)),
                 _ => return Outcome::Failed(AcceptStat::GarbageArgs),
             },
             FETCH => reply.item(self.item.clone().map_or(Data::Empty, Data::Shared)),
+            // As many octets as are asked for, none of them eligible for a chunk of their own.
+            LIST => {
+                let Ok(count) = call.arguments.u32() else {
+                    return Outcome::Failed(AcceptStat::GarbageArgs);
+                };
+                if reply.results(|w| w.opaque(&vec![0x11; count as usize])).is_err() {
+                    return Outcome::Failed(AcceptStat::SystemErr);
+                }
+            }
+            TELL => {
+                let Ok(told) = call.arguments.opaque(TELL_MAX) else {
+                    return Outcome::Failed(AcceptStat::GarbageArgs);
+                };
+                let sum: u32 = told.iter().map(|octet| u32::from(*octet)).sum();
+                reply.results(|w| w.u32(sum)).unwrap();
+            }
             _ => {}
         }
         Outcome::Done
@@ -74,6 +102,8 @@ impl Service for Keeper {
 #[derive(Debug, Default)]
 struct Caller {
     ended: Vec<(u64, Result<u32, CallError>, Option<Local>)>,
+    /// What came inline with each.
+    results: Vec<Vec<u8>>,
 }
 
 impl Service for Caller {
@@ -86,6 +116,8 @@ impl Service for Caller {
     }
 
     fn replied(&mut self, _: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
+        let rest = finished.results.as_ref().map(|results| results.rest().to_vec());
+        self.results.push(rest.unwrap_or_default());
         let reduced = finished.results.map(|mut results| match results.eligible_opaque(0) {
             Ok(Item::Reduced { length }) => u32::try_from(length).unwrap(),
             _ => 0,
@@ -512,7 +544,7 @@ fn an_unknown_procedure_a_wrong_program_and_another_version_are_told_apart() {
 #[test]
 fn nothing_is_reduced_that_the_binding_does_not_allow() {
     let mut world = World::new();
-    let argument = world.lease(10, 1);
+    let argument = world.lease(100, 1);
     let (mut cx, _) = world.client.cx(world.now);
     let asked = Request { argument: Some(argument), ..request(FETCH) };
     let refused = cx.call(world.connection, asked, 1, |_| Ok(()));
@@ -522,11 +554,11 @@ fn nothing_is_reduced_that_the_binding_does_not_allow() {
     other.procedures[FETCH as usize].arguments = vec![Eligible::opaque(ITEM_MAX)];
     let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20050);
     world.connection = world.client.connect(world.now, at, other).unwrap();
-    let argument = world.lease(10, 1);
+    let argument = world.lease(100, 1);
     world.call(2, Request { argument: Some(argument), ..request(FETCH) });
     world.until(|w| w.ended().len() == 1);
     let none = ErrorBody::ReadChunks { max: 0 };
-    assert_eq!(world.ended()[0].1, Err(CallError::Refused(none)));
+    assert_eq!(world.ended()[0].1, Err(CallError::Refused(TransportError::Two(none))));
 }
 
 #[test]
@@ -539,7 +571,7 @@ fn a_result_that_does_not_fit_says_how_much_room_it_needs() {
     world.call(2, Request { result: Some(result), ..request(FETCH) });
     world.until(|w| w.ended().len() == 2);
     let needed = ErrorBody::WriteResource { chunk_index: 1, length_needed: 9000 };
-    assert_eq!(world.ended()[1].1, Err(CallError::Refused(needed)));
+    assert_eq!(world.ended()[1].1, Err(CallError::Refused(TransportError::Two(needed))));
 }
 
 #[test]
@@ -602,11 +634,11 @@ fn a_full_core_turns_connections_away_and_serves_the_others() {
 fn nothing_is_read_from_a_peer_that_serves_no_reads() {
     let fabric = FabricConfig { ord_max: 0, ird_max: 0, ..FabricConfig::default() };
     let mut world = World::with(Keeper::default(), [LIMITS; 2], fabric);
-    let argument = world.lease(10, 1);
+    let argument = world.lease(100, 1);
     world.call(1, Request { argument: Some(argument), ..request(STORE) });
     world.until(|w| w.ended().len() == 1);
     let none = ErrorBody::ReadChunks { max: 0 };
-    assert_eq!(world.ended()[0].1, Err(CallError::Refused(none)));
+    assert_eq!(world.ended()[0].1, Err(CallError::Refused(TransportError::Two(none))));
 }
 
 #[test]
@@ -639,3 +671,5 @@ fn a_send_queue_that_stays_full_keeps_nobody_busy() {
     world.settle();
     assert!(!world.client.turn(world.now));
 }
+
+mod versions;

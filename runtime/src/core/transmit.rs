@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use haulage_mr_pool::Local;
+use haulage_mr_pool::{Local, PostedSource};
+use haulage_proto::negotiate::{Class, Input};
 use haulage_proto::time::Instant;
-use haulage_proto::v2::connection::Input;
-use haulage_proto::v2::credit::Class;
 use haulage_proto::verbs::{Flags, Handle};
 
 use crate::core::Core;
@@ -109,22 +108,33 @@ impl State {
         connection.calls.pop_front()
     }
 
-    /// Queues a message: `range` of `buffer`, behind the Writes whose source is `data`.
+    /// Queues a message: `range` of `buffer`, behind the Writes whose sources are `written`.
     pub(crate) fn send(
         &mut self,
         key: Key<Connection>,
         buffer: Local,
         range: Range<usize>,
         invalidate: Option<Handle>,
-        data: PostedData,
+        written: [PostedData; 2],
+    ) {
+        self.send_posted(key, buffer.into_source(), range, invalidate, written);
+    }
+
+    /// Queues a message whose buffer the Writes before it have as a source, too.
+    pub(crate) fn send_posted(
+        &mut self,
+        key: Key<Connection>,
+        buffer: PostedSource<Local>,
+        range: Range<usize>,
+        invalidate: Option<Handle>,
+        written: [PostedData; 2],
     ) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let buffer = buffer.into_source();
         let Some(source) = buffer.source(range) else {
             debug_assert!(false, "a message lies within its buffer");
             return;
         };
-        let held = Held::Send { buffer, data };
+        let held = Held::Send { buffer, written };
         let Ok(name) = self.work.insert(Work { connection: key, held }) else {
             debug_assert!(false, "an entry for every send buffer");
             return;

@@ -14,6 +14,7 @@ use crate::core::connection::Connection;
 use crate::core::inbound::InboundCall;
 use crate::core::table::{Key, Table};
 use crate::provider::{Done, Quiesced};
+use crate::service::Data;
 use crate::sys::complete;
 
 /// Work requests whose completion we wait for.
@@ -29,16 +30,16 @@ pub(crate) struct Work {
 /// What it holds, and what its end means.
 #[derive(Debug)]
 pub(crate) enum Held {
-    /// A message, and the data item that was written before it.
+    /// A message, and what was written before it.
     Send {
         /// The message's buffer.
         buffer: PostedSource<Local>,
-        /// The source of the Writes posted just before it.
-        data: PostedData,
+        /// The sources of the Writes posted just before it: a data item, and the Payload stream.
+        written: [PostedData; 2],
     },
-    /// The last RDMA Read of a reduced argument.
+    /// The last RDMA Read of a Call or of a reduced argument.
     Read {
-        /// Where the argument goes.
+        /// Where it goes.
         sink: PostedSink,
         /// The Call that waits for it.
         call: Key<InboundCall>,
@@ -51,14 +52,26 @@ pub(crate) enum Held {
 }
 
 /// The source of RDMA Writes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) enum PostedData {
+    #[default]
     None,
     Local(PostedSource<Local>),
     Shared(PostedSource<Shared>),
 }
 
 impl PostedData {
+    /// Takes a result as the source of Writes.
+    pub(crate) fn of(data: Data) -> Self {
+        match data {
+            Data::Local(lease) if !lease.bytes().is_empty() => Self::Local(lease.into_source()),
+            Data::Shared(shared) if !shared.bytes().is_empty() => {
+                Self::Shared(shared.into_source())
+            }
+            _ => Self::None,
+        }
+    }
+
     /// Returns a view of part of it for one Write.
     pub(crate) fn source(&self, range: Range<usize>) -> Option<Source> {
         match self {

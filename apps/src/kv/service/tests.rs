@@ -10,7 +10,7 @@ use haulage::proto::time::Instant;
 use haulage::proto::v2::error::ErrorBody;
 use haulage::proto::xdr::Writer;
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
-use haulage::service::{CallError, ConnectionId, Finished, NoService, Request};
+use haulage::service::{CallError, ConnectionId, Finished, NoService, Request, TransportError};
 
 use super::*;
 use crate::kv::protocol;
@@ -42,7 +42,7 @@ fn many_calls_on_four_connections_all_come_back_right() {
     const CALLS: usize = 64;
     let mut world = World::new(4, 64 << 20);
     for n in 0..CALLS {
-        let value = world.value(1 + n * 977, n);
+        let value = world.value(100 + n * 977, n);
         world.put(n, &format!("key {n}"), value);
     }
     (0..CALLS).for_each(|n| assert_eq!(world.done(n), DONE, "{n}"));
@@ -51,14 +51,18 @@ fn many_calls_on_four_connections_all_come_back_right() {
         world.get(n, &format!("key {n}"), room);
     }
     for n in 0..CALLS {
-        assert!(world.got(n).bytes() == pattern(1 + n * 977, n), "{n}");
+        assert!(world.got(n).bytes() == pattern(100 + n * 977, n), "{n}");
     }
     world.settle();
     let stat = world.stat();
     assert_eq!((stat.keys, stat.connections), (64, 4));
     assert_eq!((stat.leases_posted, stat.leases_exposed, stat.orphans), (0, 0, 0));
-    assert_eq!(stat.value_bytes, (0..64).map(|n| 1 + n * 977).sum::<u64>());
-    assert_eq!(world.inline(), 0, "every value went by direct data placement");
+    assert_eq!(stat.value_bytes, (0..64).map(|n| 100 + n * 977).sum::<u64>());
+    assert_eq!(
+        world.inline(),
+        0,
+        "every value longer than a chunk that names it was placed directly"
+    );
 }
 
 #[test]
@@ -99,7 +103,7 @@ fn a_value_longer_than_its_room_says_how_much_it_needs() {
     let room = world.value(99_999, 0);
     world.get(1, "k", room);
     let needed = ErrorBody::WriteResource { chunk_index: 1, length_needed: 100_000 };
-    assert_eq!(world.done(1), Err(CallError::Refused(needed)));
+    assert_eq!(world.done(1), Err(CallError::Refused(TransportError::Two(needed))));
     let room = world.value(100_000, 0);
     world.get(2, "k", room);
     assert!(world.got(2).bytes() == pattern(100_000, 5));

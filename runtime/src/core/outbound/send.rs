@@ -1,17 +1,20 @@
-//! Sending a Call of ours: what it exposes is registered, and its header written, when it leaves.
+//! Sending a Call of ours: it is planned, what it exposes registered, and its header written, when it
+//! leaves.
 
-use haulage_proto::chunk;
-use haulage_proto::v2::credit::Class;
-use haulage_proto::v2::header::{CallLists, call_inline_wire_len, encode_call_inline};
+use haulage_mr_pool::Pool;
+use haulage_proto::chunk::DataItem;
+use haulage_proto::exchange::{CallFault, CallPlan, CallShape, plan_call};
+use haulage_proto::negotiate::{CallChunks, Class};
+use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::verbs::{Access, Exposure, Flags, Handle};
-use haulage_proto::xdr::Writer;
+use haulage_proto::xdr::{Writer, pad};
 
-use super::{Item, Stage};
+use super::{Encoded, Item, OutboundCall, Stage, What};
 use crate::core::Core;
-use crate::core::connection::Connection;
+use crate::core::connection::{Connection, Terms};
 use crate::core::inbound::Segments;
 use crate::core::table::Key;
-use crate::core::work::{Name, PostedData};
+use crate::core::work::Name;
 use crate::limits::HEADER_ROOM;
 use crate::provider::{Operation, Provider, WorkRequest};
 use crate::service::{CallError, Service};
@@ -22,48 +25,176 @@ impl<P: Provider, S: Service> Core<P, S> {
         let Self { provider, state, .. } = self;
         let Some(call) = state.outbound.get_mut(slot).and_then(Option::as_mut) else { return };
         let Some(connection) = state.connections.get_mut(key) else { return };
-        let (mut buffer, payload_length) = match std::mem::replace(&mut call.stage, Stage::Sent) {
-            Stage::Queued { buffer, payload_length } => (buffer, payload_length),
+        let mut encoded = match std::mem::replace(&mut call.stage, Stage::Sent) {
+            Stage::Queued(encoded) => encoded,
             other => {
                 call.stage = other;
                 return;
             }
         };
         let terms = connection.terms;
-        let (read_count, write_count) =
-            (terms.segments(call.argument.len()), terms.segments(call.result.len()));
-        let length =
-            call_inline_wire_len(read_count, Some(write_count).filter(|&count| count > 0), None);
-        let fits = read_count + write_count <= terms.segments_max
-            && length + payload_length <= terms.inline_threshold;
-        let registered = fits
-            && expose(provider, connection, &mut call.argument, Access::RemoteRead)
-                .map(|argument| call.reads = argument)
-                .is_ok()
-            && expose(provider, connection, &mut call.result, Access::RemoteWrite)
-                .map(|result| call.offered = result)
-                .is_ok();
-        let credit = if registered { connection.engine.try_send(Class::Call) } else { None };
-        let Some(credit) = credit else {
-            call.error = Some(if fits { CallError::Busy } else { CallError::TooLong });
-            call.stage = Stage::Fencing;
-            state.recycle(buffer);
-            return state.fence_rest(slot);
+        call.version = terms.version;
+        let chunks = call
+            .plan(&terms, &connection.binding, &encoded)
+            .and_then(|plan| call.place(&plan, &state.pool, &mut encoded).map(|()| plan))
+            .and_then(|plan| call.expose(&plan, provider, connection));
+        let sent = chunks.and_then(|chunks| {
+            let credit = connection.engine.try_send(Class::Call).ok_or(CallError::Busy)?;
+            Ok((chunks, credit))
+        });
+        let (chunks, credit) = match sent {
+            Ok(sent) => sent,
+            Err(error) => {
+                call.error = Some(error);
+                call.stage = Stage::Fencing;
+                state.recycle(encoded.buffer);
+                return state.fence_rest(slot);
+            }
         };
-        // Section 6.5: solicit the invalidation of what the caller waits for.
-        let inv_handle = call.result.exposed().or(call.argument.exposed()).unwrap_or(Handle(0));
-        let (reads, writes) = ([(call.position, call.reads.as_slice())], [call.offered.as_slice()]);
-        let lists = CallLists {
-            inv_handle,
-            reads: &reads[..usize::from(read_count > 0)],
-            writes: &writes[..usize::from(write_count > 0)],
-            reply: None,
+        let Encoded { mut buffer, length, .. } = encoded;
+        let range = chunks.with(call, |chunks| {
+            let start = HEADER_ROOM - chunks.wire_len(terms.version);
+            let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
+            let written = chunks.encode(terms.version, &mut Writer::new(room), call.xid, credit);
+            debug_assert!(written.is_ok(), "the header room holds the longest header");
+            let payload = if chunks.body.is_some() { 0 } else { length };
+            start..HEADER_ROOM + payload
+        });
+        state.send(key, buffer, range, None, Default::default());
+    }
+}
+
+/// The segments of what a Call exposes for being read. What is to be written to is in the Call's own
+/// record.
+#[derive(Debug, Default)]
+struct Exposures {
+    argument: Option<(u32, Segments)>,
+    body: Option<Segments>,
+}
+
+impl Exposures {
+    /// Lists the chunks of a Call.
+    fn with<R>(&self, call: &OutboundCall, f: impl FnOnce(&CallChunks<'_>) -> R) -> R {
+        let [write, reply] = call.offered.each_ref().map(|offered| offered.as_ref());
+        let reads = self.argument.as_ref().map(|(position, read)| [(*position, read.as_slice())]);
+        let writes = write.map(|write| [write.as_slice()]);
+        f(&CallChunks {
+            inv_handle: call.solicited(),
+            body: self.body.as_ref().map(Segments::as_slice),
+            reads: reads.as_ref().map_or(&[][..], |reads| reads.as_slice()),
+            writes: writes.as_ref().map_or(&[][..], |writes| writes.as_slice()),
+            reply: reply.map(Segments::as_slice),
+        })
+    }
+}
+
+impl OutboundCall {
+    /// Plans how the Call goes and what is provided for its Reply.
+    fn plan(
+        &self,
+        terms: &Terms,
+        binding: &Binding,
+        encoded: &Encoded,
+    ) -> Result<CallPlan, CallError> {
+        let procedure = binding.procedure(self.procedure).unwrap_or(&UNBOUND);
+        let (argument, result) = (self.length(What::Argument), self.length(What::Result));
+        let item = DataItem::opaque(encoded.length.saturating_sub(4), argument);
+        let all = encoded.length + argument + pad(argument);
+        let results = [u32::try_from(result).unwrap_or(u32::MAX)];
+        let results = &results[..usize::from(result > 0)];
+        let reply_max = u32::try_from(procedure.reply_max(results)).unwrap_or(u32::MAX);
+        let shape = CallShape {
+            procedure,
+            length: u32::try_from(all).map_err(|_| CallError::TooLong)?,
+            arguments_at: u32::try_from(encoded.arguments_at).map_err(|_| CallError::TooLong)?,
+            items: &[item][..usize::from(argument > 0)],
+            results,
+            reply_max,
+            reply_limit: reply_max,
+            may_reduce: true,
         };
-        let start = HEADER_ROOM - length;
-        let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
-        let encoded = encode_call_inline(&mut Writer::new(room), call.xid, credit, &lists);
-        debug_assert!(encoded.is_ok(), "the header room holds the longest header");
-        state.send(key, buffer, start..HEADER_ROOM + payload_length, None, PostedData::None);
+        Ok(plan_call(&terms.calls, &shape)?)
+    }
+
+    /// Puts everything where the plan has it: an argument that is not reduced into the Payload stream, a
+    /// Payload stream that is fetched into memory of its own. Takes memory for the Reply.
+    fn place(
+        &mut self,
+        plan: &CallPlan,
+        pool: &Pool,
+        encoded: &mut Encoded,
+    ) -> Result<(), CallError> {
+        if plan.reads.is_empty()
+            && let Item::Local(argument) = self.item(What::Argument)
+        {
+            let at = HEADER_ROOM + encoded.length;
+            let gap = argument.len() + pad(argument.len());
+            let room = encoded.buffer.bytes_mut().get_mut(at..at + gap);
+            let (data, padding) = room.ok_or(CallError::TooLong)?.split_at_mut(argument.len());
+            data.copy_from_slice(argument.bytes());
+            padding.fill(0);
+            encoded.length += gap;
+        }
+        if plan.call.is_some() {
+            let stream = HEADER_ROOM..HEADER_ROOM + encoded.length;
+            let mut body = pool.lease(encoded.length).ok_or(CallError::Busy)?;
+            body.bytes_mut().copy_from_slice(&encoded.buffer.bytes()[stream]);
+            *self.item(What::Body) = Item::Local(body);
+        }
+        if let Some(length) = plan.reply {
+            let length = usize::try_from(length).map_err(|_| CallError::Busy)?;
+            let chunk = pool.lease(length).ok_or(CallError::Busy)?;
+            *self.item(What::Reply) = Item::Local(chunk);
+        }
+        // On version 1 the chunk has room for padding.
+        if let (Some(length), Item::Local(result)) = (plan.writes.first(), self.item(What::Result))
+        {
+            result.set_len(result.capacity().min(usize::try_from(*length).unwrap_or(usize::MAX)));
+        }
+        Ok(())
+    }
+
+    /// Opens to the peer what the plan names.
+    fn expose<P: Provider>(
+        &mut self,
+        plan: &CallPlan,
+        provider: &mut P,
+        connection: &mut Connection,
+    ) -> Result<Exposures, CallError> {
+        let mut open = |item: &mut Item, access| expose(provider, connection, plan, item, access);
+        let mut exposures = Exposures::default();
+        if let Some(argument) = plan.reads.first() {
+            let segments = open(self.item(What::Argument), Access::RemoteRead)?;
+            exposures.argument = Some((argument.position, segments));
+        }
+        if plan.call.is_some() {
+            exposures.body = Some(open(self.item(What::Body), Access::RemoteRead)?);
+        }
+        if !plan.writes.is_empty() {
+            let segments = open(self.item(What::Result), Access::RemoteWrite)?;
+            self.offered[0] = Some(segments);
+        }
+        if plan.reply.is_some() {
+            let segments = open(self.item(What::Reply), Access::RemoteWrite)?;
+            self.offered[1] = Some(segments);
+        }
+        Ok(exposures)
+    }
+
+    /// Returns the octets of a lease that has not been exposed.
+    fn length(&self, what: What) -> usize {
+        match &self.items[what as usize] {
+            Item::Local(lease) => lease.len(),
+            _ => 0,
+        }
+    }
+
+    /// Returns which handle we would like to see invalidated. Section 6.5: that of what the caller waits
+    /// for.
+    fn solicited(&self) -> Handle {
+        let order = [What::Result, What::Reply, What::Argument, What::Body];
+        let exposed = order.iter().find_map(|what| self.items[*what as usize].exposed());
+        exposed.unwrap_or(Handle(0))
     }
 }
 
@@ -71,13 +202,11 @@ impl<P: Provider, S: Service> Core<P, S> {
 fn expose<P: Provider>(
     provider: &mut P,
     connection: &mut Connection,
+    plan: &CallPlan,
     item: &mut Item,
     access: Access,
-) -> Result<Segments, Exhausted> {
-    if item.len() == 0 {
-        return Ok(Segments::default());
-    }
-    let handle = provider.reserve_handle(connection.qp).ok_or(Exhausted)?;
+) -> Result<Segments, CallError> {
+    let handle = provider.reserve_handle(connection.qp).ok_or(CallError::Busy)?;
     let Some(lease) = item.take_local() else { return Ok(Segments::default()) };
     let length = lease.len();
     let offset = provider.registration_offset(length);
@@ -96,10 +225,19 @@ fn expose<P: Provider>(
     let id = Name::Unsignaled.wr_id();
     connection.queue.push_back(WorkRequest { id, flags: Flags::default(), operation });
     // P7: split at what the peer takes.
-    let segments = chunk::split(handle, offset, length as u64, connection.terms.segment_max);
-    Ok(Segments::collect(segments))
+    let length = u32::try_from(length).unwrap_or(u32::MAX);
+    Ok(Segments::collect(plan.split(handle, offset, length)))
 }
 
-/// Every registration is in use.
-#[derive(Debug)]
-struct Exhausted;
+impl From<CallFault> for CallError {
+    fn from(fault: CallFault) -> Self {
+        match fault {
+            CallFault::NotEligible | CallFault::TooManyItems => Self::NotEligible,
+            CallFault::CallTooLong => Self::TooLong,
+            CallFault::ReplyTooLong => Self::ReplyTooLong,
+        }
+    }
+}
+
+/// What is known of a procedure that the binding does not have: the peer will not have it either.
+static UNBOUND: Procedure = Procedure::new("unbound");

@@ -1,7 +1,9 @@
 //! Telling callers how their Calls ended.
 
 use haulage_mr_pool::Local;
-use haulage_proto::chunk::PayloadReader;
+use haulage_proto::chunk::{PayloadReader, Returned};
+use haulage_proto::exchange::{Arrived, Body};
+use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::{AcceptStat, ReplyBody, ReplyHeader};
 use haulage_proto::time::Instant;
 
@@ -33,21 +35,28 @@ pub(crate) fn tell<S: Service>(
         let Some(call) = state.outbound.get_mut(slot).and_then(Option::take) else { continue };
         state.xids.close(slot);
         state.counters.calls_made += 1;
-        let OutboundCall { mut argument, mut result, returned, .. } = call;
-        let mut result = result.take_local();
-        let results = match (&call.error, &call.reply) {
-            (Some(error), _) => Err(error.clone()),
-            (None, None) => Err(CallError::Closed),
-            (None, Some(message)) => {
-                if let Some(result) = &mut result {
-                    result.set_len(returned as usize);
+        let OutboundCall { caller, version, items, arrived, reply, error, lent, .. } = call;
+        let [argument, _, mut result, chunk] = items.map(|mut item| item.take_local());
+        let results = match (error, &reply, &arrived) {
+            (Some(error), _, _) => Err(error),
+            (None, Some(message), Some(Arrived { writes, body })) => {
+                if let (Some(result), Some(chunk)) = (&mut result, writes.first()) {
+                    result.set_len(chunk.written as usize);
                 }
-                parse_reply(message.payload(), (returned > 0).then_some(returned))
+                let payload = match (body, &chunk) {
+                    (Body::Inline, _) => message.payload(),
+                    (Body::ReplyChunk { length }, Some(chunk)) => {
+                        chunk.bytes().get(..*length as usize).unwrap_or_default()
+                    }
+                    (Body::ReplyChunk { .. }, None) => &[],
+                };
+                parse_reply(payload, writes, version)
             }
+            _ => Err(CallError::Closed),
         };
-        let finished = Finished { results, argument: argument.take_local(), result };
-        tell_one(state, service, inbox, now, call.caller, call.lent, finished);
-        if let Some(message) = call.reply {
+        let finished = Finished { results, argument, result };
+        tell_one(state, service, inbox, now, caller, lent, finished);
+        if let Some(message) = reply {
             state.receives.give_back(message.buffer);
         }
     }
@@ -65,20 +74,25 @@ fn tell_one<S: Service>(
 ) {
     match caller {
         Caller::Service(token) => service.replied(&mut Cx { now, state }, token, finished),
-        Caller::Remote { client, token } => inbox.complete(client, token, lent, finished),
+        Caller::Remote { client, token } => {
+            inbox.complete(&state.pool, (client, token), lent, finished);
+        }
         // What came home with a Call that was given up simply goes back to the pool.
         Caller::Nobody => {}
     }
 }
 
-/// Reads the RPC header of a Reply; what is left are the results, of which `reduced` octets are in
-/// the Write chunk.
-fn parse_reply(payload: &[u8], reduced: Option<u32>) -> Result<PayloadReader<'_>, CallError> {
+/// Reads the RPC header of a Reply; what is left are the results, less what is in Write chunks.
+fn parse_reply<'a>(
+    payload: &'a [u8],
+    writes: &'a [Returned],
+    version: Version,
+) -> Result<PayloadReader<'a>, CallError> {
     let (header, results_at) =
         ReplyHeader::decode(payload).map_err(|_| CallError::BadReply("its RPC header"))?;
     match header.body {
         ReplyBody::Accepted(AcceptStat::Success) => {
-            Ok(PayloadReader::reply(payload, results_at, reduced))
+            Ok(PayloadReader::reply_of_many(payload, results_at, writes).of_version(version))
         }
         ReplyBody::Accepted(stat) => Err(CallError::Rejected(stat)),
         ReplyBody::Denied(_) => Err(CallError::Denied),

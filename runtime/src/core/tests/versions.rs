@@ -1,0 +1,155 @@
+//! Both protocol versions, and the payload formats they have in common.
+
+use haulage_proto::negotiate::Version;
+
+use super::*;
+use crate::limits::Versions;
+
+/// What client and server speak, and what comes of it.
+const PAIRS: [([Versions; 2], Version); 4] = [
+    ([Versions::Both, Versions::Both], Version::Two),
+    ([Versions::Both, Versions::OnlyOne], Version::One),
+    ([Versions::OnlyOne, Versions::Both], Version::One),
+    ([Versions::OnlyOne, Versions::OnlyOne], Version::One),
+];
+
+fn world([client, server]: [Versions; 2]) -> World {
+    let speaks = |versions| Limits { versions, ..LIMITS };
+    World::with(Keeper::default(), [speaks(server), speaks(client)], FabricConfig::default())
+}
+
+impl World {
+    fn versions(&self) -> Vec<Version> {
+        let cores = [&self.server.state.connections, &self.client.state.connections];
+        cores.into_iter().flat_map(|all| all.iter().map(|one| one.terms.version)).collect()
+    }
+
+    fn call_with(&mut self, token: u64, procedure: u32, arguments: &[u8]) {
+        let (mut cx, _) = self.client.cx(self.now);
+        cx.call(self.connection, request(procedure), token, |w| w.put(arguments)).unwrap();
+    }
+}
+
+fn opaque(octets: &[u8]) -> Vec<u8> {
+    let mut stream = u32::try_from(octets.len()).unwrap().to_be_bytes().to_vec();
+    stream.extend(octets);
+    stream.resize(stream.len().next_multiple_of(4), 0);
+    stream
+}
+
+#[test]
+fn an_item_goes_there_and_comes_back_in_either_version() {
+    for (pair, version) in PAIRS {
+        for length in [1, 99, 4096, 5001, (1 << 20) + 3] {
+            let mut world = world(pair);
+            let argument = world.lease(length, 0x5a);
+            world.call(1, Request { argument: Some(argument), ..request(STORE) });
+            world.until(|w| w.ended().len() == 1);
+            assert_eq!(world.versions(), [version; 2], "{pair:?}");
+            let result = world.lease(ITEM_MAX, 0);
+            world.call(2, Request { result: Some(result), ..request(FETCH) });
+            world.until(|w| w.ended().len() == 2);
+            let (_, reduced, lease) = &world.ended()[1];
+            assert_eq!(reduced, &Ok(u32::try_from(length).unwrap()), "{pair:?}, {length}");
+            assert_eq!(lease.as_ref().unwrap().bytes(), vec![0x5a; length]);
+            let invalidated = world.client.provider_counters().invalidated_remote;
+            assert!(invalidated > 0, "{pair:?}, {length}: what one Call names is invalidated");
+        }
+    }
+}
+
+#[test]
+fn a_long_reply_comes_in_the_reply_chunk() {
+    for (pair, version) in PAIRS {
+        let mut world = world(pair);
+        let lengths = [0, 1, 100, 3999, 4096, LIST_MAX];
+        for (token, length) in (0..).zip(lengths) {
+            world.call_with(token, LIST, &length.to_be_bytes());
+        }
+        world.until(|w| w.ended().len() == lengths.len());
+        for ((results, length), (_, outcome, _)) in
+            world.client.service().results.iter().zip(lengths).zip(world.ended())
+        {
+            assert!(outcome.is_ok(), "{version}, {length}: {outcome:?}");
+            assert_eq!(*results, opaque(&vec![0x11; length as usize]), "{version}, {length}");
+        }
+        world.settle();
+        world.all_home();
+    }
+}
+
+#[test]
+fn a_call_longer_than_a_message_goes_in_a_call_chunk() {
+    for (pair, version) in PAIRS {
+        let mut world = world(pair);
+        for (index, length) in [3000_u32, 3990, 4020, 4048].into_iter().enumerate() {
+            world.call_with(7, TELL, &opaque(&vec![1; length as usize]));
+            world.until(|w| w.ended().len() == index + 1);
+            let (_, outcome, _) = &world.ended()[index];
+            assert!(outcome.is_ok(), "{version}, {length}: {outcome:?}");
+            let sum = &world.client.service().results[index];
+            assert_eq!(*sum, length.to_be_bytes(), "{version}");
+        }
+        world.settle();
+        world.all_home();
+    }
+}
+
+#[test]
+fn a_long_reply_nobody_has_room_for_is_refused_and_leaves_the_connection() {
+    for (pair, version) in PAIRS {
+        let mut world = world(pair);
+        world.call_with(1, LIST, &(LIST_MAX + 4096).to_be_bytes());
+        world.call_with(2, 0, &[]);
+        world.until(|w| w.ended().len() == 2);
+        assert_eq!(
+            world.ended()[0].1,
+            Err(CallError::Rejected(AcceptStat::SystemErr)),
+            "{version}"
+        );
+        assert!(world.ended()[1].1.is_ok());
+        world.settle();
+        world.all_home();
+    }
+}
+
+#[test]
+fn a_refusal_of_version_1_has_one_word() {
+    let mut world = world([Versions::OnlyOne; 2]);
+    let mut other = binding();
+    other.procedures[FETCH as usize].arguments = vec![Eligible::opaque(ITEM_MAX)];
+    let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20050);
+    world.connection = world.client.connect(world.now, at, other).unwrap();
+    let argument = world.lease(100, 1);
+    world.call(1, Request { argument: Some(argument), ..request(FETCH) });
+    world.until(|w| w.ended().len() == 1);
+    let refused = TransportError::One(haulage_proto::v1::error::ErrorBody::Chunk);
+    assert_eq!(world.ended()[0].1, Err(CallError::Refused(refused)));
+    world.call(2, request(0));
+    world.until(|w| w.ended().len() == 2);
+    assert!(world.ended()[1].1.is_ok(), "the connection stays");
+}
+
+#[test]
+fn many_calls_are_in_flight_in_version_1() {
+    let mut world = world([Versions::OnlyOne; 2]);
+    for token in 0..24 {
+        let argument = world.lease(5000, 7);
+        world.call(token, Request { argument: Some(argument), ..request(STORE) });
+    }
+    world.until(|w| w.ended().len() == 24);
+    assert!(world.ended().iter().all(|(_, outcome, _)| outcome.is_ok()));
+    world.settle();
+    world.all_home();
+}
+
+#[test]
+fn ends_without_a_common_version_part() {
+    for pair in [[Versions::OnlyTwo, Versions::OnlyOne], [Versions::OnlyOne, Versions::OnlyTwo]] {
+        let mut world = world(pair);
+        world.call(1, request(0));
+        world.until(|w| w.ended().len() == 1);
+        assert!(world.ended()[0].1.is_err(), "{pair:?}");
+        world.until(World::is_disconnected);
+    }
+}
