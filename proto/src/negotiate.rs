@@ -145,7 +145,7 @@ impl Connection {
     }
 
     /// Asks to post one RPC message now, in one message. Returns its credit word, or `None` while it may
-    /// not go: ask again after the next input.
+    /// not go: ask again after the next input, [`Self::reserve`] or [`Self::refuse`].
     pub fn try_send(&mut self, class: Class) -> Option<u32> {
         match &mut self.engine {
             Engine::One(one) => one.try_send(class),

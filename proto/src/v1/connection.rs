@@ -171,7 +171,7 @@ impl Connection {
     }
 
     /// Asks to post one RPC message now. Returns its credit word, or `None` while credits or Receives
-    /// are short: ask again after the next input.
+    /// are short: ask again after the next input or [`Self::reserve`].
     pub fn try_send(&mut self, class: Class) -> Option<u32> {
         if !self.may_send(class) {
             return None;

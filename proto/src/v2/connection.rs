@@ -180,8 +180,8 @@ impl Connection {
     }
 
     /// Asks to post one RPC message in Simple format now, whose chunks, if there are any, need no
-    /// leave ([`Self::try_post`]). Returns its credit word, or `None` while it may not go: ask again
-    /// after the next input.
+    /// leave ([`Self::try_post`]). Returns its credit word, or `None` while it may not go: see
+    /// [`Unsent::Wait`].
     pub fn try_send(&mut self, class: Class) -> Option<u32> {
         let sending = match class {
             Class::Call => Sending::CALL,
@@ -349,8 +349,10 @@ impl Connection {
 /// of does so within a round trip.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
-/// Control messages that may wait for credit: our properties, and answers to bad messages.
-const CONTROLS_MAX: usize = 8;
+/// Control messages that may wait for credit: our properties, and answers to bad messages. A good peer
+/// with few Receives and many Calls, all of which we refuse, gives credit for the answers only as it
+/// reads them; until then as many wait as it has Calls more than Receives.
+const CONTROLS_MAX: usize = 32;
 
 /// Outputs of one input, control messages apart: a part, what it completes, or a close; and what a
 /// caller makes of them before it polls.

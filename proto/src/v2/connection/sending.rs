@@ -34,8 +34,10 @@ pub struct Sending {
 /// Why an RPC message is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsent {
-    /// Not yet: ask again after the next input, or tell that it was given up
-    /// ([`give_up`](super::Connection::give_up)).
+    /// Not yet: ask again after the next input, or once a Call of the peer is
+    /// [refused](super::Connection::refuse) or [gets no Reply](super::Connection::no_reply), for which a
+    /// credit was kept. Or tell that it was given up ([`give_up`](super::Connection::give_up)), which lets
+    /// others go.
     Wait,
     /// Not in so many messages: the peer's window is not sure to have room for more than these.
     TooLong {

@@ -571,7 +571,8 @@ fn errors_wait_for_credit_in_order_and_not_without_bound() {
     // The client grants nothing beyond what the server has sent: its properties.
     let limit = 1;
     let bad = |xid, credit| Xdr::common(xid, 2, credit, 99).0;
-    for xid in 0..8 {
+    let most = u32::try_from(CONTROLS_MAX).unwrap();
+    for xid in 0..most {
         pair.receive(SERVER, &bad(xid, limit));
     }
     assert_eq!(pair.errors(SERVER), [], "no credit, no error");
@@ -580,10 +581,10 @@ fn errors_wait_for_credit_in_order_and_not_without_bound() {
     assert_eq!(pair.errors(SERVER), [(0, 2, 4)]);
     pair.receive(SERVER, &Xdr::common(0, 2, limit + 100, 5).0);
     let answered: Vec<_> = pair.errors(SERVER).into_iter().map(|(xid, ..)| xid).collect();
-    assert_eq!(answered, [0, 1, 2, 3, 4, 5, 6, 7]);
-    // A ninth that has to wait is one too many.
-    let sent = limit + 8;
-    for xid in 0..9 {
+    assert_eq!(answered, (0..most).collect::<Vec<_>>());
+    // One more that has to wait is one too many.
+    let sent = limit + most;
+    for xid in 0..=most {
         assert_eq!(pair.ends[SERVER].closed, None, "{xid}");
         pair.receive(SERVER, &bad(xid, sent));
     }
@@ -591,9 +592,23 @@ fn errors_wait_for_credit_in_order_and_not_without_bound() {
 }
 
 #[test]
+fn a_peer_with_few_receives_may_have_many_calls_refused_at_once() {
+    let mut pair = Pair::open(64);
+    // The client has shrunk to one credit and a grant, and has many Calls on their way.
+    let limit = 1;
+    for xid in 0..24 {
+        pair.receive(SERVER, &Xdr::common(xid, 2, limit, 99).0);
+    }
+    for xid in 0..24 {
+        pair.receive(SERVER, &Xdr::common(0, 2, limit + 1 + xid, 5).0);
+    }
+    assert_eq!((pair.errors(SERVER).len(), pair.ends[SERVER].closed), (24, None));
+}
+
+#[test]
 fn refusals_nobody_polls_for_end_in_a_close_and_not_in_a_panic() {
     let mut pair = Pair::open(64);
-    for xid in 0..9 {
+    for xid in (0..).take(CONTROLS_MAX + 1) {
         pair.ends[SERVER].engine.refuse(xid, ErrorBody::System);
     }
     pair.handle(SERVER, Input::Idle);
