@@ -216,3 +216,6 @@ impl Credits {
         self.spare().saturating_sub(promised).saturating_add(i64::from(owed))
     }
 }
+
+#[cfg(test)]
+mod deadlocks;
