@@ -227,3 +227,16 @@ const _: () = {
     // A client's first message fits the version 1 default (P6), whatever comes after it.
     assert!(INLINE_SIZE >= 1024);
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_segments_that_peers_are_told_of_cover_the_largest_item() {
+        // P7
+        let Properties { segment_size_max, segment_count_max, .. } = our_properties();
+        assert!(segment_size_max as usize >= ITEM_MAX, "one is enough for an item");
+        assert!(segment_count_max > 2 * CHUNKS_MAX, "and for every chunk of a Call");
+    }
+}

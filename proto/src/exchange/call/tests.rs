@@ -306,3 +306,17 @@ fn chunks_are_divided_by_what_the_peer_takes() {
     let segments: Vec<u32> = plan.split(Handle(1), 0, 10_000).map(|s| s.length).collect();
     assert_eq!(segments, [4096, 4096, 1808]);
 }
+
+#[test]
+fn until_the_peer_has_said_more_a_chunk_has_16_segments_of_1_mib() {
+    // P7
+    let procedure = any();
+    let planned = |item: usize| {
+        let (items, length) = last(item);
+        plan_call(&v2(), &CallShape { items: &items, length, ..shape(&procedure) })
+    };
+    let plan = planned(16 << 20).unwrap();
+    let segments: Vec<u32> = plan.split(Handle(1), 0, 16 << 20).map(|s| s.length).collect();
+    assert_eq!(segments, [1 << 20; 16]);
+    assert_eq!(planned((16 << 20) + 4).unwrap_err(), CallFault::CallTooLong);
+}
