@@ -9,28 +9,34 @@
 //! The Receive of a Call may be kept until the Call is answered, as a Responder does that works in
 //! place. Everything else is free again at once, but posted again only in a step of its own.
 
-use haulage_proto::chunk::Segments;
-use haulage_proto::exchange::Format;
+use haulage_proto::negotiate::{Class, Connection, Engine, Event, Input, Output, Received};
 use haulage_proto::time::Instant;
-use haulage_proto::v2::connection::{Connection, Event, Input, Output};
-use haulage_proto::v2::continuation::{Kind, Part as Fragment};
-use haulage_proto::v2::credit::{Class, Credits, WINDOW_MIN};
-use haulage_proto::v2::header::{self, Message};
-use haulage_proto::v2::properties::Properties;
-use haulage_proto::verbs::{Operation, Segment};
-use haulage_proto::xdr::Writer;
+use haulage_proto::v2;
+use haulage_proto::v2::connection::Role;
+use haulage_proto::v2::continuation::{Kind, Part};
+use haulage_proto::v2::credit::WINDOW_MIN;
+use haulage_proto::v2::reverse::Level;
+use haulage_proto::verbs::Handle;
 
 use super::choices::Choices;
-use super::fabric::QueuePair;
+use super::exercise::{ECHO, ONCE, SWAP, TELL};
+use super::fabric::{self, QueuePair};
 use super::ledger::Ledger;
-use super::memory::{BlockId, Part};
+use super::memory::BlockId;
 use super::settings::Settings;
 
+mod heard;
+mod line;
 mod requester;
 mod responder;
+mod terms;
 
-pub use requester::{Ended, Requester};
+pub use line::Line;
+pub use requester::Requester;
 pub use responder::Responder;
+
+use heard::payload;
+use line::in_two;
 
 /// One end of a connection.
 #[derive(Debug)]
@@ -44,25 +50,6 @@ pub struct Peer {
     /// The Payload stream of which parts are arriving.
     assembly: Vec<u8>,
     receives: Receives,
-}
-
-/// A connection, and how its end behaves.
-#[derive(Debug)]
-pub struct Line {
-    /// The connection under test.
-    pub engine: Connection,
-    /// How this end behaves.
-    pub settings: Settings,
-    /// What the peer said about itself, once it did.
-    pub theirs: Option<Properties>,
-    /// What counts the messages.
-    pub ledger: Ledger,
-    /// Whether the peer may refuse a Call that expects enough.
-    pub may_refuse: bool,
-    /// Whether something happened since the connection last heard that nothing does.
-    restless: bool,
-    /// Whether a Call, or a Reply, waits for the connection to hear something new.
-    blocked: [bool; 2],
 }
 
 /// What an end calls its work requests.
@@ -94,12 +81,14 @@ struct Receives {
 }
 
 impl Peer {
-    /// Makes an end whose Receives are posted, and whose connection is not up.
-    pub fn new(settings: Settings, queue: &mut QueuePair<Tag>) -> Self {
+    /// Makes an end whose Receives are posted, and whose connection is not up. `peer` says how the
+    /// other end behaves, as far as an ULP or a network would.
+    pub fn new(settings: Settings, peer: &Settings, queue: &mut QueuePair<Tag>) -> Self {
         let most = settings.window + 1;
-        let mut engine = Connection::new(settings.config());
+        let known = settings.opening.known(settings.role);
+        let mut engine = Connection::new(settings.config(), known).expect("a version is spoken");
         queue.post_receives(most);
-        engine.reserve(u32::try_from(most).expect("few") - Credits::RESERVED_AT_START);
+        engine.reserve(u32::try_from(most).expect("few") - engine.reserved());
         Self {
             requester: Requester::new(&settings),
             responder: Responder::default(),
@@ -107,12 +96,14 @@ impl Peer {
             receives: Receives { most, out: most, kept: 0 },
             line: Line {
                 engine,
-                settings,
-                theirs: None,
+                agreed: settings.agreement(peer),
                 ledger: Ledger::default(),
-                may_refuse: false,
+                is_ready: false,
+                may_refuse: peer.is_stingy,
+                reverse_one: peer.reverse_one(),
                 restless: false,
                 blocked: [false; 2],
+                settings,
             },
         }
     }
@@ -125,79 +116,15 @@ impl Peer {
 
     /// Takes the completion of a Receive.
     pub fn receive(&mut self, now: Instant, queue: &mut QueuePair<Tag>, choices: &mut Choices) {
-        let received = queue.receive().expect("a message has arrived");
+        let fabric::Received { message, invalidated } = queue.receive().expect("one has arrived");
         self.receives.out -= 1;
-        let decoded = header::decode_transport(&received.message);
-        self.line.ledger.on_received(&received.message);
-        self.line.handle(now, Input::Received(&decoded));
-        let message = decoded.expect("the peer sends nothing malformed");
-        if self.drain(queue, Some(&message), received.invalidated) {
+        let received = self.line.engine.decode(&message);
+        self.line.ledger.on_received(&message);
+        self.line.handle(now, Input::Received(&received));
+        if self.drain(queue, Some(&received), invalidated) {
             let keeps = self.line.settings.keeps_receives && choices.one_in(2);
             self.receives.kept += usize::from(self.responder.keep_receive(keeps));
         }
-    }
-
-    /// Carries out what the connection asks for after a message. Returns whether that was a Call.
-    fn drain(
-        &mut self,
-        queue: &mut QueuePair<Tag>,
-        message: Option<&Message<'_>>,
-        mut invalidated: Option<haulage_proto::verbs::Handle>,
-    ) -> bool {
-        let (mut is_call, mut is_part) = (false, false);
-        while let Some(output) = self.line.engine.poll() {
-            match output {
-                Output::Post(control) => {
-                    let engine = &self.line.engine;
-                    let bytes = encoded(CONTROL_MAX, |w| engine.encode(&control, w));
-                    self.line.send(queue, bytes, None, Tag::Message);
-                }
-                Output::Event(Event::Ready(properties)) => self.line.theirs = Some(properties),
-                Output::Event(Event::Part(part)) => {
-                    is_part = true;
-                    self.assemble(&part, message.map_or(&[], payload));
-                }
-                Output::Event(Event::Call) => {
-                    let message = message.expect("a Call is a message");
-                    let stream = self.whole(is_part, message);
-                    self.responder.on_call(queue, message, &stream);
-                    is_call = true;
-                }
-                Output::Event(Event::Reply) => {
-                    let message = message.expect("a Reply is a message");
-                    let stream = self.whole(is_part, message);
-                    let handle = invalidated.take();
-                    self.requester.on_reply(&self.line, queue, message, stream, handle);
-                }
-                Output::Event(Event::Refused { xid, error }) => {
-                    if self.responder.is_replying(xid) {
-                        self.line.engine.refused_both_ways(error);
-                    }
-                    self.requester.on_refused(&self.line, queue, xid, error);
-                }
-                // It was refused, whole or not.
-                Output::Event(Event::Abandoned { .. }) => self.assembly.clear(),
-                Output::Event(event @ (Event::Transmission | Event::Reported(_))) => {
-                    panic!("neither end offers an extension: {event:?}")
-                }
-                Output::Close(reason) => panic!("the connection closes itself: {reason}"),
-            }
-        }
-        assert_eq!(invalidated, None, "a message that is no Reply invalidates memory");
-        is_call
-    }
-
-    /// Takes a part of a continued message.
-    fn assemble(&mut self, part: &Fragment, payload: &[u8]) {
-        let offset = part.offset as usize;
-        assert_eq!((payload.len(), offset), (part.length as usize, self.assembly.len()));
-        self.assembly.extend(payload);
-        assert!(self.assembly.len() <= part.total as usize);
-    }
-
-    /// Returns the inline Payload stream of a message that is whole, or completes one.
-    fn whole(&mut self, is_part: bool, message: &Message<'_>) -> Vec<u8> {
-        if is_part { std::mem::take(&mut self.assembly) } else { payload(message).to_vec() }
     }
 
     /// Takes the completion of a work request.
@@ -228,13 +155,17 @@ impl Peer {
     pub fn repost(&mut self, queue: &mut QueuePair<Tag>, count: usize) {
         self.receives.out += count;
         queue.post_receives(count);
-        self.line.engine.reserve(u32::try_from(count).expect("few"));
-        self.line.restless = true;
+        self.line.reserve(u32::try_from(count).expect("few"));
     }
 
-    /// Gives the peer more credits or fewer from now on.
+    /// Gives the peer more credits or fewer from now on. Version 1 promises its Receives for longer
+    /// than until they are used, so there they do not become fewer.
     pub fn resize(&mut self, choices: &mut Choices) {
-        self.receives.most = 1 + choices.of(WINDOW_MIN as usize..=24);
+        let most = 1 + choices.of(WINDOW_MIN as usize..=24);
+        self.receives.most = match self.line.engine.engine() {
+            Engine::One(_) => self.receives.most.max(most),
+            Engine::Two(_) => most,
+        };
     }
 
     /// Makes one of the Replies that are due, or finds out that it cannot be made.
@@ -244,10 +175,13 @@ impl Peer {
         self.drain(queue, None, None);
     }
 
-    /// Sends what waits: a Call or a Reply. Returns whether one was sent.
+    /// Tries to send what waits longest: a Call or a Reply.
     pub fn send(&mut self, queue: &mut QueuePair<Tag>, choices: &mut Choices, kind: Kind) {
         match kind {
-            Kind::Call => self.requester.send(&mut self.line, queue, choices),
+            Kind::Call => {
+                let answering = |xid| self.responder.is_answering(xid);
+                self.requester.send(&mut self.line, queue, choices, answering);
+            }
             Kind::Reply => {
                 let freed = self.responder.send(&mut self.line, queue, choices);
                 self.receives.kept -= usize::from(freed);
@@ -277,23 +211,33 @@ impl Peer {
         self.line.restless = false;
     }
 
+    /// Returns the procedures that this end calls. Version 1 has a Reply to every Call.
+    pub fn procedures(&self) -> &'static [u32] {
+        match self.line.engine.engine() {
+            Engine::One(_) => &[ECHO, SWAP, SWAP, SWAP, ONCE],
+            Engine::Two(_) => &[ECHO, SWAP, SWAP, SWAP, ONCE, TELL],
+        }
+    }
+
     /// Says what matters when an end is stuck.
     pub fn state(&self) -> String {
         let (engine, receives) = (&self.line.engine, &self.receives);
         let role = self.line.settings.role;
         let calls = self.requester.in_use();
-        let sends = [Kind::Call, Kind::Reply].map(|kind| self.may_send(kind));
-        let may = [Class::Call, Class::Reply, Class::Control].map(|class| engine.may_send(class));
+        let may = [Class::Call, Class::Reply].map(|class| engine.may_send(class));
+        let waiting = [self.requester.waits(), self.responder.waits()];
         let (owed, reserved) = (engine.owed(), engine.reserved());
         format!(
-            "{role:?}: {calls} calls, {owed} owed, {reserved} reserved, {receives:?}, to send \
-             {sends:?}, credits allow {may:?}, waiting {:?}",
-            [self.requester.waits(), self.responder.waits()]
+            "{role:?}: {calls} calls, {owed} owed, {reserved} reserved, {receives:?}, waiting \
+             {waiting:?}, credits allow {may:?}"
         )
     }
 
     /// Checks that nothing is left of anything.
     pub fn check_home(&self, queue: &QueuePair<Tag>) {
+        let Settings { opening, role, .. } = self.line.settings;
+        assert_eq!(self.line.engine.version(), Some(opening.version()));
+        assert_eq!(self.line.engine.remembered(), opening.learnt(role));
         assert_eq!(queue.memory.in_use(), (0, 0), "blocks or handles are still in use");
         self.requester.check_home();
         self.responder.check_home();
@@ -301,65 +245,73 @@ impl Peer {
         assert_eq!(self.receives.kept, 0, "a Receive is still kept");
         assert_eq!(self.line.engine.reserved() as usize, queue.receives(), "Receives are lost");
     }
-}
 
-impl Line {
-    fn handle(&mut self, now: Instant, input: Input<'_>) {
-        self.engine.handle(now, input);
-        self.blocked = [false; 2];
-        self.restless = true;
-    }
-
-    /// Posts a message.
-    fn send(
+    /// Carries out what the connection asks for after a message. Returns whether that was a Call.
+    fn drain(
         &mut self,
         queue: &mut QueuePair<Tag>,
-        bytes: Vec<u8>,
-        invalidate: Option<haulage_proto::verbs::Handle>,
-        tag: impl FnOnce(BlockId) -> Tag,
-    ) {
-        self.ledger.on_sent(&bytes);
-        self.restless = true;
-        let range = 0..bytes.len();
-        let block = queue.memory.lease(bytes);
-        let source = Part { block, range };
-        queue.post(tag(block), Operation::Send { source, invalidate });
+        received: Option<&Received<'_>>,
+        mut invalidated: Option<Handle>,
+    ) -> bool {
+        let (mut is_call, mut is_part) = (false, false);
+        while let Some(output) = self.line.engine.poll() {
+            match (output, received) {
+                (Output::Post(control), _) => self.line.send_control(queue, &control),
+                (Output::Event(Event::Ready(_)), _) => self.on_ready(),
+                (Output::Event(Event::Two(v2::connection::Event::Part(part))), Some(received)) => {
+                    is_part = true;
+                    self.assemble(&part, payload(received));
+                }
+                (Output::Event(Event::Call), Some(received)) => {
+                    is_call = true;
+                    let stream = self.whole(is_part, received);
+                    self.responder.on_call(&self.line, queue, received, &stream);
+                }
+                (Output::Event(Event::Reply), Some(received)) => {
+                    let stream = self.whole(is_part, received);
+                    let handle = invalidated.take();
+                    self.requester.on_reply(&self.line, queue, received, stream, handle);
+                }
+                (Output::Event(Event::Refused { xid, error }), _) => {
+                    if self.responder.is_replying(xid) {
+                        self.line.refused_both_ways(error);
+                    }
+                    self.requester.on_refused(&self.line, queue, xid, in_two(error));
+                }
+                // It was refused, whole or not.
+                (Output::Event(Event::Two(v2::connection::Event::Abandoned { .. })), _) => {
+                    self.assembly.clear();
+                }
+                (Output::Close(reason), _) => panic!("the connection closes itself: {reason}"),
+                (output, _) => panic!("nothing here leads to {output:?}"),
+            }
+        }
+        assert_eq!(invalidated, None, "a message that is no Reply invalidates memory");
+        is_call
+    }
+
+    /// Notes that Calls may be made. A server of version 1 learns from its ULP whether it may, too.
+    fn on_ready(&mut self) {
+        self.line.is_ready = true;
+        let may_reverse = self.line.level() > Level::None;
+        if let Engine::One(one) = self.line.engine.engine_mut()
+            && self.line.settings.role == Role::Server
+            && may_reverse
+        {
+            one.announce();
+        }
+    }
+
+    /// Takes a part of a continued message.
+    fn assemble(&mut self, part: &Part, payload: &[u8]) {
+        let offset = part.offset as usize;
+        assert_eq!((payload.len(), offset), (part.length as usize, self.assembly.len()));
+        self.assembly.extend(payload);
+        assert!(self.assembly.len() <= part.total as usize);
+    }
+
+    /// Returns the inline Payload stream of a message that is whole, or completes one.
+    fn whole(&mut self, is_part: bool, received: &Received<'_>) -> Vec<u8> {
+        if is_part { std::mem::take(&mut self.assembly) } else { payload(received).to_vec() }
     }
 }
-
-/// Encodes a message of at most so many octets.
-fn encoded<E: std::fmt::Debug>(
-    most: usize,
-    encode: impl FnOnce(&mut Writer<'_>) -> Result<(), E>,
-) -> Vec<u8> {
-    let mut bytes = vec![0; most];
-    let mut w = Writer::new(&mut bytes);
-    encode(&mut w).expect("it fits");
-    let length = w.position();
-    bytes.truncate(length);
-    bytes
-}
-
-/// Returns the inline Payload stream of a message.
-const fn payload<'a>(message: &Message<'a>) -> &'a [u8] {
-    match message {
-        Message::CallInline(call) => call.payload,
-        Message::ReplyInline(reply) => reply.payload,
-        Message::CallMiddle(part) | Message::ReplyMiddle(part) => part.payload,
-        _ => &[],
-    }
-}
-
-const fn messages(format: Format) -> u32 {
-    match format {
-        Format::Continued { messages } => messages,
-        Format::Simple | Format::Special => 1,
-    }
-}
-
-fn owned(segments: Segments<'_>) -> Vec<Segment> {
-    segments.collect()
-}
-
-/// Octets of the largest control message.
-const CONTROL_MAX: usize = 4096;

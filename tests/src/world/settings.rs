@@ -1,10 +1,21 @@
 //! How one end behaves, drawn once for each connection.
 
+mod opening;
+
 use std::time::Duration;
 
+use haulage_proto::negotiate;
+use haulage_proto::v1;
+use haulage_proto::v1::connection::{CallLimits, Reverse};
+use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::{ChunkLimits, Config, Role};
 use haulage_proto::v2::credit::WINDOW_MIN;
-use haulage_proto::v2::properties::Properties;
+use haulage_proto::v2::host_auth::Policy;
+use haulage_proto::v2::properties::{Properties, REVERSE_NONE, REVERSE_SIMPLE};
+use haulage_proto::v2::reverse::Level;
+use haulage_proto::xdr::Writer;
+
+pub use opening::Opening;
 
 use super::choices::Choices;
 
@@ -29,6 +40,20 @@ pub struct Settings {
     pub reduce_min: u32,
     /// Starts its XIDs.
     pub xid_seed: u64,
+    /// How the connection comes to its version.
+    pub opening: Opening,
+    /// Whether it has version 1, and version 2.
+    pub versions: [bool; 2],
+    /// Whether it has private data to say how long its version 1 messages are.
+    pub has_private_data: bool,
+    /// Chunks of one kind that it puts into a version 1 Call.
+    pub chunks_max: u32,
+    /// Whether its version 1 memory may be invalidated by its peer, and its peer's by it.
+    pub invalidation: bool,
+    /// Whether as a version 1 server it invalidates without having said so, as Linux does (P8).
+    pub is_tacit: bool,
+    /// How long a server may say nothing before it is nudged.
+    pub nudge_after: Duration,
 }
 
 impl Settings {
@@ -36,6 +61,7 @@ impl Settings {
     pub fn draw(choices: &mut Choices) -> [Self; 2] {
         // Both ends often use the same XIDs at the same time.
         let seed = choices.number();
+        let opening = Opening::draw(choices);
         [Role::Client, Role::Server].map(|role| {
             let is_stingy = choices.one_in(8);
             let segments = choices.pick(&[16, 40, 300]);
@@ -63,14 +89,21 @@ impl Settings {
                 keeps_receives: choices.one_in(2),
                 calls_max: choices.of(1..=12),
                 reduce_min: choices.pick(&[1, 64, 1024]),
+                opening,
+                versions: opening.versions(role, choices.one_in(2)),
+                has_private_data: !choices.one_in(4),
+                chunks_max: choices.pick(&[1, 4]),
+                invalidation: choices.one_in(2),
+                is_tacit: choices.one_in(4),
+                nudge_after: choices.pick(&[AT_ONCE, LATE]),
                 xid_seed: if choices.one_in(4) { choices.number() } else { seed },
             }
         })
     }
 
     /// Returns what the connection has to know.
-    pub fn config(&self) -> Config {
-        Config {
+    pub fn config(&self) -> negotiate::Config {
+        let two = Config {
             role: self.role,
             properties: self.properties,
             first_xid: 1 + (self.xid_seed & 0x7fff_ffff) as u32,
@@ -78,9 +111,70 @@ impl Settings {
             continued_max: 1 << 22,
             continues_replies: true,
             setup_timeout: Duration::from_secs(3600),
+        };
+        let ChunkLimits { read_chunks_max, write_chunks_max, segments_max } = self.chunks;
+        let calls = u32::try_from(self.calls_max).expect("few");
+        let one = v1::connection::Config {
+            role: self.role,
+            credits_wanted: calls,
+            credits_max: u32::try_from(self.window).expect("few"),
+            calls: CallLimits { read_chunks_max, write_chunks_max, segments_max },
+            reverse: match self.properties.reverse {
+                REVERSE_NONE => Reverse::None,
+                REVERSE_SIMPLE => Reverse::Inline,
+                _ => Reverse::Chunks,
+            },
+            profile: None,
+        };
+        let [has_one, has_two] = self.versions;
+        negotiate::Config {
+            one: Some(one).filter(|_| has_one),
+            two: Some(two).filter(|_| has_two),
+            auth: Policy::Off,
+            nudge_after: self.nudge_after,
         }
     }
+
+    /// Returns what version 1 goes by, given the other end.
+    pub fn agreement(&self, peer: &Self) -> Agreement {
+        let [ours, theirs] = [self, peer].map(|end| PrivateData::find(&end.private_data()));
+        let agreed = match self.role {
+            Role::Client => Agreement::new(ours, theirs),
+            Role::Server => Agreement::new(theirs, ours),
+        };
+        let is_allowed = theirs.is_some_and(|client| client.invalidation);
+        let is_tacit = self.is_tacit && self.role == Role::Server && is_allowed;
+        Agreement { invalidation: agreed.invalidation || is_tacit, ..agreed }
+    }
+
+    /// Returns what of version 1 Calls a client serves.
+    pub const fn reverse_one(&self) -> Level {
+        match self.properties.reverse {
+            REVERSE_NONE => Level::None,
+            REVERSE_SIMPLE => Level::Simple,
+            _ => Level::General,
+        }
+    }
+
+    /// Returns its private data, as a connection manager delivers it.
+    fn private_data(&self) -> Vec<u8> {
+        let Properties { send_size_max, receive_buffer_size, .. } = self.properties;
+        let said = PrivateData {
+            invalidation: self.invalidation,
+            send_size: send_size_max,
+            receive_size: receive_buffer_size,
+        };
+        let mut delivered = vec![0; 56];
+        if self.has_private_data {
+            said.encode(&mut Writer::new(&mut delivered)).expect("it is short");
+        }
+        delivered
+    }
 }
+
+/// Before most servers can have said anything.
+const AT_ONCE: Duration = Duration::from_nanos(20);
+const LATE: Duration = Duration::from_secs(60);
 
 /// Octets of the largest message an end sends or takes.
 const MESSAGE_SIZES: [u32; 5] = [1024, 1500, 4096, 8192, 65536];

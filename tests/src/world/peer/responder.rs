@@ -1,25 +1,25 @@
 //! The Responder of one end: brings Calls together, carries them out, writes and sends Replies.
 
+mod incoming;
+
 use std::collections::{BTreeSet, VecDeque};
 
-use haulage_proto::chunk::{self, DataItem, Reduced, Step, Version};
-use haulage_proto::exchange::{self, Format, Offer, ReplyPlan, ReplyShape, Terms};
+use haulage_proto::chunk::{self, DataItem, Reduced, Step};
+use haulage_proto::exchange::{self, Format, Offer, ReplyShape};
+use haulage_proto::negotiate::Received;
 use haulage_proto::rpc::binding::Binding;
-use haulage_proto::v2::connection::{Role, Sending, Unsent};
-use haulage_proto::v2::continuation::{Kind, Split};
-use haulage_proto::v2::header::{
-    Message, Returned, encode_reply_external, encode_reply_inline, encode_reply_middle,
-    reply_inline_wire_len,
-};
-use haulage_proto::v2::invalidation::invalidates;
-use haulage_proto::v2::reverse::Level;
-use haulage_proto::verbs::{Handle, Operation, Segment};
+use haulage_proto::v2::connection::{Sending, Unsent};
+use haulage_proto::v2::continuation::Kind;
+use haulage_proto::verbs::Operation;
 
 use super::super::choices::Choices;
 use super::super::exercise::{self, Exercise};
 use super::super::fabric::QueuePair;
-use super::super::memory::{BlockId, Part};
-use super::{Line, Tag, encoded, messages, owned};
+use super::super::memory::Part;
+use super::Tag;
+use super::heard::{HeardCall, owned};
+use super::line::Line;
+use incoming::{Incoming, Reply};
 
 /// The Calls of the peer.
 #[derive(Debug)]
@@ -38,30 +38,6 @@ pub struct Responder {
     last: usize,
 }
 
-#[derive(Debug)]
-struct Incoming {
-    xid: u32,
-    inv_handle: Handle,
-    writes: Vec<Vec<Segment>>,
-    reply_chunk: Option<Vec<Segment>>,
-    offer: Offer,
-    /// What its sender reduced.
-    reduced: Vec<Reduced>,
-    /// The Payload stream as it comes together, and the Reads that are missing.
-    block: BlockId,
-    fetching: usize,
-    keeps_receive: bool,
-    /// The Reply, once it is made.
-    reply: Option<Reply>,
-}
-
-#[derive(Debug)]
-struct Reply {
-    stream: Vec<u8>,
-    items: Vec<Option<DataItem>>,
-    plan: ReplyPlan,
-}
-
 impl Default for Responder {
     fn default() -> Self {
         Self {
@@ -78,19 +54,21 @@ impl Default for Responder {
 
 impl Responder {
     /// Takes a Call: `stream` is what came of the Payload stream in messages.
-    pub fn on_call(&mut self, queue: &mut QueuePair<Tag>, message: &Message<'_>, stream: &[u8]) {
-        let (call, inv_handle, reads, writes, reply) = match message {
-            Message::CallInline(call) => {
-                (Vec::new(), call.inv_handle, call.reads, call.writes, call.reply)
-            }
-            Message::CallExternal(call) => {
-                let segments = call.call.entries().map(|(_, segment)| segment).collect();
-                (segments, call.inv_handle, call.reads, call.writes, call.reply)
-            }
-            other => panic!("not a Call: {other:?}"),
-        };
-        let restoration =
-            chunk::restore(Version::Two, stream.len(), call, reads.entries(), STREAM_MAX);
+    pub fn on_call(
+        &mut self,
+        line: &Line,
+        queue: &mut QueuePair<Tag>,
+        received: &Received<'_>,
+        stream: &[u8],
+    ) {
+        let HeardCall { xid, inv_handle, call, reads, writes, reply } = line.heard_call(received);
+        let items = reads.chunk_by(|a, b| a.0 == b.0).filter(|chunk| chunk[0].0 != 0);
+        let reduced = items.map(|chunk| Reduced {
+            position: chunk[0].0,
+            length: chunk.iter().map(|(_, segment)| segment.length).sum(),
+        });
+        let reduced = reduced.collect();
+        let restoration = chunk::restore(line.version(), stream.len(), call, reads, STREAM_MAX);
         let restoration = restoration.expect("a Call that can be restored");
         let mut bytes = vec![0xa5; restoration.length()];
         for step in restoration.steps() {
@@ -112,17 +90,13 @@ impl Responder {
                 fetching += 1;
             }
         }
-        let reduced = reads.chunks().map(|chunk| Reduced {
-            position: chunk.position(),
-            length: chunk.segments().map(|segment| segment.length).sum(),
-        });
         let incoming = Incoming {
-            xid: message.prefix().xid,
+            xid,
             inv_handle,
             writes: writes.chunks().map(|chunk| owned(chunk.segments())).collect(),
             reply_chunk: reply.map(|chunk| owned(chunk.segments())),
             offer: Offer::of(&writes, reply).expect("few Write chunks"),
-            reduced: reduced.collect(),
+            reduced,
             block,
             fetching,
             keeps_receive: false,
@@ -164,6 +138,11 @@ impl Responder {
         !self.waiting.is_empty()
     }
 
+    /// Returns whether a Call with this XID is being answered.
+    pub fn is_answering(&self, xid: u32) -> bool {
+        self.calls.iter().flatten().any(|call| call.xid == xid)
+    }
+
     /// Returns whether a Reply with this XID may still be on its way.
     pub fn is_replying(&self, xid: u32) -> bool {
         self.replying.contains(&xid)
@@ -192,7 +171,7 @@ impl Responder {
         let checked = procedure.check_call(call.reduced.iter().copied(), write_chunks);
         checked.expect("only what is DDP-eligible is reduced");
         if exercise.procedure == exercise::TELL {
-            line.engine.no_reply();
+            line.no_reply();
             return self.end(at);
         }
         let (stream, items) = exercise.reply(xid);
@@ -208,7 +187,7 @@ impl Responder {
                 false
             }
             Err(shortage) => {
-                line.engine.refuse(xid, shortage.report());
+                line.refuse(xid, shortage.report());
                 self.end(at)
             }
         }
@@ -230,18 +209,14 @@ impl Responder {
             has_chunks: !call.writes.is_empty() || reply.plan.format == Format::Special,
             is_call_only: false,
         };
-        match line.engine.try_post(&sending) {
+        match line.try_post(&sending) {
             Ok(credit) => {
                 self.waiting.pop_front();
-                line.blocked = [false; 2];
                 self.replying.push(call.xid);
                 call.post(line, queue, choices, credit);
                 self.end(at)
             }
-            Err(Unsent::Wait) => {
-                line.blocked[Kind::Reply as usize] = true;
-                false
-            }
+            Err(Unsent::Wait) => false,
             Err(Unsent::TooLong { .. }) => {
                 // The peer's window has shrunk since it was planned.
                 let shape = shape(&reply.stream, &reply.items);
@@ -251,7 +226,7 @@ impl Responder {
                         false
                     }
                     Err(shortage) => {
-                        line.engine.refuse(call.xid, shortage.report());
+                        line.refuse(call.xid, shortage.report());
                         self.waiting.pop_front();
                         self.end(at)
                     }
@@ -270,97 +245,6 @@ impl Responder {
     /// Forgets a Call. Returns whether its Receive is free again.
     fn end(&mut self, at: usize) -> bool {
         self.calls[at].take().is_some_and(|call| call.keeps_receive)
-    }
-}
-
-impl Incoming {
-    /// Writes what goes into chunks, and posts the messages.
-    fn post(
-        &self,
-        line: &mut Line,
-        queue: &mut QueuePair<Tag>,
-        choices: &mut Choices,
-        credit: u32,
-    ) {
-        let Reply { stream, items, plan } = self.reply.as_ref().expect("it was made");
-        let reduced: Vec<_> =
-            (0..items.len()).filter(|n| plan.reduces(*n)).filter_map(|n| items[n]).collect();
-        let reduction = chunk::reduce(stream, &reduced).expect("as it was encoded");
-        let kept: Vec<&[u8]> = reduction.kept().map(|kept| &stream[kept]).collect();
-        let body = kept.concat();
-        assert_eq!(body.len(), plan.rest as usize, "as long as planned");
-        for (n, segments) in self.writes.iter().enumerate() {
-            if let Some(item) = items.get(n).copied().flatten().filter(|_| plan.reduces(n)) {
-                write(queue, segments, stream[item.data()].to_vec());
-            }
-        }
-        let returned =
-            |segments, length: u32| Returned { offered: segments, length: length as usize };
-        let writes: Vec<_> = self
-            .writes
-            .iter()
-            .zip(plan.writes.iter())
-            .map(|(segments, used)| returned(&**segments, used.length))
-            .collect();
-        // Whoever may invalidate need not.
-        let solicited = if choices.one_in(8) { Handle(0) } else { self.inv_handle };
-        let (xid, most) = (self.xid, line.engine.thresholds().send as usize);
-        let last = |block| Tag::Reply(block, xid);
-        if plan.format == Format::Special {
-            let segments = self.reply_chunk.as_ref().expect("it was offered");
-            let reply = returned(&**segments, plan.rest);
-            write(queue, segments, body);
-            let bytes = encoded(most, |w| encode_reply_external(w, xid, credit, &writes, &reply));
-            return line.send(queue, bytes, invalidates(Kind::Reply, true, solicited), last);
-        }
-        let header = reply_inline_wire_len(self.writes.iter().map(Vec::len));
-        let split = Split::new(body.len(), most, header).expect("it was planned");
-        assert_eq!(split.messages(), messages(plan.format), "as many messages as planned");
-        for piece in split.pieces() {
-            let bytes = encoded(most, |w| {
-                if piece.is_last {
-                    encode_reply_inline(w, xid, credit, &writes)?;
-                } else {
-                    encode_reply_middle(w, xid, credit, piece.remaining)?;
-                }
-                w.put(&body[piece.range.clone()])
-            });
-            let invalidate = invalidates(Kind::Reply, piece.is_last, solicited);
-            if piece.is_last {
-                line.send(queue, bytes, invalidate, last);
-            } else {
-                line.send(queue, bytes, invalidate, Tag::Message);
-            }
-        }
-    }
-}
-
-impl Line {
-    /// Returns what a Reply has to keep to.
-    fn reply_terms(&self) -> Terms {
-        let terms = self.engine.thresholds();
-        let theirs = self.theirs.unwrap_or_default();
-        let level = match self.settings.role {
-            Role::Server => Level::General,
-            Role::Client => Level::of(self.settings.properties.reverse),
-        };
-        let messages_max = match level {
-            Level::General | Level::Continued => self.engine.messages_max(Kind::Reply),
-            _ => 1,
-        };
-        let two = Terms::version_two(terms.receive, terms.send, &theirs);
-        Terms { reply_messages_max: messages_max, ..two }
-    }
-}
-
-/// Posts the Writes that fill a chunk.
-fn write(queue: &mut QueuePair<Tag>, segments: &[Segment], bytes: Vec<u8>) {
-    let targets: Vec<_> = chunk::fill(segments, bytes.len()).collect();
-    let Some(count) = targets.len().checked_sub(1) else { return };
-    let block = queue.memory.lease(bytes);
-    for (n, (target, range)) in targets.into_iter().enumerate() {
-        let tag = Tag::Written((n == count).then_some(block));
-        queue.post(tag, Operation::Write { source: Part { block, range }, target });
     }
 }
 
