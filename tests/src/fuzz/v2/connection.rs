@@ -201,7 +201,16 @@ impl End {
         if sending.kind == Kind::Reply && self.connection.owed() == 0 {
             return;
         }
-        match self.connection.try_post(&sending) {
+        let may = self.connection.may_send(match sending.kind {
+            Kind::Call => Class::Call,
+            Kind::Reply => Class::Reply,
+        });
+        let posted = self.connection.try_post(&sending);
+        if !matches!(sending.format, Format::Continued { .. }) {
+            assert!(may || posted.is_err(), "a message that was said to have to wait");
+            assert!(!may || posted != Err(Unsent::Wait), "a message that was said not to");
+        }
+        match posted {
             Ok(credit) => {
                 assert!(self.ready, "only control messages before both ends know each other");
                 let messages = match sending.format {
