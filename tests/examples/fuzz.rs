@@ -1,13 +1,12 @@
 //! Tries the fuzz targets on seeded mutations of their corpus for as long as it is told.
 //!
 //! `fuzz [--seconds N] [--seed N] [TARGET...]` works on two targets at a time and ends at the first
-//! input that fails, which it keeps in `target/fuzz/`. `fuzz --first` writes the inputs a corpus
-//! starts with instead. Without coverage to guide it this is no substitute for the crate in `fuzz/`;
-//! it needs nothing but a stable compiler, and repeats from its seed.
+//! input that fails, with the command that tries it again: `fuzz TARGET --input HEX`. `fuzz --first`
+//! writes the inputs a corpus starts with instead. Without coverage to guide it this is no substitute
+//! for the crate in `fuzz/`; it needs nothing but a stable compiler, and repeats from its seed.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -36,18 +35,21 @@ struct Options {
     first: bool,
     seconds: u64,
     seed: u64,
+    input: Option<Vec<u8>>,
     targets: Vec<Target>,
 }
 
 impl Options {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, Box<dyn Error>> {
-        let mut options = Self { first: false, seconds: 10, seed: 1, targets: Vec::new() };
+        let (input, targets) = (None, Vec::new());
+        let mut options = Self { first: false, seconds: 10, seed: 1, input, targets };
         while let Some(argument) = arguments.next() {
-            let mut number = || arguments.next().unwrap_or_default().parse();
+            let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
             match argument.as_str() {
                 "--first" => options.first = true,
-                "--seconds" => options.seconds = number()?,
-                "--seed" => options.seed = number()?,
+                "--seconds" => options.seconds = value()?.parse()?,
+                "--seed" => options.seed = value()?.parse()?,
+                "--input" => options.input = Some(octets(&value()?)?),
                 name => {
                     let known = target(name).ok_or_else(|| format!("no target {name}"))?;
                     options.targets.push(known);
@@ -64,34 +66,42 @@ impl Options {
         if self.first {
             return self.targets.iter().try_for_each(write_first);
         }
+        if let Some(input) = &self.input {
+            return Ok(self.targets.iter().try_for_each(|target| target.attempt(input))?);
+        }
         let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         let worker = || {
             while let Some(target) = self.targets.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let tried = self.try_for_a_while(target, &stop);
                 stop.fetch_or(tried.is_err(), Ordering::Relaxed);
                 tried?;
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
             }
             Ok(())
         };
         thread::scope(|scope| {
             let workers = [scope.spawn(worker), scope.spawn(worker)];
-            workers.into_iter().try_for_each(|worker| match worker.join() {
-                Ok(outcome) => outcome.map_err(|failure: Stopped| failure.0.into()),
+            let outcomes = workers.map(|worker| match worker.join() {
+                Ok(outcome) => outcome.map_err(|words: String| words.into()),
                 Err(_) => Err("a worker panicked outside a target".into()),
-            })
+            });
+            outcomes.into_iter().collect()
         })
     }
 
     /// Tries inputs until the time is up or another target has failed.
-    fn try_for_a_while(&self, target: &Target, stop: &AtomicBool) -> Result<(), Stopped> {
-        let known = corpus::read(target).map_err(|error| Stopped(error.to_string()))?;
+    fn try_for_a_while(&self, target: &Target, stop: &AtomicBool) -> Result<(), String> {
+        let known = corpus::read(target).map_err(|error| error.to_string())?;
         let known = known.into_iter().map(|(_, data)| data).collect();
         let mut mutator = Mutator::new(known, self.seed);
         let end = clock::now().saturating_add(Duration::from_secs(self.seconds));
         let mut tried = 0_u64;
         while clock::now() < end && !stop.load(Ordering::Relaxed) {
             for _ in 0..BATCH {
-                target.attempt(&mutator.draw()).map_err(|failure| keep(&failure))?;
+                let outcome = target.attempt(&mutator.draw());
+                outcome.map_err(|failure: Failure| failure.to_string())?;
             }
             tried += BATCH;
         }
@@ -100,18 +110,10 @@ impl Options {
     }
 }
 
-/// Why a worker ended early, in words.
-struct Stopped(String);
-
-/// Writes the input that failed where it can be found.
-fn keep(failure: &Failure) -> Stopped {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/fuzz");
-    let path = directory.join(failure.target);
-    let written = fs::create_dir_all(&directory).and_then(|()| fs::write(&path, &failure.data));
-    Stopped(match written {
-        Ok(()) => format!("{failure}, kept as {}", path.display()),
-        Err(error) => format!("{failure}, not kept: {error}"),
-    })
+/// Reads octets from pairs of hexadecimal digits.
+fn octets(text: &str) -> Result<Vec<u8>, Box<dyn Error>> {
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| Ok(u8::from_str_radix(str::from_utf8(pair)?, 16)?)).collect()
 }
 
 fn write_first(target: &Target) -> Result<(), Box<dyn Error>> {

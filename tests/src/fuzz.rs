@@ -77,7 +77,8 @@ pub fn target(name: &str) -> Option<Target> {
     TARGETS.into_iter().find(|target| target.name == name)
 }
 
-/// An input for which something does not hold. The panic itself has said what.
+/// An input for which something does not hold. The panic itself has said what; this says it as a
+/// command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Of what.
@@ -88,8 +89,9 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} fails for ", self.target)?;
-        self.data.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+        write!(f, "{0} fails, as it does again with `{REPEAT} {0} --input ", self.target)?;
+        self.data.iter().try_for_each(|octet| write!(f, "{octet:02x}"))?;
+        f.write_str("`")
     }
 }
 
@@ -132,3 +134,6 @@ impl Codec {
         assert_eq!((self.again)(&again).as_ref(), Some(&again), "and is written that way for good");
     }
 }
+
+/// The driver that takes an input as an argument.
+const REPEAT: &str = "cargo run --profile fuzz -p haulage-tests --example fuzz --";
