@@ -267,6 +267,7 @@ impl Connection {
     fn on_message(&mut self, message: &Message<'_>) {
         match message {
             Message::Msg(rpc) | Message::NoMsg(rpc) | Message::MsgP(_, rpc) => {
+                // [R8167-2.4.1-1] the XID has no say in it: it may be in use in both directions.
                 match accept::direction(&self.config, rpc) {
                     Some(Direction::Call) => self.on_call(message, rpc),
                     Some(Direction::Reply) => self.on_reply(message, rpc),

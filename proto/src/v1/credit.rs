@@ -99,7 +99,8 @@ impl Credits {
     pub(super) fn may_answer(&self, held: bool) -> bool {
         // [R5666-3.3-2] [R5666-3.3-6] [R5666-11-7] withheld until at least one credit can be granted.
         let grantable = self.grantable(self.responder.owed.saturating_sub(1), held);
-        // What is held takes a Receive more, and not one that is promised already.
+        // [R5666-3.8-4] what is held takes a Receive more, and not one that is promised already: its
+        // `RDMA_DONE` finds one.
         grantable >= if held { self.least() } else { 1 }
     }
 

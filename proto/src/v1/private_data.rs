@@ -58,7 +58,7 @@ impl PrivateData {
     }
 }
 
-/// What both ends' private data means for one connection.
+/// What both ends' private data means for one connection. [R8797-4-1] the next one has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreement {
     /// Inline threshold from client to server.

@@ -150,6 +150,7 @@ impl Connection {
 
     /// Takes an RPC message of which nothing is missing.
     pub(super) fn on_whole(&mut self, prefix: &Prefix) {
+        // [V2-3.1.5.4-1] the XID has no say in it: it may be in use in both directions.
         if Kind::of(prefix) == Some(Kind::Reply) {
             self.gate.on_answered();
             return self.tell(Event::Reply);
