@@ -6,10 +6,11 @@ use std::fmt;
 use crate::source::{Source, Workspace, line_of, words};
 
 mod modules;
+mod names;
 mod requirements;
 
 pub use modules::{orphans, unlisted_tests};
-pub use requirements::{coverage, open as requirements_open};
+pub use requirements::coverage;
 
 /// One place that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

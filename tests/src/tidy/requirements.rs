@@ -3,19 +3,27 @@
 use std::collections::BTreeSet;
 
 use super::Breach;
-use crate::source::{Workspace, line_of, words};
+use super::names::tests;
+use crate::source::{Workspace, line_of};
 
-/// Rows of the coverage table hold: known states, tests that exist, code that cites the sentence;
-/// and code cites only sentences that exist.
+/// The coverage table says of each sentence how it is kept, and that is so: the tests it names exist,
+/// code cites the sentence, and code cites no other.
 pub fn coverage(workspace: &Workspace) -> Vec<Breach> {
     let Some(table) = workspace.get(TABLE) else { return Vec::new() };
+    let mut found = Vec::new();
+    if table.text.lines().next() != Some(HEADER) {
+        let what = format!("does not begin with `{}`", HEADER.escape_default());
+        found.push(Breach { path: TABLE.to_owned(), line: 1, what });
+    }
     let rows: Vec<Row<'_>> = table.text.lines().enumerate().skip(1).map(Row::parse).collect();
     let cited = citations(workspace, &rows);
-    let ids: BTreeSet<_> = cited.iter().map(|c| c.id.as_str()).collect();
+    let tree = Tree {
+        tests: tests(workspace),
+        cited: cited.iter().filter(|c| !c.is_of_test).map(|c| c.id.as_str()).collect(),
+    };
     let mut known = BTreeSet::new();
-    let mut found = Vec::new();
     for row in &rows {
-        let wrong = row.wrong(workspace, &ids);
+        let wrong = row.wrong(&tree);
         let twice = (!known.insert(row.id)).then(|| "has a second row".to_owned());
         let all = wrong.into_iter().chain(twice);
         found.extend(all.map(|what| row.breach(format!("{} {what}", row.id))));
@@ -29,46 +37,58 @@ pub fn coverage(workspace: &Workspace) -> Vec<Breach> {
     found
 }
 
-/// Counts the rows that say `open`.
-pub fn open(workspace: &Workspace) -> usize {
-    let table = workspace.get(TABLE).map(|table| table.text.as_str()).unwrap_or_default();
-    table.lines().enumerate().skip(1).filter(|row| Row::parse(*row).status == "open").count()
+/// What rows are held against.
+struct Tree<'a> {
+    tests: BTreeSet<String>,
+    cited: BTreeSet<&'a str>,
 }
 
 /// One row: id, level, status, where.
 struct Row<'a> {
     line: usize,
     id: &'a str,
+    level: &'a str,
     status: &'a str,
     place: &'a str,
+    /// Cells it should not have, or has not.
+    is_odd: bool,
 }
 
 impl<'a> Row<'a> {
     fn parse((index, line): (usize, &'a str)) -> Self {
         let mut cells = line.split('\t');
         let mut next = || cells.next().unwrap_or("").trim();
-        let (id, _level, status, place) = (next(), next(), next(), next());
-        Self { line: index + 1, id, status, place }
+        let (id, level, status, place) = (next(), next(), next(), next());
+        let is_odd = id.is_empty() || line.split('\t').count() != HEADER.split('\t').count();
+        Self { line: index + 1, id, level, status, place, is_odd }
     }
 
-    fn wrong(&self, workspace: &Workspace, cited: &BTreeSet<&str>) -> Vec<String> {
+    fn wrong(&self, tree: &Tree<'_>) -> Vec<String> {
         let mut found = Vec::new();
+        if self.is_odd {
+            found.push("does not have the cells of the header".to_owned());
+        }
+        if !LEVELS.contains(&self.level) {
+            found.push(format!("has the unknown level `{}`", self.level));
+        }
         match self.status {
             "test" => {
-                let tests = self.place.split([' ', ',', ';']).filter(|name| !name.is_empty());
-                let missing: Vec<_> = tests.clone().filter(|t| !is_test(workspace, t)).collect();
-                found.extend(missing.iter().map(|t| format!("names `{t}`, which is no test")));
-                if tests.count() == 0 {
+                let names = self.place.split([' ', ',', ';']).filter(|name| !name.is_empty());
+                let missing = names.clone().filter(|name| !tree.tests.contains(*name));
+                found.extend(missing.map(|name| format!("names `{name}`, which is no test")));
+                if names.count() == 0 {
                     found.push("names no test".to_owned());
                 }
-                if !cited.contains(self.id) {
+                if !tree.cited.contains(self.id) {
                     found.push("is cited by no code".to_owned());
                 }
             }
-            "exception" | "not-applicable" if self.place.is_empty() => {
-                found.push("gives no reason".to_owned());
+            "exception" | "not-applicable" => {
+                if self.place.split_whitespace().count() < REASON_WORDS_MIN {
+                    found.push("gives no reason".to_owned());
+                }
             }
-            "exception" | "not-applicable" | "open" => {}
+            "open" => found.push("is still open".to_owned()),
             other => found.push(format!("has the unknown status `{other}`")),
         }
         found
@@ -79,35 +99,13 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Tells whether a path such as `proto::v2::credit::tests::name` is a test: `fn name` under
-/// `#[test]`, in a file whose own path holds the modules in between.
-fn is_test(workspace: &Workspace, path: &str) -> bool {
-    let mut parts: Vec<_> = path.split("::").collect();
-    let Some(name) = parts.pop() else { return false };
-    workspace.rust().any(|(file, source)| {
-        let places: Vec<_> = file.trim_end_matches(".rs").split('/').collect();
-        let inside = parts.iter().all(|part| {
-            let plain = part.trim_start_matches("haulage_").replace('_', "-");
-            *part == "tests" || places.contains(part) || places.contains(&plain.as_str())
-        });
-        inside && defines_test(&source.code, name)
-    })
-}
-
-fn defines_test(code: &str, name: &str) -> bool {
-    words(code, name).any(|at| {
-        let before = code[..at].trim_end();
-        let Some(before) = before.strip_suffix("fn") else { return false };
-        let attributes = before.rfind(['}', ';']).map_or(before, |end| &before[end..]);
-        attributes.contains("#[test]")
-    })
-}
-
 /// One id in brackets in a comment.
 struct Citation {
     path: String,
     line: usize,
     id: String,
+    /// Whether a test cites it, which is not where it is obeyed.
+    is_of_test: bool,
 }
 
 /// Finds `[ID]` and `[ID, ID]` in Rust files, for the specifications the table speaks of.
@@ -116,6 +114,8 @@ fn citations(workspace: &Workspace, rows: &[Row<'_>]) -> Vec<Citation> {
     let prefixes: BTreeSet<_> = prefixes.into_iter().map(|(prefix, _)| prefix).collect();
     let mut found = Vec::new();
     for (path, source) in workspace.rust() {
+        let is_test_file = path.trim_end_matches(".rs").split('/').any(|part| part == "tests");
+        let tests_from = source.text.find("#[cfg(test)]\nmod tests {").unwrap_or(usize::MAX);
         for (at, _) in source.text.match_indices('[') {
             let rest = &source.text[at + 1..];
             let inside = &rest[..rest.find([']', '\n']).unwrap_or(0)];
@@ -124,6 +124,7 @@ fn citations(workspace: &Workspace, rows: &[Row<'_>]) -> Vec<Citation> {
                 path: path.to_owned(),
                 line: line_of(&source.text, at),
                 id: id.to_owned(),
+                is_of_test: is_test_file || at > tests_from,
             }));
         }
     }
@@ -137,3 +138,25 @@ fn looks_like_id(text: &str, prefixes: &BTreeSet<&str>) -> bool {
 }
 
 const TABLE: &str = "proto/REQUIREMENTS.tsv";
+const HEADER: &str = "id\tlevel\tstatus\twhere";
+
+/// The words of force.
+const LEVELS: [&str; 11] = [
+    "MUST",
+    "MUST NOT",
+    "REQUIRED",
+    "SHALL",
+    "SHALL NOT",
+    "SHOULD",
+    "SHOULD NOT",
+    "RECOMMENDED",
+    "NOT RECOMMENDED",
+    "MAY",
+    "OPTIONAL",
+];
+
+/// Fewer words than these are no reason.
+const REASON_WORDS_MIN: usize = 3;
+
+#[cfg(test)]
+mod tests;

@@ -90,31 +90,6 @@ fn a_test_program_must_be_listed() {
 }
 
 #[test]
-fn a_requirement_is_covered_by_a_real_test_and_cited_by_code() {
-    let check = |row: &str, code: &str| {
-        let table = format!("id\tlevel\tstatus\twhere\n{row}\n");
-        let tree = [("proto/REQUIREMENTS.tsv", table.as_str()), ("proto/src/v2/credit.rs", code)];
-        let found = coverage(&Workspace::of(&tree));
-        found.into_iter().map(|breach| breach.what).collect::<Vec<_>>()
-    };
-    let code = "// [V2-1-1] so\nfn f() {}\n#[test]\nfn holds() {}\n";
-    let good = "V2-1-1\tMUST\ttest\tproto::v2::credit::tests::holds";
-    assert!(check(good, code).is_empty());
-    let what = "V2-1-1 names `proto::v2::credit::tests::f`, which is no test";
-    assert_eq!(check(&good.replace("holds", "f"), code), [what]);
-    let what = "V2-1-1 names `proto::v1::credit::tests::holds`, which is no test";
-    assert_eq!(check(&good.replace("v2", "v1"), code), [what]);
-    assert_eq!(check(good, &code.replace("[V2", "[V3")), ["V2-1-1 is cited by no code"]);
-    let what = "cites V2-1-2, which has no row in proto/REQUIREMENTS.tsv";
-    assert_eq!(check(good, &code.replace("-1-1]", "-1-1, V2-1-2]")), [what]);
-    assert_eq!(check("V2-1-1\tMUST\texception\t", code), ["V2-1-1 gives no reason"]);
-    assert_eq!(check("V2-1-1\tMUST\tmaybe\t", code), ["V2-1-1 has the unknown status `maybe`"]);
-    assert!(check("V2-1-1\tMUST\topen\t", code).is_empty());
-    let twice = "V2-1-1\tMUST\topen\t\nV2-1-1\tMUST\topen\t";
-    assert_eq!(check(twice, code), ["V2-1-1 has a second row"]);
-}
-
-#[test]
 fn sizes_leave_tests_apart() {
     let long = format!("fn f() {{\n{}}}\n", "    g();\n".repeat(FUNCTION_LINES));
     let of = |path, text: &str| sizes(&Workspace::of(&[(path, text)]));

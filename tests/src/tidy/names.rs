@@ -1,0 +1,71 @@
+//! What the tests of a workspace are called.
+
+use std::collections::BTreeSet;
+
+use super::block;
+use crate::source::{Workspace, words};
+
+/// Returns the full name of every test that runs unasked: crate directory, modules, function. A unit
+/// test of `proto/src/v2/credit.rs` or of its `tests.rs` is `proto::v2::credit::tests::name`, a test in
+/// `runtime/tests/host_auth.rs` is `runtime::tests::host_auth::name`, and one in `tests/tests/world.rs`
+/// is `tests::world::name`.
+pub(super) fn tests(workspace: &Workspace) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (path, source) in workspace.rust() {
+        let modules = modules(path);
+        let inline = inline_modules(&source.code);
+        for (at, name) in test_functions(&source.code) {
+            let around = inline.iter().filter(|module| module.from < at && at < module.to);
+            let parts = modules.iter().copied().chain(around.map(|module| module.name));
+            let parts: Vec<_> = parts.chain([name]).collect();
+            found.insert(parts.join("::").replace('-', "_"));
+        }
+    }
+    found
+}
+
+/// Returns the crate's directory and the modules that the path of a file stands for.
+fn modules(path: &str) -> Vec<&str> {
+    let mut parts: Vec<_> = path.trim_end_matches(".rs").split('/').collect();
+    // The crate that is nothing but tests has integration tests of all the others.
+    if parts.get(1) == Some(&"src") || parts.starts_with(&["tests", "tests"]) {
+        parts.remove(1);
+    }
+    if parts.len() == 2 && matches!(parts.last(), Some(&("lib" | "main"))) {
+        parts.pop();
+    }
+    parts
+}
+
+/// A module with its body in the same file.
+struct Inline<'a> {
+    name: &'a str,
+    from: usize,
+    to: usize,
+}
+
+/// Finds them, the outer before the inner.
+fn inline_modules(code: &str) -> Vec<Inline<'_>> {
+    let mut found = Vec::new();
+    for at in words(code, "mod") {
+        let from = at + "mod".len();
+        let Some(open) = code[from..].find(['{', ';']) else { continue };
+        if let Some(length) = block(&code[from + open..]) {
+            let name = code[from..from + open].trim();
+            found.push(Inline { name, from, to: from + open + length });
+        }
+    }
+    found
+}
+
+/// Returns where each function under `#[test]` begins, and its name.
+fn test_functions(code: &str) -> impl Iterator<Item = (usize, &str)> {
+    words(code, "fn").filter_map(|at| {
+        let before = &code[..at];
+        let attributes = &before[before.rfind(['{', '}', ';']).unwrap_or(0)..];
+        let is_run = attributes.contains("#[test]") && !attributes.contains("#[ignore");
+        let name = code[at + "fn".len()..].trim_start();
+        let end = name.find(|c: char| !c.is_alphanumeric() && c != '_')?;
+        is_run.then_some((at, &name[..end]))
+    })
+}
