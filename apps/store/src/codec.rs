@@ -1,0 +1,229 @@
+//! How the types of a program travel: one order of fields, read and written by the same declaration.
+//!
+//! Decoding borrows from the Payload stream and allocates nothing; every length is bounded before it
+//! is believed.
+
+use std::fmt;
+
+use haulage_proto::chunk::{Item, PayloadReader};
+use haulage_proto::xdr::{Truncated, Writer};
+
+mod list;
+pub use list::{List, ListWriter};
+
+/// A value that stands in a Call's arguments or a Reply's results.
+pub trait Wire<'a>: Sized {
+    /// Takes the value from `r`.
+    fn decode(r: &mut PayloadReader<'a>) -> Result<Self, Malformed>;
+
+    /// Appends the value to `w`.
+    fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated>;
+}
+
+/// Why bytes are no such arguments, or no such results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// They end early, or an item is longer than it may be.
+    Truncated(Truncated),
+    /// A discriminator or an enum has a value that the protocol does not know.
+    Unknown {
+        /// Offset behind it.
+        at: usize,
+        /// The value.
+        value: u32,
+    },
+    /// Something follows that does not belong there.
+    Excess {
+        /// Offset at which it begins.
+        at: usize,
+    },
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated(truncated) => truncated.fmt(f),
+            Self::Unknown { at, value } => write!(f, "unknown value {value} before byte {at}"),
+            Self::Excess { at } => write!(f, "more than there should be at byte {at}"),
+        }
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+impl From<Truncated> for Malformed {
+    fn from(truncated: Truncated) -> Self {
+        Self::Truncated(truncated)
+    }
+}
+
+/// Takes a value that is all there is.
+pub(crate) fn whole<'a, T>(
+    r: &mut PayloadReader<'a>,
+    decode: impl FnOnce(&mut PayloadReader<'a>) -> Result<T, Malformed>,
+) -> Result<T, Malformed> {
+    let value = decode(r)?;
+    if r.is_empty() { Ok(value) } else { Err(Malformed::Excess { at: r.position() }) }
+}
+
+/// Returns what to say of a value just taken that nothing is known by.
+pub(crate) const fn unknown(r: &PayloadReader<'_>, value: u32) -> Malformed {
+    Malformed::Unknown { at: r.position(), value }
+}
+
+/// Appends a data item: whole if it is inline, else only its length, the octets being in a chunk.
+pub(crate) fn encode_item(item: &Item<'_>, w: &mut Writer<'_>) -> Result<(), Truncated> {
+    match item {
+        Item::Inline(bytes) => w.opaque(bytes),
+        Item::Reduced { length } => {
+            let length = u32::try_from(*length).map_err(|_| Truncated { at: w.position() })?;
+            w.u32(length)
+        }
+    }
+}
+
+impl<'a> Wire<'a> for () {
+    fn decode(_: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
+        Ok(())
+    }
+
+    fn encode(&self, _: &mut Writer<'_>) -> Result<(), Truncated> {
+        Ok(())
+    }
+}
+
+impl<'a> Wire<'a> for u32 {
+    fn decode(r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
+        Ok(r.u32()?)
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        w.u32(*self)
+    }
+}
+
+impl<'a> Wire<'a> for u64 {
+    fn decode(r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
+        Ok(r.u64()?)
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        w.u64(*self)
+    }
+}
+
+impl<'a> Wire<'a> for bool {
+    fn decode(r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
+        match r.u32()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            value => Err(unknown(r, value)),
+        }
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        w.u32(u32::from(*self))
+    }
+}
+
+/// A value behind a boolean that says whether there is one.
+impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
+    fn decode(r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
+        if bool::decode(r)? { T::decode(r).map(Some) } else { Ok(None) }
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        self.is_some().encode(w)?;
+        match self {
+            Some(value) => value.encode(w),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Declares a struct whose fields travel in the order in which they stand.
+macro_rules! record {
+    (@wire [$($life:lifetime)?] [$trait_life:lifetime] $name:ident { $($field:ident),+ }) => {
+        impl<$trait_life> $crate::codec::Wire<$trait_life> for $name $(<$life>)? {
+            fn decode(
+                r: &mut ::haulage_proto::chunk::PayloadReader<$trait_life>,
+            ) -> Result<Self, $crate::codec::Malformed> {
+                Ok(Self { $($field: $crate::codec::Wire::decode(r)?),+ })
+            }
+
+            fn encode(
+                &self,
+                w: &mut ::haulage_proto::xdr::Writer<'_>,
+            ) -> Result<(), ::haulage_proto::xdr::Truncated> {
+                $($crate::codec::Wire::encode(&self.$field, w)?;)+
+                Ok(())
+            }
+        }
+    };
+    ($(#[$doc:meta])* $name:ident<$life:lifetime> {
+        $($(#[$field_doc:meta])* $field:ident: $kind:ty,)+
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name<$life> {
+            $($(#[$field_doc])* pub $field: $kind,)+
+        }
+        $crate::codec::record!(@wire [$life] [$life] $name { $($field),+ });
+    };
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $kind:ty,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $kind,)+
+        }
+        $crate::codec::record!(@wire [] ['wire] $name { $($field),+ });
+    };
+}
+
+/// Declares an enum of numbers: those that travel are those that are listed.
+macro_rules! numbers {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $value:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u32)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant = $value,)+
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// Returns the one with this number, if there is one.
+            pub const fn from_number(number: u32) -> Option<Self> {
+                match number {
+                    $($value => Some(Self::$variant),)+
+                    _ => None,
+                }
+            }
+
+            /// Returns its number.
+            pub const fn number(self) -> u32 {
+                self as u32
+            }
+        }
+
+        impl<'wire> $crate::codec::Wire<'wire> for $name {
+            fn decode(
+                r: &mut ::haulage_proto::chunk::PayloadReader<'wire>,
+            ) -> Result<Self, $crate::codec::Malformed> {
+                let number = r.u32()?;
+                Self::from_number(number).ok_or_else(|| $crate::codec::unknown(r, number))
+            }
+
+            fn encode(
+                &self,
+                w: &mut ::haulage_proto::xdr::Writer<'_>,
+            ) -> Result<(), ::haulage_proto::xdr::Truncated> {
+                w.u32(self.number())
+            }
+        }
+    };
+}
+
+pub(crate) use {numbers, record};

@@ -1,0 +1,259 @@
+//! MOUNT version 3 (RFC 1813 appendix I): how a client finds the root of what is exported.
+//!
+//! It never travels over RDMA, so none of its items is DDP-eligible.
+
+use std::fmt;
+
+use haulage_proto::chunk::PayloadReader;
+use haulage_proto::xdr::{Truncated, Writer};
+
+use crate::codec::{List, Malformed, Wire, numbers, record, whole};
+use crate::nfs3::FileHandle;
+
+/// The program number.
+pub const PROGRAM: u32 = 100_005;
+/// The program version.
+pub const VERSION: u32 = 3;
+/// Octets of the longest path: `MNTPATHLEN`.
+pub const PATH_MAX: usize = 1024;
+/// Octets of the longest name of a host or a group: `MNTNAMLEN`.
+pub const NAME_MAX: usize = 255;
+
+numbers! {
+    /// What a client can ask.
+    Procedure {
+        /// Does nothing.
+        Null = 0,
+        /// Returns the file handle of a directory.
+        Mnt = 1,
+        /// Lists who mounted what.
+        Dump = 2,
+        /// Forgets that the caller mounted a directory.
+        Umnt = 3,
+        /// Forgets that the caller mounted anything.
+        UmntAll = 4,
+        /// Lists what may be mounted.
+        Export = 5,
+    }
+}
+
+numbers! {
+    /// How MNT ended: `mountstat3`.
+    Status {
+        /// The file handle follows.
+        Ok = 0,
+        /// Only the superuser may.
+        Perm = 1,
+        /// There is no such directory.
+        NoEnt = 2,
+        /// The storage failed.
+        Io = 5,
+        /// The caller may not.
+        Acces = 13,
+        /// It is not a directory.
+        NotDir = 20,
+        /// The path makes no sense.
+        Inval = 22,
+        /// The path is too long.
+        NameTooLong = 63,
+        /// The server does not do this.
+        NotSupp = 10004,
+        /// The server failed.
+        ServerFault = 10006,
+    }
+}
+
+/// The arguments of one Call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arguments<'a> {
+    /// Of NULL.
+    Null,
+    /// Of MNT.
+    Mnt(Path<'a>),
+    /// Of DUMP.
+    Dump,
+    /// Of UMNT.
+    Umnt(Path<'a>),
+    /// Of UMNTALL.
+    UmntAll,
+    /// Of EXPORT.
+    Export,
+}
+
+impl<'a> Arguments<'a> {
+    /// Parses the arguments of a procedure, which are all that is left of the stream.
+    pub fn decode(procedure: Procedure, r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
+        whole(r, |r| {
+            Ok(match procedure {
+                Procedure::Null => Self::Null,
+                Procedure::Mnt => Self::Mnt(Wire::decode(r)?),
+                Procedure::Dump => Self::Dump,
+                Procedure::Umnt => Self::Umnt(Wire::decode(r)?),
+                Procedure::UmntAll => Self::UmntAll,
+                Procedure::Export => Self::Export,
+            })
+        })
+    }
+
+    /// Appends the arguments to `w`.
+    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        match self {
+            Self::Mnt(path) | Self::Umnt(path) => path.encode(w),
+            Self::Null | Self::Dump | Self::UmntAll | Self::Export => Ok(()),
+        }
+    }
+}
+
+/// The results of one Call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Results<'a> {
+    /// Of NULL, UMNT and UMNTALL.
+    Nothing,
+    /// Of MNT.
+    Mnt(Result<Mounted<'a>, Status>),
+    /// Of DUMP.
+    Dump(List<'a, Mount<'a>>),
+    /// Of EXPORT.
+    Export(List<'a, Export<'a>>),
+}
+
+impl<'a> Results<'a> {
+    /// Parses the results of a procedure, which are all that is left of the stream.
+    pub fn decode(procedure: Procedure, r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
+        whole(r, |r| {
+            Ok(match procedure {
+                Procedure::Null | Procedure::Umnt | Procedure::UmntAll => Self::Nothing,
+                Procedure::Mnt => Self::Mnt(match Status::decode(r)? {
+                    Status::Ok => Ok(Wire::decode(r)?),
+                    status => Err(status),
+                }),
+                Procedure::Dump => Self::Dump(Wire::decode(r)?),
+                Procedure::Export => Self::Export(Wire::decode(r)?),
+            })
+        })
+    }
+
+    /// Appends the results to `w`.
+    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Mnt(Ok(mounted)) => {
+                Status::Ok.encode(w)?;
+                mounted.encode(w)
+            }
+            Self::Mnt(Err(status)) => status.encode(w),
+            Self::Dump(mounts) => mounts.encode(w),
+            Self::Export(exports) => exports.encode(w),
+        }
+    }
+}
+
+record! {
+    /// What MNT returns: `mountres3_ok`.
+    Mounted<'a> {
+        /// The directory.
+        root: FileHandle<'a>,
+        /// What callers may authenticate themselves with, the best first.
+        flavors: Flavors<'a>,
+    }
+}
+
+record! {
+    /// Who mounted what: `mountbody`.
+    Mount<'a> {
+        /// Who.
+        host: Host<'a>,
+        /// What.
+        path: Path<'a>,
+    }
+}
+
+record! {
+    /// What may be mounted, and by whom: `exportnode`.
+    Export<'a> {
+        /// What.
+        path: Path<'a>,
+        /// By whom; by all, if this is empty.
+        hosts: List<'a, Host<'a>>,
+    }
+}
+
+/// The path of a directory: `dirpath`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Path<'a>(pub &'a [u8]);
+
+impl<'a> Wire<'a> for Path<'a> {
+    fn decode(r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
+        Ok(Self(r.opaque(PATH_MAX)?))
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        w.opaque(self.0)
+    }
+}
+
+/// The name of a host or of a group of hosts: `name`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Host<'a>(pub &'a [u8]);
+
+impl<'a> Wire<'a> for Host<'a> {
+    fn decode(r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
+        Ok(Self(r.opaque(NAME_MAX)?))
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        w.opaque(self.0)
+    }
+}
+
+/// Numbers of authentication flavors.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Flavors<'a>(&'a [[u8; 4]]);
+
+impl<'a> Flavors<'a> {
+    /// AUTH_SYS, and nothing else.
+    pub const SYS: Self = Self(&[[0, 0, 0, 1]]);
+
+    /// Returns the numbers.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
+        self.0.iter().copied().map(u32::from_be_bytes)
+    }
+}
+
+impl<'a> Wire<'a> for Flavors<'a> {
+    fn decode(r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
+        let count = r.u32()?;
+        let (words, _) = r.rest().as_chunks();
+        for _ in 0..count {
+            r.u32()?;
+        }
+        Ok(Self(words.get(..count as usize).unwrap_or_default()))
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        let count = u32::try_from(self.0.len()).map_err(|_| Truncated { at: w.position() })?;
+        w.u32(count)?;
+        w.put(self.0.as_flattened())
+    }
+}
+
+impl fmt::Debug for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Path(\"{}\")", self.0.escape_ascii())
+    }
+}
+
+impl fmt::Debug for Host<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Host(\"{}\")", self.0.escape_ascii())
+    }
+}
+
+impl fmt::Debug for Flavors<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

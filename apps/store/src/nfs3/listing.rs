@@ -1,0 +1,75 @@
+//! Lists of names, as READDIR and READDIRPLUS return them (RFC 1813 sections 3.3.16 and 3.3.17).
+
+use haulage_proto::xdr::pad;
+
+use super::attributes::Attributes;
+use super::basic::{FileHandle, Name};
+use crate::codec::{List, ListWriter, record};
+
+/// The list of a READDIR: `dirlist3` without its end-of-directory mark.
+pub type Names<'a> = List<'a, Entry<'a>>;
+/// The list of a READDIRPLUS: `dirlistplus3` without its end-of-directory mark.
+pub type NamesPlus<'a> = List<'a, EntryPlus<'a>>;
+
+record! {
+    /// A name in a directory: `entry3`.
+    Entry<'a> {
+        /// The number of the file that has it.
+        fileid: u64,
+        /// The name.
+        name: Name<'a>,
+        /// What names the place behind it.
+        cookie: u64,
+    }
+}
+
+impl Entry<'_> {
+    /// Returns the octets it takes on the wire.
+    pub const fn wire_len(&self) -> usize {
+        let name = self.name.0.len();
+        8 + 4 + name + pad(name) + 8
+    }
+}
+
+record! {
+    /// A name in a directory and what it names: `entryplus3`.
+    EntryPlus<'a> {
+        /// The name.
+        entry: Entry<'a>,
+        /// The file's attributes.
+        attributes: Option<Attributes>,
+        /// The file.
+        file: Option<FileHandle<'a>>,
+    }
+}
+
+/// Writes the list of a READDIRPLUS, which has two bounds.
+#[derive(Debug)]
+pub struct NamesPlusWriter<'m> {
+    list: ListWriter<'m>,
+    /// Octets that names, numbers and cookies may yet take.
+    names_left: usize,
+}
+
+impl<'m> NamesPlusWriter<'m> {
+    /// Starts a list that takes at most all of `memory`, its end included, and whose names, numbers
+    /// and cookies take at most `names_max` octets.
+    pub const fn new(memory: &'m mut [u8], names_max: usize) -> Self {
+        Self { list: ListWriter::new(memory), names_left: names_max }
+    }
+
+    /// Appends an entry. Returns whether it fit.
+    pub fn push(&mut self, entry: &EntryPlus<'_>) -> bool {
+        let Some(left) = self.names_left.checked_sub(entry.entry.wire_len()) else { return false };
+        let fits = self.list.push(entry);
+        if fits {
+            self.names_left = left;
+        }
+        fits
+    }
+
+    /// Ends the list.
+    pub fn finish(self) -> NamesPlus<'m> {
+        self.list.finish()
+    }
+}
