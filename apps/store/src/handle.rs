@@ -1,0 +1,189 @@
+//! File handles that clients keep and cannot make up.
+//!
+//! A handle names a file by its file system, its number there and a generation that sets files apart
+//! that have had the same number one after the other. A MAC under the server's key covers all of it:
+//! what opens is what this server sealed. As long as the key is kept, handles survive its restart.
+//!
+//! Wire: format u32, fsid u64, inode u64, generation u64, MAC; all big-endian. The MAC is HMAC-SHA-256
+//! (RFC 2104) of what stands before it, cut to 16 octets.
+
+use std::fmt;
+
+use haulage_proto::xdr::{Reader, Truncated, Writer};
+use hmac::{Hmac, Mac as _};
+use sha2::Sha256;
+
+use crate::nfs3::{FileHandle, HANDLE_MAX, Status};
+
+/// A file, as its backend knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId {
+    /// The file's number, which no other file has while it exists.
+    pub inode: u64,
+    /// Sets it apart from files that had the number before.
+    pub generation: u64,
+}
+
+/// Seals and opens the file handles of one file system.
+#[derive(Clone)]
+pub struct Sealer {
+    keyed: Hmac<Sha256>,
+    fsid: u64,
+}
+
+impl Sealer {
+    /// Takes the key of the server and the number of the file system.
+    pub fn new(key: &[u8; KEY_LEN], fsid: u64) -> Self {
+        // HMAC takes keys of all lengths.
+        let keyed = Hmac::new_from_slice(key).unwrap_or_else(|_| unreachable!());
+        Self { keyed, fsid }
+    }
+
+    /// Returns the handle of a file.
+    pub fn seal(&self, file: FileId) -> SealedHandle {
+        let mut bytes = [0; SealedHandle::WIRE_LEN];
+        let (body, mac) = bytes.split_at_mut(BODY_LEN);
+        let fits = self.write_body(file, body);
+        debug_assert!(fits.is_ok(), "BODY_LEN is the sum of the fields");
+        let full = self.keyed.clone().chain_update(body).finalize().into_bytes();
+        mac.copy_from_slice(&full[..MAC_LEN]);
+        SealedHandle(bytes)
+    }
+
+    /// Returns the file that a handle names.
+    ///
+    /// # Errors
+    /// [`Status::BadHandle`] for what this server never sealed, or sealed for another file system.
+    pub fn open(&self, handle: FileHandle<'_>) -> Result<FileId, Status> {
+        let (body, mac) = handle.bytes().split_at_checked(BODY_LEN).ok_or(Status::BadHandle)?;
+        if mac.len() != MAC_LEN {
+            return Err(Status::BadHandle);
+        }
+        // The time this takes does not depend on where the two differ.
+        let matches = self.keyed.clone().chain_update(body).verify_truncated_left(mac);
+        matches.map_err(|_| Status::BadHandle)?;
+        self.read_body(body).ok_or(Status::BadHandle)
+    }
+
+    /// Returns the number of the file system.
+    pub const fn fsid(&self) -> u64 {
+        self.fsid
+    }
+
+    fn write_body(&self, file: FileId, body: &mut [u8]) -> Result<(), Truncated> {
+        let mut w = Writer::new(body);
+        w.u32(FORMAT)?;
+        w.u64(self.fsid)?;
+        w.u64(file.inode)?;
+        w.u64(file.generation)
+    }
+
+    fn read_body(&self, body: &[u8]) -> Option<FileId> {
+        let mut r = Reader::new(body);
+        let (format, fsid) = (r.u32().ok()?, r.u64().ok()?);
+        let file = FileId { inode: r.u64().ok()?, generation: r.u64().ok()? };
+        (format == FORMAT && fsid == self.fsid).then_some(file)
+    }
+}
+
+/// The key is in it.
+impl fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sealer").field("fsid", &self.fsid).finish_non_exhaustive()
+    }
+}
+
+/// A file handle made by this server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SealedHandle([u8; Self::WIRE_LEN]);
+
+impl SealedHandle {
+    /// Octets of every handle.
+    pub const WIRE_LEN: usize = BODY_LEN + MAC_LEN;
+
+    /// Returns it as the protocol carries it.
+    pub fn as_file_handle(&self) -> FileHandle<'_> {
+        FileHandle::new(&self.0).unwrap_or_else(|| unreachable!("WIRE_LEN is at most HANDLE_MAX"))
+    }
+}
+
+/// A handle opens a file to whoever holds it, so it is not printed.
+impl fmt::Debug for SealedHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SealedHandle(..)")
+    }
+}
+
+/// Octets of the server's key.
+pub const KEY_LEN: usize = 32;
+
+/// What a handle of another making does not begin with.
+const FORMAT: u32 = 1;
+/// Octets the MAC covers: format, fsid, inode, generation.
+const BODY_LEN: usize = 4 + 8 + 8 + 8;
+/// Octets of the MAC: a guess is right once in 2^128.
+const MAC_LEN: usize = 16;
+
+const _: () = assert!(SealedHandle::WIRE_LEN <= HANDLE_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: [u8; KEY_LEN] = {
+        let mut key = [0; KEY_LEN];
+        let mut at: u8 = 0;
+        while (at as usize) < KEY_LEN {
+            key[at as usize] = at;
+            at += 1;
+        }
+        key
+    };
+    const FSID: u64 = 0x0102_0304_0506_0708;
+    const FILE: FileId = FileId { inode: 0x1112_1314_1516_1718, generation: 0x2122_2324_2526_2728 };
+
+    #[test]
+    fn a_handle_has_these_octets() {
+        // Computed with Python's hmac and hashlib.
+        let expected = b"\0\0\0\x01\x01\x02\x03\x04\x05\x06\x07\x08\
+            \x11\x12\x13\x14\x15\x16\x17\x18\x21\x22\x23\x24\x25\x26\x27\x28\
+            \x10\xc7\x57\x5d\x92\x8b\x68\xcc\x9d\xe9\x43\x29\x16\xbe\x4f\x5e";
+        let sealed = Sealer::new(&KEY, FSID).seal(FILE);
+        assert_eq!(sealed.as_file_handle().bytes(), expected);
+        assert_eq!(Sealer::new(&KEY, FSID).open(sealed.as_file_handle()), Ok(FILE));
+    }
+
+    #[test]
+    fn no_other_octets_open() {
+        let sealer = Sealer::new(&KEY, FSID);
+        let sealed = sealer.seal(FILE);
+        let good = sealed.as_file_handle().bytes();
+        let open = |bytes: &[u8]| sealer.open(FileHandle::new(bytes).unwrap());
+        for bit in 0..good.len() * 8 {
+            let mut forged = good.to_vec();
+            forged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(open(&forged), Err(Status::BadHandle), "bit {bit}");
+        }
+        for end in 0..good.len() {
+            assert_eq!(open(&good[..end]), Err(Status::BadHandle), "cut at {end}");
+        }
+        let longer = [good, &[0]].concat();
+        assert_eq!(open(&longer), Err(Status::BadHandle));
+    }
+
+    #[test]
+    fn handles_of_other_keys_and_file_systems_do_not_open() {
+        let sealer = Sealer::new(&KEY, FSID);
+        for other in [Sealer::new(&[9; KEY_LEN], FSID), Sealer::new(&KEY, FSID + 1)] {
+            let sealed = other.seal(FILE);
+            assert_eq!(sealer.open(sealed.as_file_handle()), Err(Status::BadHandle), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn neither_keys_nor_handles_are_printed() {
+        let sealer = Sealer::new(&[0x5a; KEY_LEN], 7);
+        assert_eq!(format!("{sealer:?}"), "Sealer { fsid: 7, .. }");
+        assert_eq!(format!("{:?}", sealer.seal(FILE)), "SealedHandle(..)");
+    }
+}
