@@ -5,14 +5,22 @@
 //! - [`nfs3`] and [`mount3`]: the arguments and results of NFS version 3 and MOUNT version 3, for both
 //!   roles, with the Upper-Layer Binding of RFC 8267.
 //! - [`handle`]: file handles that name a file and cannot be forged.
+//! - [`backend`]: what a server needs from storage. READ data leaves from registered memory as
+//!   [`pieces`], WRITE data stays in the lease it was placed in.
+//! - [`memory`]: a file system in registered memory, the first backend.
+//! - [`access`]: who calls, as far as they are believed, and what they may do.
 //!
 //! There is no server yet, and no client.
 #![forbid(unsafe_code)]
 
+pub mod access;
+pub mod backend;
 pub mod codec;
 pub mod handle;
+pub mod memory;
 pub mod mount3;
 pub mod nfs3;
+pub mod pieces;
 
 #[cfg(test)]
 mod testing;

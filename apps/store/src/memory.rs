@@ -1,0 +1,418 @@
+//! A file system in registered memory, gone when its server is.
+//!
+//! # Memory ownership
+//! What files and symbolic links hold is in leases of the core's pool, and leaves from there. Names
+//! and attributes are on the heap.
+//!
+//! # Limits
+//! Files and names are bounded by [`Limits`], data by the pool.
+
+use haulage_mr_pool::Pool;
+
+use crate::backend::{
+    Backend, Capabilities, Context, Incoming, New, NewKind, Progress, ReadDone, Room, Shown,
+    Ticket, WriteDone,
+};
+use crate::handle::FileId;
+use crate::nfs3::arguments::Stable;
+use crate::nfs3::{Attributes, FileType, Name, SetAttributes, SetTime, Status, Time, Verifier};
+use crate::pieces::Piece;
+
+mod contents;
+mod directory;
+mod inodes;
+
+use contents::Contents;
+use directory::Directory;
+use inodes::{Inode, Inodes, Kind};
+
+/// How much a memory backend takes of the heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Files of all kinds.
+    pub files_max: u64,
+    /// Names, those of hard links included.
+    pub names_max: u64,
+}
+
+/// A file system in registered memory.
+#[derive(Debug)]
+pub struct Memory {
+    inodes: Inodes,
+    root: FileId,
+    names: u64,
+    names_max: u64,
+    /// What holes read as.
+    zeros: Piece,
+    /// Tells this run from others.
+    run: u64,
+}
+
+impl Memory {
+    /// Makes a file system of one directory, owned by the superuser and open to all. `run` is a number
+    /// that no earlier run had: handles of that one are stale in this one.
+    ///
+    /// Returns `None` if the pool has no room for a block of zeros.
+    pub fn new(pool: &Pool, limits: Limits, run: u64, now: Time) -> Option<Self> {
+        let mut zeros = pool.lease(contents::BLOCK)?;
+        zeros.bytes_mut().fill(0);
+        let zeros = Piece::whole(zeros.share());
+        let mut inodes = Inodes::new(limits.files_max.max(1), run);
+        let top = Inode {
+            kind: Kind::Directory(Directory::new(TOP)),
+            mode: 0o1777,
+            links: 2,
+            uid: 0,
+            gid: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+        };
+        let root = inodes.add(top).ok()?;
+        Some(Self { inodes, root, names: 0, names_max: limits.names_max, zeros, run })
+    }
+
+    fn directory(&self, dir: FileId) -> Result<&Directory, Status> {
+        match &self.inodes.get(dir)?.kind {
+            Kind::Directory(names) => Ok(names),
+            _ => Err(Status::NotDir),
+        }
+    }
+
+    /// Returns the directory that a number of ours leads to.
+    fn directory_mut(&mut self, number: u64) -> &mut Directory {
+        match &mut self.inodes.at_mut(number).kind {
+            Kind::Directory(names) => names,
+            _ => unreachable!("the caller saw a directory"),
+        }
+    }
+
+    fn regular_mut(&mut self, file: FileId) -> Result<(&mut Inode, &Piece), Status> {
+        let inode = self.inodes.get_mut(file)?;
+        match inode.kind {
+            Kind::Regular(_) => Ok((inode, &self.zeros)),
+            Kind::Directory(_) => Err(Status::IsDir),
+            Kind::Symlink(_) | Kind::Special(..) => Err(Status::Inval),
+        }
+    }
+
+    fn is_directory(&self, number: u64) -> bool {
+        matches!(self.inodes.at(number).kind, Kind::Directory(_))
+    }
+
+    /// Returns the number of the file that has a name.
+    fn find(&self, dir: FileId, name: Name<'_>) -> Result<u64, Status> {
+        self.directory(dir)?.find(name.0).ok_or(Status::NoEnt)
+    }
+
+    /// Checks that a name can be added.
+    fn check_free(&self, dir: FileId, name: Name<'_>) -> Result<(), Status> {
+        if self.directory(dir)?.find(name.0).is_some() {
+            return Err(Status::Exist);
+        }
+        // A directory that was removed has no handle that opens it, so every `dir` here has a place.
+        if self.names >= self.names_max { Err(Status::NoSpc) } else { Ok(()) }
+    }
+
+    /// Adds a name that is free, and counts it where it leads.
+    fn attach(&mut self, dir: FileId, name: Name<'_>, number: u64, now: Time) {
+        self.names += 1;
+        self.directory_mut(dir.inode).add(name.0, number);
+        if self.is_directory(number) {
+            self.directory_mut(number).parent = dir.inode;
+            self.inodes.at_mut(dir.inode).links += 1;
+        } else {
+            self.inodes.at_mut(number).links += 1;
+        }
+        self.inodes.at_mut(dir.inode).modify(now);
+        self.inodes.at_mut(number).touch(now);
+    }
+
+    /// Removes a name, and counts it off where it led. Returns where.
+    fn detach(&mut self, dir: FileId, name: Name<'_>, now: Time) -> Option<u64> {
+        let number = self.directory_mut(dir.inode).remove(name.0)?;
+        self.names -= 1;
+        if self.is_directory(number) {
+            self.inodes.at_mut(dir.inode).links -= 1;
+        } else {
+            self.inodes.at_mut(number).links -= 1;
+        }
+        self.inodes.at_mut(dir.inode).modify(now);
+        self.inodes.at_mut(number).touch(now);
+        Some(number)
+    }
+
+    /// Gives up a file that has no name any more.
+    fn reap(&mut self, number: u64) {
+        if self.is_directory(number) || self.inodes.at(number).links == 0 {
+            self.inodes.remove(number);
+        }
+    }
+
+    /// Returns whether a directory is another, or in it at whatever depth.
+    fn is_within(&self, mut number: u64, outer: u64) -> bool {
+        while number != outer {
+            match &self.inodes.at(number).kind {
+                Kind::Directory(names) if names.parent != number => number = names.parent,
+                _ => return false,
+            }
+        }
+        true
+    }
+}
+
+impl Backend for Memory {
+    fn root(&self) -> FileId {
+        self.root
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name_max: 255,
+            links_max: u32::MAX,
+            file_max: contents::FILE_MAX,
+            time_delta: Time { seconds: 0, nanoseconds: 1 },
+        }
+    }
+
+    fn room(&mut self, cx: &Context<'_>) -> Result<Room, Status> {
+        Ok(Room {
+            total_bytes: cx.pool.usable() as u64,
+            free_bytes: cx.pool.free_bytes() as u64,
+            total_files: self.inodes.max(),
+            free_files: self.inodes.room().min(self.names_max - self.names),
+        })
+    }
+
+    fn attributes(&mut self, _: &Context<'_>, file: FileId) -> Result<Attributes, Status> {
+        Ok(self.inodes.get(file)?.attributes(file.inode))
+    }
+
+    fn set_attributes(
+        &mut self,
+        cx: &Context<'_>,
+        file: FileId,
+        to: &SetAttributes,
+    ) -> Result<(), Status> {
+        let inode = match to.size {
+            None => self.inodes.get_mut(file)?,
+            Some(size) => {
+                let (inode, _) = self.regular_mut(file)?;
+                if let Kind::Regular(contents) = &mut inode.kind {
+                    contents.set_length(size)?;
+                }
+                inode.modify(cx.now);
+                inode
+            }
+        };
+        inode.mode = to.mode.map_or(inode.mode, |mode| mode & MODE_MASK);
+        inode.uid = to.uid.unwrap_or(inode.uid);
+        inode.gid = to.gid.unwrap_or(inode.gid);
+        inode.touch(cx.now);
+        inode.atime = set(to.atime, inode.atime, cx.now);
+        inode.mtime = set(to.mtime, inode.mtime, cx.now);
+        Ok(())
+    }
+
+    fn lookup(&mut self, _: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status> {
+        let number = match name.0 {
+            b"." => self.directory(dir).map(|_| dir.inode)?,
+            b".." => self.directory(dir)?.parent,
+            _ => self.find(dir, name)?,
+        };
+        Ok(self.inodes.id(number))
+    }
+
+    fn make(
+        &mut self,
+        cx: &Context<'_>,
+        dir: FileId,
+        name: Name<'_>,
+        new: New<'_>,
+    ) -> Result<FileId, Status> {
+        self.check_free(dir, name)?;
+        let kind = match new.kind {
+            NewKind::Regular => Kind::Regular(Contents::default()),
+            NewKind::Directory => Kind::Directory(Directory::new(dir.inode)),
+            NewKind::Symlink(path) => {
+                let mut lease = cx.pool.lease(path.len()).ok_or(Status::NoSpc)?;
+                lease.bytes_mut().copy_from_slice(path);
+                Kind::Symlink(Piece::whole(lease.share()))
+            }
+            NewKind::Special(FileType::Regular | FileType::Directory | FileType::Symlink, _) => {
+                return Err(Status::BadType);
+            }
+            NewKind::Special(kind, device) => Kind::Special(kind, device),
+        };
+        // A directory names itself.
+        let links = if matches!(kind, Kind::Directory(_)) { 2 } else { 0 };
+        let made = self.inodes.add(Inode {
+            kind,
+            mode: new.mode & MODE_MASK,
+            links,
+            uid: new.uid,
+            gid: new.gid,
+            atime: cx.now,
+            mtime: cx.now,
+            ctime: cx.now,
+        })?;
+        self.attach(dir, name, made.inode, cx.now);
+        Ok(made)
+    }
+
+    fn link(
+        &mut self,
+        cx: &Context<'_>,
+        file: FileId,
+        dir: FileId,
+        name: Name<'_>,
+    ) -> Result<(), Status> {
+        self.inodes.get(file)?;
+        if self.is_directory(file.inode) {
+            return Err(Status::IsDir);
+        }
+        self.check_free(dir, name)?;
+        self.attach(dir, name, file.inode, cx.now);
+        Ok(())
+    }
+
+    fn remove(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
+        let number = self.find(dir, name)?;
+        if self.is_directory(number) {
+            return Err(Status::IsDir);
+        }
+        self.detach(dir, name, cx.now);
+        self.reap(number);
+        Ok(())
+    }
+
+    fn remove_dir(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
+        let number = self.find(dir, name)?;
+        match &self.inodes.at(number).kind {
+            Kind::Directory(names) if names.is_empty() => {}
+            Kind::Directory(_) => return Err(Status::NotEmpty),
+            _ => return Err(Status::NotDir),
+        }
+        self.detach(dir, name, cx.now);
+        self.reap(number);
+        Ok(())
+    }
+
+    fn rename(
+        &mut self,
+        cx: &Context<'_>,
+        (from_dir, from): (FileId, Name<'_>),
+        (to_dir, to): (FileId, Name<'_>),
+    ) -> Result<(), Status> {
+        let moved = self.find(from_dir, from)?;
+        let target = self.directory(to_dir)?.find(to.0);
+        if target == Some(moved) {
+            return Ok(());
+        }
+        if self.is_directory(moved) && self.is_within(to_dir.inode, moved) {
+            return Err(Status::Inval);
+        }
+        if let Some(target) = target {
+            let both = (&self.inodes.at(moved).kind, &self.inodes.at(target).kind);
+            let compatible = match both {
+                (Kind::Directory(_), Kind::Directory(names)) => names.is_empty(),
+                (Kind::Directory(_), _) | (_, Kind::Directory(_)) => false,
+                _ => true,
+            };
+            if !compatible {
+                return Err(Status::Exist);
+            }
+            self.detach(to_dir, to, cx.now);
+            self.reap(target);
+        }
+        self.detach(from_dir, from, cx.now);
+        self.attach(to_dir, to, moved, cx.now);
+        Ok(())
+    }
+
+    fn list(
+        &mut self,
+        cx: &Context<'_>,
+        dir: FileId,
+        after: u64,
+        show: &mut dyn FnMut(Shown<'_>) -> bool,
+    ) -> Result<bool, Status> {
+        let names = self.directory(dir)?;
+        let complete = names.behind(after).all(|(cookie, name, number)| {
+            show(Shown { name: Name(name), file: self.inodes.id(number), cookie })
+        });
+        self.inodes.at_mut(dir.inode).atime = cx.now;
+        Ok(complete)
+    }
+
+    fn read_link(&mut self, cx: &Context<'_>, link: FileId) -> Result<Piece, Status> {
+        let inode = self.inodes.get_mut(link)?;
+        let Kind::Symlink(path) = &inode.kind else { return Err(Status::Inval) };
+        inode.atime = cx.now;
+        Ok(path.clone())
+    }
+
+    fn read(
+        &mut self,
+        cx: &Context<'_>,
+        _: Ticket,
+        file: FileId,
+        offset: u64,
+        count: usize,
+    ) -> Progress<ReadDone> {
+        Progress::Ended(self.regular_mut(file).and_then(|(inode, zeros)| {
+            inode.atime = cx.now;
+            let Kind::Regular(contents) = &mut inode.kind else { return Err(Status::Inval) };
+            Ok(contents.read(offset, count, zeros))
+        }))
+    }
+
+    fn write(
+        &mut self,
+        cx: &Context<'_>,
+        _: Ticket,
+        file: FileId,
+        write: Incoming<'_>,
+    ) -> Progress<WriteDone> {
+        let verifier = Verifier(self.run);
+        Progress::Ended(self.regular_mut(file).and_then(|(inode, _)| {
+            let Kind::Regular(contents) = &mut inode.kind else { return Err(Status::Inval) };
+            let written = contents.write(cx.pool, write.offset, write.data)?;
+            if written > 0 {
+                inode.modify(cx.now);
+            }
+            let count = u32::try_from(written).map_err(|_| Status::FBig)?;
+            // Nothing here outlives the server, and nothing is lost before it.
+            Ok(WriteDone { count, stable: Stable::FileSync, verifier })
+        }))
+    }
+
+    fn commit(
+        &mut self,
+        _: &Context<'_>,
+        _: Ticket,
+        file: FileId,
+        _: u64,
+        _: u32,
+    ) -> Progress<Verifier> {
+        let verifier = Verifier(self.run);
+        Progress::Ended(self.regular_mut(file).map(|_| verifier))
+    }
+}
+
+/// Returns what a time becomes.
+const fn set(to: SetTime, old: Time, now: Time) -> Time {
+    match to {
+        SetTime::Keep => old,
+        SetTime::ToServer => now,
+        SetTime::To(time) => time,
+    }
+}
+
+/// The number of the directory at the top.
+const TOP: u64 = 1;
+/// The permission bits there are.
+const MODE_MASK: u32 = 0o7777;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! What a regular file holds: blocks of registered memory.
+//!
+//! # Memory ownership
+//! A block is open while it is written: the file has its lease to itself and writes in place. The
+//! first READ of it freezes it, so that Replies may send from it; writing it again begins a new
+//! lease. Data that was placed is kept where it is: each block that it covers is a frozen part of it,
+//! and only the ragged ends of a WRITE are copied.
+//!
+//! # Limits
+//! A block that a client fills with one octet of a placed lease keeps all of that lease out, at most
+//! one lease a block. Blocks nothing was written to take no memory.
+
+use std::collections::BTreeMap;
+
+use haulage_mr_pool::{Local, Pool};
+
+use crate::backend::{Octets, ReadDone};
+use crate::nfs3::Status;
+use crate::pieces::{Piece, Pieces};
+
+/// The octets of a file.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    blocks: BTreeMap<u64, Block>,
+    length: u64,
+    /// The sum of the blocks' lengths.
+    stored: u64,
+}
+
+/// A stretch of [`BLOCK`] octets; those behind its end are zeros.
+#[derive(Debug)]
+enum Block {
+    Open(Local),
+    Frozen(Piece),
+}
+
+impl Contents {
+    /// Reads at most `count` octets. `zeros` are what holes read as, a block of them.
+    pub(super) fn read(&mut self, offset: u64, count: usize, zeros: &Piece) -> ReadDone {
+        let end = offset.saturating_add(count as u64).min(self.length);
+        let mut data = Pieces::default();
+        let mut at = offset;
+        while at < end {
+            let (index, start) = place(at);
+            let wanted = least(BLOCK - start, end - at);
+            let stored = self.blocks.get_mut(&index).map(|block| block.freeze(zeros));
+            let stored = stored.map(|piece| piece.part(start, wanted));
+            let piece = stored.filter(|piece| !piece.is_empty());
+            let piece = piece.unwrap_or_else(|| zeros.part(0, wanted));
+            let length = piece.len();
+            if data.push(piece).is_err() {
+                break;
+            }
+            at += length as u64;
+        }
+        ReadDone { data, eof: at >= self.length }
+    }
+
+    /// Writes all of `octets`, or as many as there is memory for. Returns how many.
+    pub(super) fn write(
+        &mut self,
+        pool: &Pool,
+        offset: u64,
+        octets: Octets<'_>,
+    ) -> Result<usize, Status> {
+        let length = octets.bytes().len();
+        let end = offset.checked_add(length as u64).filter(|end| *end <= FILE_MAX);
+        let end = end.ok_or(Status::FBig)?;
+        let source = match octets {
+            Octets::Inline(bytes) => Source::Passing(bytes),
+            Octets::Placed(lease) => Source::Staying(Piece::whole(lease.share())),
+        };
+        let mut at = offset;
+        while at < end {
+            let (index, start) = place(at);
+            let from = least(length, at - offset);
+            let count = least(BLOCK - start, end - at);
+            if self.write_block(pool, (index, start), &source, (from, count)).is_none() {
+                break;
+            }
+            at += count as u64;
+        }
+        if at > offset {
+            self.length = self.length.max(at);
+        }
+        if at == offset && length > 0 { Err(Status::NoSpc) } else { Ok(least(length, at - offset)) }
+    }
+
+    /// Cuts the file, or extends it by a hole.
+    pub(super) fn set_length(&mut self, length: u64) -> Result<(), Status> {
+        if length > FILE_MAX {
+            return Err(Status::FBig);
+        }
+        let (index, within) = place(length);
+        let behind = if within == 0 { index } else { index + 1 };
+        for gone in self.blocks.split_off(&behind).into_values() {
+            self.stored -= gone.len();
+        }
+        if let Some(last) = self.blocks.get_mut(&index) {
+            self.stored -= last.len();
+            last.cut(within);
+            self.stored += last.len();
+        }
+        self.length = length;
+        Ok(())
+    }
+
+    /// Returns the length in octets.
+    pub(super) const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Returns how many octets are stored: those of holes are not.
+    pub(super) const fn stored(&self) -> u64 {
+        self.stored
+    }
+
+    /// Writes `count` octets, those from `from` of the source, at `start` of a block. Does nothing if
+    /// there is no memory.
+    fn write_block(
+        &mut self,
+        pool: &Pool,
+        (index, start): (u64, usize),
+        source: &Source<'_>,
+        (from, count): (usize, usize),
+    ) -> Option<()> {
+        let old = self.blocks.get(&index).map_or(0, Block::len);
+        let covered = start == 0 && count as u64 >= old;
+        if let (true, Source::Staying(piece)) = (covered, source) {
+            self.blocks.insert(index, Block::Frozen(piece.part(from, count)));
+        } else {
+            let lease = self.open(pool, index, start + count)?;
+            let before = lease.len();
+            lease.set_len(before.max(start + count));
+            let octets = lease.bytes_mut();
+            if let Some(gap) = octets.get_mut(before..start) {
+                gap.fill(0);
+            }
+            octets[start..start + count].copy_from_slice(&source.bytes()[from..from + count]);
+        }
+        self.stored += self.blocks.get(&index).map_or(0, Block::len) - old;
+        Some(())
+    }
+
+    /// Makes a block one that can be written to a length of `wanted`, and returns its lease.
+    fn open(&mut self, pool: &Pool, index: u64, wanted: usize) -> Option<&mut Local> {
+        let usable = match self.blocks.get(&index) {
+            Some(Block::Open(lease)) => lease.capacity() >= wanted,
+            Some(Block::Frozen(_)) | None => false,
+        };
+        if !usable {
+            let old = self.blocks.get(&index).map(Block::bytes).unwrap_or_default();
+            // One that grows is given twice the room, so that appending copies each octet a few times.
+            let room = wanted.max(old.len() * 2).min(BLOCK);
+            let mut lease = pool.lease(room).or_else(|| pool.lease(wanted.max(old.len())))?;
+            lease.set_len(old.len());
+            lease.bytes_mut().copy_from_slice(old);
+            self.blocks.insert(index, Block::Open(lease));
+        }
+        match self.blocks.get_mut(&index) {
+            Some(Block::Open(lease)) => Some(lease),
+            Some(Block::Frozen(_)) | None => None,
+        }
+    }
+}
+
+impl Block {
+    /// Returns the octets of a block that nobody writes from now on.
+    fn freeze(&mut self, zeros: &Piece) -> &Piece {
+        if matches!(self, Self::Open(_)) {
+            let held = std::mem::replace(self, Self::Frozen(zeros.part(0, 0)));
+            if let Self::Open(lease) = held {
+                *self = Self::Frozen(Piece::whole(lease.share()));
+            }
+        }
+        match self {
+            Self::Frozen(piece) => piece,
+            Self::Open(_) => unreachable!("it was frozen above"),
+        }
+    }
+
+    fn cut(&mut self, length: usize) {
+        match self {
+            Self::Open(lease) => lease.set_len(lease.len().min(length)),
+            Self::Frozen(piece) => *piece = piece.part(0, length),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Open(lease) => lease.bytes(),
+            Self::Frozen(piece) => piece.bytes(),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes().len() as u64
+    }
+}
+
+/// Where the octets of a WRITE are.
+enum Source<'a> {
+    /// In a message: they have to be copied.
+    Passing(&'a [u8]),
+    /// In a lease: they can stay.
+    Staying(Piece),
+}
+
+impl Source<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Passing(bytes) => bytes,
+            Self::Staying(piece) => piece.bytes(),
+        }
+    }
+}
+
+/// Returns in which block an octet is, and where in it.
+#[expect(clippy::cast_possible_truncation, reason = "what a division by BLOCK leaves is less")]
+const fn place(offset: u64) -> (u64, usize) {
+    (offset / BLOCK as u64, (offset % BLOCK as u64) as usize)
+}
+
+/// Returns the lesser of the two.
+fn least(a: usize, b: u64) -> usize {
+    usize::try_from(b).map_or(a, |b| a.min(b))
+}
+
+/// Octets of a block: as many as a page run of sixteen.
+pub(super) const BLOCK: usize = 64 << 10;
+/// Octets of the longest file.
+pub(super) const FILE_MAX: u64 = i64::MAX as u64;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! The files there are, by number.
+
+use super::contents::Contents;
+use super::directory::Directory;
+use crate::handle::FileId;
+use crate::nfs3::{Attributes, Device, FileType, Status, Time};
+use crate::pieces::Piece;
+
+/// A file.
+#[derive(Debug)]
+pub(super) struct Inode {
+    pub(super) kind: Kind,
+    pub(super) mode: u32,
+    pub(super) links: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) atime: Time,
+    pub(super) mtime: Time,
+    pub(super) ctime: Time,
+}
+
+/// What kind of file it is, and what such a file is made of.
+#[derive(Debug)]
+pub(super) enum Kind {
+    Regular(Contents),
+    Directory(Directory),
+    Symlink(Piece),
+    Special(FileType, Device),
+}
+
+impl Inode {
+    /// Notes that its attributes changed. No two changes have the same time, even if the clock has not
+    /// moved between them: two looks tell whether there was one.
+    pub(super) fn touch(&mut self, now: Time) {
+        self.ctime = now.max(successor(self.ctime));
+    }
+
+    /// Notes that what it holds changed.
+    pub(super) fn modify(&mut self, now: Time) {
+        self.touch(now);
+        self.mtime = self.ctime;
+    }
+
+    pub(super) fn attributes(&self, fileid: u64) -> Attributes {
+        let (kind, size, used, device) = match &self.kind {
+            Kind::Regular(contents) => {
+                (FileType::Regular, contents.length(), contents.stored(), Device::default())
+            }
+            Kind::Directory(names) => {
+                let size = names.len() as u64 * NAME_SIZE;
+                (FileType::Directory, size, size, Device::default())
+            }
+            Kind::Symlink(path) => {
+                let size = path.len() as u64;
+                (FileType::Symlink, size, size, Device::default())
+            }
+            Kind::Special(kind, device) => (*kind, 0, 0, *device),
+        };
+        Attributes {
+            kind,
+            mode: self.mode,
+            links: self.links,
+            uid: self.uid,
+            gid: self.gid,
+            size,
+            used,
+            device,
+            fsid: 0,
+            fileid,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+        }
+    }
+}
+
+/// A table of files of bounded size. A number that was given up is used again with another generation.
+#[derive(Debug)]
+pub(super) struct Inodes {
+    slots: Vec<Slot>,
+    free: Vec<u64>,
+    files_max: u64,
+    /// Where generations start, so that those of another run differ.
+    first_generation: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u64,
+    inode: Option<Inode>,
+}
+
+impl Inodes {
+    pub(super) const fn new(files_max: u64, first_generation: u64) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), files_max, first_generation }
+    }
+
+    /// Takes in a file. Returns its number.
+    pub(super) fn add(&mut self, inode: Inode) -> Result<FileId, Status> {
+        if let Some(number) = self.free.pop() {
+            let slot = &mut self.slots[index(number)];
+            slot.inode = Some(inode);
+            return Ok(FileId { inode: number, generation: slot.generation });
+        }
+        if self.slots.len() as u64 >= self.files_max {
+            return Err(Status::NoSpc);
+        }
+        let generation = self.first_generation;
+        self.slots.push(Slot { generation, inode: Some(inode) });
+        Ok(FileId { inode: self.slots.len() as u64, generation })
+    }
+
+    /// Gives up the file that has a number, and what it holds.
+    pub(super) fn remove(&mut self, number: u64) {
+        let slot = &mut self.slots[index(number)];
+        slot.inode = None;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(number);
+    }
+
+    /// Returns the file that a client names.
+    pub(super) fn get(&self, file: FileId) -> Result<&Inode, Status> {
+        let slot =
+            file.inode.checked_sub(1).and_then(|at| self.slots.get(usize::try_from(at).ok()?));
+        let slot = slot.filter(|slot| slot.generation == file.generation);
+        slot.and_then(|slot| slot.inode.as_ref()).ok_or(Status::Stale)
+    }
+
+    /// Returns the file that a client names, to change it.
+    pub(super) fn get_mut(&mut self, file: FileId) -> Result<&mut Inode, Status> {
+        self.get(file)?;
+        Ok(self.at_mut(file.inode))
+    }
+
+    /// Returns the file that a name of ours leads to.
+    pub(super) fn at(&self, number: u64) -> &Inode {
+        self.slots[index(number)].inode.as_ref().unwrap_or_else(|| unreachable!("{NAMED}"))
+    }
+
+    /// Returns the file that a name of ours leads to, to change it.
+    pub(super) fn at_mut(&mut self, number: u64) -> &mut Inode {
+        self.slots[index(number)].inode.as_mut().unwrap_or_else(|| unreachable!("{NAMED}"))
+    }
+
+    /// Returns the identity of the file that a name of ours leads to.
+    pub(super) fn id(&self, number: u64) -> FileId {
+        FileId { inode: number, generation: self.slots[index(number)].generation }
+    }
+
+    /// Returns how many files there can be.
+    pub(super) const fn max(&self) -> u64 {
+        self.files_max
+    }
+
+    /// Returns how many files there can be yet.
+    pub(super) const fn room(&self) -> u64 {
+        self.files_max - (self.slots.len() - self.free.len()) as u64
+    }
+}
+
+/// Returns where in the table the file with a number of ours is.
+fn index(number: u64) -> usize {
+    usize::try_from(number - 1).unwrap_or_else(|_| unreachable!("{NAMED}"))
+}
+
+/// Returns the next moment.
+pub(super) const fn successor(time: Time) -> Time {
+    match time.nanoseconds {
+        0..999_999_999 => Time { nanoseconds: time.nanoseconds + 1, ..time },
+        _ => Time { seconds: time.seconds.saturating_add(1), nanoseconds: 0 },
+    }
+}
+
+const NAMED: &str = "every name is of a file in the table";
+/// What a name adds to the size of its directory, for those who look at it.
+const NAME_SIZE: u64 = 32;
