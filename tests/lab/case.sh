@@ -1,0 +1,86 @@
+# shellcheck shell=bash
+# What the cases are written with. To be sourced by a case, which `run` starts.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
+
+name=$(basename "$0")
+console=$lab/logs/$name.console
+forwards=
+guest=
+# What the case uses while it runs.
+place=$(mktemp -d "$lab/case.XXXXXX")
+trap 'stop; rm -rf "$place"' EXIT
+mkdir -p "$lab/logs"
+: >"$console"
+
+# forward VARIABLE PORT: sets VARIABLE to a port of this machine that will lead to PORT of the guest.
+# A connection to it is taken before the guest listens: wait for an answer, not for a connection.
+forward() {
+    local -n port_variable=$1
+    port_variable=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    forwards+=",hostfwd=tcp:127.0.0.1:$port_variable-:$2"
+}
+
+# start SCRIPT [FILE...]: boots a guest that runs guest/SCRIPT, with the FILEs in its PATH.
+#   MEMORY=MiB, SHARE=DIRECTORY for its /share, EXTRA=1 for the larger tools, WORDS='lab.name=value'
+start() {
+    local script=$1 archives=("$lab/guest.cpio") share=() words=${WORDS:-}
+    shift
+    mkdir -p "$place/tree/lab/bin"
+    install -m 755 "$here/guest/$script" "$place/tree/lab/test"
+    (($# == 0)) || cp -L "$@" "$place/tree/lab/bin/"
+    (cd "$place/tree" && find . | cpio --quiet -o -H newc -R 0:0) >"$place/own.cpio"
+    [[ -z ${EXTRA:-} ]] || archives+=("$lab/extra.cpio")
+    # The kernel unpacks archives that follow one another in that order.
+    cat "${archives[@]}" "$place/own.cpio" >"$place/initramfs"
+    if [[ -n ${SHARE:-} ]]; then
+        share=(-virtfs "local,path=$SHARE,mount_tag=share,security_model=none")
+        words+=' lab.share=1'
+    fi
+    mkfifo "$place/say"
+    qemu-system-x86_64 -machine q35 -cpu max -accel tcg,thread=multi,tb-size=512 \
+        -smp "${SMP:-1}" -m "${MEMORY:-512}" -nodefaults -no-user-config -display none -no-reboot \
+        -serial stdio -kernel "$lab/vmlinux" -initrd "$place/initramfs" "${share[@]}" \
+        -netdev "user,id=net,ipv6=${IPV6:-off}$forwards" -device virtio-net-pci,netdev=net,romfile= \
+        -append "console=ttyS0 quiet panic=-1 tsc=unstable no_timer_check mitigations=off nokaslr audit=0 $words" \
+        <"$place/say" >"$console" 2>&1 &
+    guest=$!
+    exec 7>"$place/say"
+}
+
+# await TEXT: waits until the guest has printed it.
+await() {
+    until grep -qF -- "$1" "$console"; do
+        kill -0 "$guest" 2>/dev/null || {
+            grep -qF -- "$1" "$console" && return
+            fail "the guest ended before it said: $1"
+        }
+        sleep 0.1
+    done
+}
+
+# say TEXT: gives the guest's test a line to read.
+say() {
+    printf '%s\n' "$1" >&7
+}
+
+# finish: waits until the guest has powered off; fails unless its test succeeded.
+finish() {
+    local status
+    wait "$guest" || fail "qemu failed: $(tail -n 3 "$console")"
+    guest=
+    status=$(tr -d '\r' <"$console" | sed -n 's/.*lab: exit \([0-9]*\)$/\1/p' | tail -n 1)
+    [[ $status == 0 ]] || fail "the guest's test ended with ${status:-no status}, see $console"
+}
+
+# stop: ends the guest as it is.
+stop() {
+    [[ -z $guest ]] || kill "$guest" 2>/dev/null || true
+    guest=
+}
+
+# example NAME: prints the path of a program from tests/examples, which `run` has built.
+example() {
+    printf '%s/%s/examples/%s' "${CARGO_TARGET_DIR:-$root/target}" "${LAB_PROFILE:-release}" "$1"
+}
