@@ -54,6 +54,7 @@ mod connection;
 mod depart;
 mod lane;
 mod nic;
+mod nudge;
 mod reactor;
 mod setup;
 mod slots;
@@ -472,6 +473,7 @@ impl Connection {
         match self.state {
             State::Connecting | State::Requesting => self.fail_setup(nic, ConnectError::TimedOut),
             State::Awaiting => self.on_setup_lost(nic, ConnectError::TimedOut),
+            State::Open => self.nudge(nic),
             _ => self.end(nic),
         }
     }

@@ -311,6 +311,7 @@ impl Connection {
     /// Acts upon an FPDU that is whole and right.
     fn on_end(&mut self, nic: &mut Nic, delivery: Delivery) -> Result<(), Fault> {
         let rtr = self.rtr.take();
+        self.heard();
         if !self.may_send {
             self.may_send = true;
             self.unsettle(nic);

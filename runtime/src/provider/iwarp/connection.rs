@@ -40,6 +40,8 @@ pub(super) struct Connection {
     pub(super) may_send: bool,
     /// The ready-to-receive indication to expect as the first FPDU.
     pub(super) rtr: Option<Rtr>,
+    /// The nudges sent, at an active end whose peer has sent no FPDU yet.
+    pub(super) unheard: Option<u32>,
     /// Where the payload of the current FPDU goes next.
     pub(super) target: Target,
     /// The Receive being filled.
@@ -170,6 +172,10 @@ impl State {
         })
     }
 
+    pub(super) const fn is_open(self) -> bool {
+        matches!(self, Self::Open)
+    }
+
     /// Returns whether FPDUs are handled.
     pub(super) const fn receives(self) -> bool {
         matches!(self, Self::Open | Self::Draining)
@@ -194,6 +200,7 @@ impl Connection {
             ird: 0,
             may_send: false,
             rtr: None,
+            unheard: None,
             target: Target::None,
             receive: None,
             lane: None,

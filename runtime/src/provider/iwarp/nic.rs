@@ -49,6 +49,8 @@ pub struct WireCounters {
     pub faults: u64,
     /// Handshakes that failed at the passive end, garbage and silence included.
     pub handshakes_failed: u64,
+    /// FPDUs sent for no other reason than that the peer had not been heard.
+    pub nudges: u64,
     /// Times a Send waited for a Receive.
     pub starvations: u64,
     /// Connections that became hot: read at every poll.

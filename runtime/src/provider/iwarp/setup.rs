@@ -184,6 +184,7 @@ impl Connection {
                 self.setup = None;
                 self.open(nic, &agreement, private_data);
                 self.may_send = true;
+                self.expect_first(nic);
                 if agreement.rtr == Some(Rtr::Write) {
                     let indication = self.transmitter.write(Handle(0), 0, &[]);
                     let lane = self.lane.get_or_insert_with(|| nic.lend_lane());

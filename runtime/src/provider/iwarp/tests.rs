@@ -15,6 +15,7 @@ use crate::sys::complete;
 
 mod faults;
 mod messages;
+mod nudge;
 mod setup;
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);

@@ -1,0 +1,63 @@
+//! What an active end does about a peer that overlooks its first FPDUs.
+//!
+//! Linux siw reads its socket when it is told that something came, and as passive end it is not told
+//! of what comes just behind its MPA Reply: that lies there until more comes (seen with 6.1, in most
+//! connections whose first Send left at once). Nobody else would mind, so until the peer's first FPDU
+//! has arrived we send it now and then the least there is, an RDMA Write of no octets, which names no
+//! memory and delivers nothing (RFC 5040 section 5.2.1).
+
+use std::time::Duration;
+
+use haulage_proto::verbs::Handle;
+
+use super::connection::Connection;
+use super::nic::Nic;
+
+impl Connection {
+    /// Starts to listen for the peer's first FPDU.
+    pub(super) fn expect_first(&mut self, nic: &mut Nic) {
+        self.unheard = Some(0);
+        self.set_deadline(nic, nudge_after(0));
+    }
+
+    /// Takes note of the peer's first FPDU.
+    pub(super) const fn heard(&mut self) {
+        // Not the deadline of closing, if that has begun.
+        if self.unheard.take().is_some() && self.state.is_open() {
+            self.deadline = None;
+        }
+    }
+
+    /// The peer has not been heard in time.
+    pub(super) fn nudge(&mut self, nic: &mut Nic) {
+        let Some(sent) = self.unheard else { return };
+        if sent >= NUDGES_MAX {
+            // It has nothing to say.
+            self.unheard = None;
+            return;
+        }
+        // What waits to be sent will do as well, and no message may be interrupted.
+        let busy = self.blocked || self.lane.as_ref().is_some_and(|lane| lane.sealed > 0);
+        if !busy {
+            let nudge = self.transmitter.write(Handle(0), 0, &[]);
+            self.lane.get_or_insert_with(|| nic.lend_lane()).batch.push(&nudge);
+            nic.wire.fpdus_sent += 1;
+            nic.wire.nudges += 1;
+        }
+        self.unheard = Some(sent + 1);
+        self.set_deadline(nic, nudge_after(sent + 1));
+        self.unsettle(nic);
+    }
+}
+
+/// Returns how long to wait for the peer after so many nudges.
+const fn nudge_after(sent: u32) -> Duration {
+    FIRST.saturating_mul(1 << sent)
+}
+
+/// Time in which a peer that can answer at once has done so, on any but the longest paths. siw was
+/// seen to overlook nothing that came 50 ms after its Reply.
+const FIRST: Duration = Duration::from_millis(20);
+
+/// The last one leaves 1.3 s after the connection was made.
+const NUDGES_MAX: u32 = 6;
