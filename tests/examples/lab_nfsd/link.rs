@@ -1,0 +1,288 @@
+//! One connection through the provider, used from a thread that waits.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+
+use haulage::provider::iwarp::{Config, Iwarp, ListenerId};
+use haulage::provider::{
+    ConnectError, ConnectionParams, DisconnectReason, Done, Event, Operation, Provider, Receive,
+    WorkRequest,
+};
+use haulage::sys::{clock, complete};
+use haulage_mr_pool::{Exposed, Local, PagePreference, Pool, PoolConfig, PostedSink, PostedSource};
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::{Access, Exposure, Flags, Handle, Opcode, QpNum, Segment, Status, WrId};
+
+use super::PATIENCE;
+
+/// A connected queue pair and all that was posted on it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    provider: Iwarp,
+    pool: Pool,
+    qp: QpNum,
+    ids: u64,
+    receives: BTreeMap<u64, PostedSink>,
+    sends: BTreeMap<u64, PostedSource<Local>>,
+    exposed: BTreeMap<u32, Exposed>,
+    /// Memory the peer has lost access to, by the handle it knew.
+    retired: BTreeMap<u32, Local>,
+    /// Handles retired by the peer.
+    pub(crate) remote: u32,
+    events: Vec<Event<ListenerId>>,
+    messages: Vec<Vec<u8>>,
+}
+
+/// Why there is no connection, or none any more.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It never came to be.
+    Setup(ConnectError),
+    /// It ended.
+    Ended(DisconnectReason),
+    /// Nothing happened for too long.
+    Waited(&'static str),
+    /// Something of ours.
+    Local(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Setup(error) => error.fmt(f),
+            Self::Ended(reason) => reason.fmt(f),
+            Self::Waited(what) => write!(f, "waited in vain for {what}"),
+            Self::Local(what) => f.write_str(what),
+        }
+    }
+}
+
+impl From<Failure> for String {
+    fn from(failure: Failure) -> Self {
+        failure.to_string()
+    }
+}
+
+impl Link {
+    /// Connects, serving `ird` Reads at once; returns what the server sent along, too.
+    pub(crate) fn connect(
+        to: SocketAddr,
+        config: &Config,
+        private_data: &[u8],
+        ird: u32,
+    ) -> Result<(Self, Box<[u8]>), Failure> {
+        let local = |error: &dyn fmt::Display| Failure::Local(error.to_string());
+        let mut provider = Iwarp::new(config).map_err(|e| local(&e))?;
+        let pool = PoolConfig { bytes: POOL_BYTES, pages: PagePreference::Heap, node: None };
+        let pool = Pool::new(&pool).map_err(|e| local(&e))?;
+        let params = ConnectionParams { private_data, ord: 0, ird };
+        let qp = provider.connect(clock::now(), to, &params).map_err(Failure::Setup)?;
+        let mut link = Self {
+            provider,
+            pool,
+            qp,
+            ids: 0,
+            receives: BTreeMap::new(),
+            sends: BTreeMap::new(),
+            exposed: BTreeMap::new(),
+            retired: BTreeMap::new(),
+            remote: 0,
+            events: Vec::new(),
+            messages: Vec::new(),
+        };
+        for _ in 0..RECEIVES {
+            link.receive()?;
+        }
+        let deadline = clock::now().saturating_add(PATIENCE);
+        loop {
+            match link.turn(deadline, "the connection")? {
+                Some(Event::Established { private_data, .. }) => return Ok((link, private_data)),
+                Some(Event::Failed { reason, .. }) => return Err(Failure::Setup(reason)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Sends one message.
+    pub(crate) fn send(&mut self, message: &[u8]) -> Result<(), Failure> {
+        let mut lease = self.lease(message.len())?;
+        lease.bytes_mut().copy_from_slice(message);
+        let posted = lease.into_source();
+        let source = posted.source(0..message.len()).ok_or_else(no_memory)?;
+        let id = self.post(SIGNALED, Operation::Send { source, invalidate: None })?;
+        self.sends.insert(id, posted);
+        Ok(())
+    }
+
+    /// Waits for a message until `deadline`, if there is one; returns nothing if it passes.
+    pub(crate) fn message(
+        &mut self,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        let patience = clock::now().saturating_add(PATIENCE);
+        while self.messages.is_empty() {
+            if deadline.is_some_and(|deadline| deadline <= clock::now()) {
+                return Ok(None);
+            }
+            self.turn(deadline.unwrap_or(patience).min(patience), "a message").or_else(
+                |failure| match failure {
+                    Failure::Waited(_) if deadline.is_some_and(|d| d < patience) => Ok(None),
+                    other => Err(other),
+                },
+            )?;
+        }
+        Ok(Some(self.messages.remove(0)))
+    }
+
+    /// Opens memory to the server; reading it, the server finds `contents` first.
+    pub(crate) fn expose(
+        &mut self,
+        contents: &[u8],
+        length: usize,
+        access: Access,
+    ) -> Result<Segment, Failure> {
+        let mut lease = self.lease(length)?;
+        if let Some(start) = lease.bytes_mut().get_mut(..contents.len()) {
+            start.copy_from_slice(contents);
+        }
+        let handle = self.provider.reserve_handle(self.qp).ok_or_else(no_memory)?;
+        let offset = self.provider.registration_offset(length);
+        let (exposed, memory) = match access {
+            Access::RemoteRead => {
+                let (exposed, source) = lease.expose_read(handle);
+                (exposed, Exposure::RemoteRead(source))
+            }
+            Access::RemoteWrite => {
+                let (exposed, sink) = lease.expose_write(handle);
+                (exposed, Exposure::RemoteWrite(sink))
+            }
+        };
+        self.exposed.insert(handle.0, exposed);
+        self.post(UNSIGNALED, Operation::FastReg { handle, offset, memory })?;
+        let length = u32::try_from(length).map_err(|_| no_memory())?;
+        Ok(Segment { handle, length, offset })
+    }
+
+    /// Takes exposed memory back, unless the server has given it back already.
+    pub(crate) fn retire(&mut self, handle: Handle) -> Result<Local, Failure> {
+        if self.exposed.contains_key(&handle.0) {
+            self.post(SIGNALED, Operation::LocalInv { handle })?;
+        }
+        let deadline = clock::now().saturating_add(PATIENCE);
+        loop {
+            if let Some(lease) = self.retired.remove(&handle.0) {
+                return Ok(lease);
+            }
+            self.turn(deadline, "an invalidation")?;
+        }
+    }
+
+    /// Returns how many messages may come before one of them is answered with another Receive.
+    pub(crate) const fn receives() -> u32 {
+        RECEIVES
+    }
+
+    /// Closes the connection in order and waits until nothing is left of it.
+    pub(crate) fn close(mut self) -> Result<(), Failure> {
+        self.provider.disconnect(clock::now(), self.qp);
+        let deadline = clock::now().saturating_add(PATIENCE);
+        loop {
+            match self.turn(deadline, "the end") {
+                Ok(Some(Event::Quiesced(_))) => return Ok(()),
+                Ok(_) | Err(Failure::Ended(DisconnectReason::Local)) => {}
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    /// Takes one event, waiting for it until `deadline`.
+    fn turn(
+        &mut self,
+        deadline: Instant,
+        what: &'static str,
+    ) -> Result<Option<Event<ListenerId>>, Failure> {
+        while self.events.is_empty() {
+            let now = clock::now();
+            if now >= deadline {
+                return Err(Failure::Waited(what));
+            }
+            self.provider.poll(now, 1, &mut self.events);
+            if self.events.is_empty() {
+                let next =
+                    self.provider.poll_deadline().map_or(deadline, |next| next.min(deadline));
+                self.provider.sleep(Some(next.saturating_since(now)));
+            }
+        }
+        match self.events.pop() {
+            Some(Event::Completion(done)) => self.on_done(&done).map(|()| None),
+            Some(Event::Disconnected { reason, .. }) => Err(Failure::Ended(reason)),
+            other => Ok(other),
+        }
+    }
+
+    fn on_done(&mut self, done: &Done) -> Result<(), Failure> {
+        if done.status == Status::Flushed {
+            return Ok(());
+        }
+        if done.status != Status::Success {
+            return Err(Failure::Local(format!("a request ended as {:?}", done.status)));
+        }
+        if let (Some(handle), Some(proof)) = (done.invalidated, complete::invalidated(done)) {
+            let exposed = self.exposed.remove(&handle.0).ok_or_else(unknown)?;
+            let lease = exposed.fence(proof).map_err(|_| unknown())?;
+            self.retired.insert(handle.0, lease);
+            self.remote += u32::from(done.opcode == Opcode::Receive);
+        }
+        match done.opcode {
+            Opcode::Receive => {
+                let posted = self.receives.remove(&done.id.0).ok_or_else(unknown)?;
+                let lease = complete::sink(posted, done).ok_or_else(unknown)?;
+                let length = done.length as usize;
+                self.messages.push(lease.bytes().get(..length).unwrap_or_default().to_vec());
+                self.receive()
+            }
+            Opcode::Send => {
+                let posted = self.sends.remove(&done.id.0).ok_or_else(unknown)?;
+                complete::source(posted, done).map(drop).ok_or_else(unknown)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn receive(&mut self) -> Result<(), Failure> {
+        let posted = self.lease(MESSAGE)?.into_sink();
+        let sink = posted.sink(0..MESSAGE).ok_or_else(no_memory)?;
+        self.ids += 1;
+        self.receives.insert(self.ids, posted);
+        let mut batch = vec![Receive::single(WrId(self.ids), sink)];
+        self.provider.post_receives(&mut batch).map_err(|_| no_memory())
+    }
+
+    fn post(&mut self, flags: Flags, operation: Operation) -> Result<u64, Failure> {
+        self.ids += 1;
+        let mut batch = [WorkRequest { id: WrId(self.ids), flags, operation }].into();
+        self.provider.post(self.qp, &mut batch).map_err(|_| no_memory())?;
+        Ok(self.ids)
+    }
+
+    fn lease(&self, length: usize) -> Result<Local, Failure> {
+        self.pool.lease(length).ok_or_else(no_memory)
+    }
+}
+
+fn no_memory() -> Failure {
+    Failure::Local("out of memory, handles or room in a queue".to_owned())
+}
+
+fn unknown() -> Failure {
+    Failure::Local("a completion of something that was not posted".to_owned())
+}
+
+/// Octets of the largest message, either way.
+pub(crate) const MESSAGE: usize = 4096;
+
+const SIGNALED: Flags = Flags { signaled: true, fence: false, inline: false };
+const UNSIGNALED: Flags = Flags { signaled: false, fence: false, inline: false };
+const RECEIVES: u32 = 16;
+const POOL_BYTES: usize = 16 << 20;

@@ -1,0 +1,152 @@
+//! Calls a Linux NFS server over RDMA, as version 1 of RPC-over-RDMA has it, through the `iwarp`
+//! provider: what the lab's case `nfsd` runs.
+//!
+//! `lab_nfsd RDMA-PORT MOUNT-PORT` expects both on this machine. The server exports `/exp`, in which
+//! `hello` says "hello from nfsd"; it may write there.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, reason = "a report of what was done is its output")]
+
+use std::env;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use haulage::provider::ConnectError;
+use haulage::provider::iwarp::{Config, Crc};
+use haulage_proto::negotiate::Version;
+use haulage_tests::pattern;
+
+use client::{Client, Speak};
+use link::{Failure, Link};
+use nfs::FileHandle;
+
+mod client;
+mod link;
+mod mount;
+mod nfs;
+
+/// What every step of this program returns.
+type Outcome<T> = Result<T, String>;
+
+fn main() -> ExitCode {
+    match arguments().and_then(|(rdma, mount)| run(rdma, mount)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lab_nfsd: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn arguments() -> Outcome<(SocketAddr, SocketAddr)> {
+    let mut ports = env::args().skip(1).map(|port| {
+        let port: u16 = port.parse().map_err(|_| format!("{port} is not a port"))?;
+        Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    });
+    let mut next = || ports.next().unwrap_or_else(|| Err("two ports are wanted".to_owned()));
+    Ok((next()?, next()?))
+}
+
+fn run(rdma: SocketAddr, mount: SocketAddr) -> Outcome<()> {
+    let root = mount::root_of(mount, "/exp")?;
+    println!("mounted, its root has a handle of {} octets", root.len());
+    one_connection_after_another(rdma)?;
+    files(rdma, &plain(), &root, "plain", &[1, 5_001, 300_000, 1 << 20])?;
+    // Into the guest a stack that TCP splits may not have CRCs: siw refuses trailers that come in two.
+    checked(rdma, &root)?;
+    falls_back(rdma)?;
+    is_rejected_without_reads(rdma)
+}
+
+/// Each is served, its first Call sent as soon as the connection is up.
+fn one_connection_after_another(rdma: SocketAddr) -> Outcome<()> {
+    for number in 1..=CONNECTS {
+        let mut client = Client::connect(rdma, &plain(), Speak::One)?;
+        let asked = haulage::sys::clock::now();
+        client.null().map_err(|error| format!("connection {number}: {error}"))?;
+        let took = haulage::sys::clock::now().saturating_since(asked);
+        println!("connection {number}: answered after {} ms", took.as_millis());
+        client.close()?;
+    }
+    Ok(())
+}
+
+/// Writes files by Read chunk, reads them by Write chunk, and compares.
+fn files(
+    rdma: SocketAddr,
+    config: &Config,
+    root: &FileHandle,
+    prefix: &str,
+    lengths: &[usize],
+) -> Outcome<()> {
+    let mut client = Client::connect(rdma, config, Speak::One)?;
+    client.null()?;
+    let attributes = nfs::getattr(&mut client, root)?;
+    if attributes.kind != nfs::DIRECTORY {
+        return Err(format!("the root is of kind {}", attributes.kind));
+    }
+    let limits = nfs::fsinfo(&mut client, root)?;
+    println!("reads of {} octets at most, writes of {}", limits.read_max, limits.write_max);
+    let hello = nfs::lookup(&mut client, root, "hello")?;
+    if nfs::read_inline(&mut client, &hello, 100)? != b"hello from nfsd\n" {
+        return Err("hello does not say what it should".to_owned());
+    }
+    for &length in lengths {
+        let file = nfs::create(&mut client, root, &format!("{prefix}-{length}"))?;
+        let written = pattern::of(length, 7);
+        nfs::write(&mut client, &file, &written)?;
+        let found = nfs::getattr(&mut client, &file)?.size;
+        if found != length as u64 {
+            return Err(format!("{found} octets where {length} were written"));
+        }
+        if nfs::read(&mut client, &file, length)? != written {
+            return Err(format!("{length} octets came back changed"));
+        }
+        println!("{prefix}: {length} octets written and read");
+    }
+    println!("{} of {} invalidations were the server's", client.remote(), client.exposed());
+    client.close()
+}
+
+/// With CRCs on: short messages in, anything out.
+fn checked(rdma: SocketAddr, root: &FileHandle) -> Outcome<()> {
+    let config = Config { crc: Crc::Always, ..plain() };
+    files(rdma, &config, root, "checked", &[64])?;
+    let mut client = Client::connect(rdma, &config, Speak::One)?;
+    let file = nfs::lookup(&mut client, root, "plain-300000")?;
+    if nfs::read(&mut client, &file, 300_000)? != pattern::of(300_000, 7) {
+        return Err("300000 octets came back changed".to_owned());
+    }
+    println!("CRCs of 300000 octets were right");
+    client.close()
+}
+
+/// A client that begins with version 2 goes on with version 1 on the same connection.
+fn falls_back(rdma: SocketAddr) -> Outcome<()> {
+    let mut client = Client::connect(rdma, &plain(), Speak::TwoThenOne)?;
+    client.null()?;
+    match client.version() {
+        Some(Version::One) => println!("version 2 was offered, version 1 is spoken"),
+        other => return Err(format!("{other:?} is spoken")),
+    }
+    client.close()
+}
+
+/// Linux refuses a connection over which it may not read; we hear it as a refusal.
+fn is_rejected_without_reads(rdma: SocketAddr) -> Outcome<()> {
+    match Link::connect(rdma, &plain(), b"", 0) {
+        Err(Failure::Setup(ConnectError::Rejected)) => Ok(()),
+        Err(other) => Err(format!("without Reads: {other}")),
+        Ok(_) => Err("a connection without Reads was accepted".to_owned()),
+    }
+}
+
+fn plain() -> Config {
+    Config { crc: Crc::IfAsked, connections_max: 4, registrations_max: 64, ..Config::default() }
+}
+
+/// Connections made one after another.
+const CONNECTS: u32 = 20;
+
+/// How long anything may take on an emulated, busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
