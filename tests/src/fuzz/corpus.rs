@@ -1,4 +1,7 @@
 //! The committed inputs: one directory for each target, one file for each input.
+//!
+//! A corpus starts with [`first`]; `found-*` are what libFuzzer found since that runs code which nothing
+//! else there runs.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
