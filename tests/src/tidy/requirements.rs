@@ -9,7 +9,9 @@ use crate::source::{Workspace, line_of};
 /// The coverage table says of each sentence how it is kept, and that is so: the tests it names exist,
 /// code cites the sentence, and code cites no other.
 pub fn coverage(workspace: &Workspace) -> Vec<Breach> {
-    let Some(table) = workspace.get(TABLE) else { return Vec::new() };
+    let Some(table) = workspace.get(TABLE) else {
+        return vec![Breach::of_file(TABLE, "is missing")];
+    };
     let mut found = Vec::new();
     if table.text.lines().next() != Some(HEADER) {
         let what = format!("does not begin with `{}`", HEADER.escape_default());

@@ -107,7 +107,9 @@ fn nothing_is_open_unknown_or_said_twice() {
 }
 
 #[test]
-fn the_table_is_a_table() {
+fn the_table_is_there_and_is_a_table() {
+    let none = coverage(&Workspace::of(&[("proto/src/v2/credit.rs", CODE)]));
+    assert_eq!(none, [Breach::of_file(TABLE, "is missing")]);
     let what = "does not begin with `id\\tlevel\\tstatus\\twhere`";
     assert_eq!(check_all("# id level status where", GOOD, CODE), [what]);
     let what = "EX-1-1 does not have the cells of the header";
