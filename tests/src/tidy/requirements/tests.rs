@@ -87,6 +87,17 @@ fn code_cites_what_is_tested_and_nothing_unknown() {
 }
 
 #[test]
+fn a_test_does_not_obey() {
+    let code = CODE.replace("[EX-1-1]", "");
+    let of_test = ("proto/src/v2/credit/tests.rs", "// [EX-1-1]\nfn f() {}\n");
+    let table = format!("{HEADER}\n{GOOD}\n");
+    let tree = [(TABLE, table.as_str()), ("proto/src/v2/credit.rs", &code), of_test];
+    let found = coverage(&Workspace::of(&tree));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].what, "EX-1-1 is cited by no code");
+}
+
+#[test]
 fn what_is_not_tested_has_a_reason() {
     for status in ["exception", "not-applicable"] {
         for reason in ["", "none", "see above"] {
