@@ -300,5 +300,5 @@ const FORMATS: [Format; 4] = [
 
 const SETUP_NS: u64 = 1 << 31;
 
-/// Outputs of one input: its own, and every control message that waited for credit.
-const OUTPUTS_MAX: u32 = 16;
+/// Outputs of one input: its own few, and every control message that waited for credit (32 at most).
+const OUTPUTS_MAX: u32 = 40;
