@@ -7,7 +7,8 @@
 //!
 //! # Memory ownership
 //! The Receive of a Call may be kept until the Call is answered, as a Responder does that works in
-//! place. Everything else is free again at once, but posted again only in a step of its own.
+//! place, but never so many that credits could not be told of any more (E3). Everything else is free
+//! again at once, but posted again only in a step of its own.
 
 use haulage_proto::negotiate::{Class, Connection, Engine, Event, Input, Output, Received};
 use haulage_proto::time::Instant;
@@ -122,7 +123,9 @@ impl Peer {
         self.line.ledger.on_received(&message);
         self.line.handle(now, Input::Received(&received));
         if self.drain(queue, Some(&received), invalidated) {
-            let keeps = self.line.settings.keeps_receives && choices.one_in(2);
+            let Receives { most, kept, .. } = self.receives;
+            let may_keep = self.line.settings.keeps_receives && kept + CIRCULATING < most;
+            let keeps = may_keep && choices.one_in(2);
             self.receives.kept += usize::from(self.responder.keep_receive(keeps));
         }
     }
@@ -162,6 +165,7 @@ impl Peer {
     /// than until they are used, so there they do not become fewer.
     pub fn resize(&mut self, choices: &mut Choices) {
         let most = 1 + choices.of(WINDOW_MIN as usize..=24);
+        let most = most.max(self.receives.kept + CIRCULATING);
         self.receives.most = match self.line.engine.engine() {
             Engine::One(_) => self.receives.most.max(most),
             Engine::Two(_) => most,
@@ -315,3 +319,6 @@ impl Peer {
         if is_part { std::mem::take(&mut self.assembly) } else { payload(received).to_vec() }
     }
 }
+
+/// Receives that Calls never keep: one for a message, and one for a grant.
+const CIRCULATING: usize = 2;

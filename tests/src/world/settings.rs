@@ -147,6 +147,11 @@ impl Settings {
         Agreement { invalidation: agreed.invalidation || is_tacit, ..agreed }
     }
 
+    /// Returns whether the peer may invalidate memory of a version 1 Call.
+    pub const fn lets_invalidate(&self) -> bool {
+        self.has_private_data && self.invalidation
+    }
+
     /// Returns what of version 1 Calls a client serves.
     pub const fn reverse_one(&self) -> Level {
         match self.properties.reverse {
@@ -172,8 +177,8 @@ impl Settings {
     }
 }
 
-/// Before most servers can have said anything.
-const AT_ONCE: Duration = Duration::from_nanos(20);
+/// Before a server can have said anything.
+const AT_ONCE: Duration = Duration::from_nanos(1);
 const LATE: Duration = Duration::from_secs(60);
 
 /// Octets of the largest message an end sends or takes.

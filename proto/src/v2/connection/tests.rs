@@ -349,6 +349,26 @@ fn two_ends_do_not_answer_each_others_errors() {
 }
 
 #[test]
+fn without_e13_two_ends_answer_each_others_errors_for_ever() {
+    let mut pair = Pair::open(8);
+    pair.ends[SERVER].inbox.push_back(Xdr::common(7, 99, 0, 10).0);
+    for _ in 0..500 {
+        for at in [CLIENT, SERVER] {
+            let next = pair.ends[at].inbox.front();
+            let is_error = next.is_some_and(|bytes| prefix(bytes).htype == 4);
+            pair.deliver(at);
+            if is_error {
+                pair.ends[at].engine.refuse(7, ErrorBody::BadXdr);
+                pair.drain(at);
+            }
+            pair.handle(at, Input::Idle);
+        }
+    }
+    let answered = [CLIENT, SERVER].map(|at| pair.errors(at).len());
+    assert!(answered.iter().all(|errors| *errors > 200), "{answered:?}");
+}
+
+#[test]
 fn a_call_with_more_chunks_than_allowed_is_told_how_many_are() {
     const ONE: (u32, u32, u64) = (1, 4, 0);
     let head = |credit| Xdr::common(7, 2, credit, 10).words(&[0]);

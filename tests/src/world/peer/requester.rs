@@ -5,6 +5,7 @@ mod outgoing;
 
 use std::collections::VecDeque;
 
+use haulage_proto::chunk::Version;
 use haulage_proto::exchange::{self, CallPlan, Offered};
 use haulage_proto::negotiate::Received;
 use haulage_proto::rpc::binding::Binding;
@@ -143,6 +144,8 @@ impl Requester {
         let slot = self.xids.find(xid).expect("a Reply answers a Call");
         let call = self.calls[slot].as_mut().expect("it has a slot");
         if let Some(handle) = invalidated {
+            let allowed = line.version() == Version::Two || line.settings.lets_invalidate();
+            assert!(allowed, "P8: the peer was not to invalidate anything");
             call.chunks.on_invalidated(handle);
             self.tally.note(Event::Invalidated);
         }
