@@ -152,17 +152,37 @@ pub struct Code {
     pub code: u8,
 }
 
+impl Code {
+    /// Returns what a peer means that writes layer and error type the other way round, as Linux siw
+    /// does; `None` if that makes no difference.
+    pub fn swapped(self) -> Option<Self> {
+        let Self { layer, etype, code } = self;
+        (layer != etype).then_some(Self { layer: etype, etype: layer, code })
+    }
+
+    /// Returns the rule in words, if it is one that we know.
+    pub fn rule(self) -> Option<&'static str> {
+        Fault::ALL.iter().find(|fault| fault.code() == self).map(|fault| fault.rule())
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { layer, etype, code } = self;
+        write!(f, "layer {layer}, type {etype}, code {code}")?;
+        self.rule().map_or(Ok(()), |rule| write!(f, ": {rule}"))
+    }
+}
+
 /// A Terminate message (RFC 5040 section 4.8).
 ///
 /// Wire: `layer(4) etype(4) code(8) M D R rsvd(13)`, then, if M, the length of the segment at fault;
 /// if D, its DDP header; if R, its RDMAP header (only a Read Request has one of its own).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terminate {
-    /// Why.
+    /// Why, as RFC 5040 reads it. Linux siw swaps the nibbles of the first octet, and the swapped form
+    /// can be a legal one: report both readings ([`Code::swapped`]), act on neither.
     pub code: Code,
-    /// The first two octets as they came. Linux siw swaps the nibbles of the first one, and the
-    /// swapped form can be a legal one: report both readings, act on neither.
-    pub raw: [u8; 2],
 }
 
 impl Terminate {
@@ -174,8 +194,7 @@ impl Terminate {
     /// Parses the control word; what follows it only repeats our own segment.
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, Truncated> {
         let [first, code, _, _] = r.array()?;
-        let code = Code { layer: first >> 4, etype: first & 0x0f, code };
-        Ok(Self { code, raw: [first, code.code] })
+        Ok(Self { code: Code { layer: first >> 4, etype: first & 0x0f, code } })
     }
 
     /// Appends a Terminate with `code` that quotes the segment at `fault`, if one is known.

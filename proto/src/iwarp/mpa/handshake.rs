@@ -18,8 +18,8 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::frame::{
-    ENHANCED_LEN, Enhanced, FRAME_DATA_MAX, Flags, Frame, Kind, PEER_TO_PEER, REVISION, RTR_READ,
-    RTR_SEND, RTR_WRITE, clamp, gather,
+    DEPTH_MASK, ENHANCED_LEN, Enhanced, FRAME_DATA_MAX, Flags, Frame, Kind, PEER_TO_PEER, REVISION,
+    REVISION_MIN, RTR_READ, RTR_SEND, RTR_WRITE, clamp, gather,
 };
 use crate::iwarp::terminate::{self, Code};
 
@@ -99,23 +99,6 @@ impl Fault {
         }
     }
 
-    /// Returns the Reply a passive end sends before it closes, for faults that deserve one.
-    ///
-    /// A frame that could not be parsed is not answered (RFC 5044 section 7.1.3).
-    pub fn reply(self) -> Option<Box<[u8]>> {
-        matches!(self, Self::Markers | Self::NoRtr).then(|| {
-            let flags = Flags { rejected: true, ..Flags::default() };
-            Frame {
-                kind: Kind::Reply,
-                flags,
-                revision: REVISION,
-                enhanced: None,
-                private_data: &[],
-            }
-            .encode()
-        })
-    }
-
     /// Returns the code an active end terminates with, for faults found in a Reply.
     pub const fn code(self) -> Option<Code> {
         match self {
@@ -138,6 +121,8 @@ impl core::error::Error for Fault {}
 #[derive(Debug)]
 pub struct Active {
     offer: Offer,
+    /// Of our Request.
+    revision: u8,
     gathered: Vec<u8>,
 }
 
@@ -178,7 +163,25 @@ impl Active {
             }),
             private_data,
         };
-        Ok((Self { offer, gathered: Vec::new() }, frame.encode()))
+        Ok((Self { offer, revision: REVISION, gathered: Vec::new() }, frame.encode()))
+    }
+
+    /// Starts with revision 1, for RNICs that know no other: no Reads are negotiated and no
+    /// ready-to-receive indication is offered.
+    ///
+    /// Fails if `private_data` exceeds [`PRIVATE_DATA_MAX`].
+    pub fn with_revision_one(
+        offer: Offer,
+        private_data: &[u8],
+    ) -> Result<(Self, Box<[u8]>), Fault> {
+        if private_data.len() > PRIVATE_DATA_MAX {
+            return Err(Fault::OurPrivateData);
+        }
+        let offer = Offer { rtr: false, ..offer };
+        let flags = Flags { crc: offer.crc, ..Flags::default() };
+        let (kind, revision) = (Kind::Request, REVISION_MIN);
+        let frame = Frame { kind, flags, revision, enhanced: None, private_data };
+        Ok((Self { offer, revision, gathered: Vec::new() }, frame.encode()))
     }
 
     /// Takes what it needs from `bytes`; `None` means more is needed.
@@ -188,6 +191,9 @@ impl Active {
         let Some(frame) = gather(Kind::Reply, &mut self.gathered, bytes)? else {
             return Ok(None);
         };
+        if frame.revision > self.revision {
+            return Err(Fault::Revision);
+        }
         let private_data = Box::from(frame.private_data);
         if frame.flags.rejected {
             return Ok(Some(Answer::Rejected { private_data }));
@@ -262,6 +268,19 @@ impl Passive {
             private_data: Box::from(frame.private_data),
         }))
     }
+
+    /// Returns the Reply to send before closing, for faults that deserve one.
+    ///
+    /// A frame that could not be parsed is not answered (RFC 5044 section 7.1.3).
+    pub fn refusal(&self, fault: Fault) -> Option<Box<[u8]>> {
+        let parsed = matches!(fault, Fault::Markers | Fault::NoRtr);
+        let frame =
+            Frame::decode(Kind::Request, &self.gathered).ok().flatten().filter(|_| parsed)?;
+        let flags = Flags { rejected: true, ..Flags::default() };
+        let refusal =
+            Frame { kind: Kind::Reply, flags, enhanced: None, private_data: &[], ..frame };
+        Some(refusal.encode())
+    }
 }
 
 /// A Request that waits for our answer.
@@ -308,7 +327,11 @@ impl Asked {
                 Some(Rtr::Read) => (PEER_TO_PEER, RTR_READ),
                 Some(Rtr::Send) => (PEER_TO_PEER | RTR_SEND, 0),
             };
-            Enhanced { ird: clamp(agreement.ird) | model, ord: clamp(agreement.ord) | rtr }
+            // A depth that the peer does not negotiate here is not negotiated by us either.
+            let word = |depth: u32, asked: Option<u32>| asked.map_or(DEPTH_MASK, |_| clamp(depth));
+            let ird = word(agreement.ird, asked.depth(asked.ord));
+            let ord = word(agreement.ord, asked.depth(asked.ird));
+            Enhanced { ird: ird | model, ord: ord | rtr }
         });
         let flags = Flags { crc: agreement.crc, ..Flags::default() };
         let revision = self.revision;

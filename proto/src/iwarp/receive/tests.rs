@@ -157,7 +157,7 @@ fn what_linux_siw_writes_is_read() {
     );
     let terminate = vector(include_str!("../../../vectors/iwarp/terminate.hex"));
     let code = Code { layer: 1, etype: 1, code: 0 };
-    let delivery = Delivery::Terminate(Terminate { code, raw: [0x11, 0] });
+    let delivery = Delivery::Terminate(Terminate { code });
     assert_eq!(whole(None, &terminate), [Line::End(delivery)]);
 }
 
@@ -410,13 +410,36 @@ fn every_fault_has_its_code_and_its_words() {
     use std::collections::BTreeSet;
     let rules: BTreeSet<_> = Fault::ALL.iter().map(|f| (f.code().layer, f.rule())).collect();
     assert!(rules.len() >= Fault::ALL.len() - 1, "only the two DDP versions share words");
-    for fault in Fault::ALL {
-        let code = fault.code();
-        assert!(code.layer <= 2 && code.etype <= 2, "{fault}");
+    // Layer, error type and code, in the order of `ALL`: from the figures of the RFCs.
+    let codes = [
+        0x2002, 0x2003, 0x1104, 0x1206, 0x1201, 0x1203, 0x1202, 0x1204, 0x1205, 0x1100, 0x1101,
+        0x1102, 0x1103, 0x0102, 0x0205, 0x0206, 0x0100, 0x0101, 0x0102, 0x0103, 0x0104, 0x0109,
+        0x2006, 0x0207,
+    ];
+    for (fault, word) in Fault::ALL.into_iter().zip(codes) {
+        let Code { layer, etype, code } = fault.code();
+        let written = u16::from(layer) << 12 | u16::from(etype) << 8 | u16::from(code);
+        assert_eq!(written, word, "{fault}");
     }
-    assert_eq!(Fault::MessageTooLong.code(), Code { layer: 1, etype: 2, code: 5 });
-    assert_eq!(Fault::Crc.code(), Code { layer: 2, etype: 0, code: 2 });
-    assert_eq!(Fault::WriteAccess.code(), Code { layer: 0, etype: 1, code: 2 });
+}
+
+#[test]
+fn a_terminate_is_understood_in_both_orders_of_its_nibbles() {
+    // As siw answers a Write to an STag that names nothing, and a Send that finds no buffer.
+    for (first, code, fault) in
+        [(0x11, 0x00, Fault::TaggedStag), (0x21, 0x02, Fault::NoBuffer), (0x02, 0x02, Fault::Crc)]
+    {
+        let told = Terminate::decode(&mut Reader::new(&[first, code, 0, 0])).unwrap().code;
+        let meant = told.swapped().unwrap_or(told);
+        assert_eq!((meant, meant.rule()), (fault.code(), Some(fault.rule())));
+    }
+    // As RFC 5040 has it.
+    let told = Terminate::decode(&mut Reader::new(&[0x12, 0x05, 0xff, 0xff])).unwrap().code;
+    assert_eq!(told, Fault::MessageTooLong.code());
+    assert_eq!(std::format!("{told}"), "layer 1, type 2, code 5: message longer than its Receive");
+    let unknown = Code { layer: 7, etype: 7, code: 7 };
+    assert_eq!((unknown.rule(), unknown.swapped()), (None, None));
+    assert_eq!(std::format!("{unknown}"), "layer 7, type 7, code 7");
 }
 
 #[test]

@@ -12,6 +12,9 @@ pub struct Config {
     pub backend: Backend,
     /// When MPA CRCs are asked for.
     pub crc: Crc,
+    /// Connect by revision 2 of MPA, which negotiates Reads. Without it revision 1 is used, for peers
+    /// that know no other; what connects to us decides itself.
+    pub enhanced: bool,
     /// Offer the peer-to-peer model when connecting, so that the passive end may send first.
     pub ready_to_receive: bool,
     /// Connections at once, those being set up and those closing included; at most 65,536.
@@ -43,6 +46,7 @@ impl Default for Config {
         Self {
             backend: Backend::Auto,
             crc: Crc::Connecting,
+            enhanced: true,
             ready_to_receive: true,
             connections_max: 16_384,
             send_queue_max: 1024,

@@ -40,8 +40,14 @@ impl Setup {
         params: &ConnectionParams<'_>,
     ) -> Result<Self, ConnectError> {
         let crc = config.crc != Crc::IfAsked;
-        let (handshake, request) = Active::new(offer(config, crc, params), params.private_data)
-            .map_err(|fault| ConnectError::BadHandshake(fault.rule()))?;
+        let offer = offer(config, crc, params);
+        let started = if config.enhanced {
+            Active::new(offer, params.private_data)
+        } else {
+            Active::with_revision_one(offer, params.private_data)
+        };
+        let (handshake, request) =
+            started.map_err(|fault| ConnectError::BadHandshake(fault.rule()))?;
         Ok(Self::Active { handshake, request })
     }
 }
@@ -104,7 +110,7 @@ impl Connection {
                     }
                 }
                 Err(fault) => {
-                    if let Some(reply) = fault.reply() {
+                    if let Some(reply) = handshake.refusal(fault) {
                         self.send_frame(nic, &reply);
                     }
                     nic.wire.handshakes_failed += 1;

@@ -48,10 +48,11 @@ fn active(choices: &mut Choices) {
 fn passive(choices: &mut Choices) {
     let octets = frame(b"MPA ID Req Frame", choices);
     let mut rest = octets.as_slice();
-    let asked = match bounded(octets.len(), || Passive::new().handle(&mut rest)) {
+    let mut end = Passive::new();
+    let asked = match bounded(octets.len(), || end.handle(&mut rest)) {
         Ok(Some(asked)) => asked,
         Ok(None) => return assert!(rest.is_empty(), "more was wanted, and something was left"),
-        Err(fault) => return drop(bounded(octets.len(), || fault.reply())),
+        Err(fault) => return drop(bounded(octets.len(), || end.refusal(fault))),
     };
     let private = some_octets(choices, 8);
     let (reply, _) = asked.accept(&offer(choices), &private).expect("eight octets fit");

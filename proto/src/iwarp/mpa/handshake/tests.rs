@@ -1,6 +1,6 @@
 use std::vec::Vec;
 
-use super::super::frame::{FIXED_LEN, FLAG_CRC, FLAG_MARKERS, KEY_LEN};
+use super::super::frame::{FIXED_LEN, FLAG_CRC, FLAG_MARKERS, FLAG_REJECTED, KEY_LEN};
 use super::*;
 use crate::iwarp::testing::vector;
 
@@ -100,12 +100,18 @@ fn octets_before_the_reply_are_refused() {
 
 #[test]
 fn markers_are_refused_with_a_rejection() {
-    let mut bytes = request();
-    bytes[16] |= FLAG_MARKERS;
-    let fault = passive(&bytes).unwrap_err();
-    assert_eq!(fault, Fault::Markers);
-    let answer = active(OFFER, &fault.reply().unwrap()).unwrap();
-    assert!(matches!(answer, Some(Answer::Rejected { .. })));
+    for revision in [1, 2] {
+        let mut bytes = request();
+        bytes[16] |= FLAG_MARKERS;
+        bytes[17] = revision;
+        let mut end = Passive::new();
+        assert_eq!(end.handle(&mut &bytes[..]).unwrap_err(), Fault::Markers);
+        let refusal = end.refusal(Fault::Markers).unwrap();
+        assert_eq!(refusal[16..], [FLAG_REJECTED, revision, 0, 0], "in kind");
+        let answer = active(OFFER, &refusal).unwrap();
+        assert!(matches!(answer, Some(Answer::Rejected { .. })));
+        assert!(end.refusal(Fault::Early).is_none(), "what is no Request is not answered");
+    }
     let mut bytes = reply();
     bytes[16] |= FLAG_MARKERS;
     assert_eq!(active(OFFER, &bytes), Err(Fault::Markers));
@@ -146,6 +152,11 @@ fn depths_that_are_not_negotiated_stay_local() {
     let offer = Offer { ord: 9, ird: 5, ..OFFER };
     let agreement = terms(active(offer, &bytes));
     assert_eq!((agreement.ord, agreement.ird), (9, 5));
+    let mut bytes = request();
+    bytes[20..].copy_from_slice(&[0x3f, 0xff, 0x00, 0x03]);
+    let (reply, agreement) = passive(&bytes).unwrap().unwrap().accept(&offer, b"").unwrap();
+    assert_eq!((agreement.ord, agreement.ird), (9, 3));
+    assert_eq!(reply[20..], [0x00, 0x03, 0x3f, 0xff], "answered in kind, each by itself");
     let huge = Offer { ord: u32::MAX, ird: u32::MAX, ..OFFER };
     let (_, request) = Active::new(huge, b"").unwrap();
     assert_eq!(request[20..], [0x3f, 0xfe, 0x3f, 0xfe], "never the value that means: not here");
@@ -168,6 +179,23 @@ fn older_requests_are_answered_in_kind() {
         assert_eq!((agreement.ord, agreement.ird), (9, 5));
         assert_eq!(terms(active(offer, &reply)), agreement, "and a plain Reply is understood");
     }
+}
+
+#[test]
+fn a_request_of_revision_1_negotiates_nothing_but_crcs() {
+    let offer = Offer { ord: 9, ird: 5, rtr: true, crc: true };
+    let (mut end, request) = Active::with_revision_one(offer, b"pd").unwrap();
+    assert_eq!(request[16..], [FLAG_CRC, 1, 0, 2, b'p', b'd']);
+    let asked = passive(&request).unwrap().unwrap();
+    assert_eq!(asked.private_data(), b"pd");
+    let (answer, agreement) = asked.accept(&OFFER, b"").unwrap();
+    assert_eq!(agreement, Agreement { crc: true, ord: 1, ird: 1, rtr: None });
+    let agreed = terms(end.handle(&mut &answer[..]));
+    assert_eq!(agreed, Agreement { crc: true, ord: 9, ird: 5, rtr: None });
+    // A Reply of a revision that was not asked for.
+    let (mut end, _) = Active::with_revision_one(offer, b"").unwrap();
+    assert_eq!(end.handle(&mut &reply()[..]), Err(Fault::Revision));
+    assert!(Active::with_revision_one(offer, &[0; 509]).is_err());
 }
 
 #[test]
