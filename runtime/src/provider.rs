@@ -10,6 +10,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use haulage_mr_pool::{Sink, Source};
+use haulage_proto::iwarp::terminate::Code;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{self, Completion, Handle, QpNum};
 
@@ -308,7 +309,13 @@ impl fmt::Display for DisconnectReason {
             Self::Lost => f.write_str("connection lost"),
             Self::PeerMisbehaved(rule) => write!(f, "the peer broke the protocol: {rule}"),
             Self::Terminated { layer, etype, code } => {
-                write!(f, "terminated by the peer (layer {layer}, type {etype}, code {code})")
+                let told = Code { layer: *layer, etype: *etype, code: *code };
+                write!(f, "terminated by the peer ({told})")?;
+                // Which of the two it is cannot be told from the message.
+                match told.swapped().filter(|meant| meant.rule().is_some()) {
+                    Some(meant) => write!(f, ", by which Linux siw means {meant}"),
+                    None => Ok(()),
+                }
             }
         }
     }

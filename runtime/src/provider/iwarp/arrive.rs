@@ -333,7 +333,11 @@ impl Connection {
                 }
                 self.unsettle(nic);
             }
-            Delivery::ReadRequest(request) => return self.on_read_request(nic, request),
+            Delivery::ReadRequest(request) => {
+                // The one that opens the stream needs no grant (RFC 6581 section 4.3).
+                let granted = if rtr == Some(Rtr::Read) { self.ird.max(1) } else { self.ird };
+                return self.on_read_request(nic, request, granted);
+            }
             Delivery::Terminate(terminate) => self.on_terminate(nic, terminate),
         }
         Ok(())
@@ -367,16 +371,21 @@ impl Connection {
         Ok(())
     }
 
-    fn on_read_request(&mut self, nic: &mut Nic, request: ReadRequest) -> Result<(), Fault> {
+    fn on_read_request(
+        &mut self,
+        nic: &mut Nic,
+        request: ReadRequest,
+        granted: u32,
+    ) -> Result<(), Fault> {
         // RFC 5040 section 5.2.2: a Read of no octets names no memory.
         if request.length > 0 {
             let (offset, length) = (request.source_offset, request.length as usize);
             nic.stags.source(request.source, self.qp, offset, length).map_err(read_fault)?;
         }
         // The response may not wrap in the peer's sink either.
-        request.sink_offset.checked_add(u64::from(request.length)).ok_or(Fault::TaggedWrap)?;
+        request.sink_offset.checked_add(u64::from(request.length)).ok_or(Fault::ReadWrap)?;
         let lane = self.lane.get_or_insert_with(|| nic.lend_lane());
-        if lane.unanswered() >= self.ird.max(1) as usize {
+        if lane.unanswered() >= granted as usize {
             return Err(Fault::NoBuffer);
         }
         lane.responses.push_back(Response(request));

@@ -14,8 +14,10 @@ use crate::provider::{DisconnectReason, Done, Operation, Quiesced, WorkRequest};
 use crate::sys::complete;
 
 mod faults;
+mod hostile;
 mod messages;
 mod nudge;
+mod rogue;
 mod setup;
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);

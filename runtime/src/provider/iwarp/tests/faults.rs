@@ -1,14 +1,10 @@
 //! How connections end.
 
-use haulage_proto::iwarp::mpa::Mulpdu;
-use haulage_proto::iwarp::mpa::handshake::{Active, Answer, Offer};
 use haulage_proto::iwarp::rdmap::ReadRequest;
-use haulage_proto::iwarp::receive::{Delivery, Event as FpduEvent, Receiver};
 use haulage_proto::iwarp::terminate::{Code, Fault};
-use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
 
+use super::rogue::Rogue;
 use super::*;
-use crate::sys::crc::crc32c;
 
 /// What a fault looks like from both ends.
 fn assert_terminated(pair: &mut Pair, fault: Fault) {
@@ -246,67 +242,6 @@ fn a_request_that_contradicts_itself_ends_the_connection() {
     }
 }
 
-/// A peer made of the protocol's own pieces, that can do what an RNIC would not.
-struct Rogue {
-    stream: TcpStream,
-    transmitter: Transmitter,
-}
-
-impl Rogue {
-    /// Connects to a new listener of `node`, which accepts.
-    fn new(node: &mut Node, crc: bool) -> Self {
-        let (_, at) = node.nic.listen(LOCAL).unwrap();
-        let offer = Offer { crc, ord: 2, ird: 2, rtr: false };
-        let (mut handshake, request) = Active::new(offer, b"").unwrap();
-        let mut stream = TcpStream::connect(at).unwrap();
-        stream.write_all(&request).unwrap();
-        for _ in 0..POLLS_MAX {
-            node.poll();
-            if node.qp.is_some() {
-                break;
-            }
-        }
-        let params = ConnectionParams { private_data: b"", ord: 2, ird: 2 };
-        node.nic.accept(Instant::ZERO, node.qp(), &params);
-        let mut room = [0; 24];
-        stream.read_exact(&mut room).unwrap();
-        let answer = handshake.handle(&mut &room[..]).unwrap();
-        assert!(matches!(answer, Some(Answer::Accepted { .. })));
-        let crc: Option<haulage_proto::iwarp::Crc32c> = if crc { Some(crc32c) } else { None };
-        Self { stream, transmitter: Transmitter::new(crc, Mulpdu::default()) }
-    }
-
-    fn send(&mut self, fpdu: &Fpdu, payload: &[u8]) {
-        let octets = [fpdu.prefix(), &payload[..fpdu.payload_len()], fpdu.trailer()].concat();
-        self.stream.write_all(&octets).unwrap();
-    }
-
-    /// Polls `node` until it has closed its half, and returns the Terminate it sent.
-    fn terminate(&mut self, node: &mut Node, crc: bool) -> Code {
-        self.stream.set_nonblocking(true).unwrap();
-        let crc: Option<haulage_proto::iwarp::Crc32c> = if crc { Some(crc32c) } else { None };
-        let mut receiver = Receiver::new(crc);
-        let mut code = None;
-        for _ in 0..POLLS_MAX {
-            node.poll();
-            let mut room = [0; 4096];
-            match self.stream.read(&mut room) {
-                Ok(0) => return code.expect("a Terminate came before the end"),
-                Ok(count) => {
-                    let mut octets = &room[..count];
-                    while let Some(event) = receiver.next(&mut octets).unwrap() {
-                        if let FpduEvent::End(Delivery::Terminate(terminate)) = event {
-                            code = Some(terminate.code);
-                        }
-                    }
-                }
-                Err(e) => assert_eq!(e.kind(), std::io::ErrorKind::WouldBlock),
-            }
-        }
-        panic!("still open: {:?}", node.seen);
-    }
-}
-
 #[test]
 fn a_damaged_fpdu_completes_nothing() {
     for (backend, _) in VARIANTS {
@@ -316,7 +251,7 @@ fn a_damaged_fpdu_completes_nothing() {
         let fpdu = rogue.transmitter.send(None, 0, b"hello");
         let mut octets = [fpdu.prefix(), b"hellp", fpdu.trailer()].concat();
         rogue.stream.write_all(&std::mem::take(&mut octets)).unwrap();
-        assert_eq!(rogue.terminate(&mut node, true), Fault::Crc.code());
+        assert_eq!(rogue.terminate(&mut node), Fault::Crc.code());
         assert_eq!(node.reason(), Some(DisconnectReason::PeerMisbehaved("CRC")));
         assert!(node.done.is_empty());
         assert_eq!(node.nic.wire_counters().crc_failures, 1);
@@ -385,13 +320,13 @@ fn every_broken_rule_gets_its_terminate() {
             let mut node = Node::new(&config(backend, Crc::IfAsked));
             let mut rogue = Rogue::new(&mut node, false);
             odd(&mut node, &mut rogue, at, value);
-            assert_eq!(rogue.terminate(&mut node, false), fault.code(), "{fault}");
+            assert_eq!(rogue.terminate(&mut node), fault.code(), "{fault}");
         }
         let mut node = Node::new(&config(backend, Crc::IfAsked));
         let mut rogue = Rogue::new(&mut node, false);
         let fpdu = rogue.transmitter.read_response(Handle(5), 0, b"unasked");
         rogue.send(&fpdu, b"unasked");
-        assert_eq!(rogue.terminate(&mut node, false), Fault::TaggedStag.code());
+        assert_eq!(rogue.terminate(&mut node), Fault::TaggedStag.code());
     }
 }
 
@@ -420,7 +355,7 @@ fn the_sink_of_a_read_is_filled_by_its_response_alone() {
     let offset = u64::from_be_bytes(octets[24..32].try_into().unwrap());
     let write = rogue.transmitter.write(handle, offset, b"wrong");
     rogue.send(&write, b"wrong");
-    assert_eq!(rogue.terminate(&mut node, false), Fault::WriteAccess.code());
+    assert_eq!(rogue.terminate(&mut node), Fault::WriteAccess.code());
     assert_eq!(node.done.len(), 1);
     assert_eq!(node.done[0].status, Status::Flushed);
     drop(sink);

@@ -142,15 +142,34 @@ fn a_nudge_does_not_come_between_the_fpdus_of_a_message() {
 
 #[test]
 fn a_connection_that_is_closed_meanwhile_keeps_its_deadline() {
+    let after = |ms| Instant::ZERO.saturating_add(Duration::from_millis(ms));
     for (backend, _) in VARIANTS {
         let mut node = node(backend, false);
         let mut peer = Quiet::new(&mut node, false);
         node.nic.disconnect(Instant::ZERO, node.qp());
-        node.now = Instant::ZERO.saturating_add(Duration::from_millis(500));
+        node.now = after(500);
         peer.listen(&mut node);
         assert_eq!((peer.heard.len(), node.nic.connections()), (0, 1), "it waits for the peer");
-        node.now = Instant::ZERO.saturating_add(Duration::from_secs(2));
+        node.now = after(2000);
         peer.listen(&mut node);
         assert_eq!((node.nic.wire_counters().nudges, node.nic.connections()), (0, 0));
+    }
+    for (backend, _) in VARIANTS {
+        // Far more than the sockets hold, so that closing waits for its deadline.
+        let mut node = Node::with_memory(&config(backend, Crc::IfAsked), 33 << 20);
+        let mut peer = Quiet::new(&mut node, true);
+        let source = node.post_send(1, &pattern(32 << 20), None);
+        node.nic.disconnect(Instant::ZERO, node.qp());
+        let first = Transmitter::new(None, Mulpdu::default()).write(Handle(0), 0, &[]);
+        peer.stream.write_all(&[first.prefix(), first.trailer()].concat()).unwrap();
+        for now in [after(500), after(2000)] {
+            assert!(!node.is_quiesced());
+            node.now = now;
+            for _ in 0..2000 {
+                node.poll();
+            }
+        }
+        assert!(node.is_quiesced(), "though the peer was heard meanwhile");
+        complete::source_quiesced(source, &node.quiesced.pop().unwrap()).unwrap();
     }
 }

@@ -1,13 +1,16 @@
 //! How connections come to be, or do not.
 
+use haulage_proto::iwarp::mpa::Mulpdu;
 use haulage_proto::iwarp::mpa::handshake::{Active, Offer};
+use haulage_proto::iwarp::rdmap::ReadRequest;
+use haulage_proto::iwarp::transmit::Transmitter;
 
 use super::*;
 
 const PARAMS: ConnectionParams<'_> = ConnectionParams { private_data: b"", ord: 4, ird: 4 };
 
 /// Polls a node until its peer has closed the plain socket `stream`.
-fn until_closed(node: &mut Node, stream: &mut TcpStream) -> Vec<u8> {
+pub(super) fn until_closed(node: &mut Node, stream: &mut TcpStream) -> Vec<u8> {
     stream.set_nonblocking(true).unwrap();
     let mut read = Vec::new();
     for _ in 0..POLLS_MAX {
@@ -246,4 +249,86 @@ fn what_io_uring_lacks_is_reported_not_hidden() {
     assert_eq!(node.nic.backend().to_string(), "plain sockets");
     let auto = Node::new(&config(Backend::Auto, Crc::IfAsked));
     assert!(auto.nic.backend().to_string().contains("io_uring"));
+}
+
+#[test]
+fn revision_1_is_spoken_where_it_is_asked_for() {
+    for (backend, crc) in VARIANTS {
+        let config = config(backend, crc);
+        let old = Config { enhanced: false, ..config.clone() };
+        let mut pair = Pair { a: Node::new(&old), b: Node::new(&config) };
+        pair.connect();
+        // Nothing is negotiated: each end keeps to its own depths.
+        let server = Seen::Established { private_data: Vec::new(), ord: 16, ird: 3 };
+        let client = Seen::Established { private_data: b"welcome".to_vec(), ord: 4, ird: 8 };
+        assert_eq!((&pair.b.seen[1], &pair.a.seen[0]), (&server, &client));
+        // The passive end waits for the first FPDU, as revision 1 has it.
+        let [first, second] = [pair.b.post_receive(1, 8), pair.a.post_receive(1, 8)];
+        let back = pair.b.post_send(2, b"back", None);
+        pair.idle();
+        assert!(!pair.a.is_done(1));
+        let there = pair.a.post_send(2, b"there", None);
+        pair.until(|a, b| a.is_done(1) && b.is_done(1) && a.is_done(2) && b.is_done(2));
+        drop([first, second]);
+        drop([back, there]);
+    }
+}
+
+#[test]
+fn every_ready_to_receive_indication_opens_the_stream() {
+    for (backend, _) in VARIANTS.into_iter().step_by(2) {
+        // Flags with IRD and ORD, and the FPDU: a Send, a Write, and a Read of no octets.
+        let empty = ReadRequest {
+            sink: Handle(5),
+            sink_offset: 0,
+            length: 0,
+            source: Handle(6),
+            source_offset: 0,
+        };
+        let mut transmitter = Transmitter::new(None, Mulpdu::default());
+        let indications = [
+            ([0xc0, 0x00], transmitter.send(None, 0, &[])),
+            ([0x80, 0x80], transmitter.write(Handle(0), 0, &[])),
+            ([0x80, 0x40], transmitter.read_request(&empty)),
+        ];
+        for (flags, indication) in indications {
+            let mut node = Node::new(&config(backend, Crc::IfAsked));
+            let (_, at) = node.nic.listen(LOCAL).unwrap();
+            // No Reads are asked for, nor offered.
+            let offer = Offer { crc: false, ord: 0, ird: 0, rtr: false };
+            let (_, request) = Active::new(offer, b"").unwrap();
+            let mut request = request.into_vec();
+            (request[20], request[22]) = (flags[0], flags[1]);
+            let mut client = TcpStream::connect(at).unwrap();
+            client.write_all(&request).unwrap();
+            for _ in 0..POLLS_MAX {
+                node.poll();
+                if node.qp.is_some() {
+                    break;
+                }
+            }
+            node.nic.accept(Instant::ZERO, node.qp(), &PARAMS);
+            let mut reply = [0; 24];
+            client.read_exact(&mut reply).unwrap();
+            assert_eq!([reply[20], reply[22]], flags, "answered in kind");
+
+            let sink = node.post_receive(1, 8);
+            let source = node.post_send(2, b"first", None);
+            for _ in 0..1000 {
+                node.poll();
+            }
+            assert!(!node.is_done(2), "not before the indication");
+            client.write_all(&[indication.prefix(), indication.trailer()].concat()).unwrap();
+            for _ in 0..POLLS_MAX {
+                node.poll();
+                if node.is_done(2) {
+                    break;
+                }
+            }
+            assert!(node.is_done(2), "{flags:?}");
+            assert!(!node.is_done(1), "it uses no Receive");
+            assert_eq!(node.reason(), None);
+            drop((sink, source));
+        }
+    }
 }
