@@ -9,8 +9,10 @@
 //!   [`pieces`], WRITE data stays in the lease it was placed in.
 //! - [`memory`]: a file system in registered memory, the first backend.
 //! - [`access`]: who calls, as far as they are believed, and what they may do.
+//! - [`service`]: one Call in, one Reply out, for all procedures and any backend.
+//! - [`replays`]: what was answered to Calls that may come again.
 //!
-//! There is no server yet, and no client.
+//! No transport is joined to them yet: there is no server to mount, and no client.
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -21,6 +23,8 @@ pub mod memory;
 pub mod mount3;
 pub mod nfs3;
 pub mod pieces;
+pub mod replays;
+pub mod service;
 
 #[cfg(test)]
 mod testing;

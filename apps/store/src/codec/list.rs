@@ -21,6 +21,11 @@ impl<'a, E> List<'a, E> {
     /// The list without entries.
     pub const EMPTY: Self = Self { bytes: &[0; END_LEN], entries: PhantomData };
 
+    /// Takes the octets of a list of the same entries that was finished before.
+    pub(crate) const fn rewrap(bytes: &'a [u8]) -> Self {
+        Self { bytes, entries: PhantomData }
+    }
+
     /// Returns the octets on the wire.
     pub const fn wire_len(&self) -> usize {
         self.bytes.len()

@@ -1,0 +1,246 @@
+//! NFS version 3 over any backend and any transport: one Call in, one Reply out.
+//!
+//! # Normal operation
+//! A transport decodes a Call's [`Arguments`] and hands them to [`Service::call`] with the lease that a
+//! reduced argument was placed in. What it gets is an [`Answer`]: results to encode and the data that
+//! follows them, which is still where the backend keeps it. A backend that needs long answers
+//! [`Answer::Later`]; then [`Service::poll`] returns the Reply in a later turn.
+//!
+//! # Recovery
+//! A Call that comes twice is for [`Replays`](crate::replays::Replays) to notice, before it gets here.
+
+use std::collections::BTreeMap;
+
+use haulage_mr_pool::{Local, Pool};
+use haulage_proto::rpc::Credential;
+use haulage_proto::xdr::{Truncated, Writer};
+
+use crate::access::{Caller, Policy};
+use crate::backend::{Backend, Context, Ticket};
+use crate::handle::{FileId, SealedHandle, Sealer};
+use crate::nfs3::binding::Limits;
+use crate::nfs3::{
+    Arguments, Attributes, Failure, FileHandle, Name, Outcome, Results, Status, Time, Wcc,
+};
+use crate::pieces::{Piece, Pieces};
+
+mod attributes;
+mod data;
+mod listing;
+mod names;
+
+use data::Pending;
+
+/// What may be done to what is served, and by whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// How far callers are believed.
+    pub policy: Policy,
+    /// Whether nothing may change.
+    pub read_only: bool,
+    /// What is taken and given at most in one Call.
+    pub limits: Limits,
+}
+
+/// The program, over one backend.
+#[derive(Debug)]
+pub struct Service<B> {
+    backend: B,
+    sealer: Sealer,
+    config: Config,
+    /// Calls that wait for the backend.
+    pending: BTreeMap<Ticket, Pending>,
+    next_ticket: u64,
+    /// The file handle in the Reply being made.
+    sealed: SealedHandle,
+    /// Where listings are written, twice: names, then names and what they name.
+    listings: [Box<[u8]>; 2],
+}
+
+/// A Call.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// Who says they call.
+    pub credential: Credential<'a>,
+    /// What they ask.
+    pub arguments: Arguments<'a>,
+    /// What a reduced argument was placed in; `None` also if there was no memory to place it in.
+    pub placed: Option<Local>,
+}
+
+/// What surrounds a Call.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings<'a> {
+    /// The registered memory of the core that serves it.
+    pub pool: &'a Pool,
+    /// The time of day.
+    pub now: Time,
+}
+
+/// What comes of a Call.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a READ takes nothing from the heap")]
+pub enum Answer<'a> {
+    /// Its Reply.
+    Now(Reply<'a>),
+    /// Its Reply comes out of [`Service::poll`] under this name.
+    Later(Ticket),
+}
+
+/// A Reply.
+#[derive(Debug)]
+pub struct Reply<'a> {
+    /// The results. Of READ and READLINK they end in the length of the data.
+    pub results: Results<'a>,
+    /// What follows them: by direct data placement, or inline and padded.
+    pub data: Pieces,
+}
+
+impl<B: Backend> Service<B> {
+    /// Serves `backend` as the file system of `sealer`.
+    pub fn new(backend: B, sealer: Sealer, config: Config) -> Self {
+        let sealed = sealer.seal(backend.root());
+        let room = config.limits.readdir_max as usize;
+        let listings = [vec![0; room].into(), vec![0; room].into()];
+        Self { backend, sealer, config, pending: BTreeMap::new(), next_ticket: 0, sealed, listings }
+    }
+
+    /// Carries out a Call.
+    pub fn call(&mut self, around: Surroundings<'_>, call: Call<'_>) -> Answer<'_> {
+        let caller = self.config.policy.caller(&call.credential);
+        let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
+        let placed = call.placed;
+        Answer::Now(match call.arguments {
+            Arguments::Read(arguments) => return self.read(cx, &arguments),
+            Arguments::Write(arguments) => return self.write(cx, &arguments, placed),
+            Arguments::Commit(arguments) => return self.commit(cx, &arguments),
+            Arguments::ReadLink(link) => self.read_link(cx, link),
+            Arguments::Null => Results::Null.into(),
+            Arguments::GetAttr(file) => self.get_attr(cx, file).into(),
+            Arguments::SetAttr(arguments) => self.set_attr(cx, &arguments).into(),
+            Arguments::Lookup(at) => self.lookup(cx, &at).into(),
+            Arguments::Access(arguments) => self.access(cx, &arguments).into(),
+            Arguments::Create(arguments) => self.create(cx, &arguments).into(),
+            Arguments::MkDir(arguments) => self.mk_dir(cx, &arguments).into(),
+            Arguments::Symlink(arguments) => self.symlink(cx, &arguments, placed).into(),
+            Arguments::MkNod(arguments) => self.mk_nod(cx, &arguments).into(),
+            Arguments::Remove(at) => self.remove(cx, &at).into(),
+            Arguments::RmDir(at) => self.rm_dir(cx, &at).into(),
+            Arguments::Rename(arguments) => self.rename(cx, &arguments).into(),
+            Arguments::Link(arguments) => self.link(cx, &arguments).into(),
+            Arguments::ReadDir(arguments) => self.read_dir(cx, &arguments).into(),
+            Arguments::ReadDirPlus(arguments) => self.read_dir_plus(cx, &arguments).into(),
+            Arguments::FsStat(file) => self.fs_stat(cx, file).into(),
+            Arguments::FsInfo(file) => self.fs_info(cx, file).into(),
+            Arguments::PathConf(file) => self.path_conf(cx, file).into(),
+        })
+    }
+
+    /// Returns the next Reply that was to come later.
+    pub fn poll(&mut self, around: Surroundings<'_>) -> Option<(Ticket, Reply<'static>)> {
+        loop {
+            let finished = self.backend.poll()?;
+            let reply = self.finish(around, finished);
+            if reply.is_some() {
+                return reply;
+            }
+        }
+    }
+
+    /// Returns the handle of the directory at the top, for MOUNT.
+    pub fn root(&self) -> SealedHandle {
+        self.sealer.seal(self.backend.root())
+    }
+
+    /// Returns the backend.
+    pub const fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// Returns the attributes of a file.
+    fn look(&mut self, cx: &Context<'_>, file: FileId) -> Result<Attributes, Status> {
+        let attributes = self.backend.attributes(cx, file)?;
+        Ok(Attributes { fsid: self.sealer.fsid(), ..attributes })
+    }
+
+    /// Acts on a file that is not changed: whatever comes of it, its attributes are told.
+    fn on_file<T>(
+        &mut self,
+        cx: &Context<'_>,
+        file: FileHandle<'_>,
+        act: impl FnOnce(&mut Self, FileId, &Attributes) -> Result<T, Status>,
+    ) -> Outcome<(T, Option<Attributes>), Option<Attributes>> {
+        let found = self.sealer.open(file).and_then(|file| Ok((file, self.look(cx, file)?)));
+        let (file, before) = found.map_err(|status| Failure { status, rest: None })?;
+        let done = act(self, file, &before);
+        let after = self.look(cx, file).ok();
+        done.map(|done| (done, after)).map_err(|status| Failure { status, rest: after })
+    }
+
+    /// Acts on a file that may be changed: it is told what it was before and is after.
+    #[expect(clippy::result_large_err, reason = "a failure tells as much as a success")]
+    fn changing<T>(
+        &mut self,
+        cx: &Context<'_>,
+        file: FileHandle<'_>,
+        act: impl FnOnce(&mut Self, FileId, &Attributes) -> Result<T, Status>,
+    ) -> Outcome<(T, Wcc), Wcc> {
+        let found = self.sealer.open(file).and_then(|file| Ok((file, self.look(cx, file)?)));
+        let nothing = |status| Failure { status, rest: Wcc::default() };
+        let (file, before) = found.map_err(nothing)?;
+        let may = if self.config.read_only { Err(Status::RoFs) } else { Ok(()) };
+        let done = may.and_then(|()| act(self, file, &before));
+        let wcc = Wcc { before: Some(before.wcc()), after: self.look(cx, file).ok() };
+        done.map(|done| (done, wcc)).map_err(|status| Failure { status, rest: wcc })
+    }
+
+    /// Checks that a name is one.
+    fn check_name(&self, name: Name<'_>) -> Result<(), Status> {
+        let bytes = name.0;
+        if bytes.len() > self.backend.capabilities().name_max as usize {
+            return Err(Status::NameTooLong);
+        }
+        // A slash or a NUL in a name would make a path of it for a backend that takes paths.
+        let bad = bytes.is_empty() || bytes.contains(&b'/') || bytes.contains(&0);
+        if bad { Err(Status::Inval) } else { Ok(()) }
+    }
+}
+
+impl<'a> From<Results<'a>> for Reply<'a> {
+    fn from(results: Results<'a>) -> Self {
+        Self { results, data: Pieces::default() }
+    }
+}
+
+impl Reply<'_> {
+    /// Appends all of the Reply to `w`, its data inline.
+    pub fn encode_inline(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        self.results.encode(w)?;
+        for piece in self.data.iter() {
+            w.put(piece.bytes())?;
+        }
+        w.pad(self.data.len())
+    }
+}
+
+/// Returns a row of one piece.
+fn row(piece: Piece) -> Pieces {
+    let mut row = Pieces::default();
+    let fits = row.push(piece);
+    debug_assert!(fits.is_ok(), "the row is empty");
+    row
+}
+
+/// Checks that the caller may do something, which else is refused with `status`.
+const fn allow(may: bool, status: Status) -> Result<(), Status> {
+    if may { Ok(()) } else { Err(status) }
+}
+
+/// Checks that a directory is one, and that the caller may do this in it.
+fn allow_in(caller: &Caller, dir: &Attributes, wanted: u32) -> Result<(), Status> {
+    allow(matches!(dir.kind, crate::nfs3::FileType::Directory), Status::NotDir)?;
+    allow(caller.may(dir, wanted), Status::Acces)
+}
+
+#[cfg(test)]
+mod tests;

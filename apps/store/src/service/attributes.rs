@@ -1,0 +1,144 @@
+//! What is known of files and of the file system: GETATTR, SETATTR, ACCESS, FSSTAT, FSINFO, PATHCONF.
+
+use super::{Service, allow};
+use crate::access::{Caller, WRITE};
+use crate::backend::{Backend, Context};
+use crate::nfs3::arguments::{Access, SetAttr};
+use crate::nfs3::results::{FsInfo, FsStat, Granted, PathConf};
+use crate::nfs3::{
+    Attributes, Failure, FileHandle, FileType, Results, SetAttributes, SetTime, Status, abilities,
+    rights,
+};
+
+impl<B: Backend> Service<B> {
+    pub(super) fn get_attr(&mut self, cx: &Context<'_>, file: FileHandle<'_>) -> Results<'static> {
+        let found = self.sealer.open(file).and_then(|file| self.look(cx, file));
+        Results::GetAttr(found.map_err(|status| Failure { status, rest: () }))
+    }
+
+    pub(super) fn set_attr(&mut self, cx: &Context<'_>, asked: &SetAttr<'_>) -> Results<'static> {
+        let outcome = self.changing(cx, asked.file, |service, file, before| {
+            let guarded = asked.guard.is_none_or(|ctime| ctime == before.ctime);
+            allow(guarded, Status::NotSync)?;
+            let to = permitted(cx.caller, before, asked.to)?;
+            service.backend.set_attributes(cx, file, &to)
+        });
+        Results::SetAttr(outcome.map(|((), wcc)| wcc))
+    }
+
+    pub(super) fn access(&mut self, cx: &Context<'_>, asked: &Access<'_>) -> Results<'static> {
+        let outcome = self.on_file(cx, asked.file, |service, _, file| {
+            let changes = rights::MODIFY | rights::EXTEND | rights::DELETE;
+            let left = if service.config.read_only { !changes } else { u32::MAX };
+            Ok(cx.caller.rights(file, asked.rights & left))
+        });
+        Results::Access(outcome.map(|(rights, attributes)| Granted { attributes, rights }))
+    }
+
+    pub(super) fn fs_stat(&mut self, cx: &Context<'_>, file: FileHandle<'_>) -> Results<'static> {
+        let outcome = self.on_file(cx, file, |service, _, _| service.backend.room(cx));
+        Results::FsStat(outcome.map(|(room, attributes)| FsStat {
+            attributes,
+            total_bytes: room.total_bytes,
+            free_bytes: room.free_bytes,
+            available_bytes: room.free_bytes,
+            total_files: room.total_files,
+            free_files: room.free_files,
+            available_files: room.free_files,
+            invariant_seconds: 0,
+        }))
+    }
+
+    pub(super) fn fs_info(&mut self, cx: &Context<'_>, file: FileHandle<'_>) -> Results<'static> {
+        let limits = self.config.limits;
+        let outcome = self.on_file(cx, file, |service, _, _| Ok(service.backend.capabilities()));
+        Results::FsInfo(outcome.map(|(can, attributes)| FsInfo {
+            attributes,
+            read_max: limits.read_max,
+            read_preferred: limits.read_max,
+            read_multiple: MULTIPLE,
+            write_max: limits.write_max,
+            write_preferred: limits.write_max,
+            write_multiple: MULTIPLE,
+            readdir_preferred: limits.readdir_max,
+            file_max: can.file_max,
+            time_delta: can.time_delta,
+            abilities: abilities::LINK
+                | abilities::SYMLINK
+                | abilities::HOMOGENEOUS
+                | abilities::CAN_SET_TIME,
+        }))
+    }
+
+    pub(super) fn path_conf(&mut self, cx: &Context<'_>, file: FileHandle<'_>) -> Results<'static> {
+        let outcome = self.on_file(cx, file, |service, _, _| Ok(service.backend.capabilities()));
+        Results::PathConf(outcome.map(|(can, attributes)| PathConf {
+            attributes,
+            links_max: can.links_max,
+            name_max: can.name_max,
+            no_trunc: true,
+            chown_restricted: true,
+            case_insensitive: false,
+            case_preserving: true,
+        }))
+    }
+}
+
+/// Returns what is to become of a file's attributes, if the caller may have it.
+fn permitted(
+    caller: &Caller,
+    file: &Attributes,
+    mut to: SetAttributes,
+) -> Result<SetAttributes, Status> {
+    let owns = caller.owns(file);
+    // To what it is already, the owner may change it.
+    let (uid, gid) =
+        (to.uid.is_some_and(|uid| uid != file.uid), to.gid.is_some_and(|g| g != file.gid));
+    allow(!uid || caller.is_root(), Status::Perm)?;
+    allow(
+        !gid || caller.is_root() || owns && to.gid.is_some_and(|g| caller.is_of(g)),
+        Status::Perm,
+    )?;
+    let owned = to.mode.is_some() || to.uid.is_some() || to.gid.is_some();
+    allow(!owned || owns, Status::Perm)?;
+    if to.size.is_some() {
+        match file.kind {
+            FileType::Regular => allow(caller.may_write(file), Status::Acces)?,
+            FileType::Directory => return Err(Status::IsDir),
+            _ => return Err(Status::Inval),
+        }
+    }
+    for time in [to.atime, to.mtime] {
+        match time {
+            SetTime::Keep => {}
+            SetTime::ToServer => allow(owns || caller.may(file, WRITE), Status::Acces)?,
+            SetTime::To(_) => allow(owns, Status::Perm)?,
+        }
+    }
+    let given_away = uid || gid;
+    if to.mode.is_none() && (given_away || to.size.is_some()) {
+        to.mode = without_set_id(caller, file, given_away);
+    } else if let Some(mode) = to.mode.filter(|_| !caller.is_root()) {
+        // Nobody makes a program act as a group that they are not of.
+        let group = to.gid.unwrap_or(file.gid);
+        let keep = file.kind == FileType::Directory || caller.is_of(group);
+        to.mode = Some(if keep { mode } else { mode & !SET_GID });
+    }
+    Ok(to)
+}
+
+/// Returns the permission bits of a file that was changed or given away, if they have to change: a
+/// program that others could have changed does not go on acting as its owner.
+pub(super) fn without_set_id(caller: &Caller, file: &Attributes, given_away: bool) -> Option<u32> {
+    let changes = file.kind == FileType::Regular
+        && file.mode & (SET_UID | SET_GID) != 0
+        && (given_away || !caller.is_root());
+    changes.then_some(file.mode & !(SET_UID | SET_GID))
+}
+
+/// Programs act as their owner.
+const SET_UID: u32 = 0o4000;
+/// Programs act as their group; in a directory, files get its group.
+pub(super) const SET_GID: u32 = 0o2000;
+/// What READs and WRITEs are best a multiple of: a page.
+const MULTIPLE: u32 = 4096;

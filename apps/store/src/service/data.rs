@@ -1,0 +1,193 @@
+//! What files hold: READ, WRITE, COMMIT, READLINK. All but the last may end in a later turn.
+
+use haulage_mr_pool::Local;
+use haulage_proto::chunk::Item;
+
+use super::attributes::without_set_id;
+use super::{Answer, Reply, Service, Surroundings, allow, row};
+use crate::access::Caller;
+use crate::backend::{
+    Backend, Context, Finished, Incoming, Octets, Progress, ReadDone, Ticket, WriteDone,
+};
+use crate::handle::FileId;
+use crate::nfs3::arguments::{Commit, Read, Write};
+use crate::nfs3::results::{Committed, Contents, Target, Written};
+use crate::nfs3::{
+    Attributes, Data, Failure, FileHandle, FileType, Path, Results, SetAttributes, Status,
+    Verifier, Wcc, WccAttributes,
+};
+
+/// A Call that waits for the backend.
+#[derive(Debug)]
+pub(super) struct Pending {
+    file: FileId,
+    /// What the file was when it was begun.
+    before: WccAttributes,
+    caller: Caller,
+}
+
+impl<B: Backend> Service<B> {
+    pub(super) fn read_link(&mut self, cx: &Context<'_>, link: FileHandle<'_>) -> Reply<'static> {
+        let outcome = self.on_file(cx, link, |service, link, attributes| {
+            allow(attributes.kind == FileType::Symlink, Status::Inval)?;
+            service.backend.read_link(cx, link)
+        });
+        match outcome {
+            Err(failure) => Results::ReadLink(Err(failure)).into(),
+            Ok((held, attributes)) => {
+                let path = Path(Item::Reduced { length: held.len() as u64 });
+                let results = Results::ReadLink(Ok(Target { attributes, path }));
+                Reply { results, data: row(held) }
+            }
+        }
+    }
+
+    pub(super) fn read(&mut self, cx: &Context<'_>, asked: &Read<'_>) -> Answer<'static> {
+        let count = asked.count.min(self.config.limits.read_max) as usize;
+        let ticket = self.ticket();
+        let begun = self.on_file(cx, asked.file, |service, file, attributes| {
+            check_regular(attributes)?;
+            allow(cx.caller.may_read(attributes), Status::Acces)?;
+            let pending = Pending { file, before: attributes.wcc(), caller: *cx.caller };
+            Ok(match service.backend.read(cx, ticket, file, asked.offset, count) {
+                Progress::Ended(end) => Some(end?),
+                Progress::Later => service.wait(ticket, pending),
+            })
+        });
+        match begun {
+            Ok((None, _)) => Answer::Later(ticket),
+            Ok((Some(done), attributes)) => Answer::Now(read_reply(done, attributes)),
+            Err(failure) => Answer::Now(Results::Read(Err(failure)).into()),
+        }
+    }
+
+    pub(super) fn write(
+        &mut self,
+        cx: &Context<'_>,
+        asked: &Write<'_>,
+        placed: Option<Local>,
+    ) -> Answer<'static> {
+        let ticket = self.ticket();
+        let begun = self.changing(cx, asked.file, |service, file, before| {
+            check_regular(before)?;
+            allow(cx.caller.may_write(before), Status::Acces)?;
+            allow(asked.data.length() == u64::from(asked.count), Status::Inval)?;
+            let data = octets(asked.data.0, placed, service.config.limits.write_max as usize)?;
+            if let mode @ Some(_) = without_set_id(cx.caller, before, false) {
+                let to = SetAttributes { mode, ..SetAttributes::default() };
+                service.backend.set_attributes(cx, file, &to)?;
+            }
+            let write = Incoming { offset: asked.offset, data, stable: asked.stable };
+            let pending = Pending { file, before: before.wcc(), caller: *cx.caller };
+            Ok(match service.backend.write(cx, ticket, file, write) {
+                Progress::Ended(end) => Some(end?),
+                Progress::Later => service.wait(ticket, pending),
+            })
+        });
+        match begun {
+            Ok((None, _)) => Answer::Later(ticket),
+            Ok((Some(done), wcc)) => Answer::Now(write_results(done, wcc).into()),
+            Err(failure) => Answer::Now(Results::Write(Err(failure)).into()),
+        }
+    }
+
+    pub(super) fn commit(&mut self, cx: &Context<'_>, asked: &Commit<'_>) -> Answer<'static> {
+        let ticket = self.ticket();
+        let begun = self.changing(cx, asked.file, |service, file, before| {
+            check_regular(before)?;
+            allow(cx.caller.may_write(before), Status::Acces)?;
+            let pending = Pending { file, before: before.wcc(), caller: *cx.caller };
+            let (offset, count) = (asked.offset, asked.count);
+            Ok(match service.backend.commit(cx, ticket, file, offset, count) {
+                Progress::Ended(end) => Some(end?),
+                Progress::Later => service.wait(ticket, pending),
+            })
+        });
+        match begun {
+            Ok((None, _)) => Answer::Later(ticket),
+            Ok((Some(verifier), wcc)) => Answer::Now(commit_results(verifier, wcc).into()),
+            Err(failure) => Answer::Now(Results::Commit(Err(failure)).into()),
+        }
+    }
+
+    /// Makes the Reply of a Call that has ended. `None` if there is no such Call.
+    pub(super) fn finish(
+        &mut self,
+        around: Surroundings<'_>,
+        finished: Finished,
+    ) -> Option<(Ticket, Reply<'static>)> {
+        let (Finished::Read(ticket, _) | Finished::Write(ticket, _) | Finished::Commit(ticket, _)) =
+            finished;
+        let pending = self.pending.remove(&ticket)?;
+        let cx = &Context { pool: around.pool, now: around.now, caller: &pending.caller };
+        let after = self.look(cx, pending.file).ok();
+        let wcc = Wcc { before: Some(pending.before), after };
+        let failed = |status| Failure { status, rest: wcc };
+        let reply = match finished {
+            Finished::Read(_, Ok(done)) => read_reply(done, after),
+            Finished::Read(_, Err(status)) => {
+                Results::Read(Err(Failure { status, rest: after })).into()
+            }
+            Finished::Write(_, Ok(done)) => write_results(done, wcc).into(),
+            Finished::Write(_, Err(status)) => Results::Write(Err(failed(status))).into(),
+            Finished::Commit(_, Ok(verifier)) => commit_results(verifier, wcc).into(),
+            Finished::Commit(_, Err(status)) => Results::Commit(Err(failed(status))).into(),
+        };
+        Some((ticket, reply))
+    }
+
+    const fn ticket(&mut self) -> Ticket {
+        self.next_ticket += 1;
+        Ticket(self.next_ticket)
+    }
+
+    /// Remembers a Call until the backend is done with it.
+    fn wait<T>(&mut self, ticket: Ticket, pending: Pending) -> Option<T> {
+        self.pending.insert(ticket, pending);
+        None
+    }
+}
+
+fn read_reply(done: ReadDone, attributes: Option<Attributes>) -> Reply<'static> {
+    let length = done.data.len();
+    // A READ never exceeds its limit, which is 32 bits.
+    let count = u32::try_from(length).unwrap_or(u32::MAX);
+    let data = Data(Item::Reduced { length: length as u64 });
+    let results = Results::Read(Ok(Contents { attributes, count, eof: done.eof, data }));
+    Reply { results, data: done.data }
+}
+
+const fn write_results(done: WriteDone, file: Wcc) -> Results<'static> {
+    let WriteDone { count, stable: committed, verifier } = done;
+    Results::Write(Ok(Written { file, count, committed, verifier }))
+}
+
+const fn commit_results(verifier: Verifier, file: Wcc) -> Results<'static> {
+    Results::Commit(Ok(Committed { file, verifier }))
+}
+
+/// Checks that a file holds data.
+const fn check_regular(file: &Attributes) -> Result<(), Status> {
+    match file.kind {
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(Status::IsDir),
+        _ => Err(Status::Inval),
+    }
+}
+
+/// Returns the octets that came with a Call, at most so many.
+pub(super) fn octets(
+    item: Item<'_>,
+    placed: Option<Local>,
+    max: usize,
+) -> Result<Octets<'_>, Status> {
+    match (item, placed) {
+        (Item::Inline(bytes), _) => Ok(Octets::Inline(bytes.get(..max).unwrap_or(bytes))),
+        (Item::Reduced { .. }, Some(mut lease)) => {
+            lease.set_len(lease.len().min(max));
+            Ok(Octets::Placed(lease))
+        }
+        // It was not fetched: there was no memory for it. There may be when it is sent again.
+        (Item::Reduced { .. }, None) => Err(Status::Jukebox),
+    }
+}

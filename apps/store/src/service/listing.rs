@@ -1,0 +1,134 @@
+//! Lists of names: READDIR and READDIRPLUS.
+
+use super::{Service, allow, allow_in};
+use crate::access::{EXECUTE, READ};
+use crate::backend::{Backend, COOKIE_MIN, Context};
+use crate::codec::{List, ListWriter};
+use crate::handle::FileId;
+use crate::nfs3::arguments::{ReadDir, ReadDirPlus};
+use crate::nfs3::listing::{Entry, EntryPlus, NamesPlusWriter};
+use crate::nfs3::results::{Listing, ListingPlus};
+use crate::nfs3::{Attributes, Name, Results, Status, Verifier};
+
+/// A list of names in memory.
+struct Listed {
+    verifier: Verifier,
+    /// Octets it takes there.
+    length: usize,
+    /// Whether its names are the last.
+    eof: bool,
+}
+
+impl<B: Backend> Service<B> {
+    pub(super) fn read_dir(&mut self, cx: &Context<'_>, asked: &ReadDir<'_>) -> Results<'_> {
+        let room = self.room(asked.count);
+        let mut memory = std::mem::take(&mut self.listings[0]);
+        let outcome = self.on_file(cx, asked.dir, |service, dir, attributes| {
+            let verifier =
+                service.check_place(cx, dir, attributes, (asked.cookie, asked.verifier))?;
+            service.list(cx, dir, (asked.cookie, verifier), &mut memory[..room])
+        });
+        self.listings[0] = memory;
+        Results::ReadDir(outcome.map(|(Listed { verifier, length, eof }, dir)| {
+            let names = List::rewrap(&self.listings[0][..length]);
+            Listing { dir, verifier, names, eof }
+        }))
+    }
+
+    pub(super) fn read_dir_plus(
+        &mut self,
+        cx: &Context<'_>,
+        asked: &ReadDirPlus<'_>,
+    ) -> Results<'_> {
+        let (room, names_max) = (self.room(asked.count_max), asked.count as usize);
+        let [mut names, mut plus] = std::mem::take(&mut self.listings);
+        let outcome = self.on_file(cx, asked.dir, |service, dir, attributes| {
+            let verifier =
+                service.check_place(cx, dir, attributes, (asked.cookie, asked.verifier))?;
+            let mut listed = service.list(cx, dir, (asked.cookie, verifier), &mut names[..room])?;
+            let listed_names = List::rewrap(&names[..listed.length]);
+            let visible = cx.caller.may(attributes, EXECUTE);
+            let mut w = NamesPlusWriter::new(&mut plus[..room], names_max);
+            let mut fit = 0;
+            let mut entries = listed_names.iter().inspect(|_| fit += 1);
+            let complete = entries.all(|entry| service.show(cx, &mut w, dir, entry, visible));
+            drop(entries);
+            // The first was counted even if it did not fit.
+            allow(complete || fit > 1, Status::TooSmall)?;
+            listed.eof &= complete;
+            listed.length = w.finish().wire_len();
+            Ok(listed)
+        });
+        self.listings = [names, plus];
+        Results::ReadDirPlus(outcome.map(|(Listed { verifier, length, eof }, dir)| {
+            let names = List::rewrap(&self.listings[1][..length]);
+            ListingPlus { dir, verifier, names, eof }
+        }))
+    }
+
+    /// Writes the names behind a place, as many as fit.
+    fn list(
+        &mut self,
+        cx: &Context<'_>,
+        dir: FileId,
+        (after, verifier): (u64, Verifier),
+        memory: &mut [u8],
+    ) -> Result<Listed, Status> {
+        let parent = self.backend.lookup(cx, dir, Name(b".."))?;
+        let mut w = ListWriter::new(memory);
+        let mut fit = 0;
+        let mut show = |name: Name<'_>, file: FileId, cookie| {
+            let fits = w.push(&Entry { fileid: file.inode, name, cookie });
+            fit += u32::from(fits);
+            fits
+        };
+        let own = [(Name(b"."), dir, 1), (Name(b".."), parent, 2)];
+        let mut own = own.into_iter().filter(|(.., cookie)| *cookie > after);
+        let after = if after < COOKIE_MIN { 0 } else { after };
+        let eof = own.all(|(name, file, cookie)| show(name, file, cookie))
+            && self.backend.list(cx, dir, after, &mut |n| show(n.name, n.file, n.cookie))?;
+        allow(eof || fit > 0, Status::TooSmall)?;
+        Ok(Listed { verifier, length: w.finish::<Entry<'_>>().wire_len(), eof })
+    }
+
+    /// Adds a name with what it names. Returns whether it fit.
+    fn show(
+        &mut self,
+        cx: &Context<'_>,
+        w: &mut NamesPlusWriter<'_>,
+        dir: FileId,
+        entry: Entry<'_>,
+        visible: bool,
+    ) -> bool {
+        // What the names are of is for those to know who could look them up one by one.
+        let file = self.backend.lookup(cx, dir, entry.name).ok().filter(|_| visible);
+        let attributes = file.and_then(|file| self.look(cx, file).ok());
+        let sealed = file.map(|file| self.sealer.seal(file));
+        let file = sealed.as_ref().map(|sealed| sealed.as_file_handle());
+        w.push(&EntryPlus { entry, attributes, file })
+    }
+
+    /// Checks that the caller may list a directory, and that a cookie has a place in it. Returns what
+    /// has to come with the next one.
+    fn check_place(
+        &mut self,
+        cx: &Context<'_>,
+        dir: FileId,
+        attributes: &Attributes,
+        (cookie, verifier): (u64, Verifier),
+    ) -> Result<Verifier, Status> {
+        allow_in(cx.caller, attributes, READ)?;
+        let current = self.backend.cookie_verifier(cx, dir)?;
+        allow(cookie == 0 || verifier == current, Status::BadCookie)?;
+        Ok(current)
+    }
+
+    /// Returns how much room results of so many octets leave to the list in them.
+    fn room(&self, count: u32) -> usize {
+        let count = count.min(self.config.limits.readdir_max) as usize;
+        count.saturating_sub(AROUND)
+    }
+}
+
+/// Octets around a list: the directory's attributes, the verifier, the end-of-directory mark.
+const AROUND: usize = 4 + Attributes::WIRE_LEN + 8 + 4;

@@ -1,0 +1,299 @@
+//! Names: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK.
+
+use haulage_mr_pool::Local;
+
+use super::attributes::SET_GID;
+use super::data::octets;
+use super::{Service, allow, allow_in};
+use crate::access::{EXECUTE, WRITE};
+use crate::backend::{Backend, Context, New, NewKind};
+use crate::handle::FileId;
+use crate::nfs3::arguments::{Create, How, Link, MkDir, MkNod, Rename, Special, Symlink};
+use crate::nfs3::results::{Found, Linked, Made, Renamed};
+use crate::nfs3::{
+    Attributes, DirName, Failure, FileType, Name, Outcome, PATH_MAX, Results, SetAttributes,
+    SetTime, Status, Time, Verifier, Wcc,
+};
+
+impl<B: Backend> Service<B> {
+    pub(super) fn lookup(&mut self, cx: &Context<'_>, at: &DirName<'_>) -> Results<'_> {
+        let outcome = self.on_file(cx, at.dir, |service, dir, attributes| {
+            allow_in(cx.caller, attributes, EXECUTE)?;
+            service.check_name(at.name)?;
+            let file = service.backend.lookup(cx, dir, at.name)?;
+            Ok((file, service.look(cx, file).ok()))
+        });
+        Results::Lookup(outcome.map(|((file, attributes), dir)| {
+            self.sealed = self.sealer.seal(file);
+            Found { file: self.sealed.as_file_handle(), attributes, dir }
+        }))
+    }
+
+    pub(super) fn create(&mut self, cx: &Context<'_>, asked: &Create<'_>) -> Results<'_> {
+        let outcome = self.changing(cx, asked.at.dir, |service, dir, attributes| {
+            let (wanted, exclusive) = match asked.how {
+                How::Unchecked(wanted) | How::Guarded(wanted) => (wanted, None),
+                How::Exclusive(verifier) => (marked(verifier), Some(verifier)),
+            };
+            let place = Place { dir, attributes, name: asked.at.name };
+            let made = service.make(cx, &place, NewKind::Regular, &wanted);
+            match (made, asked.how) {
+                (Err(Status::Exist), How::Unchecked(_)) => service.reuse(cx, &place, &wanted),
+                (Err(Status::Exist), How::Exclusive(_)) => {
+                    let file = service.backend.lookup(cx, dir, asked.at.name)?;
+                    let found = service.look(cx, file)?;
+                    // It came before: this is the same Call again.
+                    allow(exclusive.is_some_and(|v| is_marked(&found, v)), Status::Exist)?;
+                    Ok(file)
+                }
+                (made, _) => made,
+            }
+        });
+        Results::Create(self.made(cx, outcome))
+    }
+
+    pub(super) fn mk_dir(&mut self, cx: &Context<'_>, asked: &MkDir<'_>) -> Results<'_> {
+        let outcome = self.changing(cx, asked.at.dir, |service, dir, attributes| {
+            let place = Place { dir, attributes, name: asked.at.name };
+            service.make(cx, &place, NewKind::Directory, &asked.attributes)
+        });
+        Results::MkDir(self.made(cx, outcome))
+    }
+
+    pub(super) fn symlink(
+        &mut self,
+        cx: &Context<'_>,
+        asked: &Symlink<'_>,
+        placed: Option<Local>,
+    ) -> Results<'_> {
+        let outcome = self.changing(cx, asked.at.dir, |service, dir, attributes| {
+            let place = Place { dir, attributes, name: asked.at.name };
+            let path = octets(asked.path.0, placed, PATH_MAX)?;
+            allow(!path.bytes().is_empty() && !path.bytes().contains(&0), Status::Inval)?;
+            service.make(cx, &place, NewKind::Symlink(path.bytes()), &asked.attributes)
+        });
+        Results::Symlink(self.made(cx, outcome))
+    }
+
+    pub(super) fn mk_nod(&mut self, cx: &Context<'_>, asked: &MkNod<'_>) -> Results<'_> {
+        let outcome = self.changing(cx, asked.at.dir, |service, dir, attributes| {
+            let place = Place { dir, attributes, name: asked.at.name };
+            let (wanted, device) = match asked.what {
+                Special::Character(wanted, device) | Special::Block(wanted, device) => {
+                    allow(cx.caller.is_root(), Status::Perm)?;
+                    (wanted, device)
+                }
+                Special::Socket(wanted) | Special::Fifo(wanted) => (wanted, Default::default()),
+                Special::Ordinary(_) => return Err(Status::BadType),
+            };
+            service.make(cx, &place, NewKind::Special(asked.what.kind(), device), &wanted)
+        });
+        Results::MkNod(self.made(cx, outcome))
+    }
+
+    pub(super) fn remove(&mut self, cx: &Context<'_>, at: &DirName<'_>) -> Results<'static> {
+        let outcome = self.changing(cx, at.dir, |service, dir, attributes| {
+            allow(!is_dots(at.name), Status::Inval)?;
+            service.check_unlink(cx, dir, attributes, at.name)?;
+            service.backend.remove(cx, dir, at.name)
+        });
+        Results::Remove(outcome.map(|((), wcc)| wcc))
+    }
+
+    pub(super) fn rm_dir(&mut self, cx: &Context<'_>, at: &DirName<'_>) -> Results<'static> {
+        let outcome = self.changing(cx, at.dir, |service, dir, attributes| {
+            allow(at.name.0 != b".", Status::Inval)?;
+            allow(at.name.0 != b"..", Status::Exist)?;
+            service.check_unlink(cx, dir, attributes, at.name)?;
+            service.backend.remove_dir(cx, dir, at.name)
+        });
+        Results::RmDir(outcome.map(|((), wcc)| wcc))
+    }
+
+    pub(super) fn rename(&mut self, cx: &Context<'_>, asked: &Rename<'_>) -> Results<'static> {
+        let (from, to) = (asked.from, asked.to);
+        let outcome = self.changing(cx, from.dir, |service, from_dir, from_attributes| {
+            let inner = service.changing(cx, to.dir, |service, to_dir, to_attributes| {
+                allow(!is_dots(from.name) && !is_dots(to.name), Status::Inval)?;
+                let moved = service.check_unlink(cx, from_dir, from_attributes, from.name)?;
+                match service.check_unlink(cx, to_dir, to_attributes, to.name) {
+                    Ok(_) | Err(Status::NoEnt) => {}
+                    Err(status) => return Err(status),
+                }
+                // To move a directory is to change what its `..` is.
+                let turns = moved.kind == FileType::Directory && from_dir != to_dir;
+                allow(!turns || cx.caller.may(&moved, WRITE), Status::Acces)?;
+                service.backend.rename(cx, (from_dir, from.name), (to_dir, to.name))
+            });
+            Ok(inner)
+        });
+        Results::Rename(match outcome {
+            Err(failure) => Err(Failure {
+                status: failure.status,
+                rest: Renamed { from: failure.rest, to: Wcc::default() },
+            }),
+            Ok((Ok(((), to)), from)) => Ok(Renamed { from, to }),
+            Ok((Err(failure), from)) => {
+                let rest = Renamed { from, to: failure.rest };
+                Err(Failure { status: failure.status, rest })
+            }
+        })
+    }
+
+    pub(super) fn link(&mut self, cx: &Context<'_>, asked: &Link<'_>) -> Results<'static> {
+        let mut attributes = None;
+        let outcome = self.changing(cx, asked.at.dir, |service, dir, dir_attributes| {
+            let file = service.sealer.open(asked.file)?;
+            attributes = Some(service.look(cx, file)?);
+            allow_in(cx.caller, dir_attributes, WRITE | EXECUTE)?;
+            service.check_name(asked.at.name)?;
+            allow(!is_dots(asked.at.name), Status::Exist)?;
+            service.backend.link(cx, file, dir, asked.at.name)?;
+            attributes = service.look(cx, file).ok();
+            Ok(())
+        });
+        Results::Link(match outcome {
+            Ok(((), dir)) => Ok(Linked { attributes, dir }),
+            Err(Failure { status, rest: dir }) => {
+                Err(Failure { status, rest: Linked { attributes, dir } })
+            }
+        })
+    }
+
+    /// Makes a file, with the attributes that the caller may give it.
+    fn make(
+        &mut self,
+        cx: &Context<'_>,
+        place: &Place<'_>,
+        kind: NewKind<'_>,
+        wanted: &SetAttributes,
+    ) -> Result<FileId, Status> {
+        allow_in(cx.caller, place.attributes, EXECUTE)?;
+        self.check_name(place.name)?;
+        allow(!is_dots(place.name), Status::Exist)?;
+        if self.backend.lookup(cx, place.dir, place.name).is_ok() {
+            return Err(Status::Exist);
+        }
+        allow(cx.caller.may(place.attributes, WRITE), Status::Acces)?;
+        let new = place.owned(cx, kind, wanted);
+        let file = self.backend.make(cx, place.dir, place.name, new)?;
+        let size = wanted.size.filter(|_| matches!(kind, NewKind::Regular));
+        let (atime, mtime) = (wanted.atime, wanted.mtime);
+        let rest = SetAttributes { size, atime, mtime, ..SetAttributes::default() };
+        if rest != SetAttributes::default()
+            && let Err(status) = self.backend.set_attributes(cx, file, &rest)
+        {
+            let undone = match kind {
+                NewKind::Directory => self.backend.remove_dir(cx, place.dir, place.name),
+                _ => self.backend.remove(cx, place.dir, place.name),
+            };
+            return undone.and(Err(status));
+        }
+        Ok(file)
+    }
+
+    /// Takes the regular file that has the name already, and cuts it if that is asked.
+    fn reuse(
+        &mut self,
+        cx: &Context<'_>,
+        place: &Place<'_>,
+        wanted: &SetAttributes,
+    ) -> Result<FileId, Status> {
+        let file = self.backend.lookup(cx, place.dir, place.name)?;
+        let found = self.look(cx, file)?;
+        allow(found.kind == FileType::Regular, Status::Exist)?;
+        if wanted.size.is_some() {
+            allow(cx.caller.may_write(&found), Status::Acces)?;
+            let to = SetAttributes { size: wanted.size, ..SetAttributes::default() };
+            self.backend.set_attributes(cx, file, &to)?;
+        }
+        Ok(file)
+    }
+
+    /// Checks that the caller may take a name away. Returns the attributes of what has it.
+    fn check_unlink(
+        &mut self,
+        cx: &Context<'_>,
+        dir: FileId,
+        dir_attributes: &Attributes,
+        name: Name<'_>,
+    ) -> Result<Attributes, Status> {
+        allow_in(cx.caller, dir_attributes, WRITE | EXECUTE)?;
+        self.check_name(name)?;
+        let file = self.backend.lookup(cx, dir, name)?;
+        let attributes = self.look(cx, file)?;
+        allow(cx.caller.may_unlink(dir_attributes, &attributes), Status::Acces)?;
+        Ok(attributes)
+    }
+
+    /// Tells what was made.
+    #[expect(clippy::result_large_err, reason = "a failure tells as much as a success")]
+    fn made(
+        &mut self,
+        cx: &Context<'_>,
+        outcome: Outcome<(FileId, Wcc), Wcc>,
+    ) -> Outcome<Made<'_>, Wcc> {
+        outcome.map(|(file, dir)| {
+            let attributes = self.look(cx, file).ok();
+            self.sealed = self.sealer.seal(file);
+            Made { file: Some(self.sealed.as_file_handle()), attributes, dir }
+        })
+    }
+}
+
+/// Where something is to be made.
+struct Place<'a> {
+    dir: FileId,
+    attributes: &'a Attributes,
+    name: Name<'a>,
+}
+
+impl Place<'_> {
+    /// Returns what is to be made, with the owner and the group that the caller may give it.
+    fn owned<'k>(&self, cx: &Context<'_>, kind: NewKind<'k>, wanted: &SetAttributes) -> New<'k> {
+        let caller = cx.caller;
+        let inherits = self.attributes.mode & SET_GID != 0;
+        let own = if inherits { self.attributes.gid } else { caller.gid };
+        let gid = wanted.gid.filter(|gid| caller.is_root() || caller.is_of(*gid)).unwrap_or(own);
+        let uid = wanted.uid.filter(|_| caller.is_root()).unwrap_or(caller.uid);
+        let is_dir = matches!(kind, NewKind::Directory);
+        let mode = wanted.mode.unwrap_or(if is_dir { 0o700 } else { 0o600 });
+        let keeps = is_dir || caller.is_root() || caller.is_of(gid);
+        let mode = if keeps { mode } else { mode & !SET_GID };
+        let mode = if is_dir && inherits { mode | SET_GID } else { mode };
+        New { kind, mode, uid, gid }
+    }
+}
+
+/// Returns the attributes that mark a file as made with this verifier. Its maker sets the times to
+/// what they should be once it knows that the file is its own (RFC 1813 section 3.3.8).
+const fn marked(verifier: Verifier) -> SetAttributes {
+    let (atime, mtime) = marks(verifier);
+    SetAttributes {
+        mode: None,
+        uid: None,
+        gid: None,
+        size: None,
+        atime: SetTime::To(atime),
+        mtime: SetTime::To(mtime),
+    }
+}
+
+/// Returns whether a file was made with this verifier and not changed since.
+fn is_marked(file: &Attributes, verifier: Verifier) -> bool {
+    let is_new = file.kind == FileType::Regular && file.size == 0;
+    is_new && (file.atime, file.mtime) == marks(verifier)
+}
+
+/// Returns two times that together are the verifier, as far as file systems keep times: to 31 bits of
+/// seconds.
+#[expect(clippy::cast_possible_truncation, reason = "the halves are taken apart")]
+const fn marks(verifier: Verifier) -> (Time, Time) {
+    let (high, low) = ((verifier.0 >> 32) as u32, verifier.0 as u32);
+    let mark = 0x7fff_ffff;
+    (Time { seconds: high & mark, nanoseconds: 0 }, Time { seconds: low & mark, nanoseconds: 0 })
+}
+
+fn is_dots(name: Name<'_>) -> bool {
+    matches!(name.0, b"." | b"..")
+}

@@ -1,0 +1,195 @@
+use haulage_mr_pool::{PagePreference, PoolConfig};
+use haulage_proto::chunk::{Item, PayloadReader};
+use haulage_proto::rpc::AuthSys;
+
+use super::*;
+use crate::access::Squash;
+use crate::memory::{self, Memory};
+use crate::nfs3::arguments::*;
+use crate::nfs3::{Data, DirName, FileType, Path, Procedure, SetAttributes, SetTime, Verifier};
+use crate::testing::written;
+
+mod attributes;
+mod data;
+mod every;
+mod later;
+mod listing;
+mod names;
+mod permissions;
+
+/// A server of one file system, called by whoever is set to call.
+struct Bed<B = Memory> {
+    service: Service<B>,
+    pool: Pool,
+    now: Time,
+    uid: u32,
+    gid: u32,
+}
+
+fn memory(pool: &Pool, now: Time) -> Memory {
+    let limits = memory::Limits { files_max: 1000, names_max: 1000 };
+    Memory::new(pool, limits, 77, now).unwrap()
+}
+
+/// Serves memory to users who are who they say they are, by default a user of its own group.
+fn bed() -> Bed {
+    bed_of(memory)
+}
+
+fn bed_of<B: Backend>(backend: impl FnOnce(&Pool, Time) -> B) -> Bed<B> {
+    let config = PoolConfig { bytes: 8 << 20, pages: PagePreference::Heap, node: None };
+    let pool = Pool::new(&config).unwrap();
+    let now = Time { seconds: 1_000, nanoseconds: 0 };
+    let sealer = Sealer::new(&[5; 32], FSID);
+    let limits = Limits { read_max: 1 << 20, write_max: 1 << 16, readdir_max: 4096 };
+    let policy = Policy { squash: Squash::Nobody, ..Policy::default() };
+    let config = Config { policy, read_only: false, limits };
+    let service = Service::new(backend(&pool, now), sealer, config);
+    Bed { service, pool, now, uid: 1, gid: 2 }
+}
+
+impl<B: Backend> Bed<B> {
+    /// Makes a Call. Returns its results as they travel.
+    fn send(&mut self, arguments: Arguments<'_>, placed: Option<Local>) -> Sent {
+        let procedure = arguments.procedure();
+        let credential = Credential::Sys(AuthSys::new(0, b"tests", self.uid, self.gid));
+        let around = Surroundings { pool: &self.pool, now: self.now };
+        let call = Call { credential, arguments, placed };
+        let Answer::Now(reply) = self.service.call(around, call) else {
+            panic!("{procedure:?} was to be answered at once")
+        };
+        Sent::new(procedure, &reply)
+    }
+
+    fn call(&mut self, arguments: Arguments<'_>) -> Sent {
+        self.send(arguments, None)
+    }
+
+    /// Makes a Call whose status is all that matters.
+    fn status(&mut self, arguments: Arguments<'_>) -> Status {
+        self.call(arguments).results().status()
+    }
+
+    fn root(&self) -> Handle {
+        Handle(self.service.root().as_file_handle().bytes().to_vec())
+    }
+
+    fn look(&mut self, file: &Handle) -> Attributes {
+        match self.call(Arguments::GetAttr(file.get())).results() {
+            Results::GetAttr(Ok(attributes)) => attributes,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn find(&mut self, dir: &Handle, name: &str) -> Result<Handle, Status> {
+        match self.call(Arguments::Lookup(dir.at(name))).results() {
+            Results::Lookup(Ok(found)) => Ok(Handle(found.file.bytes().to_vec())),
+            other => Err(other.status()),
+        }
+    }
+
+    fn create(&mut self, dir: &Handle, name: &str, how: How) -> Result<Handle, Status> {
+        let sent = self.call(Arguments::Create(Create { at: dir.at(name), how }));
+        made(&sent)
+    }
+
+    /// Makes a file that its owner may read and write.
+    fn file(&mut self, dir: &Handle, name: &str) -> Handle {
+        self.create(dir, name, How::Guarded(mode(0o600))).unwrap()
+    }
+
+    /// Makes a directory with these permission bits.
+    fn dir(&mut self, dir: &Handle, name: &str, bits: u32) -> Handle {
+        let arguments = MkDir { at: dir.at(name), attributes: mode(bits) };
+        made(&self.call(Arguments::MkDir(arguments))).unwrap()
+    }
+
+    fn symlink(&mut self, dir: &Handle, name: &str, path: &[u8]) -> Result<Handle, Status> {
+        let path = Path(Item::Inline(path));
+        let arguments = Symlink { at: dir.at(name), attributes: mode(0o777), path };
+        made(&self.call(Arguments::Symlink(arguments)))
+    }
+
+    fn set(&mut self, file: &Handle, to: SetAttributes) -> Status {
+        self.status(Arguments::SetAttr(SetAttr { file: file.get(), to, guard: None }))
+    }
+
+    fn write(&mut self, file: &Handle, offset: u64, bytes: &[u8]) -> Status {
+        self.status(Arguments::Write(write(file, offset, Item::Inline(bytes))))
+    }
+
+    fn read(&mut self, file: &Handle, offset: u64, count: u32) -> Result<(Vec<u8>, bool), Status> {
+        let sent = self.call(Arguments::Read(Read { file: file.get(), offset, count }));
+        match sent.results() {
+            Results::Read(Ok(contents)) => {
+                let Item::Inline(bytes) = contents.data.0 else { panic!("it came inline") };
+                assert_eq!(contents.count as usize, bytes.len());
+                Ok((bytes.to_vec(), contents.eof))
+            }
+            other => Err(other.status()),
+        }
+    }
+
+    /// Calls as another user from now on.
+    const fn by(&mut self, uid: u32, gid: u32) -> &mut Self {
+        (self.uid, self.gid) = (uid, gid);
+        self
+    }
+}
+
+/// The results of a Call, as they travel.
+struct Sent {
+    procedure: Procedure,
+    bytes: Vec<u8>,
+}
+
+impl Sent {
+    fn new(procedure: Procedure, reply: &Reply<'_>) -> Self {
+        Self { procedure, bytes: written(|w| reply.encode_inline(w)) }
+    }
+
+    fn results(&self) -> Results<'_> {
+        let mut r = PayloadReader::reply(&self.bytes, 0, None);
+        Results::decode(self.procedure, &mut r).unwrap()
+    }
+}
+
+/// A file handle, as a client keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Handle(Vec<u8>);
+
+impl Handle {
+    fn get(&self) -> FileHandle<'_> {
+        FileHandle::new(&self.0).unwrap()
+    }
+
+    fn at<'a>(&'a self, name: &'a str) -> DirName<'a> {
+        DirName { dir: self.get(), name: Name(name.as_bytes()) }
+    }
+}
+
+/// Returns what was made.
+fn made(sent: &Sent) -> Result<Handle, Status> {
+    match sent.results() {
+        Results::Create(outcome)
+        | Results::MkDir(outcome)
+        | Results::Symlink(outcome)
+        | Results::MkNod(outcome) => outcome
+            .map(|made| Handle(made.file.unwrap().bytes().to_vec()))
+            .map_err(|failure| failure.status),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Permission bits, and nothing else.
+fn mode(mode: u32) -> SetAttributes {
+    SetAttributes { mode: Some(mode), ..SetAttributes::default() }
+}
+
+fn write<'a>(file: &'a Handle, offset: u64, item: Item<'a>) -> Write<'a> {
+    let data = Data(item);
+    let count = u32::try_from(data.length()).unwrap();
+    Write { file: file.get(), offset, count, stable: Stable::Unstable, data }
+}
+
+const FSID: u64 = 0xf51d;

@@ -1,0 +1,241 @@
+//! A backend that answers in a later turn.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::backend::*;
+use crate::pieces::Piece;
+
+/// Keeps back what its backend answers to READ, WRITE and COMMIT until it is let out.
+struct Slow {
+    inner: Memory,
+    held: VecDeque<Finished>,
+    is_open: bool,
+}
+
+impl Slow {
+    fn hold<T>(
+        &mut self,
+        progress: Progress<T>,
+        finished: impl FnOnce(Result<T, Status>) -> Finished,
+    ) -> Progress<T> {
+        match progress {
+            Progress::Ended(end) => self.held.push_back(finished(end)),
+            Progress::Later => unreachable!("memory answers at once"),
+        }
+        Progress::Later
+    }
+}
+
+impl Backend for Slow {
+    fn root(&self) -> FileId {
+        self.inner.root()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn room(&mut self, cx: &Context<'_>) -> Result<Room, Status> {
+        self.inner.room(cx)
+    }
+
+    fn attributes(&mut self, cx: &Context<'_>, file: FileId) -> Result<Attributes, Status> {
+        self.inner.attributes(cx, file)
+    }
+
+    fn set_attributes(
+        &mut self,
+        cx: &Context<'_>,
+        file: FileId,
+        to: &SetAttributes,
+    ) -> Result<(), Status> {
+        self.inner.set_attributes(cx, file, to)
+    }
+
+    fn lookup(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status> {
+        self.inner.lookup(cx, dir, name)
+    }
+
+    fn make(
+        &mut self,
+        cx: &Context<'_>,
+        dir: FileId,
+        name: Name<'_>,
+        new: New<'_>,
+    ) -> Result<FileId, Status> {
+        self.inner.make(cx, dir, name, new)
+    }
+
+    fn link(
+        &mut self,
+        cx: &Context<'_>,
+        file: FileId,
+        dir: FileId,
+        name: Name<'_>,
+    ) -> Result<(), Status> {
+        self.inner.link(cx, file, dir, name)
+    }
+
+    fn remove(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
+        self.inner.remove(cx, dir, name)
+    }
+
+    fn remove_dir(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
+        self.inner.remove_dir(cx, dir, name)
+    }
+
+    fn rename(
+        &mut self,
+        cx: &Context<'_>,
+        from: (FileId, Name<'_>),
+        to: (FileId, Name<'_>),
+    ) -> Result<(), Status> {
+        self.inner.rename(cx, from, to)
+    }
+
+    fn list(
+        &mut self,
+        cx: &Context<'_>,
+        dir: FileId,
+        after: u64,
+        show: &mut dyn FnMut(Shown<'_>) -> bool,
+    ) -> Result<bool, Status> {
+        self.inner.list(cx, dir, after, show)
+    }
+
+    fn read_link(&mut self, cx: &Context<'_>, link: FileId) -> Result<Piece, Status> {
+        self.inner.read_link(cx, link)
+    }
+
+    fn read(
+        &mut self,
+        cx: &Context<'_>,
+        ticket: Ticket,
+        file: FileId,
+        offset: u64,
+        count: usize,
+    ) -> Progress<ReadDone> {
+        let progress = self.inner.read(cx, ticket, file, offset, count);
+        self.hold(progress, |end| Finished::Read(ticket, end))
+    }
+
+    fn write(
+        &mut self,
+        cx: &Context<'_>,
+        ticket: Ticket,
+        file: FileId,
+        write: Incoming<'_>,
+    ) -> Progress<WriteDone> {
+        let progress = self.inner.write(cx, ticket, file, write);
+        self.hold(progress, |end| Finished::Write(ticket, end))
+    }
+
+    fn commit(
+        &mut self,
+        cx: &Context<'_>,
+        ticket: Ticket,
+        file: FileId,
+        offset: u64,
+        count: u32,
+    ) -> Progress<Verifier> {
+        let progress = self.inner.commit(cx, ticket, file, offset, count);
+        self.hold(progress, |end| Finished::Commit(ticket, end))
+    }
+
+    fn poll(&mut self) -> Option<Finished> {
+        if self.is_open { self.held.pop_front() } else { None }
+    }
+}
+
+fn slow() -> Bed<Slow> {
+    bed_of(|pool, now| Slow { inner: memory(pool, now), held: VecDeque::new(), is_open: false })
+}
+
+impl Bed<Slow> {
+    /// Makes a Call that is answered later.
+    fn begin(&mut self, arguments: Arguments<'_>) -> Ticket {
+        let credential = Credential::Sys(AuthSys::new(0, b"tests", self.uid, self.gid));
+        let around = Surroundings { pool: &self.pool, now: self.now };
+        match self.service.call(around, Call { credential, arguments, placed: None }) {
+            Answer::Later(ticket) => ticket,
+            Answer::Now(reply) => panic!("{:?}", reply.results),
+        }
+    }
+
+    /// Returns the Reply that comes next.
+    fn end(&mut self, procedure: Procedure) -> Option<(Ticket, Sent)> {
+        let around = Surroundings { pool: &self.pool, now: self.now };
+        let (ticket, reply) = self.service.poll(around)?;
+        Some((ticket, Sent::new(procedure, &reply)))
+    }
+}
+
+#[test]
+fn replies_come_later_under_their_tickets() {
+    let mut bed = slow();
+    let root = bed.root();
+    let file = bed.file(&root, "f");
+    let before = bed.look(&file);
+    let writing = bed.begin(Arguments::Write(write(&file, 0, Item::Inline(b"hello"))));
+    let read = Read { file: file.get(), offset: 1, count: 9 };
+    let reading = bed.begin(Arguments::Read(read));
+    let committing = bed.begin(Arguments::Commit(Commit { file: file.get(), offset: 0, count: 0 }));
+    assert!(bed.end(Procedure::Write).is_none());
+    bed.service.backend.is_open = true;
+
+    let (ticket, sent) = bed.end(Procedure::Write).unwrap();
+    let Results::Write(Ok(done)) = sent.results() else { panic!("{:?}", sent.results()) };
+    assert_eq!((ticket, done.count), (writing, 5));
+    assert_eq!(done.file, Wcc { before: Some(before.wcc()), after: Some(bed.look(&file)) });
+
+    let (ticket, sent) = bed.end(Procedure::Read).unwrap();
+    let Results::Read(Ok(contents)) = sent.results() else { panic!("{:?}", sent.results()) };
+    assert_eq!((ticket, contents.data), (reading, Data(Item::Inline(b"ello"))));
+    assert_eq!((contents.eof, contents.attributes), (true, Some(bed.look(&file))));
+
+    let (ticket, sent) = bed.end(Procedure::Commit).unwrap();
+    let Results::Commit(Ok(committed)) = sent.results() else { panic!("{:?}", sent.results()) };
+    assert_eq!((ticket, committed.verifier), (committing, done.verifier));
+    assert!(bed.end(Procedure::Commit).is_none());
+    assert!(bed.service.pending.is_empty());
+}
+
+#[test]
+fn a_failure_that_comes_later_is_told_as_one_that_comes_at_once() {
+    let mut bed = slow();
+    let root = bed.root();
+    let file = bed.file(&root, "f");
+    let far = write(&file, u64::MAX - 2, Item::Inline(b"x"));
+    let ticket = bed.begin(Arguments::Write(far));
+    bed.service.backend.is_open = true;
+    let after = bed.look(&file);
+    let (ended, sent) = bed.end(Procedure::Write).unwrap();
+    let rest = Wcc { before: Some(after.wcc()), after: Some(after) };
+    let failure = Failure { status: Status::FBig, rest };
+    assert_eq!((ended, sent.results()), (ticket, Results::Write(Err(failure))));
+}
+
+#[test]
+fn a_file_that_goes_while_it_is_read_is_read_and_has_no_attributes() {
+    let mut bed = slow();
+    let root = bed.root();
+    let file = bed.file(&root, "f");
+    let ticket = bed.begin(Arguments::Read(Read { file: file.get(), offset: 0, count: 9 }));
+    assert_eq!(bed.status(Arguments::Remove(root.at("f"))), Status::Ok);
+    bed.service.backend.is_open = true;
+    let (ended, sent) = bed.end(Procedure::Read).unwrap();
+    let Results::Read(Ok(contents)) = sent.results() else { panic!("{:?}", sent.results()) };
+    assert_eq!((ended, contents.attributes, contents.count), (ticket, None, 0));
+}
+
+#[test]
+fn an_end_of_nothing_is_passed_over() {
+    let mut bed = slow();
+    let root = bed.root();
+    let file = bed.file(&root, "f");
+    bed.service.backend.held.push_back(Finished::Commit(Ticket(99), Ok(Verifier(0))));
+    let ticket = bed.begin(Arguments::Commit(Commit { file: file.get(), offset: 0, count: 0 }));
+    bed.service.backend.is_open = true;
+    assert_eq!(bed.end(Procedure::Commit).map(|(ended, _)| ended), Some(ticket));
+}
