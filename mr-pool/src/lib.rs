@@ -70,6 +70,7 @@ mod lease;
     reason = "views are made of lent leases; that a peer is gone is for callers to prove"
 )]
 mod lent;
+mod pieces;
 mod pool;
 mod region;
 mod registration;
@@ -86,6 +87,7 @@ pub use gauges::{ClassGauge, Gauges};
 pub use handles::NoEntropy;
 pub use lease::{Local, Shared};
 pub use lent::{Exposed, Invalidated, PostedSink, PostedSource};
+pub use pieces::{PIECES_MAX, Piece, Pieces};
 pub use pool::{Pool, PoolConfig};
 pub use region::{Declined, PageKind, PagePreference, PageReport};
 pub use registration::{MrEvent, MrState, Strategy};

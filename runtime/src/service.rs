@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use haulage_mr_pool::{Local, Shared};
+use haulage_mr_pool::{Local, Pieces, Shared};
 use haulage_proto::chunk::{DataItem, Item as PayloadItem, PayloadReader};
 pub use haulage_proto::negotiate::Refusal as TransportError;
 use haulage_proto::rpc::{AcceptStat, Credential, ReplyHeader};
@@ -207,16 +207,35 @@ pub enum Data {
     Local(Local),
     /// One reference to memory that many Replies may be sending.
     Shared(Shared),
+    /// Parts of such memory, one behind the other.
+    Pieces(Box<Pieces>),
 }
 
 impl Data {
-    /// Returns the octets.
-    pub fn bytes(&self) -> &[u8] {
+    /// Returns how many octets there are.
+    pub fn len(&self) -> usize {
         match self {
-            Self::Empty => &[],
-            Self::Local(lease) => lease.bytes(),
-            Self::Shared(shared) => shared.bytes(),
+            Self::Empty => 0,
+            Self::Local(lease) => lease.len(),
+            Self::Shared(shared) => shared.len(),
+            Self::Pieces(pieces) => pieces.len(),
         }
+    }
+
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends the octets, their padding with them.
+    fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        match self {
+            Self::Empty => {}
+            Self::Local(lease) => w.put(lease.bytes())?,
+            Self::Shared(shared) => w.put(shared.bytes())?,
+            Self::Pieces(pieces) => pieces.iter().try_for_each(|piece| w.put(piece.bytes()))?,
+        }
+        w.pad(self.len())
     }
 }
 
@@ -251,16 +270,14 @@ impl Reply {
     ///
     /// If it fits neither way the Requester is told how much room it needs, in place of the Reply.
     pub fn item(&mut self, data: Data) {
-        let length = data.bytes().len();
+        let length = data.len();
         // `bytes()` never exceeds a lease, and a lease never exceeds ITEM_MAX.
         let word = u32::try_from(length).unwrap_or(u32::MAX);
         let reduced = self.offered.is_some_and(|offered| offered >= length as u64);
         let written = self.results(|w| {
-            if reduced {
-                // [V2-4.5.3.1-1] the length stays, the octets and their padding go.
-                return w.u32(word);
-            }
-            w.opaque(data.bytes())
+            // [V2-4.5.3.1-1] the length stays; reduced, the octets and their padding go.
+            w.u32(word)?;
+            if reduced { Ok(()) } else { data.encode(w) }
         });
         match (written, self.offered) {
             (Ok(()), _) if reduced => self.data = data,

@@ -6,7 +6,7 @@ use crate::access::Caller;
 use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
 use crate::nfs3::{Attributes, Device, FileType, Name, SetAttributes, Status, Time, Verifier};
-use crate::pieces::{Piece, Pieces};
+use haulage_mr_pool::{Piece, Pieces};
 
 /// A file system that can be served.
 ///

@@ -6,7 +6,7 @@
 //!   roles, with the Upper-Layer Binding of RFC 8267.
 //! - [`handle`]: file handles that name a file and cannot be forged.
 //! - [`backend`]: what a server needs from storage. READ data leaves from registered memory as
-//!   [`pieces`], WRITE data stays in the lease it was placed in.
+//!   [`Pieces`](haulage_mr_pool::Pieces), WRITE data stays in the lease it was placed in.
 //! - [`memory`]: a file system in registered memory, the first backend.
 //! - [`access`]: who calls, as far as they are believed, and what they may do.
 //! - [`service`]: one Call in, one Reply out, for all procedures and any backend.
@@ -22,7 +22,6 @@ pub mod handle;
 pub mod memory;
 pub mod mount3;
 pub mod nfs3;
-pub mod pieces;
 pub mod replays;
 pub mod service;
 

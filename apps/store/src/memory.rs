@@ -16,7 +16,7 @@ use crate::backend::{
 use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
 use crate::nfs3::{Attributes, FileType, Name, SetAttributes, SetTime, Status, Time, Verifier};
-use crate::pieces::Piece;
+use haulage_mr_pool::Piece;
 
 mod contents;
 mod directory;

@@ -22,7 +22,7 @@ use crate::nfs3::binding::Limits;
 use crate::nfs3::{
     Arguments, Attributes, Failure, FileHandle, Name, Outcome, Results, Status, Time, Wcc,
 };
-use crate::pieces::{Piece, Pieces};
+use haulage_mr_pool::{Piece, Pieces};
 
 mod attributes;
 mod data;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use haulage_mr_pool::{Local, PagePreference, Pool, PoolConfig};
+use haulage_mr_pool::{Local, PagePreference, Piece, Pieces, Pool, PoolConfig};
 use haulage_proto::chunk::Item;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::time::Instant;
@@ -38,6 +38,7 @@ const STORE: u32 = 1;
 const FETCH: u32 = 2;
 const LIST: u32 = 3;
 const TELL: u32 = 4;
+const GATHER: u32 = 5;
 const ITEM_MAX: usize = 4 << 20;
 const LIST_MAX: u32 = 40_000;
 const TELL_MAX: usize = 4096;
@@ -53,6 +54,7 @@ fn binding() -> Binding {
             Procedure::new("FETCH").result(eligible).idempotent(),
             Procedure::new("LIST").results_max(4 + LIST_MAX).idempotent(),
             Procedure::new("TELL").idempotent(),
+            Procedure::new("GATHER").result(eligible).results_max(4).idempotent(),
         ],
     }
 }
@@ -84,6 +86,15 @@ impl Service for Keeper {
                 if reply.results(|w| w.opaque(&vec![0x11; count as usize])).is_err() {
                     return Outcome::Failed(AcceptStat::SystemErr);
                 }
+            }
+            // The item without every third part of it.
+            GATHER => {
+                let whole = Piece::whole(self.item.clone().unwrap());
+                let mut pieces = Pieces::default();
+                for third in 0..5 {
+                    pieces.push(whole.part(third * 3000, 2000)).unwrap();
+                }
+                reply.item(Data::Pieces(Box::new(pieces)));
             }
             TELL => {
                 let Ok(told) = call.arguments.opaque(TELL_MAX) else {

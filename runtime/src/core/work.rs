@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use haulage_mr_pool::{Local, PostedSink, PostedSource, Shared, Source};
+use haulage_mr_pool::{Local, Piece, PostedSink, PostedSource, Shared, Source};
 use haulage_proto::verbs::WrId;
 
 use crate::core::connection::Connection;
@@ -58,27 +58,39 @@ pub(crate) enum PostedData {
     None,
     Local(PostedSource<Local>),
     Shared(PostedSource<Shared>),
+    /// Each with the part of it that counts.
+    Pieces(Box<[(PostedSource<Shared>, Range<usize>)]>),
 }
 
 impl PostedData {
     /// Takes a result as the source of Writes.
     pub(crate) fn of(data: Data) -> Self {
         match data {
-            Data::Local(lease) if !lease.bytes().is_empty() => Self::Local(lease.into_source()),
-            Data::Shared(shared) if !shared.bytes().is_empty() => {
-                Self::Shared(shared.into_source())
+            Data::Local(lease) if !lease.is_empty() => Self::Local(lease.into_source()),
+            Data::Shared(shared) if !shared.is_empty() => Self::Shared(shared.into_source()),
+            Data::Pieces(pieces) => {
+                let parts = pieces.into_iter().map(Piece::into_parts);
+                Self::Pieces(parts.map(|(block, range)| (block.into_source(), range)).collect())
             }
-            _ => Self::None,
+            Data::Empty | Data::Local(_) | Data::Shared(_) => Self::None,
         }
     }
 
-    /// Returns a view of part of it for one Write.
-    pub(crate) fn source(&self, range: Range<usize>) -> Option<Source> {
-        match self {
-            Self::None => None,
-            Self::Local(posted) => posted.source(range),
-            Self::Shared(posted) => posted.source(range),
-        }
+    /// Returns the views that a part of it takes, in order: one, unless it is in pieces.
+    pub(crate) fn sources(&self, range: Range<usize>) -> impl Iterator<Item = Source> {
+        let (one, pieces) = match self {
+            Self::None => (None, &[][..]),
+            Self::Local(posted) => (posted.source(range.clone()), &[][..]),
+            Self::Shared(posted) => (posted.source(range.clone()), &[][..]),
+            Self::Pieces(pieces) => (None, &**pieces),
+        };
+        let parts = pieces.iter().scan(0, move |end, (posted, piece)| {
+            let start = std::mem::replace(end, *end + piece.len());
+            let (from, to) = (range.start.clamp(start, *end), range.end.clamp(start, *end));
+            let part = piece.start + from - start..piece.start + to - start;
+            Some(posted.source(part).filter(|_| from < to))
+        });
+        one.into_iter().chain(parts.flatten())
     }
 
     /// Takes the memory back; the provider is done with it.
@@ -87,6 +99,9 @@ impl PostedData {
             Self::None => {}
             Self::Local(posted) => drop(complete::source(posted, done)),
             Self::Shared(posted) => drop(complete::shared(posted, done)),
+            Self::Pieces(pieces) => {
+                pieces.into_iter().for_each(|(posted, _)| drop(complete::shared(posted, done)));
+            }
         }
     }
 
@@ -96,6 +111,9 @@ impl PostedData {
             Self::None => {}
             Self::Local(posted) => drop(complete::source_quiesced(posted, proof)),
             Self::Shared(posted) => drop(complete::shared_quiesced(posted, proof)),
+            Self::Pieces(pieces) => pieces
+                .into_iter()
+                .for_each(|(posted, _)| drop(complete::shared_quiesced(posted, proof))),
         }
     }
 }
@@ -133,3 +151,33 @@ impl Name {
 const KIND_MASK: u64 = 0xff << 56;
 const KIND_WORK: u64 = 1 << 56;
 const KIND_RECEIVE: u64 = 2 << 56;
+
+#[cfg(test)]
+mod tests {
+    use haulage_mr_pool::{PagePreference, Pieces, Pool, PoolConfig};
+
+    use super::*;
+
+    #[test]
+    fn each_part_of_a_result_in_pieces_is_named_once_and_in_order() {
+        let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
+        let pool = Pool::new(&config).unwrap();
+        let mut lease = pool.lease(100).unwrap();
+        lease.bytes_mut().iter_mut().zip(0..).for_each(|(place, octet)| *place = octet);
+        let whole = Piece::whole(lease.share());
+        let mut pieces = Pieces::default();
+        for part in [0..10, 20..21, 90..100] {
+            pieces.push(whole.part(part.start, part.len())).unwrap();
+        }
+        let octets: Vec<u8> = (0..10).chain(20..21).chain(90..100).collect();
+        let data = PostedData::of(Data::Pieces(Box::new(pieces)));
+        for start in 0..=octets.len() {
+            for end in start..=octets.len() {
+                let parts: Vec<_> = data.sources(start..end).collect();
+                assert!(parts.iter().all(|part| !part.is_empty()), "nothing is posted for nothing");
+                let named: Vec<u8> = parts.iter().flat_map(|part| part.bytes().to_vec()).collect();
+                assert_eq!(named, octets[start..end]);
+            }
+        }
+    }
+}

@@ -16,7 +16,7 @@ use haulage_mr_pool::{Local, Pool};
 
 use crate::backend::{Octets, ReadDone};
 use crate::nfs3::Status;
-use crate::pieces::{Piece, Pieces};
+use haulage_mr_pool::{Piece, Pieces};
 
 /// The octets of a file.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use super::contents::Contents;
 use super::directory::Directory;
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, Device, FileType, Status, Time};
-use crate::pieces::Piece;
+use haulage_mr_pool::Piece;
 
 /// A file.
 #[derive(Debug)]

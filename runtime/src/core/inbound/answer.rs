@@ -1,6 +1,8 @@
 //! A Reply that is complete: in which format it goes, and sending it.
 
-use haulage_mr_pool::Local;
+use std::ops::Range;
+
+use haulage_mr_pool::{Local, Source};
 use haulage_proto::chunk;
 use haulage_proto::exchange::{self, Format, Offer, OfferedChunk};
 use haulage_proto::negotiate::ReplyChunks;
@@ -97,7 +99,8 @@ impl State {
 
         let write = inbound.write.as_ref().map(Segments::as_slice).unwrap_or_default();
         let reply = inbound.reply.as_ref().map(Segments::as_slice).unwrap_or_default();
-        let writes = [Returned { offered: write, length: data.bytes().len() }];
+        let item = data.len();
+        let writes = [Returned { offered: write, length: item }];
         let chunks = ReplyChunks {
             writes: &writes[..usize::from(inbound.write.is_some())],
             reply: is_special.then_some(Returned { offered: reply, length }),
@@ -108,8 +111,8 @@ impl State {
         let encoded = chunks.encode(version, &mut Writer::new(room), inbound.xid, credit);
         debug_assert!(encoded.is_ok(), "the header room holds the longest header");
 
-        let (item, data) = (data.bytes().len(), PostedData::of(data));
-        connection.write(write, item, |range| data.source(range));
+        let data = PostedData::of(data);
+        connection.write(write, item, |range| data.sources(range));
         let (buffer, body) = (buffer.into_source(), body.map(Local::into_source));
         let mut end = HEADER_ROOM + length;
         if is_special {
@@ -127,19 +130,24 @@ impl State {
 }
 
 impl Connection {
-    /// Queues the Writes that fill a chunk of the peer's with `length` octets.
-    fn write(
+    /// Queues the Writes that fill a chunk of the peer's with `length` octets, which `sources` are.
+    fn write<I: IntoIterator<Item = Source>>(
         &mut self,
         segments: &[Segment],
         length: usize,
-        source: impl Fn(std::ops::Range<usize>) -> Option<haulage_mr_pool::Source>,
+        sources: impl Fn(Range<usize>) -> I,
     ) {
         // [V2-4.5.2.1-1] contiguously, in segment order.
         for (claim, range) in chunk::fill(segments, length) {
-            let Some(source) = source(range) else { continue };
-            let operation = Operation::Write { source, target: claim };
-            let id = Name::Unsignaled.wr_id();
-            self.queue.push_back(WorkRequest { id, flags: Flags::default(), operation });
+            let mut at = 0;
+            for source in sources(range) {
+                let part = u32::try_from(source.len()).unwrap_or(u32::MAX);
+                let Ok(target) = claim.window(at, part) else { break };
+                at += u64::from(part);
+                let operation = Operation::Write { source, target };
+                let id = Name::Unsignaled.wr_id();
+                self.queue.push_back(WorkRequest { id, flags: Flags::default(), operation });
+            }
         }
     }
 }

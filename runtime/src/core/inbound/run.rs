@@ -1,20 +1,19 @@
 //! Running the service for the Calls that are ready.
 
 use haulage_mr_pool::Local;
-use haulage_proto::chunk::PayloadReader;
+use haulage_proto::chunk::{Few, PayloadReader};
 use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyHeader};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::error::ErrorBody;
 
 use super::answer::Answer;
-use super::{InboundCall, Message, Segments, Stage};
+use super::{InboundCall, Message, Stage};
 use crate::core::connection::{Connection, Terms};
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
-use crate::limits::BODY_MAX;
 use crate::service::{
-    Arguments, Call, CallToken, ConnectionId, Data, Outcome, Placement, Reply, Service,
+    Arguments, Binding, Call, CallToken, ConnectionId, Data, Outcome, Placement, Reply, Service,
 };
 
 /// Runs the service for at most `budget` Calls. Returns for how many.
@@ -64,7 +63,7 @@ fn run_one<S: Service>(
         let reply = Reply::new(buffer, None, inbound.inline_max(&terms), inbound.write.as_ref());
         return verdict(reply, header, &terms, inbound);
     }
-    let length_max = inbound.reply_max(&terms);
+    let length_max = inbound.reply_max(&terms, &state.binding);
     let body = inbound.reply.as_ref().and_then(|_| state.pool.lease(length_max));
     let mut reply = Reply::new(buffer, body, length_max, inbound.write.as_ref());
     let outcome = match stage {
@@ -151,11 +150,20 @@ fn answer(reply: Reply, terms: &Terms, call: &InboundCall) -> Ended {
 }
 
 impl InboundCall {
-    /// Returns how long the Payload stream of its Reply may get, in the message or in the Reply chunk.
-    fn reply_max(&self, terms: &Terms) -> usize {
+    /// Returns how long the Payload stream of its Reply may get: what a message holds, or a Reply chunk
+    /// as far as the binding needs it.
+    fn reply_max(&self, terms: &Terms, binding: &Binding) -> usize {
         let inline = self.inline_max(terms);
-        let chunk = self.reply.as_ref().map_or(0, Segments::length);
-        inline.max(usize::try_from(chunk).map_or(BODY_MAX, |chunk| chunk.min(BODY_MAX)))
+        let Some(chunk) = &self.reply else { return inline };
+        let header = self.message.as_ref().map(|message| CallHeader::decode(message.payload()));
+        let procedure = header.and_then(Result::ok).map(|(header, _)| header.procedure);
+        let needed =
+            procedure.and_then(|number| binding.procedure(number)).map_or(0, |procedure| {
+                let longest = procedure.results.iter().map(|result| result.length_max);
+                let longest = longest.map(|length| u32::try_from(length).unwrap_or(u32::MAX));
+                procedure.reply_max(&Few::collect(longest).unwrap_or_default())
+            });
+        inline.max(usize::try_from(chunk.length().min(needed)).unwrap_or(usize::MAX))
     }
 }
 

@@ -59,6 +59,30 @@ fn an_item_goes_there_and_comes_back_in_either_version() {
 }
 
 #[test]
+fn a_result_in_pieces_arrives_in_one() {
+    for (pair, version) in PAIRS {
+        let mut world = world(pair);
+        let mut argument = world.lease(15_000, 0);
+        argument.bytes_mut().iter_mut().zip((0..=250).cycle()).for_each(|(to, octet)| *to = octet);
+        let octets = argument.bytes().to_vec();
+        world.call(1, Request { argument: Some(argument), ..request(STORE) });
+        world.until(|w| w.ended().len() == 1);
+        let expected: Vec<_> =
+            octets.chunks(3000).flat_map(|third| &third[..2000]).copied().collect();
+        let result = world.lease(ITEM_MAX, 0);
+        world.call(2, Request { result: Some(result), ..request(GATHER) });
+        world.until(|w| w.ended().len() == 2);
+        assert!(world.ended()[1].2.as_ref().unwrap().bytes() == expected, "{version}: by Writes");
+        // There is neither a Write chunk for it nor a Reply chunk.
+        world.call(3, request(GATHER));
+        world.until(|w| w.ended().len() == 3);
+        assert!(world.ended()[2].1.is_err(), "{version}: nobody offered room");
+        world.settle();
+        world.all_home();
+    }
+}
+
+#[test]
 fn a_long_reply_comes_in_the_reply_chunk() {
     for (pair, version) in PAIRS {
         let mut world = world(pair);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::backend::*;
-use crate::pieces::Piece;
+use haulage_mr_pool::Piece;
 
 /// Keeps back what its backend answers to READ, WRITE and COMMIT until it is let out.
 struct Slow {

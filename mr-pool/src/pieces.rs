@@ -1,4 +1,4 @@
-//! What a READ returns: registered memory that others may be reading too, piece by piece.
+//! Data that lies in several shared blocks, or in a part of one: what is sent of it leaves from there.
 //!
 //! # Memory ownership
 //! A piece is a reference to a block of the pool and a part of it. Nobody writes the block while a
@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use haulage_mr_pool::Shared;
+use crate::Shared;
 
 /// A part of a block that nobody writes.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ impl Piece {
 /// A row of pieces: what it holds is what they hold, in order.
 ///
 /// # Limits
-/// At most [`PIECES_MAX`], in place, so that a READ takes nothing from the heap.
+/// At most [`PIECES_MAX`], in place, so that collecting them takes nothing from the heap.
 #[derive(Debug, Default)]
 pub struct Pieces {
     pieces: [Option<Piece>; PIECES_MAX],
@@ -117,12 +117,12 @@ impl IntoIterator for Pieces {
     }
 }
 
-/// Pieces of one READ: a 1 MiB one touches at most as many blocks of 64 KiB.
+/// Pieces of one row: 1 MiB touches at most as many blocks of 64 KiB.
 pub const PIECES_MAX: usize = 17;
 
 #[cfg(test)]
 mod tests {
-    use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
+    use crate::{PagePreference, Pool, PoolConfig};
 
     use super::*;
 
