@@ -1,6 +1,7 @@
 //! What an engineer writes: a service, its binding, and what it sees of a Call.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use haulage_mr_pool::{Local, Pieces, Shared};
 use haulage_proto::chunk::{DataItem, Item as PayloadItem, PayloadReader};
@@ -31,6 +32,12 @@ pub(crate) fn allows(binding: &Binding, request: &Request) -> bool {
 pub trait Service {
     /// Returns what may be moved by direct data placement. Asked once.
     fn binding(&self) -> Binding;
+
+    /// Returns whether a peer may connect.
+    fn admits(&self, peer: SocketAddr) -> bool {
+        let _ = peer;
+        true
+    }
 
     /// Acts on one Call. The results go into `reply`.
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome;
@@ -135,6 +142,17 @@ pub enum Argument<'a> {
 }
 
 impl<'a> Arguments<'a> {
+    /// Gives up what there is, for a service that reads it in its own way: the stream, and where a
+    /// reduced argument was placed, or why it was not.
+    pub fn into_parts(self) -> (PayloadReader<'a>, Result<Option<Local>, Refusal>) {
+        let placed = match self.placed {
+            Placement::None => Ok(None),
+            Placement::Placed(lease) => Ok(Some(lease)),
+            Placement::Refused(why) => Err(why),
+        };
+        (self.reader, placed)
+    }
+
     /// Takes an unsigned integer.
     pub fn u32(&mut self) -> Result<u32, Truncated> {
         self.reader.u32()
@@ -270,27 +288,32 @@ impl Reply {
     ///
     /// If it fits neither way the Requester is told how much room it needs, in place of the Reply.
     pub fn item(&mut self, data: Data) {
-        let length = data.len();
-        // `bytes()` never exceeds a lease, and a lease never exceeds ITEM_MAX.
-        let word = u32::try_from(length).unwrap_or(u32::MAX);
-        let reduced = self.offered.is_some_and(|offered| offered >= length as u64);
-        let written = self.results(|w| {
-            // [V2-4.5.3.1-1] the length stays; reduced, the octets and their padding go.
-            w.u32(word)?;
-            if reduced { Ok(()) } else { data.encode(w) }
-        });
-        match (written, self.offered) {
-            (Ok(()), _) if reduced => self.data = data,
-            (Ok(()), _) => {}
-            // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] the first Write chunk is too short.
-            (Err(_), Some(_)) => {
-                self.refused =
-                    Some(ErrorBody::WriteResource { chunk_index: 1, length_needed: word });
-            }
-            (Err(_), None) => {
-                self.refused = Some(ErrorBody::ReplyResource { length_needed: word });
-            }
+        // No data is longer than ITEM_MAX.
+        let word = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        // [V2-4.5.3.1-1] the length stays; reduced, the octets and their padding go.
+        match self.results(|w| w.u32(word)) {
+            Ok(()) => self.item_data(data),
+            Err(_) => self.refuse(word),
         }
+    }
+
+    /// Does the same for a result whose length has been appended.
+    pub fn item_data(&mut self, data: Data) {
+        let length = data.len();
+        if self.offered.is_some_and(|offered| offered >= length as u64) {
+            self.data = data;
+        } else if self.results(|w| data.encode(w)).is_err() {
+            self.refuse(u32::try_from(length).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Says that there is no room for a result of so many octets.
+    const fn refuse(&mut self, needed: u32) {
+        self.refused = Some(match self.offered {
+            // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] the first Write chunk is too short.
+            Some(_) => ErrorBody::WriteResource { chunk_index: 1, length_needed: needed },
+            None => ErrorBody::ReplyResource { length_needed: needed },
+        });
     }
 }
 

@@ -1,5 +1,6 @@
 //! The second stage of a turn: what the provider reports, and what it means.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -46,8 +47,8 @@ impl<P: Provider, S: Service> Core<P, S> {
     fn on_event(&mut self, now: Instant, event: Event<P::Listener>) {
         match event {
             Event::Completion(done) => self.state.on_completion(now, &done),
-            Event::Request { qp, private_data, .. } => {
-                self.on_request(now, qp, &private_data);
+            Event::Request { qp, peer, private_data, .. } => {
+                self.on_request(now, (qp, peer), &private_data);
             }
             Event::Established { qp, ord, private_data, .. } => {
                 if let Some(key) = self.state.at(qp) {
@@ -79,8 +80,8 @@ impl<P: Provider, S: Service> Core<P, S> {
     }
 
     /// A peer wants a connection.
-    fn on_request(&mut self, now: Instant, qp: QpNum, theirs: &[u8]) {
-        let admitted = !self.draining && {
+    fn on_request(&mut self, now: Instant, (qp, peer): (QpNum, SocketAddr), theirs: &[u8]) {
+        let admitted = !self.draining && self.service.admits(peer) && {
             let binding = Rc::clone(&self.state.binding);
             self.state.open(qp, (Role::Server, PrivateData::find(theirs)), &binding).is_some()
         };

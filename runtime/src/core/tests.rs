@@ -13,6 +13,7 @@ use haulage_proto::v2::error::ErrorBody;
 use super::work::{Held, Work};
 use super::{Core, Cx};
 use crate::limits::{LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
+use crate::provider::ConnectError;
 use crate::provider::sim::{Fabric, FabricConfig, Rng, Sim};
 use crate::service::{
     Argument, Binding, Call, CallError, CallToken, ConnectionId, Data, Eligible, Finished,
@@ -241,11 +242,17 @@ struct Slow {
     /// How many more it may answer.
     answers: usize,
     resumed: usize,
+    /// Whom it does not admit.
+    shuns: Option<IpAddr>,
 }
 
 impl Service for Slow {
     fn binding(&self) -> Binding {
         binding()
+    }
+
+    fn admits(&self, peer: SocketAddr) -> bool {
+        Some(peer.ip()) != self.shuns
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
@@ -639,6 +646,16 @@ fn a_full_core_turns_connections_away_and_serves_the_others() {
     world.call(1, request(0));
     world.until(|w| w.ended().len() == 1);
     assert_eq!(world.ended()[0].1, Ok(0));
+}
+
+#[test]
+fn a_peer_that_the_service_does_not_admit_is_rejected() {
+    let shuns = Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)));
+    let service = Slow { shuns, ..Slow::default() };
+    let mut world = World::with(service, [LIMITS; 2], FabricConfig::default());
+    world.call(1, request(0));
+    world.until(|w| w.ended().len() == 1);
+    assert_eq!(world.ended()[0].1, Err(CallError::Connect(ConnectError::Rejected)));
 }
 
 #[test]
