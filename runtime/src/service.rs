@@ -85,6 +85,8 @@ pub struct CallToken(pub(crate) Key<InboundCall>);
 /// A Call being served.
 #[derive(Debug)]
 pub struct Call<'a> {
+    /// What the Requester calls it: the same if it is sent again on another connection.
+    pub xid: u32,
     /// Procedure number; bound, or the runtime had answered it.
     pub procedure: u32,
     /// Who says they call.

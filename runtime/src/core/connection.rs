@@ -1,6 +1,7 @@
 //! One connection as a core sees it: the protocol engine, and what waits for it.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use haulage_proto::exchange;
@@ -22,6 +23,8 @@ use crate::service::{Binding, CallError};
 pub(crate) struct Connection {
     pub(crate) qp: QpNum,
     pub(crate) role: Role,
+    /// Where the other end is.
+    pub(crate) peer: SocketAddr,
     pub(crate) state: State,
     pub(crate) engine: Engine,
     /// What both ends' private data says of version 1.
@@ -134,7 +137,7 @@ impl State {
 impl Connection {
     /// Makes the entry of a connection whose transport setup is under way.
     pub(crate) fn new(
-        (qp, role): (QpNum, Role),
+        (qp, role, peer): (QpNum, Role, SocketAddr),
         engine: Engine,
         agreed: Agreement,
         binding: Rc<Binding>,
@@ -143,6 +146,7 @@ impl Connection {
         Self {
             qp,
             role,
+            peer,
             state: State::New,
             engine,
             agreed,

@@ -83,7 +83,8 @@ impl<P: Provider, S: Service> Core<P, S> {
     fn on_request(&mut self, now: Instant, (qp, peer): (QpNum, SocketAddr), theirs: &[u8]) {
         let admitted = !self.draining && self.service.admits(peer) && {
             let binding = Rc::clone(&self.state.binding);
-            self.state.open(qp, (Role::Server, PrivateData::find(theirs)), &binding).is_some()
+            let client = (Role::Server, peer, PrivateData::find(theirs));
+            self.state.open(qp, client, &binding).is_some()
         };
         if admitted {
             let (caps, (_, private_data)) = (self.provider.caps(), our_private_data());
@@ -271,12 +272,12 @@ impl State {
         self.send(key, buffer, 0..length, None, Default::default());
     }
 
-    /// Makes the entry of a new connection; `None` if the core is full. `theirs` is what a client has
-    /// sent along.
+    /// Makes the entry of a new connection; `None` if the core is full. `theirs` is the private data of
+    /// a client.
     pub(crate) fn open(
         &mut self,
         qp: QpNum,
-        (role, theirs): (Role, Option<PrivateData>),
+        (role, peer, theirs): (Role, SocketAddr, Option<PrivateData>),
         binding: &Rc<Binding>,
     ) -> Option<Key<Connection>> {
         let place = self.by_queue_pair.get(qp.slot())?;
@@ -293,7 +294,7 @@ impl State {
             Role::Client => Agreement::new(Some(ours), None),
             Role::Server => Agreement::new(theirs, Some(ours)),
         };
-        let connection = Connection::new((qp, role), engine, agreed, Rc::clone(binding));
+        let connection = Connection::new((qp, role, peer), engine, agreed, Rc::clone(binding));
         let key = self.connections.insert(connection).ok()?;
         if let Some(place) = self.by_queue_pair.get_mut(qp.slot()) {
             *place = Some(key);

@@ -1,6 +1,7 @@
 //! Everything a core owns apart from its provider and its service, and what a service sees of it.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use haulage_mr_pool::{Gauges, Local, PageReport, Pool};
@@ -194,6 +195,16 @@ impl Cx<'_> {
     /// Lets a Call answered with `Later` be finished: `Service::resume` runs for it.
     pub fn resume(&mut self, token: CallToken) {
         self.state.resume(token.0);
+    }
+
+    /// Returns whether a Call answered with `Later` still awaits its Reply.
+    pub fn awaits(&self, token: CallToken) -> bool {
+        self.state.inbound.get(token.0).is_some()
+    }
+
+    /// Returns where the other end of a connection is, while there is one.
+    pub fn peer(&self, connection: ConnectionId) -> Option<SocketAddr> {
+        self.state.connections.get(connection.0).map(|connection| connection.peer)
     }
 
     /// Returns the time at which this turn began.

@@ -123,6 +123,7 @@ fn call<S: Service>(
     let placed = argument.map_or(Placement::None, |(_, _, placed)| placed);
     let reader = PayloadReader::call(payload, arguments_at, chunk).of_version(version);
     let call = Call {
+        xid: header.xid,
         procedure: header.procedure,
         credential: header.credential,
         connection: ConnectionId(connection),
