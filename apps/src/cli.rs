@@ -14,7 +14,7 @@ pub mod bytes;
 pub mod values;
 
 use address::Address;
-use values::{Bytes, CoreList, Polling, Provider, Switch, Timeout};
+use values::{Bytes, CoreList, Export, Maybe, Network, Polling, Provider, Squash, Switch, Timeout};
 
 /// A command line that makes sense.
 #[derive(Debug)]
@@ -33,6 +33,9 @@ pub enum Command {
     /// The key-value service
     #[command(subcommand)]
     Kv(Kv),
+    /// The storage server: NFS version 3 over RDMA, mounted by any Linux machine
+    #[command(subcommand)]
+    Store(Store),
     /// Looks inside RPC-over-RDMA messages, and makes them
     #[command(subcommand)]
     Wire(Wire),
@@ -78,6 +81,53 @@ pub enum Kv {
         #[command(flatten)]
         connect: ConnectOptions,
     },
+}
+
+/// What to do with storage.
+#[derive(Debug, Subcommand)]
+pub enum Store {
+    /// Serves files until SIGTERM
+    #[command(after_help = STORE_HELP)]
+    Serve(ServeStore),
+}
+
+const STORE_HELP: &str = "\
+What is served is in memory: it begins empty, and is gone when the server ends. Anybody who can
+connect can claim to be any user; --allow says who can connect, --squash whom to believe.";
+
+/// What a storage server can be told.
+#[derive(Clone, Debug, Args)]
+pub struct ServeStore {
+    /// What to serve: so much memory, as in memory:1GiB
+    #[arg(long, value_name = "memory:BYTES")]
+    pub export: Export,
+    /// Where to accept NFS over RDMA; `:PORT` is this machine only
+    #[arg(long, value_name = "ADDR:PORT", default_value = ":20049")]
+    pub listen: Address,
+    /// Where clients ask what to mount, over TCP
+    #[arg(long, value_name = "ADDR:PORT", default_value = ":20048")]
+    pub mount_listen: Address,
+    /// Where to accept NFS over TCP, if anywhere
+    #[arg(long, value_name = "ADDR:PORT|off", default_value = ":2049")]
+    pub tcp_listen: Maybe<Address>,
+    /// Let nothing be changed
+    #[arg(long)]
+    pub read_only: bool,
+    /// Which claims not to believe: none, that of being root, or all
+    #[arg(long, value_enum, default_value = "root")]
+    pub squash: Squash,
+    /// The user of those who are not believed
+    #[arg(long, value_name = "N", default_value = "65534")]
+    pub anonuid: u32,
+    /// Their group
+    #[arg(long, value_name = "N", default_value = "65534")]
+    pub anongid: u32,
+    /// Who may connect, as often as need be [default: everybody]
+    #[arg(long, value_name = "CIDR")]
+    pub allow: Vec<Network>,
+    /// How its core works
+    #[command(flatten)]
+    pub core: CoreOptions,
 }
 
 /// What to do with messages on standard input, one a line.
@@ -220,6 +270,7 @@ mod tests {
             format!("kv get key {clients} {common}"),
             format!("kv del key {clients} {common}"),
             format!("kv stat {clients} {common}"),
+            format!("store serve --export memory:64MiB --squash all --allow 10.0.0.0/8 {common}"),
             "--json doctor".to_owned(),
             "wire decode --iwarp --json".to_owned(),
             "wire encode --json".to_owned(),
@@ -231,7 +282,14 @@ mod tests {
 
     #[test]
     fn what_this_build_lacks_is_neither_accepted_nor_listed() {
-        for line in ["kv keys", "perf", "store", "kv serve --shards 2", "kv serve --metrics :0"] {
+        for line in [
+            "kv keys",
+            "perf",
+            "store ls",
+            "store serve --export /srv",
+            "kv serve --shards 2",
+            "kv serve --metrics :0",
+        ] {
             assert!(matches!(parsed(line), Err(Failure::Usage(_))), "{line}");
         }
         let Err(Failure::Usage(text)) = parsed("demo --provider verbs") else { panic!() };

@@ -81,7 +81,7 @@ fn connect(
         let (load, mut driver) = Load::new();
         let limits =
             haulage::limits::Limits { call_timeout: TIMEOUT, connections_max: 4, ..LIMITS_DEFAULT };
-        let (mut core, _) = NodeConfig { room: ROOM, limits, crc }.build(load)?;
+        let (mut core, _) = NodeConfig { room: ROOM, limits, crc }.build(|_| Ok(load))?;
         let connection = core
             .connect(clock::now(), config.to, binding(VALUE_MAX))
             .map_err(|error| explain(&error, &config))?;

@@ -2,9 +2,10 @@
 //!
 //! - [`cli`]: what can be typed; [`output`]: everything that is printed; [`failure`]: how a command
 //!   ends when it does not succeed.
-//! - [`kv`]: the key-value service; [`demo`]: the main job in one command.
+//! - [`kv`]: the key-value service; [`store`]: the storage server; [`demo`]: the main job in one
+//!   command.
 //! - [`wire`]: messages looked into and made.
-//! - [`node`]: what every core of the command is made of.
+//! - [`node`]: what every core of the command is made of; [`serving`]: what servers have in common.
 //! - [`placement`]: which CPUs the cores get.
 //! - [`doctor`]: what this machine lacks; [`limits`]: what it can do at best;
 //!   [`samples`]: what is said about measured durations.
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 
 use haulage::sys::process;
 
-use cli::{Command, Kv, Parsed, Wire};
+use cli::{Command, Kv, Parsed, Store, Wire};
 use failure::Failure;
 use output::Output;
 
@@ -29,6 +30,8 @@ pub mod node;
 pub mod output;
 pub mod placement;
 pub mod samples;
+pub mod serving;
+pub mod store;
 pub mod wire;
 
 /// Runs the command line `arguments`, the program's name first. Returns its exit status.
@@ -58,6 +61,7 @@ fn execute(command: &Command, output: &Output) -> Result<(), Failure> {
         Command::Kv(Kv::Get { connect, key }) => kv::commands::get(connect, key, output),
         Command::Kv(Kv::Del { connect, key }) => kv::commands::del(connect, key),
         Command::Kv(Kv::Stat { connect }) => kv::commands::stat(connect, output),
+        Command::Store(Store::Serve(options)) => store::serve::run(options, output),
         Command::Wire(Wire::Decode { iwarp }) => wire::decode(*iwarp, output),
         Command::Wire(Wire::Encode) => wire::encode(output),
         Command::Doctor => doctor::run(output),

@@ -47,8 +47,11 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// Makes the core.
-    pub fn build<S: Service>(&self, service: S) -> Result<(Node<S>, Notes), Failure> {
+    /// Makes the core, and its service in the core's memory.
+    pub fn build<S: Service>(
+        &self,
+        service: impl FnOnce(&Pool) -> Result<S, Failure>,
+    ) -> Result<(Node<S>, Notes), Failure> {
         let size = self.room + self.limits.transport_bytes();
         let config = PoolConfig { bytes: size, pages: PagePreference::Best, node: None };
         let pool = Pool::new(&config).map_err(|error| {
@@ -66,6 +69,7 @@ impl NodeConfig {
         let seed = getrandom::u64().map_err(|error| {
             Failure::failed(format!("the system gave no random numbers: {error}"))
         })?;
+        let service = service(&pool)?;
         let core = Core::new(provider, service, pool, self.limits, seed)
             .map_err(|error| Failure::failed(error.to_string()))?;
         Ok((core, notes))

@@ -80,6 +80,11 @@ stop() {
     guest=
 }
 
+# program NAME: prints the path of a program that `run` has built.
+program() {
+    printf '%s/%s/%s' "${CARGO_TARGET_DIR:-$root/target}" "${LAB_PROFILE:-release}" "$1"
+}
+
 # example NAME: prints the path of a program from tests/examples, which `run` has built.
 example() {
     printf '%s/%s/examples/%s' "${CARGO_TARGET_DIR:-$root/target}" "${LAB_PROFILE:-release}" "$1"

@@ -225,6 +225,7 @@ const ENTROPY: &[&str] = &[
     "mr-pool/src/handles.rs",
     "apps/src/kv/index.rs",
     "apps/src/node.rs",
+    "apps/src/store/secrets.rs",
     "runtime/src/host_auth/nonce.rs",
 ];
 const NOWHERE: &[&str] = &[];

@@ -1,5 +1,6 @@
 //! Small values that options take.
 
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -120,6 +121,71 @@ impl FromStr for Timeout {
 }
 
 const DAY_SECONDS: f64 = 86_400.0;
+
+/// What a storage server serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Export {
+    /// So much memory.
+    Memory(Bytes),
+}
+
+impl FromStr for Export {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("memory:") {
+            Some(bytes) => bytes.parse().map(Self::Memory),
+            None => {
+                Err("this build serves memory: give memory:BYTES, such as memory:1GiB".to_owned())
+            }
+        }
+    }
+}
+
+/// Something that can be turned off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Maybe<T>(pub Option<T>);
+
+impl<T: FromStr<Err = String>> FromStr for Maybe<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" { Ok(Self(None)) } else { text.parse().map(Some).map(Self) }
+    }
+}
+
+/// Whom a storage server does not believe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Squash {
+    /// Believe everybody
+    None,
+    /// Do not believe who claims to be root
+    Root,
+    /// Believe nobody
+    All,
+}
+
+/// A network: an address, and how many of its bits all of its addresses share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Any address of it.
+    pub address: IpAddr,
+    /// The bits.
+    pub bits: u8,
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "give an address or a network, such as 192.0.2.7 or 10.0.0.0/8".to_owned();
+        let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(width), |bits| bits.parse().map_err(|_| wrong()))?;
+        if bits > width { Err(wrong()) } else { Ok(Self { address, bits }) }
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -51,7 +51,7 @@ impl KvClient {
             let limits = client_limits(config.timeout);
             // A few pages more than the values: keys, arguments, and the slabs they come from.
             let node = NodeConfig { room: room + OVERHEAD, limits, crc: config.crc };
-            let (mut core, _) = node.build(NoService)?;
+            let (mut core, _) = node.build(|_| Ok(NoService))?;
             let now = haulage::sys::clock::now();
             let connection = core
                 .connect(now, config.to, binding(ITEM_MAX))

@@ -23,6 +23,7 @@ pub mod memory;
 pub mod mount3;
 pub mod nfs3;
 pub mod replays;
+pub mod server;
 pub mod service;
 
 #[cfg(test)]

@@ -1,0 +1,96 @@
+//! What every command that serves has in common: from its options to its orderly end.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use haulage::cores::{CoreThread, Placement as Thread};
+use haulage::provider::Waker;
+use haulage::service::Service;
+use haulage::sys::{signal, wake};
+
+use crate::cli::CoreOptions;
+use crate::failure::Failure;
+use crate::node::{Node, polling};
+use crate::output::Output;
+use crate::placement::{Cpus, Placement};
+
+/// Ends a server when the system asks for it.
+#[derive(Debug)]
+pub struct Termination {
+    waker: Waker,
+}
+
+impl Termination {
+    /// Catches SIGTERM and SIGINT from now on.
+    pub fn catch() -> Result<Self, Failure> {
+        signal::catch_termination()
+            .map_err(|error| Failure::failed(format!("cannot catch signals: {error}")))?;
+        let waker = Waker::new()
+            .map_err(|error| Failure::failed(format!("cannot make an eventfd: {error}")))?;
+        signal::wake_on_end(&waker).map_err(|_| Failure::failed("too many wakers"))?;
+        Ok(Self { waker })
+    }
+
+    /// Waits until it comes, then lets the core drain.
+    pub fn wait<T>(self, core: CoreThread<T>) -> Result<(), Failure> {
+        while !signal::end_requested() && !core.is_finished() {
+            wake::wait(&self.waker, CHECK_INTERVAL);
+        }
+        if core.is_finished() {
+            return Err(Failure::failed("the core's thread died"));
+        }
+        core.stop();
+        Ok(())
+    }
+}
+
+/// Settles where the one core of a server runs.
+pub fn one_core(name: &str, options: &CoreOptions, output: &Output) -> Result<Thread, Failure> {
+    let placement = Placement::new(options.cores.as_ref(), options.polling, &Cpus::here()?);
+    let [cpu] = placement.cores[..] else {
+        return Err(Failure::usage("this build serves from one core: name one CPU with --cores"));
+    };
+    placement.note.into_iter().for_each(|note| output.note(note));
+    Ok(Thread { name: name.to_owned(), cpu, polling: polling(placement.polling) })
+}
+
+/// Listens at the first of `addresses` that works.
+pub fn listen<S: Service>(
+    core: &mut Node<S>,
+    addresses: &[SocketAddr],
+) -> Result<SocketAddr, Failure> {
+    listen_by(addresses, "--listen", |address| core.listen(address))
+}
+
+/// Listens by `try_at` at the first of `addresses` that works; `option` is what chose them.
+pub fn listen_by(
+    addresses: &[SocketAddr],
+    option: &str,
+    mut try_at: impl FnMut(SocketAddr) -> std::io::Result<SocketAddr>,
+) -> Result<SocketAddr, Failure> {
+    let mut failed = None;
+    for address in addresses {
+        match try_at(*address) {
+            Ok(bound) => return Ok(bound),
+            Err(error) => failed = Some((address, error)),
+        }
+    }
+    let Some((address, error)) = failed else {
+        return Err(Failure::failed("there is no address to listen at"));
+    };
+    Err(Failure::failed(match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            format!("{address} is in use; end what listens there, or choose another {option}")
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            format!("{address} may not be used; choose a port from 1024 up with {option}")
+        }
+        std::io::ErrorKind::AddrNotAvailable => {
+            format!("{address} is not an address of this machine; choose another {option}")
+        }
+        _ => format!("cannot listen at {address}: {error}"),
+    }))
+}
+
+/// How often a server looks whether its core is still there; signals wake it at once.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);

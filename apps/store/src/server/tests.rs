@@ -1,0 +1,379 @@
+//! A server on the simulated fabric, called over RDMA by a core and over TCP by a thread.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+
+use haulage::core::Core;
+use haulage::limits::{LIMITS_DEFAULT, Limits as CoreLimits, Versions};
+use haulage::provider::sim::{Fabric, FabricConfig, Sim};
+use haulage::service::{CallError, ConnectionId, Finished, NoService, Request};
+use haulage_mr_pool::{Local, PagePreference, Pool, PoolConfig};
+use haulage_proto::chunk::{Item, PayloadReader};
+use haulage_proto::rpc::record::Mark;
+use haulage_proto::rpc::{AuthSys, CallHeader, Credential, ReplyBody, ReplyHeader};
+use haulage_proto::xdr::Truncated;
+
+use super::*;
+use crate::access::{Policy, Squash};
+use crate::handle::Sealer;
+use crate::memory::{self, Memory};
+use crate::mount3;
+use crate::nfs3::arguments::{Create, How, Read, Stable, Write};
+use crate::nfs3::{self, DirName, FileHandle, Name, SetAttributes};
+use crate::testing::{words, written};
+
+const LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
+
+/// A server's core and a client's, and the way from TCP.
+struct World {
+    fabric: Fabric,
+    now: Instant,
+    server: Core<Sim, Server<Memory>>,
+    client: Core<Sim, Asker>,
+    connection: ConnectionId,
+    front: tcp::Front,
+}
+
+/// Remembers how the last Call ended.
+#[derive(Debug, Default)]
+struct Asker {
+    ended: Option<Ended>,
+}
+
+/// The results of a Call, and what a reduced one was placed in.
+type Ended = (Result<Vec<u8>, CallError>, Option<Local>);
+
+impl runtime::Service for Asker {
+    fn binding(&self) -> Binding {
+        NoService.binding()
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut RuntimeReply) -> Outcome {
+        NoService.call(cx, call, reply)
+    }
+
+    fn replied(&mut self, _: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
+        let results = finished.results.map(|results| results.rest().to_vec());
+        self.ended = Some((results, finished.result));
+    }
+}
+
+fn pool(bytes: usize) -> Pool {
+    Pool::new(&PoolConfig { bytes, pages: PagePreference::Heap, node: None }).unwrap()
+}
+
+impl World {
+    fn new(versions: Versions, admission: Admission) -> Self {
+        let fabric = Fabric::new(FabricConfig::default());
+        let node = |n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n));
+        let core_limits = CoreLimits {
+            versions,
+            connections_max: 8,
+            receives_max: 64,
+            send_buffers_max: 64,
+            ..LIMITS_DEFAULT
+        };
+        let (calls, from_tcp) = tcp::way();
+        let own = pool(32 << 20);
+        let files = memory::Limits { files_max: 100, names_max: 100 };
+        let backend = Memory::new(&own, files, 1, Time::default()).unwrap();
+        let policy = Policy { squash: Squash::Nobody, ..Policy::default() };
+        let config = nfs::Config { policy, read_only: false, limits: LIMITS };
+        let service = nfs::Service::new(backend, Sealer::new(&[7; 32], 9), config);
+        let service = Server::new(service, LIMITS, admission.clone(), from_tcp);
+        let provider = fabric.provider(node(1)).unwrap();
+        let mut server = Core::new(provider, service, own, core_limits, 1).unwrap();
+        let provider = fabric.provider(node(2)).unwrap();
+        let mut client =
+            Core::new(provider, Asker::default(), pool(16 << 20), core_limits, 2).unwrap();
+        let at = server.listen(SocketAddr::new(node(1), 20049)).unwrap();
+        let connection = client.connect(Instant::ZERO, at, binding(&LIMITS)).unwrap();
+        let front = tcp::Front::new(calls, server.waker(), admission, 8192);
+        Self { fabric, now: Instant::ZERO, server, client, connection, front }
+    }
+
+    fn root(&self) -> Vec<u8> {
+        self.server.service().nfs.root().as_file_handle().bytes().to_vec()
+    }
+
+    fn lease(&mut self, length: usize) -> Local {
+        let (cx, _) = self.client.cx(self.now);
+        cx.pool().lease(length).unwrap()
+    }
+
+    /// Makes a Call over RDMA; an argument that is reduced is the last one.
+    fn ask(&mut self, arguments: &Arguments<'_>, [argument, result]: [Option<Local>; 2]) -> Ended {
+        let mut stream = written(|w| arguments.encode(w));
+        // Its length is the runtime's to write.
+        stream.truncate(stream.len() - if argument.is_some() { 4 } else { 0 });
+        let procedure = arguments.procedure().number();
+        let request = Request { procedure, argument, result, timeout: None };
+        let (mut cx, _) = self.client.cx(self.now);
+        cx.call(self.connection, request, 0, |w| w.put(&stream)).unwrap();
+        for _ in 0..100_000 {
+            let (_, asker) = self.client.cx(self.now);
+            if let Some(ended) = asker.ended.take() {
+                return ended;
+            }
+            if !(self.server.turn(self.now) | self.client.turn(self.now)) {
+                let next = self.fabric.next_event().into_iter();
+                let next =
+                    next.chain(self.server.poll_deadline()).chain(self.client.poll_deadline());
+                self.now = next.min().expect("something is to happen").max(self.now);
+            }
+        }
+        panic!("no answer");
+    }
+
+    /// Turns the server until `client`, which talks TCP to it, is done.
+    fn serve<T: Send + 'static>(
+        &mut self,
+        client: impl FnOnce(SocketAddr) -> T + Send + 'static,
+    ) -> T {
+        let at = self.front.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let thread = std::thread::Builder::new().spawn(move || client(at)).unwrap();
+        while !thread.is_finished() {
+            self.server.turn(self.now);
+            std::thread::yield_now();
+        }
+        thread.join().unwrap()
+    }
+}
+
+fn handle(bytes: &[u8]) -> FileHandle<'_> {
+    FileHandle::new(bytes).unwrap()
+}
+
+fn create<'a>(dir: &'a [u8], name: &'a [u8]) -> Arguments<'a> {
+    let how = How::Guarded(SetAttributes { mode: Some(0o600), ..SetAttributes::default() });
+    Arguments::Create(Create { at: DirName { dir: handle(dir), name: Name(name) }, how })
+}
+
+/// One Call as a record, its arguments being `arguments`.
+fn record(
+    xid: u32,
+    (program, version, procedure): (u32, u32, u32),
+    arguments: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+) -> Vec<u8> {
+    let credential = Credential::Sys(AuthSys::new(0, b"tests", 0, 0));
+    let header = CallHeader { credential, ..CallHeader::new(xid, program, version, procedure) };
+    let call = written(|w| header.encode(w).and_then(|()| arguments(w)));
+    framed(&call)
+}
+
+fn framed(octets: &[u8]) -> Vec<u8> {
+    let mark = Mark::new(true, u32::try_from(octets.len()).unwrap()).unwrap();
+    [&mark.encode(), octets].concat()
+}
+
+/// Returns the next Reply: what its header says, and its results. `None` if the server hung up.
+fn reply(stream: &mut TcpStream) -> Option<(u32, ReplyBody, Vec<u8>)> {
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark).ok()?;
+    let mark = Mark::decode(mark);
+    assert!(mark.is_last());
+    let mut octets = vec![0; mark.length() as usize];
+    stream.read_exact(&mut octets).unwrap();
+    let (header, at) = ReplyHeader::decode(&octets).unwrap();
+    Some((header.xid, header.body, octets[at..].to_vec()))
+}
+
+const SUCCESS: ReplyBody = ReplyBody::Accepted(AcceptStat::Success);
+
+#[test]
+fn a_file_goes_there_and_comes_back_by_direct_data_placement() {
+    for versions in [Versions::OnlyOne, Versions::OnlyTwo] {
+        let mut world = World::new(versions, Admission::default());
+        let root = world.root();
+        let (made, _) = world.ask(&create(&root, b"file"), [None, None]);
+        let made = made.unwrap();
+        let procedure = Procedure::Create;
+        let made = Results::decode(procedure, &mut PayloadReader::call(&made, 0, None)).unwrap();
+        let Results::Create(Ok(made)) = made else { panic!("{made:?}") };
+        let file = made.file.unwrap().bytes().to_vec();
+
+        let length = 300_001_u32;
+        let mut data = world.lease(length as usize);
+        data.bytes_mut().iter_mut().zip((0..=250).cycle()).for_each(|(place, n)| *place = n);
+        let octets = data.bytes().to_vec();
+        let reduced = nfs3::Data(Item::Reduced { length: u64::from(length) });
+        let (offset, count, stable) = (10, length, Stable::FileSync);
+        let write = Write { file: handle(&file), offset, count, stable, data: reduced };
+        let (results, _) = world.ask(&Arguments::Write(write), [Some(data), None]);
+        assert_eq!(results.unwrap()[..4], [0; 4], "{versions:?}");
+
+        let room = world.lease(1 << 20);
+        let read = Arguments::Read(Read { file: handle(&file), offset: 5, count: 1 << 20 });
+        let (results, data) = world.ask(&read, [None, Some(room)]);
+        assert_eq!(results.unwrap()[..4], [0; 4]);
+        let read = data.unwrap();
+        assert_eq!(read.bytes()[..5], [0; 5], "a hole");
+        assert!(read.bytes()[5..] == octets, "{versions:?}");
+    }
+}
+
+#[test]
+fn a_long_listing_comes_in_the_reply_chunk() {
+    let mut world = World::new(Versions::OnlyOne, Admission::default());
+    let root = world.root();
+    let names: Vec<_> = (0..90).map(|n| format!("{n:0>200}")).collect();
+    for name in &names {
+        assert_eq!(
+            world.ask(&create(&root, name.as_bytes()), [None, None]).0.unwrap()[..4],
+            [0; 4]
+        );
+    }
+    let all = nfs3::arguments::ReadDirPlus {
+        dir: handle(&root),
+        cookie: 0,
+        verifier: nfs3::Verifier(0),
+        count: 60_000,
+        count_max: 60_000,
+    };
+    let (results, _) = world.ask(&Arguments::ReadDirPlus(all), [None, None]);
+    let results = results.unwrap();
+    let mut reader = PayloadReader::call(&results, 0, None);
+    let listed = Results::decode(Procedure::ReadDirPlus, &mut reader).unwrap();
+    let Results::ReadDirPlus(Ok(listed)) = listed else { panic!("{listed:?}") };
+    assert!(results.len() > 4096);
+    // And `.` and `..`.
+    assert_eq!(listed.names.iter().count(), names.len() + 2);
+}
+
+#[test]
+fn what_to_mount_is_found_over_tcp() {
+    let mut world = World::new(Versions::Both, Admission::default());
+    let root = world.root();
+    let results = world.serve(|at| {
+        let mut stream = TcpStream::connect(at).unwrap();
+        let program =
+            |procedure: mount3::Procedure| (mount3::PROGRAM, mount3::VERSION, procedure.number());
+        let asked: [&[u8]; 3] = [b"/", b"//", b"/elsewhere"];
+        let mut results = Vec::new();
+        for (xid, path) in (1..).zip(asked) {
+            let mnt = record(xid, program(mount3::Procedure::Mnt), |w| w.opaque(path));
+            stream.write_all(&mnt).unwrap();
+            results.push(reply(&mut stream).unwrap());
+        }
+        stream.write_all(&record(4, program(mount3::Procedure::Export), |_| Ok(()))).unwrap();
+        results.push(reply(&mut stream).unwrap());
+        results
+    });
+    let decode = |procedure, results: &Vec<u8>| {
+        let mut reader = PayloadReader::call(results, 0, None);
+        format!("{:?}", mount3::Results::decode(procedure, &mut reader).unwrap())
+    };
+    let mounted = mount3::Results::Mnt(Ok(mount3::Mounted {
+        root: handle(&root),
+        flavors: mount3::Flavors::SYS,
+    }));
+    let expected = format!("{mounted:?}");
+    for ((xid, body, found), wanted) in results[..2].iter().zip(1..) {
+        assert_eq!((*xid, body), (wanted, &SUCCESS));
+        assert_eq!(decode(mount3::Procedure::Mnt, found), expected);
+    }
+    assert_eq!(decode(mount3::Procedure::Mnt, &results[2].2), "Mnt(Err(NoEnt))");
+    // One export, its path, no hosts, no more exports.
+    assert_eq!(results[3].2, words(&[1, 1, u32::from(b'/') << 24, 0, 0]));
+}
+
+#[test]
+fn a_call_that_comes_twice_is_carried_out_once() {
+    let mut world = World::new(Versions::Both, Admission::default());
+    let root = world.root();
+    let statuses = world.serve(move |at| {
+        let create = create(&root, b"once");
+        let status = |xid| {
+            let program = (nfs3::PROGRAM, nfs3::VERSION, Procedure::Create.number());
+            // Each time from another port.
+            let mut stream = TcpStream::connect(at).unwrap();
+            stream.write_all(&record(xid, program, |w| create.encode(w))).unwrap();
+            let (_, body, results) = reply(&mut stream).unwrap();
+            assert_eq!(body, SUCCESS);
+            results[3]
+        };
+        [status(1), status(1), status(2)]
+    });
+    let exists = u8::try_from(Status::Exist.number()).unwrap();
+    assert_eq!(statuses, [0, 0, exists], "a new XID is a new Call");
+}
+
+#[test]
+fn what_is_no_call_of_ours_is_refused_and_what_is_no_call_hangs_up() {
+    let mut world = World::new(Versions::Both, Admission::default());
+    let ends = world.serve(|at| {
+        let asked = |octets: &[u8]| {
+            let mut stream = TcpStream::connect(at).unwrap();
+            stream.write_all(octets).unwrap();
+            reply(&mut stream).map(|(_, body, _)| body)
+        };
+        let too_long = Mark::new(true, 8193).unwrap().encode();
+        [
+            asked(&record(1, (nfs3::PROGRAM, nfs3::VERSION, 22), |_| Ok(()))),
+            asked(&record(1, (nfs3::PROGRAM, nfs3::VERSION, 1), |_| Ok(()))),
+            asked(&record(1, (nfs3::PROGRAM, 4, 0), |_| Ok(()))),
+            asked(&record(1, (mount3::PROGRAM, 1, 0), |_| Ok(()))),
+            asked(&record(1, (mount3::PROGRAM, mount3::VERSION, 9), |_| Ok(()))),
+            asked(&record(1, (100_227, 3, 0), |_| Ok(()))),
+            asked(&framed(&[0, 0, 0, 1, 0, 0, 0, 1])),
+            asked(&too_long),
+        ]
+    });
+    let accepted = |stat| Some(ReplyBody::Accepted(stat));
+    let mismatch = accepted(AcceptStat::ProgMismatch { low: 3, high: 3 });
+    let unavailable = accepted(AcceptStat::ProcUnavail);
+    assert_eq!(
+        ends,
+        [
+            unavailable,
+            accepted(AcceptStat::GarbageArgs),
+            mismatch,
+            mismatch,
+            unavailable,
+            accepted(AcceptStat::ProgUnavail),
+            None,
+            None,
+        ]
+    );
+}
+
+#[test]
+fn only_those_are_admitted_who_are_to_be() {
+    let networks = vec![("10.0.0.0".parse().unwrap(), 8), ("2001:db8::".parse().unwrap(), 33)];
+    let some = Admission { networks };
+    for (address, admitted) in [
+        ("10.255.0.1", true),
+        ("11.0.0.1", false),
+        ("::ffff:10.1.2.3", true),
+        ("2001:db8:7fff::1", true),
+        ("2001:db8:8000::1", false),
+    ] {
+        assert_eq!(some.admits(address.parse().unwrap()), admitted, "{address}");
+        assert!(Admission::default().admits(address.parse().unwrap()), "{address}");
+    }
+    let everywhere = Admission { networks: vec![("0.0.0.0".parse().unwrap(), 0)] };
+    assert!(everywhere.admits("203.0.113.9".parse().unwrap()));
+    assert!(!everywhere.admits("::1".parse().unwrap()));
+
+    let nobody = Admission { networks: vec![("192.0.2.1".parse().unwrap(), 32)] };
+    let mut world = World::new(Versions::Both, nobody);
+    let (refused, _) = world.ask(&Arguments::Null, [None, None]);
+    assert!(matches!(refused, Err(CallError::Connect(_))), "{refused:?}");
+    let answered = world.serve(|at| {
+        let mut stream = TcpStream::connect(at).unwrap();
+        let null = record(1, (nfs3::PROGRAM, nfs3::VERSION, 0), |_| Ok(()));
+        stream.write_all(&null).is_ok() && reply(&mut stream).is_some()
+    });
+    assert!(!answered);
+}
+
+#[test]
+fn files_have_the_time_of_day() {
+    let mut time = TimeOfDay { origin: Duration::new(1_000, 500), looked: Instant::ZERO };
+    let at = |seconds| Instant::ZERO.saturating_add(Duration::from_secs(seconds));
+    assert_eq!(time.at(at(2)), Time { seconds: 1_002, nanoseconds: 500 });
+    time.keep(at(0));
+    assert_eq!(time.origin, Duration::new(1_000, 500), "not looked at too often");
+    time.keep(at(1));
+    assert!(time.at(at(1)).seconds > 1_700_000_000, "what the system says");
+}
