@@ -7,9 +7,11 @@ use crate::source::{Source, Workspace, line_of, words};
 
 mod modules;
 mod names;
+mod readings;
 mod requirements;
 
 pub use modules::{orphans, unlisted_tests};
+pub use readings::readings;
 pub use requirements::coverage;
 
 /// One place that breaks a rule.
@@ -47,7 +49,7 @@ pub fn breaches(workspace: &Workspace) -> Vec<Breach> {
 /// A rule: returns what breaks it.
 type Rule = fn(&Workspace) -> Vec<Breach>;
 
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 10] = [
     unsafe_in_its_files,
     time_and_chance_in_their_modules,
     leftovers,
@@ -57,6 +59,7 @@ const RULES: [Rule; 9] = [
     orphans,
     unlisted_tests,
     coverage,
+    readings,
 ];
 
 /// The keyword stays in the files whose proofs are reviewed as such.

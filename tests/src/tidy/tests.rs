@@ -98,3 +98,22 @@ fn sizes_leave_tests_apart() {
     assert!(of("a/src/b/tests.rs", &long).is_empty());
     assert_eq!(of("a/src/b.rs", &"\n".repeat(FILE_LINES + 1)), ["a/src/b.rs: 401 lines"]);
 }
+
+#[test]
+fn every_reading_is_proved_by_tests_that_exist() {
+    let file = ("proto/src/a.rs", "#[test]\nfn holds() {}\n#[test]\nfn breaks() {}\n");
+    let complaints = |page: &str| {
+        let found = readings(&Workspace::of(&[file, ("proto/READINGS.md", page)]));
+        found.into_iter().map(|breach| (breach.line, breach.what)).collect::<Vec<_>>()
+    };
+    let entries = "| id | text |\n| E1 | a |\n| P2 | b |\n## Tests\n";
+    let good = "| E1 | `proto::a::holds` | - |\n| P2 | `proto::a::holds` | `proto::a::breaks` |\n";
+    assert_eq!(complaints(&format!("{entries}{good}")), []);
+    let gone = "| E1 | `proto::a::held` | - |\n| P2 | - | `proto::a::breaks` |\n";
+    let expected = [
+        (5, "E1 names `proto::a::held`, which is no test".to_owned()),
+        (0, "has no test for P2".to_owned()),
+    ];
+    assert_eq!(complaints(&format!("{entries}{gone}")), expected);
+    assert_eq!(readings(&Workspace::of(&[file])).len(), 1, "the page is gone");
+}
