@@ -110,7 +110,7 @@ impl Fault {
             Self::TaggedWrap => (1, 1, 0x03, "tagged data whose offset wraps"),
             Self::DdpVersionTagged => (1, 1, 0x04, "DDP version"),
             Self::QueueNumber => (1, 2, 0x01, "queue number"),
-            Self::NoBuffer => (1, 2, 0x02, "more Reads than granted"),
+            Self::NoBuffer => (1, 2, 0x02, "no buffer for the message"),
             Self::MessageNumber => (1, 2, 0x03, "message number out of turn"),
             Self::MessageOffset => (1, 2, 0x04, "message offset out of turn"),
             Self::MessageTooLong => (1, 2, 0x05, "message longer than its Receive"),

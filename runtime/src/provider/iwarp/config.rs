@@ -15,7 +15,11 @@ pub struct Config {
     /// Connect by revision 2 of MPA, which negotiates Reads. Without it revision 1 is used, for peers
     /// that know no other; what connects to us decides itself.
     pub enhanced: bool,
-    /// Offer the peer-to-peer model when connecting, so that the passive end may send first.
+    /// Offer the peer-to-peer model when connecting, so that the passive end may send first, and at
+    /// once: without it, that has to wait for our first message, or for a nudge.
+    ///
+    /// Not to Linux siw, which is not robust against a connection that ends before it has read the
+    /// indication that opens the stream. Requesters send first anyway.
     pub ready_to_receive: bool,
     /// Connections at once, those being set up and those closing included; at most 65,536.
     pub connections_max: usize,
@@ -47,7 +51,7 @@ impl Default for Config {
             backend: Backend::Auto,
             crc: Crc::Connecting,
             enhanced: true,
-            ready_to_receive: true,
+            ready_to_receive: false,
             connections_max: 16_384,
             send_queue_max: 1024,
             receive_queue_max: 16_384,

@@ -38,7 +38,15 @@ const VARIANTS: [(Backend, Crc); 4] = [
 ];
 
 fn config(backend: Backend, crc: Crc) -> Config {
-    Config { backend, crc, seed: Some(7), registrations_max: 64, ..Config::default() }
+    let ready_to_receive = true;
+    Config {
+        backend,
+        crc,
+        ready_to_receive,
+        seed: Some(7),
+        registrations_max: 64,
+        ..Config::default()
+    }
 }
 
 /// An event without what cannot be compared.

@@ -276,7 +276,7 @@ fn a_terminate_is_believed_and_not_answered() {
     assert_eq!(
         said,
         "terminated by the peer (layer 2, type 1, code 2), \
-         by which Linux siw means layer 1, type 2, code 2: more Reads than granted"
+         by which Linux siw means layer 1, type 2, code 2: no buffer for the message"
     );
 }
 

@@ -115,6 +115,23 @@ fn a_peer_that_has_been_heard_is_not_nudged() {
 }
 
 #[test]
+fn a_nudge_lets_the_passive_end_send_first() {
+    for (backend, crc) in VARIANTS {
+        let config = Config { ready_to_receive: false, ..config(backend, crc) };
+        let mut pair = Pair::with(&config, SMALL);
+        let sink = pair.a.post_receive(1, 8);
+        let source = pair.b.post_send(2, b"first", None);
+        pair.idle();
+        assert!(!pair.b.is_done(2), "it has not heard anything yet");
+        pair.a.now = pair.a.nic.poll_deadline().unwrap();
+        pair.until(|a, b| a.is_done(1) && b.is_done(2));
+        assert_eq!(pair.a.nic.wire_counters().nudges, 1);
+        complete::sink(sink, &pair.a.done(1).unwrap()).unwrap();
+        complete::source(source, &pair.b.done(2).unwrap()).unwrap();
+    }
+}
+
+#[test]
 fn a_nudge_does_not_come_between_the_fpdus_of_a_message() {
     for (backend, _) in VARIANTS {
         let mut node = Node::with_memory(&config(backend, Crc::IfAsked), 9 << 20);
