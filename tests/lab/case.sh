@@ -6,20 +6,42 @@ set -euo pipefail
 
 name=$(basename "$0")
 console=$lab/logs/$name.console
+capture=$lab/logs/$name.pcap
 forwards=
 guest=
+servers=()
 # What the case uses while it runs.
 place=$(mktemp -d "$lab/case.XXXXXX")
 trap 'stop; rm -rf "$place"' EXIT
+trap 'exit 143' TERM
 mkdir -p "$lab/logs"
 : >"$console"
 
 # forward VARIABLE PORT: sets VARIABLE to a port of this machine that will lead to PORT of the guest.
 # A connection to it is taken before the guest listens: wait for an answer, not for a connection.
 forward() {
+    free_port "$1"
+    forwards+=",hostfwd=tcp:127.0.0.1:${!1}-:$2"
+}
+
+# free_port VARIABLE: sets VARIABLE to a port of this machine that nobody uses.
+free_port() {
     local -n port_variable=$1
-    port_variable=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-    forwards+=",hostfwd=tcp:127.0.0.1:$port_variable-:$2"
+    port_variable=$(python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
+}
+
+# serve PROGRAM ARGUMENT...: runs a program of this machine beside the guest.
+serve() {
+    "$@" &
+    servers+=($!)
+}
+
+# served: waits until all such programs have ended; fails unless all succeeded.
+served() {
+    local server status=0
+    for server in "${servers[@]}"; do wait "$server" || status=1; done
+    servers=()
+    ((status == 0)) || fail 'a program beside the guest failed'
 }
 
 # start SCRIPT [FILE...]: boots a guest that runs guest/SCRIPT, with the FILEs in its PATH.
@@ -42,7 +64,8 @@ start() {
     qemu-system-x86_64 -machine q35 -cpu max -accel tcg,thread=multi,tb-size=512 \
         -smp "${SMP:-1}" -m "${MEMORY:-512}" -nodefaults -no-user-config -display none -no-reboot \
         -serial stdio -kernel "$lab/vmlinux" -initrd "$place/initramfs" "${share[@]}" \
-        -netdev "user,id=net,ipv6=${IPV6:-off}$forwards" -device virtio-net-pci,netdev=net,romfile= \
+        -object "filter-dump,id=dump,netdev=net,file=$capture" \
+        -netdev "user,id=net,ipv4=on,ipv6=${IPV6:-off}$forwards" -device virtio-net-pci,netdev=net,romfile= \
         -append "console=ttyS0 quiet panic=-1 tsc=unstable no_timer_check mitigations=off nokaslr audit=0 $words" \
         <"$place/say" >"$console" 2>&1 &
     guest=$!
@@ -74,10 +97,27 @@ finish() {
     [[ $status == 0 ]] || fail "the guest's test ended with ${status:-no status}, see $console"
 }
 
-# stop: ends the guest as it is.
+# decode PROTOCOL [PATTERN]: has tshark, if there, find the protocol in what went over the guest's
+# network, and nothing malformed but what it takes for such wrongly: lines that match PATTERN.
+decode() {
+    local found
+    if ! command -v tshark >/dev/null; then
+        echo 'tshark is not installed: what went over the network is not decoded'
+        return
+    fi
+    found=$(tshark -r "$capture" -Y "$1" 2>/dev/null | wc -l)
+    ((found > 0)) || fail "no $1 in $capture"
+    echo "$found frames of $1"
+    found=$(tshark -r "$capture" -Y _ws.malformed 2>/dev/null | grep -vE "${2:-^$}" || true)
+    [[ -z $found ]] || fail "malformed in $capture: $found"
+}
+
+# stop: ends the guest and the programs beside it as they are.
 stop() {
-    [[ -z $guest ]] || kill "$guest" 2>/dev/null || true
+    local process
+    for process in $guest "${servers[@]}"; do kill "$process" 2>/dev/null || true; done
     guest=
+    servers=()
 }
 
 # program NAME: prints the path of a program that `run` has built.

@@ -3,6 +3,7 @@
 //! - [`bed`]: two providers, stepped by hand, in virtual or real time.
 //! - [`contract`]: what `Provider` promises, one check per line, for any provider.
 //! - [`fuzz`]: what holds for every byte string.
+//! - [`link`]: one iWARP connection to whatever is out there, for the programs of the lab.
 //! - [`network`]: where providers under test meet.
 //! - [`pattern`]: octets that show when one is out of place.
 //! - [`source`]: the workspace's files, with comments and literals told apart from code.
@@ -13,6 +14,7 @@
 pub mod bed;
 pub mod contract;
 pub mod fuzz;
+pub mod link;
 pub mod network;
 pub mod pattern;
 pub mod source;

@@ -1,8 +1,9 @@
-//! One connection through the provider, used from a thread that waits.
+//! One iWARP connection to whatever is out there, used from a thread that waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use haulage::provider::iwarp::{Config, Iwarp, ListenerId};
 use haulage::provider::{
@@ -12,31 +13,33 @@ use haulage::provider::{
 use haulage::sys::{clock, complete};
 use haulage_mr_pool::{Exposed, Local, PagePreference, Pool, PoolConfig, PostedSink, PostedSource};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Exposure, Flags, Handle, Opcode, QpNum, Segment, Status, WrId};
+use haulage_proto::verbs::{
+    Access, ClaimedSegment, Exposure, Flags, Handle, Opcode, QpNum, Segment, Status, WrId,
+};
 
-use super::PATIENCE;
-
-/// A connected queue pair and all that was posted on it.
+/// A provider with one connection at a time, and all that was posted on it.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub struct Link {
     provider: Iwarp,
     pool: Pool,
     qp: QpNum,
     ids: u64,
     receives: BTreeMap<u64, PostedSink>,
-    sends: BTreeMap<u64, PostedSource<Local>>,
+    sources: BTreeMap<u64, PostedSource<Local>>,
+    reads: BTreeMap<u64, PostedSink>,
     exposed: BTreeMap<u32, Exposed>,
     /// Memory the peer has lost access to, by the handle it knew.
     retired: BTreeMap<u32, Local>,
-    /// Handles retired by the peer.
-    pub(crate) remote: u32,
+    /// What Reads fetched, by the request.
+    fetched: BTreeMap<u64, Vec<u8>>,
+    invalidations: u32,
     events: Vec<Event<ListenerId>>,
-    messages: Vec<Vec<u8>>,
+    messages: VecDeque<Vec<u8>>,
 }
 
 /// Why there is no connection, or none any more.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// It never came to be.
     Setup(ConnectError),
     /// It ended.
@@ -64,36 +67,23 @@ impl From<Failure> for String {
     }
 }
 
+impl From<String> for Failure {
+    fn from(what: String) -> Self {
+        Self::Local(what)
+    }
+}
+
 impl Link {
     /// Connects, serving `ird` Reads at once; returns what the server sent along, too.
-    pub(crate) fn connect(
+    pub fn connect(
         to: SocketAddr,
         config: &Config,
         private_data: &[u8],
         ird: u32,
     ) -> Result<(Self, Box<[u8]>), Failure> {
-        let local = |error: &dyn fmt::Display| Failure::Local(error.to_string());
-        let mut provider = Iwarp::new(config).map_err(|e| local(&e))?;
-        let pool = PoolConfig { bytes: POOL_BYTES, pages: PagePreference::Heap, node: None };
-        let pool = Pool::new(&pool).map_err(|e| local(&e))?;
+        let mut link = Self::new(config)?;
         let params = ConnectionParams { private_data, ord: 0, ird };
-        let qp = provider.connect(clock::now(), to, &params).map_err(Failure::Setup)?;
-        let mut link = Self {
-            provider,
-            pool,
-            qp,
-            ids: 0,
-            receives: BTreeMap::new(),
-            sends: BTreeMap::new(),
-            exposed: BTreeMap::new(),
-            retired: BTreeMap::new(),
-            remote: 0,
-            events: Vec::new(),
-            messages: Vec::new(),
-        };
-        for _ in 0..RECEIVES {
-            link.receive()?;
-        }
+        link.qp = link.provider.connect(clock::now(), to, &params).map_err(Failure::Setup)?;
         let deadline = clock::now().saturating_add(PATIENCE);
         loop {
             match link.turn(deadline, "the connection")? {
@@ -104,22 +94,67 @@ impl Link {
         }
     }
 
+    /// Listens at `at`, for one peer after another.
+    pub fn listen(at: SocketAddr, config: &Config) -> Result<Self, Failure> {
+        let mut link = Self::new(config)?;
+        link.provider.listen(at).map_err(|e| Failure::Local(e.to_string()))?;
+        Ok(link)
+    }
+
+    /// Waits for the next peer, for `patience`, and accepts it.
+    pub fn accept(&mut self, patience: Duration) -> Result<(), Failure> {
+        let deadline = clock::now().saturating_add(patience);
+        let params = ConnectionParams { private_data: b"", ord: READS, ird: READS };
+        loop {
+            match self.turn(deadline, "a peer")? {
+                Some(Event::Request { qp, .. }) => {
+                    self.qp = qp;
+                    self.provider.accept(clock::now(), qp, &params);
+                }
+                Some(Event::Established { .. }) => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
     /// Sends one message.
-    pub(crate) fn send(&mut self, message: &[u8]) -> Result<(), Failure> {
-        let mut lease = self.lease(message.len())?;
-        lease.bytes_mut().copy_from_slice(message);
-        let posted = lease.into_source();
+    pub fn send(&mut self, message: &[u8]) -> Result<(), Failure> {
+        let posted = self.holding(message)?.into_source();
         let source = posted.source(0..message.len()).ok_or_else(no_memory)?;
         let id = self.post(SIGNALED, Operation::Send { source, invalidate: None })?;
-        self.sends.insert(id, posted);
+        self.sources.insert(id, posted);
         Ok(())
     }
 
+    /// Writes into the peer's memory.
+    pub fn write(&mut self, contents: &[u8], target: Segment) -> Result<(), Failure> {
+        let target = ClaimedSegment::try_from(target).map_err(|_| unknown())?;
+        let posted = self.holding(contents)?.into_source();
+        let source = posted.source(0..contents.len()).ok_or_else(no_memory)?;
+        let id = self.post(SIGNALED, Operation::Write { source, target })?;
+        self.sources.insert(id, posted);
+        Ok(())
+    }
+
+    /// Reads the peer's memory, and waits for it.
+    pub fn read(&mut self, source: Segment) -> Result<Vec<u8>, Failure> {
+        let length = source.length as usize;
+        let source = ClaimedSegment::try_from(source).map_err(|_| unknown())?;
+        let posted = self.lease(length)?.into_sink();
+        let sink = posted.sink(0..length).ok_or_else(no_memory)?;
+        let id = self.post(SIGNALED, Operation::Read { sink, source })?;
+        self.reads.insert(id, posted);
+        let deadline = clock::now().saturating_add(PATIENCE);
+        loop {
+            if let Some(fetched) = self.fetched.remove(&id) {
+                return Ok(fetched);
+            }
+            self.turn(deadline, "a Read")?;
+        }
+    }
+
     /// Waits for a message until `deadline`, if there is one; returns nothing if it passes.
-    pub(crate) fn message(
-        &mut self,
-        deadline: Option<Instant>,
-    ) -> Result<Option<Vec<u8>>, Failure> {
+    pub fn message(&mut self, deadline: Option<Instant>) -> Result<Option<Vec<u8>>, Failure> {
         let patience = clock::now().saturating_add(PATIENCE);
         while self.messages.is_empty() {
             if deadline.is_some_and(|deadline| deadline <= clock::now()) {
@@ -132,11 +167,11 @@ impl Link {
                 },
             )?;
         }
-        Ok(Some(self.messages.remove(0)))
+        Ok(self.messages.pop_front())
     }
 
     /// Opens memory to the server; reading it, the server finds `contents` first.
-    pub(crate) fn expose(
+    pub fn expose(
         &mut self,
         contents: &[u8],
         length: usize,
@@ -165,7 +200,7 @@ impl Link {
     }
 
     /// Takes exposed memory back, unless the server has given it back already.
-    pub(crate) fn retire(&mut self, handle: Handle) -> Result<Local, Failure> {
+    pub fn retire(&mut self, handle: Handle) -> Result<Local, Failure> {
         if self.exposed.contains_key(&handle.0) {
             self.post(SIGNALED, Operation::LocalInv { handle })?;
         }
@@ -178,22 +213,69 @@ impl Link {
         }
     }
 
-    /// Returns how many messages may come before one of them is answered with another Receive.
-    pub(crate) const fn receives() -> u32 {
+    /// Returns how many messages may come before their Receives have been posted again.
+    pub const fn receives() -> u32 {
         RECEIVES
     }
 
+    /// Returns how many handles the peer has retired.
+    pub const fn invalidations(&self) -> u32 {
+        self.invalidations
+    }
+
     /// Closes the connection in order and waits until nothing is left of it.
-    pub(crate) fn close(mut self) -> Result<(), Failure> {
+    pub fn close(mut self) -> Result<(), Failure> {
         self.provider.disconnect(clock::now(), self.qp);
+        match self.ended()? {
+            DisconnectReason::Local => Ok(()),
+            reason => Err(Failure::Ended(reason)),
+        }
+    }
+
+    /// Waits until nothing is left of a connection that has ended.
+    pub fn quiesced(&mut self) -> Result<(), Failure> {
         let deadline = clock::now().saturating_add(PATIENCE);
+        while !matches!(self.turn(deadline, "the end")?, Some(Event::Quiesced(_))) {}
+        Ok(())
+    }
+
+    /// Waits until the connection has ended and nothing is left of it; returns why it did.
+    pub fn ended(&mut self) -> Result<DisconnectReason, Failure> {
+        let deadline = clock::now().saturating_add(PATIENCE);
+        let mut why = DisconnectReason::Lost;
         loop {
             match self.turn(deadline, "the end") {
-                Ok(Some(Event::Quiesced(_))) => return Ok(()),
-                Ok(_) | Err(Failure::Ended(DisconnectReason::Local)) => {}
+                Ok(Some(Event::Quiesced(_))) => return Ok(why),
+                Err(Failure::Ended(reason)) => why = reason,
+                Ok(_) => {}
                 Err(other) => return Err(other),
             }
         }
+    }
+
+    fn new(config: &Config) -> Result<Self, Failure> {
+        let provider = Iwarp::new(config).map_err(|e| Failure::Local(e.to_string()))?;
+        let pool = PoolConfig { bytes: POOL_BYTES, pages: PagePreference::Heap, node: None };
+        let pool = Pool::new(&pool).map_err(|e| Failure::Local(e.to_string()))?;
+        let mut link = Self {
+            provider,
+            pool,
+            qp: QpNum::new(0, 0),
+            ids: 0,
+            receives: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            exposed: BTreeMap::new(),
+            retired: BTreeMap::new(),
+            fetched: BTreeMap::new(),
+            invalidations: 0,
+            events: Vec::new(),
+            messages: VecDeque::new(),
+        };
+        for _ in 0..RECEIVES {
+            link.receive()?;
+        }
+        Ok(link)
     }
 
     /// Takes one event, waiting for it until `deadline`.
@@ -232,18 +314,24 @@ impl Link {
             let exposed = self.exposed.remove(&handle.0).ok_or_else(unknown)?;
             let lease = exposed.fence(proof).map_err(|_| unknown())?;
             self.retired.insert(handle.0, lease);
-            self.remote += u32::from(done.opcode == Opcode::Receive);
+            self.invalidations += u32::from(done.opcode == Opcode::Receive);
         }
         match done.opcode {
             Opcode::Receive => {
                 let posted = self.receives.remove(&done.id.0).ok_or_else(unknown)?;
                 let lease = complete::sink(posted, done).ok_or_else(unknown)?;
                 let length = done.length as usize;
-                self.messages.push(lease.bytes().get(..length).unwrap_or_default().to_vec());
+                self.messages.push_back(lease.bytes().get(..length).unwrap_or_default().to_vec());
                 self.receive()
             }
-            Opcode::Send => {
-                let posted = self.sends.remove(&done.id.0).ok_or_else(unknown)?;
+            Opcode::Read => {
+                let posted = self.reads.remove(&done.id.0).ok_or_else(unknown)?;
+                let lease = complete::sink(posted, done).ok_or_else(unknown)?;
+                self.fetched.insert(done.id.0, lease.bytes().to_vec());
+                Ok(())
+            }
+            Opcode::Send | Opcode::Write => {
+                let posted = self.sources.remove(&done.id.0).ok_or_else(unknown)?;
                 complete::source(posted, done).map(drop).ok_or_else(unknown)
             }
             _ => Ok(()),
@@ -266,6 +354,12 @@ impl Link {
         Ok(self.ids)
     }
 
+    fn holding(&self, contents: &[u8]) -> Result<Local, Failure> {
+        let mut lease = self.lease(contents.len())?;
+        lease.bytes_mut().copy_from_slice(contents);
+        Ok(lease)
+    }
+
     fn lease(&self, length: usize) -> Result<Local, Failure> {
         self.pool.lease(length).ok_or_else(no_memory)
     }
@@ -279,10 +373,15 @@ fn unknown() -> Failure {
     Failure::Local("a completion of something that was not posted".to_owned())
 }
 
+/// How long anything may take on an emulated, busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Octets of the largest message, either way.
-pub(crate) const MESSAGE: usize = 4096;
+pub const MESSAGE: usize = 4096;
 
 const SIGNALED: Flags = Flags { signaled: true, fence: false, inline: false };
 const UNSIGNALED: Flags = Flags { signaled: false, fence: false, inline: false };
 const RECEIVES: u32 = 16;
+/// Reads an accepted peer may have outstanding, and we.
+const READS: u32 = 16;
 const POOL_BYTES: usize = 16 << 20;

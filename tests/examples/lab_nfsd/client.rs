@@ -20,8 +20,8 @@ use haulage_proto::v2::host_auth::Policy;
 use haulage_proto::v2::properties::Properties;
 use haulage_proto::verbs::{Access, Handle, Segment};
 use haulage_proto::xdr::Writer;
+use haulage_tests::link::{Link, MESSAGE};
 
-use super::link::{Link, MESSAGE};
 use super::{Outcome, nfs};
 
 /// Which versions a client has.
@@ -144,7 +144,7 @@ impl Client {
 
     /// Returns how many of those the server ended.
     pub(crate) const fn remote(&self) -> u32 {
-        self.link.remote
+        self.link.invalidations()
     }
 
     /// Closes the connection.

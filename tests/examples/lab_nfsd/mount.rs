@@ -6,9 +6,10 @@ use std::net::{SocketAddr, TcpStream};
 use haulage_proto::rpc::record::Mark;
 use haulage_proto::rpc::{AcceptStat, AuthSys, CallHeader, Credential, ReplyBody, ReplyHeader};
 use haulage_proto::xdr::{Reader, Writer};
+use haulage_tests::link::PATIENCE;
 
+use super::Outcome;
 use super::nfs::{FileHandle, HANDLE_MAX};
-use super::{Outcome, PATIENCE};
 
 /// Returns the handle of an exported directory.
 pub(crate) fn root_of(server: SocketAddr, path: &str) -> Outcome<FileHandle> {
