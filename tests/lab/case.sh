@@ -51,7 +51,9 @@ start() {
     shift
     mkdir -p "$place/tree/lab/bin"
     install -m 755 "$here/guest/$script" "$place/tree/lab/test"
-    (($# == 0)) || cp -L "$@" "$place/tree/lab/bin/"
+    (($# == 0)) || install "$@" "$place/tree/lab/bin/"
+    # Programs built here are mostly what debuggers want to know.
+    strip "$place"/tree/lab/bin/* 2>/dev/null || true
     (cd "$place/tree" && find . | cpio --quiet -o -H newc -R 0:0) >"$place/own.cpio"
     [[ -z ${EXTRA:-} ]] || archives+=("$lab/extra.cpio")
     # The kernel unpacks archives that follow one another in that order.
@@ -110,6 +112,16 @@ decode() {
     echo "$found frames of $1"
     found=$(tshark -r "$capture" -Y _ws.malformed 2>/dev/null | grep -vE "${2:-^$}" || true)
     [[ -z $found ]] || fail "malformed in $capture: $found"
+}
+
+# largest_ulpdu_at_most COUNT: has tshark, if there, measure what was sent to the NFS server.
+largest_ulpdu_at_most() {
+    local largest
+    command -v tshark >/dev/null || return 0
+    largest=$(tshark -r "$capture" -Y 'tcp.dstport == 20049' -T fields -e iwarp_mpa.ulpdulength 2>/dev/null |
+        tr ',' '\n' | sort -n | tail -n 1)
+    echo "ULPDUs of at most $largest octets"
+    [[ -n $largest ]] && ((largest <= $1 && largest > $1 - 16)) || fail "not $1"
 }
 
 # stop: ends the guest and the programs beside it as they are.

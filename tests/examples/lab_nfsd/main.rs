@@ -1,13 +1,14 @@
 //! Calls a Linux NFS server over RDMA, as version 1 of RPC-over-RDMA has it, through the `iwarp`
 //! provider: what the lab's case `nfsd` runs.
 //!
-//! `lab_nfsd RDMA-PORT MOUNT-PORT` expects both on this machine. The server exports `/exp`, in which
-//! `hello` says "hello from nfsd"; it may write there.
+//! `lab_nfsd NFS MOUNT [whole]` is given two addresses. The server exports `/exp`, in which `hello` says
+//! "hello from nfsd"; it may write there. `whole` says that TCP carries segments as they are sent,
+//! without which siw fails CRCs.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a report of what was done is its output")]
 
 use std::env;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use haulage::provider::iwarp::{Config, Crc};
@@ -28,7 +29,7 @@ mod nfs;
 type Outcome<T> = Result<T, String>;
 
 fn main() -> ExitCode {
-    match arguments().and_then(|(rdma, mount)| run(rdma, mount)) {
+    match Options::parse().and_then(|options| run(&options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("lab_nfsd: {error}");
@@ -37,22 +38,33 @@ fn main() -> ExitCode {
     }
 }
 
-fn arguments() -> Outcome<(SocketAddr, SocketAddr)> {
-    let mut ports = env::args().skip(1).map(|port| {
-        let port: u16 = port.parse().map_err(|_| format!("{port} is not a port"))?;
-        Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
-    });
-    let mut next = || ports.next().unwrap_or_else(|| Err("two ports are wanted".to_owned()));
-    Ok((next()?, next()?))
+struct Options {
+    rdma: SocketAddr,
+    mount: SocketAddr,
+    whole: bool,
 }
 
-fn run(rdma: SocketAddr, mount: SocketAddr) -> Outcome<()> {
-    let root = mount::root_of(mount, "/exp")?;
+impl Options {
+    fn parse() -> Outcome<Self> {
+        let arguments: Vec<String> = env::args().skip(1).collect();
+        let address = |at: usize| {
+            let address = arguments.get(at).and_then(|address| address.parse().ok());
+            address.ok_or_else(|| "two addresses are wanted".to_owned())
+        };
+        let whole = arguments.get(2).is_some_and(|word| word == "whole");
+        Ok(Self { rdma: address(0)?, mount: address(1)?, whole })
+    }
+}
+
+fn run(options: &Options) -> Outcome<()> {
+    let rdma = options.rdma;
+    let root = mount::root_of(options.mount, "/exp")?;
     println!("mounted, its root has a handle of {} octets", root.len());
     one_connection_after_another(rdma)?;
-    files(rdma, &plain(), &root, "plain", &[1, 5_001, 300_000, 1 << 20])?;
-    // Into the guest a stack that TCP splits may not have CRCs: siw refuses trailers that come in two.
-    checked(rdma, &root)?;
+    files(rdma, &plain(), &root, "plain", &LENGTHS)?;
+    // siw refuses CRCs that come in two pieces; short messages come in one.
+    files(rdma, &checked(), &root, "checked", if options.whole { &LENGTHS } else { &[64] })?;
+    comes_with_right_crcs(rdma, &root)?;
     falls_back(rdma)?;
     is_rejected_without_reads(rdma)?;
     for _ in 0..5 {
@@ -113,11 +125,9 @@ fn files(
     client.close()
 }
 
-/// With CRCs on: short messages in, anything out.
-fn checked(rdma: SocketAddr, root: &FileHandle) -> Outcome<()> {
-    let config = Config { crc: Crc::Always, ..plain() };
-    files(rdma, &config, root, "checked", &[64])?;
-    let mut client = Client::connect(rdma, &config, Speak::One)?;
+/// Whatever the server sends has CRCs, and we look at them.
+fn comes_with_right_crcs(rdma: SocketAddr, root: &FileHandle) -> Outcome<()> {
+    let mut client = Client::connect(rdma, &checked(), Speak::One)?;
     let file = nfs::lookup(&mut client, root, "plain-300000")?;
     if nfs::read(&mut client, &file, 300_000)? != pattern::of(300_000, 7) {
         return Err("300000 octets came back changed".to_owned());
@@ -167,6 +177,13 @@ fn hears_what_it_did_wrong(rdma: SocketAddr) -> Outcome<()> {
 fn plain() -> Config {
     Config { crc: Crc::IfAsked, connections_max: 4, registrations_max: 64, ..Config::default() }
 }
+
+fn checked() -> Config {
+    Config { crc: Crc::Always, ..plain() }
+}
+
+/// Of the files written and read.
+const LENGTHS: [usize; 4] = [1, 5_001, 300_000, 1 << 20];
 
 /// Connections made one after another.
 const CONNECTS: u32 = 20;
