@@ -10,6 +10,7 @@
 //! - [`memory`]: a file system in registered memory, the first backend.
 //! - [`access`]: who calls, as far as they are believed, and what they may do.
 //! - [`service`]: one Call in, one Reply out, for all procedures and any backend.
+//! - [`mounts`]: the same for MOUNT.
 //! - [`replays`]: what was answered to Calls that may come again.
 //!
 //! No transport is joined to them yet: there is no server to mount, and no client.
@@ -21,6 +22,7 @@ pub mod codec;
 pub mod handle;
 pub mod memory;
 pub mod mount3;
+pub mod mounts;
 pub mod nfs3;
 pub mod replays;
 pub mod server;

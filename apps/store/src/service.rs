@@ -15,12 +15,13 @@ use haulage_mr_pool::{Local, Pool};
 use haulage_proto::rpc::Credential;
 use haulage_proto::xdr::{Truncated, Writer};
 
-use crate::access::{Caller, Policy};
+use crate::access::{Caller, EXECUTE, Policy};
 use crate::backend::{Backend, Context, Ticket};
 use crate::handle::{FileId, SealedHandle, Sealer};
+use crate::mount3;
 use crate::nfs3::binding::Limits;
 use crate::nfs3::{
-    Arguments, Attributes, Failure, FileHandle, Name, Outcome, Results, Status, Time, Wcc,
+    Arguments, Attributes, Failure, FileHandle, FileType, Name, Outcome, Results, Status, Time, Wcc,
 };
 use haulage_mr_pool::{Piece, Pieces};
 
@@ -147,7 +148,31 @@ impl<B: Backend> Service<B> {
         }
     }
 
-    /// Returns the handle of the directory at the top, for MOUNT.
+    /// Returns the handle of a directory by its path from the top, for MOUNT. Symbolic links are not
+    /// followed, and the top has nothing above it, so no path leads out.
+    ///
+    /// # Errors
+    /// What MOUNT says of a path that leads to no directory, or to one that the caller cannot find.
+    pub fn directory(
+        &mut self,
+        around: Surroundings<'_>,
+        credential: &Credential<'_>,
+        path: &[u8],
+    ) -> Result<SealedHandle, mount3::Status> {
+        let caller = self.config.policy.caller(credential);
+        let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
+        let found = self.walk(cx, path).map_err(|status| match status {
+            Status::NoEnt => mount3::Status::NoEnt,
+            Status::Acces => mount3::Status::Acces,
+            Status::NotDir => mount3::Status::NotDir,
+            Status::Inval => mount3::Status::Inval,
+            Status::NameTooLong => mount3::Status::NameTooLong,
+            _ => mount3::Status::ServerFault,
+        })?;
+        Ok(self.sealer.seal(found))
+    }
+
+    /// Returns the handle of the directory at the top.
     pub fn root(&self) -> SealedHandle {
         self.sealer.seal(self.backend.root())
     }
@@ -155,6 +180,20 @@ impl<B: Backend> Service<B> {
     /// Returns the backend.
     pub const fn backend(&self) -> &B {
         &self.backend
+    }
+
+    /// Finds a directory by its path from the top.
+    fn walk(&mut self, cx: &Context<'_>, path: &[u8]) -> Result<FileId, Status> {
+        let relative = path.strip_prefix(b"/").ok_or(Status::Inval)?;
+        let mut found = self.backend.root();
+        for name in relative.split(|octet| *octet == b'/').filter(|name| !name.is_empty()) {
+            let dir = self.look(cx, found)?;
+            allow_in(cx.caller, &dir, EXECUTE)?;
+            self.check_name(Name(name))?;
+            found = self.backend.lookup(cx, found, Name(name))?;
+        }
+        let is_dir = self.look(cx, found)?.kind == FileType::Directory;
+        allow(is_dir, Status::NotDir).map(|()| found)
     }
 
     /// Returns the attributes of a file.
@@ -238,7 +277,7 @@ const fn allow(may: bool, status: Status) -> Result<(), Status> {
 
 /// Checks that a directory is one, and that the caller may do this in it.
 fn allow_in(caller: &Caller, dir: &Attributes, wanted: u32) -> Result<(), Status> {
-    allow(matches!(dir.kind, crate::nfs3::FileType::Directory), Status::NotDir)?;
+    allow(dir.kind == FileType::Directory, Status::NotDir)?;
     allow(caller.may(dir, wanted), Status::Acces)
 }
 

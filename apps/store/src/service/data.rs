@@ -187,7 +187,9 @@ pub(super) fn octets(
             lease.set_len(lease.len().min(max));
             Ok(Octets::Placed(lease))
         }
-        // It was not fetched: there was no memory for it. There may be when it is sent again.
+        // What is too long was left where it is, and always will be.
+        (Item::Reduced { length }, None) if length > max as u64 => Err(Status::Inval),
+        // There was no memory for it. There may be when it is sent again.
         (Item::Reduced { .. }, None) => Err(Status::Jukebox),
     }
 }

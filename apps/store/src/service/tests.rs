@@ -6,7 +6,7 @@ use super::*;
 use crate::access::Squash;
 use crate::memory::{self, Memory};
 use crate::nfs3::arguments::*;
-use crate::nfs3::{Data, DirName, FileType, Path, Procedure, SetAttributes, SetTime, Verifier};
+use crate::nfs3::{Data, DirName, Path, Procedure, SetAttributes, SetTime, Verifier};
 use crate::testing::written;
 
 mod attributes;

@@ -85,6 +85,11 @@ fn data_that_is_missing_or_not_as_long_as_said_is_not_written() {
     let file = bed.file(&root, "f");
     let item = Item::Reduced { length: 10 };
     assert_eq!(bed.status(Arguments::Write(write(&file, 0, item))), Status::Jukebox);
+    let (most, more) = ((1 << 16), (1 << 16) + 1);
+    for (length, status) in [(most, Status::Jukebox), (more, Status::Inval)] {
+        let item = Item::Reduced { length };
+        assert_eq!(bed.status(Arguments::Write(write(&file, 0, item))), status);
+    }
     let short = Write { count: 6, ..write(&file, 0, Item::Inline(b"hello")) };
     assert_eq!(bed.status(Arguments::Write(short)), Status::Inval);
     assert_eq!(bed.look(&file).size, 0);

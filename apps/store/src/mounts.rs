@@ -1,0 +1,143 @@
+//! MOUNT version 3 for one export: which directories may be mounted, and who did.
+//!
+//! The list of who did is for people only: clients that vanish never say so, and nothing depends on it.
+//!
+//! # Limits
+//! So many mounts are remembered, the latest; lists are cut at the memory there is for them.
+
+use std::collections::VecDeque;
+
+use haulage_proto::rpc::Credential;
+
+use crate::backend::Backend;
+use crate::codec::{List, ListWriter};
+use crate::handle::SealedHandle;
+use crate::mount3::{
+    Arguments, Export, Flavors, Host, Mount, Mounted, NAME_MAX, PATH_MAX, Path, Results, Status,
+};
+use crate::service::{Service, Surroundings};
+
+/// The mounts of one export, whose path is `/`.
+#[derive(Debug)]
+pub struct Mounts {
+    /// Who may mount, as text. Empty if all may.
+    hosts: Vec<Box<[u8]>>,
+    known: VecDeque<Known>,
+    mounts_max: usize,
+    /// The directory in the Reply being made.
+    mounted: Option<SealedHandle>,
+    /// Where lists are written.
+    memory: [Box<[u8]>; 2],
+}
+
+/// A mount somebody made.
+#[derive(Debug, PartialEq, Eq)]
+struct Known {
+    host: Box<[u8]>,
+    path: Box<[u8]>,
+}
+
+/// Who calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Visitor<'a> {
+    /// The host, as text.
+    pub host: Host<'a>,
+    /// Who they say they are.
+    pub credential: Credential<'a>,
+    /// Whether the host may mount.
+    pub is_allowed: bool,
+}
+
+impl Mounts {
+    /// Remembers at most `mounts_max` mounts. `hosts` is what the list of exports says of who may mount.
+    pub fn new(hosts: Vec<Box<[u8]>>, mounts_max: usize) -> Self {
+        let memory = [vec![0; LIST_MAX].into(), vec![0; LIST_MAX].into()];
+        Self { hosts, known: VecDeque::new(), mounts_max, mounted: None, memory }
+    }
+
+    /// Carries out a Call.
+    pub fn call<B: Backend>(
+        &mut self,
+        service: &mut Service<B>,
+        around: Surroundings<'_>,
+        visitor: &Visitor<'_>,
+        arguments: &Arguments<'_>,
+    ) -> Results<'_> {
+        match arguments {
+            Arguments::Null => Results::Nothing,
+            Arguments::Mnt(path) => match self.mount(service, around, visitor, *path) {
+                Ok(root) => {
+                    let root = self.mounted.insert(root).as_file_handle();
+                    Results::Mnt(Ok(Mounted { root, flavors: Flavors::SYS }))
+                }
+                Err(status) => Results::Mnt(Err(status)),
+            },
+            Arguments::Dump => Results::Dump(self.dump()),
+            Arguments::Umnt(path) => {
+                self.known.retain(|k| *k.host != *visitor.host.0 || *k.path != *path.0);
+                Results::Nothing
+            }
+            Arguments::UmntAll => {
+                self.known.retain(|known| *known.host != *visitor.host.0);
+                Results::Nothing
+            }
+            Arguments::Export => Results::Export(self.export()),
+        }
+    }
+
+    fn mount<B: Backend>(
+        &mut self,
+        service: &mut Service<B>,
+        around: Surroundings<'_>,
+        visitor: &Visitor<'_>,
+        path: Path<'_>,
+    ) -> Result<SealedHandle, Status> {
+        if !visitor.is_allowed {
+            return Err(Status::Acces);
+        }
+        let root = service.directory(around, &visitor.credential, path.0)?;
+        let host = visitor.host.0.get(..NAME_MAX).unwrap_or(visitor.host.0);
+        let known = Known { host: host.into(), path: path.0.into() };
+        if !self.known.contains(&known) && self.mounts_max > 0 {
+            if self.known.len() == self.mounts_max {
+                self.known.pop_front();
+            }
+            self.known.push_back(known);
+        }
+        Ok(root)
+    }
+
+    fn dump(&mut self) -> List<'_, Mount<'_>> {
+        let mut list = ListWriter::new(&mut self.memory[0]);
+        for Known { host, path } in &self.known {
+            if !list.push(&Mount { host: Host(host), path: Path(path) }) {
+                break;
+            }
+        }
+        list.finish()
+    }
+
+    fn export(&mut self) -> List<'_, Export<'_>> {
+        let [hosts, exports] = &mut self.memory;
+        // An export's list of hosts is one of its fields, so it gets less room.
+        let mut list = ListWriter::new(&mut hosts[..LIST_MAX / 2]);
+        for host in &self.hosts {
+            if !list.push(&Host(host)) {
+                break;
+            }
+        }
+        let export = Export { path: Path(b"/"), hosts: list.finish() };
+        let mut list = ListWriter::new(exports);
+        let fits = list.push(&export);
+        debug_assert!(fits, "half of the memory is left for its path");
+        list.finish()
+    }
+}
+
+/// Octets of a list.
+const LIST_MAX: usize = 32 << 10;
+
+const _: () = assert!(LIST_MAX > 2 * (PATH_MAX + NAME_MAX));
+
+#[cfg(test)]
+mod tests;

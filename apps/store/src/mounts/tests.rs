@@ -1,0 +1,153 @@
+use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
+use haulage_proto::rpc::AuthSys;
+
+use super::*;
+use crate::access::{Caller, Policy};
+use crate::backend::{Context, New, NewKind};
+use crate::handle::{FileId, Sealer};
+use crate::memory::{Limits, Memory};
+use crate::nfs3::binding::Limits as CallLimits;
+use crate::nfs3::{Name, Time};
+use crate::service::Config;
+
+struct Bed {
+    mounts: Mounts,
+    service: Service<Memory>,
+    pool: Pool,
+    /// Of `/d`, which all find, `/d/shut`, which only the superuser looks into, and `/d/shut/in`.
+    dirs: [FileId; 3],
+}
+
+const NOW: Time = Time { seconds: 1, nanoseconds: 0 };
+
+fn sealer() -> Sealer {
+    Sealer::new(&[5; 32], 1)
+}
+
+fn bed(hosts: &[&str], mounts_max: usize) -> Bed {
+    let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
+    let pool = Pool::new(&config).unwrap();
+    let limits = Limits { files_max: 100, names_max: 100 };
+    let mut memory = Memory::new(&pool, limits, 7, NOW).unwrap();
+    let cx = &Context { pool: &pool, now: NOW, caller: &Caller::new(0, 0, []) };
+    let mut make = |dir, name: &[u8], kind, mode| {
+        memory.make(cx, dir, Name(name), New { kind, mode, uid: 0, gid: 0 }).unwrap()
+    };
+    let root = FileId { inode: 1, generation: 7 };
+    let dir = make(root, b"d", NewKind::Directory, 0o755);
+    let shut = make(dir, b"shut", NewKind::Directory, 0o700);
+    let inside = make(shut, b"in", NewKind::Directory, 0o755);
+    make(root, b"f", NewKind::Regular, 0o644);
+    make(root, b"link", NewKind::Symlink(b"/d"), 0o777);
+    let limits = CallLimits { read_max: 4096, write_max: 4096, readdir_max: 4096 };
+    let config = Config { policy: Policy::default(), read_only: false, limits };
+    let service = Service::new(memory, sealer(), config);
+    let hosts = hosts.iter().map(|host| host.as_bytes().into()).collect();
+    Bed { mounts: Mounts::new(hosts, mounts_max), service, pool, dirs: [dir, shut, inside] }
+}
+
+impl Bed {
+    fn call(&mut self, host: &str, arguments: Arguments<'_>) -> Results<'_> {
+        let credential = Credential::Sys(AuthSys::new(0, b"tests", 5, 5));
+        let is_allowed = host != "stranger";
+        let visitor = Visitor { host: Host(host.as_bytes()), credential, is_allowed };
+        let around = Surroundings { pool: &self.pool, now: NOW };
+        self.mounts.call(&mut self.service, around, &visitor, &arguments)
+    }
+
+    fn mount(&mut self, host: &str, path: &str) -> Result<FileId, Status> {
+        match self.call(host, Arguments::Mnt(Path(path.as_bytes()))) {
+            Results::Mnt(Ok(mounted)) => {
+                assert_eq!(mounted.flavors, Flavors::SYS);
+                Ok(sealer().open(mounted.root).unwrap())
+            }
+            Results::Mnt(Err(status)) => Err(status),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Who mounted what, as the list says.
+    fn dump(&mut self) -> Vec<(String, String)> {
+        let Results::Dump(list) = self.call("anyone", Arguments::Dump) else { panic!("no list") };
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        list.iter().map(|mount| (text(mount.host.0), text(mount.path.0))).collect()
+    }
+}
+
+#[test]
+fn directories_are_mounted_by_their_paths() {
+    let mut bed = bed(&[], 9);
+    let root = FileId { inode: 1, generation: 7 };
+    let [dir, shut, _] = bed.dirs;
+    let long = format!("/{}", "n".repeat(256));
+    for (path, expected) in [
+        ("/", Ok(root)),
+        ("//", Ok(root)),
+        ("/d", Ok(dir)),
+        ("/d/", Ok(dir)),
+        ("//d//.", Ok(dir)),
+        ("/d/..", Ok(root)),
+        ("/../../d", Ok(dir)),
+        ("/d/shut", Ok(shut)),
+        ("/d/shut/in", Err(Status::Acces)),
+        ("/none", Err(Status::NoEnt)),
+        ("/f", Err(Status::NotDir)),
+        ("/f/d", Err(Status::NotDir)),
+        ("/link", Err(Status::NotDir)),
+        ("/link/shut", Err(Status::NotDir)),
+        ("", Err(Status::Inval)),
+        ("d", Err(Status::Inval)),
+        ("/d\0", Err(Status::Inval)),
+        (&long, Err(Status::NameTooLong)),
+    ] {
+        assert_eq!(bed.mount("host", path), expected, "{path:?}");
+    }
+    assert_eq!(bed.mount("stranger", "/"), Err(Status::Acces));
+}
+
+#[test]
+fn it_is_known_who_mounted_what_until_they_say_otherwise() {
+    let mut bed = bed(&[], 3);
+    let known = |pairs: &[(&str, &str)]| -> Vec<_> {
+        pairs.iter().map(|(host, path)| ((*host).to_owned(), (*path).to_owned())).collect()
+    };
+    for (host, path) in [("a", "/"), ("a", "/"), ("a", "/d"), ("a", "/none"), ("b", "/")] {
+        let _ = bed.mount(host, path);
+    }
+    assert_eq!(bed.dump(), known(&[("a", "/"), ("a", "/d"), ("b", "/")]));
+    bed.mount("c", "/").unwrap();
+    assert_eq!(bed.dump(), known(&[("a", "/d"), ("b", "/"), ("c", "/")]));
+    assert_eq!(bed.call("b", Arguments::Umnt(Path(b"/d"))), Results::Nothing);
+    assert_eq!(bed.call("b", Arguments::Umnt(Path(b"/"))), Results::Nothing);
+    assert_eq!(bed.dump(), known(&[("a", "/d"), ("c", "/")]));
+    assert_eq!(bed.call("a", Arguments::UmntAll), Results::Nothing);
+    assert_eq!(bed.dump(), known(&[("c", "/")]));
+    assert_eq!(bed.call("a", Arguments::Null), Results::Nothing);
+}
+
+#[test]
+fn a_list_is_cut_where_its_memory_ends() {
+    let mut bed = bed(&[], 1000);
+    for number in 0..1000 {
+        bed.mount(&format!("{number:0>200}"), "/").unwrap();
+    }
+    let listed = bed.dump().len();
+    assert_eq!(listed, (LIST_MAX - 4) / (4 + 4 + 200 + 4 + 4));
+}
+
+#[test]
+fn the_export_is_told_with_who_may_mount_it() {
+    for hosts in [&[][..], &["10.0.0.0/8"], &["10.0.0.0/8", "fe80::/10"]] {
+        let mut bed = bed(hosts, 1);
+        let Results::Export(list) = bed.call("a", Arguments::Export) else { panic!("no list") };
+        let exports: Vec<_> = list.iter().collect();
+        assert_eq!((exports.len(), exports[0].path), (1, Path(b"/")));
+        let told: Vec<_> = exports[0].hosts.iter().map(|host| host.0.to_vec()).collect();
+        assert_eq!(told, hosts.iter().map(|host| host.as_bytes().to_vec()).collect::<Vec<_>>());
+    }
+    let many = vec!["255.255.255.255/32"; 2000];
+    let mut bed = bed(&many, 1);
+    let Results::Export(list) = bed.call("a", Arguments::Export) else { panic!("no list") };
+    let told = list.iter().next().unwrap().hosts.iter().count();
+    assert_eq!(told, (LIST_MAX / 2 - 4) / (4 + 4 + 20));
+}
