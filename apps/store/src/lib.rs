@@ -14,6 +14,34 @@
 //! - [`replays`]: what was answered to Calls that may come again.
 //!
 //! No transport is joined to them yet: there is no server to mount, and no client.
+//!
+//! ```
+//! use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
+//! use haulage_proto::rpc::Credential;
+//! use haulage_store::access::Policy;
+//! use haulage_store::handle::Sealer;
+//! use haulage_store::memory::{self, Memory};
+//! use haulage_store::nfs3::binding::Limits;
+//! use haulage_store::nfs3::{Arguments, DirName, Name, Status, Time};
+//! use haulage_store::service::{Answer, Call, Config, Service, Surroundings};
+//!
+//! let pool = Pool::new(&PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None })?;
+//! let around = Surroundings { pool: &pool, now: Time { seconds: 1, nanoseconds: 0 } };
+//! let room = memory::Limits { files_max: 1000, names_max: 1000 };
+//! let backend = Memory::new(&pool, room, 1, around.now).expect("a fresh pool has room");
+//!
+//! let limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 1 << 16 };
+//! let config = Config { policy: Policy::default(), read_only: false, limits };
+//! let mut service = Service::new(backend, Sealer::new(&[7; 32], 1), config);
+//!
+//! let root = service.root();
+//! let at = DirName { dir: root.as_file_handle(), name: Name(b"nothing") };
+//! let (credential, arguments) = (Credential::None, Arguments::Lookup(at));
+//! let answer = service.call(around, Call { credential, arguments, placed: None });
+//! let Answer::Now(reply) = answer else { unreachable!("memory answers at once") };
+//! assert_eq!(reply.results.status(), Status::NoEnt);
+//! # Ok::<(), haulage_mr_pool::PoolError>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod access;

@@ -24,7 +24,7 @@ mod inodes;
 
 use contents::Contents;
 use directory::Directory;
-use inodes::{Inode, Inodes, Kind};
+use inodes::{Inode, Inodes, Kind, Times};
 
 /// How much a memory backend takes of the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +64,7 @@ impl Memory {
             links: 2,
             uid: 0,
             gid: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
+            times: Times::new(now),
         };
         let root = inodes.add(top).ok()?;
         Some(Self { inodes, root, names: 0, names_max: limits.names_max, zeros, run })
@@ -87,12 +85,14 @@ impl Memory {
         }
     }
 
-    fn regular_mut(&mut self, file: FileId) -> Result<(&mut Inode, &Piece), Status> {
-        let inode = self.inodes.get_mut(file)?;
-        match inode.kind {
-            Kind::Regular(_) => Ok((inode, &self.zeros)),
-            Kind::Directory(_) => Err(Status::IsDir),
-            Kind::Symlink(_) | Kind::Special(..) => Err(Status::Inval),
+    /// Returns what a regular file holds, its times, and what holes read as.
+    fn regular_mut(&mut self, file: FileId) -> Result<(&mut Contents, &mut Times, &Piece), Status> {
+        match self.inodes.get_mut(file)? {
+            Inode { kind: Kind::Regular(contents), times, .. } => {
+                Ok((contents, times, &self.zeros))
+            }
+            Inode { kind: Kind::Directory(_), .. } => Err(Status::IsDir),
+            Inode { kind: Kind::Symlink(_) | Kind::Special(..), .. } => Err(Status::Inval),
         }
     }
 
@@ -124,8 +124,8 @@ impl Memory {
         } else {
             self.inodes.at_mut(number).links += 1;
         }
-        self.inodes.at_mut(dir.inode).modify(now);
-        self.inodes.at_mut(number).touch(now);
+        self.inodes.at_mut(dir.inode).times.modify(now);
+        self.inodes.at_mut(number).times.touch(now);
     }
 
     /// Removes a name, and counts it off where it led. Returns where.
@@ -137,8 +137,8 @@ impl Memory {
         } else {
             self.inodes.at_mut(number).links -= 1;
         }
-        self.inodes.at_mut(dir.inode).modify(now);
-        self.inodes.at_mut(number).touch(now);
+        self.inodes.at_mut(dir.inode).times.modify(now);
+        self.inodes.at_mut(number).times.touch(now);
         Some(number)
     }
 
@@ -194,23 +194,18 @@ impl Backend for Memory {
         file: FileId,
         to: &SetAttributes,
     ) -> Result<(), Status> {
-        let inode = match to.size {
-            None => self.inodes.get_mut(file)?,
-            Some(size) => {
-                let (inode, _) = self.regular_mut(file)?;
-                if let Kind::Regular(contents) = &mut inode.kind {
-                    contents.set_length(size)?;
-                }
-                inode.modify(cx.now);
-                inode
-            }
-        };
+        if let Some(size) = to.size {
+            let (contents, times, _) = self.regular_mut(file)?;
+            contents.set_length(size)?;
+            times.modify(cx.now);
+        }
+        let inode = self.inodes.get_mut(file)?;
         inode.mode = to.mode.map_or(inode.mode, |mode| mode & MODE_MASK);
         inode.uid = to.uid.unwrap_or(inode.uid);
         inode.gid = to.gid.unwrap_or(inode.gid);
-        inode.touch(cx.now);
-        inode.atime = set(to.atime, inode.atime, cx.now);
-        inode.mtime = set(to.mtime, inode.mtime, cx.now);
+        inode.times.touch(cx.now);
+        inode.times.atime = set(to.atime, inode.times.atime, cx.now);
+        inode.times.mtime = set(to.mtime, inode.times.mtime, cx.now);
         Ok(())
     }
 
@@ -252,9 +247,7 @@ impl Backend for Memory {
             links,
             uid: new.uid,
             gid: new.gid,
-            atime: cx.now,
-            mtime: cx.now,
-            ctime: cx.now,
+            times: Times::new(cx.now),
         })?;
         self.attach(dir, name, made.inode, cx.now);
         Ok(made)
@@ -341,14 +334,14 @@ impl Backend for Memory {
         let complete = names.behind(after).all(|(cookie, name, number)| {
             show(Shown { name: Name(name), file: self.inodes.id(number), cookie })
         });
-        self.inodes.at_mut(dir.inode).atime = cx.now;
+        self.inodes.at_mut(dir.inode).times.atime = cx.now;
         Ok(complete)
     }
 
     fn read_link(&mut self, cx: &Context<'_>, link: FileId) -> Result<Piece, Status> {
         let inode = self.inodes.get_mut(link)?;
         let Kind::Symlink(path) = &inode.kind else { return Err(Status::Inval) };
-        inode.atime = cx.now;
+        inode.times.atime = cx.now;
         Ok(path.clone())
     }
 
@@ -360,10 +353,9 @@ impl Backend for Memory {
         offset: u64,
         count: usize,
     ) -> Progress<ReadDone> {
-        Progress::Ended(self.regular_mut(file).and_then(|(inode, zeros)| {
-            inode.atime = cx.now;
-            let Kind::Regular(contents) = &mut inode.kind else { return Err(Status::Inval) };
-            Ok(contents.read(offset, count, zeros))
+        Progress::Ended(self.regular_mut(file).map(|(contents, times, zeros)| {
+            times.atime = cx.now;
+            contents.read(offset, count, zeros)
         }))
     }
 
@@ -375,13 +367,11 @@ impl Backend for Memory {
         write: Incoming<'_>,
     ) -> Progress<WriteDone> {
         let verifier = Verifier(self.run);
-        Progress::Ended(self.regular_mut(file).and_then(|(inode, _)| {
-            let Kind::Regular(contents) = &mut inode.kind else { return Err(Status::Inval) };
-            let written = contents.write(cx.pool, write.offset, write.data)?;
-            if written > 0 {
-                inode.modify(cx.now);
+        Progress::Ended(self.regular_mut(file).and_then(|(contents, times, _)| {
+            let count = contents.write(cx.pool, write.offset, write.data)?;
+            if count > 0 {
+                times.modify(cx.now);
             }
-            let count = u32::try_from(written).map_err(|_| Status::FBig)?;
             // Nothing here outlives the server, and nothing is lost before it.
             Ok(WriteDone { count, stable: Stable::FileSync, verifier })
         }))

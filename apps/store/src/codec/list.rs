@@ -69,7 +69,7 @@ impl<'m> ListWriter<'m> {
     /// Appends an entry. Returns whether it fit; if not, nothing changed that counts.
     pub fn push<'e>(&mut self, entry: &impl Wire<'e>) -> bool {
         let end = self.memory.len().saturating_sub(END_LEN);
-        let Some(room) = self.memory.get_mut(self.at..end) else { return false };
+        let room = self.memory.get_mut(self.at..end).unwrap_or_default();
         let mut w = Writer::new(room);
         let fits = true.encode(&mut w).and_then(|()| entry.encode(&mut w)).is_ok();
         if fits {

@@ -62,7 +62,7 @@ impl Contents {
         pool: &Pool,
         offset: u64,
         octets: Octets<'_>,
-    ) -> Result<usize, Status> {
+    ) -> Result<u32, Status> {
         let length = octets.bytes().len();
         let end = offset.checked_add(length as u64).filter(|end| *end <= FILE_MAX);
         let end = end.ok_or(Status::FBig)?;
@@ -83,7 +83,9 @@ impl Contents {
         if at > offset {
             self.length = self.length.max(at);
         }
-        if at == offset && length > 0 { Err(Status::NoSpc) } else { Ok(least(length, at - offset)) }
+        // A lease, as a message, is far shorter than 4 GiB.
+        let written = u32::try_from(at - offset).unwrap_or(u32::MAX);
+        if written == 0 && length > 0 { Err(Status::NoSpc) } else { Ok(written) }
     }
 
     /// Cuts the file, or extends it by a hole.

@@ -14,6 +14,12 @@ pub(super) struct Inode {
     pub(super) links: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
+    pub(super) times: Times,
+}
+
+/// When what happened to a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
     pub(super) atime: Time,
     pub(super) mtime: Time,
     pub(super) ctime: Time,
@@ -28,19 +34,25 @@ pub(super) enum Kind {
     Special(FileType, Device),
 }
 
-impl Inode {
-    /// Notes that its attributes changed. No two changes have the same time, even if the clock has not
+impl Times {
+    pub(super) const fn new(now: Time) -> Self {
+        Self { atime: now, mtime: now, ctime: now }
+    }
+
+    /// Notes that the attributes changed. No two changes have the same time, even if the clock has not
     /// moved between them: two looks tell whether there was one.
     pub(super) fn touch(&mut self, now: Time) {
         self.ctime = now.max(successor(self.ctime));
     }
 
-    /// Notes that what it holds changed.
+    /// Notes that what the file holds changed.
     pub(super) fn modify(&mut self, now: Time) {
         self.touch(now);
         self.mtime = self.ctime;
     }
+}
 
+impl Inode {
     pub(super) fn attributes(&self, fileid: u64) -> Attributes {
         let (kind, size, used, device) = match &self.kind {
             Kind::Regular(contents) => {
@@ -67,9 +79,9 @@ impl Inode {
             device,
             fsid: 0,
             fileid,
-            atime: self.atime,
-            mtime: self.mtime,
-            ctime: self.ctime,
+            atime: self.times.atime,
+            mtime: self.times.mtime,
+            ctime: self.times.ctime,
         }
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::access::Caller;
 use crate::backend::{COOKIE_MIN, Octets};
 use crate::nfs3::Device;
+use crate::testing::Rng;
 
 /// A file system, and what surrounds Calls to it. The clock stands still unless it is moved.
 struct Bed {
@@ -306,6 +307,8 @@ fn every_change_shows_in_the_ctime_though_the_clock_stands_still() {
     }
     bed.link(file, root, "g").unwrap();
     seen.push(bed.look(file).ctime);
+    bed.write(file, 9, b"").unwrap();
+    assert_eq!((bed.look(file).ctime, bed.look(file).size), (seen[5], 1));
     assert!(seen.is_sorted_by(|a, b| a < b), "{seen:?}");
     assert_eq!(bed.look(file).mode, 0o600);
     let before = bed.look(root).mtime;
@@ -363,6 +366,54 @@ fn files_and_names_are_bounded() {
     bed.remove(root, "1").unwrap();
     bed.file(root, "one more");
     bed.check();
+}
+
+#[test]
+fn a_full_pool_takes_no_link() {
+    let mut bed = bed();
+    let root = bed.memory.root();
+    let mut held = Vec::new();
+    held.extend(std::iter::from_fn(|| bed.pool.lease(1 << 12)));
+    let made = bed.make(root, "l", NewKind::Symlink(&[b'x'; 4000]));
+    assert_eq!((made, bed.find(root, "l")), (Err(Status::NoSpc), Err(Status::NoEnt)));
+    drop(held);
+    assert!(bed.make(root, "l", NewKind::Symlink(&[b'x'; 4000])).is_ok());
+    bed.check();
+}
+
+#[test]
+fn names_and_links_agree_after_anything() {
+    let mut bed = bed();
+    let mut rng = Rng::new(21);
+    let names = ["a", "b", "c", "d", "e"];
+    let mut dirs = vec![bed.memory.root()];
+    for step in 0..4_000 {
+        let (dir, other) = (rng.of(&dirs), rng.of(&dirs));
+        let (name, second) = (rng.of(&names), rng.of(&names));
+        match rng.below(8) {
+            0 | 1 => {
+                let _ = bed.make(dir, name, NewKind::Regular);
+            }
+            2 | 3 => dirs.extend(bed.make(dir, name, NewKind::Directory)),
+            4 => {
+                let _ = bed.remove(dir, name).or_else(|_| bed.remove_dir(dir, name));
+            }
+            5 => {
+                let _ = bed.find(dir, name).and_then(|file| bed.link(file, other, second));
+            }
+            _ => {
+                let _ = bed.rename((dir, name), (other, second));
+            }
+        }
+        // Directories that are gone are asked for now and then.
+        if dirs.len() > 30 {
+            dirs.remove(rng.below(29) + 1);
+        }
+        if step % 20 == 0 {
+            bed.check();
+        }
+    }
+    assert!(bed.memory.names > 10);
 }
 
 #[test]
