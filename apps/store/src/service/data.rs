@@ -183,8 +183,10 @@ pub(super) fn octets(
 ) -> Result<Octets<'_>, Status> {
     match (item, placed) {
         (Item::Inline(bytes), _) => Ok(Octets::Inline(bytes.get(..max).unwrap_or(bytes))),
-        (Item::Reduced { .. }, Some(mut lease)) => {
-            lease.set_len(lease.len().min(max));
+        (Item::Reduced { length }, Some(mut lease)) => {
+            // On version 1 padding may have come with it.
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            lease.set_len(lease.len().min(length).min(max));
             Ok(Octets::Placed(lease))
         }
         // What is too long was left where it is, and always will be.

@@ -60,6 +60,19 @@ fn placed_data_is_read_from_where_it_was_placed() {
 }
 
 #[test]
+fn padding_that_came_with_placed_data_is_not_written() {
+    let mut bed = bed();
+    let root = bed.root();
+    let file = bed.file(&root, "f");
+    let mut lease = bed.pool.lease(8).unwrap();
+    lease.bytes_mut().copy_from_slice(b"hello\xff\xff\xff");
+    let item = Item::Reduced { length: 5 };
+    let sent = bed.send(Arguments::Write(write(&file, 0, item)), Some(lease));
+    let Results::Write(Ok(done)) = sent.results() else { panic!("{:?}", sent.results()) };
+    assert_eq!((done.count, bed.read(&file, 0, 99)), (5, Ok((b"hello".to_vec(), true))));
+}
+
+#[test]
 fn no_more_is_read_or_written_than_the_limits_say() {
     let mut bed = bed();
     bed.service.config.limits.read_max = 10;
