@@ -91,8 +91,7 @@ impl Memory {
             Inode { kind: Kind::Regular(contents), times, .. } => {
                 Ok((contents, times, &self.zeros))
             }
-            Inode { kind: Kind::Directory(_), .. } => Err(Status::IsDir),
-            Inode { kind: Kind::Symlink(_) | Kind::Special(..), .. } => Err(Status::Inval),
+            _ => Err(Status::Inval),
         }
     }
 
@@ -262,7 +261,7 @@ impl Backend for Memory {
     ) -> Result<(), Status> {
         self.inodes.get(file)?;
         if self.is_directory(file.inode) {
-            return Err(Status::IsDir);
+            return Err(Status::Inval);
         }
         self.check_free(dir, name)?;
         self.attach(dir, name, file.inode, cx.now);

@@ -239,9 +239,10 @@ impl<B: Backend> Service<B> {
         if bytes.len() > self.backend.capabilities().name_max as usize {
             return Err(Status::NameTooLong);
         }
-        // A slash or a NUL in a name would make a path of it for a backend that takes paths.
+        // A slash or a NUL in a name would make a path of it for a backend that takes paths. The status
+        // is the one of RFC 1813 section 3.2.
         let bad = bytes.is_empty() || bytes.contains(&b'/') || bytes.contains(&0);
-        if bad { Err(Status::Inval) } else { Ok(()) }
+        if bad { Err(Status::Acces) } else { Ok(()) }
     }
 }
 

@@ -174,9 +174,9 @@ fn what_is_no_directory_has_no_names() {
     let listed = bed.with(|memory, cx| memory.list(cx, file, 0, &mut |_| true));
     assert_eq!(listed, Err(Status::NotDir));
     let dir = bed.dir(root, "d");
-    assert_eq!(bed.read(dir, 0, 1), Err(Status::IsDir));
-    assert_eq!(bed.write(dir, 0, b"x"), Err(Status::IsDir));
-    assert_eq!(bed.link(dir, root, "again"), Err(Status::IsDir));
+    assert_eq!(bed.read(dir, 0, 1), Err(Status::Inval));
+    assert_eq!(bed.write(dir, 0, b"x"), Err(Status::Inval));
+    assert_eq!(bed.link(dir, root, "again"), Err(Status::Inval));
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn attributes_are_set_as_asked_and_times_last() {
     assert_eq!(bed.read(file, 0, 99), Ok(b"0123".to_vec()));
     let size = SetAttributes { size: Some(1), ..SetAttributes::default() };
     let dir = bed.with(|memory, cx| memory.set_attributes(cx, root, &size));
-    assert_eq!(dir, Err(Status::IsDir));
+    assert_eq!(dir, Err(Status::Inval));
     let huge = SetAttributes { size: Some(u64::MAX), mode: Some(0), ..SetAttributes::default() };
     let refused = bed.with(|memory, cx| memory.set_attributes(cx, file, &huge));
     assert_eq!((refused, bed.look(file)), (Err(Status::FBig), now));

@@ -102,11 +102,8 @@ fn permitted(
     let owned = to.mode.is_some() || to.uid.is_some() || to.gid.is_some();
     allow(!owned || owns, Status::Perm)?;
     if to.size.is_some() {
-        match file.kind {
-            FileType::Regular => allow(caller.may_write(file), Status::Acces)?,
-            FileType::Directory => return Err(Status::IsDir),
-            _ => return Err(Status::Inval),
-        }
+        allow(file.kind == FileType::Regular, Status::Inval)?;
+        allow(caller.may_write(file), Status::Acces)?;
     }
     for time in [to.atime, to.mtime] {
         match time {

@@ -46,7 +46,7 @@ impl<B: Backend> Service<B> {
         let count = asked.count.min(self.config.limits.read_max) as usize;
         let ticket = self.ticket();
         let begun = self.on_file(cx, asked.file, |service, file, attributes| {
-            check_regular(attributes)?;
+            allow(attributes.kind == FileType::Regular, Status::Inval)?;
             allow(cx.caller.may_read(attributes), Status::Acces)?;
             let pending = Pending { file, before: attributes.wcc(), caller: *cx.caller };
             Ok(match service.backend.read(cx, ticket, file, asked.offset, count) {
@@ -69,7 +69,7 @@ impl<B: Backend> Service<B> {
     ) -> Answer<'static> {
         let ticket = self.ticket();
         let begun = self.changing(cx, asked.file, |service, file, before| {
-            check_regular(before)?;
+            allow(before.kind == FileType::Regular, Status::Inval)?;
             allow(cx.caller.may_write(before), Status::Acces)?;
             allow(asked.data.length() == u64::from(asked.count), Status::Inval)?;
             let data = octets(asked.data.0, placed, service.config.limits.write_max as usize)?;
@@ -94,7 +94,7 @@ impl<B: Backend> Service<B> {
     pub(super) fn commit(&mut self, cx: &Context<'_>, asked: &Commit<'_>) -> Answer<'static> {
         let ticket = self.ticket();
         let begun = self.changing(cx, asked.file, |service, file, before| {
-            check_regular(before)?;
+            allow(before.kind == FileType::Regular, Status::Inval)?;
             allow(cx.caller.may_write(before), Status::Acces)?;
             let pending = Pending { file, before: before.wcc(), caller: *cx.caller };
             let (offset, count) = (asked.offset, asked.count);
@@ -164,15 +164,6 @@ const fn write_results(done: WriteDone, file: Wcc) -> Results<'static> {
 
 const fn commit_results(verifier: Verifier, file: Wcc) -> Results<'static> {
     Results::Commit(Ok(Committed { file, verifier }))
-}
-
-/// Checks that a file holds data.
-const fn check_regular(file: &Attributes) -> Result<(), Status> {
-    match file.kind {
-        FileType::Regular => Ok(()),
-        FileType::Directory => Err(Status::IsDir),
-        _ => Err(Status::Inval),
-    }
 }
 
 /// Returns the octets that came with a Call, at most so many.
