@@ -21,6 +21,7 @@ use haulage_mr_pool::Piece;
 mod contents;
 mod directory;
 mod inodes;
+mod tree;
 
 use contents::Contents;
 use directory::Directory;
@@ -70,21 +71,6 @@ impl Memory {
         Some(Self { inodes, root, names: 0, names_max: limits.names_max, zeros, run })
     }
 
-    fn directory(&self, dir: FileId) -> Result<&Directory, Status> {
-        match &self.inodes.get(dir)?.kind {
-            Kind::Directory(names) => Ok(names),
-            _ => Err(Status::NotDir),
-        }
-    }
-
-    /// Returns the directory that a number of ours leads to.
-    fn directory_mut(&mut self, number: u64) -> &mut Directory {
-        match &mut self.inodes.at_mut(number).kind {
-            Kind::Directory(names) => names,
-            _ => unreachable!("the caller saw a directory"),
-        }
-    }
-
     /// Returns what a regular file holds, its times, and what holes read as.
     fn regular_mut(&mut self, file: FileId) -> Result<(&mut Contents, &mut Times, &Piece), Status> {
         match self.inodes.get_mut(file)? {
@@ -93,70 +79,6 @@ impl Memory {
             }
             _ => Err(Status::Inval),
         }
-    }
-
-    fn is_directory(&self, number: u64) -> bool {
-        matches!(self.inodes.at(number).kind, Kind::Directory(_))
-    }
-
-    /// Returns the number of the file that has a name.
-    fn find(&self, dir: FileId, name: Name<'_>) -> Result<u64, Status> {
-        self.directory(dir)?.find(name.0).ok_or(Status::NoEnt)
-    }
-
-    /// Checks that a name can be added.
-    fn check_free(&self, dir: FileId, name: Name<'_>) -> Result<(), Status> {
-        if self.directory(dir)?.find(name.0).is_some() {
-            return Err(Status::Exist);
-        }
-        // A directory that was removed has no handle that opens it, so every `dir` here has a place.
-        if self.names >= self.names_max { Err(Status::NoSpc) } else { Ok(()) }
-    }
-
-    /// Adds a name that is free, and counts it where it leads.
-    fn attach(&mut self, dir: FileId, name: Name<'_>, number: u64, now: Time) {
-        self.names += 1;
-        self.directory_mut(dir.inode).add(name.0, number);
-        if self.is_directory(number) {
-            self.directory_mut(number).parent = dir.inode;
-            self.inodes.at_mut(dir.inode).links += 1;
-        } else {
-            self.inodes.at_mut(number).links += 1;
-        }
-        self.inodes.at_mut(dir.inode).times.modify(now);
-        self.inodes.at_mut(number).times.touch(now);
-    }
-
-    /// Removes a name, and counts it off where it led. Returns where.
-    fn detach(&mut self, dir: FileId, name: Name<'_>, now: Time) -> Option<u64> {
-        let number = self.directory_mut(dir.inode).remove(name.0)?;
-        self.names -= 1;
-        if self.is_directory(number) {
-            self.inodes.at_mut(dir.inode).links -= 1;
-        } else {
-            self.inodes.at_mut(number).links -= 1;
-        }
-        self.inodes.at_mut(dir.inode).times.modify(now);
-        self.inodes.at_mut(number).times.touch(now);
-        Some(number)
-    }
-
-    /// Gives up a file that has no name any more.
-    fn reap(&mut self, number: u64) {
-        if self.is_directory(number) || self.inodes.at(number).links == 0 {
-            self.inodes.remove(number);
-        }
-    }
-
-    /// Returns whether a directory is another, or in it at whatever depth.
-    fn is_within(&self, mut number: u64, outer: u64) -> bool {
-        while number != outer {
-            match &self.inodes.at(number).kind {
-                Kind::Directory(names) if names.parent != number => number = names.parent,
-                _ => return false,
-            }
-        }
-        true
     }
 }
 

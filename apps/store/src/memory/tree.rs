@@ -1,0 +1,90 @@
+//! The tree of names: where each leads, and how the links of files count them.
+
+use super::Memory;
+use super::directory::Directory;
+use super::inodes::Kind;
+use crate::handle::FileId;
+use crate::nfs3::{Name, Status, Time};
+
+impl Memory {
+    /// Returns the directory that a client names.
+    pub(super) fn directory(&self, dir: FileId) -> Result<&Directory, Status> {
+        match &self.inodes.get(dir)?.kind {
+            Kind::Directory(names) => Ok(names),
+            _ => Err(Status::NotDir),
+        }
+    }
+
+    /// Returns the directory that a number of ours leads to.
+    fn directory_mut(&mut self, number: u64) -> &mut Directory {
+        match &mut self.inodes.at_mut(number).kind {
+            Kind::Directory(names) => names,
+            _ => unreachable!("the caller saw a directory"),
+        }
+    }
+
+    /// Returns whether a number of ours leads to a directory.
+    pub(super) fn is_directory(&self, number: u64) -> bool {
+        matches!(self.inodes.at(number).kind, Kind::Directory(_))
+    }
+
+    /// Returns the number of the file that has a name.
+    pub(super) fn find(&self, dir: FileId, name: Name<'_>) -> Result<u64, Status> {
+        self.directory(dir)?.find(name.0).ok_or(Status::NoEnt)
+    }
+
+    /// Checks that a name can be added.
+    pub(super) fn check_free(&self, dir: FileId, name: Name<'_>) -> Result<(), Status> {
+        if self.directory(dir)?.find(name.0).is_some() {
+            return Err(Status::Exist);
+        }
+        // A directory that was removed has no handle that opens it, so every `dir` here has a place.
+        if self.names >= self.names_max { Err(Status::NoSpc) } else { Ok(()) }
+    }
+
+    /// Adds a name that is free, and counts it where it leads.
+    pub(super) fn attach(&mut self, dir: FileId, name: Name<'_>, number: u64, now: Time) {
+        self.names += 1;
+        self.directory_mut(dir.inode).add(name.0, number);
+        if self.is_directory(number) {
+            self.directory_mut(number).parent = dir.inode;
+            self.inodes.at_mut(dir.inode).links += 1;
+        } else {
+            self.inodes.at_mut(number).links += 1;
+        }
+        self.inodes.at_mut(dir.inode).times.modify(now);
+        self.inodes.at_mut(number).times.touch(now);
+    }
+
+    /// Removes a name, and counts it off where it led. Returns where.
+    pub(super) fn detach(&mut self, dir: FileId, name: Name<'_>, now: Time) -> Option<u64> {
+        let number = self.directory_mut(dir.inode).remove(name.0)?;
+        self.names -= 1;
+        if self.is_directory(number) {
+            self.inodes.at_mut(dir.inode).links -= 1;
+        } else {
+            self.inodes.at_mut(number).links -= 1;
+        }
+        self.inodes.at_mut(dir.inode).times.modify(now);
+        self.inodes.at_mut(number).times.touch(now);
+        Some(number)
+    }
+
+    /// Gives up a file that has no name any more.
+    pub(super) fn reap(&mut self, number: u64) {
+        if self.is_directory(number) || self.inodes.at(number).links == 0 {
+            self.inodes.remove(number);
+        }
+    }
+
+    /// Returns whether a directory is another, or in it at whatever depth.
+    pub(super) fn is_within(&self, mut number: u64, outer: u64) -> bool {
+        while number != outer {
+            match &self.inodes.at(number).kind {
+                Kind::Directory(names) if names.parent != number => number = names.parent,
+                _ => return false,
+            }
+        }
+        true
+    }
+}
