@@ -12,6 +12,7 @@
 //! - [`service`]: one Call in, one Reply out, for all procedures and any backend.
 //! - [`mounts`]: the same for MOUNT.
 //! - [`replays`]: what was answered to Calls that may come again.
+//! - [`program`]: both joined, from octets to octets.
 //!
 //! No transport is joined to them yet: there is no server to mount, and no client.
 //!
@@ -52,6 +53,7 @@ pub mod memory;
 pub mod mount3;
 pub mod mounts;
 pub mod nfs3;
+pub mod program;
 pub mod replays;
 pub mod server;
 pub mod service;

@@ -18,7 +18,7 @@ pub struct CallKey {
     pub xid: u32,
     /// Its procedure number.
     pub procedure: u32,
-    /// A hash of its arguments: a client that starts again may use an XID again.
+    /// A [`hash`] of its arguments: a client that starts again may use an XID again.
     pub digest: u64,
 }
 
@@ -136,6 +136,18 @@ impl Slot {
     }
 }
 
+/// Returns a hash of a Call's arguments. Nothing rests on it but that a Call is told from another that
+/// has its XID by chance, so the first octets and the length do.
+pub fn hash(arguments: &[u8]) -> u64 {
+    let head = arguments.get(..HASHED_MAX).unwrap_or(arguments);
+    let words = head.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_be_bytes(word)
+    });
+    words.fold(arguments.len() as u64, mix)
+}
+
 /// Mixes a number into a hash, by the finalizer of splitmix64.
 const fn mix(hash: u64, number: u64) -> u64 {
     let mixed = (hash ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -144,6 +156,8 @@ const fn mix(hash: u64, number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
+/// Octets of arguments that are hashed.
+const HASHED_MAX: usize = 512;
 /// Places that a Call may be remembered in.
 const WAYS: usize = 8;
 
@@ -210,6 +224,14 @@ mod tests {
         replays.end(key(15), Some(b"done"));
         assert_eq!(replays.begin(key(15)), Seen::New);
         assert_eq!(replays.begin(key(0)), Seen::Pending);
+    }
+
+    #[test]
+    fn arguments_that_differ_hash_differently() {
+        let long = [7; HASHED_MAX + 1];
+        let all = [&b""[..], b"\0", b"\0\0", b"a", b"b", &long[1..], &long];
+        let hashes: std::collections::BTreeSet<_> = all.iter().map(|bytes| hash(bytes)).collect();
+        assert_eq!((hashes.len(), hash(b"a")), (all.len(), hash(b"a")));
     }
 
     #[test]

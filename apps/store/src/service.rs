@@ -178,8 +178,8 @@ impl<B: Backend> Service<B> {
     }
 
     /// Returns the backend.
-    pub const fn backend(&self) -> &B {
-        &self.backend
+    pub const fn backend_mut(&mut self) -> &mut B {
+        &mut self.backend
     }
 
     /// Finds a directory by its path from the top.
@@ -283,4 +283,4 @@ fn allow_in(caller: &Caller, dir: &Attributes, wanted: u32) -> Result<(), Status
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -152,6 +152,38 @@ impl<'a> Results<'a> {
         }
     }
 
+    /// Returns the results of a procedure that was not carried out, with nothing told but why not.
+    /// NULL is always carried out.
+    pub fn refusal(procedure: Procedure, status: Status) -> Self {
+        fn failure<T, F: Default>(status: Status) -> Outcome<T, F> {
+            Err(Failure { status, rest: F::default() })
+        }
+        match procedure {
+            Procedure::Null => Self::Null,
+            Procedure::GetAttr => Self::GetAttr(failure(status)),
+            Procedure::SetAttr => Self::SetAttr(failure(status)),
+            Procedure::Lookup => Self::Lookup(failure(status)),
+            Procedure::Access => Self::Access(failure(status)),
+            Procedure::ReadLink => Self::ReadLink(failure(status)),
+            Procedure::Read => Self::Read(failure(status)),
+            Procedure::Write => Self::Write(failure(status)),
+            Procedure::Create => Self::Create(failure(status)),
+            Procedure::MkDir => Self::MkDir(failure(status)),
+            Procedure::Symlink => Self::Symlink(failure(status)),
+            Procedure::MkNod => Self::MkNod(failure(status)),
+            Procedure::Remove => Self::Remove(failure(status)),
+            Procedure::RmDir => Self::RmDir(failure(status)),
+            Procedure::Rename => Self::Rename(failure(status)),
+            Procedure::Link => Self::Link(failure(status)),
+            Procedure::ReadDir => Self::ReadDir(failure(status)),
+            Procedure::ReadDirPlus => Self::ReadDirPlus(failure(status)),
+            Procedure::FsStat => Self::FsStat(failure(status)),
+            Procedure::FsInfo => Self::FsInfo(failure(status)),
+            Procedure::PathConf => Self::PathConf(failure(status)),
+            Procedure::Commit => Self::Commit(failure(status)),
+        }
+    }
+
     /// Returns how the procedure ended.
     pub fn status(&self) -> Status {
         fn of<T, F>(outcome: &Outcome<T, F>) -> Status {
@@ -267,6 +299,7 @@ record! {
 
 record! {
     /// Of RENAME.
+    #[derive(Default)]
     Renamed {
         /// The directory the name was in, before and after.
         from: Wcc,
@@ -277,6 +310,7 @@ record! {
 
 record! {
     /// Of LINK.
+    #[derive(Default)]
     Linked {
         /// The file's attributes.
         attributes: Option<Attributes>,

@@ -170,6 +170,18 @@ fn reduced_items_leave_their_lengths_behind() {
 }
 
 #[test]
+fn a_refusal_tells_its_status_and_nothing_else() {
+    for procedure in Procedure::ALL.iter().copied().filter(|p| *p != Procedure::Null) {
+        let refusal = Results::refusal(procedure, super::Status::Jukebox);
+        let bytes = written(|w| refusal.encode(w));
+        assert_eq!(results(procedure, &bytes), Ok(refusal));
+        assert_eq!(refusal.status(), super::Status::Jukebox);
+        assert_eq!(bytes[..4], 10_008_u32.to_be_bytes());
+        assert!(bytes[4..].iter().all(|octet| *octet == 0), "{procedure:?}");
+    }
+}
+
+#[test]
 fn a_failure_leaves_the_write_chunk_unused() {
     for procedure in [Procedure::Read, Procedure::ReadLink] {
         let bytes = crate::testing::words(&[70, 0]);

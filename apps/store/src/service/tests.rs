@@ -12,7 +12,7 @@ use crate::testing::written;
 mod attributes;
 mod data;
 mod every;
-mod later;
+pub(crate) mod later;
 mod listing;
 mod names;
 mod permissions;
@@ -26,7 +26,7 @@ struct Bed<B = Memory> {
     gid: u32,
 }
 
-fn memory(pool: &Pool, now: Time) -> Memory {
+pub(crate) fn memory(pool: &Pool, now: Time) -> Memory {
     let limits = memory::Limits { files_max: 1000, names_max: 1000 };
     Memory::new(pool, limits, 77, now).unwrap()
 }

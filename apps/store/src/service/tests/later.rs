@@ -7,13 +7,22 @@ use crate::backend::*;
 use haulage_mr_pool::Piece;
 
 /// Keeps back what its backend answers to READ, WRITE and COMMIT until it is let out.
-struct Slow {
+pub(crate) struct Slow {
     inner: Memory,
     held: VecDeque<Finished>,
     is_open: bool,
 }
 
 impl Slow {
+    pub(crate) const fn new(inner: Memory) -> Self {
+        Self { inner, held: VecDeque::new(), is_open: false }
+    }
+
+    /// Lets out what it keeps back, and all that comes.
+    pub(crate) const fn open(&mut self) {
+        self.is_open = true;
+    }
+
     fn hold<T>(
         &mut self,
         progress: Progress<T>,
@@ -149,7 +158,7 @@ impl Backend for Slow {
 }
 
 fn slow() -> Bed<Slow> {
-    bed_of(|pool, now| Slow { inner: memory(pool, now), held: VecDeque::new(), is_open: false })
+    bed_of(|pool, now| Slow::new(memory(pool, now)))
 }
 
 impl Bed<Slow> {
@@ -182,7 +191,7 @@ fn replies_come_later_under_their_tickets() {
     let reading = bed.begin(Arguments::Read(read));
     let committing = bed.begin(Arguments::Commit(Commit { file: file.get(), offset: 0, count: 0 }));
     assert!(bed.end(Procedure::Write).is_none());
-    bed.service.backend.is_open = true;
+    bed.service.backend.open();
 
     let (ticket, sent) = bed.end(Procedure::Write).unwrap();
     let Results::Write(Ok(done)) = sent.results() else { panic!("{:?}", sent.results()) };
@@ -208,7 +217,7 @@ fn a_failure_that_comes_later_is_told_as_one_that_comes_at_once() {
     let file = bed.file(&root, "f");
     let far = write(&file, u64::MAX - 2, Item::Inline(b"x"));
     let ticket = bed.begin(Arguments::Write(far));
-    bed.service.backend.is_open = true;
+    bed.service.backend.open();
     let after = bed.look(&file);
     let (ended, sent) = bed.end(Procedure::Write).unwrap();
     let rest = Wcc { before: Some(after.wcc()), after: Some(after) };
@@ -223,7 +232,7 @@ fn a_file_that_goes_while_it_is_read_is_read_and_has_no_attributes() {
     let file = bed.file(&root, "f");
     let ticket = bed.begin(Arguments::Read(Read { file: file.get(), offset: 0, count: 9 }));
     assert_eq!(bed.status(Arguments::Remove(root.at("f"))), Status::Ok);
-    bed.service.backend.is_open = true;
+    bed.service.backend.open();
     let (ended, sent) = bed.end(Procedure::Read).unwrap();
     let Results::Read(Ok(contents)) = sent.results() else { panic!("{:?}", sent.results()) };
     assert_eq!((ended, contents.attributes, contents.count), (ticket, None, 0));
@@ -236,6 +245,6 @@ fn an_end_of_nothing_is_passed_over() {
     let file = bed.file(&root, "f");
     bed.service.backend.held.push_back(Finished::Commit(Ticket(99), Ok(Verifier(0))));
     let ticket = bed.begin(Arguments::Commit(Commit { file: file.get(), offset: 0, count: 0 }));
-    bed.service.backend.is_open = true;
+    bed.service.backend.open();
     assert_eq!(bed.end(Procedure::Commit).map(|(ended, _)| ended), Some(ticket));
 }
