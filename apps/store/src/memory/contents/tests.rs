@@ -110,6 +110,23 @@ fn a_ragged_write_copies_its_ends_only() {
 }
 
 #[test]
+fn an_open_block_is_written_in_place_as_far_as_its_lease_goes() {
+    let bed = bed(1 << 20);
+    let mut file = Contents::default();
+    file.write(&bed.pool, 0, Octets::Inline(&[1; 100])).unwrap();
+    let lease = |file: &Contents| match &file.blocks[&0] {
+        Block::Open(lease) => (lease.bytes().as_ptr(), lease.capacity()),
+        Block::Frozen(_) => panic!("nobody read it"),
+    };
+    let (place, capacity) = lease(&file);
+    file.write(&bed.pool, 50, Octets::Inline(&vec![2; capacity - 50])).unwrap();
+    assert_eq!(lease(&file), (place, capacity));
+    // Beyond, it gets at least twice the room.
+    file.write(&bed.pool, capacity as u64, Octets::Inline(&[3])).unwrap();
+    assert!(lease(&file).1 >= 2 * capacity);
+}
+
+#[test]
 fn what_a_reader_holds_no_writer_changes() {
     let bed = bed(1 << 20);
     let mut file = Contents::default();

@@ -181,6 +181,12 @@ fn dots_are_found_and_neither_made_nor_removed() {
             };
             assert_eq!(bed.status(arguments), expected, "{arguments:?}");
         }
+        bed.file(&dir, "f");
+        for (from, to) in [(name, "g"), ("f", name)] {
+            let rename = Rename { from: dir.at(from), to: dir.at(to) };
+            assert_eq!(bed.status(Arguments::Rename(rename)), Status::Inval, "{from} {to}");
+        }
+        assert_eq!(bed.status(Arguments::Remove(dir.at("f"))), Status::Ok);
     }
 }
 

@@ -59,9 +59,15 @@ fn an_exclusive_create_is_told_from_another() {
     assert_eq!(bed.create(&root, "f", exclusive(0x8000_0001_8000_0002)), Ok(file.clone()));
     assert_eq!(bed.create(&root, "f", exclusive(0x8000_0001_8000_0003)), Err(Status::Exist));
     assert_eq!(bed.create(&root, "f", exclusive(0x8000_0002_8000_0002)), Err(Status::Exist));
-    // Once its maker has used it, the file is like any other.
-    bed.write(&file, 0, b"x");
+    // Once its maker has used it, the file is like any other, whatever its times; so is a directory.
+    let time = |seconds| SetTime::To(Time { seconds, nanoseconds: 0 });
+    let (atime, mtime) = (time(1), time(2));
+    let size = SetAttributes { size: Some(5), atime, mtime, ..SetAttributes::default() };
+    assert_eq!(bed.set(&file, size), Status::Ok);
     assert_eq!(bed.create(&root, "f", exclusive(0x8000_0001_8000_0002)), Err(Status::Exist));
+    let dir = bed.dir(&root, "d", 0o700);
+    assert_eq!(bed.set(&dir, SetAttributes { size: None, ..size }), Status::Ok);
+    assert_eq!(bed.create(&root, "d", exclusive(0x8000_0001_8000_0002)), Err(Status::Exist));
 }
 
 #[test]
@@ -85,6 +91,9 @@ fn what_is_made_belongs_to_its_maker_and_gets_the_group_of_a_directory_that_says
     // A program of a group that its maker is not of does not act as it.
     let file = bed.create(&group, "program", How::Guarded(mode(0o2755))).unwrap();
     assert_eq!(bed.look(&file).mode, 0o755);
+    let dir = bed.dir(&group, "shared", 0o2755);
+    let file = bed.by(0, 0).create(&group, "system", How::Guarded(mode(0o2755))).unwrap();
+    assert_eq!((bed.look(&dir).mode, bed.look(&file).mode), (0o2755, 0o2755));
 }
 
 #[test]
