@@ -11,6 +11,8 @@ pub(super) struct Secrets {
     pub(super) fsid: u64,
     /// Names the run.
     pub(super) run: u64,
+    /// Scatters what is remembered of Calls.
+    pub(super) seed: u64,
 }
 
 impl Secrets {
@@ -20,6 +22,6 @@ impl Secrets {
         let mut key = [0; 32];
         getrandom::fill(&mut key).map_err(failed)?;
         let number = || getrandom::u64().map_err(failed);
-        Ok(Self { key, fsid: number()?, run: number()? })
+        Ok(Self { key, fsid: number()?, run: number()?, seed: number()? })
     }
 }

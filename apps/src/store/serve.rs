@@ -58,7 +58,7 @@ pub fn run(options: &ServeStore, output: &Output) -> Result<(), Failure> {
             let backend =
                 backend.ok_or_else(|| Failure::failed("no memory for the first block"))?;
             let nfs = Service::new(backend, Sealer::new(&secrets.key, secrets.fsid), config);
-            Ok(Server::new(nfs, config.limits, admitted, from_tcp))
+            Ok(Server::new(nfs, &config.limits, admitted, from_tcp, secrets.seed))
         })?;
         let bound = serving::listen(&mut core, &listen)?;
         let waker = core.waker();

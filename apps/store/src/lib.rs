@@ -1,6 +1,6 @@
 //! A storage server framework.
 //!
-//! What exists so far are its first layers, which know of no transport:
+//! Its layers, of which only the last knows of a transport:
 //!
 //! - [`nfs3`] and [`mount3`]: the arguments and results of NFS version 3 and MOUNT version 3, for both
 //!   roles, with the Upper-Layer Binding of RFC 8267.
@@ -13,8 +13,7 @@
 //! - [`mounts`]: the same for MOUNT.
 //! - [`replays`]: what was answered to Calls that may come again.
 //! - [`program`]: both joined, from octets to octets.
-//!
-//! No transport is joined to them yet: there is no server to mount, and no client.
+//! - [`server`]: the program over RDMA and over TCP, and MOUNT beside it.
 //!
 //! ```
 //! use haulage_mr_pool::{PagePreference, Pool, PoolConfig};

@@ -3,15 +3,10 @@
 //! # Normal operation
 //! The server is a service of one core: Calls that come over RDMA are handed to it by the runtime.
 //! Those that come over TCP are collected by threads ([`tcp`]) that wake the core; it answers them in
-//! its [`turn`](haulage::service::Service::turn). Both are carried out by the same
-//! [`Service`](crate::service::Service), one at a time.
-//!
-//! # Recovery
-//! A Call that comes twice, on whichever connection, is answered as it was the first time
-//! ([`Replays`]).
+//! its [`turn`](haulage::service::Service::turn). Both are carried out by the same [`Program`], one at a
+//! time.
 
-mod mount;
-mod program;
+mod over_tcp;
 pub mod tcp;
 
 use std::collections::BTreeMap;
@@ -23,29 +18,32 @@ use haulage::core::Cx;
 use haulage::service::{
     self as runtime, Binding, Call, CallToken, Data, Outcome, Refusal, Reply as RuntimeReply,
 };
+use haulage_mr_pool::Pieces;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::time::Instant;
 use haulage_proto::xdr::Writer;
 
 use crate::backend::{Backend, Ticket};
-use crate::nfs3::binding::{Limits, binding, is_idempotent};
-use crate::nfs3::{Arguments, Failure, Procedure, Results, Status, Time, Wcc};
-use crate::replays::{CallKey, Replays, Seen};
-use crate::service::{self as nfs, Answer, Reply, Surroundings};
+use crate::mounts::Mounts;
+use crate::nfs3::Time;
+use crate::nfs3::binding::{Limits, binding};
+use crate::program::{Ended, Origin, Program, RESULTS_KEPT};
+use crate::replays::Replays;
+use crate::service::{Reply, Service, Surroundings};
 
 use tcp::{TcpCall, Waiting};
 
 /// The server, as a service of one core.
 #[derive(Debug)]
 pub struct Server<B> {
-    nfs: nfs::Service<B>,
-    limits: Limits,
+    nfs: Program<B>,
+    mounts: Mounts,
+    binding: Binding,
     admission: Admission,
-    replays: Replays,
-    /// Calls whose Replies come later.
-    later: BTreeMap<Ticket, (Caller, Option<CallKey>)>,
+    /// Callers whose Replies come later.
+    later: BTreeMap<Ticket, Caller>,
     /// Replies that came later, until the runtime asks for them.
-    ended: Vec<(CallToken, Reply<'static>)>,
+    replies: Vec<(CallToken, Reply<'static>)>,
     /// Calls that came over TCP.
     calls: Receiver<TcpCall>,
     time: TimeOfDay,
@@ -77,20 +75,24 @@ struct TimeOfDay {
 }
 
 impl<B: Backend> Server<B> {
-    /// Makes a server of `nfs`, within these limits, that also answers what comes out of `calls`.
+    /// Makes a server of `service`, within these limits, that also answers what comes out of `calls`.
+    /// `seed` is chance.
     pub fn new(
-        nfs: nfs::Service<B>,
-        limits: Limits,
+        service: Service<B>,
+        limits: &Limits,
         admission: Admission,
         calls: Receiver<TcpCall>,
+        seed: u64,
     ) -> Self {
+        let hosts = admission.networks.iter().map(|(address, bits)| format!("{address}/{bits}"));
+        let hosts = hosts.map(|host| host.into_bytes().into()).collect();
         Self {
-            nfs,
-            limits,
+            nfs: Program::new(service, Replays::new(CALLS_KEPT, RESULTS_KEPT, seed)),
+            mounts: Mounts::new(hosts, MOUNTS_KEPT),
+            binding: binding(limits),
             admission,
-            replays: Replays::new(REPLAYS_MAX, REPLAY_LEN_MAX),
             later: BTreeMap::new(),
-            ended: Vec::new(),
+            replies: Vec::new(),
             calls,
             time: TimeOfDay::look(haulage::sys::clock::now()),
             room: Vec::new(),
@@ -101,47 +103,6 @@ impl<B: Backend> Server<B> {
         Surroundings { pool: cx.pool(), now: self.time.at(cx.now()) }
     }
 
-    /// Answers a Call that came over RDMA.
-    fn answer(
-        &mut self,
-        cx: &Cx<'_>,
-        call: Call<'_>,
-        reply: &mut RuntimeReply,
-    ) -> Result<Outcome, AcceptStat> {
-        let procedure = Procedure::from_number(call.procedure).ok_or(AcceptStat::ProcUnavail)?;
-        let peer = cx.peer(call.connection).map(|peer| peer.ip());
-        let (mut reader, placed) = call.arguments.into_parts();
-        let key = peer.and_then(|peer| key(procedure, call.xid, peer, reader.rest()));
-        let arguments = Arguments::decode(procedure, &mut reader);
-        let arguments = arguments.map_err(|_| AcceptStat::GarbageArgs)?;
-        let placed = match placed {
-            Ok(placed) => placed,
-            Err(Refusal::NoMemory) => None,
-            // Longer than we said that we take.
-            Err(Refusal::TooLarge) => return Err(AcceptStat::GarbageArgs),
-        };
-        match key.map(|key| self.replays.begin(key)) {
-            None | Some(Seen::New) => {}
-            Some(Seen::Answered(results)) => {
-                let fits = reply.results(|w| w.put(results));
-                return fits.map(|()| Outcome::Done).map_err(|_| AcceptStat::SystemErr);
-            }
-            Some(Seen::Pending) => return fill(reply, busy()),
-        }
-        let around = self.surroundings(cx);
-        let asked = nfs::Call { credential: call.credential, arguments, placed };
-        match self.nfs.call(around, asked) {
-            Answer::Now(answer) => {
-                remember(&mut self.replays, key, &answer);
-                fill(reply, answer)
-            }
-            Answer::Later(ticket) => {
-                self.later.insert(ticket, (Caller::Rdma(call.token), key));
-                Ok(Outcome::Later)
-            }
-        }
-    }
-
     /// Hands out Replies that came later. Returns whether there were any.
     fn deliver(&mut self, cx: &mut Cx<'_>) -> bool {
         let mut worked = false;
@@ -149,19 +110,18 @@ impl<B: Backend> Server<B> {
             let around = self.surroundings(cx);
             let Some((ticket, reply)) = self.nfs.poll(around) else { break };
             worked = true;
-            let Some((caller, key)) = self.later.remove(&ticket) else { continue };
-            remember(&mut self.replays, key, &reply);
-            match caller {
-                Caller::Rdma(token) => {
-                    self.ended.push((token, reply));
+            match self.later.remove(&ticket) {
+                Some(Caller::Rdma(token)) => {
+                    self.replies.push((token, reply));
                     cx.resume(token);
                 }
-                Caller::Tcp(waiting) => waiting.reply(&mut self.room, &reply),
+                Some(Caller::Tcp(waiting)) => waiting.reply(&mut self.room, &reply),
+                None => {}
             }
         }
-        if !self.ended.is_empty() {
+        if !self.replies.is_empty() {
             // A Reply to a connection that is gone is wanted by nobody.
-            self.ended.retain(|(token, _)| cx.awaits(*token));
+            self.replies.retain(|(token, _)| cx.awaits(*token));
         }
         worked
     }
@@ -169,7 +129,7 @@ impl<B: Backend> Server<B> {
 
 impl<B: Backend> runtime::Service for Server<B> {
     fn binding(&self) -> Binding {
-        binding(&self.limits)
+        self.binding.clone()
     }
 
     fn admits(&self, peer: SocketAddr) -> bool {
@@ -177,15 +137,45 @@ impl<B: Backend> runtime::Service for Server<B> {
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut RuntimeReply) -> Outcome {
-        self.answer(cx, call, reply).unwrap_or_else(Outcome::Failed)
+        let Some(peer) = cx.peer(call.connection) else {
+            return Outcome::Failed(AcceptStat::SystemErr);
+        };
+        let Call { xid, credential, procedure, .. } = call;
+        let (arguments, placed) = match call.arguments.into_parts() {
+            (arguments, Ok(placed)) => (arguments, placed),
+            (arguments, Err(Refusal::NoMemory)) => (arguments, None),
+            // Longer than we said that we take.
+            (_, Err(Refusal::TooLarge)) => return Outcome::Failed(AcceptStat::GarbageArgs),
+        };
+        let origin = Origin { client: client(peer.ip()), xid, credential };
+        let around = self.surroundings(cx);
+        let carry_out =
+            |w: &mut Writer<'_>| self.nfs.call(around, &origin, procedure, (arguments, placed), w);
+        match reply.results(carry_out) {
+            Ended::Done(data) => {
+                reply.item_data(follows(data));
+                Outcome::Done
+            }
+            Ended::Failed(stat) => Outcome::Failed(stat),
+            Ended::Later(ticket) => {
+                self.later.insert(ticket, Caller::Rdma(call.token));
+                Outcome::Later
+            }
+        }
     }
 
     fn resume(&mut self, _: &mut Cx<'_>, token: CallToken, reply: &mut RuntimeReply) -> Outcome {
-        let Some(at) = self.ended.iter().position(|(waiting, _)| *waiting == token) else {
+        let Some(at) = self.replies.iter().position(|(waiting, _)| *waiting == token) else {
             return Outcome::Later;
         };
-        let (_, answer) = self.ended.swap_remove(at);
-        fill(reply, answer).unwrap_or_else(Outcome::Failed)
+        let (_, Reply { results, data }) = self.replies.swap_remove(at);
+        match reply.results(|w| results.encode(w)) {
+            Ok(()) => {
+                reply.item_data(follows(data));
+                Outcome::Done
+            }
+            Err(_) => Outcome::Failed(AcceptStat::SystemErr),
+        }
     }
 
     fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
@@ -200,52 +190,17 @@ impl<B: Backend> runtime::Service for Server<B> {
     }
 }
 
-/// Puts an answer into a Reply over RDMA.
-fn fill(reply: &mut RuntimeReply, answer: Reply<'_>) -> Result<Outcome, AcceptStat> {
-    let written = reply.results(|w| answer.results.encode(w));
-    written.map_err(|_| AcceptStat::SystemErr)?;
-    let data =
-        if answer.data.is_empty() { Data::Empty } else { Data::Pieces(Box::new(answer.data)) };
-    reply.item_data(data);
-    Ok(Outcome::Done)
+/// Returns what follows the results, as the runtime sends it.
+fn follows(data: Pieces) -> Data {
+    if data.is_empty() { Data::Empty } else { Data::Pieces(Box::new(data)) }
 }
 
-/// Returns what is said to a Call whose first coming is still being carried out: ask again. Only WRITE
-/// takes so long.
-fn busy() -> Reply<'static> {
-    Results::Write(Err(Failure { status: Status::Jukebox, rest: Wcc::default() })).into()
-}
-
-/// Names a Call that must not be carried out twice.
-fn key(procedure: Procedure, xid: u32, client: IpAddr, arguments: &[u8]) -> Option<CallKey> {
-    let client = match client {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
-    };
-    let key = || CallKey {
-        client: client.to_bits(),
-        xid,
-        procedure: procedure.number(),
-        digest: digest(arguments),
-    };
-    (!is_idempotent(procedure)).then(key)
-}
-
-/// FNV-1a: tells a Call from an old one of the same XID. Nobody gains by making two collide: their own
-/// Call would be answered like their other one.
-fn digest(arguments: &[u8]) -> u64 {
-    arguments.iter().fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
-        (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
-/// Keeps a Reply for a Call that must not be carried out twice; such have no data.
-fn remember(replays: &mut Replays, key: Option<CallKey>, reply: &Reply<'_>) {
-    let Some(key) = key else { return };
-    let mut kept = [0; REPLAY_LEN_MAX];
-    let mut w = Writer::new(&mut kept);
-    let fits = reply.encode_inline(&mut w).is_ok();
-    replays.end(key, fits.then_some(w.written()));
+/// Names a client, whatever port it calls from.
+fn client(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
 }
 
 impl Admission {
@@ -299,11 +254,11 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Calls over TCP answered in one turn.
 const TCP_CALLS_PER_TURN: usize = 64;
 
-/// Replies kept for Calls that come twice.
-const REPLAYS_MAX: usize = 4096;
+/// Calls whose results are kept in case they come twice.
+const CALLS_KEPT: usize = 4096;
 
-/// Octets of the longest Reply of a procedure that is not idempotent.
-const REPLAY_LEN_MAX: usize = 512;
+/// Mounts that are remembered, for people.
+const MOUNTS_KEPT: usize = 256;
 
 #[cfg(test)]
 mod tests;

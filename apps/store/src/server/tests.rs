@@ -11,7 +11,7 @@ use haulage_mr_pool::{Local, PagePreference, Pool, PoolConfig};
 use haulage_proto::chunk::{Item, PayloadReader};
 use haulage_proto::rpc::record::Mark;
 use haulage_proto::rpc::{AuthSys, CallHeader, Credential, ReplyBody, ReplyHeader};
-use haulage_proto::xdr::Truncated;
+use haulage_proto::xdr::{Truncated, Writer};
 
 use super::*;
 use crate::access::{Policy, Squash};
@@ -19,7 +19,10 @@ use crate::handle::Sealer;
 use crate::memory::{self, Memory};
 use crate::mount3;
 use crate::nfs3::arguments::{Create, How, Read, Stable, Write};
-use crate::nfs3::{self, DirName, FileHandle, Name, SetAttributes};
+use crate::nfs3::{
+    self, Arguments, DirName, FileHandle, Name, Procedure, Results, SetAttributes, Status,
+};
+use crate::service::Config;
 use crate::testing::{words, written};
 
 const LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
@@ -78,9 +81,9 @@ impl World {
         let files = memory::Limits { files_max: 100, names_max: 100 };
         let backend = Memory::new(&own, files, 1, Time::default()).unwrap();
         let policy = Policy { squash: Squash::Nobody, ..Policy::default() };
-        let config = nfs::Config { policy, read_only: false, limits: LIMITS };
-        let service = nfs::Service::new(backend, Sealer::new(&[7; 32], 9), config);
-        let service = Server::new(service, LIMITS, admission.clone(), from_tcp);
+        let config = Config { policy, read_only: false, limits: LIMITS };
+        let service = Service::new(backend, Sealer::new(&[7; 32], 9), config);
+        let service = Server::new(service, &LIMITS, admission.clone(), from_tcp, 3);
         let provider = fabric.provider(node(1)).unwrap();
         let mut server = Core::new(provider, service, own, core_limits, 1).unwrap();
         let provider = fabric.provider(node(2)).unwrap();
@@ -92,8 +95,9 @@ impl World {
         Self { fabric, now: Instant::ZERO, server, client, connection, front }
     }
 
-    fn root(&self) -> Vec<u8> {
-        self.server.service().nfs.root().as_file_handle().bytes().to_vec()
+    fn root(&mut self) -> Vec<u8> {
+        let (_, server) = self.server.cx(self.now);
+        server.nfs.service_mut().root().as_file_handle().bytes().to_vec()
     }
 
     fn lease(&mut self, length: usize) -> Local {

@@ -1,0 +1,159 @@
+//! Answering the Calls that came over TCP: NFS and MOUNT, whichever they ask for.
+
+use std::net::IpAddr;
+
+use haulage::core::Cx;
+use haulage::service::Binding;
+use haulage_proto::chunk::PayloadReader;
+use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyHeader};
+use haulage_proto::xdr::{Truncated, Writer};
+
+use super::tcp::{TcpCall, Waiting};
+use super::{Caller, Server, client};
+use crate::backend::Backend;
+use crate::mounts::Visitor;
+use crate::program::{Ended, Origin};
+use crate::service::Reply;
+use crate::{mount3, nfs3};
+
+impl<B: Backend> Server<B> {
+    /// Answers one Call, or keeps its caller waiting.
+    pub(super) fn on_tcp(&mut self, cx: &Cx<'_>, call: TcpCall) {
+        let TcpCall { record, client, caller } = call;
+        let (header, at) = match CallHeader::decode(&record) {
+            Ok(decoded) => decoded,
+            // What is no Call is answered by closing.
+            Err(fault) => match xid(&record).and_then(|xid| fault.reply(xid)) {
+                Some(verdict) => return caller.refuse(&verdict),
+                None => return caller.hang_up(),
+            },
+        };
+        let waiting = Waiting { xid: header.xid, caller };
+        let arguments = PayloadReader::call(&record, at, None);
+        let bound = match header.program {
+            nfs3::PROGRAM => nfs3::VERSION,
+            mount3::PROGRAM => mount3::VERSION,
+            _ => return waiting.refuse(AcceptStat::ProgUnavail),
+        };
+        if header.version != bound {
+            return waiting.refuse(AcceptStat::ProgMismatch { low: bound, high: bound });
+        }
+        if header.program == nfs3::PROGRAM {
+            self.on_nfs(cx, &header, arguments, client, waiting);
+        } else {
+            self.on_mount(cx, &header, arguments, client, waiting);
+        }
+    }
+
+    fn on_mount(
+        &mut self,
+        cx: &Cx<'_>,
+        header: &CallHeader<'_>,
+        mut arguments: PayloadReader<'_>,
+        client: IpAddr,
+        waiting: Waiting,
+    ) {
+        let Some(procedure) = mount3::Procedure::from_number(header.procedure) else {
+            return waiting.refuse(AcceptStat::ProcUnavail);
+        };
+        let Ok(arguments) = mount3::Arguments::decode(procedure, &mut arguments) else {
+            return waiting.refuse(AcceptStat::GarbageArgs);
+        };
+        let (around, host) = (self.surroundings(cx), client.to_canonical().to_string());
+        let visitor = Visitor {
+            host: mount3::Host(host.as_bytes()),
+            credential: header.credential,
+            // Who is not to connect has not come this far.
+            is_allowed: true,
+        };
+        let results = self.mounts.call(self.nfs.service_mut(), around, &visitor, &arguments);
+        waiting.answer(room(&mut self.room, MOUNT_MAX), |w| results.encode(w));
+    }
+
+    fn on_nfs(
+        &mut self,
+        cx: &Cx<'_>,
+        header: &CallHeader<'_>,
+        arguments: PayloadReader<'_>,
+        address: IpAddr,
+        waiting: Waiting,
+    ) {
+        let CallHeader { xid, procedure, credential, .. } = *header;
+        let origin = Origin { client: client(address), xid, credential };
+        let around = self.surroundings(cx);
+        let room = room(&mut self.room, reply_max(&self.binding, procedure));
+        let mut w = Writer::new(room);
+        let accepted = ReplyHeader::accepted(xid, AcceptStat::Success);
+        if accepted.encode(&mut w).is_err() {
+            return waiting.refuse(AcceptStat::SystemErr);
+        }
+        match self.nfs.call(around, &origin, procedure, (arguments, None), &mut w) {
+            Ended::Done(data) => {
+                let mut written = data.iter().try_for_each(|piece| w.put(piece.bytes()));
+                written = written.and_then(|()| w.pad(data.len()));
+                match written {
+                    Ok(()) => waiting.caller.send(w.written()),
+                    Err(_) => waiting.refuse(AcceptStat::SystemErr),
+                }
+            }
+            Ended::Failed(stat) => waiting.refuse(stat),
+            Ended::Later(ticket) => {
+                self.later.insert(ticket, Caller::Tcp(waiting));
+            }
+        }
+    }
+}
+
+impl Waiting {
+    /// Sends a Reply that came later.
+    pub(super) fn reply(self, memory: &mut Vec<u8>, reply: &Reply<'_>) {
+        let room = room(memory, REPLY_MIN + reply.data.len());
+        self.answer(room, |w| reply.encode_inline(w));
+    }
+
+    /// Sends results.
+    fn answer(
+        self,
+        room: &mut [u8],
+        encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+    ) {
+        let mut w = Writer::new(room);
+        let accepted = ReplyHeader::accepted(self.xid, AcceptStat::Success);
+        match accepted.encode(&mut w).and_then(|()| encode(&mut w)) {
+            Ok(()) => self.caller.send(w.written()),
+            Err(_) => self.refuse(AcceptStat::SystemErr),
+        }
+    }
+
+    /// Says why there are no results.
+    fn refuse(self, stat: AcceptStat) {
+        self.caller.refuse(&ReplyHeader::accepted(self.xid, stat));
+    }
+}
+
+/// Returns room for so many octets, as they were left.
+fn room(memory: &mut Vec<u8>, length: usize) -> &mut [u8] {
+    if memory.len() < length {
+        memory.resize(length, 0);
+    }
+    memory
+}
+
+/// Returns the octets of the longest Reply of a procedure.
+fn reply_max(binding: &Binding, procedure: u32) -> usize {
+    let Some(procedure) = binding.procedure(procedure) else { return REPLY_MIN };
+    let data = procedure.results.iter().map(|result| result.length_max as u64).sum::<u64>();
+    let longest = procedure.reply_max(&[]).saturating_add(data.next_multiple_of(4));
+    usize::try_from(longest).unwrap_or(usize::MAX).max(REPLY_MIN)
+}
+
+/// Reads the XID of what may not be a Call.
+fn xid(record: &[u8]) -> Option<u32> {
+    record.first_chunk().map(|octets| u32::from_be_bytes(*octets))
+}
+
+/// Octets of the longest Reply of MOUNT.
+const MOUNT_MAX: usize = 64 << 10;
+
+/// No less room is given to any Reply; those that come later take no more, but for the data of a READ.
+const REPLY_MIN: usize = 1024;
