@@ -46,9 +46,9 @@ impl Segment {
     /// Appends the segment to `w`.
     #[inline]
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
-        w.u32(self.handle.0)?;
-        w.u32(self.length)?;
-        w.u64(self.offset)
+        let (handle, length) = (self.handle.0.to_be_bytes(), self.length.to_be_bytes());
+        let [a, b, c, d, e, f, g, h] = self.offset.to_be_bytes();
+        w.put([handle, length, [a, b, c, d], [e, f, g, h]].as_flattened())
     }
 }
 

@@ -145,6 +145,12 @@ impl<'a> Writer<'a> {
         self.put(value.to_be_bytes())
     }
 
+    /// Appends unsigned integers, all of them or none.
+    #[inline]
+    pub fn words<const N: usize>(&mut self, values: [u32; N]) -> Result<(), Truncated> {
+        self.put(values.map(u32::to_be_bytes).as_flattened())
+    }
+
     /// Appends an unsigned hyper integer.
     #[inline]
     pub fn u64(&mut self, value: u64) -> Result<(), Truncated> {

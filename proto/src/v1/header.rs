@@ -45,10 +45,7 @@ impl Prefix {
     /// Appends the prefix to `w`.
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         // [R5666-4.1-6] these words stand here in every version.
-        for word in [self.xid, self.vers, self.credit, self.proc] {
-            w.u32(word)?;
-        }
-        Ok(())
+        w.words([self.xid, self.vers, self.credit, self.proc])
     }
 }
 

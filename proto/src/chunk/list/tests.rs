@@ -1,3 +1,4 @@
+use crate::xdr::Writer;
 use std::vec::Vec;
 
 use super::*;

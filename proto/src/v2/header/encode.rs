@@ -60,6 +60,10 @@ pub struct CallLists<'a> {
 
 impl CallLists<'_> {
     fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        if self.reads.is_empty() && self.writes.is_empty() && self.reply.is_none() {
+            // Most Calls: the ends of two lists, and no Reply chunk.
+            return w.words([0; 3]);
+        }
         let entries = self.reads.iter().flat_map(|&(position, segments)| {
             segments.iter().map(move |segment| (position, *segment))
         });

@@ -1,0 +1,337 @@
+//! Decoding the headers that arrive.
+//!
+//! A null Call, and a Call or a Reply with a chunk or two, are what busy ends decode: they take a short
+//! way, laid out so that a null Call takes at most 80 instructions and a Call with a Write chunk 250
+//! (`benches/counts`). Everything else is [`decode_other`]'s.
+
+use super::{
+    CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, CONNPROP_MIDDLE, CallExternal,
+    CallInline, ConnProp, ERROR, Extended, Fragment, GRANT, HeaderFault, Message, Prefix,
+    REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE, ReplyExternal, ReplyInline,
+};
+use crate::chunk::{ListFault, ReadList, WriteChunk, WriteList};
+use crate::rtrext::header_name;
+use crate::v2::VERSION;
+use crate::v2::error::ErrorBody;
+use crate::v2::properties::{PropertyFault, PropertySet};
+use crate::verbs::Handle;
+use crate::xdr::{Reader, Truncated, UNIT};
+
+/// Decodes one received message that is not part of a continued one, and checks that its Payload
+/// stream is of the RPC message its header names.
+///
+/// # Errors
+/// See [`HeaderFault`].
+pub fn decode(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
+    decode_from(message, true)
+}
+
+/// Decodes the Transport stream of one message. Its Payload stream may be any bytes.
+///
+/// # Errors
+/// See [`HeaderFault`].
+pub fn decode_transport(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
+    decode_from(message, false)
+}
+
+/// Decodes one message, and judges the start of its Payload stream if that is its `first` part.
+#[inline(always)]
+fn decode_from(message: &[u8], first: bool) -> Result<Message<'_>, HeaderFault> {
+    let mut r = Reader::new(message);
+    let prefix = match Prefix::decode(&mut r) {
+        Ok(prefix) => prefix,
+        Err(fault) => return Err(short(fault)),
+    };
+    if prefix.vers != VERSION {
+        return Err(unsupported(prefix));
+    }
+    match prefix.htype {
+        CALL_INLINE => match bare_call(r, prefix, first) {
+            Some(call) => Ok(Message::CallInline(call)),
+            None => decode_call_inline(message, prefix.xid, prefix.credit, first),
+        },
+        REPLY_INLINE => decode_reply_inline(message, prefix.xid, prefix.credit, first),
+        _ => decode_other(r, prefix, first),
+    }
+}
+
+/// Returns the commonest message of all, a Call without chunks, which one comparison tells; `None`
+/// for any other Call.
+#[inline(always)]
+fn bare_call(mut r: Reader<'_>, prefix: Prefix, first: bool) -> Option<CallInline<'_>> {
+    let nothing = r.array() == Ok([0; 4 * UNIT]);
+    let payload = r.rest();
+    if !nothing || first && check_xid(prefix.xid, payload, r.position()).is_err() {
+        return None;
+    }
+    let (reads, writes) = (ReadList::default(), WriteList::default());
+    Some(CallInline { prefix, inv_handle: Handle(0), reads, writes, reply: None, payload })
+}
+
+#[cold]
+fn short(fault: Truncated) -> HeaderFault {
+    // [V2-7-1] without a whole prefix nothing can be trusted, not even the XID.
+    let rule = "shorter than the common prefix";
+    HeaderFault { rule, at: fault.at, prefix: None, credit: None, report: None }
+}
+
+#[cold]
+fn unsupported(prefix: Prefix) -> HeaderFault {
+    // [V2-7.1.1-1] say which versions are spoken. E13: but not to an error, which echoes the version
+    // of what it is about, has this type in every version, and would be answered in turn.
+    HeaderFault {
+        rule: "unsupported version",
+        at: 4,
+        prefix: Some(prefix),
+        credit: None,
+        report: Some(ErrorBody::Vers { low: VERSION, high: VERSION })
+            .filter(|_| prefix.htype != ERROR),
+    }
+}
+
+/// Takes a message whose prefix is known in the pieces that are news, which registers hold.
+#[inline(never)]
+fn decode_call_inline(
+    message: &[u8],
+    xid: u32,
+    credit: u32,
+    first: bool,
+) -> Result<Message<'_>, HeaderFault> {
+    let prefix = Prefix { xid, vers: VERSION, credit, htype: CALL_INLINE };
+    match CallInline::decode(&mut behind_prefix(message), prefix, first) {
+        Ok(call) => Ok(Message::CallInline(call)),
+        Err(broken) => Err(broken.of(prefix)),
+    }
+}
+
+/// See [`decode_call_inline`].
+#[inline(never)]
+fn decode_reply_inline(
+    message: &[u8],
+    xid: u32,
+    credit: u32,
+    first: bool,
+) -> Result<Message<'_>, HeaderFault> {
+    let prefix = Prefix { xid, vers: VERSION, credit, htype: REPLY_INLINE };
+    match ReplyInline::decode(&mut behind_prefix(message), prefix, first) {
+        Ok(reply) => Ok(Message::ReplyInline(reply)),
+        Err(broken) => Err(broken.of(prefix)),
+    }
+}
+
+#[inline]
+fn behind_prefix(message: &[u8]) -> Reader<'_> {
+    let mut r = Reader::new(message);
+    let prefix = r.take(Prefix::WIRE_LEN);
+    debug_assert!(prefix.is_ok(), "it was decoded before");
+    r
+}
+
+impl<'a> CallInline<'a> {
+    #[inline]
+    fn decode(r: &mut Reader<'a>, prefix: Prefix, first: bool) -> Result<Self, Broken> {
+        let inv_handle = Handle(r.u32()?);
+        let (reads, writes, reply) = decode_lists(r)?;
+        check_inv_handle(inv_handle, &[reads], &writes, reply)?;
+        let payload = decode_payload(r, prefix, first)?;
+        Ok(Self { prefix, inv_handle, reads, writes, reply, payload })
+    }
+}
+
+impl<'a> ReplyInline<'a> {
+    #[inline]
+    fn decode(r: &mut Reader<'a>, prefix: Prefix, first: bool) -> Result<Self, Broken> {
+        let writes = WriteList::decode(r)?;
+        Ok(Self { prefix, writes, payload: decode_payload(r, prefix, first)? })
+    }
+}
+
+#[inline(never)]
+fn decode_other(
+    mut r: Reader<'_>,
+    prefix: Prefix,
+    first: bool,
+) -> Result<Message<'_>, HeaderFault> {
+    let r = &mut r;
+    match prefix.htype {
+        ERROR => decode_error(r, prefix),
+        GRANT => end(r).map(|()| Message::Grant { prefix }),
+        CONNPROP_MIDDLE | CONNPROP_FINAL => decode_connprop(r, prefix),
+        CALL_EXTERNAL => decode_call_external(r, prefix),
+        CALL_MIDDLE => decode_fragment(r, prefix, first).map(Message::CallMiddle),
+        REPLY_EXTERNAL => decode_reply_external(r, prefix),
+        REPLY_MIDDLE => decode_fragment(r, prefix, first).map(Message::ReplyMiddle),
+        // [RTR-1.4-1] an extension has header types of its own (E10), not one for all extensions.
+        htype if header_name(htype).is_some() => {
+            Ok(Message::Extended(Extended { prefix, body: r.rest() }))
+        }
+        // [V2-6.1-2] [V2-7.1.3-1] those above, and the inline ones, are all there are [V2-6.1-1].
+        _ => {
+            let report = Some(ErrorBody::InvalHtype);
+            Err(Broken { report, ..Broken::new("unknown header type", 12) })
+        }
+    }
+    .map_err(|broken| broken.of(prefix))
+}
+
+fn decode_error<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Broken> {
+    let at = r.position();
+    // [V2-7-5] an unknown error code is dropped without a word.
+    let error = ErrorBody::decode(r)?.ok_or(Broken::new("unknown error code", at))?;
+    end(r)?;
+    Ok(Message::Error { prefix, error })
+}
+
+fn decode_connprop<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Broken> {
+    let set = PropertySet::decode(r)?;
+    end(r)?;
+    Ok(Message::ConnProp(ConnProp { prefix, last: prefix.htype == CONNPROP_FINAL, set }))
+}
+
+fn decode_call_external<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Broken> {
+    let inv_handle = Handle(r.u32()?);
+    let start = r.position();
+    let call = ReadList::decode_call_chunk(r)?;
+    if call.is_empty() {
+        return Err(Broken::new("no Call chunk", start));
+    }
+    let (reads, writes, reply) = decode_lists(r)?;
+    check_inv_handle(inv_handle, &[call, reads], &writes, reply)?;
+    end(r)?;
+    Ok(Message::CallExternal(CallExternal { prefix, inv_handle, call, reads, writes, reply }))
+}
+
+fn decode_reply_external<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Broken> {
+    let writes = WriteList::decode(r)?;
+    let at = r.position();
+    // [V2-6.3.8-2] exactly one.
+    let reply = WriteList::decode_optional(r)?.ok_or(Broken::new("no Reply chunk", at))?;
+    end(r)?;
+    Ok(Message::ReplyExternal(ReplyExternal { prefix, writes, reply }))
+}
+
+fn decode_fragment<'a>(
+    r: &mut Reader<'a>,
+    prefix: Prefix,
+    first: bool,
+) -> Result<Fragment<'a>, Broken> {
+    let remaining = r.u32()?;
+    Ok(Fragment { prefix, remaining, payload: decode_payload(r, prefix, first)? })
+}
+
+/// Takes the rest of a message, which begins with its XID if it is the `first` part.
+#[inline]
+fn decode_payload<'a>(r: &mut Reader<'a>, prefix: Prefix, first: bool) -> Result<&'a [u8], Broken> {
+    if first {
+        check_xid(prefix.xid, r.rest(), r.position())?;
+    }
+    Ok(r.rest())
+}
+
+/// Checks that a Payload stream, which starts at `at`, begins with the XID of its transport header.
+#[inline]
+pub(super) fn check_xid(xid: u32, payload: &[u8], at: usize) -> Result<(), Broken> {
+    // E9: the RPC message starts with the first word after the header. E7: it is the one that
+    // `rdma_xid` names.
+    match payload.first_chunk() {
+        // [V2-4.6.1-1] [V2-4.6.2-1] [V2-6.3.6-1] [V2-6.3.9-1] [V2-7.2.1-1]
+        Some(word) if u32::from_be_bytes(*word) == xid => Ok(()),
+        Some(_) => Err(Broken::new("rdma_xid is not the XID of the RPC message", at)),
+        None => Err(Truncated { at }.into()),
+    }
+}
+
+/// The chunk lists that both kinds of Call header end with.
+type CallChunks<'a> = (ReadList<'a>, WriteList<'a>, Option<WriteChunk<'a>>);
+
+#[inline(always)]
+fn decode_lists<'a>(r: &mut Reader<'a>) -> Result<CallChunks<'a>, Broken> {
+    Ok((ReadList::decode(r)?, WriteList::decode(r)?, WriteList::decode_optional(r)?))
+}
+
+/// Checks that a handle offered for invalidation, if any, is one of the header (section 6.5).
+#[inline(always)]
+fn check_inv_handle(
+    inv_handle: Handle,
+    reads: &[ReadList<'_>],
+    writes: &WriteList<'_>,
+    reply: Option<WriteChunk<'_>>,
+) -> Result<(), Broken> {
+    let named = inv_handle == Handle(0)
+        || reads.iter().any(|list| list.names(inv_handle))
+        || writes.names(inv_handle)
+        || reply.is_some_and(|chunk| chunk.names(inv_handle));
+    if named {
+        return Ok(());
+    }
+    Err(Broken::new("rdma_inv_handle names no segment of the header", Prefix::WIRE_LEN))
+}
+
+/// Whether a header type conveys a Reply.
+pub(super) const fn is_reply(htype: u32) -> bool {
+    matches!(htype, REPLY_EXTERNAL | REPLY_MIDDLE | REPLY_INLINE)
+}
+
+/// Checks that nothing follows a header that carries no payload.
+fn end(r: &Reader<'_>) -> Result<(), Broken> {
+    if r.is_empty() { Ok(()) } else { Err(Broken::new("octets after the header", r.position())) }
+}
+
+/// What is wrong with a message behind its prefix.
+#[derive(Debug)]
+pub(super) struct Broken {
+    rule: &'static str,
+    at: usize,
+    report: Option<ErrorBody>,
+}
+
+impl Broken {
+    const fn new(rule: &'static str, at: usize) -> Self {
+        Self { rule, at, report: Some(ErrorBody::BadXdr) }
+    }
+
+    /// Says which message is broken, and what its sender is told.
+    #[cold]
+    pub(super) fn of(self, prefix: Prefix) -> HeaderFault {
+        // E13: what is wrong with an error or a grant is never answered with an error, and what is
+        // wrong with a Reply concerns the Call it answers: nobody at the other end waits for us.
+        let silent = matches!(prefix.htype, ERROR | GRANT) || is_reply(prefix.htype);
+        HeaderFault {
+            rule: self.rule,
+            at: self.at,
+            prefix: Some(prefix),
+            credit: Some(prefix.credit),
+            report: self.report.filter(|_| !silent),
+        }
+    }
+}
+
+impl From<Truncated> for Broken {
+    fn from(fault: Truncated) -> Self {
+        Self::new("truncated", fault.at)
+    }
+}
+
+impl From<ListFault> for Broken {
+    fn from(fault: ListFault) -> Self {
+        match fault {
+            ListFault::Truncated(fault) => fault.into(),
+            ListFault::BadDiscriminator { at } => Self::new("list discriminator", at),
+            ListFault::PositionOrder { at } => Self::new("Read list positions decrease", at),
+            ListFault::BadPosition { at } => Self::new("Read chunk position", at),
+            ListFault::LengthWraps { at } => Self::new("segment beyond the address space", at),
+        }
+    }
+}
+
+impl From<PropertyFault> for Broken {
+    fn from(fault: PropertyFault) -> Self {
+        match fault {
+            PropertyFault::Truncated(fault) => fault.into(),
+            // [V2-7.2.2-1] the value, not the header, is wrong.
+            PropertyFault::BadValue { at } => {
+                Self { report: Some(ErrorBody::BadPropval), ..Self::new("property value", at) }
+            }
+        }
+    }
+}
