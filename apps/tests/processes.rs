@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use haulage::sys::{clock, process};
 
 /// Nothing here takes this long unless it hangs.
-const HANG_SECONDS: u64 = 10;
+const HANG_SECONDS: u64 = 120;
 
 fn haulage(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));

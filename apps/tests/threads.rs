@@ -24,7 +24,7 @@ const LIMITS: Limits = Limits {
     calls_out_max: 32,
     send_buffers_max: 64,
     remote_clients_max: 3,
-    call_timeout: Duration::from_secs(10),
+    call_timeout: Duration::from_secs(120),
     ..LIMITS_DEFAULT
 };
 

@@ -10,21 +10,22 @@ const LENGTHS: [usize; 8] = [0, 1, 3, 4095, 4096, 1 << 20, (4 << 20) - 1, 4 << 2
 fn values_survive(backend: Backend) {
     let mut pair = Pair::new(backend, 4);
     for length in LENGTHS {
-        // As many keys as fit into the server's memory at this length; 64 requests on 4 connections.
-        let keys = if length > 64 << 10 { 8 } else { 64 };
-        for at in 0..64 {
+        // As many keys as fit into the server's memory at this length; each twice, or all at once, on 4
+        // connections.
+        let (keys, requests) = if length > 64 << 10 { (8, 16) } else { (64, 64) };
+        for at in 0..requests {
             let mut value = pair.lease(length);
             fill(value.bytes_mut(), length, at % keys);
             pair.put(at % 4, at as u64, &format!("key-{}", at % keys), value);
         }
-        for ended in pair.ended(64) {
+        for ended in pair.ended(requests) {
             assert_eq!(ended.status, Ok(0), "PUT {} of {length}", ended.token);
         }
-        for at in 0..64 {
+        for at in 0..requests {
             let room = pair.lease(length.max(1));
             pair.get(at % 4, at as u64, &format!("key-{}", at % keys), room);
         }
-        for ended in pair.ended(64) {
+        for ended in pair.ended(requests) {
             assert_eq!(ended.status, Ok(0), "GET {} of {length}", ended.token);
             let value = ended.lease.unwrap();
             let key = usize::try_from(ended.token).unwrap() % keys;
