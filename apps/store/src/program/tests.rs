@@ -1,4 +1,5 @@
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
+use haulage_proto::chunk::Item;
 use haulage_proto::rpc::AuthSys;
 
 use super::*;
@@ -11,7 +12,6 @@ use crate::service::Config;
 use crate::service::tests::later::Slow;
 use crate::service::tests::memory;
 use crate::testing::written;
-use haulage_proto::chunk::Item;
 
 struct Bed<B> {
     program: Program<B>,

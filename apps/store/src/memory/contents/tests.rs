@@ -176,6 +176,7 @@ fn no_file_is_longer_than_the_longest() {
     assert_eq!(write(&mut file, u64::MAX), Err(Status::FBig));
     assert_eq!(file.set_length(FILE_MAX + 1), Err(Status::FBig));
     assert_eq!((file.length(), file.stored()), (0, 0));
+    assert_eq!(file.set_length(FILE_MAX), Ok(()));
     assert_eq!(write(&mut file, FILE_MAX - 2), Ok(2));
     assert_eq!(bed.read(&mut file, FILE_MAX - 3, 99), (b"\0xy".to_vec(), true));
     assert_eq!(bed.read(&mut file, u64::MAX, 1), (Vec::new(), true));
