@@ -111,7 +111,11 @@ fn it_is_known_who_mounted_what_until_they_say_otherwise() {
     let known = |pairs: &[(&str, &str)]| -> Vec<_> {
         pairs.iter().map(|(host, path)| ((*host).to_owned(), (*path).to_owned())).collect()
     };
-    for (host, path) in [("a", "/"), ("a", "/"), ("a", "/d"), ("a", "/none"), ("b", "/")] {
+    for (host, path) in [("a", "/"), ("a", "/")] {
+        bed.mount(host, path).unwrap();
+    }
+    assert_eq!(bed.dump(), known(&[("a", "/")]));
+    for (host, path) in [("a", "/d"), ("a", "/none"), ("b", "/")] {
         let _ = bed.mount(host, path);
     }
     assert_eq!(bed.dump(), known(&[("a", "/"), ("a", "/d"), ("b", "/")]));
@@ -123,6 +127,13 @@ fn it_is_known_who_mounted_what_until_they_say_otherwise() {
     assert_eq!(bed.call("a", Arguments::UmntAll), Results::Nothing);
     assert_eq!(bed.dump(), known(&[("c", "/")]));
     assert_eq!(bed.call("a", Arguments::Null), Results::Nothing);
+}
+
+#[test]
+fn no_mount_is_known_where_none_may_be() {
+    let mut bed = bed(&[], 0);
+    bed.mount("a", "/").unwrap();
+    assert_eq!(bed.dump(), []);
 }
 
 #[test]
