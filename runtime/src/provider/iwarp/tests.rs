@@ -13,6 +13,7 @@ use super::*;
 use crate::provider::{DisconnectReason, Done, Operation, Quiesced, WorkRequest};
 use crate::sys::complete;
 
+mod answers;
 mod faults;
 mod hostile;
 mod messages;
