@@ -1,5 +1,9 @@
 # shellcheck shell=bash
-# What the cases are written with. To be sourced by a case, which `run` starts.
+# What the cases are written with. To be sourced by a case, which `run` starts. The head of a case says
+# what it is for, how many seconds it may take, and which of our programs it needs:
+#   limit: 60
+#   examples: NAME...
+#   programs: NAME...
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
@@ -15,7 +19,6 @@ place=$(mktemp -d "$lab/case.XXXXXX")
 trap 'stop; rm -rf "$place"' EXIT
 trap 'exit 143' TERM
 mkdir -p "$lab/logs"
-: >"$console"
 
 # forward VARIABLE PORT: sets VARIABLE to a port of this machine that will lead to PORT of the guest.
 # A connection to it is taken before the guest listens: wait for an answer, not for a connection.
@@ -49,6 +52,7 @@ served() {
 start() {
     local script=$1 archives=("$lab/guest.cpio") share=() words=${WORDS:-}
     shift
+    : >"$console"
     mkdir -p "$place/tree/lab/bin"
     install -m 755 "$here/guest/$script" "$place/tree/lab/test"
     (($# == 0)) || install "$@" "$place/tree/lab/bin/"
@@ -132,12 +136,13 @@ stop() {
     servers=()
 }
 
-# program NAME: prints the path of a program that `run` has built.
-program() {
-    printf '%s/%s/%s' "${CARGO_TARGET_DIR:-$root/target}" "${LAB_PROFILE:-release}" "$1"
+# example NAME: prints the path of a program from tests/examples, which `run` has built if the head of
+# the case names it.
+example() {
+    program "examples/$1"
 }
 
-# example NAME: prints the path of a program from tests/examples, which `run` has built.
-example() {
-    printf '%s/%s/examples/%s' "${CARGO_TARGET_DIR:-$root/target}" "${LAB_PROFILE:-release}" "$1"
+# program NAME: prints the path of a program from apps, likewise.
+program() {
+    printf '%s/%s/%s' "${CARGO_TARGET_DIR:-$root/target}" "${LAB_PROFILE:-release}" "$1"
 }
