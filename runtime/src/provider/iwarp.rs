@@ -287,8 +287,10 @@ impl Iwarp {
                 Ok(None) => break,
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(_) => {
+                    // Out of descriptors, most likely: whoever is silent longest gives up its own.
                     listening.paused = true;
                     self.accept_retry = Some(self.nic.now.saturating_add(ACCEPT_RETRY));
+                    self.evict();
                     return;
                 }
             }
