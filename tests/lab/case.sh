@@ -17,7 +17,8 @@ servers=()
 # What the case uses while it runs.
 place=$(mktemp -d "$lab/case.XXXXXX")
 trap 'stop; rm -rf "$place"' EXIT
-trap 'exit 143' TERM
+# Once is enough: what cleans up must not be ended by a second one.
+trap 'trap "" TERM; exit 143' TERM
 mkdir -p "$lab/logs"
 
 # forward VARIABLE PORT: sets VARIABLE to a port of this machine that will lead to PORT of the guest.
