@@ -49,9 +49,10 @@ served() {
 }
 
 # start SCRIPT [FILE...]: boots a guest that runs guest/SCRIPT, with the FILEs in its PATH.
-#   MEMORY=MiB, SHARE=DIRECTORY for its /share, EXTRA=1 for the larger tools, WORDS='lab.name=value'
+#   MEMORY=MiB, SHARE=DIRECTORY for its /share, EXTRA=1 for the larger tools, WORDS='lab.name=value',
+#   CAPTURE=1 to keep what goes over its network, IPV6=on
 start() {
-    local script=$1 archives=("$lab/guest.cpio") share=() words=${WORDS:-}
+    local script=$1 archives=("$lab/guest.cpio") share=() dump=() words=${WORDS:-}
     shift
     : >"$console"
     mkdir -p "$place/tree/lab/bin"
@@ -67,12 +68,13 @@ start() {
         share=(-virtfs "local,path=$SHARE,mount_tag=share,security_model=none")
         words+=' lab.share=1'
     fi
+    [[ -z ${CAPTURE:-} ]] || dump=(-object "filter-dump,id=dump,netdev=net,file=$capture")
     mkfifo "$place/say"
     qemu-system-x86_64 -machine q35 -cpu max -accel tcg,thread=multi,tb-size=512 \
         -smp "${SMP:-1}" -m "${MEMORY:-512}" -nodefaults -no-user-config -display none -no-reboot \
         -serial stdio -kernel "$lab/vmlinux" -initrd "$place/initramfs" "${share[@]}" \
-        -object "filter-dump,id=dump,netdev=net,file=$capture" \
-        -netdev "user,id=net,ipv4=on,ipv6=${IPV6:-off}$forwards" -device virtio-net-pci,netdev=net,romfile= \
+        -netdev "user,id=net,ipv4=on,ipv6=${IPV6:-off}$forwards" "${dump[@]}" \
+        -device virtio-net-pci,netdev=net,romfile= \
         -append "console=ttyS0 quiet panic=-1 tsc=unstable no_timer_check mitigations=off nokaslr audit=0 $words" \
         <"$place/say" >"$console" 2>&1 &
     guest=$!
