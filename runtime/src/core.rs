@@ -28,6 +28,7 @@ use haulage_mr_pool::Pool;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::connection::Role;
 
+use crate::identity::Identity;
 use crate::inbox::Inbox;
 use crate::limits::{Limits, our_private_data};
 use crate::provider::{ConnectError, ConnectionParams, Counters, Event, Provider, Waker};
@@ -111,6 +112,20 @@ impl<P: Provider, S: Service> Core<P, S> {
         to: SocketAddr,
         binding: Binding,
     ) -> Result<ConnectionId, CallError> {
+        self.connect_as(now, to, binding, Identity::Nobody)
+    }
+
+    /// Does the same for Calls that say who makes them.
+    ///
+    /// # Errors
+    /// As of [`Self::connect`].
+    pub fn connect_as(
+        &mut self,
+        now: Instant,
+        to: SocketAddr,
+        binding: Binding,
+        identity: Identity,
+    ) -> Result<ConnectionId, CallError> {
         if self.draining {
             return Err(CallError::Closed);
         }
@@ -122,6 +137,9 @@ impl<P: Provider, S: Service> Core<P, S> {
             self.provider.disconnect(now, qp);
             return Err(CallError::Connect(ConnectError::NoQueuePair));
         };
+        if let Some(connection) = self.state.connections.get_mut(key) {
+            connection.identity = identity;
+        }
         Ok(ConnectionId(key))
     }
 

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::mpsc;
 
 use haulage_mr_pool::{Local, Pool};
+use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -91,11 +92,18 @@ pub(crate) enum Completion {
     Call {
         token: u64,
         buffer: Option<Local>,
-        /// Octets that were moved into `result`, if the item was reduced.
-        results: Result<Option<u32>, CallError>,
+        results: Result<Reduction, CallError>,
         argument: Option<Local>,
         result: Option<Local>,
     },
+}
+
+/// How the results in a [`Completion`]'s buffer are to be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reduction {
+    /// Octets that were moved into the result's lease, if the item was reduced.
+    pub(crate) reduced: Option<u32>,
+    pub(crate) version: Version,
 }
 
 impl Inbox {
@@ -200,7 +208,8 @@ impl Inbox {
             let buffer = buffer.as_mut().ok_or(CallError::Busy)?;
             buffer.set_len(bytes.len());
             buffer.bytes_mut().copy_from_slice(bytes);
-            Ok(reader.reduced().filter(|written| *written > 0))
+            let reduced = reader.reduced().filter(|written| *written > 0);
+            Ok(Reduction { reduced, version: reader.version() })
         });
         self.push(client, Completion::Call { token, buffer, results, argument, result });
     }

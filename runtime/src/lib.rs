@@ -9,6 +9,7 @@
 pub mod core;
 pub mod cores;
 pub mod host_auth;
+pub mod identity;
 pub mod inbox;
 pub mod limits;
 pub mod polling;

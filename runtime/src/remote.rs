@@ -1,16 +1,18 @@
 //! A client of a core, usable from any other thread.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::PayloadReader;
+use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
 use haulage_proto::xdr::{Truncated, Writer};
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use crate::inbox::{Completion, Door, Entered, Entry, Wake};
+use crate::inbox::{Completion, Door, Entered, Entry, Reduction, Wake};
 use crate::limits::INLINE_SIZE;
 use crate::service::{CallError, ConnectionId, Request};
 use crate::sys::{clock, wake};
@@ -25,15 +27,24 @@ pub struct RemoteClient {
     completions: Consumer<Completion>,
     wake: Arc<Wake>,
     next_token: u64,
-    /// Holds the arguments of one Call, then its results; used again and again.
-    buffer: Option<Local>,
+    /// Hold the arguments of one Call each, then its results; used again and again.
+    buffers: Vec<Local>,
+    /// Calls that ended while something else was waited for.
+    ended: VecDeque<Ended>,
+    /// Calls begun that have not been told to have ended.
+    begun: usize,
+    /// The longest any of them may take.
+    patience: Duration,
 }
+
+/// How a Call that was begun ended: what [`RemoteClient::begin`] called it, and what came of it.
+pub type Ended = (u64, Result<RemoteReply, CallError>);
 
 /// What a Call from another thread came to.
 #[derive(Debug)]
 pub struct RemoteReply {
     buffer: Option<Local>,
-    reduced: Option<u32>,
+    reduction: Reduction,
     /// The argument's lease, ours again.
     pub argument: Option<Local>,
     /// The result's lease, ours again, as long as what was written.
@@ -44,15 +55,32 @@ impl RemoteReply {
     /// Returns the results; a reduced one left only its length here.
     pub fn results(&self) -> PayloadReader<'_> {
         let bytes = self.buffer.as_ref().map(Local::bytes).unwrap_or_default();
-        PayloadReader::reply(bytes, 0, self.reduced)
+        let Reduction { reduced, version } = self.reduction;
+        PayloadReader::reply(bytes, 0, reduced).of_version(version)
+    }
+
+    /// Returns the version of RPC-over-RDMA it came in.
+    pub const fn version(&self) -> Version {
+        self.reduction.version
     }
 }
 
 impl RemoteClient {
     pub(crate) fn new(door: Door, connection: ConnectionId) -> Option<Self> {
         let Entered { number, entries, completions, wake } = door.enter()?;
-        let (next_token, buffer) = (0, None);
-        Some(Self { door, number, connection, entries, completions, wake, next_token, buffer })
+        Some(Self {
+            door,
+            number,
+            connection,
+            entries,
+            completions,
+            wake,
+            next_token: 0,
+            buffers: Vec::new(),
+            ended: VecDeque::new(),
+            begun: 0,
+            patience: Duration::ZERO,
+        })
     }
 
     /// Makes another client of the same connection, for another thread; `None` if there are too many.
@@ -66,9 +94,14 @@ impl RemoteClient {
     /// `Busy` if the pool has no room, `Closed` if the core is gone.
     pub fn lease(&mut self, length: usize) -> Result<Local, CallError> {
         self.submit(Entry::Lease { length })?;
-        match self.wait(LEASE_TIMEOUT)? {
-            Completion::Lease(lease) => lease.ok_or(CallError::Busy),
-            Completion::Call { .. } => Err(CallError::Closed),
+        loop {
+            match self.wait(LEASE_TIMEOUT)? {
+                Completion::Lease(lease) => return lease.ok_or(CallError::Busy),
+                call @ Completion::Call { .. } => {
+                    let ended = self.on_end(call);
+                    self.ended.extend(ended);
+                }
+            }
         }
     }
 
@@ -82,7 +115,27 @@ impl RemoteClient {
         request: Request,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<RemoteReply, CallError> {
-        let mut arguments = match self.buffer.take() {
+        let token = self.begin(request, encode)?;
+        loop {
+            if let Some((of, outcome)) = self.next_from_core()? {
+                if of == token {
+                    return outcome;
+                }
+                self.ended.push_back((of, outcome));
+            }
+        }
+    }
+
+    /// Begins a Call, of which [`Self::ended`] tells how it ended. Returns how it is called there.
+    ///
+    /// # Errors
+    /// `Busy` if there are too many already, and what else keeps a Call from being made at all.
+    pub fn begin(
+        &mut self,
+        request: Request,
+        encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+    ) -> Result<u64, CallError> {
+        let mut arguments = match self.buffers.pop() {
             Some(buffer) => buffer,
             None => self.lease(INLINE_SIZE)?,
         };
@@ -92,30 +145,60 @@ impl RemoteClient {
         let length = writer.position();
         arguments.set_len(length);
         let token = self.next_token;
-        self.next_token += 1;
-        // The core tells us in time; this only guards against a core that is gone.
-        let patience = request.timeout.unwrap_or(LEASE_TIMEOUT).saturating_add(LEASE_TIMEOUT);
+        let timeout = request.timeout.unwrap_or(LEASE_TIMEOUT);
         self.submit(Entry::Call { connection: self.connection, token, arguments, request })?;
+        self.next_token += 1;
+        self.begun += 1;
+        self.patience = self.patience.max(timeout);
+        Ok(token)
+    }
+
+    /// Waits until one of the Calls that were begun has ended. They end in any order.
+    ///
+    /// # Errors
+    /// None is under way, or the core is gone: `Closed`.
+    pub fn ended(&mut self) -> Result<Ended, CallError> {
         loop {
-            if let Completion::Call { token: of, buffer, results, argument, result } =
-                self.wait(patience)?
-                && of == token
-            {
-                let reduced = match results {
-                    Ok(reduced) => reduced,
-                    Err(error) => {
-                        self.buffer = buffer;
-                        return Err(error);
-                    }
-                };
-                return Ok(RemoteReply { buffer, reduced, argument, result });
+            if let Some(ended) = self.ended.pop_front() {
+                return Ok(ended);
             }
+            if self.begun == 0 {
+                return Err(CallError::Closed);
+            }
+            let ended = self.next_from_core()?;
+            self.ended.extend(ended);
         }
     }
 
     /// Gives a Reply's buffer back for the next Call, once its results have been read.
     pub fn recycle(&mut self, reply: RemoteReply) {
-        self.buffer = reply.buffer;
+        self.keep(reply.buffer);
+    }
+
+    /// Waits for the core to say something; returns the Call that has ended, if it is about one.
+    fn next_from_core(&mut self) -> Result<Option<Ended>, CallError> {
+        // The core tells us in time; this only guards against a core that is gone.
+        let completion = self.wait(self.patience.saturating_add(LEASE_TIMEOUT))?;
+        Ok(self.on_end(completion))
+    }
+
+    fn on_end(&mut self, completion: Completion) -> Option<Ended> {
+        let Completion::Call { token, buffer, results, argument, result } = completion else {
+            return None;
+        };
+        self.begun = self.begun.saturating_sub(1);
+        Some(match results {
+            Ok(reduction) => (token, Ok(RemoteReply { buffer, reduction, argument, result })),
+            Err(error) => {
+                self.keep(buffer);
+                (token, Err(error))
+            }
+        })
+    }
+
+    fn keep(&mut self, buffer: Option<Local>) {
+        // A longer one was made for a longer Reply.
+        self.buffers.extend(buffer.filter(|buffer| buffer.capacity() < 2 * INLINE_SIZE));
     }
 
     fn submit(&mut self, entry: Entry) -> Result<(), CallError> {

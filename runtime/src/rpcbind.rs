@@ -43,10 +43,9 @@ use haulage_proto::xdr::Reader;
 
 pub use address::{Netid, parse_universal, universal};
 pub use message::Entry;
-pub use stream::REPLY_MAX;
+pub use stream::{REPLY_MAX, Stream};
 
 use message::{Mapping, Outcome, Procedure};
-use stream::Stream;
 
 use crate::sys::clock;
 

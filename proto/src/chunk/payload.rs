@@ -82,6 +82,11 @@ impl<'a> PayloadReader<'a> {
         self
     }
 
+    /// Returns by the rules of which version it reads.
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
     /// Takes an unsigned integer.
     pub fn u32(&mut self) -> Result<u32, Truncated> {
         self.reader.u32()

@@ -39,6 +39,15 @@ impl<'a> AuthSys<'a> {
         Self { stamp, machine, uid, gid, gids: &[] }
     }
 
+    /// Returns it with further groups, big-endian; `None` if these are more than 16.
+    #[must_use]
+    pub const fn with_gids(self, gids: &'a [[u8; 4]]) -> Option<Self> {
+        if gids.len() > GIDS_MAX {
+            return None;
+        }
+        Some(Self { gids: gids.as_flattened(), ..self })
+    }
+
     /// Returns the further groups.
     pub fn gids(&self) -> impl Iterator<Item = u32> + use<'a> {
         self.gids.chunks_exact(4).filter_map(|gid| Reader::new(gid).u32().ok())

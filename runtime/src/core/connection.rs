@@ -14,6 +14,7 @@ use haulage_proto::verbs::QpNum;
 
 use crate::core::inbound::InboundCall;
 use crate::core::table::Key;
+use crate::identity::Identity;
 use crate::limits::{CHUNKS_MAX, SEGMENTS_MAX_WIRE, our_private_data};
 use crate::provider::{WorkQueue, WorkRequest};
 use crate::service::{Binding, CallError};
@@ -31,6 +32,8 @@ pub(crate) struct Connection {
     pub(crate) agreed: Agreement,
     /// What our Calls on it may reduce.
     pub(crate) binding: Rc<Binding>,
+    /// Who they say makes them.
+    pub(crate) identity: Identity,
     pub(crate) terms: Terms,
     /// Whether the peer serves RDMA Reads: the granted ORD is not zero.
     pub(crate) may_read: bool,
@@ -151,6 +154,7 @@ impl Connection {
             engine,
             agreed,
             binding,
+            identity: Identity::Nobody,
             terms,
             may_read: false,
             replies: VecDeque::new(),

@@ -231,7 +231,8 @@ impl State {
         };
         let header = {
             let binding = &connection.binding;
-            CallHeader::new(xid, binding.program, binding.version, request.procedure)
+            let of = CallHeader::new(xid, binding.program, binding.version, request.procedure);
+            CallHeader { credential: connection.identity.credential(), ..of }
         };
         let argument = request.argument.as_ref().map(Local::len);
         match encode_payload(&mut buffer, &header, encode, argument) {

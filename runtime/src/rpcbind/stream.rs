@@ -1,4 +1,4 @@
-//! One connection to rpcbind, and records on it, before a deadline.
+//! One connection, and records on it, before a deadline.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use crate::sys::{clock, local};
 
 /// A connection that is given up at a deadline.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub struct Stream {
     socket: Socket,
     deadline: Instant,
 }
@@ -25,7 +25,11 @@ enum Socket {
 }
 
 impl Stream {
-    pub(super) fn connect(place: &Place, deadline: Instant) -> io::Result<Self> {
+    /// Connects.
+    ///
+    /// # Errors
+    /// The system's; `TimedOut` at the deadline.
+    pub fn connect(place: &Place, deadline: Instant) -> io::Result<Self> {
         let left = left(deadline)?;
         let socket = match place {
             Place::Tcp(address) => Socket::Tcp(TcpStream::connect_timeout(address, left)?),
@@ -36,8 +40,9 @@ impl Stream {
 
     /// Sends a record and returns the next one received.
     ///
-    /// Fails with `TimedOut` at the deadline, and with `InvalidData` if the record is too long.
-    pub(super) fn exchange(&mut self, record: &[u8]) -> io::Result<Vec<u8>> {
+    /// # Errors
+    /// The system's; `TimedOut` at the deadline, `InvalidData` if the record is too long.
+    pub fn exchange(&mut self, record: &[u8]) -> io::Result<Vec<u8>> {
         let length = u32::try_from(record.len()).ok();
         let mark =
             length.and_then(|length| Mark::new(true, length)).ok_or(ErrorKind::InvalidData)?;

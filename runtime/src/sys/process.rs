@@ -1,11 +1,13 @@
 //! The limits this process runs under, and what it takes of the machine.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 
 use io_uring::IoUring;
+
+use crate::identity::{Identity, User};
 
 /// Raises the soft limit of open files to the hard one. Returns the limit now in force.
 pub fn raise_open_files() -> io::Result<u64> {
@@ -56,6 +58,14 @@ pub fn resident() -> io::Result<Resident> {
     Ok(parse_resident(&memory[..length]))
 }
 
+/// Returns as whom this process acts on files, and on which machine.
+pub fn identity() -> io::Result<Identity> {
+    let machine = fs::read_to_string("/proc/sys/kernel/hostname")?;
+    let status = fs::read_to_string("/proc/self/status")?;
+    let user = parse_user(machine.trim_end(), &status);
+    user.map(Identity::User).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 /// Tries to make the kind of ring the iWARP provider polls with; the error says why it cannot be.
 pub fn probe_io_uring() -> io::Result<()> {
     let ring: io::Result<IoUring> = IoUring::builder()
@@ -90,6 +100,15 @@ fn parse_resident(status: &[u8]) -> Resident {
         }
     }
     resident
+}
+
+/// Finds the numbers that count for files: the last of four.
+fn parse_user(machine: &str, status: &str) -> Option<User> {
+    let line = |name| status.lines().find_map(|line| line.strip_prefix(name));
+    let last = |name| line(name)?.split_ascii_whitespace().nth(3)?.parse().ok();
+    let groups = line("Groups:")?.split_ascii_whitespace().map(str::parse);
+    let groups = groups.collect::<Result<Vec<_>, _>>().ok()?;
+    Some(User::new(machine, last("Uid:")?, last("Gid:")?, &groups))
 }
 
 /// Reads `   123 kB`.
@@ -132,6 +151,16 @@ mod tests {
         assert_eq!(resident, Resident { rss: 1720 * 1024, hugetlb: 4096 * 1024 });
         assert_eq!(resident.total(), 5816 * 1024);
         assert_eq!(parse_resident(b"VmRSS:\n"), Resident::default());
+    }
+
+    #[test]
+    fn what_counts_for_files_is_who_we_are() {
+        let status = "Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 \n";
+        assert_eq!(parse_user("host", status), Some(User::new("host", 4, 8, &[9, 10])));
+        let alone = "Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nGroups:\t\n";
+        assert_eq!(parse_user("host", alone), Some(User::new("host", 0, 0, &[])));
+        assert_eq!(parse_user("host", "Uid:\t1\n"), None);
+        assert!(matches!(identity(), Ok(Identity::User(_))));
     }
 
     #[test]

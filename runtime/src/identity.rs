@@ -1,0 +1,72 @@
+//! Who our Calls say makes them.
+
+use haulage_proto::rpc::{AuthSys, Credential};
+
+/// What the credential of our Calls says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Identity {
+    /// Nobody in particular: AUTH_NONE.
+    #[default]
+    Nobody,
+    /// A user of a machine, as far as the server believes it: AUTH_SYS.
+    User(User),
+}
+
+/// A user of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    machine: Vec<u8>,
+    uid: u32,
+    gid: u32,
+    gids: Vec<[u8; 4]>,
+}
+
+impl Identity {
+    /// Returns the credential.
+    pub fn credential(&self) -> Credential<'_> {
+        match self {
+            Self::Nobody => Credential::None,
+            Self::User(user) => user.credential(),
+        }
+    }
+}
+
+impl User {
+    /// Names a user by number. Of the machine's name and of the further groups as much is told as a
+    /// credential takes.
+    pub fn new(machine: &str, uid: u32, gid: u32, gids: &[u32]) -> Self {
+        let machine = machine.bytes().take(MACHINE_MAX).collect();
+        let gids = gids.iter().take(GIDS_MAX).map(|gid| gid.to_be_bytes()).collect();
+        Self { machine, uid, gid, gids }
+    }
+
+    fn credential(&self) -> Credential<'_> {
+        let user = AuthSys::new(0, &self.machine, self.uid, self.gid);
+        Credential::Sys(user.with_gids(&self.gids).unwrap_or(user))
+    }
+}
+
+/// Octets of a machine's name, and further groups, that a credential takes (RFC 5531 appendix A).
+const MACHINE_MAX: usize = 255;
+const GIDS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use haulage_proto::xdr::{Reader, Writer};
+
+    use super::*;
+
+    #[test]
+    fn a_credential_holds_as_much_as_it_may() {
+        let groups: Vec<u32> = (100..120).collect();
+        let user = Identity::User(User::new(&"m".repeat(300), 1000, 1001, &groups));
+        let mut room = [0; 400];
+        let mut w = Writer::new(&mut room);
+        user.credential().encode(&mut w).unwrap();
+        let decoded = Credential::decode(&mut Reader::new(w.written())).unwrap();
+        let Credential::Sys(sys) = decoded else { panic!("{decoded:?}") };
+        assert_eq!((sys.machine.len(), sys.uid, sys.gid), (255, 1000, 1001));
+        assert_eq!(sys.gids().collect::<Vec<_>>(), groups[..16]);
+        assert_eq!(Identity::default().credential(), Credential::None);
+    }
+}
