@@ -89,6 +89,80 @@ pub enum Store {
     /// Serves files until SIGTERM
     #[command(after_help = STORE_HELP)]
     Serve(ServeStore),
+    /// Lists a directory
+    #[command(after_help = PATH_HELP)]
+    Ls {
+        /// The server
+        #[command(flatten)]
+        mount: MountOptions,
+        /// The directory, or a single file
+        #[arg(default_value = "/")]
+        path: OsString,
+    },
+    /// Says what is known of a file; of a symbolic link, not of where it leads
+    #[command(after_help = PATH_HELP)]
+    Stat {
+        /// The server
+        #[command(flatten)]
+        mount: MountOptions,
+        /// The file
+        #[arg(default_value = "/")]
+        path: OsString,
+    },
+    /// Says how much room there is
+    Df {
+        /// The server
+        #[command(flatten)]
+        mount: MountOptions,
+        /// Any file of the file system
+        #[arg(default_value = "/")]
+        path: OsString,
+    },
+    /// Fetches a file
+    #[command(after_help = PATH_HELP)]
+    Get {
+        /// The server
+        #[command(flatten)]
+        mount: MountOptions,
+        /// The file on the server
+        path: OsString,
+        /// Where to put it; `-` is standard output
+        #[arg(default_value = "-")]
+        file: PathBuf,
+    },
+    /// Stores a file, in place of what is there
+    #[command(after_help = PATH_HELP, override_usage = "haulage store put [OPTIONS] [FILE|-] <PATH>")]
+    Put {
+        /// The server
+        #[command(flatten)]
+        mount: MountOptions,
+        /// What to store, standard input if it is `-` or left out; and the file on the server
+        #[arg(required = true, num_args = 1..=2, value_name = "PATH")]
+        files: Vec<OsString>,
+    },
+}
+
+const PATH_HELP: &str = "\
+Paths begin at the top of what is mounted and never leave it, by `..` and by symbolic links neither.";
+
+/// Which server's files to work on, and how long to wait for it.
+#[derive(Clone, Debug, Args)]
+pub struct MountOptions {
+    /// Where NFS is served over RDMA; `:PORT` is on this machine
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:20049")]
+    pub connect: Address,
+    /// Where to ask what to mount, over TCP [default: port 20048 of the same host]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub mount_connect: Option<Address>,
+    /// What to mount
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    pub export: OsString,
+    /// How long to wait for a connection, and for each answer
+    #[arg(long, value_name = "SECONDS", default_value = "10")]
+    pub timeout: Timeout,
+    /// How its core works
+    #[command(flatten)]
+    pub core: CoreOptions,
 }
 
 const STORE_HELP: &str = "\
@@ -263,6 +337,7 @@ mod tests {
     fn the_common_options_are_common() {
         let common = "--provider iwarp --cores 0 --polling event --crc off --json -v";
         let clients = "--connect [::1]:7 --timeout 0.5";
+        let mounts = format!("{clients} --mount-connect :8 --export /exp");
         for line in [
             format!("demo {common}"),
             format!("kv serve --listen :0 --memory 64MiB --value-max 1MiB {common}"),
@@ -271,6 +346,12 @@ mod tests {
             format!("kv del key {clients} {common}"),
             format!("kv stat {clients} {common}"),
             format!("store serve --export memory:64MiB --squash all --allow 10.0.0.0/8 {common}"),
+            format!("store ls {mounts} {common}"),
+            format!("store stat /a {mounts} {common}"),
+            format!("store df {mounts} {common}"),
+            format!("store get /a b {mounts} {common}"),
+            format!("store put /a {mounts} {common}"),
+            format!("store put - /a {mounts} {common}"),
             "--json doctor".to_owned(),
             "wire decode --iwarp --json".to_owned(),
             "wire encode --json".to_owned(),
@@ -285,8 +366,8 @@ mod tests {
         for line in [
             "kv keys",
             "perf",
-            "store ls",
             "store serve --export /srv",
+            "store rm /file",
             "kv serve --shards 2",
             "kv serve --metrics :0",
         ] {

@@ -2,10 +2,12 @@
 //!
 //! - [`cli`]: what can be typed; [`output`]: everything that is printed; [`failure`]: how a command
 //!   ends when it does not succeed.
-//! - [`kv`]: the key-value service; [`store`]: the storage server; [`demo`]: the main job in one
+//! - [`kv`]: the key-value service; [`store`]: the storage server and
+//!   its client; [`demo`]: the main job in one
 //!   command.
 //! - [`wire`]: messages looked into and made.
-//! - [`node`]: what every core of the command is made of; [`serving`]: what servers have in common.
+//! - [`node`]: what every core of the command is made of; [`serving`] and
+//!   [`calling`]: what servers and clients have in common.
 //! - [`placement`]: which CPUs the cores get.
 //! - [`doctor`]: what this machine lacks; [`limits`]: what it can do at best;
 //!   [`samples`]: what is said about measured durations.
@@ -20,6 +22,7 @@ use cli::{Command, Kv, Parsed, Store, Wire};
 use failure::Failure;
 use output::Output;
 
+pub mod calling;
 pub mod cli;
 pub mod demo;
 pub mod doctor;
@@ -62,6 +65,13 @@ fn execute(command: &Command, output: &Output) -> Result<(), Failure> {
         Command::Kv(Kv::Del { connect, key }) => kv::commands::del(connect, key),
         Command::Kv(Kv::Stat { connect }) => kv::commands::stat(connect, output),
         Command::Store(Store::Serve(options)) => store::serve::run(options, output),
+        Command::Store(Store::Ls { mount, path }) => store::commands::ls(mount, path, output),
+        Command::Store(Store::Stat { mount, path }) => store::commands::stat(mount, path, output),
+        Command::Store(Store::Df { mount, path }) => store::commands::df(mount, path, output),
+        Command::Store(Store::Get { mount, path, file }) => {
+            store::commands::get(mount, path, file, output)
+        }
+        Command::Store(Store::Put { mount, files }) => store::commands::put(mount, files, output),
         Command::Wire(Wire::Decode { iwarp }) => wire::decode(*iwarp, output),
         Command::Wire(Wire::Encode) => wire::encode(output),
         Command::Doctor => doctor::run(output),

@@ -34,6 +34,12 @@ impl Address {
         }
         Ok(found)
     }
+
+    /// Returns the same host's address with another port.
+    #[must_use]
+    pub fn with_port(&self, port: u16) -> Self {
+        Self { host: self.host.clone(), port }
+    }
 }
 
 impl FromStr for Address {

@@ -8,13 +8,13 @@ use haulage::limits::ITEM_MAX;
 use haulage::polling::Polling;
 use haulage::pool::Local;
 use haulage::proto::v2::error::ErrorBody;
-use haulage::provider::ConnectError;
 use haulage::remote::{RemoteClient, RemoteReply};
 use haulage::service::{CallError, NoService, Request, TransportError};
 
 use super::protocol::{Answer, Key, Procedure, Value};
 use super::service::binding;
 use super::stat::Stat;
+use crate::calling::Callee;
 use crate::cli::bytes;
 use crate::cli::values::Switch;
 use crate::failure::Failure;
@@ -182,31 +182,14 @@ impl KvClient {
 
 /// Says in one line what went wrong with a Call and what to do about it.
 pub fn explain(error: &CallError, config: &ClientConfig) -> Failure {
-    let to = config.to;
-    Failure::failed(match error {
-        CallError::Connect(ConnectError::Refused) => {
-            format!(
-                "nobody listens at {to}; start `haulage kv serve`, or give its address with --connect"
-            )
-        }
-        CallError::Connect(ConnectError::TimedOut) => format!(
-            "{to} did not finish connecting within {} s; check that it is a haulage server",
-            config.timeout.as_secs_f64()
-        ),
-        CallError::Connect(reason) => format!("cannot connect to {to}: {reason}"),
-        CallError::TimedOut => format!(
-            "no answer from {to} within {} s; look whether the server lives, or raise --timeout",
-            config.timeout.as_secs_f64()
-        ),
-        CallError::Disconnected(reason) => {
-            format!("the connection to {to} is lost ({reason}); look whether the server lives")
-        }
-        CallError::Busy => format!(
+    let callee = Callee { to: config.to, timeout: config.timeout, served_by: "haulage kv serve" };
+    match error {
+        CallError::Busy => Failure::failed(format!(
             "out of memory for values; {} is the most one may have",
             bytes::format(ITEM_MAX as u64)
-        ),
-        error => format!("{to}: {error}"),
-    })
+        )),
+        error => callee.explain(error),
+    }
 }
 
 /// Values up to this long are fetched at the first try.

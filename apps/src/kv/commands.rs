@@ -2,20 +2,18 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::time::Duration;
 
+use haulage::cores::Placement;
 use haulage::limits::ITEM_MAX;
 
 use super::client::{ClientConfig, KvClient};
 use super::protocol::Key;
+use crate::calling;
 use crate::cli::{ConnectOptions, bytes};
 use crate::failure::Failure;
-use crate::node::polling;
 use crate::output::Output;
 use crate::output::table::{self, Align};
-use crate::placement::{Cpus, Placement};
 
 /// `kv put KEY [FILE|-]`.
 pub fn put(connect: &ConnectOptions, key: &str, file: &Path) -> Result<(), Failure> {
@@ -60,23 +58,10 @@ pub fn stat(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
 }
 
 fn config(connect: &ConnectOptions) -> Result<ClientConfig, Failure> {
-    let core = &connect.core;
-    let placement = Placement::new(core.cores.as_ref(), core.polling, &Cpus::here()?);
-    let [cpu] = placement.cores[..] else {
-        return Err(Failure::usage("a client has one core: name one CPU with --cores"));
-    };
-    let (to, timeout) =
-        (reachable(&connect.connect.resolve()?, connect.timeout.0)?, connect.timeout.0);
-    Ok(ClientConfig { to, timeout, crc: core.crc, cpu, polling: polling(placement.polling) })
-}
-
-/// Returns the first of several addresses at which anybody listens; the first of all if nobody does,
-/// so that its error is the one to be told.
-fn reachable(addresses: &[SocketAddr], timeout: Duration) -> Result<SocketAddr, Failure> {
-    let first = addresses.first().ok_or_else(|| Failure::failed("the server has no address"))?;
-    let listens = |to: &&SocketAddr| TcpStream::connect_timeout(to, timeout).is_ok();
-    let found = if addresses.len() > 1 { addresses.iter().find(listens) } else { None };
-    Ok(*found.unwrap_or(first))
+    let Placement { cpu, polling, .. } = calling::one_core("kv-client", &connect.core)?;
+    let timeout = connect.timeout.0;
+    let to = calling::reachable(&connect.connect.resolve()?, timeout)?;
+    Ok(ClientConfig { to, timeout, crc: connect.core.crc, cpu, polling })
 }
 
 fn parse_key(key: &str) -> Result<Key<'_>, Failure> {

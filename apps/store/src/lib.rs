@@ -46,6 +46,7 @@
 
 pub mod access;
 pub mod backend;
+pub mod client;
 pub mod codec;
 pub mod handle;
 pub mod memory;

@@ -102,6 +102,18 @@ impl<'a> Arguments<'a> {
             Self::Null | Self::Dump | Self::UmntAll | Self::Export => Ok(()),
         }
     }
+
+    /// Returns whose arguments they are.
+    pub const fn procedure(&self) -> Procedure {
+        match self {
+            Self::Null => Procedure::Null,
+            Self::Mnt(_) => Procedure::Mnt,
+            Self::Dump => Procedure::Dump,
+            Self::Umnt(_) => Procedure::Umnt,
+            Self::UmntAll => Procedure::UmntAll,
+            Self::Export => Procedure::Export,
+        }
+    }
 }
 
 /// The results of one Call.

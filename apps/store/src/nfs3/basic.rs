@@ -9,7 +9,7 @@ use super::{HANDLE_MAX, NAME_WIRE_MAX, PATH_MAX};
 use crate::codec::{Malformed, Wire, encode_item, numbers, record};
 
 /// What names a file to its server: `nfs_fh3`. Opaque to clients.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct FileHandle<'a>(&'a [u8]);
 
 impl<'a> FileHandle<'a> {

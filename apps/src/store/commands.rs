@@ -1,0 +1,209 @@
+//! `haulage store ls`, `stat`, `df`, `get` and `put`.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use haulage_store::client::listing::Listing;
+use haulage_store::client::{Error, Found, Last, Place};
+use haulage_store::nfs3::{FileType, Status};
+
+use super::session::Session;
+use super::show::{self, Named};
+use crate::cli::MountOptions;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// `store ls PATH`: a table in the order of names, or an object a line in the server's order.
+pub fn ls(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), Failure> {
+    let mut session = Session::open(mount)?;
+    let path = path.as_bytes();
+    let found = session.client.find_file(path, Last::Keep);
+    let found = found.map_err(|error| session.explain(&error))?;
+    let mut names = Vec::new();
+    let mut show = |session: &mut Session, named: Named| {
+        let named = named.with_target(&mut session.client);
+        let named = named.map_err(|error| session.explain(&error.at(path)))?;
+        if output.json {
+            return output.line(&named.to_json());
+        }
+        names.push(named);
+        if names.len() > NAMES_MAX {
+            return Err(Failure::failed(format!(
+                "more than {NAMES_MAX} names; --json prints them as they come"
+            )));
+        }
+        Ok(())
+    };
+    if found.attributes.kind == FileType::Directory {
+        let mut listing = Listing::new(found.file);
+        loop {
+            let next = listing.next(&mut session.client);
+            let next = next.map_err(|error| session.explain(&error.at(path)))?;
+            let Some(entry) = next else { break };
+            show(&mut session, Named::from(entry))?;
+        }
+    } else {
+        show(&mut session, Named::of(path, &found))?;
+    }
+    session.close(output);
+    if output.json {
+        return Ok(());
+    }
+    names.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    output.text(&show::listing(&names))
+}
+
+/// `store stat PATH`.
+pub fn stat(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), Failure> {
+    let mut session = Session::open(mount)?;
+    let path = path.as_bytes();
+    let found = session.client.find_file(path, Last::Keep);
+    let named = found
+        .and_then(|found| Named::of(path, &found).with_target(&mut session.client))
+        .map_err(|error| session.explain(&error.at(path)))?;
+    session.close(output);
+    if output.json { output.line(&named.to_json()) } else { output.text(&named.to_text()) }
+}
+
+/// `store df PATH`.
+pub fn df(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), Failure> {
+    let mut session = Session::open(mount)?;
+    let path = path.as_bytes();
+    let found = session.client.find_file(path, Last::Follow);
+    let room = found
+        .and_then(|found| session.client.room(&found.file))
+        .map_err(|error| session.explain(&error.at(path)))?;
+    session.close(output);
+    if output.json {
+        output.line(&show::room_json(&room))
+    } else {
+        output.text(&show::room_text(&room))
+    }
+}
+
+/// `store get PATH [FILE|-]`.
+pub fn get(
+    mount: &MountOptions,
+    path: &OsStr,
+    file: &Path,
+    output: &Output,
+) -> Result<(), Failure> {
+    let mut session = Session::open(mount)?;
+    let path = path.as_bytes();
+    let found = session.client.find_file(path, Last::Follow).and_then(|found| regular(found, path));
+    let found = found.map_err(|error| session.explain(&error))?;
+    // Not before it is known that there is something to get.
+    let mut target = Target::create(file)?;
+    let read = session
+        .client
+        .read(&found.file, found.attributes.size, |octets| target.write(octets, output));
+    if let Err(error) = read {
+        return Err(match error {
+            Error::Local(error) => target.failure(&error),
+            error => session.explain(&error.at(path)),
+        });
+    }
+    session.close(output);
+    Ok(())
+}
+
+/// `store put [FILE|-] PATH`.
+pub fn put(mount: &MountOptions, files: &[OsString], output: &Output) -> Result<(), Failure> {
+    let (file, path) = match files {
+        [file, path] => (Path::new(file), path.as_bytes()),
+        [path] => (Path::new(STANDARD), path.as_bytes()),
+        _ => return Err(Failure::usage("give a file, or none, and a path on the server")),
+    };
+    let unreadable =
+        |error: &io::Error| Failure::failed(format!("cannot read {}: {error}", file.display()));
+    let (mut source, mode) = open(file).map_err(|error| unreadable(&error))?;
+    let mut session = Session::open(mount)?;
+    let place = session.client.find(path, Last::Follow);
+    let found = place.and_then(|place| match place {
+        Place::There(found) => regular(found, path),
+        Place::Free { dir, name } => session.client.create(&dir, &name, mode),
+    });
+    let written = found.and_then(|found| {
+        if found.attributes.size > 0 {
+            session.client.truncate(&found.file, 0)?;
+        }
+        session.client.write(&found.file, |room| source.read(room))
+    });
+    if let Err(error) = written {
+        return Err(match error {
+            Error::Local(error) => unreadable(&error),
+            error => session.explain(&error.at(path)),
+        });
+    }
+    session.close(output);
+    Ok(())
+}
+
+/// Accepts what can be read and written.
+fn regular(found: Found, path: &[u8]) -> Result<Found, Error> {
+    match found.attributes.kind {
+        FileType::Regular => Ok(found),
+        FileType::Directory => Err(Error::File(path.to_vec(), Status::IsDir)),
+        _ => Err(Error::File(path.to_vec(), Status::Inval)),
+    }
+}
+
+/// Opens what is to be stored. Returns it, and the permissions of what is made of it.
+fn open(file: &Path) -> io::Result<(Box<dyn Read>, u32)> {
+    if file == Path::new(STANDARD) {
+        return Ok((Box::new(io::stdin().lock()), 0o644));
+    }
+    let file = File::open(file)?;
+    // Whether others may write to it is not for us to pass on.
+    let mode = file.metadata()?.permissions().mode() & 0o755;
+    Ok((Box::new(file), mode))
+}
+
+/// Where a file that is fetched goes.
+enum Target<'a> {
+    Output(Option<Failure>),
+    File(&'a Path, File),
+}
+
+impl<'a> Target<'a> {
+    fn create(path: &'a Path) -> Result<Self, Failure> {
+        if path == Path::new(STANDARD) {
+            return Ok(Self::Output(None));
+        }
+        let file = File::create(path).map_err(|error| {
+            Failure::failed(format!("cannot create {}: {error}", path.display()))
+        })?;
+        Ok(Self::File(path, file))
+    }
+
+    fn write(&mut self, octets: &[u8], output: &Output) -> io::Result<()> {
+        match self {
+            Self::Output(failed) => output.bytes(octets).map_err(|failure| {
+                *failed = Some(failure);
+                io::ErrorKind::Other.into()
+            }),
+            Self::File(_, file) => file.write_all(octets),
+        }
+    }
+
+    /// Says why it could not be written to.
+    fn failure(self, error: &io::Error) -> Failure {
+        match self {
+            Self::Output(Some(failure)) => failure,
+            Self::Output(None) => Failure::of_output(error),
+            Self::File(path, _) => {
+                Failure::failed(format!("cannot write to {}: {error}", path.display()))
+            }
+        }
+    }
+}
+
+/// Standard input, or standard output.
+const STANDARD: &str = "-";
+
+/// Names that are kept to be sorted.
+const NAMES_MAX: usize = 1 << 20;

@@ -1,0 +1,128 @@
+//! A client's connection to a storage server: mounted over TCP, worked on over RDMA.
+
+use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use haulage::cores::{self, CoreThread};
+use haulage::remote::RemoteClient;
+use haulage::service::NoService;
+use haulage::sys::process;
+use haulage_store::client::error::printable;
+use haulage_store::client::mount::{self, Refusal};
+use haulage_store::client::requester::Remote;
+use haulage_store::client::{Client, Error, memory_max};
+use haulage_store::nfs3::binding::{Limits, binding};
+
+use crate::calling::{self, Callee};
+use crate::cli::MountOptions;
+use crate::cli::values::Switch;
+use crate::failure::Failure;
+use crate::node::{NodeConfig, client_limits};
+use crate::output::Output;
+
+/// A mounted file system, on a core of its own.
+#[derive(Debug)]
+pub struct Session {
+    /// What is below the top of it.
+    pub client: Client<Remote>,
+    callee: Callee,
+    core: CoreThread<Option<RemoteClient>>,
+}
+
+impl Session {
+    /// Asks what to work on, and connects.
+    pub fn open(options: &MountOptions) -> Result<Self, Failure> {
+        let timeout = options.timeout.0;
+        let identity = process::identity()
+            .map_err(|error| Failure::failed(format!("cannot find out who we are: {error}")))?;
+        let mount_at = options
+            .mount_connect
+            .clone()
+            .unwrap_or_else(|| options.connect.with_port(MOUNT_PORT))
+            .resolve()?;
+        let mount_at = calling::reachable(&mount_at, timeout)?;
+        let to = calling::reachable(&options.connect.resolve()?, timeout)?;
+        let callee = Callee { to, timeout, served_by: "haulage store serve" };
+        let placement = calling::one_core("store-client", &options.core)?;
+
+        let root = mount::mount(mount_at, options.export.as_bytes(), &identity, timeout);
+        let root =
+            root.map_err(|refusal| no_mount(&refusal, mount_at, &options.export, timeout))?;
+        // Linux's software RNIC finds a CRC wrong that TCP has cut in two, so none is asked for.
+        let crc = Some(options.core.crc.unwrap_or(Switch::Off));
+        let mut core = cores::start(placement, move || {
+            let room = memory_max(&LIMITS) + OVERHEAD;
+            let node = NodeConfig { room, limits: client_limits(timeout), crc };
+            let (mut core, _) = node.build(|_| Ok(NoService))?;
+            let now = haulage::sys::clock::now();
+            let connection = core
+                .connect_as(now, to, binding(&LIMITS), identity)
+                .map_err(|error| callee.explain(&error))?;
+            let client = core.remote_client(connection);
+            let client = client.ok_or_else(|| Failure::failed("a core has room for a client"))?;
+            Ok::<_, Failure>((core, Some(client)))
+        })?;
+        let client = core.started.take();
+        let client = client.ok_or_else(|| Failure::failed("a core is asked once"))?;
+        let client = Client::new(Remote::new(client, timeout), root, LIMITS)
+            .map_err(|error| explain(&callee, &error.at(b"/")))?;
+        Ok(Self { client, callee, core })
+    }
+
+    /// Says what went wrong and what to do about it.
+    pub fn explain(&self, error: &Error) -> Failure {
+        explain(&self.callee, error)
+    }
+
+    /// Ends the connection in order; tells those who asked for more how it was.
+    pub fn close(self, output: &Output) {
+        let remote = self.client.into_requester();
+        if let Some(version) = remote.version() {
+            let to = self.callee.to;
+            output.detail(&format!("{to} speaks version {version} of RPC-over-RDMA"));
+        }
+        drop(remote);
+        self.core.stop();
+    }
+}
+
+fn explain(callee: &Callee, error: &Error) -> Failure {
+    match error {
+        Error::Call(error) => callee.explain(error),
+        error => Failure::failed(error.to_string()),
+    }
+}
+
+/// Says why there is nothing to work on and what to do about it.
+fn no_mount(refusal: &Refusal, at: SocketAddr, export: &OsStr, timeout: Duration) -> Failure {
+    Failure::failed(match refusal {
+        Refusal::Io(error) => match error.kind() {
+            std::io::ErrorKind::ConnectionRefused => format!(
+                "nobody listens at {at}, where to ask what to mount; start `haulage store serve`, or \
+                 give the address with --mount-connect"
+            ),
+            std::io::ErrorKind::TimedOut => format!(
+                "{at} did not say within {} s what to mount; look whether the server lives, or raise \
+                 --timeout",
+                timeout.as_secs_f64()
+            ),
+            _ => format!("cannot ask {at} what to mount: {error}"),
+        },
+        Refusal::Path { .. } => {
+            let path = printable(export.as_bytes());
+            format!("cannot mount {path} of {at}: {refusal}; choose another with --export")
+        }
+        _ => format!("cannot ask {at} what to mount: {refusal}"),
+    })
+}
+
+/// What is asked for at once.
+const LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
+
+/// Where MOUNT is served.
+const MOUNT_PORT: u16 = 20048;
+
+/// Memory of a client beside its data: Calls, Replies, and the slabs they come from.
+const OVERHEAD: usize = 2 << 20;

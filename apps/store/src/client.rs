@@ -1,0 +1,215 @@
+//! A client of NFS version 3 over RDMA: finds files by path, lists, reads and writes them.
+//!
+//! # Normal operation
+//! [`mount`] asks the server over TCP for the directory at the top. A [`Client`] then makes Calls
+//! through a [`Requester`], one at a time but for READ and WRITE, of which several are under way. It
+//! keeps nothing of what it has seen: each question is asked anew, by one thread that waits.
+//!
+//! # Recovery
+//! A server that is busy with a file is asked again after a while. What it says it may have lost, by
+//! another verifier, is written again. A lost connection is reported, and that is the end.
+//!
+//! # Limits
+//! The server is trusted in nothing: a listing that does not end takes no more memory than one that
+//! does, and what contradicts itself is an error.
+
+pub mod error;
+pub mod listing;
+pub mod mount;
+pub mod path;
+mod read;
+pub mod requester;
+mod write;
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::nfs3::arguments::{Create, How, SetAttr};
+use crate::nfs3::binding::Limits;
+use crate::nfs3::results::FsStat;
+use crate::nfs3::{
+    Arguments, Attributes, DirName, FileHandle, HANDLE_MAX, Name, Procedure, Results,
+    SetAttributes, Status,
+};
+
+pub use error::Error;
+pub use path::{Found, Last, Place};
+pub use requester::{Answer, Items, Requester};
+
+/// A mounted file system.
+#[derive(Debug)]
+pub struct Client<R> {
+    requester: R,
+    root: File,
+    limits: Limits,
+}
+
+/// A file of the server, by the handle it goes by there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct File {
+    octets: [u8; HANDLE_MAX],
+    length: usize,
+}
+
+impl<R: Requester> Client<R> {
+    /// Works on what is below `root`, in pieces no larger than `most` and the server allow.
+    ///
+    /// # Errors
+    /// The server does not say what it can do, or can do nothing.
+    pub fn new(mut requester: R, root: File, most: Limits) -> Result<Self, Error> {
+        let arguments = Arguments::FsInfo(root.handle());
+        let answer = ask(&mut requester, &arguments, Items::default)?;
+        let info = match answer.results(Procedure::FsInfo)? {
+            Results::FsInfo(Ok(info)) => info,
+            other => return Err(Error::of(&other)),
+        };
+        let limits = Limits {
+            read_max: info.read_max.min(most.read_max),
+            write_max: info.write_max.min(most.write_max),
+            // What a listing may take is the caller's to say; servers send less.
+            readdir_max: most.readdir_max,
+        };
+        if limits.read_max == 0 || limits.write_max == 0 {
+            return Err(Error::Nonsense("it reads or writes no octets at a time"));
+        }
+        Ok(Self { requester, root, limits })
+    }
+
+    /// Returns what is known of a file.
+    pub fn attributes(&mut self, file: &File) -> Result<Attributes, Error> {
+        let answer = self.ask(&Arguments::GetAttr(file.handle()))?;
+        match answer.results(Procedure::GetAttr)? {
+            Results::GetAttr(Ok(attributes)) => Ok(attributes),
+            other => Err(Error::of(&other)),
+        }
+    }
+
+    /// Returns how much room there is on a file's file system.
+    pub fn room(&mut self, file: &File) -> Result<FsStat, Error> {
+        let answer = self.ask(&Arguments::FsStat(file.handle()))?;
+        match answer.results(Procedure::FsStat)? {
+            Results::FsStat(Ok(room)) => Ok(room),
+            other => Err(Error::of(&other)),
+        }
+    }
+
+    /// Makes a regular file, unless there is one of this name already, which is as good.
+    pub fn create(&mut self, dir: &File, name: &[u8], mode: u32) -> Result<Found, Error> {
+        let at = DirName { dir: dir.handle(), name: Name(name) };
+        let how = How::Unchecked(SetAttributes { mode: Some(mode), ..SetAttributes::default() });
+        let answer = self.ask(&Arguments::Create(Create { at, how }))?;
+        let (file, attributes) = match answer.results(Procedure::Create)? {
+            Results::Create(Ok(made)) => (made.file.map(File::from), made.attributes),
+            other => return Err(Error::of(&other)),
+        };
+        match (file, attributes) {
+            (Some(file), Some(attributes)) => Ok(Found { file, attributes }),
+            (Some(file), None) => Ok(Found { file, attributes: self.attributes(&file)? }),
+            (None, _) => self.look_up(dir, name),
+        }
+    }
+
+    /// Makes a regular file so long: what is behind is gone.
+    pub fn truncate(&mut self, file: &File, size: u64) -> Result<(), Error> {
+        let to = SetAttributes { size: Some(size), ..SetAttributes::default() };
+        let arguments = Arguments::SetAttr(SetAttr { file: file.handle(), to, guard: None });
+        match self.ask(&arguments)?.results(Procedure::SetAttr)? {
+            Results::SetAttr(Ok(_)) => Ok(()),
+            other => Err(Error::of(&other)),
+        }
+    }
+
+    /// Returns the requester, which knows the connection.
+    pub const fn requester(&self) -> &R {
+        &self.requester
+    }
+
+    /// Returns how much is moved by one Call.
+    pub const fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Ends the client.
+    pub fn into_requester(self) -> R {
+        self.requester
+    }
+
+    fn look_up(&mut self, dir: &File, name: &[u8]) -> Result<Found, Error> {
+        let answer =
+            self.ask(&Arguments::Lookup(DirName { dir: dir.handle(), name: Name(name) }))?;
+        let (file, attributes) = match answer.results(Procedure::Lookup)? {
+            Results::Lookup(Ok(found)) => (File::from(found.file), found.attributes),
+            other => return Err(Error::of(&other)),
+        };
+        let attributes = attributes.map_or_else(|| self.attributes(&file), Ok)?;
+        Ok(Found { file, attributes })
+    }
+
+    fn ask(&mut self, arguments: &Arguments<'_>) -> Result<Answer, Error> {
+        ask(&mut self.requester, arguments, Items::default)
+    }
+}
+
+/// Makes one Call, again while the server is busy, and waits for its Reply.
+fn ask<R: Requester>(
+    requester: &mut R,
+    arguments: &Arguments<'_>,
+    mut items: impl FnMut() -> Items,
+) -> Result<Answer, Error> {
+    let mut busy = 0;
+    loop {
+        let token = requester.begin(arguments, items())?;
+        let answer = loop {
+            let (of, outcome) = requester.ended()?;
+            // Others are of a transfer that was given up.
+            if of == token {
+                break outcome?;
+            }
+        };
+        if answer.status() != Some(Status::Jukebox) || busy == BUSY_MAX {
+            return Ok(answer);
+        }
+        busy += 1;
+        requester.pause(BUSY_PAUSE);
+    }
+}
+
+impl File {
+    /// Returns the handle, for arguments.
+    pub fn handle(&self) -> FileHandle<'_> {
+        let octets = self.octets.get(..self.length).unwrap_or_default();
+        FileHandle::new(octets).unwrap_or_default()
+    }
+}
+
+impl From<FileHandle<'_>> for File {
+    fn from(handle: FileHandle<'_>) -> Self {
+        let mut octets = [0; HANDLE_MAX];
+        let length = handle.bytes().len();
+        octets.iter_mut().zip(handle.bytes()).for_each(|(to, from)| *to = *from);
+        Self { octets, length }
+    }
+}
+
+/// A handle opens a file to whoever holds it, so it is not printed.
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("File(..)")
+    }
+}
+
+/// Returns the memory that is taken for items at most: that of the pieces of one file.
+pub const fn memory_max(most: &Limits) -> usize {
+    let mut bytes = 0;
+    bytes += (write::PIECES + write::WRITES) * most.write_max as usize; // with what was cut in two
+    bytes += read::READS * most.read_max as usize;
+    bytes += most.readdir_max as usize;
+    bytes
+}
+
+/// How often a busy server is asked again, and after how long.
+const BUSY_MAX: u32 = 20;
+const BUSY_PAUSE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! Why something could not be done, in words.
+
+use std::fmt;
+use std::io;
+
+use haulage::service::CallError;
+
+use crate::codec::Malformed;
+use crate::nfs3::{Procedure, Results, Status};
+
+/// Why something could not be done.
+#[derive(Debug)]
+pub enum Error {
+    /// A Call did not bring results.
+    Call(CallError),
+    /// The server refused, and it is clear of which file.
+    Refused(Status),
+    /// The server refused to do something with the file of this path.
+    File(Vec<u8>, Status),
+    /// A path leads from symbolic link to symbolic link without end.
+    Links(Vec<u8>),
+    /// Results cannot be parsed.
+    Malformed(Procedure, Malformed),
+    /// The server contradicts itself.
+    Nonsense(&'static str),
+    /// What was to be written could not be read, or what was read not be written.
+    Local(io::Error),
+}
+
+impl Error {
+    /// Returns why a procedure was not carried out.
+    pub(super) fn of(results: &Results<'_>) -> Self {
+        Self::Refused(results.status())
+    }
+
+    /// Says of which file it is, where that is not said.
+    #[must_use]
+    pub fn at(self, path: &[u8]) -> Self {
+        match self {
+            Self::Refused(status) => Self::File(path.to_vec(), status),
+            other => other,
+        }
+    }
+
+    /// Returns what the server said, if it refused.
+    pub const fn status(&self) -> Option<Status> {
+        match self {
+            Self::Refused(status) | Self::File(_, status) => Some(*status),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(error) => error.fmt(f),
+            Self::Refused(status) => f.write_str(words(*status)),
+            Self::File(path, status) => write!(f, "{}: {}", words(*status), printable(path)),
+            Self::Links(path) => write!(f, "too many symbolic links: {}", printable(path)),
+            Self::Malformed(procedure, fault) => {
+                write!(f, "the results of {procedure:?} make no sense: {fault}")
+            }
+            Self::Nonsense(what) => write!(f, "the server makes no sense: {what}"),
+            Self::Local(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<CallError> for Error {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+/// Returns octets as text that does nothing to a terminal: what is neither printable nor UTF-8 is
+/// escaped.
+pub fn printable(octets: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in octets.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            if letter.is_control() || letter == '\\' {
+                text.extend(letter.escape_default());
+            } else {
+                text.push(letter);
+            }
+        }
+        text.extend(chunk.invalid().iter().map(|octet| format!("\\x{octet:02x}")));
+    }
+    text
+}
+
+/// Says what a status means to who asked.
+const fn words(status: Status) -> &'static str {
+    match status {
+        Status::Ok => "no error",
+        Status::Perm => "not the owner",
+        Status::NoEnt => "no such file",
+        Status::Io => "the server's storage failed",
+        Status::NxIo | Status::NoDev => "no such device",
+        Status::Acces => "permission denied",
+        Status::Exist => "there is something of this name already",
+        Status::XDev => "on another file system",
+        Status::NotDir => "not a directory",
+        Status::IsDir => "a directory",
+        Status::Inval => "not possible with such a file",
+        Status::FBig => "too large a file",
+        Status::NoSpc => "no space left",
+        Status::RoFs => "the file system is only for reading",
+        Status::MLink => "too many links",
+        Status::NameTooLong => "too long a name",
+        Status::NotEmpty => "not empty",
+        Status::DQuot => "the quota is used up",
+        Status::Stale => "the file is gone",
+        Status::Remote => "on another server",
+        Status::BadHandle => "the server does not know its own file handle",
+        Status::NotSync => "the file was changed meanwhile",
+        Status::BadCookie => "the directory was changed while it was listed; ask again",
+        Status::NotSupp => "the server cannot do this",
+        Status::TooSmall => "the request is too small for the server",
+        Status::ServerFault => "the server failed",
+        Status::BadType => "no file of such a type",
+        Status::Jukebox => "the server is busy with the file; ask again later",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_has_words_of_its_own_and_a_path() {
+        for status in Status::ALL {
+            let text = Error::Refused(*status).at(b"/a/b").to_string();
+            assert!(text.ends_with(": /a/b") && text.len() > 10, "{text}");
+            assert_eq!(text.lines().count(), 1);
+        }
+        assert_eq!(Error::File(b"/x".to_vec(), Status::NoEnt).to_string(), "no such file: /x");
+    }
+
+    #[test]
+    fn text_of_the_server_does_nothing_to_a_terminal() {
+        assert_eq!(printable("häuser".as_bytes()), "häuser");
+        assert_eq!(printable(b"a\x1b[2J\nb\\"), "a\\u{1b}[2J\\nb\\\\");
+        assert_eq!(printable(b"\xff\xc3x"), "\\xff\\xc3x");
+    }
+}

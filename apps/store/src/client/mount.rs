@@ -1,0 +1,173 @@
+//! Asking what to work on: MOUNT version 3, over TCP.
+//!
+//! A server is told at once that the directory is not mounted any more: what it notes is for people to
+//! look at, and nothing of it outlives a client that ends without a word.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use haulage::identity::Identity;
+use haulage::rpcbind::{Place, Stream};
+use haulage::sys::clock;
+use haulage_proto::chunk::PayloadReader;
+use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyBody, ReplyHeader};
+use haulage_proto::xdr::Writer;
+
+use super::File;
+use super::error::printable;
+use crate::mount3::{Arguments, PROGRAM, Path, Procedure, Results, Status, VERSION};
+
+/// Why there is nothing to work on.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The server was not reached, or did not answer.
+    Io(io::Error),
+    /// Its RPC layer does not let us ask.
+    Denied,
+    /// It does not serve MOUNT version 3.
+    NotServed,
+    /// It refuses this path.
+    Path {
+        /// Why.
+        status: Status,
+        /// What it says it exports.
+        exports: Vec<Vec<u8>>,
+    },
+    /// It wants callers to prove who they are, which AUTH_SYS does not.
+    Flavor,
+    /// What answers makes no sense.
+    Malformed,
+}
+
+/// Returns the directory at the top of what a server exports as `path`. All this takes at most `timeout`.
+///
+/// # Errors
+/// See [`Refusal`].
+pub fn mount(
+    server: SocketAddr,
+    path: &[u8],
+    identity: &Identity,
+    timeout: Duration,
+) -> Result<File, Refusal> {
+    let deadline = clock::now().saturating_add(timeout);
+    let stream = Stream::connect(&Place::Tcp(server), deadline)?;
+    let mut session = Session { stream, identity, xid: 0 };
+    let reply = session.call(&Arguments::Mnt(Path(path)))?;
+    match results(Procedure::Mnt, &reply)? {
+        Results::Mnt(Ok(mounted)) => {
+            let root = File::from(mounted.root);
+            let mut flavors = mounted.flavors.iter().peekable();
+            if flavors.peek().is_some() && !flavors.any(|flavor| flavor <= AUTH_SYS) {
+                return Err(Refusal::Flavor);
+            }
+            // Whether it hears it or not.
+            let _ = session.call(&Arguments::Umnt(Path(path)));
+            Ok(root)
+        }
+        Results::Mnt(Err(status)) => {
+            let exports = session.exports().unwrap_or_default();
+            Err(Refusal::Path { status, exports })
+        }
+        _ => Err(Refusal::Malformed),
+    }
+}
+
+/// One connection, and who calls over it.
+struct Session<'a> {
+    stream: Stream,
+    identity: &'a Identity,
+    xid: u32,
+}
+
+impl Session<'_> {
+    /// Calls, and returns the Reply, which has results.
+    fn call(&mut self, arguments: &Arguments<'_>) -> Result<Vec<u8>, Refusal> {
+        self.xid += 1;
+        let procedure = arguments.procedure().number();
+        let credential = self.identity.credential();
+        let of = CallHeader::new(self.xid, PROGRAM, VERSION, procedure);
+        let header = CallHeader { credential, ..of };
+        let mut room = [0; CALL_MAX];
+        let mut w = Writer::new(&mut room);
+        let encoded = header.encode(&mut w).and_then(|()| arguments.encode(&mut w));
+        encoded.map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let reply = self.stream.exchange(w.written())?;
+        match ReplyHeader::decode(&reply) {
+            Ok((ReplyHeader { xid, .. }, _)) if xid != self.xid => Err(Refusal::Malformed),
+            Ok((ReplyHeader { body, .. }, _)) => match body {
+                ReplyBody::Accepted(AcceptStat::Success) => Ok(reply),
+                ReplyBody::Accepted(AcceptStat::GarbageArgs | AcceptStat::SystemErr) => {
+                    Err(Refusal::Malformed)
+                }
+                ReplyBody::Accepted(_) => Err(Refusal::NotServed),
+                ReplyBody::Denied(_) => Err(Refusal::Denied),
+            },
+            Err(_) => Err(Refusal::Malformed),
+        }
+    }
+
+    /// Returns what may be mounted instead.
+    fn exports(&mut self) -> Result<Vec<Vec<u8>>, Refusal> {
+        let reply = self.call(&Arguments::Export)?;
+        match results(Procedure::Export, &reply)? {
+            Results::Export(exports) => {
+                Ok(exports.iter().map(|export| export.path.0.to_vec()).take(EXPORTS_MAX).collect())
+            }
+            _ => Err(Refusal::Malformed),
+        }
+    }
+}
+
+fn results(procedure: Procedure, reply: &[u8]) -> Result<Results<'_>, Refusal> {
+    let (_, at) = ReplyHeader::decode(reply).map_err(|_| Refusal::Malformed)?;
+    let results = reply.get(at..).unwrap_or_default();
+    let mut reader = PayloadReader::call(results, 0, None);
+    Results::decode(procedure, &mut reader).map_err(|_| Refusal::Malformed)
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Denied => f.write_str("it denied the call"),
+            Self::NotServed => f.write_str("it does not serve MOUNT version 3"),
+            Self::Path { status, exports } => {
+                f.write_str(match status {
+                    Status::NoEnt => "there is no such export",
+                    Status::Perm | Status::Acces => "not exported to us",
+                    Status::NotDir => "not a directory",
+                    Status::Inval | Status::NameTooLong => "no path that can be exported",
+                    _ => "the server failed",
+                })?;
+                match exports.as_slice() {
+                    [] => Ok(()),
+                    [first, rest @ ..] => {
+                        write!(f, "; it exports {}", printable(first))?;
+                        rest.iter().try_for_each(|path| write!(f, ", {}", printable(path)))
+                    }
+                }
+            }
+            Self::Flavor => f.write_str("it wants Kerberos or the like, which is not spoken here"),
+            Self::Malformed => f.write_str("what answers is no MOUNT service"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// A flavor's number; below it is only that of nobody in particular.
+const AUTH_SYS: u32 = 1;
+
+/// Octets of the longest Call: a path, and a credential.
+const CALL_MAX: usize = 2048;
+
+/// Exports that are told of.
+const EXPORTS_MAX: usize = 8;

@@ -1,0 +1,179 @@
+//! Reading a file: several READs are under way, their data is handed on in order.
+
+use std::collections::VecDeque;
+use std::io;
+
+use haulage::pool::Local;
+use haulage_proto::chunk::Item;
+
+use super::{Answer, BUSY_MAX, BUSY_PAUSE, Client, Error, File, Items, Requester};
+use crate::nfs3::arguments::Read;
+use crate::nfs3::{Arguments, Procedure, Results, Status};
+
+impl<R: Requester> Client<R> {
+    /// Reads a file from its start to its end, which is expected at `size`, and hands its octets to
+    /// `sink` in order, from the memory they were placed in. Returns how many there were.
+    ///
+    /// # Errors
+    /// The server refuses, or `sink` does.
+    pub fn read(
+        &mut self,
+        file: &File,
+        size: u64,
+        mut sink: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<u64, Error> {
+        let mut transfer = Transfer {
+            client: self,
+            file: *file,
+            size,
+            next: 0,
+            pieces: VecDeque::new(),
+            spare: Vec::new(),
+            busy: 0,
+        };
+        let outcome = transfer.run(&mut sink);
+        transfer.settle();
+        outcome
+    }
+}
+
+struct Transfer<'c, R> {
+    client: &'c mut Client<R>,
+    file: File,
+    /// Where the file is expected to end.
+    size: u64,
+    /// Where the next piece starts.
+    next: u64,
+    /// What was asked for and not handed on, in order.
+    pieces: VecDeque<Piece>,
+    /// Memory for pieces.
+    spare: Vec<Local>,
+    /// How often the server was found busy.
+    busy: u32,
+}
+
+struct Piece {
+    offset: u64,
+    count: u32,
+    state: State,
+}
+
+enum State {
+    /// Under way, by this name.
+    Asked(u64),
+    Arrived(Answer),
+}
+
+impl<R: Requester> Transfer<'_, R> {
+    fn run(&mut self, sink: &mut impl FnMut(&[u8]) -> io::Result<()>) -> Result<u64, Error> {
+        let mut total = 0;
+        loop {
+            self.fill()?;
+            while let Some(Piece { state: State::Arrived(_), .. }) = self.pieces.front() {
+                let Some(piece) = self.pieces.pop_front() else { break };
+                let (offset, count) = (piece.offset, piece.count);
+                let State::Arrived(answer) = piece.state else { break };
+                let (length, eof) = taken(&answer, count, sink)?;
+                self.spare.extend(answer.items.result);
+                total += u64::from(length);
+                if eof {
+                    return Ok(total);
+                }
+                if length < count {
+                    // The server gives less at a time: the rest, before what comes behind.
+                    let rest = self.ask(offset + u64::from(length), count - length)?;
+                    self.pieces.push_front(rest);
+                }
+            }
+            if !self.pieces.is_empty() {
+                self.wait()?;
+            }
+        }
+    }
+
+    /// Asks for pieces up to the end that is expected, and for one beyond it once all others are
+    /// there: only the server knows where the file ends.
+    fn fill(&mut self) -> Result<(), Error> {
+        while self.pieces.is_empty() || (self.pieces.len() < READS && self.next < self.size) {
+            let left = self.size.saturating_sub(self.next).max(u64::from(PIECE_MIN));
+            let count = u32::try_from(left).unwrap_or(u32::MAX).min(self.client.limits.read_max);
+            let piece = self.ask(self.next, count)?;
+            self.pieces.push_back(piece);
+            self.next += u64::from(count);
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, offset: u64, count: u32) -> Result<Piece, Error> {
+        let requester = &mut self.client.requester;
+        let mut lease = match self.spare.pop() {
+            Some(lease) if lease.capacity() >= count as usize => lease,
+            _ => requester.lease(count as usize)?,
+        };
+        lease.set_len(count as usize);
+        let arguments = Arguments::Read(Read { file: self.file.handle(), offset, count });
+        let items = Items { argument: None, result: Some(lease) };
+        let token = requester.begin(&arguments, items)?;
+        Ok(Piece { offset, count, state: State::Asked(token) })
+    }
+
+    /// Waits for one of the Calls.
+    fn wait(&mut self) -> Result<(), Error> {
+        let (token, outcome) = self.client.requester.ended()?;
+        let of = |piece: &Piece| matches!(piece.state, State::Asked(asked) if asked == token);
+        let Some(at) = self.pieces.iter().position(of) else { return Ok(()) };
+        let answer = outcome?;
+        let piece = if answer.status() == Some(Status::Jukebox) && self.busy < BUSY_MAX {
+            self.busy += 1;
+            self.client.requester.pause(BUSY_PAUSE);
+            self.ask(self.pieces[at].offset, self.pieces[at].count)?
+        } else {
+            Piece { state: State::Arrived(answer), ..self.pieces[at] }
+        };
+        self.pieces[at] = piece;
+        Ok(())
+    }
+
+    /// Waits for what was asked for and is not wanted any more: its memory is open to the server.
+    fn settle(&mut self) {
+        while self.pieces.iter().any(|piece| matches!(piece.state, State::Asked(_))) {
+            if self.wait().is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Hands on what one READ of at most `count` octets has brought. Returns how many there are, and
+/// whether the file ends behind them.
+fn taken(
+    answer: &Answer,
+    count: u32,
+    sink: &mut impl FnMut(&[u8]) -> io::Result<()>,
+) -> Result<(u32, bool), Error> {
+    let contents = match answer.results(Procedure::Read)? {
+        Results::Read(Ok(contents)) => contents,
+        other => return Err(Error::of(&other)),
+    };
+    let octets = match contents.data.0 {
+        Item::Inline(octets) => Some(octets),
+        Item::Reduced { length } => {
+            let written = answer.items.result.as_ref().map(Local::bytes).unwrap_or_default();
+            usize::try_from(length).ok().and_then(|length| written.get(..length))
+        }
+    };
+    let octets = octets.filter(|octets| octets.len() == contents.count as usize);
+    let octets = octets.filter(|octets| octets.len() <= count as usize);
+    let octets = octets.ok_or(Error::Nonsense("a READ brings another length than it says"))?;
+    if octets.is_empty() && !contents.eof {
+        return Err(Error::Nonsense("a READ brings nothing, and not the end of the file"));
+    }
+    sink(octets).map_err(Error::Local)?;
+    Ok((contents.count, contents.eof))
+}
+
+/// READs under way at once.
+pub(super) const READS: usize = 8;
+
+/// Octets asked for where the file is expected to have ended.
+const PIECE_MIN: u32 = 1024;

@@ -1,0 +1,214 @@
+//! Writing a file: several WRITEs are under way; what the server may still lose is kept until it is
+//! committed.
+
+use std::io;
+
+use haulage::pool::Local;
+use haulage_proto::chunk::Item;
+
+use super::{BUSY_MAX, BUSY_PAUSE, Client, Error, File, Items, Requester, ask};
+use crate::nfs3::arguments::{Commit, Stable, Write};
+use crate::nfs3::results::Written;
+use crate::nfs3::{Arguments, Data, Procedure, Results, Status, Verifier};
+
+impl<R: Requester> Client<R> {
+    /// Writes what `source` gives to a file, from its start: `source` fills memory as far as it can,
+    /// with nothing at its end. Returns how many octets there were, all of them on stable storage.
+    ///
+    /// # Errors
+    /// The server refuses, or `source` does.
+    pub fn write(
+        &mut self,
+        file: &File,
+        mut source: impl FnMut(&mut [u8]) -> io::Result<usize>,
+    ) -> Result<u64, Error> {
+        let mut transfer = Transfer {
+            client: self,
+            file: *file,
+            end: 0,
+            pieces: Vec::new(),
+            spare: Vec::new(),
+            busy: 0,
+        };
+        let outcome = transfer.run(&mut source);
+        transfer.settle();
+        outcome
+    }
+}
+
+struct Transfer<'c, R> {
+    client: &'c mut Client<R>,
+    file: File,
+    /// Where the next piece starts.
+    end: u64,
+    /// What is not known to be on stable storage.
+    pieces: Vec<Piece>,
+    /// Memory for pieces.
+    spare: Vec<Local>,
+    /// How often the server was found busy.
+    busy: u32,
+}
+
+struct Piece {
+    offset: u64,
+    state: State,
+}
+
+enum State {
+    /// Under way, by this name; the memory is with the Call.
+    Sent(u64),
+    /// Written, but the server loses it if it loses this verifier.
+    Written(Local, Verifier),
+}
+
+impl<R: Requester> Transfer<'_, R> {
+    fn run(
+        &mut self,
+        source: &mut impl FnMut(&mut [u8]) -> io::Result<usize>,
+    ) -> Result<u64, Error> {
+        let size = self.client.limits.write_max as usize;
+        let mut more = true;
+        while more {
+            while more && self.pieces.len() < PIECES {
+                while self.under_way() >= WRITES {
+                    self.wait()?;
+                }
+                let mut lease = match self.spare.pop() {
+                    Some(lease) => lease,
+                    None => self.client.requester.lease(size)?,
+                };
+                lease.set_len(size);
+                let length = fill(lease.bytes_mut(), source).map_err(Error::Local)?;
+                more = length == size;
+                if length > 0 {
+                    lease.set_len(length);
+                    self.send(self.end, lease)?;
+                    self.end += length as u64;
+                }
+            }
+            self.commit()?;
+        }
+        Ok(self.end)
+    }
+
+    /// Brings all pieces to stable storage.
+    fn commit(&mut self) -> Result<(), Error> {
+        for _ in 0..COMMITS_MAX {
+            while self.under_way() > 0 {
+                self.wait()?;
+            }
+            if self.pieces.is_empty() {
+                return Ok(());
+            }
+            // From the start to the end of the file.
+            let all = Commit { file: self.file.handle(), offset: 0, count: 0 };
+            let answer = ask(&mut self.client.requester, &Arguments::Commit(all), Items::default)?;
+            let now = match answer.results(Procedure::Commit)? {
+                Results::Commit(Ok(committed)) => committed.verifier,
+                other => return Err(Error::of(&other)),
+            };
+            for piece in std::mem::take(&mut self.pieces) {
+                match piece.state {
+                    State::Written(lease, verifier) if verifier == now => self.keep(lease),
+                    // The server was restarted in between.
+                    State::Written(lease, _) => self.send(piece.offset, lease)?,
+                    State::Sent(_) => self.pieces.push(piece),
+                }
+            }
+        }
+        Err(Error::Nonsense("it loses what is written to it, again and again"))
+    }
+
+    fn send(&mut self, offset: u64, lease: Local) -> Result<(), Error> {
+        let length = lease.len();
+        let arguments = Arguments::Write(Write {
+            file: self.file.handle(),
+            offset,
+            count: u32::try_from(length).unwrap_or(u32::MAX),
+            stable: Stable::Unstable,
+            data: Data(Item::Reduced { length: length as u64 }),
+        });
+        let items = Items { argument: Some(lease), result: None };
+        let token = self.client.requester.begin(&arguments, items)?;
+        self.pieces.push(Piece { offset, state: State::Sent(token) });
+        Ok(())
+    }
+
+    /// Waits for one of the Calls.
+    fn wait(&mut self) -> Result<(), Error> {
+        let (token, outcome) = self.client.requester.ended()?;
+        let of = |piece: &Piece| matches!(piece.state, State::Sent(sent) if sent == token);
+        let Some(at) = self.pieces.iter().position(of) else { return Ok(()) };
+        let Piece { offset, .. } = self.pieces.swap_remove(at);
+        let mut answer = outcome?;
+        let lease = answer.items.argument.take();
+        let mut lease = lease.ok_or(Error::Nonsense("a Call took its argument along"))?;
+        if answer.status() == Some(Status::Jukebox) && self.busy < BUSY_MAX {
+            self.busy += 1;
+            self.client.requester.pause(BUSY_PAUSE);
+            return self.send(offset, lease);
+        }
+        let Written { count, committed, verifier, .. } = match answer.results(Procedure::Write)? {
+            Results::Write(Ok(written)) => written,
+            other => return Err(Error::of(&other)),
+        };
+        let length = count as usize;
+        if length == 0 || length > lease.len() {
+            return Err(Error::Nonsense("a WRITE takes nothing, or more than there is"));
+        }
+        if length < lease.len() {
+            // The server takes less at a time: the rest is a piece of its own.
+            let mut rest = self.client.requester.lease(lease.len() - length)?;
+            rest.bytes_mut().copy_from_slice(lease.bytes().get(length..).unwrap_or_default());
+            self.send(offset + u64::from(count), rest)?;
+            lease.set_len(length);
+        }
+        if committed == Stable::Unstable {
+            self.pieces.push(Piece { offset, state: State::Written(lease, verifier) });
+        } else {
+            self.keep(lease);
+        }
+        Ok(())
+    }
+
+    /// Keeps memory for another piece, if it is large enough.
+    fn keep(&mut self, lease: Local) {
+        let size = self.client.limits.write_max as usize;
+        self.spare.extend(Some(lease).filter(|lease| lease.capacity() >= size));
+    }
+
+    fn under_way(&self) -> usize {
+        self.pieces.iter().filter(|piece| matches!(piece.state, State::Sent(_))).count()
+    }
+
+    /// Waits for what was begun and has become pointless: its memory is open to the server.
+    fn settle(&mut self) {
+        while self.under_way() > 0 && self.wait().is_ok() {}
+    }
+}
+
+/// Fills memory as far as the source goes.
+fn fill(
+    memory: &mut [u8],
+    source: &mut impl FnMut(&mut [u8]) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let mut filled = 0;
+    while let Some(room) = memory.get_mut(filled..).filter(|room| !room.is_empty()) {
+        match source(room) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// WRITEs under way at once.
+pub(super) const WRITES: usize = 8;
+
+/// Pieces that may await being committed.
+pub(super) const PIECES: usize = 32;
+
+/// How often the server may lose what was written.
+const COMMITS_MAX: u32 = 8;
