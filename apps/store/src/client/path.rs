@@ -166,5 +166,5 @@ impl Way {
 /// Symbolic links on one path: as many as Linux follows.
 const LINKS_MAX: u32 = 40;
 
-/// Octets of the longest name that is worth a Call.
-const NAME_MAX: usize = 1024;
+/// Octets of the longest name that there can be: Linux's server does not even parse a longer one.
+const NAME_MAX: usize = 255;

@@ -211,4 +211,4 @@ pub(super) const WRITES: usize = 8;
 pub(super) const PIECES: usize = 32;
 
 /// How often the server may lose what was written.
-const COMMITS_MAX: u32 = 8;
+pub(super) const COMMITS_MAX: u32 = 8;

@@ -1,0 +1,201 @@
+//! The storage server and its client as processes of their own.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+fn haulage(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
+}
+
+/// A server, killed with the test.
+struct Server {
+    process: Child,
+    nfs: String,
+    mount: String,
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = haulage(&["store", "serve", "--export", "memory:64MiB", "--json"]);
+        let command =
+            command.args(["--listen", ":0", "--mount-listen", ":0", "--tcp-listen", "off"]);
+        let command = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = |name: &str| {
+            let (_, rest) = line.split_once(&format!("\"{name}\":\"")).unwrap();
+            rest.split_once('"').unwrap().0.to_owned()
+        };
+        let (nfs, mount) = (address("listen"), address("mount_listen"));
+        Self { process, nfs, mount }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = haulage(&["store"]);
+        command.args(arguments).args(["--connect", &self.nfs, "--mount-connect", &self.mount]);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs a client that succeeds, and returns what it printed.
+    fn done(&self, arguments: &[&str]) -> Vec<u8> {
+        let output = self.run(arguments);
+        let said = text(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{arguments:?}: {said}");
+        output.stdout
+    }
+
+    /// Runs a client that fails, and returns what it said.
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert_eq!((said.lines().count(), output.stdout.len()), (1, 0), "{said}");
+        said.trim_end().strip_prefix("haulage: ").unwrap().to_owned()
+    }
+
+    /// Stores what comes by standard input.
+    fn put(&self, path: &str, octets: &[u8]) {
+        let mut command = self.command(&["put", path]);
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(octets).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A directory of this test's own.
+fn place(name: &str) -> PathBuf {
+    let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir(&place).unwrap();
+    place
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| u8::try_from((at * 7 + at / 251) % 256).unwrap()).collect()
+}
+
+#[test]
+fn files_go_there_and_back() {
+    let server = Server::start(&["--squash", "none"]);
+    for length in [0, 1, 4095, 5001, 1 << 20, (3 << 20) + 1] {
+        server.put("/piped", &pattern(length));
+        assert!(server.done(&["get", "/piped"]) == pattern(length), "{length}");
+    }
+    let place = place("store-files");
+    let (source, target) = (place.join("source"), place.join("target"));
+    fs::write(&source, pattern(10 << 20)).unwrap();
+    fs::set_permissions(&source, fs::Permissions::from_mode(0o772)).unwrap();
+    let (source, target) = (source.to_str().unwrap(), target.to_str().unwrap());
+    server.done(&["put", source, "/file"]);
+    server.done(&["get", "/file", target]);
+    assert!(fs::read(target).unwrap() == pattern(10 << 20));
+    // What is longer is cut to size.
+    server.put("/file", b"short");
+    server.done(&["get", "/file", target]);
+    assert_eq!(fs::read(target).unwrap(), b"short");
+
+    let listing = server.done(&["ls"]);
+    let lines: Vec<_> = text(&listing).lines().collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(lines[1].starts_with("-rwxr-x---") && lines[1].ends_with("  file"), "{lines:?}");
+    assert!(lines[2].starts_with("-rw-r--r--") && lines[2].ends_with("  piped"), "{lines:?}");
+    let listing = server.done(&["ls", "/file", "--json"]);
+    assert!(text(&listing).starts_with(r#"{"name":"/file","fileid":"#), "{}", text(&listing));
+    let stat = server.done(&["stat", "/file"]);
+    assert!(text(&stat).contains("size         5\n"), "{}", text(&stat));
+    let stat = server.done(&["stat", "/", "--json"]);
+    assert!(text(&stat).contains(r#""kind":"directory""#), "{}", text(&stat));
+    let room = server.done(&["df", "--json"]);
+    assert!(text(&room).contains(r#""total_files":"#), "{}", text(&room));
+    assert!(text(&server.done(&["df", "/file"])).starts_with("of "));
+}
+
+#[test]
+fn what_goes_wrong_is_said_in_one_line() {
+    let mut server = Server::start(&["--read-only"]);
+    let place = place("store-wrong");
+    let target = place.join("target");
+    let target = target.to_str().unwrap();
+    assert_eq!(server.refused(&["get", "/x", target]), "no such file: /x");
+    assert!(!fs::exists(target).unwrap(), "what is not there does not come to be here");
+    assert_eq!(server.refused(&["ls", "/x/y"]), "no such file: /x");
+    assert_eq!(server.refused(&["get", "/"]), "a directory: /");
+    assert_eq!(server.refused(&["put", "/x"]), "the file system is only for reading: /x");
+    let said = server.refused(&["put", target, "/x"]);
+    assert!(said.starts_with(&format!("cannot read {target}: ")), "{said}");
+    let said = server.refused(&["ls", "--export", "/elsewhere"]);
+    assert!(said.contains("no such export; it exports /; choose another"), "{said}");
+
+    server.process.kill().unwrap();
+    server.process.wait().unwrap();
+    let said = server.refused(&["ls"]);
+    assert!(said.contains("nobody listens") && said.contains("--mount-connect"), "{said}");
+}
+
+#[test]
+fn output_that_cannot_be_written_is_not_blamed_on_the_server() {
+    let server = Server::start(&[]);
+    server.put("/file", &pattern(4 << 20));
+    let place = place("store-output");
+    let said = server.refused(&["get", "/file", place.to_str().unwrap()]);
+    assert!(said.starts_with("cannot create "), "{said}");
+    let full = server.refused(&["get", "/file", "/dev/full"]);
+    assert!(full.starts_with("cannot write to /dev/full: "), "{full}");
+    // Whoever reads has seen enough.
+    let mut command = server.command(&["get", "/file"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0; 10];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), vec![]));
+    assert_eq!(first, pattern(10)[..]);
+}
+
+#[test]
+fn a_server_that_is_killed_under_a_client_ends_it() {
+    let mut server = Server::start(&[]);
+    let mut command = server.command(&["put", "/file"]);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    // Until it has been read, the client is at work: a pipe holds less than this.
+    input.write_all(&pattern(12 << 20)).unwrap();
+    server.process.kill().unwrap();
+    server.process.wait().unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("lost") && said.contains(&server.nfs), "{said}");
+}
+
+#[test]
+fn one_file_or_two_are_named() {
+    for arguments in [&["store", "put"][..], &["store", "put", "a", "b", "c"], &["store", "get"]] {
+        let output = haulage(arguments).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    }
+}
