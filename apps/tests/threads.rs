@@ -10,6 +10,7 @@ use haulage::cores::{self, CoreThread, Placement};
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling;
 use haulage::pool::{PagePreference, Pool, PoolConfig};
+use haulage::proto::negotiate::Version;
 use haulage::provider::iwarp::{Config, Iwarp};
 use haulage::remote::RemoteClient;
 use haulage::service::{CallError, NoService, Request};
@@ -98,6 +99,40 @@ fn threads_share_a_core_and_its_connection() {
         assert!(clock::now().saturating_since(start) < Duration::from_secs(10));
         core.started.lease(1).unwrap();
     }
+    core.stop();
+    server.stop();
+}
+
+#[test]
+fn several_calls_of_one_thread_are_under_way() {
+    let server = server();
+    let mut core = client(server.started);
+    let client = &mut core.started;
+    assert_eq!(client.ended().unwrap_err(), CallError::Closed, "there is nothing to wait for");
+    let mut begun = Vec::new();
+    for round in 0..8_u8 {
+        // Taken while Calls are ending.
+        let mut value = client.lease(5000).unwrap();
+        value.bytes_mut().fill(round);
+        let put = Request { argument: Some(value), ..request(Procedure::Put) };
+        let token = client.begin(put, |w| w.opaque(&[b'k', round])).unwrap();
+        begun.push((token, round));
+    }
+    // One that is waited for at once does not lose what the others come to.
+    let room = Some(client.lease(5000).unwrap());
+    let get = Request { result: room, ..request(Procedure::Get) };
+    let reply = client.call(get, |w| w.opaque(b"k?")).unwrap();
+    assert_eq!(reply.version(), Version::Two);
+    client.recycle(reply);
+    for _ in 0..8 {
+        let (token, reply) = client.ended().unwrap();
+        let at = begun.iter().position(|(begun, _)| *begun == token).unwrap();
+        let (_, round) = begun.swap_remove(at);
+        let reply = reply.unwrap();
+        assert_eq!(reply.argument.as_ref().unwrap().bytes(), [round; 5000]);
+        client.recycle(reply);
+    }
+    assert_eq!(client.ended().unwrap_err(), CallError::Closed);
     core.stop();
     server.stop();
 }

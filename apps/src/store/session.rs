@@ -110,6 +110,14 @@ fn no_mount(refusal: &Refusal, at: SocketAddr, export: &OsStr, timeout: Duration
             ),
             _ => format!("cannot ask {at} what to mount: {error}"),
         },
+        // Linux tells who asks from a port above 1023 no more than that.
+        Refusal::Path { exports, .. } if exports.iter().any(|path| path == export.as_bytes()) => {
+            let path = printable(export.as_bytes());
+            format!(
+                "cannot mount {path} of {at}, not from here; a Linux server may have to export it \
+                     to this machine, and as `insecure`"
+            )
+        }
         Refusal::Path { .. } => {
             let path = printable(export.as_bytes());
             format!("cannot mount {path} of {at}: {refusal}; choose another with --export")

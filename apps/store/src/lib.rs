@@ -1,4 +1,4 @@
-//! A storage server framework.
+//! A storage server framework, and a client.
 //!
 //! Its layers, of which only the last knows of a transport:
 //!
@@ -14,6 +14,7 @@
 //! - [`replays`]: what was answered to Calls that may come again.
 //! - [`program`]: both joined, from octets to octets.
 //! - [`server`]: the program over RDMA and over TCP, and MOUNT beside it.
+//! - [`client`]: the other role: files found, listed, read and written.
 //!
 //! ```
 //! use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
