@@ -49,6 +49,7 @@ pub mod access;
 pub mod backend;
 pub mod client;
 pub mod codec;
+pub mod directory;
 pub mod handle;
 pub mod memory;
 pub mod mount3;

@@ -1,0 +1,265 @@
+//! The files of a directory tree of the system.
+//!
+//! # Normal operation
+//! A file is known by its inode number and the time at which it was made. Every step into the tree is
+//! one name, taken from an open directory, never through a symbolic link and never onto another mount:
+//! no name and no link that a client or anybody else makes leads out of the tree.
+//!
+//! Names and attributes are asked of the system at once; for what is not in its memory that takes as
+//! long as the disk does.
+//!
+//! # Recovery
+//! Where files are is kept under [`State`], so that handles outlive the server; what was renamed
+//! behind our back is searched for.
+//!
+//! # Limits
+//! Descriptors are bounded by [`Config::open_max`], three for each file.
+
+use std::io;
+use std::path::Path;
+
+use haulage_mr_pool::Piece;
+use rustix::fs::{self, AtFlags};
+use rustix::process::geteuid;
+use rustix::thread::{CapabilitySet, capabilities};
+
+use crate::backend::{
+    Backend, Capabilities, Context, Incoming, New, Progress, ReadDone, Room, Shown, Ticket,
+    WriteDone,
+};
+use crate::handle::FileId;
+use crate::nfs3::{Attributes, FileType, Name, SetAttributes, Status, Time, Verifier};
+
+mod data;
+mod journal;
+mod known;
+mod listing;
+mod names;
+mod node;
+mod open;
+mod state;
+mod status;
+mod tree;
+
+pub use state::{Kept, State};
+
+use data::FILE_MAX;
+use known::Known;
+use listing::Names;
+use tree::Tree;
+
+/// How a directory is served.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// A number that no earlier run had: it tells clients that what was not stable may be lost.
+    pub run: u64,
+    /// Files kept open.
+    pub open_max: usize,
+}
+
+/// The files of a directory tree.
+#[derive(Debug)]
+pub struct Directory {
+    tree: Tree,
+    /// Whose all files are that are made here, if they cannot be given away.
+    owner: Option<u32>,
+    run: u64,
+    /// How often something could not be made stable.
+    failures: u64,
+    name_max: u32,
+}
+
+impl Directory {
+    /// Serves the tree below `path`. What is known of it from earlier comes out of `state`.
+    ///
+    /// # Errors
+    /// The system's: `path` is no directory, or the system is too old, or `/proc` is missing.
+    pub fn open(path: &Path, state: Option<&State>, config: Config) -> io::Result<Self> {
+        let known = match state {
+            Some(state) => Known::from_journal(state.journal()?)?,
+            None => Known::default(),
+        };
+        let tree = Tree::new(path, known, config.open_max)?;
+        let names = fs::fstatvfs(&tree.root().place)?.f_namemax;
+        let name_max = u32::try_from(names).unwrap_or(NAME_MAX).min(NAME_MAX);
+        Ok(Self { tree, owner: sole_owner(), run: config.run, failures: 0, name_max })
+    }
+}
+
+/// Returns whose all files are that this process makes, unless it may give files away and use those of
+/// others as if they were its own.
+pub fn sole_owner() -> Option<u32> {
+    let needed = CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER;
+    let privileged = capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
+    (!privileged).then(|| geteuid().as_raw())
+}
+
+impl Backend for Directory {
+    fn root(&self) -> FileId {
+        self.tree.root().id
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name_max: self.name_max,
+            links_max: LINKS_MAX,
+            file_max: FILE_MAX,
+            time_delta: Time { seconds: 0, nanoseconds: 1 },
+        }
+    }
+
+    fn room(&mut self, _: &Context<'_>) -> Result<Room, Status> {
+        let room = fs::fstatvfs(&self.tree.root().place)?;
+        let octets = |blocks: u64| blocks.saturating_mul(room.f_frsize);
+        Ok(Room {
+            total_bytes: octets(room.f_blocks),
+            free_bytes: octets(room.f_bavail),
+            total_files: room.f_files,
+            free_files: room.f_favail,
+        })
+    }
+
+    fn attributes(&mut self, _: &Context<'_>, file: FileId) -> Result<Attributes, Status> {
+        self.tree.find(file).map(|(_, look)| look.attributes)
+    }
+
+    fn set_attributes(
+        &mut self,
+        _: &Context<'_>,
+        file: FileId,
+        to: &SetAttributes,
+    ) -> Result<(), Status> {
+        let (node, look) = self.tree.find(file)?;
+        if let Some(size) = to.size {
+            look.regular()?;
+            data::check_end(size, 0)?;
+            fs::ftruncate(node.writer(&self.tree.descriptors)?, size)?;
+        }
+        let uid = to.uid.filter(|uid| *uid != look.attributes.uid);
+        let gid = to.gid.filter(|gid| *gid != look.attributes.gid);
+        node.give(uid, gid)?;
+        // After the owner, whose change takes bits away.
+        if let Some(mode) = to.mode {
+            self.tree.descriptors.set_mode(&node, mode)?;
+        }
+        Ok(node.set_times(to)?)
+    }
+
+    fn lookup(&mut self, _: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status> {
+        let dir = self.tree.directory(dir)?;
+        match name.0 {
+            b"." => Ok(dir.id),
+            b".." => self.tree.parent(&dir),
+            name => self.tree.child(&dir, name).map(|(node, _)| node.id),
+        }
+    }
+
+    fn make(
+        &mut self,
+        _: &Context<'_>,
+        dir: FileId,
+        name: Name<'_>,
+        new: New<'_>,
+    ) -> Result<FileId, Status> {
+        self.make_in(dir, name, &new)
+    }
+
+    fn link(
+        &mut self,
+        _: &Context<'_>,
+        file: FileId,
+        dir: FileId,
+        name: Name<'_>,
+    ) -> Result<(), Status> {
+        self.link_in(file, dir, name)
+    }
+
+    fn remove(&mut self, _: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
+        self.unlink_in(dir, name, AtFlags::empty())
+    }
+
+    fn remove_dir(&mut self, _: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
+        self.unlink_in(dir, name, AtFlags::REMOVEDIR)
+    }
+
+    fn rename(
+        &mut self,
+        _: &Context<'_>,
+        from: (FileId, Name<'_>),
+        to: (FileId, Name<'_>),
+    ) -> Result<(), Status> {
+        self.rename_in(from, to)
+    }
+
+    fn list(
+        &mut self,
+        _: &Context<'_>,
+        dir: FileId,
+        after: u64,
+        show: &mut dyn FnMut(Shown<'_>) -> bool,
+    ) -> Result<bool, Status> {
+        let dir = self.tree.directory(dir)?;
+        let mut names = Names::open(&dir, after)?;
+        while let Some(named) = names.next() {
+            let named = named?;
+            // What went meanwhile is not shown, nor where another file system is mounted.
+            let Ok((node, _)) = dir.child(named.name) else { continue };
+            let (name, cookie) = (Name(named.name), named.cookie);
+            if !show(Shown { name, file: node.id, cookie }) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn read_link(&mut self, cx: &Context<'_>, link: FileId) -> Result<Piece, Status> {
+        let (node, look) = self.tree.find(link)?;
+        if look.attributes.kind != FileType::Symlink {
+            return Err(Status::Inval);
+        }
+        let path = fs::readlinkat(&node.place, "", Vec::new())?;
+        let mut lease = cx.pool.lease(path.as_bytes().len()).ok_or(Status::Jukebox)?;
+        lease.bytes_mut().copy_from_slice(path.as_bytes());
+        Ok(Piece::whole(lease.share()))
+    }
+
+    fn read(
+        &mut self,
+        cx: &Context<'_>,
+        _: Ticket,
+        file: FileId,
+        offset: u64,
+        count: usize,
+    ) -> Progress<ReadDone> {
+        Progress::Ended(self.read_here(cx, file, offset, count))
+    }
+
+    fn write(
+        &mut self,
+        _: &Context<'_>,
+        _: Ticket,
+        file: FileId,
+        write: Incoming<'_>,
+    ) -> Progress<WriteDone> {
+        Progress::Ended(self.write_here(file, &write))
+    }
+
+    fn commit(
+        &mut self,
+        _: &Context<'_>,
+        _: Ticket,
+        file: FileId,
+        _: u64,
+        _: u32,
+    ) -> Progress<Verifier> {
+        Progress::Ended(self.commit_here(file))
+    }
+}
+
+/// Octets of the longest name there is on Linux.
+const NAME_MAX: u32 = 255;
+/// Names a file can have: what ext4 takes, the least of the common ones.
+const LINKS_MAX: u32 = 65_000;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! A file of records, each added behind the last.
+//!
+//! # Recovery
+//! A record ends in a check sum. What a crash left half written at the end is cut off; the names in it
+//! are found by a search instead. The file is made short by writing a new one and putting it in the
+//! old one's place.
+//!
+//! Wire: after [`MAGIC`], records of: octets of the name u16, kind u8, inode u64, generation u64, the
+//! directory's inode u64 and generation u64, the name, FNV-1a of all before u32; all big-endian.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use haulage_proto::xdr::Reader;
+
+use crate::handle::FileId;
+
+/// The file.
+#[derive(Debug)]
+pub(super) struct Journal {
+    path: PathBuf,
+    file: File,
+    records: u64,
+}
+
+/// What is noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Record<'a> {
+    /// A file was seen under a name.
+    Seen {
+        /// The file.
+        file: FileId,
+        /// The directory that the name is in.
+        dir: FileId,
+        /// The name.
+        name: &'a [u8],
+    },
+    /// A file is gone.
+    Gone {
+        /// The file.
+        file: FileId,
+    },
+}
+
+impl Journal {
+    /// Opens the file at `path`, or makes it.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::options().read(true).append(true).create(true).mode(0o600).open(path)?;
+        Ok(Self { path: path.to_owned(), file, records: 0 })
+    }
+
+    /// Reads all records from the start. Only for a file just opened.
+    pub(super) fn read(&mut self, mut each: impl FnMut(Record<'_>)) -> io::Result<()> {
+        let mut all = Vec::new();
+        self.file.read_to_end(&mut all)?;
+        if all.is_empty() {
+            return Ok(());
+        }
+        let Some(mut rest) = all.strip_prefix(MAGIC) else {
+            let what = format!("{} is no file of names of this server", self.path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        };
+        while let Some((record, length)) = Record::decode(rest) {
+            each(record);
+            rest = rest.get(length..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Adds a record. It survives the end of the server, though not that of the system.
+    pub(super) fn append(&mut self, record: &Record<'_>) -> io::Result<()> {
+        self.records += 1;
+        self.file.write_all(&record.encode())
+    }
+
+    /// Replaces all records by these.
+    pub(super) fn rewrite<'a>(
+        &mut self,
+        records: impl Iterator<Item = Record<'a>>,
+    ) -> io::Result<()> {
+        let new = self.path.with_extension("new");
+        let mut out = BufWriter::new(
+            File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?,
+        );
+        out.write_all(MAGIC)?;
+        let mut count = 0;
+        for record in records {
+            out.write_all(&record.encode())?;
+            count += 1;
+        }
+        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        std::fs::rename(&new, &self.path)?;
+        self.file = File::options().append(true).open(&self.path)?;
+        self.records = count;
+        Ok(())
+    }
+
+    /// Returns how many records there are.
+    pub(super) const fn records(&self) -> u64 {
+        self.records
+    }
+}
+
+impl<'a> Record<'a> {
+    /// Reads the record that `bytes` begin with. Returns it and its length, or `None` if they do not
+    /// begin with a whole one.
+    fn decode(bytes: &'a [u8]) -> Option<(Self, usize)> {
+        let (length, _) = bytes.split_first_chunk::<2>()?;
+        let length = usize::from(u16::from_be_bytes(*length));
+        let (record, rest) = bytes.split_at_checked(HEAD_LEN + length)?;
+        let (check, _) = rest.split_first_chunk::<4>()?;
+        let (head, name) = record.split_at_checked(HEAD_LEN)?;
+        if check_sum(record) != u32::from_be_bytes(*check) {
+            return None;
+        }
+        let mut r = Reader::new(head.get(3..)?);
+        let mut id = || Some(FileId { inode: r.u64().ok()?, generation: r.u64().ok()? });
+        let (file, dir) = (id()?, id()?);
+        let record = match head.get(2)? {
+            0 => Self::Gone { file },
+            _ => Self::Seen { file, dir, name },
+        };
+        Some((record, HEAD_LEN + length + CHECK_LEN))
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let (kind, file, dir, name) = match self {
+            Self::Gone { file } => (0, file, file, &[][..]),
+            Self::Seen { file, dir, name } => (1, file, dir, *name),
+        };
+        let mut bytes = Vec::with_capacity(HEAD_LEN + name.len() + CHECK_LEN);
+        // Names of file systems have 255 octets at most.
+        bytes.extend(u16::try_from(name.len()).unwrap_or(0).to_be_bytes());
+        bytes.push(kind);
+        for number in [file.inode, file.generation, dir.inode, dir.generation] {
+            bytes.extend(number.to_be_bytes());
+        }
+        bytes.extend(name);
+        bytes.extend(check_sum(&bytes).to_be_bytes());
+        bytes
+    }
+}
+
+/// FNV-1a: tells what was written whole from what was not.
+fn check_sum(bytes: &[u8]) -> u32 {
+    bytes
+        .iter()
+        .fold(0x811c_9dc5, |hash, octet| (hash ^ u32::from(*octet)).wrapping_mul(0x0100_0193))
+}
+
+/// What the file begins with.
+const MAGIC: &[u8] = b"haulage names 1\n";
+/// Octets of a record before the name.
+const HEAD_LEN: usize = 2 + 1 + 4 * 8;
+/// Octets of the check sum.
+const CHECK_LEN: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: FileId = FileId { inode: 1, generation: 0x0102_0304_0506_0708 };
+    const B: FileId = FileId { inode: u64::MAX, generation: 2 };
+
+    #[test]
+    fn a_record_is_read_as_it_was_written_and_never_when_cut_or_changed() {
+        for record in [Record::Seen { file: A, dir: B, name: b"name" }, Record::Gone { file: B }] {
+            let bytes = record.encode();
+            let followed = [&bytes[..], b"more"].concat();
+            assert_eq!(Record::decode(&followed), Some((record, bytes.len())));
+            for end in 0..bytes.len() {
+                assert_eq!(Record::decode(&bytes[..end]), None, "cut at {end}");
+            }
+            for bit in 0..bytes.len() * 8 {
+                let mut changed = bytes.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(Record::decode(&changed), None, "bit {bit}");
+            }
+        }
+    }
+}

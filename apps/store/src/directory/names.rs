@@ -1,0 +1,152 @@
+//! Names: what is made, linked, removed and renamed.
+
+use rustix::fs::{self, AtFlags, Mode};
+use rustix::io::Errno;
+
+use super::Directory;
+use super::node::Node;
+use crate::backend::{New, NewKind};
+use crate::handle::FileId;
+use crate::nfs3::{FileType, Name, Status};
+
+impl Directory {
+    /// Makes a file, and gives it the owner and the permission bits it is to have.
+    pub(super) fn make_in(
+        &mut self,
+        dir: FileId,
+        name: Name<'_>,
+        new: &New<'_>,
+    ) -> Result<FileId, Status> {
+        let dir = self.tree.directory(dir)?;
+        // What is made is its owner's alone until it is somebody's.
+        let (alone, name) = (Mode::RWXU, name.0);
+        let mut open = None;
+        let made = match new.kind {
+            NewKind::Regular => dir.create(name).map(|made| open = Some(made)),
+            NewKind::Directory => fs::mkdirat(&dir.place, name, alone),
+            NewKind::Symlink(path) => fs::symlinkat(path, &dir.place, name),
+            NewKind::Special(kind, device) => {
+                let kind = special(kind)?;
+                let device = fs::makedev(device.major, device.minor);
+                fs::mknodat(&dir.place, name, kind, Mode::RUSR | Mode::WUSR, device)
+            }
+        };
+        made?;
+        let (node, look) = dir.child(name)?;
+        let node = match open {
+            Some(open) if is_same(&open, &look.id) => Node::made(node.place, open)?.0,
+            _ => node,
+        };
+        let settled = self.settle(&node, new);
+        if let Err(errno) = settled {
+            let directory = matches!(new.kind, NewKind::Directory);
+            let flags = if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            // It is not what was asked for, and this Call's alone.
+            let _ = fs::unlinkat(&dir.place, name, flags);
+            return Err(errno.into());
+        }
+        Ok(self.tree.keep(node, dir.id, name).id)
+    }
+
+    /// Gives a file that was just made its owner and its permission bits.
+    fn settle(&self, node: &Node, new: &New<'_>) -> Result<(), Errno> {
+        if self.owner.is_none() {
+            node.give(Some(new.uid), Some(new.gid))?;
+        }
+        if matches!(new.kind, NewKind::Symlink(_)) {
+            return Ok(());
+        }
+        self.tree.descriptors.set_mode(node, new.mode)
+    }
+
+    pub(super) fn link_in(
+        &mut self,
+        file: FileId,
+        dir: FileId,
+        name: Name<'_>,
+    ) -> Result<(), Status> {
+        let (node, look) = self.tree.find(file)?;
+        let dir = self.tree.directory(dir)?;
+        if look.is_directory() {
+            return Err(Status::IsDir);
+        }
+        self.tree.descriptors.link(&node, &dir, name.0)?;
+        self.tree.saw(file, dir.id, name.0);
+        Ok(())
+    }
+
+    /// Removes a name; of a directory if `flags` say so.
+    pub(super) fn unlink_in(
+        &mut self,
+        dir: FileId,
+        name: Name<'_>,
+        flags: AtFlags,
+    ) -> Result<(), Status> {
+        let dir = self.tree.directory(dir)?;
+        let (node, look) = self.tree.child(&dir, name.0)?;
+        let wants_dir = flags.contains(AtFlags::REMOVEDIR);
+        match (look.is_directory(), wants_dir) {
+            (true, false) => return Err(Status::IsDir),
+            (false, true) => return Err(Status::NotDir),
+            _ => {}
+        }
+        fs::unlinkat(&dir.place, name.0, flags).map_err(|errno| match errno {
+            // Some file systems say so of a directory with names in it.
+            Errno::EXIST => Status::NotEmpty,
+            errno => errno.into(),
+        })?;
+        self.reap(&node);
+        Ok(())
+    }
+
+    pub(super) fn rename_in(
+        &mut self,
+        (from_dir, from): (FileId, Name<'_>),
+        (to_dir, to): (FileId, Name<'_>),
+    ) -> Result<(), Status> {
+        let from_dir = self.tree.directory(from_dir)?;
+        let to_dir = self.tree.directory(to_dir)?;
+        let (moved, _) = self.tree.child(&from_dir, from.0)?;
+        let target = self.tree.child(&to_dir, to.0).ok();
+        fs::renameat(&from_dir.place, from.0, &to_dir.place, to.0).map_err(
+            |errno| match errno {
+                // All of these are about what has the new name.
+                Errno::ISDIR | Errno::NOTDIR | Errno::NOTEMPTY => Status::Exist,
+                errno => errno.into(),
+            },
+        )?;
+        match target {
+            // Two names of one file stay as they are.
+            Some((target, _)) if target.id == moved.id => {}
+            target => {
+                if let Some((target, _)) = target {
+                    self.reap(&target);
+                }
+                self.tree.saw(moved.id, to_dir.id, to.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets a file if it has no name any more.
+    fn reap(&mut self, node: &Node) {
+        if node.look().is_ok_and(|look| look.attributes.links == 0) {
+            self.tree.forget(node.id);
+        }
+    }
+}
+
+/// Returns whether what was opened is what has the name: somebody else may have been faster.
+fn is_same(open: &std::os::fd::OwnedFd, id: &FileId) -> bool {
+    fs::fstat(open).is_ok_and(|found| found.st_ino == id.inode)
+}
+
+fn special(kind: FileType) -> Result<fs::FileType, Status> {
+    match kind {
+        FileType::Block => Ok(fs::FileType::BlockDevice),
+        FileType::Character => Ok(fs::FileType::CharacterDevice),
+        FileType::Socket => Ok(fs::FileType::Socket),
+        FileType::Fifo => Ok(fs::FileType::Fifo),
+        FileType::Regular | FileType::Directory | FileType::Symlink => Err(Status::BadType),
+    }
+}

@@ -1,0 +1,298 @@
+//! One file: a descriptor that stands for it, and what can be done by that alone.
+//!
+//! A place (`O_PATH`) stands for a file whatever it is, takes no rights to open, and follows neither
+//! symbolic links nor later renames. What needs more is opened from it, through the process's own
+//! list of descriptors: the file that comes is the one that the place stands for.
+
+use std::cell::OnceCell;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::rc::Rc;
+
+use rustix::fs::{
+    self, AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp, Timespec,
+    Timestamps, UTIME_NOW, UTIME_OMIT,
+};
+use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
+
+use super::status::status;
+use crate::handle::FileId;
+use crate::nfs3::{Attributes, Device, FileType, SetAttributes, SetTime, Status, Time};
+
+/// A file that was found.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) place: OwnedFd,
+    pub(super) id: FileId,
+    reading: OnceCell<Rc<OwnedFd>>,
+    writing: OnceCell<Rc<OwnedFd>>,
+}
+
+/// What was looked up about a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) id: FileId,
+    /// Its number, its device and the rest as the protocol has it.
+    pub(super) attributes: Attributes,
+    /// The device its file system is on.
+    pub(super) device: (u32, u32),
+}
+
+/// The process's descriptors, as a directory.
+#[derive(Debug)]
+pub(super) struct Descriptors(OwnedFd);
+
+impl Node {
+    /// Takes a descriptor that stands for a file, and looks at the file.
+    pub(super) fn new(place: OwnedFd) -> Result<(Self, Look), Errno> {
+        let look = look(&place)?;
+        let (reading, writing) = (OnceCell::new(), OnceCell::new());
+        Ok((Self { place, id: look.id, reading, writing }, look))
+    }
+
+    /// Takes a file that was just made, open for reading and writing.
+    pub(super) fn made(place: OwnedFd, open: OwnedFd) -> Result<(Self, Look), Errno> {
+        let (node, look) = Self::new(place)?;
+        let _ = node.writing.set(Rc::new(open));
+        Ok((node, look))
+    }
+
+    /// Finds what has a name in this directory: one component, never followed if it is a link, and
+    /// never on another mount.
+    pub(super) fn child(&self, name: &[u8]) -> Result<(Self, Look), Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Self::new(fs::openat2(&self.place, name, flags, Mode::empty(), WITHIN)?)
+    }
+
+    /// Returns the directory that this one is in, wherever that is.
+    pub(super) fn above(&self) -> Result<(Self, Look), Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Self::new(fs::openat(&self.place, "..", flags, Mode::empty())?)
+    }
+
+    /// Opens this directory to be listed.
+    pub(super) fn listing(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        fs::openat2(&self.place, ".", flags, Mode::empty(), WITHIN)
+    }
+
+    /// Makes a regular file under a name that must be free, and opens it.
+    pub(super) fn create(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let mode = Mode::RUSR | Mode::WUSR;
+        fs::openat2(&self.place, name, flags | OFlags::CLOEXEC, mode, WITHIN)
+    }
+
+    /// Looks at the file as it is now.
+    pub(super) fn look(&self) -> Result<Look, Errno> {
+        look(&self.place)
+    }
+
+    /// Returns a descriptor to read from.
+    pub(super) fn reader(&self, open: &Descriptors) -> Result<Rc<OwnedFd>, Errno> {
+        if let Some(open) = self.writing.get().or_else(|| self.reading.get()) {
+            return Ok(Rc::clone(open));
+        }
+        let opened = Rc::new(open.open(self, OFlags::RDONLY)?);
+        Ok(Rc::clone(self.reading.get_or_init(|| opened)))
+    }
+
+    /// Returns a descriptor to write to.
+    pub(super) fn writer(&self, open: &Descriptors) -> Result<Rc<OwnedFd>, Errno> {
+        if let Some(open) = self.writing.get() {
+            return Ok(Rc::clone(open));
+        }
+        let opened = Rc::new(open.open(self, OFlags::RDWR)?);
+        Ok(Rc::clone(self.writing.get_or_init(|| opened)))
+    }
+
+    /// Gives the file to a user and a group, each if it is not the one it has.
+    pub(super) fn give(&self, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
+        // All ones is no user: it would mean that nothing is to change.
+        if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
+            return Err(Errno::INVAL);
+        }
+        if uid.is_none() && gid.is_none() {
+            return Ok(());
+        }
+        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        fs::chownat(&self.place, "", uid, gid, AtFlags::EMPTY_PATH)
+    }
+
+    /// Sets the times that are to be set.
+    pub(super) fn set_times(&self, to: &SetAttributes) -> Result<(), Errno> {
+        if (to.atime, to.mtime) == (SetTime::Keep, SetTime::Keep) {
+            return Ok(());
+        }
+        let times =
+            Timestamps { last_access: timespec(to.atime), last_modification: timespec(to.mtime) };
+        fs::utimensat(&self.place, "", &times, AtFlags::EMPTY_PATH)
+    }
+}
+
+impl Descriptors {
+    /// Finds them.
+    pub(super) fn find() -> Result<Self, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let list = fs::open("/proc/self/fd", flags, Mode::empty())?;
+        // Whatever else were mounted there could lead anywhere.
+        if fs::fstatfs(&list)?.f_type != PROC_MAGIC {
+            return Err(Errno::NOSYS);
+        }
+        Ok(Self(list))
+    }
+
+    /// Opens the file that a place stands for.
+    ///
+    /// A file whose owner we are opens whatever its permission bits say: who may is decided by the
+    /// caller's rights, and an owner goes on writing what they made read-only.
+    fn open(&self, node: &Node, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let opened = self.open_as_is(node, flags);
+        let Err(Errno::ACCESS) = opened else { return opened };
+        let look = node.look()?;
+        if look.attributes.uid != rustix::process::geteuid().as_raw() {
+            return Err(Errno::ACCESS);
+        }
+        self.set_mode(node, look.attributes.mode | 0o600)?;
+        let opened = self.open_as_is(node, flags);
+        self.set_mode(node, look.attributes.mode)?;
+        opened
+    }
+
+    fn open_as_is(&self, node: &Node, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        fs::openat(&self.0, &*number(node), flags, Mode::empty())
+    }
+
+    /// Sets a file's permission bits; those of a symbolic link are not kept.
+    pub(super) fn set_mode(&self, node: &Node, mode: u32) -> Result<(), Errno> {
+        let mode = Mode::from_raw_mode(mode & MODE_MASK);
+        match fs::chmodat(&self.0, &*number(node), mode, AtFlags::empty()) {
+            Err(Errno::OPNOTSUPP) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Gives a file one more name.
+    pub(super) fn link(&self, node: &Node, dir: &Node, name: &[u8]) -> Result<(), Errno> {
+        fs::linkat(&self.0, &*number(node), &dir.place, name, AtFlags::SYMLINK_FOLLOW)
+    }
+}
+
+impl Look {
+    /// Returns whether it is a directory.
+    pub(super) const fn is_directory(&self) -> bool {
+        matches!(self.attributes.kind, FileType::Directory)
+    }
+
+    /// Returns it if it is a directory.
+    pub(super) const fn directory(self) -> Result<Self, Status> {
+        if self.is_directory() { Ok(self) } else { Err(Status::NotDir) }
+    }
+
+    /// Returns it if it holds data.
+    pub(super) const fn regular(self) -> Result<Self, Status> {
+        match self.attributes.kind {
+            FileType::Regular => Ok(self),
+            FileType::Directory => Err(Status::IsDir),
+            _ => Err(Status::Inval),
+        }
+    }
+}
+
+/// Opens a directory by a path of the operator's.
+pub(super) fn open_top(path: &std::path::Path) -> Result<(Node, Look), Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Node::new(fs::open(path, flags, Mode::empty())?)
+}
+
+/// Asks the system what there is to know about a file.
+fn look(place: impl AsFd) -> Result<Look, Errno> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let found = fs::statx(place, "", AtFlags::EMPTY_PATH, wanted)?;
+    let id = FileId { inode: found.stx_ino, generation: generation(&found) };
+    let kind = fs::FileType::from_raw_mode(u32::from(found.stx_mode));
+    let attributes = Attributes {
+        kind: file_type(kind),
+        mode: u32::from(found.stx_mode) & MODE_MASK,
+        links: found.stx_nlink,
+        uid: found.stx_uid,
+        gid: found.stx_gid,
+        size: found.stx_size,
+        used: found.stx_blocks.saturating_mul(SECTOR),
+        device: Device { major: found.stx_rdev_major, minor: found.stx_rdev_minor },
+        fsid: 0,
+        fileid: found.stx_ino,
+        atime: time(found.stx_atime),
+        mtime: time(found.stx_mtime),
+        ctime: time(found.stx_ctime),
+    };
+    Ok(Look { id, attributes, device: (found.stx_dev_major, found.stx_dev_minor) })
+}
+
+/// Returns when a file was made, which sets it apart from those that had its number before. Zero where
+/// the file system does not keep that.
+fn generation(found: &Statx) -> u64 {
+    if found.stx_mask & StatxFlags::BTIME.bits() == 0 {
+        return 0;
+    }
+    let born = found.stx_btime;
+    // Distinct for all times within 500 years of 1970.
+    born.tv_sec.cast_unsigned().wrapping_mul(NANOS).wrapping_add(u64::from(born.tv_nsec))
+}
+
+const fn file_type(kind: fs::FileType) -> FileType {
+    match kind {
+        fs::FileType::Directory => FileType::Directory,
+        fs::FileType::Symlink => FileType::Symlink,
+        fs::FileType::BlockDevice => FileType::Block,
+        fs::FileType::CharacterDevice => FileType::Character,
+        fs::FileType::Socket => FileType::Socket,
+        fs::FileType::Fifo => FileType::Fifo,
+        _ => FileType::Regular,
+    }
+}
+
+/// Returns a time as the protocol has it: from 1970 to 2106.
+fn time(at: StatxTimestamp) -> Time {
+    match u32::try_from(at.tv_sec) {
+        Ok(seconds) => Time { seconds, nanoseconds: at.tv_nsec },
+        Err(_) if at.tv_sec < 0 => Time::default(),
+        Err(_) => Time { seconds: u32::MAX, nanoseconds: at.tv_nsec },
+    }
+}
+
+const fn timespec(to: SetTime) -> Timespec {
+    match to {
+        SetTime::Keep => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        SetTime::ToServer => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        SetTime::To(Time { seconds, nanoseconds }) => {
+            Timespec { tv_sec: seconds as i64, tv_nsec: nanoseconds as i64 }
+        }
+    }
+}
+
+/// Returns the name of a node's place among the process's descriptors.
+fn number(node: &Node) -> String {
+    node.place.as_raw_fd().to_string()
+}
+
+/// Tells a client that the system failed.
+impl From<Errno> for Status {
+    fn from(errno: Errno) -> Self {
+        status(errno)
+    }
+}
+
+/// No name leads up, through a link, or to another mount.
+const WITHIN: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+/// What the file system of `/proc` says it is.
+const PROC_MAGIC: rustix::fs::FsWord = 0x9fa0;
+/// The permission bits there are.
+const MODE_MASK: u32 = 0o7777;
+/// What the system counts storage in.
+const SECTOR: u64 = 512;
+const NANOS: u64 = 1_000_000_000;

@@ -1,0 +1,36 @@
+//! What the system says, in the words of the protocol.
+
+use rustix::io::Errno;
+
+use crate::nfs3::Status;
+
+/// Returns what a client is told when the system failed like this.
+pub(super) const fn status(errno: Errno) -> Status {
+    match errno {
+        Errno::PERM => Status::Perm,
+        Errno::NOENT => Status::NoEnt,
+        Errno::NXIO => Status::NxIo,
+        Errno::ACCESS | Errno::TXTBSY => Status::Acces,
+        Errno::EXIST => Status::Exist,
+        Errno::XDEV => Status::XDev,
+        Errno::NODEV => Status::NoDev,
+        // A symbolic link where a directory was asked for is not one.
+        Errno::NOTDIR | Errno::LOOP => Status::NotDir,
+        Errno::ISDIR => Status::IsDir,
+        Errno::INVAL => Status::Inval,
+        Errno::FBIG | Errno::OVERFLOW => Status::FBig,
+        Errno::NOSPC => Status::NoSpc,
+        Errno::ROFS => Status::RoFs,
+        Errno::MLINK => Status::MLink,
+        Errno::NAMETOOLONG => Status::NameTooLong,
+        Errno::NOTEMPTY => Status::NotEmpty,
+        Errno::DQUOT => Status::DQuot,
+        Errno::STALE => Status::Stale,
+        Errno::OPNOTSUPP => Status::NotSupp,
+        // The machine is short of something, and may not be for long.
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR | Errno::BUSY => {
+            Status::Jukebox
+        }
+        _ => Status::Io,
+    }
+}
