@@ -166,15 +166,20 @@ pub struct MountOptions {
 }
 
 const STORE_HELP: &str = "\
-What is served is in memory: it begins empty, and is gone when the server ends. Anybody who can
-connect can claim to be any user; --allow says who can connect, --squash whom to believe.";
+Memory begins empty, and is gone when the server ends. The files of a directory stay; without
+privilege to give files away, all that is made there is the server's own, and whoever connects acts
+as the server's user. Anybody who can connect can claim to be any user; --allow says who can connect,
+--squash whom to believe.";
 
 /// What a storage server can be told.
 #[derive(Clone, Debug, Args)]
 pub struct ServeStore {
-    /// What to serve: so much memory, as in memory:1GiB
-    #[arg(long, value_name = "memory:BYTES")]
+    /// What to serve: the files of a directory, or so much memory, as in memory:1GiB
+    #[arg(long, value_name = "DIR|memory:BYTES")]
     pub export: Export,
+    /// Where to keep what lets clients go on over a restart [default: nowhere]
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
     /// Where to accept NFS over RDMA; `:PORT` is this machine only
     #[arg(long, value_name = "ADDR:PORT", default_value = ":20049")]
     pub listen: Address,
@@ -345,6 +350,7 @@ mod tests {
             format!("kv get key {clients} {common}"),
             format!("kv del key {clients} {common}"),
             format!("kv stat {clients} {common}"),
+            format!("store serve --export /srv --state /var/lib/haulage {common}"),
             format!("store serve --export memory:64MiB --squash all --allow 10.0.0.0/8 {common}"),
             format!("store ls {mounts} {common}"),
             format!("store stat /a {mounts} {common}"),
@@ -363,14 +369,9 @@ mod tests {
 
     #[test]
     fn what_this_build_lacks_is_neither_accepted_nor_listed() {
-        for line in [
-            "kv keys",
-            "perf",
-            "store serve --export /srv",
-            "store rm /file",
-            "kv serve --shards 2",
-            "kv serve --metrics :0",
-        ] {
+        for line in
+            ["kv keys", "perf", "store rm /file", "kv serve --shards 2", "kv serve --metrics :0"]
+        {
             assert!(matches!(parsed(line), Err(Failure::Usage(_))), "{line}");
         }
         let Err(Failure::Usage(text)) = parsed("demo --provider verbs") else { panic!() };

@@ -7,6 +7,7 @@ use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling as CorePolling;
 use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig};
 use haulage::provider::iwarp::{BackendReport, Config, Crc, Iwarp};
+use haulage::provider::{Provider as _, Waker};
 use haulage::service::Service;
 use haulage::sys::process;
 
@@ -52,6 +53,14 @@ impl NodeConfig {
         &self,
         service: impl FnOnce(&Pool) -> Result<S, Failure>,
     ) -> Result<(Node<S>, Notes), Failure> {
+        self.build_woken(|pool, _| service(pool))
+    }
+
+    /// As [`build`](Self::build), for a service that ends the core's sleep.
+    pub fn build_woken<S: Service>(
+        &self,
+        service: impl FnOnce(&Pool, &Waker) -> Result<S, Failure>,
+    ) -> Result<(Node<S>, Notes), Failure> {
         let size = self.room + self.limits.transport_bytes();
         let config = PoolConfig { bytes: size, pages: PagePreference::Best, node: None };
         let pool = Pool::new(&config).map_err(|error| {
@@ -69,7 +78,7 @@ impl NodeConfig {
         let seed = getrandom::u64().map_err(|error| {
             Failure::failed(format!("the system gave no random numbers: {error}"))
         })?;
-        let service = service(&pool)?;
+        let service = service(&pool, &provider.waker())?;
         let core = Core::new(provider, service, pool, self.limits, seed)
             .map_err(|error| Failure::failed(error.to_string()))?;
         Ok((core, notes))

@@ -5,6 +5,7 @@
 //!   how they print what they are told.
 
 pub mod commands;
+mod export;
 mod secrets;
 pub mod serve;
 pub mod session;

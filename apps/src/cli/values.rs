@@ -1,6 +1,7 @@
 //! Small values that options take.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -123,10 +124,12 @@ impl FromStr for Timeout {
 const DAY_SECONDS: f64 = 86_400.0;
 
 /// What a storage server serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Export {
     /// So much memory.
     Memory(Bytes),
+    /// The files below a directory.
+    Directory(PathBuf),
 }
 
 impl FromStr for Export {
@@ -135,9 +138,10 @@ impl FromStr for Export {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix("memory:") {
             Some(bytes) => bytes.parse().map(Self::Memory),
-            None => {
-                Err("this build serves memory: give memory:BYTES, such as memory:1GiB".to_owned())
+            None if text.is_empty() => {
+                Err("give a directory, or memory:BYTES such as memory:1GiB".to_owned())
             }
+            None => Ok(Self::Directory(text.into())),
         }
     }
 }
@@ -218,6 +222,14 @@ mod tests {
         for switch in Switch::value_variants() {
             assert_eq!(Switch::from_str(switch.name(), false), Ok(*switch));
         }
+    }
+
+    #[test]
+    fn what_is_served_is_memory_or_a_directory() {
+        assert_eq!("memory:1KiB".parse(), Ok(Export::Memory(Bytes(1024))));
+        assert_eq!("./memory:1KiB".parse(), Ok(Export::Directory("./memory:1KiB".into())));
+        assert_eq!("/srv".parse(), Ok(Export::Directory("/srv".into())));
+        assert!("".parse::<Export>().is_err() && "memory:".parse::<Export>().is_err());
     }
 
     #[test]

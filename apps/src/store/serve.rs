@@ -4,40 +4,53 @@ use std::net::SocketAddr;
 
 use haulage::cores;
 use haulage::limits::{LIMITS_DEFAULT, Limits as CoreLimits};
+use haulage::pool::Pool;
+use haulage::provider::Waker;
 use haulage_store::access::{Policy, Squash};
+use haulage_store::backend::Backend;
+use haulage_store::directory::Owner;
 use haulage_store::handle::Sealer;
-use haulage_store::memory::{Limits as MemoryLimits, Memory};
-use haulage_store::nfs3::Time;
 use haulage_store::nfs3::binding::Limits;
 use haulage_store::server::tcp::{self, Front};
 use haulage_store::server::{Admission, Server};
 use haulage_store::service::{Config, Service};
 
-use super::secrets::Secrets;
+use super::export::{self, Export};
 use crate::cli::ServeStore;
-use crate::cli::bytes;
-use crate::cli::values::{self, Export};
+use crate::cli::values;
 use crate::failure::Failure;
 use crate::node::{NodeConfig, Notes};
 use crate::output::{Output, json};
 use crate::serving::{self, Termination};
 
-/// Where a server has come to listen.
+/// Where a server has come to listen, and whose what it serves is.
 #[derive(Debug)]
 struct Bound {
     rdma: SocketAddr,
     mount: SocketAddr,
     tcp: Option<SocketAddr>,
+    owner: Option<Owner>,
 }
 
 /// Serves until SIGTERM or SIGINT.
 pub fn run(options: &ServeStore, output: &Output) -> Result<(), Failure> {
-    let Export::Memory(size) = options.export;
-    let room = usize::try_from(size.0).unwrap_or(usize::MAX);
-    if room < MEMORY_MIN {
-        let least = bytes::format(MEMORY_MIN as u64);
-        return Err(Failure::usage(format!("--export memory: at least {least} of it")));
+    match &options.export {
+        values::Export::Memory(_) if options.state.is_some() => Err(Failure::usage(
+            "--state is for a directory: what is in memory ends with the server",
+        )),
+        values::Export::Memory(size) => serve(options, export::memory(size.0)?, output),
+        values::Export::Directory(path) => {
+            serve(options, export::directory(path, options.state.as_deref(), output)?, output)
+        }
     }
+}
+
+fn serve<B, F>(options: &ServeStore, export: Export<F>, output: &Output) -> Result<(), Failure>
+where
+    B: Backend,
+    F: FnOnce(&Pool, &Waker) -> Result<B, Failure> + Send + 'static,
+{
+    let Export { room, owner, secrets, make } = export;
     let thread = serving::one_core("store-core", &options.core, output)?;
     let addresses = Addresses::resolve(options)?;
     addresses.warn_if_open(options, output);
@@ -47,17 +60,13 @@ pub fn run(options: &ServeStore, output: &Output) -> Result<(), Failure> {
     let admission = Admission {
         networks: options.allow.iter().map(|network| (network.address, network.bits)).collect(),
     };
-    let (config, crc) = (config(options), options.core.crc);
-    let (secrets, admitted, listen) = (Secrets::draw()?, admission.clone(), addresses.rdma);
+    let (config, crc) = (config(options, owner), options.core.crc);
+    let (admitted, listen) = (admission.clone(), addresses.rdma);
     let core = cores::start(thread, move || {
         let node = NodeConfig { room, limits: CORE_LIMITS, crc };
-        let (mut core, notes) = node.build(|pool| {
-            let files_max = (room / OCTETS_PER_FILE) as u64;
-            let limits = MemoryLimits { files_max, names_max: files_max };
-            let backend = Memory::new(pool, limits, secrets.run, Time::default());
-            let backend =
-                backend.ok_or_else(|| Failure::failed("no memory for the first block"))?;
-            let nfs = Service::new(backend, Sealer::new(&secrets.key, secrets.fsid), config);
+        let (mut core, notes) = node.build_woken(|pool, waker| {
+            let sealer = Sealer::new(&secrets.key, secrets.fsid);
+            let nfs = Service::new(make(pool, waker)?, sealer, config);
             Ok(Server::new(nfs, &config.limits, admitted, from_tcp, secrets.seed))
         })?;
         let bound = serving::listen(&mut core, &listen)?;
@@ -72,7 +81,7 @@ pub fn run(options: &ServeStore, output: &Output) -> Result<(), Failure> {
         .tcp
         .as_deref()
         .map(|addresses| serving::listen_by(addresses, "--tcp-listen", |at| front.listen(at)));
-    let bound = Bound { rdma: *rdma, mount, tcp: tcp.transpose()? };
+    let bound = Bound { rdma: *rdma, mount, tcp: tcp.transpose()?, owner };
     ready(&bound, output)?;
     termination.wait(core)
 }
@@ -104,23 +113,34 @@ impl Addresses {
     }
 }
 
-fn config(options: &ServeStore) -> Config {
+/// What callers may do. Where all that they make is one user's, all act as that user: else nobody could
+/// write the files that they made.
+fn config(options: &ServeStore, owner: Option<Owner>) -> Config {
     let squash = match options.squash {
         values::Squash::None => Squash::Nobody,
         values::Squash::Root => Squash::Root,
         values::Squash::All => Squash::All,
     };
     let (anonymous_uid, anonymous_gid) = (options.anonuid, options.anongid);
-    let policy = Policy { squash, anonymous_uid, anonymous_gid };
+    let policy = match owner {
+        None => Policy { squash, anonymous_uid, anonymous_gid },
+        Some(Owner { uid, gid }) => {
+            Policy { squash: Squash::All, anonymous_uid: uid, anonymous_gid: gid }
+        }
+    };
     Config { policy, read_only: options.read_only, limits: NFS_LIMITS }
 }
 
 /// Prints the one line that says that connections are accepted.
 fn ready(bound: &Bound, output: &Output) -> Result<(), Failure> {
     if !output.json {
+        // To the shell, what is said of the owner is a comment.
+        let owner = bound.owner.map_or_else(String::new, |Owner { uid, .. }| {
+            format!(" # all files made here are those of user {uid}, who serves them")
+        });
         return output.line(&format!(
             "ready: mount -t nfs -o proto=rdma,port={},vers=3,nolock,mountproto=tcp,mountport={} \
-             {}:/ /mnt",
+             {}:/ /mnt{owner}",
             bound.rdma.port(),
             bound.mount.port(),
             host(bound.rdma),
@@ -134,6 +154,10 @@ fn ready(bound: &Bound, output: &Output) -> Result<(), Failure> {
             None => _ = o.json("tcp_listen", "null"),
         }
         o.json("metrics", "null").count("pid", u64::from(std::process::id()));
+        match bound.owner {
+            Some(owner) => _ = o.count("owner", owner.uid),
+            None => _ = o.json("owner", "null"),
+        }
     }))
 }
 
@@ -155,9 +179,3 @@ const CORE_LIMITS: CoreLimits = LIMITS_DEFAULT;
 
 /// Octets of the longest Call over TCP: a WRITE and what surrounds it.
 const RECORD_MAX: usize = (1 << 20) + 4096;
-
-/// Of the memory, there may be one file for so many octets.
-const OCTETS_PER_FILE: usize = 1024;
-
-/// Less would be hardly a file.
-const MEMORY_MIN: usize = 4 << 20;

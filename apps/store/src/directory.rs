@@ -20,7 +20,7 @@ use std::path::Path;
 
 use haulage_mr_pool::Piece;
 use rustix::fs::{self, AtFlags};
-use rustix::process::geteuid;
+use rustix::process::{getegid, geteuid};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::backend::{
@@ -61,8 +61,10 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Directory {
     tree: Tree,
+    /// Ours as long as we serve.
+    _state: Option<State>,
     /// Whose all files are that are made here, if they cannot be given away.
-    owner: Option<u32>,
+    owner: Option<Owner>,
     run: u64,
     /// How often something could not be made stable.
     failures: u64,
@@ -74,24 +76,34 @@ impl Directory {
     ///
     /// # Errors
     /// The system's: `path` is no directory, or the system is too old, or `/proc` is missing.
-    pub fn open(path: &Path, state: Option<&State>, config: Config) -> io::Result<Self> {
-        let known = match state {
+    pub fn open(path: &Path, state: Option<State>, config: Config) -> io::Result<Self> {
+        let known = match &state {
             Some(state) => Known::from_journal(state.journal()?)?,
             None => Known::default(),
         };
         let tree = Tree::new(path, known, config.open_max)?;
         let names = fs::fstatvfs(&tree.root().place)?.f_namemax;
         let name_max = u32::try_from(names).unwrap_or(NAME_MAX).min(NAME_MAX);
-        Ok(Self { tree, owner: sole_owner(), run: config.run, failures: 0, name_max })
+        let owner = sole_owner();
+        Ok(Self { tree, _state: state, owner, run: config.run, failures: 0, name_max })
     }
+}
+
+/// A user and a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
 }
 
 /// Returns whose all files are that this process makes, unless it may give files away and use those of
 /// others as if they were its own.
-pub fn sole_owner() -> Option<u32> {
+pub fn sole_owner() -> Option<Owner> {
     let needed = CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER;
     let privileged = capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
-    (!privileged).then(|| geteuid().as_raw())
+    (!privileged).then(|| Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() })
 }
 
 impl Backend for Directory {
@@ -260,6 +272,9 @@ impl Backend for Directory {
 const NAME_MAX: u32 = 255;
 /// Names a file can have: what ext4 takes, the least of the common ones.
 const LINKS_MAX: u32 = 65_000;
+
+#[cfg(test)]
+mod tests;
 
 #[cfg(test)]
 mod tests;

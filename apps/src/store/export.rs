@@ -1,0 +1,105 @@
+//! What is served: a backend, and what has to be known before its core starts.
+
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use haulage::pool::Pool;
+use haulage::provider::Waker;
+use haulage_store::directory::{self, Config, Directory, Kept, Owner, State};
+use haulage_store::memory::{Limits, Memory};
+use haulage_store::nfs3::Time;
+
+use super::secrets::Secrets;
+use crate::cli::bytes;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// What is served, until it is made on its core.
+pub(super) struct Export<F> {
+    /// Octets for it in the core's memory.
+    pub(super) room: usize,
+    /// Whose its files are, if they are all of one user.
+    pub(super) owner: Option<Owner>,
+    /// Its key and its numbers.
+    pub(super) secrets: Secrets,
+    /// Makes the backend.
+    pub(super) make: F,
+}
+
+/// Serves so much memory.
+pub(super) fn memory(
+    octets: u64,
+) -> Result<Export<impl FnOnce(&Pool, &Waker) -> Result<Memory, Failure>>, Failure> {
+    let room = usize::try_from(octets).unwrap_or(usize::MAX);
+    if room < MEMORY_MIN {
+        let least = bytes::format(MEMORY_MIN as u64);
+        return Err(Failure::usage(format!("--export memory: at least {least} of it")));
+    }
+    let secrets = Secrets::draw()?;
+    let make = move |pool: &Pool, _: &Waker| {
+        let files_max = (room / OCTETS_PER_FILE) as u64;
+        let limits = Limits { files_max, names_max: files_max };
+        let backend = Memory::new(pool, limits, secrets.run, Time::default());
+        backend.ok_or_else(|| Failure::failed("no memory for the first block"))
+    };
+    Ok(Export { room, owner: None, secrets, make })
+}
+
+/// Serves the files of a directory.
+pub(super) fn directory(
+    path: &Path,
+    state: Option<&Path>,
+    output: &Output,
+) -> Result<Export<impl FnOnce(&Pool, &Waker) -> Result<Directory, Failure> + use<>>, Failure> {
+    let failed = |error| Failure::failed(format!("cannot serve {}: {error}", path.display()));
+    let path = path.canonicalize().map_err(failed)?;
+    if !path.is_dir() {
+        return Err(failed(ErrorKind::NotADirectory.into()));
+    }
+    let mut secrets = Secrets::draw()?;
+    let state = match state {
+        Some(state) => Some(keep(state, &path, &mut secrets)?),
+        None => {
+            output
+                .note("clients lose their files when the server is restarted; --state keeps them");
+            None
+        }
+    };
+    let make = move |_: &Pool, _: &Waker| {
+        let config = Config { run: secrets.run, open_max: OPEN_MAX };
+        Directory::open(&path, state, config)
+            .map_err(|error| Failure::failed(format!("cannot serve {}: {error}", path.display())))
+    };
+    Ok(Export { room: DIRECTORY_ROOM, owner: directory::sole_owner(), secrets, make })
+}
+
+/// Takes the server's own directory, and the key and the number that were kept there.
+fn keep(state: &Path, export: &Path, secrets: &mut Secrets) -> Result<State, Failure> {
+    let failed = |error: io::Error| {
+        let what = match error.kind() {
+            ErrorKind::WouldBlock => "another server uses it".to_owned(),
+            _ => error.to_string(),
+        };
+        Failure::failed(format!("cannot keep state in {}: {what}", state.display()))
+    };
+    let kept = State::open(state).map_err(failed)?;
+    // Who could read the key could make handles for every file.
+    if state.canonicalize().map_err(failed)?.starts_with(export) {
+        return Err(Failure::usage("--state is in what --export serves; keep it elsewhere"));
+    }
+    let fresh = Kept { key: secrets.key, fsid: secrets.fsid };
+    Kept { key: secrets.key, fsid: secrets.fsid } = kept.keep(fresh).map_err(failed)?;
+    Ok(kept)
+}
+
+/// Of the memory, there may be one file for so many octets.
+const OCTETS_PER_FILE: usize = 1024;
+
+/// Less would be hardly a file.
+const MEMORY_MIN: usize = 4 << 20;
+
+/// What READs and WRITEs of a directory's files have in flight at once.
+const DIRECTORY_ROOM: usize = 64 << 20;
+
+/// Files of a directory kept open.
+const OPEN_MAX: usize = 1024;
