@@ -297,3 +297,8 @@ pub struct Capabilities {
     /// How exact times are.
     pub time_delta: Time,
 }
+
+#[cfg(test)]
+pub(crate) mod bed;
+#[cfg(test)]
+mod contract;

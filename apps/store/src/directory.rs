@@ -275,6 +275,3 @@ const LINKS_MAX: u32 = 65_000;
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod tests;

@@ -1,6 +1,9 @@
 //! What tests share: annotated vectors, a seeded generator, and streams built without the code under
 //! test.
 
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use haulage_proto::xdr::{Truncated, Writer};
 
 /// Returns the sections of an annotated hex file: their names and their bytes.
@@ -109,3 +112,30 @@ static OCTETS: [u8; 8192] = {
     }
     octets
 };
+
+/// An empty directory of a test's own, gone with it.
+#[derive(Debug)]
+pub(crate) struct Place(PathBuf);
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("haulage-store-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        // One of the same name is what a killed run left.
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -68,7 +68,7 @@ impl Directory {
         let (node, look) = self.tree.find(file)?;
         let dir = self.tree.directory(dir)?;
         if look.is_directory() {
-            return Err(Status::IsDir);
+            return Err(Status::Inval);
         }
         self.tree.descriptors.link(&node, &dir, name.0)?;
         self.tree.saw(file, dir.id, name.0);

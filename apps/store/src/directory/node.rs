@@ -194,7 +194,6 @@ impl Look {
     pub(super) const fn regular(self) -> Result<Self, Status> {
         match self.attributes.kind {
             FileType::Regular => Ok(self),
-            FileType::Directory => Err(Status::IsDir),
             _ => Err(Status::Inval),
         }
     }

@@ -1,0 +1,213 @@
+//! A backend to be tested, and what surrounds Calls to it.
+
+use haulage_mr_pool::{PagePreference, Piece, Pool, PoolConfig};
+
+use crate::access::Caller;
+use crate::backend::{
+    Backend, Context, Finished, Incoming, New, NewKind, Octets, Progress, ReadDone, Ticket,
+    WriteDone,
+};
+use crate::handle::FileId;
+use crate::nfs3::arguments::Stable;
+use crate::nfs3::{Attributes, FileType, Name, Status, Time, Verifier};
+use crate::testing::Place;
+
+/// A file system, and what surrounds Calls to it. The clock stands still unless it is moved.
+pub(crate) struct Bed<B> {
+    pub(crate) backend: B,
+    pub(crate) now: Time,
+    pub(crate) caller: Caller,
+    /// Whose files are that are made.
+    pub(crate) owner: (u32, u32),
+    pub(crate) pool: Pool,
+    /// Where its files are, if they are anywhere.
+    pub(crate) place: Option<Place>,
+}
+
+impl<B: Backend> Bed<B> {
+    /// Makes a bed of what is made in its pool.
+    pub(crate) fn new(make: impl FnOnce(&Pool, Time) -> B) -> Self {
+        let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
+        let pool = Pool::new(&config).unwrap();
+        let now = Time { seconds: 1000, nanoseconds: 0 };
+        let backend = make(&pool, now);
+        Self { backend, now, caller: Caller::new(1, 2, []), owner: (1, 2), pool, place: None }
+    }
+
+    pub(crate) fn root(&self) -> FileId {
+        self.backend.root()
+    }
+
+    pub(crate) fn with<T>(&mut self, act: impl FnOnce(&mut B, &Context<'_>) -> T) -> T {
+        let cx = Context { pool: &self.pool, now: self.now, caller: &self.caller };
+        act(&mut self.backend, &cx)
+    }
+
+    pub(crate) fn make(
+        &mut self,
+        dir: FileId,
+        name: &str,
+        kind: NewKind<'_>,
+    ) -> Result<FileId, Status> {
+        let (uid, gid) = self.owner;
+        let new = New { kind, mode: 0o755, uid, gid };
+        self.with(|backend, cx| backend.make(cx, dir, Name(name.as_bytes()), new))
+    }
+
+    pub(crate) fn file(&mut self, dir: FileId, name: &str) -> FileId {
+        self.make(dir, name, NewKind::Regular).unwrap()
+    }
+
+    pub(crate) fn dir(&mut self, dir: FileId, name: &str) -> FileId {
+        self.make(dir, name, NewKind::Directory).unwrap()
+    }
+
+    pub(crate) fn look(&mut self, file: FileId) -> Attributes {
+        self.with(|backend, cx| backend.attributes(cx, file)).unwrap()
+    }
+
+    pub(crate) fn find(&mut self, dir: FileId, name: &str) -> Result<FileId, Status> {
+        self.with(|backend, cx| backend.lookup(cx, dir, Name(name.as_bytes())))
+    }
+
+    pub(crate) fn link(&mut self, file: FileId, dir: FileId, name: &str) -> Result<(), Status> {
+        self.with(|backend, cx| backend.link(cx, file, dir, Name(name.as_bytes())))
+    }
+
+    pub(crate) fn remove(&mut self, dir: FileId, name: &str) -> Result<(), Status> {
+        self.with(|backend, cx| backend.remove(cx, dir, Name(name.as_bytes())))
+    }
+
+    pub(crate) fn remove_dir(&mut self, dir: FileId, name: &str) -> Result<(), Status> {
+        self.with(|backend, cx| backend.remove_dir(cx, dir, Name(name.as_bytes())))
+    }
+
+    pub(crate) fn rename(
+        &mut self,
+        from: (FileId, &str),
+        to: (FileId, &str),
+    ) -> Result<(), Status> {
+        let (from, to) = ((from.0, Name(from.1.as_bytes())), (to.0, Name(to.1.as_bytes())));
+        self.with(|backend, cx| backend.rename(cx, from, to))
+    }
+
+    /// At most `count` names behind a place, and their cookies, and whether these are the last.
+    pub(crate) fn list(
+        &mut self,
+        dir: FileId,
+        after: u64,
+        count: usize,
+    ) -> (Vec<(String, u64)>, bool) {
+        let mut shown = Vec::new();
+        let last = self.with(|backend, cx| {
+            backend.list(cx, dir, after, &mut |name| {
+                if shown.len() == count {
+                    return false;
+                }
+                shown.push((String::from_utf8(name.name.0.to_vec()).unwrap(), name.cookie));
+                true
+            })
+        });
+        (shown, last.unwrap())
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        octets: &[u8],
+    ) -> Result<WriteDone, Status> {
+        self.write_stable(file, offset, Octets::Inline(octets), Stable::Unstable)
+    }
+
+    pub(crate) fn write_stable(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        data: Octets<'_>,
+        stable: Stable,
+    ) -> Result<WriteDone, Status> {
+        let write = Incoming { offset, data, stable };
+        match self.with(|backend, cx| backend.write(cx, TICKET, file, write)) {
+            Progress::Ended(end) => end,
+            Progress::Later => match self.wait() {
+                Finished::Write(TICKET, end) => end,
+                other => panic!("{other:?}"),
+            },
+        }
+    }
+
+    pub(crate) fn commit(&mut self, file: FileId) -> Result<Verifier, Status> {
+        match self.with(|backend, cx| backend.commit(cx, TICKET, file, 0, 0)) {
+            Progress::Ended(end) => end,
+            Progress::Later => match self.wait() {
+                Finished::Commit(TICKET, end) => end,
+                other => panic!("{other:?}"),
+            },
+        }
+    }
+
+    pub(crate) fn read(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        count: usize,
+    ) -> Result<Vec<u8>, Status> {
+        let done = self.read_pieces(file, offset, count)?;
+        Ok(done.data.iter().flat_map(Piece::bytes).copied().collect())
+    }
+
+    pub(crate) fn read_pieces(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        count: usize,
+    ) -> Result<ReadDone, Status> {
+        match self.with(|backend, cx| backend.read(cx, TICKET, file, offset, count)) {
+            Progress::Ended(end) => end,
+            Progress::Later => match self.wait() {
+                Finished::Read(TICKET, end) => end,
+                other => panic!("{other:?}"),
+            },
+        }
+    }
+
+    /// Polls until something ends.
+    fn wait(&mut self) -> Finished {
+        loop {
+            if let Some(finished) = self.backend.poll() {
+                return finished;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Checks that links are what a walk from the top counts. Returns how many names there are.
+    pub(crate) fn check(&mut self) -> u64 {
+        let (mut names, mut pending) = (0_u64, vec![self.backend.root()]);
+        let mut counted = std::collections::BTreeMap::new();
+        while let Some(dir) = pending.pop() {
+            let shown = self.list(dir, 0, usize::MAX).0;
+            let mut links = 2;
+            for (name, _) in shown {
+                names += 1;
+                let file = self.find(dir, &name).unwrap();
+                if self.look(file).kind == FileType::Directory {
+                    links += 1;
+                    assert_eq!(self.find(file, ".."), Ok(dir));
+                    pending.push(file);
+                } else {
+                    *counted.entry(file).or_insert(0) += 1;
+                }
+            }
+            assert_eq!(self.look(dir).links, links);
+        }
+        for (file, links) in counted {
+            assert_eq!(self.look(file).links, links);
+        }
+        names
+    }
+}
+
+/// What operations are begun with.
+const TICKET: Ticket = Ticket(7);
