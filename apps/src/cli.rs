@@ -180,6 +180,9 @@ pub struct ServeStore {
     /// Where to keep what lets clients go on over a restart [default: nowhere]
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
+    /// Read and write the files of a directory around the system's cache, where a READ or WRITE allows
+    #[arg(long)]
+    pub direct: bool,
     /// Where to accept NFS over RDMA; `:PORT` is this machine only
     #[arg(long, value_name = "ADDR:PORT", default_value = ":20049")]
     pub listen: Address,

@@ -59,6 +59,11 @@ impl Keeper {
     pub(crate) const fn home(&self) -> Home {
         self.0
     }
+
+    /// Returns where the region starts. Whoever reads or writes there needs a lease or a view.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.0.body().region.at(0)
+    }
 }
 
 impl Drop for Keeper {

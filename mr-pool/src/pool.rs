@@ -1,6 +1,7 @@
 //! The pool: one region, one owner, leases.
 
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 
 use crate::blocks::{Blocks, PAGE};
 use crate::error::PoolError;
@@ -75,6 +76,12 @@ impl Pool {
     /// Returns what the region is made of, and what would make it better.
     pub const fn pages(&self) -> &PageReport {
         &self.report
+    }
+
+    /// Returns where the region is, for who registers it with the system. Who may touch the octets is
+    /// said by leases alone.
+    pub fn region(&self) -> NonNull<[u8]> {
+        NonNull::slice_from_raw_parts(self.keeper.start(), self.usable())
     }
 
     /// Returns the octets of the region.

@@ -9,6 +9,7 @@ pub mod complete;
 pub mod cpu;
 pub mod crc;
 pub mod epoll;
+pub mod files;
 pub mod local;
 pub mod process;
 pub mod signal;

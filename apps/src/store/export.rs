@@ -5,7 +5,7 @@ use std::path::Path;
 
 use haulage::pool::Pool;
 use haulage::provider::Waker;
-use haulage_store::directory::{self, Config, Directory, Kept, Owner, State};
+use haulage_store::directory::{self, Config, Directory, Kept, Owner, Ring, State};
 use haulage_store::memory::{Limits, Memory};
 use haulage_store::nfs3::Time;
 
@@ -49,6 +49,7 @@ pub(super) fn memory(
 pub(super) fn directory(
     path: &Path,
     state: Option<&Path>,
+    direct: bool,
     output: &Output,
 ) -> Result<Export<impl FnOnce(&Pool, &Waker) -> Result<Directory, Failure> + use<>>, Failure> {
     let failed = |error| Failure::failed(format!("cannot serve {}: {error}", path.display()));
@@ -65,9 +66,11 @@ pub(super) fn directory(
             None
         }
     };
-    let make = move |_: &Pool, _: &Waker| {
-        let config = Config { run: secrets.run, open_max: OPEN_MAX };
-        Directory::open(&path, state, config)
+    let make = move |pool: &Pool, waker: &Waker| {
+        let config = Config { run: secrets.run, open_max: OPEN_MAX, direct };
+        // Without one, files are read and written at once.
+        let ring = Ring::new(pool, waker).ok();
+        Directory::open(&path, state, ring, config)
             .map_err(|error| Failure::failed(format!("cannot serve {}: {error}", path.display())))
     };
     Ok(Export { room: DIRECTORY_ROOM, owner: directory::sole_owner(), secrets, make })

@@ -39,9 +39,11 @@ pub fn run(options: &ServeStore, output: &Output) -> Result<(), Failure> {
             "--state is for a directory: what is in memory ends with the server",
         )),
         values::Export::Memory(size) => serve(options, export::memory(size.0)?, output),
-        values::Export::Directory(path) => {
-            serve(options, export::directory(path, options.state.as_deref(), output)?, output)
-        }
+        values::Export::Directory(path) => serve(
+            options,
+            export::directory(path, options.state.as_deref(), options.direct, output)?,
+            output,
+        ),
     }
 }
 

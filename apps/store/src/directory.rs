@@ -13,19 +13,22 @@
 //! behind our back is searched for.
 //!
 //! # Limits
-//! Descriptors are bounded by [`Config::open_max`], three for each file.
+//! Descriptors are bounded by [`Config::open_max`], four for each file.
 
 use std::io;
 use std::path::Path;
 
-use haulage_mr_pool::Piece;
+use haulage::provider::Waker;
+use haulage::sys::files::FileRing;
+use haulage::sys::uring::Unavailable;
+use haulage_mr_pool::{Piece, Pool};
 use rustix::fs::{self, AtFlags};
 use rustix::process::{getegid, geteuid};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::backend::{
-    Backend, Capabilities, Context, Incoming, New, Progress, ReadDone, Room, Shown, Ticket,
-    WriteDone,
+    Backend, Capabilities, Context, Finished, Incoming, New, Progress, ReadDone, Room, Shown,
+    Ticket, WriteDone,
 };
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, FileType, Name, SetAttributes, Status, Time, Verifier};
@@ -39,13 +42,15 @@ mod node;
 mod open;
 mod state;
 mod status;
+mod transfers;
 mod tree;
 
 pub use state::{Kept, State};
 
-use data::FILE_MAX;
+use data::{FILE_MAX, progress};
 use known::Known;
 use listing::Names;
+use transfers::{Transfers, UnderWay};
 use tree::Tree;
 
 /// How a directory is served.
@@ -55,6 +60,8 @@ pub struct Config {
     pub run: u64,
     /// Files kept open.
     pub open_max: usize,
+    /// Whether what allows it goes around the system's cache.
+    pub direct: bool,
 }
 
 /// The files of a directory tree.
@@ -65,6 +72,8 @@ pub struct Directory {
     _state: Option<State>,
     /// Whose all files are that are made here, if they cannot be given away.
     owner: Option<Owner>,
+    transfers: Transfers,
+    direct: bool,
     run: u64,
     /// How often something could not be made stable.
     failures: u64,
@@ -72,11 +81,17 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Serves the tree below `path`. What is known of it from earlier comes out of `state`.
+    /// Serves the tree below `path`. What is known of it from earlier comes out of `state`. What files
+    /// hold is moved by `ring`, or at once if there is none.
     ///
     /// # Errors
     /// The system's: `path` is no directory, or the system is too old, or `/proc` is missing.
-    pub fn open(path: &Path, state: Option<State>, config: Config) -> io::Result<Self> {
+    pub fn open(
+        path: &Path,
+        state: Option<State>,
+        ring: Option<Ring>,
+        config: Config,
+    ) -> io::Result<Self> {
         let known = match &state {
             Some(state) => Known::from_journal(state.journal()?)?,
             None => Known::default(),
@@ -85,7 +100,30 @@ impl Directory {
         let names = fs::fstatvfs(&tree.root().place)?.f_namemax;
         let name_max = u32::try_from(names).unwrap_or(NAME_MAX).min(NAME_MAX);
         let owner = sole_owner();
-        Ok(Self { tree, _state: state, owner, run: config.run, failures: 0, name_max })
+        let transfers = Transfers::new(ring.map(|ring| ring.0));
+        let Config { run, direct, .. } = config;
+        Ok(Self { tree, _state: state, owner, transfers, direct, run, failures: 0, name_max })
+    }
+}
+
+/// File I/O that a core does not wait for.
+#[derive(Debug)]
+pub struct Ring(FileRing<UnderWay>);
+
+impl Ring {
+    /// Makes a ring over a core's memory, which ends the core's sleep when something has come to its
+    /// end.
+    ///
+    /// # Errors
+    /// The system has no io_uring for us.
+    pub fn new(pool: &Pool, waker: &Waker) -> Result<Self, Unavailable> {
+        FileRing::new(TRANSFERS_MAX, pool, waker).map(Self)
+    }
+
+    /// Returns whether the memory is registered with the system, which makes all of it a little
+    /// faster.
+    pub fn is_registered(&self) -> bool {
+        self.0.is_registered()
     }
 }
 
@@ -238,36 +276,42 @@ impl Backend for Directory {
     fn read(
         &mut self,
         cx: &Context<'_>,
-        _: Ticket,
+        ticket: Ticket,
         file: FileId,
         offset: u64,
         count: usize,
     ) -> Progress<ReadDone> {
-        Progress::Ended(self.read_here(cx, file, offset, count))
+        progress(self.begin_read(cx, ticket, file, offset, count))
     }
 
     fn write(
         &mut self,
-        _: &Context<'_>,
-        _: Ticket,
+        cx: &Context<'_>,
+        ticket: Ticket,
         file: FileId,
         write: Incoming<'_>,
     ) -> Progress<WriteDone> {
-        Progress::Ended(self.write_here(file, &write))
+        progress(self.begin_write(cx, ticket, file, write))
     }
 
     fn commit(
         &mut self,
         _: &Context<'_>,
-        _: Ticket,
+        ticket: Ticket,
         file: FileId,
         _: u64,
         _: u32,
     ) -> Progress<Verifier> {
-        Progress::Ended(self.commit_here(file))
+        progress(self.begin_commit(ticket, file))
+    }
+
+    fn poll(&mut self) -> Option<Finished> {
+        self.next_finished()
     }
 }
 
+/// What is under way between files and memory at once.
+const TRANSFERS_MAX: u16 = 256;
 /// Octets of the longest name there is on Linux.
 const NAME_MAX: u32 = 255;
 /// Names a file can have: what ext4 takes, the least of the common ones.

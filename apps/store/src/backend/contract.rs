@@ -1,8 +1,10 @@
 //! What every backend does, tried on each of them.
 
+use haulage::provider::Waker;
+
 use super::bed::Bed;
 use super::{Backend, COOKIE_MIN, NewKind, Octets};
-use crate::directory::{self, Directory};
+use crate::directory::{self, Directory, Ring};
 use crate::handle::FileId;
 use crate::memory::{self, Memory};
 use crate::nfs3::arguments::Stable;
@@ -19,10 +21,24 @@ macro_rules! behaviours {
             })*
         }
 
-        mod directory_backend {
+        mod directory_without_a_ring {
             $(#[test]
             fn $behaviour() {
-                super::$behaviour(super::in_directory());
+                super::$behaviour(super::in_directory(false, false));
+            })*
+        }
+
+        mod directory_with_a_ring {
+            $(#[test]
+            fn $behaviour() {
+                super::$behaviour(super::in_directory(true, false));
+            })*
+        }
+
+        mod directory_around_the_cache {
+            $(#[test]
+            fn $behaviour() {
+                super::$behaviour(super::in_directory(true, true));
             })*
         }
     };
@@ -49,10 +65,15 @@ fn in_memory() -> Bed<Memory> {
     Bed::new(|pool, now| Memory::new(pool, limits, 77, now).unwrap())
 }
 
-fn in_directory() -> Bed<Directory> {
+/// Without a ring too where the system has none.
+fn in_directory(ring: bool, direct: bool) -> Bed<Directory> {
     let place = Place::new();
-    let config = directory::Config { run: 77, open_max: 16 };
-    let mut bed = Bed::new(|_, _| Directory::open(place.path(), None, config).unwrap());
+    let config = directory::Config { run: 77, open_max: 16, direct };
+    let waker = Waker::new().unwrap();
+    let mut bed = Bed::new(|pool, _| {
+        let ring = ring.then(|| Ring::new(pool, &waker).ok()).flatten();
+        Directory::open(place.path(), None, ring, config).unwrap()
+    });
     if let Some(owner) = directory::sole_owner() {
         bed.owner = (owner.uid, owner.gid);
     }

@@ -1,82 +1,148 @@
-//! What files hold: read into leases, written from where it is.
+//! What files hold: READ, WRITE and COMMIT.
 
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
-use haulage_mr_pool::{Piece, Pieces};
+use haulage_mr_pool::{Local, Pieces};
 use rustix::io::Errno;
-use rustix::{fs, io};
 
 use super::Directory;
-use crate::backend::{Context, Incoming, ReadDone, WriteDone};
+use super::node::Node;
+use super::transfers::{self, Ended, Read, Write};
+use crate::backend::{Context, Finished, Incoming, Octets, Progress, ReadDone, Ticket, WriteDone};
 use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
 use crate::nfs3::{Status, Verifier};
 
 impl Directory {
-    pub(super) fn read_here(
+    pub(super) fn begin_read(
         &mut self,
         cx: &Context<'_>,
+        ticket: Ticket,
         file: FileId,
         offset: u64,
         count: usize,
-    ) -> Result<ReadDone, Status> {
+    ) -> Result<Option<ReadDone>, Status> {
         let (node, look) = self.tree.find(file)?;
         let size = look.regular()?.attributes.size;
-        let wanted =
-            usize::try_from(size.saturating_sub(offset)).map_or(count, |left| left.min(count));
-        let mut data = Pieces::default();
+        let left = usize::try_from(size.saturating_sub(offset));
+        let wanted = left.map_or(count, |left| left.min(count));
         if wanted == 0 {
-            return Ok(ReadDone { data, eof: offset >= size });
+            return Ok(Some(ReadDone { data: Pieces::default(), eof: offset >= size }));
         }
-        let open = node.reader(&self.tree.descriptors)?;
-        let mut lease = cx.pool.lease(wanted).ok_or(Status::Jukebox)?;
-        let done = read_all(&open, lease.bytes_mut(), offset)?;
-        lease.set_len(done);
-        let fits = data.push(Piece::whole(lease.share()));
-        debug_assert!(fits.is_ok(), "the row is empty");
-        Ok(ReadDone { data, eof: done < wanted || offset.saturating_add(done as u64) >= size })
+        let blocks = wanted.next_multiple_of(BLOCK);
+        let lease = |length| cx.pool.lease(length).ok_or(Status::Jukebox);
+        let direct = self.direct && is_aligned(offset);
+        let lease = if direct { lease(blocks)? } else { lease(wanted)? };
+        let direct = if direct { self.direct(&node, &lease)? } else { None };
+        let (file, asked) = match direct {
+            Some(file) => (file, blocks),
+            None => (node.reader(&self.tree.descriptors)?, wanted),
+        };
+        let read = Read { ticket, file, offset, wanted, asked, size, done: 0 };
+        Ok(self.transfers.read(read, lease).transpose()?)
     }
 
-    pub(super) fn write_here(
+    pub(super) fn begin_write(
         &mut self,
+        cx: &Context<'_>,
+        ticket: Ticket,
         file: FileId,
-        write: &Incoming<'_>,
-    ) -> Result<WriteDone, Status> {
+        write: Incoming<'_>,
+    ) -> Result<Option<WriteDone>, Status> {
         let (node, look) = self.tree.find(file)?;
         look.regular()?;
-        let octets = write.data.bytes();
-        check_end(write.offset, octets.len())?;
-        let open = node.writer(&self.tree.descriptors)?;
-        let done = write_all(&open, octets, write.offset)?;
-        match write.stable {
-            Stable::Unstable => Ok(()),
-            Stable::DataSync => fs::fdatasync(&open),
-            Stable::FileSync => fs::fsync(&open),
-        }
-        .map_err(|errno| self.lost(errno))?;
-        let count = u32::try_from(done).map_err(|_| Status::FBig)?;
-        Ok(WriteDone { count, stable: write.stable, verifier: self.verifier() })
+        let Incoming { offset, data, stable } = write;
+        let length = data.bytes().len();
+        check_end(offset, length)?;
+        let file = node.writer(&self.tree.descriptors)?;
+        let mut write = Write { ticket, file, offset, stable, done: 0 };
+        let ended = match kept(cx, data) {
+            Ok(lease) if length > 0 => {
+                let direct = self.direct && is_aligned(offset) && length.is_multiple_of(BLOCK);
+                if direct && let Some(file) = self.direct(&node, &lease)? {
+                    write.file = file;
+                }
+                self.transfers.write(write, lease)
+            }
+            Ok(_) => Some(transfers::write_here(&write, &[])),
+            Err(octets) => Some(transfers::write_here(&write, octets)),
+        };
+        ended.map(|ended| self.written(stable, ended)).transpose()
     }
 
-    pub(super) fn commit_here(&mut self, file: FileId) -> Result<Verifier, Status> {
+    pub(super) fn begin_commit(
+        &mut self,
+        ticket: Ticket,
+        file: FileId,
+    ) -> Result<Option<Verifier>, Status> {
         let (node, look) = self.tree.find(file)?;
         look.regular()?;
-        let open = node.writer(&self.tree.descriptors)?;
-        fs::fdatasync(&open).map_err(|errno| self.lost(errno))?;
+        let file = node.writer(&self.tree.descriptors)?;
+        let ended = self.transfers.commit(ticket, &file);
+        ended.map(|ended| self.committed(ended)).transpose()
+    }
+
+    pub(super) fn next_finished(&mut self) -> Option<Finished> {
+        Some(match self.transfers.poll()? {
+            Ended::Read(ticket, ended) => Finished::Read(ticket, ended.map_err(Status::from)),
+            Ended::Write(ticket, stable, ended) => {
+                Finished::Write(ticket, self.written(stable, ended))
+            }
+            Ended::Commit(ticket, ended) => Finished::Commit(ticket, self.committed(ended)),
+        })
+    }
+
+    fn written(
+        &mut self,
+        stable: Stable,
+        ended: Result<usize, Errno>,
+    ) -> Result<WriteDone, Status> {
+        let done = ended.map_err(|errno| match stable {
+            Stable::Unstable => errno.into(),
+            Stable::DataSync | Stable::FileSync => self.lost(errno),
+        })?;
+        let count = u32::try_from(done).map_err(|_| Status::FBig)?;
+        Ok(WriteDone { count, stable, verifier: self.verifier() })
+    }
+
+    fn committed(&mut self, ended: Result<(), Errno>) -> Result<Verifier, Status> {
+        ended.map_err(|errno| self.lost(errno))?;
         Ok(self.verifier())
     }
 
     /// Returns what changes when what was not stable may be lost: with each start, and with each
     /// failure to make something stable, after which the system may have dropped what it could not
     /// write.
-    pub(super) const fn verifier(&self) -> Verifier {
+    const fn verifier(&self) -> Verifier {
         Verifier(self.run.wrapping_add(self.failures))
     }
 
     /// Notes that something could not be made stable.
-    pub(super) fn lost(&mut self, errno: Errno) -> Status {
+    fn lost(&mut self, errno: Errno) -> Status {
         self.failures += 1;
         errno.into()
+    }
+
+    /// Returns a descriptor that goes around the system's cache, if `lease` lies as that needs.
+    fn direct(&self, node: &Node, lease: &Local) -> Result<Option<Rc<OwnedFd>>, Status> {
+        if !lease.bytes().as_ptr().addr().is_multiple_of(BLOCK) {
+            return Ok(None);
+        }
+        Ok(node.direct(&self.tree.descriptors)?)
+    }
+}
+
+/// Returns the lease that octets are in: what came in a message is gone with it, and is copied to one.
+/// If there is none for it, the octets come back.
+fn kept<'a>(cx: &Context<'_>, data: Octets<'a>) -> Result<Local, &'a [u8]> {
+    match data {
+        Octets::Placed(lease) => Ok(lease),
+        Octets::Inline(octets) => {
+            let mut lease = cx.pool.lease(octets.len()).ok_or(octets)?;
+            lease.bytes_mut().copy_from_slice(octets);
+            Ok(lease)
+        }
     }
 }
 
@@ -86,35 +152,22 @@ pub(super) fn check_end(offset: u64, length: usize) -> Result<(), Status> {
     end.filter(|end| *end <= FILE_MAX).map(drop).ok_or(Status::FBig)
 }
 
-/// Reads until `into` is full or the file ends. Returns how many octets.
-fn read_all(open: &OwnedFd, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
-    let mut done = 0;
-    while done < into.len() {
-        match io::pread(open, &mut into[done..], offset + done as u64) {
-            Ok(0) => break,
-            Ok(count) => done += count,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
+/// Turns what may have ended into how far it is.
+pub(super) fn progress<T>(ended: Result<Option<T>, Status>) -> Progress<T> {
+    match ended {
+        Ok(None) => Progress::Later,
+        Ok(Some(done)) => Progress::Ended(Ok(done)),
+        Err(status) => Progress::Ended(Err(status)),
     }
-    Ok(done)
 }
 
-/// Writes all of `from`, or as much as there is room for. Returns how many octets: at least one, if
-/// there are any.
-fn write_all(open: &OwnedFd, from: &[u8], offset: u64) -> Result<usize, Errno> {
-    let mut done = 0;
-    while done < from.len() {
-        match io::pwrite(open, &from[done..], offset + done as u64) {
-            Ok(0) => break,
-            Ok(count) => done += count,
-            Err(Errno::INTR) => {}
-            Err(errno) if done == 0 => return Err(errno),
-            Err(_) => break,
-        }
-    }
-    Ok(done)
+const fn is_aligned(offset: u64) -> bool {
+    offset.is_multiple_of(BLOCK as u64)
 }
 
 /// Octets of the longest file.
 pub(super) const FILE_MAX: u64 = i64::MAX as u64;
+
+/// What goes around the system's cache goes in whole blocks: a page, which is a multiple of what any
+/// common disk asks for.
+const BLOCK: usize = 4096;

@@ -26,6 +26,8 @@ pub(super) struct Node {
     pub(super) id: FileId,
     reading: OnceCell<Rc<OwnedFd>>,
     writing: OnceCell<Rc<OwnedFd>>,
+    /// `None` in it: its file system has only the way through the cache.
+    direct: OnceCell<Option<Rc<OwnedFd>>>,
 }
 
 /// What was looked up about a file.
@@ -46,8 +48,8 @@ impl Node {
     /// Takes a descriptor that stands for a file, and looks at the file.
     pub(super) fn new(place: OwnedFd) -> Result<(Self, Look), Errno> {
         let look = look(&place)?;
-        let (reading, writing) = (OnceCell::new(), OnceCell::new());
-        Ok((Self { place, id: look.id, reading, writing }, look))
+        let (reading, writing, direct) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Ok((Self { place, id: look.id, reading, writing, direct }, look))
     }
 
     /// Takes a file that was just made, open for reading and writing.
@@ -104,6 +106,19 @@ impl Node {
         }
         let opened = Rc::new(open.open(self, OFlags::RDWR)?);
         Ok(Rc::clone(self.writing.get_or_init(|| opened)))
+    }
+
+    /// Returns a descriptor to read from and write to around the system's cache, if there is such.
+    pub(super) fn direct(&self, open: &Descriptors) -> Result<Option<Rc<OwnedFd>>, Errno> {
+        if let Some(opened) = self.direct.get() {
+            return Ok(opened.clone());
+        }
+        let opened = match open.open(self, OFlags::RDWR | OFlags::DIRECT) {
+            Ok(opened) => Some(Rc::new(opened)),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => None,
+            Err(errno) => return Err(errno),
+        };
+        Ok(self.direct.get_or_init(|| opened).clone())
     }
 
     /// Gives the file to a user and a group, each if it is not the one it has.

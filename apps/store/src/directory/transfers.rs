@@ -1,0 +1,266 @@
+//! What is under way between files and leases.
+//!
+//! # Normal operation
+//! With a ring a READ, a WRITE or a COMMIT is queued and ends in a later turn. The kernel reads a READ
+//! from the disk into the lease that the Reply leaves from, and writes a WRITE from the lease that it
+//! was placed in. Without a ring, or when it is full, the same is done at once.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use haulage::sys::files::{Done, FileRing, Stability};
+use haulage_mr_pool::{Local, Piece, Pieces};
+use rustix::io::Errno;
+use rustix::{fs, io};
+
+use crate::backend::{ReadDone, Ticket};
+use crate::nfs3::arguments::Stable;
+
+/// What moves octets.
+#[derive(Debug)]
+pub(super) struct Transfers {
+    ring: Option<FileRing<UnderWay>>,
+}
+
+/// What is to be done, and how much of it is.
+#[derive(Debug)]
+pub(super) enum UnderWay {
+    Read(Read),
+    Write(Write),
+    Commit(Ticket),
+}
+
+/// A READ.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) ticket: Ticket,
+    pub(super) file: Rc<OwnedFd>,
+    pub(super) offset: u64,
+    /// Octets wanted.
+    pub(super) wanted: usize,
+    /// Octets asked for: more, if the file is read in whole blocks.
+    pub(super) asked: usize,
+    /// Octets that the file had when this began.
+    pub(super) size: u64,
+    pub(super) done: usize,
+}
+
+/// A WRITE.
+#[derive(Debug)]
+pub(super) struct Write {
+    pub(super) ticket: Ticket,
+    pub(super) file: Rc<OwnedFd>,
+    pub(super) offset: u64,
+    pub(super) stable: Stable,
+    pub(super) done: usize,
+}
+
+/// What came to its end.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Read(Ticket, Result<ReadDone, Errno>),
+    /// With how many octets there were to write, and are written.
+    Write(Ticket, Stable, Result<usize, Errno>),
+    Commit(Ticket, Result<(), Errno>),
+}
+
+impl Transfers {
+    pub(super) const fn new(ring: Option<FileRing<UnderWay>>) -> Self {
+        Self { ring }
+    }
+
+    /// Reads into a lease. Returns the end if it is there already.
+    pub(super) fn read(&mut self, read: Read, lease: Local) -> Option<Result<ReadDone, Errno>> {
+        match self.queue_read(read, lease) {
+            Ok(()) => None,
+            Err((read, lease)) => Some(read_here(read, lease)),
+        }
+    }
+
+    /// Writes from a lease. Returns the end if it is there already.
+    pub(super) fn write(&mut self, write: Write, lease: Local) -> Option<Result<usize, Errno>> {
+        match self.queue_write(write, lease) {
+            Ok(()) => None,
+            Err((write, lease)) => Some(write_here(&write, lease.bytes())),
+        }
+    }
+
+    /// Brings a file to stable storage. Returns the end if it is there already.
+    pub(super) fn commit(
+        &mut self,
+        ticket: Ticket,
+        file: &Rc<OwnedFd>,
+    ) -> Option<Result<(), Errno>> {
+        let queued = self
+            .ring
+            .as_mut()
+            .map(|ring| ring.sync(file, Stability::Data, UnderWay::Commit(ticket)).is_ok());
+        (queued != Some(true)).then(|| fs::fdatasync(file))
+    }
+
+    /// Returns the next that has ended.
+    pub(super) fn poll(&mut self) -> Option<Ended> {
+        loop {
+            let Done { what, lease, result } = self.ring.as_mut()?.pop()?;
+            // The system's errors all have numbers.
+            let result = result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+            let ended = match (what, lease) {
+                (UnderWay::Read(read), Some(lease)) => self.on_read(read, lease, result),
+                (UnderWay::Write(write), Some(lease)) => self.on_written(write, lease, result),
+                (UnderWay::Commit(ticket), _) => Some(Ended::Commit(ticket, result.map(drop))),
+                (UnderWay::Read(_) | UnderWay::Write(_), None) => {
+                    unreachable!("both are queued with a lease")
+                }
+            };
+            if ended.is_some() {
+                return ended;
+            }
+        }
+    }
+
+    fn on_read(
+        &mut self,
+        mut read: Read,
+        lease: Local,
+        result: Result<usize, Errno>,
+    ) -> Option<Ended> {
+        let ticket = read.ticket;
+        let ended = match result {
+            Err(errno) if !is_passing(errno) => Err(errno),
+            // The file became shorter than it was.
+            Ok(0) => Ok(read.end(lease)),
+            result => {
+                read.done += result.unwrap_or(0);
+                if read.is_done() { Ok(read.end(lease)) } else { self.read(read, lease)? }
+            }
+        };
+        Some(Ended::Read(ticket, ended))
+    }
+
+    fn on_written(
+        &mut self,
+        mut write: Write,
+        lease: Local,
+        result: Result<usize, Errno>,
+    ) -> Option<Ended> {
+        let (ticket, stable) = (write.ticket, write.stable);
+        let ended = match result {
+            Err(errno) if !is_passing(errno) => write.end(Err(errno)),
+            Ok(0) => write.end(Ok(())),
+            result => {
+                write.done += result.unwrap_or(0);
+                if write.done >= lease.len() {
+                    write.end(Ok(()))
+                } else {
+                    self.write(write, lease)?
+                }
+            }
+        };
+        Some(Ended::Write(ticket, stable, ended))
+    }
+
+    fn queue_read(&mut self, read: Read, lease: Local) -> Result<(), (Read, Local)> {
+        let Some(ring) = &mut self.ring else { return Err((read, lease)) };
+        let (file, into) = (Rc::clone(&read.file), read.done..read.asked);
+        let queued = ring.read(&file, read.at(), lease, into, UnderWay::Read(read));
+        queued.map_err(|(what, lease)| match what {
+            UnderWay::Read(read) => (read, lease),
+            _ => unreachable!("what is queued comes back"),
+        })
+    }
+
+    fn queue_write(&mut self, write: Write, lease: Local) -> Result<(), (Write, Local)> {
+        let Some(ring) = &mut self.ring else { return Err((write, lease)) };
+        let (file, at) = (Rc::clone(&write.file), write.at());
+        let from: Range<usize> = write.done..lease.len();
+        let stability = match write.stable {
+            Stable::Unstable => Stability::None,
+            Stable::DataSync => Stability::Data,
+            Stable::FileSync => Stability::All,
+        };
+        let queued = ring.write(&file, at, (lease, from), stability, UnderWay::Write(write));
+        queued.map_err(|(what, lease)| match what {
+            UnderWay::Write(write) => (write, lease),
+            _ => unreachable!("what is queued comes back"),
+        })
+    }
+}
+
+impl Read {
+    const fn at(&self) -> u64 {
+        self.offset + self.done as u64
+    }
+
+    /// Returns whether there is nothing left to read. What ends within a block ends there.
+    const fn is_done(&self) -> bool {
+        self.done >= self.wanted || self.asked != self.wanted
+    }
+
+    fn end(&self, mut lease: Local) -> ReadDone {
+        let done = self.done.min(self.wanted);
+        lease.set_len(done);
+        let mut data = Pieces::default();
+        let fits = data.push(Piece::whole(lease.share()));
+        debug_assert!(fits.is_ok(), "the row is empty");
+        ReadDone { data, eof: done < self.wanted || self.offset + done as u64 >= self.size }
+    }
+}
+
+impl Write {
+    const fn at(&self) -> u64 {
+        self.offset + self.done as u64
+    }
+
+    /// Returns how much was written: that some of it was counts more than that the rest was not.
+    const fn end(&self, result: Result<(), Errno>) -> Result<usize, Errno> {
+        match result {
+            Err(errno) if self.done == 0 => Err(errno),
+            _ => Ok(self.done),
+        }
+    }
+}
+
+/// Reads until all is read or the file ends.
+fn read_here(mut read: Read, mut lease: Local) -> Result<ReadDone, Errno> {
+    while read.done < read.asked {
+        match io::pread(&read.file, &mut lease.bytes_mut()[read.done..read.asked], read.at()) {
+            Ok(0) => break,
+            Ok(count) => {
+                read.done += count;
+                if read.is_done() {
+                    break;
+                }
+            }
+            Err(errno) if is_passing(errno) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(read.end(lease))
+}
+
+/// Writes all of `octets` from what is done on, or as much as there is room for. Returns how many of
+/// all are written: at least one, if there are any.
+pub(super) fn write_here(write: &Write, octets: &[u8]) -> Result<usize, Errno> {
+    let mut done = write.done;
+    while done < octets.len() {
+        match io::pwrite(&write.file, &octets[done..], write.offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(errno) if is_passing(errno) => {}
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    match write.stable {
+        Stable::Unstable => {}
+        Stable::DataSync => fs::fdatasync(&write.file)?,
+        Stable::FileSync => fs::fsync(&write.file)?,
+    }
+    Ok(done)
+}
+
+/// Returns whether the same, tried again, may work at once.
+const fn is_passing(errno: Errno) -> bool {
+    matches!(errno, Errno::INTR | Errno::AGAIN)
+}

@@ -1,0 +1,329 @@
+//! File I/O through an io_uring, from and into leases.
+//!
+//! # Normal operation
+//! A request is queued with the lease it reads from or fills, and reaches the kernel at the next
+//! [`FileRing::pop`] or [`FileRing::submit`]. What it came to is popped, with the lease. The memory of
+//! the pool is registered with the kernel if the system allows it: then no request has its pages
+//! looked up and held one by one.
+//!
+//! # Memory ownership
+//! The lease of a request is in the ring from the moment it is queued until it is popped. Nobody else
+//! reads or writes it in that time, and the memory stays where it is. A ring that is dropped waits for
+//! what is under way.
+//!
+//! # Limits
+//! At most as many requests are under way as the ring was made for; those beyond come straight back.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+
+use haulage_mr_pool::{Local, Pool};
+use io_uring::types::{Fd, FsyncFlags};
+use io_uring::{IoUring, opcode, squeue};
+
+use super::uring::Unavailable;
+use super::wake::Waker;
+
+/// The ring. It stays on the thread that made it.
+pub struct FileRing<T> {
+    ring: IoUring,
+    requests: Vec<Option<Request<T>>>,
+    free: Vec<usize>,
+    /// Where the pool's memory is that is registered, by the number of the buffer.
+    registered: Vec<Range<usize>>,
+    entered: u64,
+}
+
+/// What is under way.
+struct Request<T> {
+    what: T,
+    /// Open until it has ended.
+    _file: Rc<OwnedFd>,
+    lease: Option<Local>,
+}
+
+/// A request that has ended.
+#[derive(Debug)]
+pub struct Done<T> {
+    /// What it was queued with.
+    pub what: T,
+    /// The lease it was queued with, if it reads or writes.
+    pub lease: Option<Local>,
+    /// How many octets were read or written, or what the system said.
+    pub result: io::Result<usize>,
+}
+
+/// How stable what is written is to be when its request has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stability {
+    /// Not at all.
+    None,
+    /// The data, and what finding it takes.
+    Data,
+    /// All, attributes too.
+    All,
+}
+
+impl<T> FileRing<T> {
+    /// Makes a ring for so many requests at once, over the memory of `pool`, that ends the sleep of
+    /// `waker`'s core when one has ended that was waited for.
+    ///
+    /// # Errors
+    /// The system has no io_uring for us.
+    pub fn new(requests_max: u16, pool: &Pool, waker: &Waker) -> Result<Self, Unavailable> {
+        let failed = |step| move |error| Unavailable { step, error };
+        let mut builder = IoUring::builder();
+        builder.setup_single_issuer().setup_coop_taskrun().setup_taskrun_flag().dontfork();
+        let ring = builder.build(u32::from(requests_max)).map_err(failed("setup"))?;
+        ring.submitter().register_eventfd(waker.fd()).map_err(failed("register eventfd"))?;
+        let count = usize::from(requests_max);
+        let requests = (0..count).map(|_| None).collect();
+        let mut ring =
+            Self { ring, requests, free: (0..count).collect(), registered: Vec::new(), entered: 0 };
+        ring.quiet();
+        ring.register(pool);
+        Ok(ring)
+    }
+
+    /// Fills octets `into` of `lease` from a file at `offset`. Returns `what` and the lease if
+    /// the ring is full.
+    ///
+    /// # Errors
+    /// The ring is full.
+    ///
+    /// # Panics
+    /// If `into` is not within the lease.
+    pub fn read(
+        &mut self,
+        file: &Rc<OwnedFd>,
+        offset: u64,
+        mut lease: Local,
+        into: Range<usize>,
+        what: T,
+    ) -> Result<(), (T, Local)> {
+        let fd = Fd(file.as_raw_fd());
+        let octets = &mut lease.bytes_mut()[into];
+        let (start, length) = (octets.as_mut_ptr(), length(octets));
+        let entry = match self.buffer(octets) {
+            Some(buffer) => {
+                opcode::ReadFixed::new(fd, start, length, buffer).offset(offset).build()
+            }
+            None => opcode::Read::new(fd, start, length).offset(offset).build(),
+        };
+        self.push(&entry, file, what, Some(lease)).map_err(handed_back)
+    }
+
+    /// Writes octets `from` of `lease` to a file at `offset`. Returns `what` and the lease if
+    /// the ring is full.
+    ///
+    /// # Errors
+    /// The ring is full.
+    ///
+    /// # Panics
+    /// If `from` is not within the lease.
+    pub fn write(
+        &mut self,
+        file: &Rc<OwnedFd>,
+        offset: u64,
+        (lease, from): (Local, Range<usize>),
+        stability: Stability,
+        what: T,
+    ) -> Result<(), (T, Local)> {
+        let fd = Fd(file.as_raw_fd());
+        let octets = &lease.bytes()[from];
+        let (start, length) = (octets.as_ptr(), length(octets));
+        let flags = stability.write_flags();
+        let entry = match self.buffer(octets) {
+            Some(buffer) => {
+                let write = opcode::WriteFixed::new(fd, start, length, buffer);
+                write.offset(offset).rw_flags(flags).build()
+            }
+            None => opcode::Write::new(fd, start, length).offset(offset).rw_flags(flags).build(),
+        };
+        self.push(&entry, file, what, Some(lease)).map_err(handed_back)
+    }
+
+    /// Brings to stable storage what was written to a file. Returns `what` if the ring is full.
+    pub fn sync(&mut self, file: &Rc<OwnedFd>, stability: Stability, what: T) -> Result<(), T> {
+        let flags = match stability {
+            Stability::All => FsyncFlags::empty(),
+            Stability::None | Stability::Data => FsyncFlags::DATASYNC,
+        };
+        let entry = opcode::Fsync::new(Fd(file.as_raw_fd())).flags(flags).build();
+        self.push(&entry, file, what, None).map_err(|(what, _)| what)
+    }
+
+    /// Takes a request that has ended.
+    ///
+    /// When there is none, the end of each that is under way wakes the core.
+    pub fn pop(&mut self) -> Option<Done<T>> {
+        loop {
+            if let Some(done) = self.take() {
+                return Some(done);
+            }
+            // A failure to submit leaves the requests queued, for the next time.
+            if self.wants_enter() && self.submit().is_ok() {
+                continue;
+            }
+            if self.under_way() == 0 || !self.wake_from_now() {
+                return self.take();
+            }
+        }
+    }
+
+    /// Hands queued requests to the kernel.
+    ///
+    /// # Errors
+    /// The system's; what was queued stays queued.
+    pub fn submit(&mut self) -> io::Result<()> {
+        self.entered += 1;
+        self.quiet();
+        self.ring.submit().map(drop)
+    }
+
+    /// Returns how many requests are under way or queued.
+    pub fn under_way(&self) -> usize {
+        self.requests.len() - self.free.len()
+    }
+
+    /// Returns whether the pool's memory is registered.
+    pub fn is_registered(&self) -> bool {
+        !self.registered.is_empty()
+    }
+
+    /// Returns how often the kernel was entered.
+    pub const fn entered(&self) -> u64 {
+        self.entered
+    }
+
+    fn wants_enter(&mut self) -> bool {
+        let queue = self.ring.submission();
+        queue.taskrun() || queue.cq_overflow() || !queue.is_empty()
+    }
+
+    /// Lets no end wake the core: it is awake.
+    fn quiet(&mut self) {
+        self.ring.completion().disable_eventfd();
+    }
+
+    /// Lets the next end wake the core. Returns whether there was one before that took effect.
+    fn wake_from_now(&mut self) -> bool {
+        let queue = self.ring.completion();
+        if queue.eventfd_disabled() {
+            queue.enable_eventfd();
+            std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        }
+        drop(queue);
+        !self.ring.completion().is_empty()
+    }
+
+    fn take(&mut self) -> Option<Done<T>> {
+        let entry = self.ring.completion().next()?;
+        let index = usize::try_from(entry.user_data()).ok()?;
+        let Request { what, lease, .. } = self.requests.get_mut(index)?.take()?;
+        self.free.push(index);
+        let result = usize::try_from(entry.result())
+            .map_err(|_| io::Error::from_raw_os_error(entry.result().saturating_neg()));
+        Some(Done { what, lease, result })
+    }
+
+    /// Queues a request, whose memory is that of its own lease.
+    fn push(
+        &mut self,
+        entry: &squeue::Entry,
+        file: &Rc<OwnedFd>,
+        what: T,
+        lease: Option<Local>,
+    ) -> Result<(), (T, Option<Local>)> {
+        let Some(index) = self.free.pop() else { return Err((what, lease)) };
+        let entry = entry.clone().user_data(index as u64);
+        // SAFETY: what the entry names stays valid until it has completed: its octets are those of the
+        // lease, which is kept in `requests` from here until the completion is taken, as is the
+        // descriptor; a dropped ring waits for completions first, or leaks both. The kernel writes only
+        // what `read` borrowed mutably, and nobody reads or writes the lease while it is kept.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        if pushed.is_err() {
+            // Not while there are as many entries as requests at most, all of which are taken at a
+            // submit.
+            self.free.push(index);
+            return Err((what, lease));
+        }
+        self.requests[index] = Some(Request { what, _file: Rc::clone(file), lease });
+        Ok(())
+    }
+
+    /// Registers the pool's memory. Without that, requests take a little longer.
+    fn register(&mut self, pool: &Pool) {
+        let region = pool.region();
+        let (start, length) = (region.cast::<u8>(), region.len());
+        let mut buffers = Vec::new();
+        let mut registered = Vec::new();
+        for from in (0..length).step_by(BUFFER_MAX) {
+            let part = BUFFER_MAX.min(length - from);
+            // SAFETY: `from` is below the region's length, which is one allocation.
+            let base = unsafe { start.add(from) };
+            buffers.push(libc::iovec { iov_base: base.as_ptr().cast(), iov_len: part });
+            registered.push(base.addr().get()..base.addr().get() + part);
+        }
+        // SAFETY: the kernel holds the pages of these addresses, which are mapped; it reads or writes
+        // them only for a request that names them.
+        if unsafe { self.ring.submitter().register_buffers(&buffers) }.is_ok() {
+            self.registered = registered;
+        }
+    }
+
+    /// Returns in which registered buffer octets are.
+    fn buffer(&self, octets: &[u8]) -> Option<u16> {
+        let range = octets.as_ptr_range();
+        let (start, end) = (range.start.addr(), range.end.addr());
+        let within = |buffer: &Range<usize>| buffer.start <= start && end <= buffer.end;
+        u16::try_from(self.registered.iter().position(within)?).ok()
+    }
+}
+
+impl Stability {
+    fn write_flags(self) -> i32 {
+        match self {
+            Self::None => 0,
+            Self::Data => libc::RWF_DSYNC,
+            Self::All => libc::RWF_SYNC,
+        }
+    }
+}
+
+impl<T> Drop for FileRing<T> {
+    fn drop(&mut self) {
+        while self.under_way() > 0 {
+            if self.take().is_none() && self.ring.submit_and_wait(1).is_err() {
+                // The kernel may still use what these hold: nobody gets it back.
+                self.requests.drain(..).flatten().for_each(std::mem::forget);
+                return;
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for FileRing<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileRing")
+            .field("under_way", &self.under_way())
+            .field("registered", &self.is_registered())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a request is handed back with that reads or writes.
+fn handed_back<T>((what, lease): (T, Option<Local>)) -> (T, Local) {
+    (what, lease.unwrap_or_else(|| unreachable!("it was queued with one")))
+}
+
+/// Requests of the kernel take 32 bits of length.
+fn length(octets: &[u8]) -> u32 {
+    u32::try_from(octets.len()).unwrap_or(u32::MAX)
+}
+
+/// Octets of the largest buffer the kernel registers.
+const BUFFER_MAX: usize = 1 << 30;
