@@ -14,8 +14,11 @@ use crate::cli::bytes;
 use crate::failure::Failure;
 use crate::output::Output;
 
+/// Makes a backend in the memory of its core, which the waker wakes.
+type Make<B> = Box<dyn FnOnce(&Pool, &Waker) -> Result<B, Failure> + Send>;
+
 /// What is served, until it is made on its core.
-pub(super) struct Export<F> {
+pub(super) struct Export<B> {
     /// Octets for it in the core's memory.
     pub(super) room: usize,
     /// Whose its files are, if they are all of one user.
@@ -23,13 +26,11 @@ pub(super) struct Export<F> {
     /// Its key and its numbers.
     pub(super) secrets: Secrets,
     /// Makes the backend.
-    pub(super) make: F,
+    pub(super) make: Make<B>,
 }
 
 /// Serves so much memory.
-pub(super) fn memory(
-    octets: u64,
-) -> Result<Export<impl FnOnce(&Pool, &Waker) -> Result<Memory, Failure>>, Failure> {
+pub(super) fn memory(octets: u64) -> Result<Export<Memory>, Failure> {
     let room = usize::try_from(octets).unwrap_or(usize::MAX);
     if room < MEMORY_MIN {
         let least = bytes::format(MEMORY_MIN as u64);
@@ -42,7 +43,7 @@ pub(super) fn memory(
         let backend = Memory::new(pool, limits, secrets.run, Time::default());
         backend.ok_or_else(|| Failure::failed("no memory for the first block"))
     };
-    Ok(Export { room, owner: None, secrets, make })
+    Ok(Export { room, owner: None, secrets, make: Box::new(make) })
 }
 
 /// Serves the files of a directory.
@@ -51,7 +52,7 @@ pub(super) fn directory(
     state: Option<&Path>,
     direct: bool,
     output: &Output,
-) -> Result<Export<impl FnOnce(&Pool, &Waker) -> Result<Directory, Failure> + use<>>, Failure> {
+) -> Result<Export<Directory>, Failure> {
     let failed = |error| Failure::failed(format!("cannot serve {}: {error}", path.display()));
     let path = path.canonicalize().map_err(failed)?;
     if !path.is_dir() {
@@ -73,7 +74,8 @@ pub(super) fn directory(
         Directory::open(&path, state, ring, config)
             .map_err(|error| Failure::failed(format!("cannot serve {}: {error}", path.display())))
     };
-    Ok(Export { room: DIRECTORY_ROOM, owner: directory::sole_owner(), secrets, make })
+    let owner = directory::sole_owner();
+    Ok(Export { room: DIRECTORY_ROOM, owner, secrets, make: Box::new(make) })
 }
 
 /// Takes the server's own directory, and the key and the number that were kept there.

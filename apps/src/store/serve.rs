@@ -4,8 +4,6 @@ use std::net::SocketAddr;
 
 use haulage::cores;
 use haulage::limits::{LIMITS_DEFAULT, Limits as CoreLimits};
-use haulage::pool::Pool;
-use haulage::provider::Waker;
 use haulage_store::access::{Policy, Squash};
 use haulage_store::backend::Backend;
 use haulage_store::directory::Owner;
@@ -47,11 +45,11 @@ pub fn run(options: &ServeStore, output: &Output) -> Result<(), Failure> {
     }
 }
 
-fn serve<B, F>(options: &ServeStore, export: Export<F>, output: &Output) -> Result<(), Failure>
-where
-    B: Backend,
-    F: FnOnce(&Pool, &Waker) -> Result<B, Failure> + Send + 'static,
-{
+fn serve<B: Backend + 'static>(
+    options: &ServeStore,
+    export: Export<B>,
+    output: &Output,
+) -> Result<(), Failure> {
     let Export { room, owner, secrets, make } = export;
     let thread = serving::one_core("store-core", &options.core, output)?;
     let addresses = Addresses::resolve(options)?;

@@ -58,6 +58,7 @@ pub(super) struct Write {
 
 /// What came to its end.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a READ takes nothing from the heap")]
 pub(super) enum Ended {
     Read(Ticket, Result<ReadDone, Errno>),
     /// With how many octets there were to write, and are written.
