@@ -327,3 +327,6 @@ fn length(octets: &[u8]) -> u32 {
 
 /// Octets of the largest buffer the kernel registers.
 const BUFFER_MAX: usize = 1 << 30;
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,363 @@
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::*;
+use crate::backend::NewKind;
+use crate::backend::bed::Bed;
+use crate::nfs3::arguments::Stable;
+use crate::testing::Place;
+
+/// A directory with what a server keeps beside it.
+struct World {
+    place: Place,
+    run: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let place = Place::new();
+        fs::mkdir(place.path().join("served"), fs::Mode::RWXU).unwrap();
+        Self { place, run: 0 }
+    }
+
+    /// Starts a server; the one before must have ended.
+    fn start(&mut self) -> Bed<Directory> {
+        self.run += 1;
+        let state = State::open(&self.path("state")).unwrap();
+        self.serve(Some(state), 8)
+    }
+
+    fn serve(&self, state: Option<State>, open_max: usize) -> Bed<Directory> {
+        let config = Config { run: self.run, open_max, direct: false };
+        let served = self.path("served");
+        let mut bed = Bed::new(|_, _| Directory::open(&served, state, None, config).unwrap());
+        bed.owner = sole_owner().map_or((1, 2), |owner| (owner.uid, owner.gid));
+        bed
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.place.path().join(below)
+    }
+}
+
+/// Does to files what no client asked for.
+fn behind(world: &World, from: &str, to: &str) {
+    std::fs::rename(world.path("served").join(from), world.path("served").join(to)).unwrap();
+}
+
+#[test]
+fn no_link_leads_anywhere() {
+    let world = World::new();
+    std::fs::write(world.path("secret"), b"not served").unwrap();
+    let mut bed = world.serve(None, 8);
+    let root = bed.root();
+    for (name, to) in [
+        ("up", ".."),
+        ("file", "../secret"),
+        ("top", "/"),
+        ("self", "/proc/self/root"),
+        ("here", "."),
+    ] {
+        symlink(to, world.path("served").join(name)).unwrap();
+        let link = bed.find(root, name).unwrap();
+        assert_eq!(bed.look(link).kind, FileType::Symlink, "{name}");
+        assert_eq!(bed.find(link, "secret"), Err(Status::NotDir), "{name}");
+        assert_eq!(bed.find(link, ".."), Err(Status::NotDir), "{name}");
+        assert_eq!(bed.make(link, "x", NewKind::Regular), Err(Status::NotDir), "{name}");
+        assert_eq!(bed.read(link, 0, 10), Err(Status::Inval), "{name}");
+        assert_eq!(bed.write(link, 0, b"x"), Err(Status::Inval), "{name}");
+        let cut = SetAttributes { size: Some(0), ..SetAttributes::default() };
+        let cut = bed.with(|directory, cx| directory.set_attributes(cx, link, &cut));
+        assert_eq!(cut, Err(Status::Inval), "{name}");
+        assert_eq!(bed.make(root, name, NewKind::Regular), Err(Status::Exist), "{name}");
+        // What is asked of the link is done to the link.
+        let mode = SetAttributes { mode: Some(0), ..SetAttributes::default() };
+        bed.with(|directory, cx| directory.set_attributes(cx, link, &mode)).unwrap();
+        bed.link(link, root, "second").unwrap();
+        assert_eq!(bed.find(root, "second"), Ok(link), "{name}");
+        bed.remove(root, "second").unwrap();
+        bed.remove(root, name).unwrap();
+    }
+    let secret = std::fs::metadata(world.path("secret")).unwrap();
+    assert_ne!(secret.permissions().mode() & 0o777, 0);
+    assert_eq!((secret.len(), secret.nlink()), (10, 1));
+}
+
+#[test]
+fn no_name_is_a_path() {
+    let world = World::new();
+    std::fs::write(world.path("secret"), b"not served").unwrap();
+    let mut bed = world.serve(None, 8);
+    let root = bed.root();
+    bed.dir(root, "dir");
+    assert_eq!(bed.find(root, ".."), Ok(root));
+    // A server passes on no such names; a backend does not rely on it.
+    for name in ["../secret", "dir/../../secret", "/", "/proc", "..//secret"] {
+        assert!(bed.find(root, name).is_err(), "{name}");
+    }
+}
+
+#[test]
+fn what_is_mounted_below_is_not_served() {
+    let config = Config { run: 0, open_max: 8, direct: false };
+    let mut bed = Bed::new(|_, _| Directory::open(Path::new("/"), None, None, config).unwrap());
+    let root = bed.root();
+    assert_eq!(bed.find(root, "proc"), Err(Status::NoEnt));
+    assert!(bed.list(root, 0, usize::MAX).0.iter().all(|(name, _)| name != "proc"));
+}
+
+#[test]
+fn a_directory_that_turns_into_a_link_leads_nowhere() {
+    let world = World::new();
+    std::fs::create_dir(world.path("outside")).unwrap();
+    std::fs::write(world.path("outside/secret"), b"not served").unwrap();
+    let served = world.path("served");
+    std::fs::create_dir(served.join("turning")).unwrap();
+    symlink("../outside", served.join("link")).unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let (stop, place) = (Arc::clone(&over), served.clone());
+    let turner = std::thread::Builder::new().spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            let (place, flags) = (&place, fs::RenameFlags::EXCHANGE);
+            fs::renameat_with(fs::CWD, place.join("turning"), fs::CWD, place.join("link"), flags)
+                .unwrap();
+        }
+    });
+    let mut bed = world.serve(None, 8);
+    let root = bed.root();
+    let (mut dirs, mut links) = (0, 0);
+    while dirs < 500 || links < 500 {
+        bed.backend.tree.close_all();
+        let found = bed.find(root, "turning").unwrap();
+        assert!(bed.find(found, "secret").is_err());
+        match bed.look(found).kind {
+            FileType::Directory => {
+                dirs += 1;
+                bed.file(found, "made");
+                bed.remove(found, "made").unwrap();
+                assert_eq!(bed.find(found, ".."), Ok(root));
+            }
+            _ => {
+                links += 1;
+                assert_eq!(bed.make(found, "made", NewKind::Regular), Err(Status::NotDir));
+            }
+        }
+    }
+    over.store(true, Ordering::Relaxed);
+    turner.unwrap().join().unwrap();
+    assert_eq!(std::fs::read_dir(world.path("outside")).unwrap().count(), 1);
+}
+
+#[test]
+fn what_is_moved_out_of_the_tree_has_nothing_above_it() {
+    let world = World::new();
+    let mut bed = world.serve(None, 8);
+    let root = bed.root();
+    let outer = bed.dir(root, "outer");
+    let inner = bed.dir(outer, "inner");
+    behind(&world, "outer", "../moved");
+    assert_eq!(bed.find(outer, ".."), Err(Status::Stale));
+    assert_eq!(bed.find(inner, ".."), Err(Status::Stale));
+    bed.backend.tree.close_all();
+    assert_eq!(bed.find(inner, "."), Err(Status::Stale));
+    assert_eq!(bed.find(root, "outer"), Err(Status::NoEnt));
+}
+
+#[test]
+fn files_are_found_again_after_a_restart() {
+    let mut world = World::new();
+    let mut bed = world.start();
+    let root = bed.root();
+    let a = bed.dir(root, "a");
+    let b = bed.dir(a, "b");
+    let file = bed.file(b, "file");
+    bed.write(file, 0, b"kept").unwrap();
+    let other = bed.dir(root, "other");
+    bed.rename((a, "b"), (other, "moved")).unwrap();
+    let removed = bed.file(root, "removed");
+    bed.remove(root, "removed").unwrap();
+    drop(bed);
+    let mut bed = world.start();
+    assert_eq!(bed.root(), root);
+    assert_eq!(bed.read(file, 0, 9), Ok(b"kept".to_vec()));
+    assert_eq!((bed.find(b, ".."), bed.find(b, "file")), (Ok(other), Ok(file)));
+    let gone = bed.with(|directory, cx| directory.attributes(cx, removed));
+    assert_eq!(gone, Err(Status::Stale));
+    drop(bed);
+    // A start that nobody asked anything of forgets nothing.
+    drop(world.start());
+    assert_eq!(world.start().find(other, "moved"), Ok(b));
+}
+
+#[test]
+fn what_was_renamed_behind_our_back_is_searched_for() {
+    let mut world = World::new();
+    let mut bed = world.start();
+    let root = bed.root();
+    let (a, b) = (bed.dir(root, "a"), bed.dir(root, "b"));
+    let (near, far) = (bed.file(a, "near"), bed.file(a, "far"));
+    let deep = bed.dir(b, "deep");
+    let inside = bed.file(deep, "inside");
+    let (replaced, removed) = (bed.file(a, "replaced"), bed.file(a, "removed"));
+    drop(bed);
+    behind(&world, "a/near", "a/nearer");
+    behind(&world, "a/far", "b/farther");
+    behind(&world, "b/deep", "a/deep");
+    std::fs::remove_file(world.path("served/a/removed")).unwrap();
+    std::fs::remove_file(world.path("served/a/replaced")).unwrap();
+    std::fs::write(world.path("served/a/replaced"), b"another").unwrap();
+    let mut bed = world.start();
+    let found = [near, far, deep, inside].map(|file| bed.look(file).fileid);
+    assert_eq!(found, [near, far, deep, inside].map(|file| file.inode));
+    assert_eq!(bed.find(inside, "."), Err(Status::NotDir));
+    for gone in [replaced, removed] {
+        assert_eq!(bed.read(gone, 0, 1), Err(Status::Stale));
+        assert_eq!(bed.read(gone, 0, 1), Err(Status::Stale));
+    }
+    // Found once, they are where they are now.
+    bed.backend.tree.close_all();
+    std::fs::write(world.path("served/a/near"), b"not it").unwrap();
+    assert_eq!(bed.read(near, 0, 9), Ok(Vec::new()));
+}
+
+#[test]
+fn what_comes_back_is_no_longer_gone() {
+    let world = World::new();
+    let mut bed = world.serve(None, 8);
+    let root = bed.root();
+    let file = bed.file(root, "file");
+    behind(&world, "file", "../away");
+    bed.backend.tree.close_all();
+    assert_eq!(bed.read(file, 0, 1), Err(Status::Stale));
+    behind(&world, "../away", "back");
+    assert_eq!(bed.find(root, "back"), Ok(file));
+    bed.backend.tree.close_all();
+    assert_eq!(bed.read(file, 0, 1), Ok(Vec::new()));
+}
+
+#[test]
+fn a_crash_in_the_middle_of_a_record_costs_that_record() {
+    let mut world = World::new();
+    let mut bed = world.start();
+    let root = bed.root();
+    let dir = bed.dir(root, "dir");
+    let files: Vec<_> = (0..20).map(|number| bed.file(dir, &format!("{number}"))).collect();
+    drop(bed);
+    let path = world.path("state/names");
+    let whole = std::fs::read(&path).unwrap();
+    for cut in [1, 7, 38, 39, 200] {
+        std::fs::write(&path, &whole[..whole.len() - cut]).unwrap();
+        let mut bed = world.start();
+        for file in &files {
+            assert_eq!(bed.look(*file).fileid, file.inode, "cut by {cut}");
+        }
+    }
+    std::fs::write(&path, b"something else").unwrap();
+    let state = State::open(&world.path("state")).unwrap();
+    let config = Config { run: 9, open_max: 8, direct: false };
+    let refused = Directory::open(&world.path("served"), Some(state), None, config);
+    assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::InvalidData);
+}
+
+#[test]
+fn the_journal_stays_short() {
+    let mut world = World::new();
+    let mut bed = world.start();
+    let root = bed.root();
+    bed.file(root, "0");
+    for number in 0..70_000 {
+        let (from, to) = (format!("{number}"), format!("{}", number + 1));
+        bed.rename((root, &from), (root, &to)).unwrap();
+    }
+    let file = bed.find(root, "70000").unwrap();
+    let length = || std::fs::metadata(world.path("state/names")).unwrap().len();
+    assert!(length() < 1_000_000, "{}", length());
+    drop(bed);
+    let mut bed = world.start();
+    assert!(std::fs::metadata(world.path("state/names")).unwrap().len() < 200);
+    assert_eq!(bed.find(root, "70000"), Ok(file));
+}
+
+#[test]
+fn the_key_is_kept_and_is_nobody_elses() {
+    let world = World::new();
+    let path = world.path("state");
+    let state = State::open(&path).unwrap();
+    assert_eq!(State::open(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    let first = state.keep(Kept { key: [1; 32], fsid: 2 }).unwrap();
+    drop(state);
+    let state = State::open(&path).unwrap();
+    let second = state.keep(Kept { key: [3; 32], fsid: 4 }).unwrap();
+    assert_eq!((second.key, second.fsid), (first.key, 2));
+    let mode = |name: &str| std::fs::metadata(path.join(name)).unwrap().permissions().mode();
+    assert_eq!((mode("key") & 0o777, mode(".") & 0o777), (0o600, 0o700));
+    assert!(!format!("{first:?}").contains('1'));
+    std::fs::write(path.join("key"), [0; 39]).unwrap();
+    let damaged = state.keep(first).unwrap_err();
+    assert_eq!(damaged.kind(), io::ErrorKind::InvalidData);
+}
+
+#[test]
+fn a_bounded_number_of_files_is_open() {
+    let world = World::new();
+    let mut bed = world.serve(None, 4);
+    let root = bed.root();
+    let files: Vec<_> = (0..50).map(|number| bed.file(root, &format!("{number}"))).collect();
+    for file in files.iter().chain(files.iter().rev()) {
+        bed.write(*file, 0, b"x").unwrap();
+        assert_eq!(bed.read(*file, 0, 9), Ok(b"x".to_vec()));
+        assert!(bed.backend.tree.open_len() <= 4);
+    }
+}
+
+#[test]
+fn an_owner_goes_on_writing_what_was_made_read_only() {
+    let world = World::new();
+    let mut bed = world.serve(None, 1);
+    let root = bed.root();
+    let file = bed.file(root, "file");
+    let mode = SetAttributes { mode: Some(0o040), ..SetAttributes::default() };
+    bed.with(|directory, cx| directory.set_attributes(cx, file, &mode)).unwrap();
+    bed.file(root, "other");
+    bed.write(file, 0, b"x").unwrap();
+    bed.file(root, "another");
+    assert_eq!(bed.read(file, 0, 9), Ok(b"x".to_vec()));
+    assert_eq!(bed.look(file).mode, 0o040);
+}
+
+#[test]
+fn only_the_privileged_give_files_away() {
+    let world = World::new();
+    let mut bed = world.serve(None, 8);
+    let root = bed.root();
+    let file = bed.file(root, "file");
+    let mut give = |uid| {
+        let to = SetAttributes { uid: Some(uid), ..SetAttributes::default() };
+        bed.with(|directory, cx| directory.set_attributes(cx, file, &to))
+    };
+    let given = if sole_owner().is_none() { Ok(()) } else { Err(Status::Perm) };
+    assert_eq!(give(4321), given);
+    // All ones would mean that it stays as it is.
+    assert_eq!(give(u32::MAX), Err(Status::Inval));
+}
+
+#[test]
+fn another_run_has_another_verifier() {
+    let mut world = World::new();
+    let mut bed = world.start();
+    let root = bed.root();
+    let file = bed.file(root, "file");
+    let write = |bed: &mut Bed<Directory>, stable| {
+        let data = crate::backend::Octets::Inline(b"x");
+        bed.write_stable(file, 0, data, stable).unwrap().verifier
+    };
+    let first = write(&mut bed, Stable::Unstable);
+    assert_eq!((write(&mut bed, Stable::FileSync), bed.commit(file)), (first, Ok(first)));
+    drop(bed);
+    let mut bed = world.start();
+    let second = write(&mut bed, Stable::Unstable);
+    assert_ne!(second, first);
+    assert_eq!(bed.commit(file), Ok(second));
+}

@@ -1,0 +1,124 @@
+use std::fs::File;
+use std::io::Write as _;
+use std::time::Duration;
+
+use haulage_mr_pool::{PagePreference, PoolConfig};
+
+use super::*;
+use crate::sys::wake;
+
+/// A ring, or nothing where the system has none.
+struct Bed {
+    ring: FileRing<u32>,
+    waker: Waker,
+    file: Rc<OwnedFd>,
+    pool: Pool,
+}
+
+fn bed(requests_max: u16, name: &str) -> Option<Bed> {
+    let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
+    let pool = Pool::new(&config).unwrap();
+    let waker = Waker::new().unwrap();
+    let path = std::env::temp_dir().join(format!("haulage-files-{name}-{}", std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    // It is there as long as it is open.
+    std::fs::remove_file(path).unwrap();
+    let ring = FileRing::new(requests_max, &pool, &waker).ok()?;
+    Some(Bed { ring, waker, file: Rc::new(file.into()), pool })
+}
+
+impl Bed {
+    fn lease(&self, octets: &[u8]) -> Local {
+        let mut lease = self.pool.lease(octets.len()).unwrap();
+        lease.bytes_mut().copy_from_slice(octets);
+        lease
+    }
+
+    /// Sleeps as a core does until something has ended.
+    fn next(&mut self) -> Done<u32> {
+        loop {
+            if let Some(done) = self.ring.pop() {
+                return done;
+            }
+            wake::wait(&self.waker, Duration::from_secs(10));
+        }
+    }
+}
+
+#[test]
+fn what_is_written_from_a_lease_is_read_into_one() {
+    let Some(mut bed) = bed(4, "written") else { return };
+    let file = Rc::clone(&bed.file);
+    for (round, stability) in
+        [Stability::None, Stability::Data, Stability::All].into_iter().enumerate()
+    {
+        let octets: Vec<u8> = (0..100_000).map(|at| (at % 251 + round) as u8).collect();
+        let lease = bed.lease(&octets);
+        bed.ring.write(&file, 5, (lease, 10..100_000), stability, 1).unwrap();
+        let done = bed.next();
+        assert_eq!((done.what, done.result.unwrap()), (1, 99_990));
+        bed.ring.sync(&file, stability, 2).unwrap();
+        let done = bed.next();
+        assert_eq!((done.what, done.result.unwrap(), done.lease.is_none()), (2, 0, true));
+        let lease = bed.lease(&[0xee; 200]);
+        bed.ring.read(&file, 5, lease, 50..150, 3).unwrap();
+        let done = bed.next();
+        assert_eq!((done.what, done.result.unwrap()), (3, 100));
+        let lease = done.lease.unwrap();
+        assert_eq!(lease.bytes()[50..150], octets[10..110]);
+        assert!(
+            lease.bytes()[..50].iter().chain(&lease.bytes()[150..]).all(|octet| *octet == 0xee)
+        );
+    }
+    assert_eq!(bed.pool.gauges().leased_bytes, 0);
+}
+
+#[test]
+fn a_full_ring_hands_back() {
+    let Some(mut bed) = bed(2, "full") else { return };
+    let file = Rc::clone(&bed.file);
+    for what in 0..2 {
+        let lease = bed.lease(b"1234");
+        bed.ring.write(&file, 0, (lease, 0..4), Stability::None, what).unwrap();
+    }
+    assert_eq!(bed.ring.under_way(), 2);
+    let lease = bed.lease(b"5678");
+    let (what, lease) = bed.ring.write(&file, 0, (lease, 0..4), Stability::None, 8).unwrap_err();
+    assert_eq!((what, lease.bytes()), (8, &b"5678"[..]));
+    let (what, lease) = bed.ring.read(&file, 0, lease, 0..4, 9).unwrap_err();
+    assert_eq!((what, lease.bytes()), (9, &b"5678"[..]));
+    assert_eq!(bed.ring.sync(&file, Stability::Data, 10), Err(10));
+    let mut ended = [bed.next().what, bed.next().what];
+    ended.sort_unstable();
+    assert_eq!((ended, bed.ring.under_way()), ([0, 1], 0));
+    assert!(bed.ring.pop().is_none());
+}
+
+#[test]
+fn failures_are_told_with_the_lease() {
+    let Some(mut bed) = bed(2, "failures") else { return };
+    let file = Rc::new(File::open("/dev/null").unwrap().into());
+    let lease = bed.lease(b"1234");
+    bed.ring.write(&file, 0, (lease, 0..4), Stability::None, 1).unwrap();
+    let done = bed.next();
+    assert_eq!(done.result.unwrap_err().raw_os_error(), Some(libc::EBADF));
+    assert_eq!(done.lease.unwrap().bytes(), b"1234");
+    let lease = bed.lease(b"1234");
+    bed.ring.read(&file, 0, lease, 0..4, 2).unwrap();
+    assert_eq!(bed.next().result.unwrap(), 0);
+}
+
+#[test]
+fn what_is_under_way_when_a_ring_is_dropped_is_waited_for() {
+    let Some(mut bed) = bed(8, "dropped") else { return };
+    let file = Rc::clone(&bed.file);
+    (&File::from(file.try_clone().unwrap())).write_all(&[7; 4096]).unwrap();
+    for what in 0..8 {
+        let lease = bed.pool.lease(4096).unwrap();
+        bed.ring.read(&file, 0, lease, 0..4096, what).unwrap();
+    }
+    bed.ring.submit().unwrap();
+    let Bed { ring, pool, file: kept, .. } = bed;
+    drop(ring);
+    assert_eq!((pool.gauges().leased_bytes, Rc::strong_count(&kept)), (0, 2));
+}
