@@ -56,6 +56,13 @@ impl Open {
         }
     }
 
+    /// Forgets all.
+    #[cfg(test)]
+    pub(super) fn clear(&mut self) {
+        self.nodes.clear();
+        self.by_use.clear();
+    }
+
     /// Returns how many are kept.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {

@@ -23,6 +23,8 @@ use crate::nfs3::Status;
 
 mod search;
 
+use search::Missing;
+
 /// The files below a directory, on its mount.
 #[derive(Debug)]
 pub(super) struct Tree {
@@ -162,24 +164,30 @@ impl Tree {
             let led = node.take().and_then(|dir| Some((dir.child(name).ok()?.0, dir.id)));
             node = match led {
                 Some((found, dir)) if found.id == *wanted => Some(self.keep(found, dir, name)),
-                _ => self.search(*wanted),
+                _ => self.search(*wanted).ok(),
             };
             if node.is_none() {
                 break;
             }
         }
         // Where it was is gone, though it may not be.
-        let node = node.filter(|node| node.id == id).or_else(|| self.search(id));
-        let Some(node) = node else {
-            self.known.forget(id);
-            if self.gone.len() >= GONE_MAX {
-                self.gone.clear();
-            }
-            self.gone.insert(id);
-            return Err(Status::Stale);
-        };
+        let found = node.filter(|node| node.id == id).map_or_else(|| self.search(id), Ok);
+        let node = found.map_err(|missing| self.missing(id, missing))?;
         let look = node.look()?;
         Ok((node, look))
+    }
+
+    /// Returns what is said of a file that was not found, and remembers one that is gone.
+    fn missing(&mut self, id: FileId, missing: Missing) -> Status {
+        if missing == Missing::Moving {
+            return Status::Jukebox;
+        }
+        self.known.forget(id);
+        if self.gone.len() >= GONE_MAX {
+            self.gone.clear();
+        }
+        self.gone.insert(id);
+        Status::Stale
     }
 
     /// Returns how many files are kept open.
@@ -191,7 +199,7 @@ impl Tree {
     /// Closes all files, as if they had not been looked for lately.
     #[cfg(test)]
     pub(super) fn close_all(&mut self) {
-        self.open = Open::new(1);
+        self.open.clear();
     }
 }
 

@@ -8,10 +8,20 @@ use super::super::node::Node;
 use super::Tree;
 use crate::handle::FileId;
 
+/// Why a file was not found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// It is not in the tree, or too far down.
+    Gone,
+    /// It was there a moment ago: it is being renamed.
+    Moving,
+}
+
 impl Tree {
     /// Looks for a file through a bounded number of names: first in the directory where it was seen
     /// last, then in all, those nearest the top first.
-    pub(super) fn search(&mut self, id: FileId) -> Option<Rc<Node>> {
+    pub(super) fn search(&mut self, id: FileId) -> Result<Rc<Node>, Missing> {
+        let mut missing = Missing::Gone;
         let mut left = NAMES_MAX;
         let last = self.known.find(id).map(|seen| seen.dir).and_then(|dir| self.open.get(dir));
         let mut pending: VecDeque<_> = last.into_iter().chain([Rc::clone(&self.root)]).collect();
@@ -20,7 +30,7 @@ impl Tree {
             let Ok(mut names) = Names::open(&dir, 0) else { continue };
             while let Some(Ok(name)) = names.next() {
                 if left == 0 {
-                    return None;
+                    return Err(missing);
                 }
                 left -= 1;
                 let here = name.inode == id.inode;
@@ -28,9 +38,13 @@ impl Tree {
                 if !here && !below {
                     continue;
                 }
-                let Ok((node, look)) = dir.child(name.name) else { continue };
+                let found = dir.child(name.name);
+                if here && !found.as_ref().is_ok_and(|(node, _)| node.id.inode == id.inode) {
+                    missing = Missing::Moving;
+                }
+                let Ok((node, look)) = found else { continue };
                 if node.id == id {
-                    return Some(self.keep(node, dir.id, name.name));
+                    return Ok(self.keep(node, dir.id, name.name));
                 }
                 if look.is_directory() && below && pending.len() < PENDING_MAX {
                     pending.push_back(Rc::new(node));
@@ -38,7 +52,7 @@ impl Tree {
             }
             first = false;
         }
-        None
+        Err(missing)
     }
 }
 
