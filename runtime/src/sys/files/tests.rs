@@ -52,7 +52,8 @@ fn what_is_written_from_a_lease_is_read_into_one() {
     for (round, stability) in
         [Stability::None, Stability::Data, Stability::All].into_iter().enumerate()
     {
-        let octets: Vec<u8> = (0..100_000).map(|at| (at % 251 + round) as u8).collect();
+        let octets: Vec<u8> =
+            (0..100_000).map(|at| u8::try_from(at % 251 + round).unwrap()).collect();
         let lease = bed.lease(&octets);
         bed.ring.write(&file, 5, (lease, 10..100_000), stability, 1).unwrap();
         let done = bed.next();
