@@ -1,0 +1,246 @@
+//! A server among peers that break the rules of RPC-over-RDMA version 1 behind a good connection.
+//!
+//! What a deployed kernel server does with the same bytes is known; ours does nothing more lenient, and
+//! serves on: the peer itself, if its connection stays, and everybody else in any case.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use haulage::core::{Core, Cx};
+use haulage::cores::{self, CoreThread, Placement};
+use haulage::limits::{LIMITS_DEFAULT, Limits};
+use haulage::polling::Polling;
+use haulage::provider::iwarp::{Config, Iwarp};
+use haulage::service::{Binding, Call, Outcome, Procedure, Reply, Service};
+use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
+use haulage_tests::link::{Failure, Link};
+
+const PROGRAM: u32 = 0x2000_0007;
+/// Does nothing.
+const NULL: u32 = 0;
+
+struct Nothing;
+
+impl Service for Nothing {
+    fn binding(&self) -> Binding {
+        let procedures = vec![Procedure::new("NULL").idempotent()];
+        Binding { program: PROGRAM, version: 1, procedures }
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+        Outcome::Done
+    }
+}
+
+fn server() -> CoreThread<SocketAddr> {
+    let placement = Placement { name: "server".to_owned(), cpu: None, polling: Polling::ADAPTIVE };
+    let limits = Limits { connections_max: 16, receives_max: 256, ..LIMITS_DEFAULT };
+    cores::start(placement, move || {
+        let pool = PoolConfig { bytes: 16 << 20, pages: PagePreference::Heap, node: None };
+        let pool = Pool::new(&pool).map_err(std::io::Error::other)?;
+        let nic = Iwarp::new(&Config::default())?;
+        let mut core = Core::new(nic, Nothing, pool, limits, 1).map_err(std::io::Error::other)?;
+        let at = core.listen((Ipv4Addr::LOCALHOST, 0).into())?;
+        Ok::<_, std::io::Error>((core, at))
+    })
+    .unwrap()
+}
+
+/// A peer on a connection of its own, which speaks version 1 already.
+struct Peer(Link);
+
+impl Peer {
+    fn connect(server: SocketAddr) -> Self {
+        let private_data = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
+        let (link, theirs) = Link::connect(server, &Config::default(), &private_data, 16).unwrap();
+        assert_eq!(theirs[..4], private_data[..4], "the server says how long messages may be");
+        let mut peer = Self(link);
+        assert_eq!(peer.null(1), Answer::Reply { xid: 1 });
+        peer
+    }
+
+    /// Makes a good Call. Returns the first answer that comes.
+    fn null(&mut self, xid: u32) -> Answer {
+        self.0.send(&message(xid, MSG, &NO_LISTS, &call(xid, NULL, &[]))).unwrap();
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Answer {
+        match self.0.message(None) {
+            Ok(message) => Answer::of(&message.expect("nothing but a message ends the wait")),
+            Err(Failure::Ended(_)) => Answer::Closed,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// What comes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Reply {
+        xid: u32,
+    },
+    /// `ERR_VERS` in the version that was asked in, naming version 1.
+    Versions {
+        xid: u32,
+        vers: u32,
+    },
+    /// `ERR_CHUNK`.
+    Chunk {
+        xid: u32,
+    },
+    /// The answer to the good Call that followed.
+    Silence,
+    Closed,
+}
+
+impl Answer {
+    fn of(message: &[u8]) -> Self {
+        let words: Vec<u32> =
+            message.as_chunks().0.iter().map(|word| u32::from_be_bytes(*word)).collect();
+        match words[..] {
+            [xid, 1, credit, 0 | 1, ..] if credit > 0 => Self::Reply { xid },
+            [xid, 1, credit, 4, 2] if credit > 0 => Self::Chunk { xid },
+            [xid, vers, credit, 4, 1, 1, 1] if credit > 0 => Self::Versions { xid, vers },
+            _ => panic!("no answer of version 1: {words:x?}"),
+        }
+    }
+}
+
+const MSG: u32 = 0;
+const NOMSG: u32 = 1;
+const NO_LISTS: [u32; 3] = [0; 3];
+
+fn octets(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// A Call by nobody.
+fn call(xid: u32, procedure: u32, arguments: &[u32]) -> Vec<u8> {
+    let header = [xid, 0, 2, PROGRAM, 1, procedure, 0, 0, 0, 0];
+    octets(&[&header, arguments].concat())
+}
+
+fn message(xid: u32, proc: u32, lists: &[u32], body: &[u8]) -> Vec<u8> {
+    [&octets(&[xid, 1, 32, proc]), &octets(lists), body].concat()
+}
+
+/// A segment that nobody registered, of so many octets.
+const fn nowhere(length: u32) -> [u32; 4] {
+    [0xbad, length, 0, 0x1000]
+}
+
+/// What is sent under XID 7, and what is to come of it.
+fn cases() -> Vec<(&'static str, Vec<u8>, Answer)> {
+    let null = call(7, NULL, &[]);
+    let with = |lists: &[u32]| message(7, MSG, lists, &null);
+    let (served, chunk) = (Answer::Reply { xid: 7 }, Answer::Chunk { xid: 7 });
+    let version = |vers: u32| octets(&[&[7, vers, 32, 0], &NO_LISTS[..]].concat());
+    let credit = |credit: u32| [octets(&[7, 1, credit, 0, 0, 0, 0]), null.clone()].concat();
+    let read =
+        |position: u32, segment: [u32; 4]| [&[1, position], &segment[..], &[0, 0, 0]].concat();
+    let many = [1, 44, 0xbad, 8, 0, 0].repeat(100);
+    let wraps = [0xbad, 0x20, u32::MAX, 0xffff_fff0];
+    vec![
+        ("version 0", version(0), Answer::Versions { xid: 7, vers: 0 }),
+        ("version 2, after version 1", version(2), Answer::Versions { xid: 7, vers: 2 }),
+        ("version garbage", version(0xdead_beef), Answer::Versions { xid: 7, vers: 0xdead_beef }),
+        ("RDMA_MSGP", message(7, 2, &[4, 64, 0, 0, 0], &null), chunk),
+        ("an unknown message type", message(7, 77, &NO_LISTS, &null), chunk),
+        ("an empty Send", Vec::new(), Answer::Silence),
+        ("12 octets", octets(&[7, 1, 32]), Answer::Silence),
+        ("16 octets", octets(&[7, 1, 32, 0]), chunk),
+        ("20 octets", octets(&[7, 1, 32, 0, 0]), chunk),
+        ("a list without end", octets(&[7, 1, 32, 0, 1, 44, 1, 2, 3, 4]), chunk),
+        ("RDMA_DONE", octets(&[7, 1, 32, 3]), Answer::Silence),
+        ("RDMA_ERROR", octets(&[7, 1, 32, 4, 2]), Answer::Silence),
+        ("a header alone", with(&NO_LISTS)[..28].to_vec(), Answer::Silence),
+        ("RDMA_NOMSG of nothing", message(7, NOMSG, &NO_LISTS, &[]), Answer::Silence),
+        ("a Reply to nobody", message(7, MSG, &NO_LISTS, &octets(&[7, 1, 0])), Answer::Silence),
+        ("a Call cut short", message(7, MSG, &NO_LISTS, &octets(&[7, 0])), chunk),
+        ("another XID inside", message(7, MSG, &NO_LISTS, &call(8, NULL, &[])), chunk),
+        ("no credit asked for", credit(0), served),
+        ("all credits asked for", credit(u32::MAX), served),
+        ("any discriminator but zero", with(&[0, 2, 1, 9, 8, 0, 0, 0, 0]), chunk),
+        ("a position within a word", with(&read(3, nowhere(8))), chunk),
+        ("a position nothing was reduced at", with(&read(65536, nowhere(8))), chunk),
+        ("a chunk of 4 GiB", with(&read(40, nowhere(u32::MAX))), chunk),
+        ("a segment that wraps", with(&read(40, wraps)), chunk),
+        ("100 segments", with(&[&many[..], &[0, 0, 0]].concat()), chunk),
+        ("a Write chunk of no segments", with(&[0, 1, 0, 0, 0]), chunk),
+        ("a Write chunk of all segments", with(&[0, 1, u32::MAX, 0, 0]), chunk),
+        ("a Reply chunk of no segments", with(&[0, 0, 1, 0]), chunk),
+        ("a Reply chunk of all segments", with(&[0, 0, 1, u32::MAX]), chunk),
+        ("RDMA_NOMSG with its body inline", message(7, NOMSG, &NO_LISTS, &null), served),
+        ("RDMA_NOMSG of an argument", message(7, NOMSG, &read(40, nowhere(8)), &[]), chunk),
+        ("a Call from nowhere", message(7, NOMSG, &read(0, nowhere(64)), &[]), Answer::Closed),
+        ("a Call of 4 GiB", message(7, NOMSG, &read(0, nowhere(u32::MAX)), &[]), chunk),
+    ]
+}
+
+#[test]
+fn a_peer_that_breaks_the_rules_is_told_and_troubles_nobody() {
+    let server = server();
+    let mut bystander = Peer::connect(server.started);
+    for (xid, (what, bytes, expected)) in (100..).zip(cases()) {
+        let mut peer = Peer::connect(server.started);
+        peer.0.send(&bytes).unwrap();
+        // What is not answered is followed by something that is.
+        let answer = if expected == Answer::Silence {
+            match peer.null(9) {
+                Answer::Reply { xid: 9 } => Answer::Silence,
+                other => other,
+            }
+        } else {
+            peer.answer()
+        };
+        assert_eq!(answer, expected, "{what}");
+        if expected != Answer::Closed {
+            assert_eq!(peer.null(10), Answer::Reply { xid: 10 }, "after {what}");
+            peer.0.close().unwrap();
+        }
+        assert_eq!(bystander.null(xid), Answer::Reply { xid }, "beside {what}");
+    }
+    bystander.0.close().unwrap();
+    server.stop();
+}
+
+#[test]
+fn a_message_longer_than_a_receive_ends_its_connection_alone() {
+    let server = server();
+    let mut bystander = Peer::connect(server.started);
+    let mut peer = Peer::connect(server.started);
+    let mut long = message(7, MSG, &NO_LISTS, &call(7, NULL, &[]));
+    long.resize(4096, 0);
+    peer.0.send(&long).unwrap();
+    assert_eq!(peer.answer(), Answer::Reply { xid: 7 }, "as long as was agreed");
+    long.resize(4100, 0);
+    peer.0.send(&long).unwrap();
+    assert_eq!(peer.answer(), Answer::Closed);
+    assert_eq!(bystander.null(5), Answer::Reply { xid: 5 });
+    server.stop();
+}
+
+#[test]
+fn a_peer_that_ignores_its_credits_troubles_nobody() {
+    const CALLS: u32 = 600;
+    let server = server();
+    let mut bystander = Peer::connect(server.started);
+    let mut peer = Peer::connect(server.started);
+    let mut answered = 0;
+    let mut sent = (0..CALLS).take_while(|xid| {
+        peer.0.send(&message(*xid, MSG, &NO_LISTS, &call(*xid, NULL, &[]))).is_ok()
+    });
+    let all_sent = sent.by_ref().count() == CALLS as usize;
+    while all_sent && answered < CALLS {
+        match peer.answer() {
+            Answer::Reply { .. } => answered += 1,
+            other => {
+                assert_eq!(other, Answer::Closed, "it took Receives that were not its own");
+                break;
+            }
+        }
+    }
+    assert_eq!(bystander.null(5), Answer::Reply { xid: 5 });
+    server.stop();
+}
