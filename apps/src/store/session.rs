@@ -13,6 +13,7 @@ use haulage_store::client::error::printable;
 use haulage_store::client::mount::{self, Refusal};
 use haulage_store::client::requester::Remote;
 use haulage_store::client::{Client, Error, memory_max};
+use haulage_store::nfs3::Status;
 use haulage_store::nfs3::binding::{Limits, binding};
 
 use crate::calling::{self, Callee};
@@ -66,8 +67,11 @@ impl Session {
         })?;
         let client = core.started.take();
         let client = client.ok_or_else(|| Failure::failed("a core is asked once"))?;
-        let client = Client::new(Remote::new(client, timeout), root, LIMITS)
-            .map_err(|error| explain(&callee, &error.at(b"/")))?;
+        let client = Client::new(Remote::new(client, timeout), root, LIMITS);
+        let client = client.map_err(|error| match error.status() {
+            Some(Status::Perm | Status::Acces) => not_from_here(to, &options.export),
+            _ => explain(&callee, &error.at(b"/")),
+        })?;
         Ok(Self { client, callee, core })
     }
 
@@ -110,13 +114,8 @@ fn no_mount(refusal: &Refusal, at: SocketAddr, export: &OsStr, timeout: Duration
             ),
             _ => format!("cannot ask {at} what to mount: {error}"),
         },
-        // Linux tells who asks from a port above 1023 no more than that.
         Refusal::Path { exports, .. } if exports.iter().any(|path| path == export.as_bytes()) => {
-            let path = printable(export.as_bytes());
-            format!(
-                "cannot mount {path} of {at}, not from here; a Linux server may have to export it \
-                     to this machine, and as `insecure`"
-            )
+            return not_from_here(at, export);
         }
         Refusal::Path { .. } => {
             let path = printable(export.as_bytes());
@@ -124,6 +123,15 @@ fn no_mount(refusal: &Refusal, at: SocketAddr, export: &OsStr, timeout: Duration
         }
         _ => format!("cannot ask {at} what to mount: {refusal}"),
     })
+}
+
+/// Says what Linux's refusal may mean: it does not tell who asks from a port above 1023 why.
+fn not_from_here(at: SocketAddr, export: &OsStr) -> Failure {
+    let path = printable(export.as_bytes());
+    Failure::failed(format!(
+        "cannot mount {path} of {at}, not from here; a Linux server has to export it to this machine, \
+         and as `insecure`"
+    ))
 }
 
 /// What is asked for at once.

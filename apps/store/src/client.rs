@@ -159,13 +159,9 @@ fn ask<R: Requester>(
     let mut busy = 0;
     loop {
         let token = requester.begin(arguments, items())?;
-        let answer = loop {
-            let (of, outcome) = requester.ended()?;
-            // Others are of a transfer that was given up.
-            if of == token {
-                break outcome?;
-            }
-        };
+        let (of, outcome) = requester.ended()?;
+        debug_assert_eq!(of, token, "transfers wait for whatever they have begun");
+        let answer = outcome?;
         if answer.status() != Some(Status::Jukebox) || busy == BUSY_MAX {
             return Ok(answer);
         }

@@ -58,6 +58,13 @@ struct Piece {
     state: State,
 }
 
+impl Piece {
+    /// Returns whether it is under way, by this name.
+    fn is(&self, token: u64) -> bool {
+        matches!(self.state, State::Asked(asked) if asked == token)
+    }
+}
+
 enum State {
     /// Under way, by this name.
     Asked(u64),
@@ -120,9 +127,9 @@ impl<R: Requester> Transfer<'_, R> {
     /// Waits for one of the Calls.
     fn wait(&mut self) -> Result<(), Error> {
         let (token, outcome) = self.client.requester.ended()?;
-        let of = |piece: &Piece| matches!(piece.state, State::Asked(asked) if asked == token);
-        let Some(at) = self.pieces.iter().position(of) else { return Ok(()) };
-        let answer = outcome?;
+        let at = self.pieces.iter().position(|piece| piece.is(token));
+        let Some(at) = at else { return Ok(()) };
+        let answer = outcome.inspect_err(|_| _ = self.pieces.remove(at))?;
         let piece = if answer.status() == Some(Status::Jukebox) && self.busy < BUSY_MAX {
             self.busy += 1;
             self.client.requester.pause(BUSY_PAUSE);
@@ -136,10 +143,11 @@ impl<R: Requester> Transfer<'_, R> {
 
     /// Waits for what was asked for and is not wanted any more: its memory is open to the server.
     fn settle(&mut self) {
-        while self.pieces.iter().any(|piece| matches!(piece.state, State::Asked(_))) {
-            if self.wait().is_err() {
-                return;
-            }
+        self.pieces.retain(|piece| matches!(piece.state, State::Asked(_)));
+        while !self.pieces.is_empty()
+            && let Ok((token, _)) = self.client.requester.ended()
+        {
+            self.pieces.retain(|piece| !piece.is(token));
         }
     }
 }

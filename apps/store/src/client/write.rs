@@ -54,6 +54,13 @@ struct Piece {
     state: State,
 }
 
+impl Piece {
+    /// Returns whether it is under way, by this name.
+    fn is(&self, token: u64) -> bool {
+        matches!(self.state, State::Sent(sent) if sent == token)
+    }
+}
+
 enum State {
     /// Under way, by this name; the memory is with the Call.
     Sent(u64),
@@ -137,8 +144,8 @@ impl<R: Requester> Transfer<'_, R> {
     /// Waits for one of the Calls.
     fn wait(&mut self) -> Result<(), Error> {
         let (token, outcome) = self.client.requester.ended()?;
-        let of = |piece: &Piece| matches!(piece.state, State::Sent(sent) if sent == token);
-        let Some(at) = self.pieces.iter().position(of) else { return Ok(()) };
+        let at = self.pieces.iter().position(|piece| piece.is(token));
+        let Some(at) = at else { return Ok(()) };
         let Piece { offset, .. } = self.pieces.swap_remove(at);
         let mut answer = outcome?;
         let lease = answer.items.argument.take();
@@ -183,7 +190,12 @@ impl<R: Requester> Transfer<'_, R> {
 
     /// Waits for what was begun and has become pointless: its memory is open to the server.
     fn settle(&mut self) {
-        while self.under_way() > 0 && self.wait().is_ok() {}
+        self.pieces.retain(|piece| matches!(piece.state, State::Sent(_)));
+        while !self.pieces.is_empty()
+            && let Ok((token, _)) = self.client.requester.ended()
+        {
+            self.pieces.retain(|piece| !piece.is(token));
+        }
     }
 }
 

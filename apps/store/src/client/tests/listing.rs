@@ -2,9 +2,9 @@
 
 use super::super::listing::{Entry, Listing};
 use super::*;
-use crate::nfs3::Failure;
-use crate::nfs3::listing::NamesPlus;
+use crate::nfs3::listing::{self, EntryPlus, NamesPlus, NamesPlusWriter};
 use crate::nfs3::results::ListingPlus;
+use crate::nfs3::{Failure, Verifier};
 
 const FILES: usize = 300;
 
@@ -115,6 +115,28 @@ fn a_listing_that_does_not_get_on_is_an_error() {
     let error = list(&mut client).unwrap_err();
     assert!(matches!(error, Error::Nonsense(_)), "{error:?}");
     assert_eq!(client.requester.count(Procedure::ReadDirPlus), 2);
+}
+
+#[test]
+fn a_cookie_comes_back_with_its_verifier() {
+    let mut client = directory();
+    client.requester.instead = Box::new(|arguments| {
+        let Arguments::ReadDirPlus(asked) = arguments else { return None };
+        let (cookie, verifier, eof) = match (asked.cookie, asked.verifier) {
+            (0, Verifier(0)) => (5, Verifier(77), false),
+            (5, Verifier(77)) => (6, Verifier(78), false),
+            (6, Verifier(78)) => (7, Verifier(79), true),
+            other => panic!("{other:?}"),
+        };
+        let mut room = [0; 100];
+        let mut names = NamesPlusWriter::new(&mut room, 100);
+        let entry = listing::Entry { fileid: cookie, name: Name(b"1"), cookie };
+        assert!(names.push(&EntryPlus { entry, attributes: None, file: None }));
+        let listed = ListingPlus { dir: None, verifier, names: names.finish(), eof };
+        refusal(&Results::ReadDirPlus(Ok(listed)))
+    });
+    let entries = list(&mut client).unwrap();
+    assert_eq!(entries.iter().map(|entry| entry.fileid).collect::<Vec<_>>(), [5, 6, 7]);
 }
 
 #[test]

@@ -16,10 +16,13 @@ use crate::mount3::{self, Arguments, Export, Flavors, Mounted, Results};
 /// What a server answers to each Call in turn; nothing is hanging up.
 type Answers = Vec<(ReplyBody, Vec<u8>)>;
 
+/// What is added to the XID of each Reply.
+const HONEST: u32 = 0;
+
 const SUCCESS: ReplyBody = ReplyBody::Accepted(AcceptStat::Success);
 
 /// Starts a server for one connection. Returns where, and in the end what it was asked.
-fn serve(answers: Answers) -> (SocketAddr, JoinHandle<Vec<String>>) {
+fn serve(answers: Answers, off: u32) -> (SocketAddr, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let at = listener.local_addr().unwrap();
     let serve = move || {
@@ -36,7 +39,7 @@ fn serve(answers: Answers) -> (SocketAddr, JoinHandle<Vec<String>>) {
             let arguments = Arguments::decode(procedure, &mut reader).unwrap();
             let Credential::Sys(sys) = header.credential else { panic!("{header:?}") };
             asked.push(format!("{}: {arguments:?}", sys.uid));
-            let header = ReplyHeader { xid: header.xid, body };
+            let header = ReplyHeader { xid: header.xid + off, body };
             let reply = [written(|w| header.encode(w)), results].concat();
             let mark = Mark::new(true, u32::try_from(reply.len()).unwrap()).unwrap();
             stream.write_all(&[&mark.encode(), &reply[..]].concat()).unwrap();
@@ -47,7 +50,12 @@ fn serve(answers: Answers) -> (SocketAddr, JoinHandle<Vec<String>>) {
 }
 
 fn try_mount(answers: Answers) -> (Result<File, Refusal>, Vec<String>) {
-    let (at, server) = serve(answers);
+    mount_of(serve(answers, HONEST))
+}
+
+fn mount_of(
+    (at, server): (SocketAddr, JoinHandle<Vec<String>>),
+) -> (Result<File, Refusal>, Vec<String>) {
     let us = Identity::User(User::new("tests", 1000, 1000, &[]));
     let outcome = mount(at, b"/exp", &us, Duration::from_secs(10));
     (outcome, server.join().unwrap())
@@ -112,6 +120,8 @@ fn every_other_answer_is_a_refusal_too() {
         let text = refusal.unwrap_err().to_string();
         assert!(text.contains(says), "{body:?}: {text}");
     }
+    let (refusal, _) = mount_of(serve(vec![(SUCCESS, mounted(&[1]))], 1));
+    assert!(matches!(refusal, Err(Refusal::Malformed)), "another Call's: {refusal:?}");
     let (refusal, _) = try_mount(vec![]);
     assert!(matches!(refusal, Err(Refusal::Io(_))), "{refusal:?}");
 }

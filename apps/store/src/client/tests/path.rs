@@ -18,7 +18,7 @@ fn tree() -> Client<Near> {
     client.make_link(&root, "dangling", "a/new");
     client.make_link(&root, "loop", "loop");
     client.make_link(&root, "to-to-b", "to-b/");
-    client.make_link(&root, "long", &format!("a/{}b/file", "./".repeat(2000)));
+    client.make_link(&root, "long", &format!("a/{}b//file", "./".repeat(2000)));
     client
 }
 

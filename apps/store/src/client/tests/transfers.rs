@@ -147,6 +147,33 @@ fn what_a_server_may_have_lost_is_written_again() {
 }
 
 #[test]
+fn of_what_was_cut_in_two_each_part_is_written_again_once() {
+    let mut client = Near::new(LIMITS).client();
+    let restarted = Rc::new(Cell::new(0));
+    let octets = Rc::new(Cell::new(0));
+    let (commits, lives, again) =
+        (Rc::clone(&restarted), Rc::clone(&restarted), Rc::clone(&octets));
+    client.requester.edit = Box::new(move |_, results| match results {
+        Results::Write(Ok(written)) => {
+            let count = written.count.min(10_000);
+            if lives.get() > 0 {
+                again.set(again.get() + count as usize);
+            }
+            let (committed, verifier) = (Stable::Unstable, Verifier(lives.get()));
+            refusal(&Results::Write(Ok(Written { count, committed, verifier, ..*written })))
+        }
+        Results::Commit(Ok(committed)) => {
+            commits.set(1);
+            refusal(&Results::Commit(Ok(Committed { verifier: Verifier(1), ..*committed })))
+        }
+        _ => None,
+    });
+    let root = client.root;
+    client.make_file(&root, "file", &pattern(2 * PIECE));
+    assert_eq!(octets.get(), 2 * PIECE);
+}
+
+#[test]
 fn no_more_is_kept_than_may_await_being_committed() {
     let mut client = Near::new(LIMITS).client();
     let life = forgetful(&mut client, 0);
@@ -201,10 +228,10 @@ fn refusals_end_a_transfer_and_nothing_stays_under_way() {
     client.requester.instead = Box::new(move |arguments| {
         count += 1;
         match arguments {
-            Arguments::Read(_) if count == 12 => {
+            Arguments::Read(_) if count >= 12 => {
                 refusal(&Results::Read(Err(Failure { status: Status::Io, rest: None })))
             }
-            Arguments::Write(_) if count == 30 => {
+            Arguments::Write(_) if count >= 30 => {
                 let failure = Failure { status: Status::NoSpc, rest: Wcc::default() };
                 refusal(&Results::Write(Err(failure)))
             }
