@@ -53,7 +53,7 @@ fn files_and_names_are_bounded() {
     assert_eq!(room.total_bytes, 1 << 20);
     bed.remove(root, "1").unwrap();
     bed.file(root, "one more");
-    bed.check();
+    assert_eq!(bed.check(), bed.backend.names);
 }
 
 #[test]
