@@ -4,6 +4,7 @@
 
 pub mod affinity;
 pub mod alloc;
+pub mod by_handle;
 pub mod clock;
 pub mod complete;
 pub mod cpu;

@@ -68,7 +68,8 @@ pub(super) fn directory(
         }
     };
     let make = move |pool: &Pool, waker: &Waker| {
-        let config = Config { run: secrets.run, open_max: OPEN_MAX, direct };
+        let (run, open_max, search_max) = (secrets.run, OPEN_MAX, SEARCH_MAX);
+        let config = Config { run, open_max, search_max, direct };
         // Without one, files are read and written at once.
         let ring = Ring::new(pool, waker).ok();
         Directory::open(&path, state, ring, config)
@@ -108,3 +109,6 @@ const DIRECTORY_ROOM: usize = 64 << 20;
 
 /// Files of a directory kept open.
 const OPEN_MAX: usize = 1024;
+
+/// Names looked at to find one file: a fraction of a second.
+const SEARCH_MAX: usize = 100_000;

@@ -60,6 +60,8 @@ pub struct Config {
     pub run: u64,
     /// Files kept open.
     pub open_max: usize,
+    /// Names looked at to find one file that was renamed behind our back.
+    pub search_max: usize,
     /// Whether what allows it goes around the system's cache.
     pub direct: bool,
 }
@@ -96,7 +98,7 @@ impl Directory {
             Some(state) => Known::from_journal(state.journal()?)?,
             None => Known::default(),
         };
-        let tree = Tree::new(path, known, config.open_max)?;
+        let tree = Tree::new(path, known, &config)?;
         let names = fs::fstatvfs(&tree.root().place)?.f_namemax;
         let name_max = u32::try_from(names).unwrap_or(NAME_MAX).min(NAME_MAX);
         let owner = sole_owner();

@@ -5,8 +5,9 @@
 //! are found by a search instead. The file is made short by writing a new one and putting it in the
 //! old one's place.
 //!
-//! Wire: after [`MAGIC`], records of: octets of the name u16, kind u8, inode u64, generation u64, the
-//! directory's inode u64 and generation u64, the name, FNV-1a of all before u32; all big-endian.
+//! Wire: after [`MAGIC`], records of: octets of the name u16, octets of what the file system calls the
+//! file u8, kind u8, inode u64, generation u64, the directory's inode u64 and generation u64, the name,
+//! what it is called, FNV-1a of all before u32; all big-endian.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -36,6 +37,8 @@ pub(super) enum Record<'a> {
         dir: FileId,
         /// The name.
         name: &'a [u8],
+        /// What its file system calls it, if that is of use.
+        called: &'a [u8],
     },
     /// A file is gone.
     Gone {
@@ -107,37 +110,41 @@ impl<'a> Record<'a> {
     /// Reads the record that `bytes` begin with. Returns it and its length, or `None` if they do not
     /// begin with a whole one.
     fn decode(bytes: &'a [u8]) -> Option<(Self, usize)> {
-        let (length, _) = bytes.split_first_chunk::<2>()?;
-        let length = usize::from(u16::from_be_bytes(*length));
-        let (record, rest) = bytes.split_at_checked(HEAD_LEN + length)?;
-        let (check, _) = rest.split_first_chunk::<4>()?;
-        let (head, name) = record.split_at_checked(HEAD_LEN)?;
+        let ([high, low, called, kind], _) = bytes.split_first_chunk()?;
+        let names = usize::from(u16::from_be_bytes([*high, *low]));
+        let length = HEAD_LEN + names + usize::from(*called);
+        let (record, rest) = bytes.split_at_checked(length)?;
+        let (check, _) = rest.split_first_chunk::<CHECK_LEN>()?;
         if check_sum(record) != u32::from_be_bytes(*check) {
             return None;
         }
-        let mut r = Reader::new(head.get(3..)?);
+        let (head, rest) = record.split_at_checked(HEAD_LEN)?;
+        let (name, called) = rest.split_at_checked(names)?;
+        let mut r = Reader::new(head.get(4..)?);
         let mut id = || Some(FileId { inode: r.u64().ok()?, generation: r.u64().ok()? });
         let (file, dir) = (id()?, id()?);
-        let record = match head.get(2)? {
+        let record = match kind {
             0 => Self::Gone { file },
-            _ => Self::Seen { file, dir, name },
+            _ => Self::Seen { file, dir, name, called },
         };
-        Some((record, HEAD_LEN + length + CHECK_LEN))
+        Some((record, length + CHECK_LEN))
     }
 
     fn encode(&self) -> Vec<u8> {
-        let (kind, file, dir, name) = match self {
-            Self::Gone { file } => (0, file, file, &[][..]),
-            Self::Seen { file, dir, name } => (1, file, dir, *name),
+        let (kind, file, dir, name, called) = match self {
+            Self::Gone { file } => (0, file, file, &[][..], &[][..]),
+            Self::Seen { file, dir, name, called } => (1, file, dir, *name, *called),
         };
-        let mut bytes = Vec::with_capacity(HEAD_LEN + name.len() + CHECK_LEN);
-        // Names of file systems have 255 octets at most.
+        let mut bytes = Vec::with_capacity(HEAD_LEN + name.len() + called.len() + CHECK_LEN);
+        // Neither is longer than the system has them: 255 octets, and `FileName::BYTES_MAX`.
         bytes.extend(u16::try_from(name.len()).unwrap_or(0).to_be_bytes());
+        bytes.push(u8::try_from(called.len()).unwrap_or(0));
         bytes.push(kind);
         for number in [file.inode, file.generation, dir.inode, dir.generation] {
             bytes.extend(number.to_be_bytes());
         }
         bytes.extend(name);
+        bytes.extend(called);
         bytes.extend(check_sum(&bytes).to_be_bytes());
         bytes
     }
@@ -153,7 +160,7 @@ fn check_sum(bytes: &[u8]) -> u32 {
 /// What the file begins with.
 const MAGIC: &[u8] = b"haulage names 1\n";
 /// Octets of a record before the name.
-const HEAD_LEN: usize = 2 + 1 + 4 * 8;
+const HEAD_LEN: usize = 2 + 1 + 1 + 4 * 8;
 /// Octets of the check sum.
 const CHECK_LEN: usize = 4;
 
@@ -166,7 +173,11 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written_and_never_when_cut_or_changed() {
-        for record in [Record::Seen { file: A, dir: B, name: b"name" }, Record::Gone { file: B }] {
+        for record in [
+            Record::Seen { file: A, dir: B, name: b"name", called: b"" },
+            Record::Seen { file: A, dir: B, name: b"name", called: b"called" },
+            Record::Gone { file: B },
+        ] {
             let bytes = record.encode();
             let followed = [&bytes[..], b"more"].concat();
             assert_eq!(Record::decode(&followed), Some((record, bytes.len())));

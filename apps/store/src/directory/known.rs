@@ -27,6 +27,8 @@ pub(super) struct Seen {
     pub(super) dir: FileId,
     /// The name in it.
     pub(super) name: Box<[u8]>,
+    /// What its file system calls the file; empty if that is of no use.
+    pub(super) called: Box<[u8]>,
 }
 
 impl Known {
@@ -34,8 +36,9 @@ impl Known {
     pub(super) fn from_journal(mut journal: Journal) -> std::io::Result<Self> {
         let mut known = Self::default();
         journal.read(|record| match record {
-            Record::Seen { file, dir, name } => {
-                known.seen.insert(file.inode, (file.generation, Seen { dir, name: name.into() }));
+            Record::Seen { file, dir, name, called } => {
+                let seen = Seen { dir, name: name.into(), called: called.into() };
+                known.seen.insert(file.inode, (file.generation, seen));
             }
             Record::Gone { file } => {
                 known.seen.remove(&file.inode);
@@ -52,15 +55,23 @@ impl Known {
         (*generation == file.generation).then_some(seen)
     }
 
-    /// Notes where a file is.
-    pub(super) fn note(&mut self, file: FileId, dir: FileId, name: &[u8]) {
-        let known = self.find(file).is_some_and(|seen| seen.dir == dir && *seen.name == *name);
+    /// Notes where a file is. `called` tells what its file system calls it, if that is not known.
+    pub(super) fn note(
+        &mut self,
+        file: FileId,
+        dir: FileId,
+        name: &[u8],
+        called: impl FnOnce() -> Box<[u8]>,
+    ) {
+        let old = self.find(file);
+        let known = old.is_some_and(|seen| seen.dir == dir && *seen.name == *name);
         let room = self.seen.len() < KNOWN_MAX || self.seen.contains_key(&file.inode);
         if known || !room {
             return;
         }
-        self.seen.insert(file.inode, (file.generation, Seen { dir, name: name.into() }));
-        self.write(&Record::Seen { file, dir, name });
+        let called = old.map_or_else(called, |seen| seen.called.clone());
+        self.write(&Record::Seen { file, dir, name, called: &called });
+        self.seen.insert(file.inode, (file.generation, Seen { dir, name: name.into(), called }));
     }
 
     /// Forgets a file that is gone.
@@ -84,9 +95,10 @@ impl Known {
     }
 
     fn rewrite(&self, journal: &mut Journal) -> std::io::Result<()> {
-        journal.rewrite(self.seen.iter().map(|(inode, (generation, Seen { dir, name }))| {
+        journal.rewrite(self.seen.iter().map(|(inode, (generation, seen))| {
             let file = FileId { inode: *inode, generation: *generation };
-            Record::Seen { file, dir: *dir, name }
+            let Seen { dir, name, called } = seen;
+            Record::Seen { file, dir: *dir, name, called }
         }))
     }
 }

@@ -71,7 +71,7 @@ impl Directory {
             return Err(Status::Inval);
         }
         self.tree.descriptors.link(&node, &dir, name.0)?;
-        self.tree.saw(file, dir.id, name.0);
+        self.tree.saw(&node, dir.id, name.0);
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl Directory {
                 if let Some((target, _)) = target {
                     self.reap(&target);
                 }
-                self.tree.saw(moved.id, to_dir.id, to.0);
+                self.tree.saw(&moved, to_dir.id, to.0);
             }
         }
         Ok(())

@@ -26,11 +26,11 @@ impl World {
     fn start(&mut self) -> Bed<Directory> {
         self.run += 1;
         let state = State::open(&self.path("state")).unwrap();
-        self.serve(Some(state), 8)
+        self.serve(Some(state), CONFIG)
     }
 
-    fn serve(&self, state: Option<State>, open_max: usize) -> Bed<Directory> {
-        let config = Config { run: self.run, open_max, direct: false };
+    fn serve(&self, state: Option<State>, config: Config) -> Bed<Directory> {
+        let config = Config { run: self.run, ..config };
         let served = self.path("served");
         let mut bed = Bed::new(|_, _| Directory::open(&served, state, None, config).unwrap());
         bed.owner = sole_owner().map_or((1, 2), |owner| (owner.uid, owner.gid));
@@ -42,6 +42,8 @@ impl World {
     }
 }
 
+const CONFIG: Config = Config { run: 0, open_max: 8, search_max: 10_000, direct: false };
+
 /// Does to files what no client asked for.
 fn behind(world: &World, from: &str, to: &str) {
     std::fs::rename(world.path("served").join(from), world.path("served").join(to)).unwrap();
@@ -51,7 +53,7 @@ fn behind(world: &World, from: &str, to: &str) {
 fn no_link_leads_anywhere() {
     let world = World::new();
     std::fs::write(world.path("secret"), b"not served").unwrap();
-    let mut bed = world.serve(None, 8);
+    let mut bed = world.serve(None, CONFIG);
     let root = bed.root();
     for (name, to) in [
         ("up", ".."),
@@ -89,7 +91,7 @@ fn no_link_leads_anywhere() {
 fn no_name_is_a_path() {
     let world = World::new();
     std::fs::write(world.path("secret"), b"not served").unwrap();
-    let mut bed = world.serve(None, 8);
+    let mut bed = world.serve(None, CONFIG);
     let root = bed.root();
     bed.dir(root, "dir");
     assert_eq!(bed.find(root, ".."), Ok(root));
@@ -101,7 +103,7 @@ fn no_name_is_a_path() {
 
 #[test]
 fn what_is_mounted_below_is_not_served() {
-    let config = Config { run: 0, open_max: 8, direct: false };
+    let config = Config { run: 0, ..CONFIG };
     let mut bed = Bed::new(|_, _| Directory::open(Path::new("/"), None, None, config).unwrap());
     let root = bed.root();
     assert_eq!(bed.find(root, "proc"), Err(Status::NoEnt));
@@ -125,7 +127,7 @@ fn a_directory_that_turns_into_a_link_leads_nowhere() {
                 .unwrap();
         }
     });
-    let mut bed = world.serve(None, 8);
+    let mut bed = world.serve(None, CONFIG);
     let root = bed.root();
     let (mut dirs, mut links) = (0, 0);
     while dirs < 500 || links < 500 {
@@ -153,7 +155,7 @@ fn a_directory_that_turns_into_a_link_leads_nowhere() {
 #[test]
 fn what_is_moved_out_of_the_tree_has_nothing_above_it() {
     let world = World::new();
-    let mut bed = world.serve(None, 8);
+    let mut bed = world.serve(None, CONFIG);
     let root = bed.root();
     let outer = bed.dir(root, "outer");
     let inner = bed.dir(outer, "inner");
@@ -223,9 +225,29 @@ fn what_was_renamed_behind_our_back_is_searched_for() {
 }
 
 #[test]
+fn a_search_that_ends_early_gives_up_only_what_may_be_gone() {
+    let world = World::new();
+    let mut bed = world.serve(None, Config { search_max: 3, ..CONFIG });
+    let root = bed.root();
+    let (a, b) = (bed.dir(root, "a"), bed.dir(root, "b"));
+    let (kept, gone) = (bed.file(a, "kept"), bed.file(a, "gone"));
+    for number in 0..10 {
+        bed.file(b, &format!("{number}"));
+    }
+    behind(&world, "a/kept", "b/moved");
+    std::fs::remove_file(world.path("served/a/gone")).unwrap();
+    bed.backend.tree.close_all();
+    // What the file system says is there is taken to be there, if we may ask it.
+    let privileged = bed.backend.tree.opens_by_name();
+    let expected = if privileged { Ok(Vec::new()) } else { Err(Status::Stale) };
+    assert_eq!(bed.read(kept, 0, 1), expected);
+    assert_eq!(bed.read(gone, 0, 1), Err(Status::Stale));
+}
+
+#[test]
 fn what_comes_back_is_no_longer_gone() {
     let world = World::new();
-    let mut bed = world.serve(None, 8);
+    let mut bed = world.serve(None, CONFIG);
     let root = bed.root();
     let file = bed.file(root, "file");
     behind(&world, "file", "../away");
@@ -256,7 +278,7 @@ fn a_crash_in_the_middle_of_a_record_costs_that_record() {
     }
     std::fs::write(&path, b"something else").unwrap();
     let state = State::open(&world.path("state")).unwrap();
-    let config = Config { run: 9, open_max: 8, direct: false };
+    let config = Config { run: 9, ..CONFIG };
     let refused = Directory::open(&world.path("served"), Some(state), None, config);
     assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::InvalidData);
 }
@@ -302,7 +324,7 @@ fn the_key_is_kept_and_is_nobody_elses() {
 #[test]
 fn a_bounded_number_of_files_is_open() {
     let world = World::new();
-    let mut bed = world.serve(None, 4);
+    let mut bed = world.serve(None, Config { open_max: 4, ..CONFIG });
     let root = bed.root();
     let files: Vec<_> = (0..50).map(|number| bed.file(root, &format!("{number}"))).collect();
     for file in files.iter().chain(files.iter().rev()) {
@@ -315,7 +337,7 @@ fn a_bounded_number_of_files_is_open() {
 #[test]
 fn an_owner_goes_on_writing_what_was_made_read_only() {
     let world = World::new();
-    let mut bed = world.serve(None, 1);
+    let mut bed = world.serve(None, Config { open_max: 1, ..CONFIG });
     let root = bed.root();
     let file = bed.file(root, "file");
     let mode = SetAttributes { mode: Some(0o040), ..SetAttributes::default() };
@@ -330,7 +352,7 @@ fn an_owner_goes_on_writing_what_was_made_read_only() {
 #[test]
 fn only_the_privileged_give_files_away() {
     let world = World::new();
-    let mut bed = world.serve(None, 8);
+    let mut bed = world.serve(None, CONFIG);
     let root = bed.root();
     let file = bed.file(root, "file");
     let mut give = |uid| {

@@ -61,7 +61,7 @@ pub(super) struct Write {
 #[expect(clippy::large_enum_variant, reason = "a READ takes nothing from the heap")]
 pub(super) enum Ended {
     Read(Ticket, Result<ReadDone, Errno>),
-    /// With how many octets there were to write, and are written.
+    /// With how stable it was to be, and how many octets are written.
     Write(Ticket, Stable, Result<usize, Errno>),
     Commit(Ticket, Result<(), Errno>),
 }

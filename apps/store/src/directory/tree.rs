@@ -6,15 +6,21 @@
 //! led to when it was seen.
 //!
 //! # Recovery
-//! What is not where it was seen was renamed behind our back or removed: a bounded search tells.
+//! What is not where it was seen was renamed behind our back or removed. With the privilege to open files
+//! by what their file system calls them, a directory is found wherever it went, and what is gone is
+//! known to be. The rest a bounded search tells; if that ends before the tree does, a file that is
+//! known to exist is taken to be in it.
 
 use std::collections::BTreeSet;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 
+use haulage::sys::by_handle::FileName;
 use rustix::io::Errno;
 
+use super::Config;
 use super::known::{Known, Seen};
 use super::node::{Descriptors, Look, Node, open_top};
 use super::open::Open;
@@ -31,23 +37,37 @@ pub(super) struct Tree {
     pub(super) descriptors: Descriptors,
     root: Rc<Node>,
     root_device: (u32, u32),
+    /// Open on the mount, if files can be opened by what their file system calls them.
+    mount: Option<OwnedFd>,
     open: Open,
     known: Known,
     /// Files that were searched for and not found.
     gone: BTreeSet<FileId>,
+    /// Names looked at in one search.
+    search_max: usize,
 }
 
 impl Tree {
     /// Takes the tree below the directory at `path`, and what is known of it.
-    pub(super) fn new(path: &Path, known: Known, open_max: usize) -> io::Result<Self> {
+    pub(super) fn new(path: &Path, known: Known, config: &Config) -> io::Result<Self> {
         let descriptors = Descriptors::find().map_err(|error| {
             io::Error::new(io::Error::from(error).kind(), format!("/proc/self/fd: {error}"))
         })?;
         let (root, look) = open_top(path)?;
         // Says now whether the system can do what every look-up will ask of it.
-        root.listing()?;
-        let (open, gone) = (Open::new(open_max), BTreeSet::new());
-        Ok(Self { descriptors, root: Rc::new(root), root_device: look.device, open, known, gone })
+        let listing = root.listing()?;
+        let called = FileName::of(root.place.as_fd());
+        let opens = called.and_then(|name| name.open(listing.as_fd())).is_ok();
+        Ok(Self {
+            descriptors,
+            root: Rc::new(root),
+            root_device: look.device,
+            mount: opens.then_some(listing),
+            open: Open::new(config.open_max),
+            known,
+            gone: BTreeSet::new(),
+            search_max: config.search_max,
+        })
     }
 
     /// Returns the directory at the top.
@@ -89,14 +109,18 @@ impl Tree {
 
     /// Takes in a file that is where it is said to be.
     pub(super) fn keep(&mut self, node: Node, dir: FileId, name: &[u8]) -> Rc<Node> {
-        self.saw(node.id, dir, name);
+        self.saw(&node, dir, name);
         self.open.keep(node)
     }
 
     /// Notes where a file is.
-    pub(super) fn saw(&mut self, id: FileId, dir: FileId, name: &[u8]) {
-        self.gone.remove(&id);
-        self.known.note(id, dir, name);
+    pub(super) fn saw(&mut self, node: &Node, dir: FileId, name: &[u8]) {
+        self.gone.remove(&node.id);
+        let by_name = self.mount.is_some();
+        self.known.note(node.id, dir, name, || {
+            let called = by_name.then(|| FileName::of(node.place.as_fd()).ok()).flatten();
+            called.map_or_else(Box::default, |name| name.to_bytes())
+        });
     }
 
     /// Notes that a file is gone.
@@ -141,19 +165,31 @@ impl Tree {
         if self.gone.contains(&id) {
             return Err(Status::Stale);
         }
-        // The way down, last step first, from a directory that is open.
+        let alive = match self.by_name(id) {
+            ByName::Unknown => None,
+            ByName::Gone => return Err(self.missing(id, Missing::Gone)),
+            ByName::Found(node, look) if look.is_directory() => {
+                return Ok((self.open.keep(node), look));
+            }
+            ByName::Found(node, _) => Some(node),
+        };
+        // The way down, last step first, from a directory that is open or can be opened by its name.
         let mut steps = Vec::new();
         let mut at = id;
         let mut node = loop {
             if at == self.root.id {
                 break Some(Rc::clone(&self.root));
             }
-            if at != id
-                && let Some(node) = self.open.get(at)
-            {
-                break Some(node);
+            if at != id {
+                if let Some(node) = self.open.get(at) {
+                    break Some(node);
+                }
+                if let ByName::Found(node, _) = self.by_name(at) {
+                    break Some(self.open.keep(node));
+                }
             }
-            let Some(Seen { dir, name }) = self.known.find(at).filter(|_| steps.len() < DEPTH_MAX)
+            let Some(Seen { dir, name, .. }) =
+                self.known.find(at).filter(|_| steps.len() < DEPTH_MAX)
             else {
                 break None;
             };
@@ -172,9 +208,31 @@ impl Tree {
         }
         // Where it was is gone, though it may not be.
         let found = node.filter(|node| node.id == id).map_or_else(|| self.search(id), Ok);
-        let node = found.map_err(|missing| self.missing(id, missing))?;
+        let node = match (found, alive) {
+            (Ok(node), _) => node,
+            (Err(Missing::TooMany), Some(alive)) => self.open.keep(alive),
+            (Err(missing), _) => return Err(self.missing(id, missing)),
+        };
         let look = node.look()?;
         Ok((node, look))
+    }
+
+    /// Opens a file by what its file system calls it. A directory that was moved out of the tree is
+    /// gone; of another file nothing tells where it is.
+    fn by_name(&self, id: FileId) -> ByName {
+        let called = self.known.find(id).and_then(|seen| FileName::from_bytes(&seen.called));
+        let (Some(mount), Some(name)) = (&self.mount, called) else { return ByName::Unknown };
+        let place = match name.open(mount.as_fd()) {
+            Ok(place) => place,
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::STALE) => {
+                return ByName::Gone;
+            }
+            Err(_) => return ByName::Unknown,
+        };
+        let Ok((node, look)) = Node::new(place) else { return ByName::Unknown };
+        let is_it = node.id == id && look.attributes.links > 0;
+        let within = !look.is_directory() || self.check_within(&node, look).is_ok();
+        if is_it && within { ByName::Found(node, look) } else { ByName::Gone }
     }
 
     /// Returns what is said of a file that was not found, and remembers one that is gone.
@@ -196,11 +254,26 @@ impl Tree {
         self.open.len()
     }
 
+    /// Returns whether files can be opened by what their file system calls them.
+    #[cfg(test)]
+    pub(super) const fn opens_by_name(&self) -> bool {
+        self.mount.is_some()
+    }
+
     /// Closes all files, as if they had not been looked for lately.
     #[cfg(test)]
     pub(super) fn close_all(&mut self) {
         self.open.clear();
     }
+}
+
+/// What came of opening a file by what its file system calls it.
+enum ByName {
+    Found(Node, Look),
+    /// There is no such file in the tree any more.
+    Gone,
+    /// It is not called anything, or may not be opened so.
+    Unknown,
 }
 
 /// Directories one in the other.

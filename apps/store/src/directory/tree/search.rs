@@ -11,8 +11,10 @@ use crate::handle::FileId;
 /// Why a file was not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// It is not in the tree, or too far down.
+    /// It is not in the tree.
     Gone,
+    /// There are too many names to tell.
+    TooMany,
     /// It was there a moment ago: it is being renamed.
     Moving,
 }
@@ -22,7 +24,7 @@ impl Tree {
     /// last, then in all, those nearest the top first.
     pub(super) fn search(&mut self, id: FileId) -> Result<Rc<Node>, Missing> {
         let mut missing = Missing::Gone;
-        let mut left = NAMES_MAX;
+        let mut left = self.search_max;
         let last = self.known.find(id).map(|seen| seen.dir).and_then(|dir| self.open.get(dir));
         let mut pending: VecDeque<_> = last.into_iter().chain([Rc::clone(&self.root)]).collect();
         let mut first = pending.len() > 1;
@@ -30,7 +32,7 @@ impl Tree {
             let Ok(mut names) = Names::open(&dir, 0) else { continue };
             while let Some(Ok(name)) = names.next() {
                 if left == 0 {
-                    return Err(missing);
+                    return Err(Missing::TooMany);
                 }
                 left -= 1;
                 let here = name.inode == id.inode;
@@ -46,7 +48,9 @@ impl Tree {
                 if node.id == id {
                     return Ok(self.keep(node, dir.id, name.name));
                 }
-                if look.is_directory() && below && pending.len() < PENDING_MAX {
+                if look.is_directory() && below && pending.len() >= PENDING_MAX {
+                    missing = Missing::TooMany;
+                } else if look.is_directory() && below {
                     pending.push_back(Rc::new(node));
                 }
             }
@@ -56,7 +60,5 @@ impl Tree {
     }
 }
 
-/// Names looked at before a file is given up: a fraction of a second.
-const NAMES_MAX: usize = 100_000;
 /// Directories yet to be looked through, all of them open.
 const PENDING_MAX: usize = 256;
