@@ -18,6 +18,7 @@ use values::{Bytes, CoreList, Export, Maybe, Network, Polling, Provider, Squash,
 
 /// A command line that makes sense.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one, for the length of one command")]
 pub enum Parsed {
     /// Print this and be done: help or the version.
     Help(String),
@@ -192,6 +193,9 @@ pub struct ServeStore {
     /// Where to accept NFS over TCP, if anywhere
     #[arg(long, value_name = "ADDR:PORT|off", default_value = ":2049")]
     pub tcp_listen: Maybe<Address>,
+    /// Where to answer `GET /metrics`, for Prometheus [default: nowhere]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics: Option<Address>,
     /// Let nothing be changed
     #[arg(long)]
     pub read_only: bool,
@@ -256,6 +260,9 @@ pub struct ServeKv {
     /// The largest value that is taken
     #[arg(long, value_name = "BYTES", default_value = "16MiB")]
     pub value_max: Bytes,
+    /// Where to answer `GET /metrics`, for Prometheus [default: nowhere]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics: Option<Address>,
     /// How its core works
     #[command(flatten)]
     pub core: CoreOptions,
@@ -348,7 +355,7 @@ mod tests {
         let mounts = format!("{clients} --mount-connect :8 --export /exp");
         for line in [
             format!("demo {common}"),
-            format!("kv serve --listen :0 --memory 64MiB --value-max 1MiB {common}"),
+            format!("kv serve --listen :0 --memory 64MiB --value-max 1MiB --metrics :0 {common}"),
             format!("kv put key - {clients} {common}"),
             format!("kv get key {clients} {common}"),
             format!("kv del key {clients} {common}"),
@@ -373,7 +380,7 @@ mod tests {
     #[test]
     fn what_this_build_lacks_is_neither_accepted_nor_listed() {
         for line in
-            ["kv keys", "perf", "store rm /file", "kv serve --shards 2", "kv serve --metrics :0"]
+            ["kv keys", "perf", "store rm /file", "kv serve --shards 2", "demo --metrics :0"]
         {
             assert!(matches!(parsed(line), Err(Failure::Usage(_))), "{line}");
         }

@@ -6,6 +6,7 @@
 //!   its client; [`demo`]: the main job in one
 //!   command.
 //! - [`wire`]: messages looked into and made.
+//! - [`metrics`]: what a server tells those who watch it.
 //! - [`node`]: what every core of the command is made of; [`serving`] and
 //!   [`calling`]: what servers and clients have in common.
 //! - [`placement`]: which CPUs the cores get.
@@ -29,6 +30,7 @@ pub mod doctor;
 pub mod failure;
 pub mod kv;
 pub mod limits;
+pub mod metrics;
 pub mod node;
 pub mod output;
 pub mod placement;

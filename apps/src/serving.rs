@@ -9,7 +9,9 @@ use haulage::service::Service;
 use haulage::sys::{signal, wake};
 
 use crate::cli::CoreOptions;
+use crate::cli::address::Address;
 use crate::failure::Failure;
+use crate::metrics::http::Asking;
 use crate::node::{Node, polling};
 use crate::output::Output;
 use crate::placement::{Cpus, Placement};
@@ -90,6 +92,17 @@ pub fn listen_by(
         }
         _ => format!("cannot listen at {address}: {error}"),
     }))
+}
+
+/// Answers those who watch the server, if it is to. Returns where.
+pub fn metrics(
+    asked_for: Option<&Address>,
+    asking: &Asking,
+    waker: &Waker,
+) -> Result<Option<SocketAddr>, Failure> {
+    let Some(address) = asked_for else { return Ok(None) };
+    let addresses = address.resolve()?;
+    listen_by(&addresses, "--metrics", |at| asking.listen(at, waker)).map(Some)
 }
 
 /// How often a server looks whether its core is still there; signals wake it at once.

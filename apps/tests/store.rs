@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -22,6 +23,8 @@ struct Server {
     process: Child,
     nfs: String,
     mount: String,
+    /// What it said when it was ready.
+    ready: String,
 }
 
 impl Server {
@@ -38,7 +41,7 @@ impl Server {
             rest.split_once('"').unwrap().0.to_owned()
         };
         let (nfs, mount) = (address("listen"), address("mount_listen"));
-        Self { process, nfs, mount }
+        Self { process, nfs, mount, ready: line }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -198,4 +201,63 @@ fn one_file_or_two_are_named() {
         let said = text(&output.stderr);
         assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
     }
+}
+
+/// Asks a server for something by HTTP. Returns all it answers.
+fn asked(server: &Server, request: &str) -> String {
+    let (_, rest) = server.ready.split_once("\"metrics\":\"").unwrap();
+    let mut stream = TcpStream::connect(rest.split_once('"').unwrap().0).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn who_watches_the_server_sees_what_it_does() {
+    let server = Server::start(&["--metrics", ":0"]);
+    server.put("/file", &[7; 100_000]);
+    assert_eq!(server.done(&["get", "/file", "-"]), [7; 100_000]);
+    let page = asked(&server, "GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
+    let (head, page) = page.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    assert!(head.contains(&format!("Content-Length: {}", page.len())), "{head}");
+    let value = |name: &str| {
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} is not in\n{page}")).parse::<u64>().unwrap()
+    };
+    for (name, least) in [
+        ("haulage_calls_total{procedure=\"READ\"}", 1),
+        ("haulage_calls_total{procedure=\"WRITE\"}", 1),
+        ("haulage_call_seconds_count{procedure=\"WRITE\"}", 1),
+        ("haulage_call_seconds_bucket{procedure=\"WRITE\",le=\"+Inf\"}", 1),
+        ("haulage_chunks_total{kind=\"read\"}", 1),
+        ("haulage_chunks_total{kind=\"write\"}", 1),
+        ("haulage_tagged_bytes_total{direction=\"received\"}", 100_000),
+        ("haulage_tagged_bytes_total{direction=\"sent\"}", 100_000),
+        ("haulage_invalidations_total{by=\"peer\"}", 0),
+        ("haulage_connections_opened_total", 2),
+    ] {
+        assert!(value(name) >= least, "{name} is {}", value(name));
+    }
+    assert_eq!(value("haulage_errors_total{kind=\"message_bad\"}"), 0);
+    // Of each figure it says once what it is.
+    let told = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    let mut told: Vec<_> = told.collect();
+    told.sort_unstable();
+    assert!(told.windows(2).all(|pair| pair[0] != pair[1]), "{told:?}");
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 "),
+        ("POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "),
+    ] {
+        assert!(asked(&server, request).starts_with(status), "{request}");
+    }
+    let endless = "x".repeat(100_000);
+    let mut stream = TcpStream::connect(
+        server.ready.split_once("\"metrics\":\"").unwrap().1.split_once('"').unwrap().0,
+    )
+    .unwrap();
+    // It hangs up, whether or not all was taken.
+    let _ = stream.write_all(endless.as_bytes());
+    assert!(asked(&server, "GET /metrics HTTP/1.1\r\n\r\n").contains("haulage_connections "));
 }

@@ -10,6 +10,7 @@ use super::service::KvService;
 use crate::cli::ServeKv;
 use crate::cli::bytes;
 use crate::failure::Failure;
+use crate::metrics::{Metered, http};
 use crate::node::NodeConfig;
 use crate::output::{Output, json};
 use crate::serving::{self, Termination};
@@ -37,19 +38,22 @@ pub fn run(options: &ServeKv, output: &Output) -> Result<(), Failure> {
     let seed =
         Seed::random().map_err(|error| Failure::failed(format!("no random numbers: {error}")))?;
     let (listen, crc) = (options.listen.clone(), options.core.crc);
+    let (asking, asked) = http::way();
     let core = cores::start(thread, move || {
         let keys_max = u32::try_from(memory / INDEX_SHARE / KvService::OCTETS_PER_KEY);
         let service = KvService::new(keys_max.unwrap_or(u32::MAX), seed, value_max, memory as u64);
         let room = memory.saturating_sub(service.index_octets());
         let node = NodeConfig { room, limits: LIMITS_DEFAULT, crc };
-        let (mut core, notes) = node.build(|_| Ok(service))?;
+        let (mut core, notes) = node.build(|_| Ok(Metered::new(service, asked)))?;
         let at = listen.resolve()?;
         let bound = serving::listen(&mut core, &at)?;
-        Ok::<_, Failure>((core, (bound, notes)))
+        let waker = core.waker();
+        Ok::<_, Failure>((core, (bound, notes, waker)))
     })?;
-    let (bound, notes) = &core.started;
+    let (bound, notes, waker) = &core.started;
     notes.tell(output);
-    ready(*bound, output)?;
+    let metrics = serving::metrics(options.metrics.as_ref(), &asking, waker)?;
+    ready(*bound, metrics, output)?;
     termination.wait(core)
 }
 
@@ -63,15 +67,14 @@ fn warn_if_open(addresses: &[SocketAddr], output: &Output) {
 }
 
 /// Prints the one line that says that connections are accepted.
-fn ready(bound: SocketAddr, output: &Output) -> Result<(), Failure> {
+fn ready(bound: SocketAddr, metrics: Option<SocketAddr>, output: &Output) -> Result<(), Failure> {
     if !output.json {
         return output.line(&format!("ready: {bound}"));
     }
     output.line(&json::object(|o| {
         o.flag("ready", true).text("listen", &bound.to_string());
-        for absent in ["mount_listen", "tcp_listen", "metrics"] {
-            o.json(absent, "null");
-        }
+        o.json("mount_listen", "null").json("tcp_listen", "null");
+        o.place("metrics", metrics);
         o.count("pid", u64::from(std::process::id()));
     }))
 }

@@ -1,6 +1,7 @@
 //! Writing JSON: objects, arrays, strings, numbers; keys in the order they are given.
 
 use std::fmt::Write;
+use std::net::SocketAddr;
 
 /// Writes one object; `fill` adds its members.
 pub fn object(fill: impl FnOnce(&mut Object)) -> String {
@@ -70,6 +71,14 @@ impl Object {
     /// Adds an object; `fill` adds its members.
     pub fn object(&mut self, key: &str, fill: impl FnOnce(&mut Self)) -> &mut Self {
         self.json(key, &object(fill))
+    }
+
+    /// Adds where something listens, or null.
+    pub fn place(&mut self, key: &str, at: Option<SocketAddr>) -> &mut Self {
+        match at {
+            Some(at) => self.text(key, &at.to_string()),
+            None => self.json(key, "null"),
+        }
     }
 
     /// Adds a value that is JSON already.

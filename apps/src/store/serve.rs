@@ -17,6 +17,7 @@ use super::export::{self, Export};
 use crate::cli::ServeStore;
 use crate::cli::values;
 use crate::failure::Failure;
+use crate::metrics::{Metered, http};
 use crate::node::{NodeConfig, Notes};
 use crate::output::{Output, json};
 use crate::serving::{self, Termination};
@@ -27,6 +28,7 @@ struct Bound {
     rdma: SocketAddr,
     mount: SocketAddr,
     tcp: Option<SocketAddr>,
+    metrics: Option<SocketAddr>,
     owner: Option<Owner>,
 }
 
@@ -62,12 +64,14 @@ fn serve<B: Backend + 'static>(
     };
     let (config, crc) = (config(options, owner), options.core.crc);
     let (admitted, listen) = (admission.clone(), addresses.rdma);
+    let (asking, asked) = http::way();
     let core = cores::start(thread, move || {
         let node = NodeConfig { room, limits: CORE_LIMITS, crc };
         let (mut core, notes) = node.build_woken(|pool, waker| {
             let sealer = Sealer::new(&secrets.key, secrets.fsid);
             let nfs = Service::new(make(pool, waker)?, sealer, config);
-            Ok(Server::new(nfs, &config.limits, admitted, from_tcp, secrets.seed))
+            let server = Server::new(nfs, &config.limits, admitted, from_tcp, secrets.seed);
+            Ok(Metered::new(server, asked))
         })?;
         let bound = serving::listen(&mut core, &listen)?;
         let waker = core.waker();
@@ -81,7 +85,8 @@ fn serve<B: Backend + 'static>(
         .tcp
         .as_deref()
         .map(|addresses| serving::listen_by(addresses, "--tcp-listen", |at| front.listen(at)));
-    let bound = Bound { rdma: *rdma, mount, tcp: tcp.transpose()?, owner };
+    let metrics = serving::metrics(options.metrics.as_ref(), &asking, waker)?;
+    let bound = Bound { rdma: *rdma, mount, tcp: tcp.transpose()?, metrics, owner };
     ready(&bound, output)?;
     termination.wait(core)
 }
@@ -149,11 +154,9 @@ fn ready(bound: &Bound, output: &Output) -> Result<(), Failure> {
     output.line(&json::object(|o| {
         o.flag("ready", true).text("listen", &bound.rdma.to_string());
         o.text("mount_listen", &bound.mount.to_string());
-        match bound.tcp {
-            Some(tcp) => _ = o.text("tcp_listen", &tcp.to_string()),
-            None => _ = o.json("tcp_listen", "null"),
-        }
-        o.json("metrics", "null").count("pid", u64::from(std::process::id()));
+        o.place("tcp_listen", bound.tcp);
+        o.place("metrics", bound.metrics);
+        o.count("pid", u64::from(std::process::id()));
         match bound.owner {
             Some(owner) => _ = o.count("owner", owner.uid),
             None => _ = o.json("owner", "null"),

@@ -169,6 +169,10 @@ enum Judged {
 impl State {
     /// Takes in a Call the engine found acceptable.
     pub(crate) fn on_call(&mut self, key: Key<Connection>, call: CallParts, buffer: Local) {
+        self.counters.call_chunks += u64::from(call.body.is_some());
+        self.counters.read_chunks += u64::from(call.read.is_some());
+        self.counters.write_chunks += u64::from(call.write.is_some());
+        self.counters.reply_chunks += u64::from(call.reply.is_some());
         let message = Message { buffer, payload_at: call.payload_at, body: None };
         if let Some(body) = call.body {
             return self.fetch_call(key, call, body, message);

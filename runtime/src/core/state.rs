@@ -75,6 +75,14 @@ pub struct CoreCounters {
     pub replies_unmatched: u64,
     /// Messages that could not be decoded.
     pub messages_bad: u64,
+    /// Calls received that were to be fetched as a whole.
+    pub call_chunks: u64,
+    /// Arguments received that were to be fetched.
+    pub read_chunks: u64,
+    /// Calls received that offered a place for a result.
+    pub write_chunks: u64,
+    /// Calls received that offered a place for the whole Reply.
+    pub reply_chunks: u64,
     /// Octets of data items copied because they came or went inline.
     pub bytes_inline: u64,
     /// Connections that were opened.
@@ -250,6 +258,11 @@ impl Cx<'_> {
     /// Returns how many leases are `Posted` as Receives, as they are with no connection at all.
     pub fn receives_posted(&self) -> usize {
         self.state.receives.posted()
+    }
+
+    /// Returns how many Receives are reserved for peers: what their credits let them use at once.
+    pub fn receives_reserved(&self) -> u32 {
+        self.state.connections.iter().map(|connection| connection.engine.reserved()).sum()
     }
 
     /// Counts octets of a data item that were copied because it came or went inline.

@@ -1,0 +1,291 @@
+//! What a server tells those who watch it: figures as Prometheus reads them.
+//!
+//! [`Metered`] stands around a service on its core and counts what passes; [`http`] answers whoever asks
+//! at `/metrics`, on a thread of its own that has the core write the page.
+
+pub mod http;
+
+use std::fmt::{self, Write as _};
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use haulage::core::Cx;
+use haulage::service::{Binding, Call, CallToken, Finished, Outcome, Reply, Service};
+use haulage::sys::clock;
+use haulage_proto::time::Instant;
+
+/// A service, and what passes through it.
+#[derive(Debug)]
+pub struct Metered<S> {
+    inner: S,
+    /// By procedure number.
+    procedures: Vec<Figures>,
+    /// Calls whose time is taken and that have not ended.
+    timed: Vec<(CallToken, usize, Instant)>,
+    /// Who wants the page.
+    asked: Receiver<Sender<String>>,
+}
+
+/// What is known of one procedure.
+#[derive(Clone, Debug)]
+struct Figures {
+    name: &'static str,
+    calls: u64,
+    failed: u64,
+    /// Of the Calls whose time was taken, how many took no longer than each of [`BOUNDS`], and longer.
+    buckets: [u64; BOUNDS.len() + 1],
+    seconds: Duration,
+}
+
+impl<S: Service> Metered<S> {
+    /// Stands around `inner`; whoever sends to `asked` gets the page.
+    pub fn new(inner: S, asked: Receiver<Sender<String>>) -> Self {
+        let figures = |name| Figures {
+            name,
+            calls: 0,
+            failed: 0,
+            buckets: [0; BOUNDS.len() + 1],
+            seconds: Duration::ZERO,
+        };
+        let binding = inner.binding();
+        let procedures = binding.procedures.iter().map(|bound| figures(bound.name)).collect();
+        Self { inner, procedures, timed: Vec::with_capacity(TIMED_MAX), asked }
+    }
+
+    /// Notes how a Call ended, for now.
+    fn note(&mut self, procedure: usize, token: CallToken, started: Option<Instant>, how: Outcome) {
+        let Some(figures) = self.procedures.get_mut(procedure) else { return };
+        match (how, started) {
+            (Outcome::Later, Some(started)) if self.timed.len() < TIMED_MAX => {
+                self.timed.push((token, procedure, started));
+            }
+            (Outcome::Done, Some(started)) => figures.took(clock::now().saturating_since(started)),
+            (Outcome::Failed(_), _) => figures.failed += 1,
+            _ => {}
+        }
+    }
+
+    fn page(&self, cx: &Cx<'_>) -> String {
+        let mut page = Page(String::with_capacity(8192));
+        // A String takes whatever is written to it.
+        let _ = page.procedures(&self.procedures).and_then(|()| page.core(cx));
+        page.0
+    }
+}
+
+impl<S: Service> Service for Metered<S> {
+    fn binding(&self) -> Binding {
+        self.inner.binding()
+    }
+
+    fn admits(&self, peer: SocketAddr) -> bool {
+        self.inner.admits(peer)
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
+        let (procedure, token) = (call.procedure as usize, call.token);
+        let figures = self.procedures.get_mut(procedure);
+        let nth = figures.map_or(1, |figures| {
+            figures.calls += 1;
+            figures.calls - 1
+        });
+        let started = nth.is_multiple_of(TIMED_EVERY).then(clock::now);
+        let how = self.inner.call(cx, call, reply);
+        self.note(procedure, token, started, how);
+        how
+    }
+
+    fn resume(&mut self, cx: &mut Cx<'_>, token: CallToken, reply: &mut Reply) -> Outcome {
+        let how = self.inner.resume(cx, token, reply);
+        if how != Outcome::Later
+            && let Some(at) = self.timed.iter().position(|(timed, ..)| *timed == token)
+        {
+            let (token, procedure, started) = self.timed.swap_remove(at);
+            self.note(procedure, token, Some(started), how);
+        }
+        how
+    }
+
+    fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
+        self.inner.replied(cx, token, finished);
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        let mut worked = self.inner.turn(cx);
+        if let Ok(asker) = self.asked.try_recv() {
+            // Calls of connections that are gone never end.
+            self.timed.retain(|(token, ..)| cx.awaits(*token));
+            // Who asked may have given up.
+            let _ = asker.send(self.page(cx));
+            worked = true;
+        }
+        worked
+    }
+}
+
+impl Figures {
+    fn took(&mut self, time: Duration) {
+        let bucket = BOUNDS.iter().position(|bound| time <= *bound).unwrap_or(BOUNDS.len());
+        self.buckets[bucket] += 1;
+        self.seconds += time;
+    }
+}
+
+/// The page, as far as it is written.
+struct Page(String);
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) -> fmt::Result {
+        write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n")
+    }
+
+    fn one(&mut self, name: &str, kind: &str, help: &str, value: u64) -> fmt::Result {
+        self.head(name, kind, help)?;
+        writeln!(self.0, "{name} {value}")
+    }
+
+    fn many(&mut self, name: &str, kind: &str, help: &str, values: &[(&str, u64)]) -> fmt::Result {
+        self.head(name, kind, help)?;
+        values.iter().try_for_each(|(label, value)| writeln!(self.0, "{name}{{{label}}} {value}"))
+    }
+
+    fn procedures(&mut self, procedures: &[Figures]) -> fmt::Result {
+        self.head("haulage_calls_total", "counter", "Calls over RDMA, by procedure.")?;
+        for Figures { name, calls, .. } in procedures {
+            writeln!(self.0, "haulage_calls_total{{procedure=\"{name}\"}} {calls}")?;
+        }
+        let help = "Calls that the RPC layer answered with an error, by procedure.";
+        self.head("haulage_calls_failed_total", "counter", help)?;
+        for Figures { name, failed, .. } in procedures {
+            writeln!(self.0, "haulage_calls_failed_total{{procedure=\"{name}\"}} {failed}")?;
+        }
+        let help = "From the start of a Call's service to its results, of one Call in 16.";
+        self.head("haulage_call_seconds", "histogram", help)?;
+        for Figures { name, buckets, seconds, .. } in procedures {
+            let mut count = 0;
+            let bounds = BOUNDS.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
+            for (bound, bucket) in bounds.zip(buckets) {
+                count += bucket;
+                let le = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
+                writeln!(
+                    self.0,
+                    "haulage_call_seconds_bucket{{procedure=\"{name}\",le=\"{le}\"}} {count}"
+                )?;
+            }
+            let seconds = seconds.as_secs_f64();
+            writeln!(self.0, "haulage_call_seconds_sum{{procedure=\"{name}\"}} {seconds}")?;
+            writeln!(self.0, "haulage_call_seconds_count{{procedure=\"{name}\"}} {count}")?;
+        }
+        Ok(())
+    }
+
+    fn core(&mut self, cx: &Cx<'_>) -> fmt::Result {
+        let (core, moved, gauges) = (cx.counters(), cx.moved(), cx.gauges());
+        let (counter, gauge) = ("counter", "gauge");
+        self.many(
+            "haulage_chunks_total",
+            counter,
+            "Chunks in the Calls received, by kind.",
+            &[
+                ("kind=\"call\"", core.call_chunks),
+                ("kind=\"read\"", core.read_chunks),
+                ("kind=\"write\"", core.write_chunks),
+                ("kind=\"reply\"", core.reply_chunks),
+            ],
+        )?;
+        self.many(
+            "haulage_errors_total",
+            counter,
+            "What went wrong, by kind.",
+            &[
+                ("kind=\"call_refused\"", core.calls_refused),
+                ("kind=\"message_bad\"", core.messages_bad),
+                ("kind=\"reply_unmatched\"", core.replies_unmatched),
+                ("kind=\"connection_rejected\"", core.connections_rejected),
+            ],
+        )?;
+        self.many(
+            "haulage_tagged_bytes_total",
+            counter,
+            "Octets moved by RDMA Read and Write.",
+            &[
+                ("direction=\"received\"", moved.tagged_received),
+                ("direction=\"sent\"", moved.tagged_sent),
+            ],
+        )?;
+        self.many(
+            "haulage_messages_total",
+            counter,
+            "Sends.",
+            &[("direction=\"received\"", moved.receives), ("direction=\"sent\"", moved.sends)],
+        )?;
+        self.many(
+            "haulage_copied_bytes_total",
+            counter,
+            "Octets of payload that were copied, by whom.",
+            &[
+                ("by=\"us\"", moved.bytes_copied + core.bytes_inline),
+                ("by=\"system\"", moved.bytes_system),
+            ],
+        )?;
+        self.many(
+            "haulage_invalidations_total",
+            counter,
+            "Handles that were retired, by whom.",
+            &[("by=\"peer\"", moved.invalidated_remote), ("by=\"us\"", moved.invalidated_local)],
+        )?;
+        self.one(
+            "haulage_connections_opened_total",
+            counter,
+            "Connections that were opened.",
+            core.connections_opened,
+        )?;
+        let connections = u64::from(cx.connections());
+        self.one("haulage_connections", gauge, "Connections there are.", connections)?;
+        self.one(
+            "haulage_credits",
+            gauge,
+            "Receives that peers may use at once.",
+            u64::from(cx.receives_reserved()),
+        )?;
+        self.many(
+            "haulage_leases",
+            gauge,
+            "Leases of registered memory, by state.",
+            &[
+                ("state=\"local\"", gauges.local),
+                ("state=\"shared\"", gauges.shared),
+                ("state=\"posted\"", gauges.posted),
+                ("state=\"exposed\"", gauges.exposed),
+            ],
+        )?;
+        self.one(
+            "haulage_memory_free_bytes",
+            gauge,
+            "Octets of registered memory that are free.",
+            gauges.free_bytes as u64,
+        )
+    }
+}
+
+/// Upper bounds of the buckets of times.
+const BOUNDS: [Duration; 10] = [
+    Duration::from_micros(1),
+    Duration::from_micros(3),
+    Duration::from_micros(10),
+    Duration::from_micros(30),
+    Duration::from_micros(100),
+    Duration::from_micros(300),
+    Duration::from_millis(1),
+    Duration::from_millis(10),
+    Duration::from_millis(100),
+    Duration::from_secs(1),
+];
+
+/// Of so many Calls of a procedure, the time of one is taken: reading the clock costs as much as a short
+/// Call.
+const TIMED_EVERY: u64 = 16;
+
+/// Calls whose time is taken and that end later, at most.
+const TIMED_MAX: usize = 256;
