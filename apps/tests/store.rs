@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -134,6 +134,13 @@ fn files_go_there_and_back() {
     let room = server.done(&["df", "--json"]);
     assert!(text(&room).contains(r#""total_files":"#), "{}", text(&room));
     assert!(text(&server.done(&["df", "/file"])).starts_with("of "));
+
+    // It is ours, and we are told on request in which version.
+    let uid = format!(r#""uid":{},"#, fs::metadata(&place).unwrap().uid());
+    let output = server.run(&["stat", "/file", "--json", "-v"]);
+    assert!(text(&output.stdout).contains(&uid), "{}", text(&output.stdout));
+    let said = text(&output.stderr);
+    assert!(said.contains("speaks version 2 of RPC-over-RDMA"), "{said}");
 }
 
 #[test]
