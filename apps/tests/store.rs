@@ -29,7 +29,11 @@ struct Server {
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
-        let mut command = haulage(&["store", "serve", "--export", "memory:64MiB", "--json"]);
+        Self::of("memory:64MiB", arguments)
+    }
+
+    fn of(export: &str, arguments: &[&str]) -> Self {
+        let mut command = haulage(&["store", "serve", "--export", export, "--json"]);
         let command =
             command.args(["--listen", ":0", "--mount-listen", ":0", "--tcp-listen", "off"]);
         let command = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -141,6 +145,25 @@ fn files_go_there_and_back() {
     assert!(text(&output.stdout).contains(&uid), "{}", text(&output.stdout));
     let said = text(&output.stderr);
     assert!(said.contains("speaks version 2 of RPC-over-RDMA"), "{said}");
+}
+
+#[test]
+fn a_directory_has_what_was_put_there() {
+    let place = place("store-directory");
+    let served = place.join("served");
+    let state = place.join("state");
+    fs::create_dir(&served).unwrap();
+    let options = ["--squash", "none", "--state", state.to_str().unwrap()];
+    let server = Server::of(served.to_str().unwrap(), &options);
+    // More than may await being committed.
+    server.put("/file", &pattern(40 << 20));
+    assert!(fs::read(served.join("file")).unwrap() == pattern(40 << 20));
+    fs::create_dir(served.join("dir")).unwrap();
+    fs::write(served.join("dir/other"), pattern(5001)).unwrap();
+    std::os::unix::fs::symlink("dir", served.join("link")).unwrap();
+    assert!(server.done(&["get", "/link/other"]) == pattern(5001));
+    let listing = server.done(&["ls"]);
+    assert!(text(&listing).ends_with("  link -> dir\n"), "{}", text(&listing));
 }
 
 #[test]
