@@ -119,7 +119,7 @@ decode() {
     ((found > 0)) || fail "no RPC-over-RDMA in $capture"
     echo "$found messages of RPC-over-RDMA"
     # Now and then it loses an FPDU whose header is in two segments; then it finds no such message.
-    found=$(tshark -r "$capture" -Y 'rpcordma and _ws.malformed and not nfs.procedure_v3 in {5 6}' 2>/dev/null)
+    found=$(tshark -r "$capture" -Y 'rpcordma and _ws.malformed and not nfs.procedure_v3 in {5, 6}' 2>/dev/null)
     [[ -z $found ]] || fail "malformed in $capture: $found"
 }
 

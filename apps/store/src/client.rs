@@ -150,6 +150,15 @@ impl<R: Requester> Client<R> {
     }
 }
 
+/// Returns the memory that is taken for items at most: that of the pieces of one file.
+pub const fn memory_max(most: &Limits) -> usize {
+    let mut bytes = 0;
+    bytes += (write::PIECES + write::WRITES) * most.write_max as usize; // with what was cut in two
+    bytes += read::READS * most.read_max as usize;
+    bytes += most.readdir_max as usize;
+    bytes
+}
+
 /// Makes one Call, again while the server is busy, and waits for its Reply.
 fn ask<R: Requester>(
     requester: &mut R,
@@ -192,15 +201,6 @@ impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("File(..)")
     }
-}
-
-/// Returns the memory that is taken for items at most: that of the pieces of one file.
-pub const fn memory_max(most: &Limits) -> usize {
-    let mut bytes = 0;
-    bytes += (write::PIECES + write::WRITES) * most.write_max as usize; // with what was cut in two
-    bytes += read::READS * most.read_max as usize;
-    bytes += most.readdir_max as usize;
-    bytes
 }
 
 /// How often a busy server is asked again, and after how long.

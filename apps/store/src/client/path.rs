@@ -50,10 +50,11 @@ impl<R: Requester> Client<R> {
     /// # Errors
     /// It leads nowhere: the error names the component at which it ends.
     pub fn find(&mut self, path: &[u8], last: Last) -> Result<Place, Error> {
-        let attributes = self.attributes(&self.root.clone()).map_err(|error| error.at(b"/"))?;
+        let file = self.root;
+        let attributes = self.attributes(&file).map_err(|error| error.at(b"/"))?;
         let mut way = Way { passed: vec![], ahead: VecDeque::new() };
         way.prepend(path);
-        let top = Found { file: self.root, attributes };
+        let top = Found { file, attributes };
         let mut links = 0;
         while let Some(name) = way.ahead.pop_front() {
             let here = way.passed.last().map_or(top, |(_, found)| *found);

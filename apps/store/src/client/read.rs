@@ -48,7 +48,7 @@ struct Transfer<'c, R> {
     pieces: VecDeque<Piece>,
     /// Memory for pieces.
     spare: Vec<Local>,
-    /// How often the server was found busy.
+    /// How often on end the server was found busy.
     busy: u32,
 }
 
@@ -135,6 +135,7 @@ impl<R: Requester> Transfer<'_, R> {
             self.client.requester.pause(BUSY_PAUSE);
             self.ask(self.pieces[at].offset, self.pieces[at].count)?
         } else {
+            self.busy = 0;
             Piece { state: State::Arrived(answer), ..self.pieces[at] }
         };
         self.pieces[at] = piece;

@@ -45,7 +45,7 @@ struct Transfer<'c, R> {
     pieces: Vec<Piece>,
     /// Memory for pieces.
     spare: Vec<Local>,
-    /// How often the server was found busy.
+    /// How often on end the server was found busy.
     busy: u32,
 }
 
@@ -155,6 +155,7 @@ impl<R: Requester> Transfer<'_, R> {
             self.client.requester.pause(BUSY_PAUSE);
             return self.send(offset, lease);
         }
+        self.busy = 0;
         let Written { count, committed, verifier, .. } = match answer.results(Procedure::Write)? {
             Results::Write(Ok(written)) => written,
             other => return Err(Error::of(&other)),

@@ -198,12 +198,12 @@ fn a_server_that_always_loses_what_it_is_sent_is_given_up() {
 #[test]
 fn busy_servers_get_their_pieces_again() {
     let mut client = Near::new(LIMITS).client();
-    let octets = pattern(10 * PIECE);
+    let octets = pattern(50 * PIECE);
     let mut count = 0;
     client.requester.instead = Box::new(move |arguments| {
         count += 1;
         let status = Status::Jukebox;
-        let busy = count % 4 == 0;
+        let busy = count % 2 == 0;
         match arguments {
             Arguments::Read(_) if busy => {
                 refusal(&Results::Read(Err(Failure { status, rest: None })))
@@ -216,7 +216,28 @@ fn busy_servers_get_their_pieces_again() {
     });
     let made = file(&mut client, &octets);
     assert!(client.contents(&made.file, octets.len() as u64).unwrap() == octets);
-    assert!(client.requester.pauses >= 4);
+    assert!(client.requester.pauses > 4 * BUSY_MAX);
+}
+
+#[test]
+fn a_server_that_stays_busy_is_given_up() {
+    let mut client = Near::new(LIMITS).client();
+    let made = file(&mut client, &pattern(PIECE));
+    client.requester.instead = Box::new(|arguments| {
+        let status = Status::Jukebox;
+        match arguments {
+            Arguments::Read(_) => refusal(&Results::Read(Err(Failure { status, rest: None }))),
+            Arguments::Write(_) => {
+                refusal(&Results::Write(Err(Failure { status, rest: Wcc::default() })))
+            }
+            _ => None,
+        }
+    });
+    let refused = client.contents(&made.file, PIECE as u64).unwrap_err();
+    assert_eq!((refused.status(), client.requester.pauses), (Some(Status::Jukebox), BUSY_MAX));
+    let mut rest = &pattern(100)[..];
+    let refused = client.write(&made.file, |room| io::Read::read(&mut rest, room)).unwrap_err();
+    assert_eq!((refused.status(), client.requester.pauses), (Some(Status::Jukebox), 2 * BUSY_MAX));
 }
 
 #[test]
