@@ -88,14 +88,21 @@ fn keep(state: &Path, export: &Path, secrets: &mut Secrets) -> Result<State, Fai
         };
         Failure::failed(format!("cannot keep state in {}: {what}", state.display()))
     };
-    let kept = State::open(state).map_err(failed)?;
     // Who could read the key could make handles for every file.
-    if state.canonicalize().map_err(failed)?.starts_with(export) {
+    if is_within(state, export).map_err(failed)? {
         return Err(Failure::usage("--state is in what --export serves; keep it elsewhere"));
     }
+    let kept = State::open(state).map_err(failed)?;
     let fresh = Kept { key: secrets.key, fsid: secrets.fsid };
     Kept { key: secrets.key, fsid: secrets.fsid } = kept.keep(fresh).map_err(failed)?;
     Ok(kept)
+}
+
+/// Returns whether a path, of which not all may exist yet, is in a directory.
+fn is_within(path: &Path, dir: &Path) -> io::Result<bool> {
+    let path = std::path::absolute(path)?;
+    let there = path.ancestors().find_map(|above| above.canonicalize().ok());
+    Ok(there.is_some_and(|above| above.starts_with(dir)))
 }
 
 /// Of the memory, there may be one file for so many octets.

@@ -1,0 +1,130 @@
+//! A directory served by a process of its own.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+fn haulage(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Directories of one test.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        // What an earlier run left.
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("served")).unwrap();
+        Self(path)
+    }
+
+    fn at(&self, below: &str) -> String {
+        self.0.join(below).to_str().unwrap().to_owned()
+    }
+
+    /// Serves it with more options, which make a server that does not come to serve.
+    fn refused(&self, export: &str, state: &str) -> (Option<i32>, String) {
+        let (export, state) = (self.at(export), self.at(state));
+        let ports = ["--listen", ":0", "--mount-listen", ":0", "--tcp-listen", "off"];
+        let mut command = haulage(&["store", "serve", "--export", &export, "--state", &state]);
+        let output = command.args(ports).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    }
+}
+
+/// A server, killed with the test.
+struct Server {
+    process: Child,
+    ready: String,
+}
+
+impl Server {
+    fn start(place: &Place, options: &[&str]) -> Self {
+        let (export, state) = (place.at("served"), place.at("state"));
+        let ports = ["--listen", ":0", "--mount-listen", ":0", "--tcp-listen", "off"];
+        let mut command = haulage(&["store", "serve", "--export", &export, "--state", &state]);
+        let command = command.args(ports).args(["--squash", "none"]).args(options);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        Self { process, ready }
+    }
+
+    fn run(&self, arguments: &[&str], octets: &[u8]) -> Output {
+        let address = |name: &str| {
+            let (_, rest) = self.ready.split_once(&format!("\"{name}\":\"")).unwrap();
+            rest.split_once('"').unwrap().0.to_owned()
+        };
+        let (nfs, mount) = (address("listen"), address("mount_listen"));
+        let mut command = haulage(&["store"]);
+        let command = command.args(arguments).args(["--connect", &nfs, "--mount-connect", &mount]);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut client = command.spawn().unwrap();
+        client.stdin.take().unwrap().write_all(octets).unwrap();
+        client.wait_with_output().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn what_is_stored_is_in_the_directory_and_comes_back() {
+    let place = Place::new("store-directory");
+    let octets: Vec<u8> = (0..3_000_001_u32).map(|at| (at / 7).to_le_bytes()[0]).collect();
+    for options in [&["--json"][..], &["--json", "--direct"]] {
+        let server = Server::start(&place, options);
+        let put = server.run(&["put", "/file"], &octets);
+        assert!(put.status.success(), "{}", String::from_utf8_lossy(&put.stderr));
+        assert!(fs::read(place.at("served/file")).unwrap() == octets);
+        drop(server);
+        // Killed, not ended; the next one serves what it left.
+        let server = Server::start(&place, options);
+        assert!(server.run(&["get", "/file"], b"").stdout == octets);
+        fs::remove_file(place.at("served/file")).unwrap();
+        assert_eq!(server.run(&["get", "/file"], b"").status.code(), Some(1));
+    }
+}
+
+#[test]
+fn the_ready_line_says_whose_the_files_are() {
+    let place = Place::new("store-owner");
+    let server = Server::start(&place, &["--json"]);
+    let uid = haulage_store::directory::sole_owner().map(|owner| owner.uid);
+    let told = uid.map_or_else(|| "null".to_owned(), |uid| uid.to_string());
+    assert!(server.ready.contains(&format!("\"owner\":{told}")), "{}", server.ready);
+    drop(server);
+    let server = Server::start(&place, &[]);
+    let (command, comment) = server.ready.split_once(":/ /mnt").unwrap();
+    assert!(command.starts_with("ready: mount -t nfs -o proto=rdma,"));
+    let said = uid.map_or_else(String::new, |uid| format!("those of user {uid}, who serves them"));
+    assert!(comment.trim_end().ends_with(&said) && comment.contains(" # ") == uid.is_some());
+}
+
+#[test]
+fn what_cannot_be_served_is_said() {
+    let place = Place::new("store-refused");
+    let (code, said) = place.refused("nothing", "state");
+    assert!(code == Some(1) && said.contains("cannot serve"), "{said}");
+    fs::write(place.at("file"), b"").unwrap();
+    let (code, said) = place.refused("file", "state");
+    assert!(code == Some(1) && said.contains("not a directory"), "{said}");
+    let (code, said) = place.refused("served", "served/own/state");
+    assert!(code == Some(2) && said.contains("--state is in what --export serves"), "{said}");
+    assert_eq!(fs::read_dir(place.at("served")).unwrap().count(), 0);
+    let _server = Server::start(&place, &["--json"]);
+    let (code, said) = place.refused("served", "state");
+    assert!(code == Some(1) && said.contains("another server uses it"), "{said}");
+    let memory = ["store", "serve", "--export", "memory:64MiB", "--state", "anywhere"];
+    assert_eq!(haulage(&memory).output().unwrap().status.code(), Some(2));
+}
