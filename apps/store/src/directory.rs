@@ -255,9 +255,9 @@ impl Backend for Directory {
         while let Some(named) = names.next() {
             let named = named?;
             // What went meanwhile is not shown, nor where another file system is mounted.
-            let Ok((node, _)) = dir.child(named.name) else { continue };
+            let Ok(Some(look)) = dir.peek(named.name) else { continue };
             let (name, cookie) = (Name(named.name), named.cookie);
-            if !show(Shown { name, file: node.id, cookie }) {
+            if !show(Shown { name, file: look.id, cookie }) {
                 return Ok(false);
             }
         }

@@ -23,6 +23,8 @@ use crate::handle::FileId;
 pub(super) struct Journal {
     path: PathBuf,
     file: File,
+    /// Octets of it that are whole records.
+    length: u64,
     records: u64,
 }
 
@@ -51,7 +53,7 @@ impl Journal {
     /// Opens the file at `path`, or makes it.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = File::options().read(true).append(true).create(true).mode(0o600).open(path)?;
-        Ok(Self { path: path.to_owned(), file, records: 0 })
+        Ok(Self { path: path.to_owned(), file, length: 0, records: 0 })
     }
 
     /// Reads all records from the start. Only for a file just opened.
@@ -74,8 +76,15 @@ impl Journal {
 
     /// Adds a record. It survives the end of the server, though not that of the system.
     pub(super) fn append(&mut self, record: &Record<'_>) -> io::Result<()> {
+        let record = record.encode();
+        if let Err(error) = self.file.write_all(&record) {
+            // Nothing behind half a record would be read again.
+            self.file.set_len(self.length)?;
+            return Err(error);
+        }
+        self.length += record.len() as u64;
         self.records += 1;
-        self.file.write_all(&record.encode())
+        Ok(())
     }
 
     /// Replaces all records by these.
@@ -88,15 +97,17 @@ impl Journal {
             File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?,
         );
         out.write_all(MAGIC)?;
-        let mut count = 0;
+        let (mut count, mut length) = (0, MAGIC.len() as u64);
         for record in records {
-            out.write_all(&record.encode())?;
+            let record = record.encode();
+            out.write_all(&record)?;
+            length += record.len() as u64;
             count += 1;
         }
         out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         std::fs::rename(&new, &self.path)?;
         self.file = File::options().append(true).open(&self.path)?;
-        self.records = count;
+        (self.length, self.records) = (length, count);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use super::Directory;
 use super::node::Node;
@@ -20,24 +21,30 @@ impl Directory {
         let dir = self.tree.directory(dir)?;
         // What is made is its owner's alone until it is somebody's.
         let (alone, name) = (Mode::RWXU, name.0);
-        let mut open = None;
-        let made = match new.kind {
-            NewKind::Regular => dir.create(name).map(|made| open = Some(made)),
-            NewKind::Directory => fs::mkdirat(&dir.place, name, alone),
-            NewKind::Symlink(path) => fs::symlinkat(path, &dir.place, name),
+        let (node, look) = match new.kind {
+            NewKind::Regular => dir.create(name, &self.tree.descriptors)?,
+            NewKind::Directory => {
+                fs::mkdirat(&dir.place, name, alone)?;
+                dir.child(name)?
+            }
+            NewKind::Symlink(path) => {
+                fs::symlinkat(path, &dir.place, name)?;
+                dir.child(name)?
+            }
             NewKind::Special(kind, device) => {
                 let kind = special(kind)?;
                 let device = fs::makedev(device.major, device.minor);
-                fs::mknodat(&dir.place, name, kind, Mode::RUSR | Mode::WUSR, device)
+                fs::mknodat(&dir.place, name, kind, Mode::RUSR | Mode::WUSR, device)?;
+                dir.child(name)?
             }
         };
-        made?;
-        let (node, look) = dir.child(name)?;
-        let node = match open {
-            Some(open) if is_same(&open, &look.id) => Node::made(node.place, open)?.0,
-            _ => node,
-        };
-        let settled = self.settle(&node, new);
+        if look.attributes.kind != new.kind.file_type() {
+            // Somebody else put another in its place.
+            return Err(Status::Jukebox);
+        }
+        // What is not ours now we did not make, or its file system keeps no owners: it stays as it is.
+        let ours = look.attributes.uid == geteuid().as_raw();
+        let settled = if ours { self.settle(&node, new) } else { Ok(()) };
         if let Err(errno) = settled {
             let directory = matches!(new.kind, NewKind::Directory);
             let flags = if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
@@ -134,11 +141,6 @@ impl Directory {
             self.tree.forget(node.id);
         }
     }
-}
-
-/// Returns whether what was opened is what has the name: somebody else may have been faster.
-fn is_same(open: &std::os::fd::OwnedFd, id: &FileId) -> bool {
-    fs::fstat(open).is_ok_and(|found| found.st_ino == id.inode)
 }
 
 fn special(kind: FileType) -> Result<fs::FileType, Status> {

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 
 use rustix::fs::{
-    self, AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp, Timespec,
-    Timestamps, UTIME_NOW, UTIME_OMIT,
+    self, AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, StatxFlags, StatxTimestamp,
+    Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -52,18 +52,19 @@ impl Node {
         Ok((Self { place, id: look.id, reading, writing, direct }, look))
     }
 
-    /// Takes a file that was just made, open for reading and writing.
-    pub(super) fn made(place: OwnedFd, open: OwnedFd) -> Result<(Self, Look), Errno> {
-        let (node, look) = Self::new(place)?;
-        let _ = node.writing.set(Rc::new(open));
-        Ok((node, look))
-    }
-
     /// Finds what has a name in this directory: one component, never followed if it is a link, and
     /// never on another mount.
     pub(super) fn child(&self, name: &[u8]) -> Result<(Self, Look), Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Self::new(fs::openat2(&self.place, name, flags, Mode::empty(), WITHIN)?)
+    }
+
+    /// Looks at what has a name in this directory. `None` if another file system is mounted there.
+    pub(super) fn peek(&self, name: &[u8]) -> Result<Option<Look>, Errno> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let found = fs::statx(&self.place, name, flags, WANTED)?;
+        let mounted = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+        Ok((!mounted).then(|| Look::of(&found)))
     }
 
     /// Returns the directory that this one is in, wherever that is.
@@ -78,11 +79,15 @@ impl Node {
         fs::openat2(&self.place, ".", flags, Mode::empty(), WITHIN)
     }
 
-    /// Makes a regular file under a name that must be free, and opens it.
-    pub(super) fn create(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
+    /// Makes a regular file under a name that must be free. It stays open for writing, which its
+    /// permission bits may not allow.
+    pub(super) fn create(&self, name: &[u8], open: &Descriptors) -> Result<(Self, Look), Errno> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
-        fs::openat2(&self.place, name, flags | OFlags::CLOEXEC, mode, WITHIN)
+        let made = fs::openat2(&self.place, name, flags | OFlags::CLOEXEC, mode, WITHIN)?;
+        let (node, look) = Self::new(open.place(&made)?)?;
+        let _ = node.writing.set(Rc::new(made));
+        Ok((node, look))
     }
 
     /// Looks at the file as it is now.
@@ -157,6 +162,11 @@ impl Descriptors {
         Ok(Self(list))
     }
 
+    /// Returns what stands for an open file.
+    fn place(&self, open: &OwnedFd) -> Result<OwnedFd, Errno> {
+        fs::openat(&self.0, &*number(open), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+    }
+
     /// Opens the file that a place stands for.
     ///
     /// A file whose owner we are opens whatever its permission bits say: who may is decided by the
@@ -175,14 +185,14 @@ impl Descriptors {
     }
 
     fn open_as_is(&self, node: &Node, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        fs::openat(&self.0, &*number(node), flags, Mode::empty())
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+        fs::openat(&self.0, &*number(&node.place), flags, Mode::empty())
     }
 
     /// Sets a file's permission bits; those of a symbolic link are not kept.
     pub(super) fn set_mode(&self, node: &Node, mode: u32) -> Result<(), Errno> {
         let mode = Mode::from_raw_mode(mode & MODE_MASK);
-        match fs::chmodat(&self.0, &*number(node), mode, AtFlags::empty()) {
+        match fs::chmodat(&self.0, &*number(&node.place), mode, AtFlags::empty()) {
             Err(Errno::OPNOTSUPP) => Ok(()),
             done => done,
         }
@@ -190,11 +200,32 @@ impl Descriptors {
 
     /// Gives a file one more name.
     pub(super) fn link(&self, node: &Node, dir: &Node, name: &[u8]) -> Result<(), Errno> {
-        fs::linkat(&self.0, &*number(node), &dir.place, name, AtFlags::SYMLINK_FOLLOW)
+        fs::linkat(&self.0, &*number(&node.place), &dir.place, name, AtFlags::SYMLINK_FOLLOW)
     }
 }
 
 impl Look {
+    fn of(found: &Statx) -> Self {
+        let id = FileId { inode: found.stx_ino, generation: generation(found) };
+        let kind = fs::FileType::from_raw_mode(u32::from(found.stx_mode));
+        let attributes = Attributes {
+            kind: file_type(kind),
+            mode: u32::from(found.stx_mode) & MODE_MASK,
+            links: found.stx_nlink,
+            uid: found.stx_uid,
+            gid: found.stx_gid,
+            size: found.stx_size,
+            used: found.stx_blocks.saturating_mul(SECTOR),
+            device: Device { major: found.stx_rdev_major, minor: found.stx_rdev_minor },
+            fsid: 0,
+            fileid: found.stx_ino,
+            atime: time(found.stx_atime),
+            mtime: time(found.stx_mtime),
+            ctime: time(found.stx_ctime),
+        };
+        Self { id, attributes, device: (found.stx_dev_major, found.stx_dev_minor) }
+    }
+
     /// Returns whether it is a directory.
     pub(super) const fn is_directory(&self) -> bool {
         matches!(self.attributes.kind, FileType::Directory)
@@ -222,26 +253,7 @@ pub(super) fn open_top(path: &std::path::Path) -> Result<(Node, Look), Errno> {
 
 /// Asks the system what there is to know about a file.
 fn look(place: impl AsFd) -> Result<Look, Errno> {
-    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    let found = fs::statx(place, "", AtFlags::EMPTY_PATH, wanted)?;
-    let id = FileId { inode: found.stx_ino, generation: generation(&found) };
-    let kind = fs::FileType::from_raw_mode(u32::from(found.stx_mode));
-    let attributes = Attributes {
-        kind: file_type(kind),
-        mode: u32::from(found.stx_mode) & MODE_MASK,
-        links: found.stx_nlink,
-        uid: found.stx_uid,
-        gid: found.stx_gid,
-        size: found.stx_size,
-        used: found.stx_blocks.saturating_mul(SECTOR),
-        device: Device { major: found.stx_rdev_major, minor: found.stx_rdev_minor },
-        fsid: 0,
-        fileid: found.stx_ino,
-        atime: time(found.stx_atime),
-        mtime: time(found.stx_mtime),
-        ctime: time(found.stx_ctime),
-    };
-    Ok(Look { id, attributes, device: (found.stx_dev_major, found.stx_dev_minor) })
+    Ok(Look::of(&fs::statx(place, "", AtFlags::EMPTY_PATH, WANTED)?))
 }
 
 /// Returns when a file was made, which sets it apart from those that had its number before. Zero where
@@ -286,9 +298,9 @@ const fn timespec(to: SetTime) -> Timespec {
     }
 }
 
-/// Returns the name of a node's place among the process's descriptors.
-fn number(node: &Node) -> String {
-    node.place.as_raw_fd().to_string()
+/// Returns the name of a descriptor among the process's.
+fn number(open: &OwnedFd) -> String {
+    open.as_raw_fd().to_string()
 }
 
 /// Tells a client that the system failed.
@@ -303,6 +315,8 @@ const WITHIN: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
+/// What is asked about every file.
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 /// What the file system of `/proc` says it is.
 const PROC_MAGIC: rustix::fs::FsWord = 0x9fa0;
 /// The permission bits there are.

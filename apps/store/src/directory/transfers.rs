@@ -263,5 +263,5 @@ pub(super) fn write_here(write: &Write, octets: &[u8]) -> Result<usize, Errno> {
 
 /// Returns whether the same, tried again, may work at once.
 const fn is_passing(errno: Errno) -> bool {
-    matches!(errno, Errno::INTR | Errno::AGAIN)
+    matches!(errno, Errno::INTR)
 }
