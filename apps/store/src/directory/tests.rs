@@ -245,6 +245,20 @@ fn a_search_that_ends_early_gives_up_only_what_may_be_gone() {
 }
 
 #[test]
+fn what_is_removed_behind_our_back_is_stale_though_it_is_open() {
+    let world = World::new();
+    let mut bed = world.serve(None, CONFIG);
+    let root = bed.root();
+    let (file, dir) = (bed.file(root, "file"), bed.dir(root, "dir"));
+    bed.write(file, 0, b"x").unwrap();
+    std::fs::remove_file(world.path("served/file")).unwrap();
+    std::fs::remove_dir(world.path("served/dir")).unwrap();
+    assert_eq!(bed.read(file, 0, 9), Err(Status::Stale));
+    assert_eq!(bed.write(file, 0, b"x"), Err(Status::Stale));
+    assert_eq!(bed.make(dir, "x", NewKind::Regular), Err(Status::Stale));
+}
+
+#[test]
 fn what_comes_back_is_no_longer_gone() {
     let world = World::new();
     let mut bed = world.serve(None, CONFIG);

@@ -265,3 +265,90 @@ pub(super) fn write_here(write: &Write, octets: &[u8]) -> Result<usize, Errno> {
 const fn is_passing(errno: Errno) -> bool {
     matches!(errno, Errno::INTR)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use haulage::provider::Waker;
+    use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
+
+    use super::*;
+    use crate::testing::Place;
+
+    /// With a ring, if there are such, and without.
+    fn each(act: impl Fn(&mut Transfers, &Pool, &Rc<OwnedFd>)) {
+        let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
+        let pool = Pool::new(&config).unwrap();
+        let waker = Waker::new().unwrap();
+        for ring in [None, FileRing::new(4, &pool, &waker).ok()] {
+            let place = Place::new();
+            let path = place.path().join("file");
+            let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
+            act(&mut Transfers::new(ring), &pool, &Rc::new(file.into()));
+            assert_eq!(pool.gauges().leased_bytes, 0);
+        }
+    }
+
+    fn lease(pool: &Pool, octets: &[u8]) -> Local {
+        let mut lease = pool.lease(octets.len()).unwrap();
+        lease.bytes_mut().copy_from_slice(octets);
+        lease
+    }
+
+    fn ended(transfers: &mut Transfers, at_once: Option<Ended>) -> Ended {
+        at_once.unwrap_or_else(|| {
+            loop {
+                if let Some(ended) = transfers.poll() {
+                    return ended;
+                }
+                std::thread::yield_now();
+            }
+        })
+    }
+
+    #[test]
+    fn what_was_written_in_part_goes_on_behind_it() {
+        each(|transfers, pool, file| {
+            let (ticket, stable) = (Ticket(1), Stable::Unstable);
+            let write = Write { ticket, file: Rc::clone(file), offset: 10, stable, done: 0 };
+            let begun = transfers.on_written(write, lease(pool, b"0123456789"), Ok(4));
+            let Ended::Write(_, _, count) = ended(transfers, begun) else { panic!() };
+            let mut read = [0xee; 30];
+            let length = io::pread(file, &mut read, 0).unwrap();
+            assert_eq!(
+                (count, &read[..length]),
+                (Ok(10), &b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0456789"[..])
+            );
+        });
+    }
+
+    #[test]
+    fn what_was_read_in_part_goes_on_behind_it() {
+        each(|transfers, pool, file| {
+            io::pwrite(file, b"0123456789", 0).unwrap();
+            let (wanted, file) = (6, Rc::clone(file));
+            let read =
+                Read { ticket: Ticket(1), file, offset: 2, wanted, asked: 6, size: 10, done: 0 };
+            let begun = transfers.on_read(read, lease(pool, b"------"), Ok(2));
+            let Ended::Read(_, Ok(done)) = ended(transfers, begun) else { panic!() };
+            let octets: Vec<u8> =
+                done.data.iter().flat_map(|piece| piece.bytes().to_vec()).collect();
+            assert_eq!((&octets[..], done.eof), (&b"--4567"[..], false));
+        });
+    }
+
+    #[test]
+    fn that_some_was_written_counts_more_than_that_the_rest_was_not() {
+        each(|transfers, pool, file| {
+            for (done, expected) in [(0, Err(Errno::NOSPC)), (4, Ok(4))] {
+                let (ticket, stable) = (Ticket(1), Stable::Unstable);
+                let write = Write { ticket, file: Rc::clone(file), offset: 0, stable, done };
+                let begun =
+                    transfers.on_written(write, lease(pool, b"01234567"), Err(Errno::NOSPC));
+                let Ended::Write(_, _, count) = ended(transfers, begun) else { panic!() };
+                assert_eq!(count, expected);
+            }
+        });
+    }
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 use haulage_mr_pool::{PagePreference, PoolConfig};
 
 use super::*;
+use crate::sys::epoll::Epoll;
 use crate::sys::wake;
 
 /// A ring, or nothing where the system has none.
@@ -122,4 +123,30 @@ fn what_is_under_way_when_a_ring_is_dropped_is_waited_for() {
     let Bed { ring, pool, file: kept, .. } = bed;
     drop(ring);
     assert_eq!((pool.gauges().leased_bytes, Rc::strong_count(&kept)), (0, 2));
+}
+
+#[test]
+fn only_an_end_that_was_waited_for_wakes() {
+    let Some(mut bed) = bed(4, "wakes") else { return };
+    let mut epoll = Epoll::new().unwrap();
+    epoll.watch(bed.waker.fd(), 1).unwrap();
+    let mut readable = |limit| epoll.wait(Some(limit)).any(|event| event.readable);
+    let (from, mut into) = io::pipe().unwrap();
+    let from = Rc::new(OwnedFd::from(from));
+    // Nothing is there to be read, so this goes on after it was looked for.
+    let lease = bed.lease(b"----");
+    bed.ring.read(&from, 0, lease, 0..4, 1).unwrap();
+    assert!(bed.ring.pop().is_none());
+    assert!(!readable(Duration::ZERO));
+    into.write_all(b"1234").unwrap();
+    assert!(readable(Duration::from_secs(10)));
+    assert_eq!(bed.next().lease.unwrap().bytes(), b"1234");
+    bed.waker.clear();
+    // What ends while it is handed over wakes nobody.
+    into.write_all(b"5678").unwrap();
+    let lease = bed.lease(b"----");
+    bed.ring.read(&from, 0, lease, 0..4, 2).unwrap();
+    bed.ring.submit().unwrap();
+    assert!(!readable(Duration::ZERO));
+    assert_eq!(bed.next().lease.unwrap().bytes(), b"5678");
 }
