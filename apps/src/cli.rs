@@ -184,6 +184,10 @@ pub struct ServeStore {
     /// Read and write the files of a directory around the system's cache, where a READ or WRITE allows
     #[arg(long)]
     pub direct: bool,
+    /// Answer a change of names in a directory before the disk has it: faster, but lost if the machine
+    /// fails
+    #[arg(long)]
+    pub unstable_names: bool,
     /// Where to accept NFS over RDMA; `:PORT` is this machine only
     #[arg(long, value_name = "ADDR:PORT", default_value = ":20049")]
     pub listen: Address,

@@ -46,11 +46,20 @@ pub(super) fn memory(octets: u64) -> Result<Export<Memory>, Failure> {
     Ok(Export { room, owner: None, secrets, make: Box::new(make) })
 }
 
+/// How the files of a directory are treated.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    /// Whether changes of names are stable before they are answered.
+    pub(super) stable: bool,
+    /// Whether data goes around the system's cache.
+    pub(super) direct: bool,
+}
+
 /// Serves the files of a directory.
 pub(super) fn directory(
     path: &Path,
     state: Option<&Path>,
-    direct: bool,
+    how: How,
     output: &Output,
 ) -> Result<Export<Directory>, Failure> {
     let failed = |error| Failure::failed(format!("cannot serve {}: {error}", path.display()));
@@ -69,7 +78,8 @@ pub(super) fn directory(
     };
     let make = move |pool: &Pool, waker: &Waker| {
         let (run, open_max, search_max) = (secrets.run, OPEN_MAX, SEARCH_MAX);
-        let config = Config { run, open_max, search_max, direct };
+        let How { stable, direct } = how;
+        let config = Config { run, open_max, search_max, stable, direct };
         // Without one, files are read and written at once.
         let ring = Ring::new(pool, waker).ok();
         Directory::open(&path, state, ring, config)

@@ -13,7 +13,7 @@ use haulage_store::server::tcp::{self, Front};
 use haulage_store::server::{Admission, Server};
 use haulage_store::service::{Config, Service};
 
-use super::export::{self, Export};
+use super::export::{self, Export, How};
 use crate::cli::ServeStore;
 use crate::cli::values;
 use crate::failure::Failure;
@@ -39,11 +39,11 @@ pub fn run(options: &ServeStore, output: &Output) -> Result<(), Failure> {
             "--state is for a directory: what is in memory ends with the server",
         )),
         values::Export::Memory(size) => serve(options, export::memory(size.0)?, output),
-        values::Export::Directory(path) => serve(
-            options,
-            export::directory(path, options.state.as_deref(), options.direct, output)?,
-            output,
-        ),
+        values::Export::Directory(path) => {
+            let how = How { stable: !options.unstable_names, direct: options.direct };
+            let state = options.state.as_deref();
+            serve(options, export::directory(path, state, how, output)?, output)
+        }
     }
 }
 

@@ -62,6 +62,9 @@ pub struct Config {
     pub open_max: usize,
     /// Names looked at to find one file that was renamed behind our back.
     pub search_max: usize,
+    /// Whether a change of names or attributes is on stable storage before it is answered, as the
+    /// protocol wants it (RFC 1813 section 4.7). The core waits for the disk in that time.
+    pub stable: bool,
     /// Whether what allows it goes around the system's cache.
     pub direct: bool,
 }
@@ -76,6 +79,7 @@ pub struct Directory {
     owner: Option<Owner>,
     transfers: Transfers,
     direct: bool,
+    stable: bool,
     run: u64,
     /// How often something could not be made stable.
     failures: u64,
@@ -103,8 +107,9 @@ impl Directory {
         let name_max = u32::try_from(names).unwrap_or(NAME_MAX).min(NAME_MAX);
         let owner = sole_owner();
         let transfers = Transfers::new(ring.map(|ring| ring.0));
-        let Config { run, direct, .. } = config;
-        Ok(Self { tree, _state: state, owner, transfers, direct, run, failures: 0, name_max })
+        let Config { run, stable, direct, .. } = config;
+        let (failures, _state) = (0, state);
+        Ok(Self { tree, _state, owner, transfers, direct, stable, run, failures, name_max })
     }
 }
 
@@ -194,7 +199,8 @@ impl Backend for Directory {
         if let Some(mode) = to.mode {
             self.tree.descriptors.set_mode(&node, mode)?;
         }
-        Ok(node.set_times(to)?)
+        node.set_times(to)?;
+        self.settle(&node, look)
     }
 
     fn lookup(&mut self, _: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status> {

@@ -63,7 +63,8 @@ fn in_memory() -> Bed<Memory> {
 /// Without a ring too where the system has none.
 fn in_directory(ring: bool, direct: bool) -> Bed<Directory> {
     let place = Place::new();
-    let config = directory::Config { run: 77, open_max: 16, search_max: 1000, direct };
+    let config =
+        directory::Config { run: 77, open_max: 16, search_max: 1000, stable: false, direct };
     let waker = Waker::new().unwrap();
     let mut bed = Bed::new(|pool, _| {
         let ring = ring.then(|| Ring::new(pool, &waker).ok()).flatten();

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::Directory;
-use super::node::Node;
+use super::node::{Look, Node};
 use crate::backend::{New, NewKind};
 use crate::handle::FileId;
 use crate::nfs3::{FileType, Name, Status};
@@ -44,19 +44,22 @@ impl Directory {
         }
         // What is not ours now we did not make, or its file system keeps no owners: it stays as it is.
         let ours = look.attributes.uid == geteuid().as_raw();
-        let settled = if ours { self.settle(&node, new) } else { Ok(()) };
-        if let Err(errno) = settled {
+        let given = if ours { self.give(&node, new) } else { Ok(()) };
+        if let Err(errno) = given {
             let directory = matches!(new.kind, NewKind::Directory);
             let flags = if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
             // It is not what was asked for, and this Call's alone.
             let _ = fs::unlinkat(&dir.place, name, flags);
             return Err(errno.into());
         }
-        Ok(self.tree.keep(node, dir.id, name).id)
+        let node = self.tree.keep(node, dir.id, name);
+        self.settle_names(&dir)?;
+        self.settle(&node, look)?;
+        Ok(node.id)
     }
 
     /// Gives a file that was just made its owner and its permission bits.
-    fn settle(&self, node: &Node, new: &New<'_>) -> Result<(), Errno> {
+    fn give(&self, node: &Node, new: &New<'_>) -> Result<(), Errno> {
         if self.owner.is_none() {
             node.give(Some(new.uid), Some(new.gid))?;
         }
@@ -79,7 +82,8 @@ impl Directory {
         }
         self.tree.descriptors.link(&node, &dir, name.0)?;
         self.tree.saw(&node, dir.id, name.0);
-        Ok(())
+        self.settle_names(&dir)?;
+        self.settle(&node, look)
     }
 
     /// Removes a name; of a directory if `flags` say so.
@@ -103,7 +107,7 @@ impl Directory {
             errno => errno.into(),
         })?;
         self.reap(&node);
-        Ok(())
+        self.settle_names(&dir)
     }
 
     pub(super) fn rename_in(
@@ -131,6 +135,23 @@ impl Directory {
                 }
                 self.tree.saw(&moved, to_dir.id, to.0);
             }
+        }
+        self.settle_names(&from_dir)?;
+        self.settle_names(&to_dir)
+    }
+
+    /// Brings the names in a directory to stable storage.
+    fn settle_names(&self, dir: &Node) -> Result<(), Status> {
+        if self.stable {
+            dir.sync(FileType::Directory, &self.tree.descriptors)?;
+        }
+        Ok(())
+    }
+
+    /// Brings what there is to know about a file to stable storage.
+    pub(super) fn settle(&self, node: &Node, look: Look) -> Result<(), Status> {
+        if self.stable {
+            node.sync(look.attributes.kind, &self.tree.descriptors)?;
         }
         Ok(())
     }

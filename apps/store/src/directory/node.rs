@@ -126,6 +126,16 @@ impl Node {
         Ok(self.direct.get_or_init(|| opened).clone())
     }
 
+    /// Brings what there is to know about the file to stable storage. Of what can not be opened without
+    /// more happening (a link, a device) the directory it is in has to do.
+    pub(super) fn sync(&self, kind: FileType, open: &Descriptors) -> Result<(), Errno> {
+        match kind {
+            FileType::Directory => fs::fsync(self.listing()?),
+            FileType::Regular => fs::fsync(self.reader(open)?),
+            _ => Ok(()),
+        }
+    }
+
     /// Gives the file to a user and a group, each if it is not the one it has.
     pub(super) fn give(&self, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
         // All ones is no user: it would mean that nothing is to change.

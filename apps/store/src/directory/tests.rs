@@ -42,7 +42,8 @@ impl World {
     }
 }
 
-const CONFIG: Config = Config { run: 0, open_max: 8, search_max: 10_000, direct: false };
+const CONFIG: Config =
+    Config { run: 0, open_max: 8, search_max: 10_000, stable: false, direct: false };
 
 /// Does to files what no client asked for.
 fn behind(world: &World, from: &str, to: &str) {
@@ -396,4 +397,26 @@ fn another_run_has_another_verifier() {
     let second = write(&mut bed, Stable::Unstable);
     assert_ne!(second, first);
     assert_eq!(bed.commit(file), Ok(second));
+}
+
+#[test]
+fn all_kinds_of_change_can_be_stable() {
+    let world = World::new();
+    let mut bed = world.serve(None, Config { stable: true, ..CONFIG });
+    let root = bed.root();
+    let dir = bed.dir(root, "dir");
+    for (name, kind) in [
+        ("file", NewKind::Regular),
+        ("link", NewKind::Symlink(b"to")),
+        ("pipe", NewKind::Special(FileType::Fifo, crate::nfs3::Device::default())),
+    ] {
+        let made = bed.make(root, name, kind).unwrap();
+        let to = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
+        bed.with(|directory, cx| directory.set_attributes(cx, made, &to)).unwrap();
+        bed.link(made, dir, name).unwrap();
+        bed.rename((dir, name), (root, "other")).unwrap();
+        bed.remove(root, "other").unwrap();
+        assert_eq!((bed.find(root, name), bed.look(made).links), (Ok(made), 1));
+    }
+    bed.remove_dir(root, "dir").unwrap();
 }
