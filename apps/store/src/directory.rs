@@ -5,8 +5,9 @@
 //! one name, taken from an open directory, never through a symbolic link and never onto another mount:
 //! no name and no link that a client or anybody else makes leads out of the tree.
 //!
-//! Names and attributes are asked of the system at once; for what is not in its memory that takes as
-//! long as the disk does.
+//! Names and attributes are asked of the system and changed at once: for what is not in its memory, and
+//! for changes that are to be stable, the core waits for the disk. Data it never waits for, if there is
+//! a [`Ring`].
 //!
 //! # Recovery
 //! Where files are is kept under [`State`], so that handles outlive the server; what was renamed

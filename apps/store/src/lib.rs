@@ -7,7 +7,9 @@
 //! - [`handle`]: file handles that name a file and cannot be forged.
 //! - [`backend`]: what a server needs from storage. READ data leaves from registered memory as
 //!   [`Pieces`](haulage_mr_pool::Pieces), WRITE data stays in the lease it was placed in.
-//! - [`memory`]: a file system in registered memory, the first backend.
+//! - [`memory`]: a file system in registered memory.
+//! - [`directory`]: the files of a directory tree, whose data the kernel reads into leases and writes
+//!   from them.
 //! - [`access`]: who calls, as far as they are believed, and what they may do.
 //! - [`service`]: one Call in, one Reply out, for all procedures and any backend.
 //! - [`mounts`]: the same for MOUNT.

@@ -5,7 +5,8 @@
 //! when it is started again. What is in the table is a hint: whoever follows it checks where it led.
 //!
 //! # Limits
-//! At most [`KNOWN_MAX`] files; those beyond are found by a search.
+//! At most [`KNOWN_MAX`] files; those beyond are found by a search. Making the journal short again, once
+//! for several changes of every file in it, takes the core as long as the disk needs to write it.
 
 use std::collections::BTreeMap;
 

@@ -24,6 +24,10 @@ impl Open {
     /// Returns a file that is kept.
     pub(super) fn get(&mut self, id: FileId) -> Option<Rc<Node>> {
         let (used, node) = self.nodes.get_mut(&id)?;
+        // One file looked for over and over moves nothing.
+        if *used == self.uses {
+            return Some(Rc::clone(node));
+        }
         self.by_use.remove(used);
         self.uses += 1;
         *used = self.uses;
