@@ -104,6 +104,21 @@ fn a_length_beyond_the_capacity_is_refused() {
 }
 
 #[test]
+fn every_lease_is_in_the_region() {
+    let pool = pool(1 << 20);
+    let region = pool.region();
+    assert_eq!(region.len(), pool.usable());
+    let start = region.cast::<u8>().addr().get();
+    let mut leases = Vec::new();
+    while let Some(lease) = pool.lease(5000) {
+        let octets = lease.bytes().as_ptr_range();
+        assert!(octets.start.addr() >= start && octets.end.addr() <= start + region.len());
+        leases.push(lease);
+    }
+    assert!(leases.len() > 100);
+}
+
+#[test]
 fn a_source_is_read_by_the_rnic_and_comes_back_by_its_completion() {
     let pool = pool(1 << 20);
     let mut lease = pool.lease(6).unwrap();
