@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::Directory;
 use super::node::Node;
-use super::transfers::{self, Ended, Read, Write};
+use super::transfers::{self, BLOCK, Ended, Read, Write};
 use crate::backend::{Context, Finished, Incoming, Octets, Progress, ReadDone, Ticket, WriteDone};
 use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
@@ -35,11 +35,11 @@ impl Directory {
         let direct = self.direct && is_aligned(offset);
         let lease = if direct { lease(blocks)? } else { lease(wanted)? };
         let direct = if direct { self.direct(&node, &lease)? } else { None };
-        let (file, asked) = match direct {
-            Some(file) => (file, blocks),
-            None => (node.reader(&self.tree.descriptors)?, wanted),
+        let (file, in_blocks) = match direct {
+            Some(file) => (file, true),
+            None => (node.reader(&self.tree.descriptors)?, false),
         };
-        let read = Read { ticket, file, offset, wanted, asked, size, done: 0 };
+        let read = Read { ticket, file, offset, wanted, in_blocks, size, done: 0 };
         Ok(self.transfers.read(read, lease).transpose()?)
     }
 
@@ -167,7 +167,3 @@ const fn is_aligned(offset: u64) -> bool {
 
 /// Octets of the longest file.
 pub(super) const FILE_MAX: u64 = i64::MAX as u64;
-
-/// What goes around the system's cache goes in whole blocks: a page, which is a multiple of what any
-/// common disk asks for.
-const BLOCK: usize = 4096;

@@ -39,8 +39,8 @@ pub(super) struct Read {
     pub(super) offset: u64,
     /// Octets wanted.
     pub(super) wanted: usize,
-    /// Octets asked for: more, if the file is read in whole blocks.
-    pub(super) asked: usize,
+    /// Whether the file is read in whole blocks of [`BLOCK`], as many as it takes.
+    pub(super) in_blocks: bool,
     /// Octets that the file had when this began.
     pub(super) size: u64,
     pub(super) done: usize,
@@ -163,7 +163,7 @@ impl Transfers {
 
     fn queue_read(&mut self, read: Read, lease: Local) -> Result<(), (Read, Local)> {
         let Some(ring) = &mut self.ring else { return Err((read, lease)) };
-        let (file, into) = (Rc::clone(&read.file), read.done..read.asked);
+        let (file, into) = (Rc::clone(&read.file), read.done..read.asked());
         let queued = ring.read(&file, read.at(), lease, into, UnderWay::Read(read));
         queued.map_err(|(what, lease)| match what {
             UnderWay::Read(read) => (read, lease),
@@ -193,9 +193,15 @@ impl Read {
         self.offset + self.done as u64
     }
 
-    /// Returns whether there is nothing left to read. What ends within a block ends there.
+    /// Returns how many octets are asked for.
+    const fn asked(&self) -> usize {
+        if self.in_blocks { self.wanted.next_multiple_of(BLOCK) } else { self.wanted }
+    }
+
+    /// Returns whether there is nothing left to read. A file that is read in whole blocks and ends
+    /// within one ends there.
     const fn is_done(&self) -> bool {
-        self.done >= self.wanted || self.asked != self.wanted
+        self.done >= self.wanted || self.in_blocks && !self.done.is_multiple_of(BLOCK)
     }
 
     fn end(&self, mut lease: Local) -> ReadDone {
@@ -224,8 +230,9 @@ impl Write {
 
 /// Reads until all is read or the file ends.
 fn read_here(mut read: Read, mut lease: Local) -> Result<ReadDone, Errno> {
-    while read.done < read.asked {
-        match io::pread(&read.file, &mut lease.bytes_mut()[read.done..read.asked], read.at()) {
+    while read.done < read.asked() {
+        let into = read.done..read.asked();
+        match io::pread(&read.file, &mut lease.bytes_mut()[into], read.at()) {
             Ok(0) => break,
             Ok(count) => {
                 read.done += count;
@@ -265,6 +272,10 @@ pub(super) fn write_here(write: &Write, octets: &[u8]) -> Result<usize, Errno> {
 const fn is_passing(errno: Errno) -> bool {
     matches!(errno, Errno::INTR)
 }
+
+/// What goes around the system's cache goes in whole blocks: a page, which is a multiple of what any
+/// common disk asks for.
+pub(super) const BLOCK: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -327,13 +338,44 @@ mod tests {
         each(|transfers, pool, file| {
             io::pwrite(file, b"0123456789", 0).unwrap();
             let (wanted, file) = (6, Rc::clone(file));
-            let read =
-                Read { ticket: Ticket(1), file, offset: 2, wanted, asked: 6, size: 10, done: 0 };
+            let read = Read {
+                ticket: Ticket(1),
+                file,
+                offset: 2,
+                wanted,
+                in_blocks: false,
+                size: 10,
+                done: 0,
+            };
             let begun = transfers.on_read(read, lease(pool, b"------"), Ok(2));
             let Ended::Read(_, Ok(done)) = ended(transfers, begun) else { panic!() };
             let octets: Vec<u8> =
                 done.data.iter().flat_map(|piece| piece.bytes().to_vec()).collect();
             assert_eq!((&octets[..], done.eof), (&b"--4567"[..], false));
+        });
+    }
+
+    #[test]
+    fn what_is_read_in_blocks_goes_on_behind_whole_ones_and_ends_within_one() {
+        each(|transfers, pool, file| {
+            io::pwrite(file, &[b'x'; 2 * BLOCK], 0).unwrap();
+            for (first, expected) in [(BLOCK, 2 * BLOCK), (5000, 5000), (0, 0)] {
+                let (file, wanted) = (Rc::clone(file), 2 * BLOCK + 1);
+                let size = wanted as u64;
+                let read = Read {
+                    ticket: Ticket(1),
+                    file,
+                    offset: 0,
+                    wanted,
+                    in_blocks: true,
+                    size,
+                    done: 0,
+                };
+                assert_eq!(read.asked(), 3 * BLOCK);
+                let begun = transfers.on_read(read, lease(pool, &[b'-'; 3 * BLOCK]), Ok(first));
+                let Ended::Read(_, Ok(done)) = ended(transfers, begun) else { panic!() };
+                assert_eq!((done.data.len(), done.eof), (expected, true));
+            }
         });
     }
 
