@@ -106,6 +106,14 @@ finish() {
     [[ $status == 0 ]] || fail "the guest's test ended with ${status:-no status}, see $console"
 }
 
+# dissect OPTION...: runs tshark on what was captured. That it ends within a packet is no failure.
+dissect() {
+    local status=0
+    tshark -r "$capture" "$@" 2>"$place/tshark" || status=$?
+    ((status == 0)) || grep -q 'cut short in the middle of a packet' "$place/tshark" ||
+        fail "tshark: $(cat "$place/tshark")"
+}
+
 # decode: has tshark, if there, find RPC-over-RDMA in what went over the guest's network, and nothing
 # malformed in it. It takes the Reply of a READ or READLINK for such if its data went by Write chunk,
 # where it does not look for it, whoever sent it.
@@ -115,12 +123,11 @@ decode() {
         echo 'tshark is not installed: what went over the network is not decoded'
         return
     fi
-    # Its status says no more than that the capture ends within a packet.
-    found=$({ tshark -r "$capture" -Y rpcordma 2>/dev/null || true; } | wc -l)
+    found=$(dissect -Y rpcordma | wc -l)
     ((found > 0)) || fail "no RPC-over-RDMA in $capture"
     echo "$found messages of RPC-over-RDMA"
     # Now and then it loses an FPDU whose header is in two segments; then it finds no such message.
-    found=$(tshark -r "$capture" -Y 'rpcordma and _ws.malformed and not nfs.procedure_v3 in {5, 6}' 2>/dev/null || true)
+    found=$(dissect -Y 'rpcordma and _ws.malformed and not nfs.procedure_v3 in {5, 6}')
     [[ -z $found ]] || fail "malformed in $capture: $found"
 }
 
@@ -128,7 +135,7 @@ decode() {
 largest_ulpdu_at_most() {
     local largest
     command -v tshark >/dev/null || return 0
-    largest=$({ tshark -r "$capture" -Y 'tcp.dstport == 20049' -T fields -e iwarp_mpa.ulpdulength 2>/dev/null || true; } |
+    largest=$(dissect -Y 'tcp.dstport == 20049' -T fields -e iwarp_mpa.ulpdulength |
         tr ',' '\n' | sort -n | tail -n 1)
     echo "ULPDUs of at most $largest octets"
     [[ -n $largest ]] && ((largest <= $1 && largest > $1 - 16)) || fail "not $1"
