@@ -32,6 +32,7 @@ use crate::time::Instant;
 use crate::v1;
 use crate::v2;
 use crate::v2::connection::Role;
+use crate::v2::header::Bare;
 use crate::v2::host_auth::Policy;
 use crate::xdr::{Reader, Truncated, Writer};
 
@@ -131,6 +132,16 @@ impl Connection {
         }
     }
 
+    /// Takes a Call or a Reply without chunks the short way, if that leads anywhere: see
+    /// [`v2::connection::Connection::take`].
+    #[inline]
+    pub fn take(&mut self, now: Instant, message: &Bare) -> bool {
+        match (&mut self.engine, &self.fallback) {
+            (Engine::Two(two), None) => two.take(now, message),
+            _ => false,
+        }
+    }
+
     /// Returns the next output, or `None` once the connection is quiescent.
     pub fn poll(&mut self) -> Option<Output> {
         let two = match &mut self.engine {
@@ -158,6 +169,15 @@ impl Connection {
         match &self.engine {
             Engine::One(one) => one.may_send(class),
             Engine::Two(two) => two.may_send(alphabet::class(class)),
+        }
+    }
+
+    /// Returns how many Replies could be posted now.
+    pub fn replies_left(&self) -> u32 {
+        match &self.engine {
+            Engine::One(one) if one.may_send(Class::Reply) => u32::MAX,
+            Engine::One(_) => 0,
+            Engine::Two(two) => two.replies_left(),
         }
     }
 

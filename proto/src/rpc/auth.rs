@@ -74,23 +74,27 @@ impl<'a> AuthSys<'a> {
 
 impl<'a> Credential<'a> {
     /// Parses a credential or a verifier.
+    #[inline]
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, Truncated> {
+        // AUTH_NONE with an empty body.
+        match r.rest().first_chunk() {
+            Some([0, 0, 0, 0, 0, 0, 0, 0]) => r.take(8).map(|_| Self::None),
+            _ => Self::decode_other(r),
+        }
+    }
+
+    fn decode_other(r: &mut Reader<'a>) -> Result<Self, Truncated> {
         let flavor = r.u32()?;
         let body = r.opaque(BODY_MAX)?;
-        Ok(match (flavor, AuthSys::decode(body)) {
-            (AUTH_NONE, _) if body.is_empty() => Self::None,
-            (AUTH_SYS, Some(sys)) => Self::Sys(sys),
-            _ => Self::Other { flavor, body },
-        })
+        let sys = if flavor == AUTH_SYS { AuthSys::decode(body) } else { None };
+        Ok(sys.map_or(Self::Other { flavor, body }, Self::Sys))
     }
 
     /// Appends the credential to `w`.
+    #[inline]
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         match self {
-            Self::None => {
-                w.u32(AUTH_NONE)?;
-                w.u32(0)
-            }
+            Self::None => w.words([AUTH_NONE, 0]),
             Self::Sys(sys) => {
                 w.u32(AUTH_SYS)?;
                 let length = u32::try_from(sys.wire_len());

@@ -59,6 +59,7 @@ impl<'a> CallHeader<'a> {
     }
 
     /// Parses the header at the start of `payload`. Returns it and where the arguments start.
+    #[inline]
     pub fn decode(payload: &'a [u8]) -> Result<(Self, usize), CallFault> {
         let mut r = Reader::new(payload);
         let xid = r.u32()?;
@@ -80,10 +81,10 @@ impl<'a> CallHeader<'a> {
     }
 
     /// Appends the header to `w`.
+    #[inline]
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
-        for word in [self.xid, CALL, RPC_VERSION, self.program, self.version, self.procedure] {
-            w.u32(word)?;
-        }
+        let Self { xid, program, version, procedure, .. } = *self;
+        w.words([xid, CALL, RPC_VERSION, program, version, procedure])?;
         self.credential.encode(w)?;
         self.verifier.encode(w)
     }

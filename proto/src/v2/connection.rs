@@ -15,6 +15,7 @@
 //! granting any is closed.
 
 mod alphabet;
+mod bare;
 mod config;
 mod extended;
 mod receive;
@@ -199,6 +200,11 @@ impl Connection {
             Class::Control | Class::Grant => true,
         };
         self.is_open_to_send() && is_turn && self.credits.may_send(class)
+    }
+
+    /// Returns how many Replies could be posted now, as far as credits go.
+    pub fn replies_left(&self) -> u32 {
+        if self.is_open_to_send() { self.credits.left_max() } else { 0 }
     }
 
     /// Returns how many messages one RPC message may take: more may never find the credits.

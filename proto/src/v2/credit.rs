@@ -150,6 +150,14 @@ impl Credits {
         Ok(())
     }
 
+    /// Returns whether a message with this credit word could be counted without a fault.
+    #[inline]
+    pub const fn is_in_order(&self, credit: u32) -> bool {
+        // The Receive that it used was reserved.
+        distance(self.reserved, self.received) > 0
+            && distance(credit, self.sent).unsigned_abs() <= PLAUSIBLE_MAX
+    }
+
     /// Counts a message whose credit word means nothing to us.
     ///
     /// # Errors
@@ -217,7 +225,12 @@ impl Credits {
 
     /// Takes what the peer's limit leaves us now for all that it will, until it says more.
     pub fn forget_window(&mut self) {
-        self.window = u32::try_from(self.left()).unwrap_or_default();
+        self.window = self.left_max();
+    }
+
+    /// Returns how many messages the peer's limit leaves us now.
+    pub fn left_max(&self) -> u32 {
+        u32::try_from(self.left()).unwrap_or_default()
     }
 
     /// Returns the most messages that the peer's limit has lately left us.

@@ -4,11 +4,13 @@
 //! Decoding is total: any byte string gives a [`Message`] or a [`HeaderFault`] that says what broke,
 //! where, and what to answer.
 
+mod bare;
 mod decode;
 mod encode;
 
 use core::fmt;
 
+pub use bare::Bare;
 pub use decode::{decode, decode_transport};
 pub use encode::{
     CallLists, MIDDLE_WIRE_LEN, Returned, call_inline_wire_len, encode_call_external,

@@ -18,6 +18,7 @@ mod extended;
 mod in_setup;
 mod reverse;
 mod runs;
+mod short;
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;

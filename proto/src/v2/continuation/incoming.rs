@@ -116,6 +116,12 @@ impl Incoming {
         self.current.map(|sequence| (sequence.name.kind, sequence.name.xid))
     }
 
+    /// Returns whether no sequence is under way, and nothing of a refused one may still come.
+    #[inline]
+    pub const fn is_idle(&self) -> bool {
+        self.current.is_none() && self.refused.is_none()
+    }
+
     /// The whole table: where a message stands to the sequences, and what it is.
     fn on_arrival(&mut self, arrival: &Arrival<'_>) -> Step {
         match (self.relation(arrival), arrival.form) {

@@ -1,0 +1,113 @@
+//! Makes NULL Calls between two cores on one thread, so many at a time, for `benches/counts` to count
+//! the instructions of a Call at both ends.
+//!
+//! `turns DEPTH BATCHES`: a batch is `DEPTH` Calls that the client makes in one turn and the server
+//! answers in one.
+#![forbid(unsafe_code)]
+
+use std::env;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use haulage::core::{Core, Cx};
+use haulage::limits::{LIMITS_DEFAULT, Limits};
+use haulage::pool::{PagePreference, Pool, PoolConfig};
+use haulage::proto::rpc::AcceptStat;
+use haulage::proto::time::Instant;
+use haulage::provider::sim::{Fabric, FabricConfig, Sim};
+use haulage::service::{
+    Binding, Call, ConnectionId, Finished, NoService, Outcome, Procedure, Reply, Request, Service,
+};
+
+const LIMITS: Limits =
+    Limits { connections_max: 8, receives_max: 1024, send_buffers_max: 256, ..LIMITS_DEFAULT };
+
+fn main() {
+    let mut arguments = env::args().skip(1);
+    let mut number = || arguments.next().and_then(|n| n.parse().ok()).expect("DEPTH BATCHES");
+    let (depth, batches): (u64, u64) = (number(), number());
+    let mut world = World::new();
+    for _ in 0..batches {
+        world.batch(depth);
+    }
+    println!("{} {:?}", world.client.service().succeeded, world.server.provider_counters());
+}
+
+struct World {
+    fabric: Fabric,
+    now: Instant,
+    server: Core<Sim, Null>,
+    client: Core<Sim, Caller>,
+    connection: ConnectionId,
+    made: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let fabric = Fabric::new(FabricConfig {
+            latency_min_ns: 1000,
+            latency_max_ns: 1000,
+            eager_percent: 100,
+            ..FabricConfig::default()
+        });
+        let node = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
+        let provider = |last| fabric.provider(node(last)).expect("a node of its own");
+        let pool = || {
+            let config = PoolConfig { bytes: 16 << 20, pages: PagePreference::Small, node: None };
+            Pool::new(&config).expect("16 MiB of memory")
+        };
+        let server = Core::new(provider(1), Null, pool(), LIMITS, 1);
+        let client = Core::new(provider(2), Caller::default(), pool(), LIMITS, 2);
+        let (mut server, mut client) = server.and_then(|s| Ok((s, client?))).expect("room enough");
+        let at = server.listen(SocketAddr::new(node(1), 20050)).expect("a free port");
+        let connection = client.connect(Instant::ZERO, at, Null.binding()).expect("a queue pair");
+        Self { fabric, now: Instant::ZERO, server, client, connection, made: 0 }
+    }
+
+    fn batch(&mut self, depth: u64) {
+        for _ in 0..depth {
+            let request = Request { procedure: 0, argument: None, result: None, timeout: None };
+            let (mut cx, _) = self.client.cx(self.now);
+            let queued = cx.call(self.connection, request, self.made, |_| Ok(()));
+            assert!(queued.is_ok(), "{:?}", queued.map_err(|(e, _)| e));
+            self.made += 1;
+        }
+        while self.client.service().succeeded < self.made {
+            let worked = self.server.turn(self.now) | self.client.turn(self.now);
+            if !worked {
+                self.now = self.fabric.next_event().expect("a Call under way").max(self.now);
+            }
+        }
+    }
+}
+
+struct Null;
+
+impl Service for Null {
+    fn binding(&self) -> Binding {
+        let null = Procedure::new("NULL").idempotent();
+        Binding { program: 0x2000_0001, version: 1, procedures: vec![null] }
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+        Outcome::Done
+    }
+}
+
+#[derive(Default)]
+struct Caller {
+    succeeded: u64,
+}
+
+impl Service for Caller {
+    fn binding(&self) -> Binding {
+        NoService.binding()
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+        Outcome::Failed(AcceptStat::ProcUnavail)
+    }
+
+    fn replied(&mut self, _: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
+        self.succeeded += u64::from(finished.results.is_ok());
+    }
+}
