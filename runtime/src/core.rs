@@ -70,10 +70,9 @@ impl<P: Provider, S: Service> Core<P, S> {
     ) -> Result<Self, StartError> {
         let limits = limits.within(provider.caps());
         let binding = Rc::new(service.binding());
-        let queue_pairs = provider.caps().queue_pairs_max;
         let inbox = Inbox::new(limits.remote_clients_max, provider.waker());
         let needed = limits.transport_bytes();
-        let state = State::new(limits, pool, binding, queue_pairs, seed)
+        let state = State::new(limits, pool, binding, provider.caps(), seed)
             .ok_or(StartError::PoolTooSmall { needed })?;
         let events = Vec::with_capacity(COMPLETIONS_PER_TURN);
         Ok(Self { provider, service, state, inbox, listeners: Vec::new(), events, draining: false })

@@ -50,7 +50,7 @@ pub type Receive = verbs::Receive<Sink>;
 /// 11. A completed Write's bytes are at rest before a later Send of the same queue pair is received.
 /// 12. Reads beyond the granted ORD wait in the send queue; the peer never sees more.
 /// 13. A fenced request does not start before earlier Reads of its queue pair completed.
-/// 14. An inline Send's source may be reused as soon as `post` returns.
+/// 14. An inline Send's source may be reused as soon as `post`, or `send_inline`, returns.
 ///
 /// Receive queue
 /// 15. Receives are shared by all queue pairs of the provider and used in the order they were posted.
@@ -106,6 +106,17 @@ pub trait Provider: sealed::Sealed {
     /// Draws the offset a registration of `length` octets starts at in the peer's terms.
     fn registration_offset(&mut self, length: usize) -> u64;
 
+    /// Posts a Send of octets that may be used again as soon as this returns: what an inline Send is,
+    /// without a view of its source. It is unsignaled, and if it fails that is told as of `WrId(0)`, or
+    /// by the end of the connection alone. It may wait for the doorbell of the next [`Self::post`] on
+    /// its queue pair, which may be of an empty batch. It takes no place in the send queue: whoever is
+    /// refused one waits for a completion, and there is none for this.
+    ///
+    /// # Errors
+    /// [`QueueFull`]: nothing happened. So it is for more than [`Caps::inline_max`] octets, and may be
+    /// while earlier requests wait in the send queue.
+    fn send_inline(&mut self, qp: QpNum, message: &[u8]) -> Result<(), QueueFull>;
+
     /// Posts a prefix of `batch` with one doorbell, removing what it took.
     fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull>;
 
@@ -141,6 +152,8 @@ pub struct Caps {
     /// Work requests one send queue holds: no fewer than the longest run of which only the last is
     /// signaled, a Reply behind the Writes of its result.
     pub send_queue_max: usize,
+    /// Octets of the longest [`Provider::send_inline`]; zero if there is none.
+    pub inline_max: usize,
     /// Receives the shared queue holds.
     pub receive_queue_max: usize,
     /// Registrations that can be in flight at once.

@@ -159,6 +159,26 @@ pub fn plan_call(terms: &Terms, shape: &CallShape<'_>) -> Result<CallPlan, CallF
     plan_within(terms, shape, &allowance)
 }
 
+/// Returns whether a Call of `length` octets that has no items to reduce goes without chunks in one
+/// message, and its Reply of at most `reply_max` octets comes so: what [`plan_call`] finds out, too, and
+/// later.
+#[inline]
+pub fn goes_bare(terms: &Terms, length: u32, reply_max: u64) -> bool {
+    let (call, reply) = match terms.version {
+        Version::One => (V1_BARE, u64::from(V1_BARE)),
+        Version::Two => (V2_BARE_CALL, V2_BARE_REPLY),
+    };
+    length.saturating_add(call) <= terms.call_threshold
+        && reply_max.saturating_add(reply) <= u64::from(terms.reply_threshold)
+}
+
+/// Octets of an `RDMA_MSG` header without chunks.
+const V1_BARE: u32 = 28;
+/// Octets of an `RDMA2_CALL_INLINE` header without chunks.
+const V2_BARE_CALL: u32 = 32;
+/// Octets of an `RDMA2_REPLY_INLINE` header without chunks.
+const V2_BARE_REPLY: u64 = 20;
+
 /// Plans a Call within what the Responder has let us know.
 pub(super) fn plan_within(
     terms: &Terms,

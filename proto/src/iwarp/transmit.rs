@@ -97,6 +97,11 @@ impl Transmitter {
         self.seal_own(Segment { last: true, kind }, w.written())
     }
 
+    /// Returns the payload of the largest FPDU of a Send.
+    pub fn send_payload_max(&self) -> usize {
+        self.mulpdu.untagged_payload()
+    }
+
     /// Returns the payload of the largest tagged FPDU.
     pub fn tagged_payload_max(&self) -> usize {
         self.mulpdu.tagged_payload()

@@ -5,17 +5,16 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use haulage_proto::exchange;
-use haulage_proto::negotiate::{Connection as Engine, Engine as Spoken, Version};
+use haulage_proto::negotiate::{Connection as Engine, Engine as Spoken, ReplyChunks, Version};
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::thresholds::Thresholds;
 use haulage_proto::verbs::QpNum;
 
-use crate::core::inbound::InboundCall;
-use crate::core::table::Key;
+use crate::core::inbound::Outgoing;
 use crate::identity::Identity;
-use crate::limits::{CHUNKS_MAX, SEGMENTS_MAX_WIRE, our_private_data};
+use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER, our_private_data};
 use crate::provider::{WorkQueue, WorkRequest};
 use crate::service::{Binding, CallError};
 
@@ -38,11 +37,13 @@ pub(crate) struct Connection {
     /// Whether the peer serves RDMA Reads: the granted ORD is not zero.
     pub(crate) may_read: bool,
     /// Replies that wait for credit, in the order they became ready.
-    pub(crate) replies: VecDeque<Key<InboundCall>>,
+    pub(crate) replies: VecDeque<Outgoing>,
     /// Calls of ours that wait for credit, as slots.
     pub(crate) calls: VecDeque<usize>,
     /// Work requests for the next doorbell.
     pub(crate) queue: WorkQueue,
+    /// Whether inline Sends wait for that doorbell.
+    pub(crate) rings: bool,
     /// Since when messages have waited for credit.
     pub(crate) stalled_since: Option<Instant>,
     /// Whether it is on the core's list of connections with something to post.
@@ -59,12 +60,14 @@ pub(crate) struct Terms {
     pub(crate) calls: exchange::Terms,
     /// What our Replies have to keep to.
     pub(crate) replies: exchange::Terms,
+    /// Octets of the longest Payload stream of a Reply in one message without chunks.
+    pub(crate) bare_reply_max: usize,
 }
 
 impl Terms {
     /// Settles the terms: on version 2 by the properties, on version 1 by the private data of both ends.
     pub(crate) fn of(engine: &Spoken, role: Role, agreed: &Agreement) -> Self {
-        let terms = match engine {
+        let (version, calls, replies) = match engine {
             Spoken::One(_) => {
                 let Agreement { client_to_server, server_to_client, .. } = *agreed;
                 let (send, receive) = match role {
@@ -73,14 +76,14 @@ impl Terms {
                 };
                 let calls = exchange::Terms::version_one(send, receive);
                 let replies = exchange::Terms::version_one(receive, send);
-                Self { version: Version::One, calls, replies }
+                (Version::One, calls, replies)
             }
             Spoken::Two(two) => {
                 let Thresholds { send, receive } = two.thresholds();
                 let peer = two.peer_properties();
                 let calls = exchange::Terms::version_two(send, receive, peer);
                 let replies = exchange::Terms::version_two(receive, send, peer);
-                Self { version: Version::Two, calls, replies }
+                (Version::Two, calls, replies)
             }
         };
         let within_ours = |terms: exchange::Terms| exchange::Terms {
@@ -89,7 +92,11 @@ impl Terms {
             write_chunks_max: CHUNKS_MAX,
             ..terms
         };
-        Self { calls: within_ours(terms.calls), replies: within_ours(terms.replies), ..terms }
+        let header = ReplyChunks::default().wire_len(version);
+        let threshold = usize::try_from(replies.reply_threshold).unwrap_or(usize::MAX);
+        let bare_reply_max = threshold.min(SEND_BUFFER - HEADER_ROOM).saturating_sub(header);
+        let (calls, replies) = (within_ours(calls), within_ours(replies));
+        Self { version, calls, replies, bare_reply_max }
     }
 }
 
@@ -160,6 +167,7 @@ impl Connection {
             replies: VecDeque::new(),
             calls: VecDeque::new(),
             queue: WorkQueue::new(),
+            rings: false,
             stalled_since: None,
             dirty: false,
             failure: None,
@@ -185,7 +193,7 @@ impl Connection {
     pub(crate) fn bytes(&self) -> usize {
         let mut bytes = 0;
         bytes += size_of::<Self>();
-        bytes += self.replies.capacity() * size_of::<Key<InboundCall>>();
+        bytes += self.replies.capacity() * size_of::<Outgoing>();
         bytes += self.calls.capacity() * size_of::<usize>();
         bytes += self.queue.capacity() * size_of::<WorkRequest>();
         bytes

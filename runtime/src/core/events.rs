@@ -13,13 +13,15 @@ use haulage_proto::time::Instant;
 use haulage_proto::v1;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
+use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::v2::header::Bare;
 use haulage_proto::verbs::{QpNum, Status};
 use haulage_proto::xdr::Writer;
 
 use crate::core::Core;
 use crate::core::connection::{Change, Connection, State as ConnectionState, Terms};
-use crate::core::inbound::CallParts;
+use crate::core::inbound::{CallParts, Outgoing};
 use crate::core::outbound::CheckedReply;
 use crate::core::state::{ENDED_MAX, State};
 use crate::core::table::Key;
@@ -155,6 +157,19 @@ impl State {
         let Some(key) = self.at(done.qp) else { return self.receives.give_back(buffer) };
         self.touch(key);
         let proof = complete::invalidated(done);
+        if let Some(bare) = Bare::of(buffer.bytes())
+            && (bare.kind == Kind::Reply || proof.is_none())
+            && let Some(connection) = self.connections.get_mut(key)
+            && connection.engine.take(now, &bare)
+        {
+            return match bare.kind {
+                Kind::Call => self.on_bare_call(key, &bare, buffer),
+                Kind::Reply => {
+                    let trusted = self.on_bare_reply(key, &bare, buffer, proof);
+                    self.distrust(key, trusted);
+                }
+            };
+        }
         let arrived = self.judge(now, key, buffer.bytes());
         let trusted = match arrived {
             Arrived::Call(call) => {
@@ -167,6 +182,11 @@ impl State {
                 proof.is_none()
             }
         };
+        self.distrust(key, trusted);
+    }
+
+    /// Closes a connection whose peer is not to be trusted any more.
+    fn distrust(&mut self, key: Key<Connection>, trusted: bool) {
         if !trusted {
             self.close(key, CallError::BadReply("it invalidates a handle that is not its Call's"));
         }
@@ -357,6 +377,11 @@ impl State {
             *place = None;
         }
         self.receives.release(connection.engine.reserved());
+        for reply in connection.replies {
+            if let Outgoing::Bare { buffer, .. } = reply {
+                self.recycle(buffer);
+            }
+        }
         self.drop_calls(key);
         let reason = connection.failure.unwrap_or(reason);
         self.fail_calls(key, &reason, proof);
@@ -394,7 +419,8 @@ impl State {
         let mut next = self.connections.find(0, |_| true);
         while let Some(key) = next {
             next = self.connections.find(key.slot() + 1, |_| true);
-            let serving = self.inbound.find(0, |call| call.connection == key).is_some();
+            let owed = self.connections.get(key).map_or(0, |connection| connection.engine.owed());
+            let serving = owed > 0 || self.inbound.find(0, |call| call.connection == key).is_some();
             let sending = self.work.find(0, |work| work.connection == key).is_some();
             let calling = self.outbound.iter().flatten().any(|call| call.connection == key);
             if overdue || !(serving || sending || calling) {

@@ -15,11 +15,14 @@
 mod answer;
 mod run;
 
+use std::ops::Range;
+
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::Reduced;
 use haulage_proto::negotiate;
 use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyHeader, Violation};
 use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::v2::header::Bare;
 use haulage_proto::verbs::{ClaimedSegment, Flags, Handle, Segment};
 
 use crate::core::connection::Connection;
@@ -33,6 +36,33 @@ use crate::service::{Placement, Refusal};
 use answer::Answer;
 
 pub(crate) use run::run;
+
+/// A Call whose turn to be acted upon comes.
+#[derive(Debug)]
+pub(crate) enum Ready {
+    /// It has no chunks and nobody has looked at it: all there is of it is its message.
+    Bare { connection: Key<Connection>, xid: u32, message: Message },
+    /// It is in the table.
+    Kept(Key<InboundCall>),
+}
+
+/// The Call a service is acting on that is in no table, unless it comes to be answered later.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// Its name, should that happen.
+    pub(crate) key: Key<InboundCall>,
+    /// Whether the service asked to be called again before it had said that it would answer later.
+    is_resumed: bool,
+}
+
+/// A Reply that waits for credit.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    /// Its message is complete but for the credit word.
+    Bare { buffer: Local, range: Range<usize> },
+    /// The Call it answers is in the table.
+    Kept(Key<InboundCall>),
+}
 
 /// A Call being served.
 #[derive(Debug)]
@@ -83,6 +113,12 @@ pub(crate) struct CallParts {
 }
 
 impl CallParts {
+    /// Those of a Call without chunks.
+    const fn bare(xid: u32, payload_at: usize) -> Self {
+        let (invalidate, body, read, write, reply) = (None, None, None, None, None);
+        Self { xid, invalidate, body, read, write, reply, payload_at }
+    }
+
     /// Copies them out of a message of `length` octets.
     pub(crate) fn of(call: &negotiate::Call<'_>, length: usize) -> Self {
         let body = Segments::collect(call.body());
@@ -167,6 +203,12 @@ enum Judged {
 }
 
 impl State {
+    /// Takes in a Call without chunks that the engine found acceptable.
+    pub(crate) fn on_bare_call(&mut self, connection: Key<Connection>, bare: &Bare, buffer: Local) {
+        let message = Message { buffer, payload_at: bare.payload_at, body: None };
+        self.ready.push_back(Ready::Bare { connection, xid: bare.xid, message });
+    }
+
     /// Takes in a Call the engine found acceptable.
     pub(crate) fn on_call(&mut self, key: Key<Connection>, call: CallParts, buffer: Local) {
         self.counters.call_chunks += u64::from(call.body.is_some());
@@ -294,7 +336,7 @@ impl State {
                 return;
             }
         };
-        self.ready.push_back(call);
+        self.ready.push_back(Ready::Kept(call));
     }
 
     /// Posts the Reads that fetch a chunk of a Call. The last one is signaled.
@@ -354,11 +396,13 @@ impl State {
 
     /// Lets a Call that was answered with `Later` be finished.
     pub(crate) fn resume(&mut self, call: Key<InboundCall>) {
-        if let Some(inbound) = self.inbound.get_mut(call)
+        if let Some(running) = self.running.as_mut().filter(|running| running.key == call) {
+            running.is_resumed = true;
+        } else if let Some(inbound) = self.inbound.get_mut(call)
             && matches!(inbound.stage, Stage::Later)
         {
             inbound.stage = Stage::Resumed;
-            self.ready.push_back(call);
+            self.ready.push_back(Ready::Kept(call));
         }
     }
 

@@ -16,15 +16,17 @@
 //! A Call that is given up (P10) releases its caller at once. Its leases stay exposed, owned by the
 //! slot, until the Reply or a grace deadline; the slot is not used again on that connection.
 
+mod opened;
 mod send;
 mod tell;
 
-use haulage_mr_pool::{Exposed, Invalidated, Local};
-use haulage_proto::exchange::{Arrived, Offered, check_reply};
+use haulage_mr_pool::{Invalidated, Local};
+use haulage_proto::exchange::{Arrived, Offered, ReplyLists, check_reply};
 use haulage_proto::negotiate::{self, Refusal, Version};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Flags, Handle};
+use haulage_proto::v2::header::Bare;
+use haulage_proto::verbs::Flags;
 use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::core::connection::Connection;
@@ -32,11 +34,11 @@ use crate::core::inbound::{Message, Segments};
 use crate::core::state::State;
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, Work};
-use crate::limits::{HEADER_ROOM, ITEMS_MAX};
+use crate::limits::HEADER_ROOM;
 use crate::provider::{ConnectError, Operation, Quiesced, WorkRequest};
 use crate::service::{self, CallError, Request};
-use crate::sys::complete;
 
+pub(crate) use opened::Opened;
 pub(crate) use tell::tell;
 
 /// A Call of ours that has not ended.
@@ -48,31 +50,14 @@ pub(crate) struct OutboundCall {
     pub(crate) deadline: Instant,
     pub(crate) stage: Stage,
     procedure: u32,
-    /// What may be open to the peer, in the order of [`What`].
-    items: [Item; ITEMS_MAX as usize],
-    /// What we offered for the reduced result and for the Reply, in our own record.
-    offered: [Option<Segments>; 2],
+    /// Whether it has, or may come to have, anything [`Opened`].
+    opens: bool,
     /// The version it was sent in.
     version: Version,
-    /// What its Reply says was written.
-    arrived: Option<Arrived>,
     reply: Option<Message>,
     error: Option<CallError>,
     /// A remote caller's buffer, for the results.
     lent: Option<Local>,
-}
-
-/// What a Call may open to the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    /// The reduced argument.
-    Argument,
-    /// The Call itself.
-    Body,
-    /// Where the reduced result goes.
-    Result,
-    /// Where the Reply goes.
-    Reply,
 }
 
 /// A Reply's transport header, held against our own record of its Call.
@@ -121,87 +106,10 @@ pub(crate) struct Encoded {
     length: usize,
 }
 
-/// A lease that is or was open to the peer, or will be.
-#[derive(Debug, Default)]
-pub(crate) enum Item {
-    #[default]
-    None,
-    Local(Local),
-    Exposed(Exposed),
-}
-
-impl Item {
-    fn take_local(&mut self) -> Option<Local> {
-        match std::mem::replace(self, Self::None) {
-            Self::Local(lease) => Some(lease),
-            other => {
-                *self = other;
-                None
-            }
-        }
-    }
-
-    /// Takes the lease back if `proof` is about it; else the proof is returned.
-    fn fence<'t>(&mut self, proof: Invalidated<'t>) -> Option<Invalidated<'t>> {
-        match std::mem::replace(self, Self::None) {
-            Self::Exposed(exposed) => match exposed.fence(proof) {
-                Ok(lease) => {
-                    *self = Self::Local(lease);
-                    None
-                }
-                Err((exposed, proof)) => {
-                    // A broken provider's: it stays exposed, and so out of everyone's reach.
-                    debug_assert!(exposed.handle() != proof.handle(), "a view outlived its handle");
-                    *self = Self::Exposed(exposed);
-                    Some(proof)
-                }
-            },
-            other => {
-                *self = other;
-                Some(proof)
-            }
-        }
-    }
-
-    fn quiesce(&mut self, proof: &Quiesced) {
-        if let Self::Exposed(exposed) = self {
-            let proof = complete::destroyed(exposed, proof);
-            let stray = self.fence(proof);
-            debug_assert!(stray.is_none(), "the proof was made for this very lease");
-        }
-    }
-
-    fn exposed(&self) -> Option<Handle> {
-        match self {
-            Self::Exposed(exposed) => Some(exposed.handle()),
-            _ => None,
-        }
-    }
-}
-
 impl OutboundCall {
     /// Returns whether a Reply or a deadline still means something to it.
     fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Queued(_) | Stage::Sent)
-    }
-
-    fn is_fenced(&self) -> bool {
-        self.items.iter().all(|item| item.exposed().is_none())
-    }
-
-    fn item(&mut self, what: What) -> &mut Item {
-        &mut self.items[what as usize]
-    }
-
-    /// Takes back whichever lease `proof` is about; else the proof is returned.
-    fn fence<'t>(&mut self, proof: Invalidated<'t>) -> Option<Invalidated<'t>> {
-        self.items
-            .iter_mut()
-            .try_fold(proof, |proof, item| match item.fence(proof) {
-                Some(proof) => Ok(proof),
-                None => Err(()),
-            })
-            .ok()
     }
 }
 
@@ -239,8 +147,10 @@ impl State {
             Ok((arguments_at, length)) => {
                 let timeout = request.timeout.unwrap_or(self.limits.call_timeout);
                 let deadline = now.saturating_add(timeout);
-                let [argument, result] = [request.argument.take(), request.result.take()]
-                    .map(|lease| lease.map_or(Item::None, Item::Local));
+                let opens = request.argument.is_some() || request.result.is_some();
+                if let Some(opened) = self.opened.get_mut(slot).filter(|_| opens) {
+                    opened.begin(request.argument.take(), request.result.take());
+                }
                 if let Some(place) = self.outbound.get_mut(slot) {
                     *place = Some(OutboundCall {
                         connection: key,
@@ -249,10 +159,8 @@ impl State {
                         deadline,
                         stage: Stage::Queued(Encoded { buffer, arguments_at, length }),
                         procedure: request.procedure,
-                        items: [argument, Item::None, result, Item::None],
-                        offered: [None; 2],
+                        opens,
                         version: Version::Two,
-                        arrived: None,
                         reply: None,
                         error: None,
                         lent: None,
@@ -288,12 +196,13 @@ impl State {
         let payload_at = length - reply.payload.len();
         let (slot, outcome) = match self.find_open(key, reply.xid) {
             Some((slot, call)) => {
-                let [write, chunk] = call.offered.each_ref().map(|offered| offered.as_ref());
-                let writes = [write.map(Segments::as_slice).unwrap_or_default()];
-                let offered = Offered {
-                    writes: &writes[..usize::from(write.is_some())],
-                    reply: chunk.map(Segments::as_slice),
-                };
+                let opened = self.opened.get(slot).filter(|_| call.opens);
+                let offered = opened
+                    .map_or([None; 2], |opened| opened.offered.each_ref().map(Option::as_ref));
+                let [write, chunk] = offered.map(|offered| offered.map(Segments::as_slice));
+                let writes = [write.unwrap_or_default()];
+                let writes = &writes[..usize::from(write.is_some())];
+                let offered = Offered { writes, reply: chunk };
                 let outcome = check_reply(call.version, &offered, &reply.lists);
                 (Some(slot), outcome.map_err(|fault| fault.rule()))
             }
@@ -323,16 +232,49 @@ impl State {
             self.receives.give_back(buffer);
             return proof.is_none();
         };
+        let mut opened = self.opened.get_mut(slot).filter(|_| call.opens);
         // A handle that is not this Call's is not the peer's to invalidate.
-        let stray = proof.and_then(|proof| call.fence(proof));
-        match reply.outcome {
-            Ok(arrived) => call.arrived = Some(arrived),
-            Err(rule) => call.error = Some(CallError::BadReply(rule)),
+        let stray = proof.and_then(|proof| match &mut opened {
+            Some(opened) => opened.fence(proof),
+            None => Some(proof),
+        });
+        match (reply.outcome, opened) {
+            (Ok(arrived), Some(opened)) => opened.arrived = Some(arrived),
+            // It is inline, or it would not be in order.
+            (Ok(_), None) => {}
+            (Err(rule), _) => call.error = Some(CallError::BadReply(rule)),
         }
         call.reply = Some(Message { buffer, payload_at: reply.payload_at, body: None });
         call.stage = Stage::Fencing;
         self.fence_rest(slot);
         stray.is_none()
+    }
+
+    /// Takes in a Reply without chunks, the short way if its Call opened nothing. As [`Self::on_reply`].
+    pub(crate) fn on_bare_reply(
+        &mut self,
+        key: Key<Connection>,
+        bare: &Bare,
+        buffer: Local,
+        proof: Option<Invalidated<'_>>,
+    ) -> bool {
+        let payload_at = bare.payload_at;
+        let found = self.xids.find(bare.xid).and_then(|slot| {
+            let call = self.outbound.get_mut(slot)?.as_mut()?;
+            let is_its = call.connection == key && !call.opens && matches!(call.stage, Stage::Sent);
+            (is_its && proof.is_none()).then_some((slot, call))
+        });
+        let Some((slot, call)) = found else {
+            let (lists, length) = (ReplyLists::default(), buffer.len());
+            let payload = buffer.bytes().get(payload_at..).unwrap_or_default();
+            let reply = negotiate::Reply { xid: bare.xid, lists, payload };
+            let checked = self.check(key, &reply, length);
+            return self.on_reply(checked, buffer, proof);
+        };
+        call.reply = Some(Message { buffer, payload_at, body: None });
+        call.stage = Stage::Finished;
+        self.finished.push_back(slot);
+        true
     }
 
     /// The peer's transport could not act on a Call.
@@ -353,9 +295,10 @@ impl State {
     /// A LocalInv on behalf of a Call has completed.
     pub(crate) fn on_fenced(&mut self, slot: usize, proof: Invalidated<'_>) {
         let Some(call) = self.outbound.get_mut(slot).and_then(Option::as_mut) else { return };
-        let stray = call.fence(proof);
+        let Some(opened) = self.opened.get_mut(slot).filter(|_| call.opens) else { return };
+        let stray = opened.fence(proof);
         debug_assert!(stray.is_none(), "a LocalInv retires a handle of the Call it was posted for");
-        if call.is_fenced() && matches!(call.stage, Stage::Fencing) {
+        if opened.is_fenced() && matches!(call.stage, Stage::Fencing) {
             self.finish(slot);
         }
     }
@@ -363,10 +306,9 @@ impl State {
     /// Posts a LocalInv for every handle of an answered Call that is still alive, or finishes it.
     fn fence_rest(&mut self, slot: usize) {
         let Some(call) = self.outbound.get_mut(slot).and_then(Option::as_mut) else { return };
-        if call.is_fenced() {
-            return self.finish(slot);
-        }
-        let (key, handles) = (call.connection, call.items.each_ref().map(Item::exposed));
+        let opened = self.opened.get(slot).filter(|opened| call.opens && !opened.is_fenced());
+        let Some(opened) = opened else { return self.finish(slot) };
+        let (key, handles) = (call.connection, opened.handles());
         let Some(connection) = self.connections.get_mut(key) else { return };
         for handle in handles.into_iter().flatten() {
             let work = Work { connection: key, held: Held::LocalInv { slot } };
@@ -406,8 +348,10 @@ impl State {
             if call.connection != key {
                 continue;
             }
-            if let Some(proof) = proof {
-                call.items.iter_mut().for_each(|item| item.quiesce(proof));
+            if let (Some(proof), Some(opened)) = (proof, self.opened.get_mut(slot))
+                && call.opens
+            {
+                opened.quiesce(proof);
             }
             let stage = std::mem::replace(&mut call.stage, Stage::Finished);
             if let Stage::Finished = stage {

@@ -10,13 +10,13 @@ use haulage_proto::v2::requester::Xids;
 use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::core::connection::Connection;
-use crate::core::inbound::InboundCall;
-use crate::core::outbound::{Caller, OutboundCall};
+use crate::core::inbound::{InboundCall, Ready, Running};
+use crate::core::outbound::{Caller, Opened, OutboundCall};
 use crate::core::receives::Receives;
 use crate::core::table::{Key, Table};
 use crate::core::work::WorkTable;
 use crate::limits::{CHUNKS_MAX, ITEMS_MAX, Limits, SEND_BUFFER};
-use crate::provider::Counters;
+use crate::provider::{Caps, Counters};
 use crate::service::{Binding, CallError, CallToken, ConnectionId, Request};
 
 /// A core's tables.
@@ -36,10 +36,14 @@ pub(crate) struct State {
     pub(crate) by_queue_pair: Vec<Option<Key<Connection>>>,
     pub(crate) inbound: Table<InboundCall>,
     /// Calls whose arguments are complete, oldest first.
-    pub(crate) ready: VecDeque<Key<InboundCall>>,
+    pub(crate) ready: VecDeque<Ready>,
+    /// The Call the service is acting on, while that is not in `inbound`.
+    pub(crate) running: Option<Running>,
     pub(crate) xids: Xids,
     /// Indexed by slot.
     pub(crate) outbound: Vec<Option<OutboundCall>>,
+    /// Beside those, for the Calls that have anything open.
+    pub(crate) opened: Box<[Opened]>,
     /// Calls of ours that have ended and whose callers do not know yet.
     pub(crate) finished: VecDeque<usize>,
     /// Callers of Calls that were given up, who do not know yet.
@@ -53,6 +57,8 @@ pub(crate) struct State {
     pub(crate) next_deadline: Option<Instant>,
     /// When a shutdown stops waiting.
     pub(crate) drain_by: Option<Instant>,
+    /// Octets of the longest message that the provider sends inline.
+    pub(crate) inline_max: usize,
     /// Where connections' first XIDs come from.
     pub(crate) seed: u64,
     pub(crate) counters: CoreCounters,
@@ -97,7 +103,7 @@ impl State {
         limits: Limits,
         pool: Pool,
         binding: Rc<Binding>,
-        queue_pairs: usize,
+        caps: &Caps,
         seed: u64,
     ) -> Option<Self> {
         let receives = Receives::new(&pool, &limits)?;
@@ -121,11 +127,13 @@ impl State {
             spares: 0,
             connections: Table::new(limits.connections_max),
             ended: VecDeque::with_capacity(ENDED_MAX),
-            by_queue_pair: vec![None; queue_pairs],
+            by_queue_pair: vec![None; caps.queue_pairs_max],
             inbound: Table::new(calls),
             ready: VecDeque::with_capacity(limits.receives_max as usize),
+            running: None,
             xids: Xids::new(calls_out, seed),
             outbound: std::iter::repeat_with(|| None).take(calls_out).collect(),
+            opened: std::iter::repeat_with(Opened::default).take(calls_out).collect(),
             finished: VecDeque::with_capacity(calls_out),
             released: VecDeque::with_capacity(calls_out),
             work: Table::new(work),
@@ -133,6 +141,7 @@ impl State {
             closing: Vec::with_capacity(limits.connections_max as usize),
             next_deadline: None,
             drain_by: None,
+            inline_max: caps.inline_max,
             seed,
             counters: CoreCounters::default(),
             moved: Counters::default(),
@@ -207,7 +216,8 @@ impl Cx<'_> {
 
     /// Returns whether a Call answered with `Later` still awaits its Reply.
     pub fn awaits(&self, token: CallToken) -> bool {
-        self.state.inbound.get(token.0).is_some()
+        let runs = self.state.running.as_ref().is_some_and(|running| running.key == token.0);
+        runs || self.state.inbound.get(token.0).is_some()
     }
 
     /// Returns where the other end of a connection is, while there is one.

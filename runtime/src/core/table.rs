@@ -43,6 +43,12 @@ impl<T> Table<T> {
         Ok(Key::new(at, slot.generation))
     }
 
+    /// Returns the name that the next entry will have, or `None` if there is no room for it.
+    pub(crate) fn next_key(&self) -> Option<Key<T>> {
+        let slot = self.slots.get(self.free as usize)?;
+        Some(Key::new(self.free, slot.generation))
+    }
+
     /// Takes an entry out; its name finds nothing from now on.
     pub(crate) fn remove(&mut self, key: Key<T>) -> Option<T> {
         let slot = self.slots.get_mut(key.slot as usize)?;
@@ -154,9 +160,12 @@ mod tests {
         let first = table.insert('a').unwrap();
         assert_eq!(table.insert('b'), Err('b'));
         assert_eq!(table.remove(first), Some('a'));
+        let next = table.next_key();
         let second = table.insert('c').unwrap();
+        assert_eq!(next, Some(second));
         assert_eq!(table.remove(first), None);
         assert_eq!(table.get(first), None);
+        assert_eq!(table.next_key(), None);
         assert_eq!((table.get(second), second.slot()), (Some(&'c'), first.slot()));
     }
 }

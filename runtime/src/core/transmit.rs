@@ -1,5 +1,6 @@
 //! The last stage of a turn: what is ready leaves, one doorbell per queue pair.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use haulage_mr_pool::{Local, PostedSource};
@@ -9,7 +10,7 @@ use haulage_proto::verbs::{Flags, Handle};
 
 use crate::core::Core;
 use crate::core::connection::{Connection, State as ConnectionState};
-use crate::core::inbound::InboundCall;
+use crate::core::inbound::Outgoing;
 use crate::core::state::State;
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, PostedData, Work};
@@ -43,10 +44,13 @@ impl<P: Provider, S: Service> Core<P, S> {
         }
         // It stays marked meanwhile: what is queued now leaves below.
         self.state.replenish(key);
-        while let Some((call, credit)) = self.state.next_reply(key) {
-            self.state.send_reply(call, credit);
-            // One Call less awaits its Reply: the next message tells what that makes room for.
-            self.state.replenish(key);
+        while let Some((reply, credit)) = self.state.next_reply(key) {
+            match reply {
+                Outgoing::Bare { buffer, range } => {
+                    self.send_bare_reply(key, buffer, range, credit)
+                }
+                Outgoing::Kept(call) => self.state.send_reply(call, credit),
+            }
         }
         while let Some(slot) = self.state.next_call(key) {
             self.send_call(key, slot);
@@ -55,10 +59,26 @@ impl<P: Provider, S: Service> Core<P, S> {
         self.state.note_stall(now, key);
         let Some(connection) = self.state.connections.get_mut(key) else { return };
         connection.dirty = false;
-        if !connection.queue.is_empty() {
+        if connection.rings || !connection.queue.is_empty() {
+            connection.rings = false;
             // What a full send queue leaves here goes on with the next completion.
             let _ = self.provider.post(connection.qp, &mut connection.queue);
         }
+    }
+
+    /// Sends a Reply whose message is complete but for this word.
+    fn send_bare_reply(
+        &mut self,
+        key: Key<Connection>,
+        mut buffer: Local,
+        range: Range<usize>,
+        credit: u32,
+    ) {
+        let at = range.start + CREDIT_AT;
+        if let Some(word) = buffer.bytes_mut().get_mut(at..at + 4) {
+            word.copy_from_slice(&credit.to_be_bytes());
+        }
+        self.state.send_short(&mut self.provider, key, buffer, range);
     }
 
     /// Carries out what was decided during the turn: connections that are to go.
@@ -84,19 +104,23 @@ impl State {
             // A connection that is to close is given no new credits.
             && connection.takes_calls()
         {
-            let (reserved, owed) = (connection.engine.reserved(), connection.engine.owed());
+            let reserved = connection.engine.reserved();
+            // Replies that are about to leave hold no Receive any more, and are not owed for long.
+            let leaving = connection.engine.replies_left().min(wire_len(&connection.replies));
+            let owed = connection.engine.owed().saturating_sub(leaving);
             let more = self.receives.grow(reserved, owed, connections);
             connection.engine.reserve(more);
         }
     }
 
     /// Takes the next Reply of a connection that its credits allow.
-    fn next_reply(&mut self, key: Key<Connection>) -> Option<(Key<InboundCall>, u32)> {
+    fn next_reply(&mut self, key: Key<Connection>) -> Option<(Outgoing, u32)> {
         let connection = self.connections.get_mut(key)?;
-        let call = *connection.replies.front()?;
+        if connection.replies.is_empty() {
+            return None;
+        }
         let credit = connection.engine.try_send(Class::Reply)?;
-        connection.replies.pop_front();
-        Some((call, credit))
+        connection.replies.pop_front().map(|reply| (reply, credit))
     }
 
     /// Takes the next Call of ours that the connection's credits allow.
@@ -106,6 +130,26 @@ impl State {
             return None;
         }
         connection.calls.pop_front()
+    }
+
+    /// Sends a message without chunks, `range` of `buffer`: inline if the provider can and nothing is
+    /// queued before it.
+    pub(crate) fn send_short<P: Provider>(
+        &mut self,
+        provider: &mut P,
+        key: Key<Connection>,
+        buffer: Local,
+        range: Range<usize>,
+    ) {
+        let Some(connection) = self.connections.get_mut(key) else { return self.recycle(buffer) };
+        let message = buffer.bytes().get(range.clone()).unwrap_or_default();
+        let is_next = connection.queue.is_empty() && message.len() <= self.inline_max;
+        if is_next && provider.send_inline(connection.qp, message).is_ok() {
+            connection.rings = true;
+            self.recycle(buffer);
+        } else {
+            self.send(key, buffer, range, None, Default::default());
+        }
     }
 
     /// Queues a message: `range` of `buffer`, behind the Writes whose sources are `written`.
@@ -157,3 +201,10 @@ impl State {
         }
     }
 }
+
+fn wire_len<T>(queue: &VecDeque<T>) -> u32 {
+    u32::try_from(queue.len()).unwrap_or(u32::MAX)
+}
+
+/// Where the credit word is in a message, in every version.
+const CREDIT_AT: usize = 8;

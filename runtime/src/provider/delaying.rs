@@ -106,6 +106,10 @@ impl<P: Provider> Provider for Delaying<P> {
         self.inner.registration_offset(length)
     }
 
+    fn send_inline(&mut self, qp: QpNum, message: &[u8]) -> Result<(), QueueFull> {
+        self.inner.send_inline(qp, message)
+    }
+
     fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         self.inner.post(qp, batch)
     }

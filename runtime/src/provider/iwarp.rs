@@ -566,6 +566,13 @@ impl Provider for Iwarp {
         self.nic.stags.random_offset()
     }
 
+    fn send_inline(&mut self, qp: QpNum, message: &[u8]) -> Result<(), QueueFull> {
+        match self.slots.get(qp).filter(|connection| connection.state == State::Open) {
+            Some(connection) => connection.send_inline(&mut self.nic, message),
+            None => Err(QueueFull),
+        }
+    }
+
     fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         let Some(connection) = self.slots.get(qp).filter(|c| c.state == State::Open) else {
             return if batch.is_empty() { Ok(()) } else { Err(QueueFull) };

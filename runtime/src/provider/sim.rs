@@ -125,6 +125,7 @@ impl Fabric {
             name: "sim",
             queue_pairs_max: usize::from(config.queue_pairs_max),
             send_queue_max: config.send_queue_max,
+            inline_max: INLINE_MAX,
             receive_queue_max: config.receive_queue_max,
             registrations_max: config.registrations_max,
             ord_max: config.ord_max,
@@ -251,6 +252,13 @@ impl Provider for Sim {
         self.fabric.borrow_mut().nodes[self.node].stags.random_offset()
     }
 
+    fn send_inline(&mut self, qp: QpNum, message: &[u8]) -> Result<(), QueueFull> {
+        if message.len() > INLINE_MAX {
+            return Err(QueueFull);
+        }
+        self.fabric.borrow_mut().send_inline(self.end(qp), message)
+    }
+
     fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         self.fabric.borrow_mut().post(self.end(qp), batch)
     }
@@ -285,6 +293,9 @@ impl Provider for Sim {
         self.fabric.borrow().nodes[self.node].counters
     }
 }
+
+/// Octets of the longest inline Send: shorter than a Receive, so that both ways of sending are used.
+const INLINE_MAX: usize = 1024;
 
 impl Drop for Sim {
     fn drop(&mut self) {

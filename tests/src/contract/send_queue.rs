@@ -1,10 +1,14 @@
 //! Lines 7 to 14.
 
-use haulage::provider::{ConnectionParams, Event, Operation, Provider, WorkQueue, WorkRequest};
+use haulage::provider::{
+    ConnectionParams, Event, Operation, Provider, QueueFull, WorkQueue, WorkRequest,
+};
 use haulage_proto::verbs::{Access, Flags, Opcode, Segment, Status, WrId};
 
 use super::connections::{ending, strand};
-use crate::bed::{ACTIVE, Bed, PARAMS, PASSIVE, SIGNALED, UNSIGNALED, claim, fence, filled, spent};
+use crate::bed::{
+    ACTIVE, Bed, Link, PARAMS, PASSIVE, SIGNALED, UNSIGNALED, claim, fence, filled, spent,
+};
 use crate::network::Network;
 use crate::pattern;
 
@@ -189,6 +193,37 @@ pub fn line_14_an_inline_source_is_free_at_once<N: Network>(network: N) {
     let done = bed.succeeded(PASSIVE, received);
     assert_eq!(filled(sink, &done).bytes(), b"original");
     spent(source, &bed.succeeded(ACTIVE, sent));
+    send_inline(&mut bed, link);
+}
+
+/// The same without a view of the source, where the provider has that: in order with the others, with
+/// one doorbell, and with no completion.
+fn send_inline<N: Network>(bed: &mut Bed<N>, link: Link) {
+    let qp = link[ACTIVE];
+    let inline_max = bed.ends[ACTIVE].provider.caps().inline_max;
+    let long = vec![7; inline_max + 1];
+    let refused = bed.ends[ACTIVE].provider.send_inline(qp, &long);
+    assert_eq!(refused, Err(QueueFull), "it is longer than any");
+    if inline_max < 8 {
+        return;
+    }
+    let receives: Vec<_> = (0..3).map(|_| bed.ends[PASSIVE].receive(8)).collect();
+    for message in [*b"octets 0", *b"octets 1"] {
+        assert_eq!(bed.ends[ACTIVE].provider.send_inline(qp, &message), Ok(()));
+    }
+    let last = bed.ends[ACTIVE].send(qp, b"octets 2", None, SIGNALED);
+    for (at, (received, sink)) in receives.into_iter().enumerate() {
+        let done = bed.succeeded(PASSIVE, received);
+        assert_eq!(filled(sink, &done).bytes(), format!("octets {at}").as_bytes());
+    }
+    spent(last.1, &bed.succeeded(ACTIVE, last.0));
+    // An empty batch rings the doorbell as well as any other.
+    let (received, sink) = bed.ends[PASSIVE].receive(8);
+    assert_eq!(bed.ends[ACTIVE].provider.send_inline(qp, b"alone..."), Ok(()));
+    let mut nothing = WorkQueue::new();
+    assert_eq!(bed.ends[ACTIVE].provider.post(qp, &mut nothing), Ok(()));
+    let done = bed.succeeded(PASSIVE, received);
+    assert_eq!(filled(sink, &done).bytes(), b"alone...");
 }
 
 fn completed<L>(event: &Event<L>) -> Option<(WrId, Opcode)> {

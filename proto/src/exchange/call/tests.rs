@@ -56,6 +56,22 @@ fn a_short_call_has_no_chunks() {
 }
 
 #[test]
+fn what_goes_bare_is_what_the_plan_gives_no_chunk() {
+    let procedure = any();
+    for terms in [V1, v2(), Terms { call_threshold: 200, reply_threshold: 150, ..v2() }] {
+        let [call, reply] = [terms.call_threshold, terms.reply_threshold].map(i64::from);
+        for (over, over_reply) in (-40..8).flat_map(|a| (-40..8).map(move |b| (a, b))) {
+            let length = u32::try_from(call + over * 4).unwrap();
+            let reply_max = u32::try_from(reply + over_reply).unwrap();
+            let shape = CallShape { length, reply_max, ..shape(&procedure) };
+            let plan = plan_call(&terms, &shape).unwrap();
+            let bare = plan.format == Format::Simple && plan.reply.is_none();
+            assert_eq!(goes_bare(&terms, length, reply_max.into()), bare, "{length} {reply_max}");
+        }
+    }
+}
+
+#[test]
 fn an_argument_worth_it_is_reduced_without_its_padding() {
     let procedure = any();
     for terms in [V1, v2()] {

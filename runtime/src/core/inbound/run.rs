@@ -2,16 +2,18 @@
 
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::{Few, PayloadReader};
-use haulage_proto::negotiate::Version;
+use haulage_proto::negotiate::{ReplyChunks, Version};
 use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyHeader};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::xdr::Writer;
 
 use super::answer::Answer;
-use super::{InboundCall, Message, Stage};
+use super::{CallParts, InboundCall, Message, Outgoing, Ready, Running, Stage};
 use crate::core::connection::{Connection, Terms};
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
+use crate::limits::HEADER_ROOM;
 use crate::service::{
     Arguments, Binding, Call, CallToken, ConnectionId, Data, Outcome, Placement, Reply, Service,
 };
@@ -27,12 +29,80 @@ pub(crate) fn run<S: Service>(
     while ran < budget && !state.ready.is_empty() {
         // Out of send buffers: the Calls wait until Replies have left.
         let Some(buffer) = state.buffers.pop() else { break };
-        let Some(key) = state.ready.pop_front() else { break };
-        let ended = run_one(state, service, now, key, buffer);
-        state.end_run(key, ended);
+        match state.ready.pop_front() {
+            Some(Ready::Bare { connection, xid, message }) => {
+                run_bare(state, service, now, (connection, xid, message), buffer);
+            }
+            Some(Ready::Kept(key)) => {
+                let ended = run_one(state, service, now, key, buffer);
+                state.end_run(key, ended);
+            }
+            None => state.recycle(buffer),
+        }
         ran += 1;
     }
     ran
+}
+
+/// Runs the service for a Call that has no chunks. It is decoded here and nowhere else, and enters the
+/// table only if it is to be answered later.
+fn run_bare<S: Service>(
+    state: &mut State,
+    service: &mut S,
+    now: Instant,
+    (connection, xid, message): (Key<Connection>, u32, Message),
+    buffer: Local,
+) {
+    let Some(Terms { version, bare_reply_max, .. }) = state.terms(connection) else {
+        state.recycle(buffer);
+        return state.receives.give_back(message.buffer);
+    };
+    let decoded = CallHeader::decode(message.payload()).ok();
+    let bound = decoded.filter(|(header, _)| is_bound(&state.binding, header));
+    let (Some((header, at)), Some(key)) = (bound, state.inbound.next_key()) else {
+        // What is wrong with it is found out the long way.
+        state.recycle(buffer);
+        let parts = CallParts::bare(xid, message.payload_at);
+        return state.on_call(connection, parts, message.buffer);
+    };
+    let mut reply = Reply::new(buffer, None, *bare_reply_max, None);
+    let reader = PayloadReader::call(message.payload(), at, None).of_version(*version);
+    let call = Call {
+        xid,
+        procedure: header.procedure,
+        credential: header.credential,
+        connection: ConnectionId(connection),
+        token: CallToken(key),
+        arguments: Arguments { reader, placed: Placement::None },
+    };
+    state.running = Some(Running { key, is_resumed: false });
+    let outcome = service.call(&mut Cx { now, state }, call, &mut reply);
+    let is_resumed = state.running.take().is_some_and(|running| running.is_resumed);
+    let (stat, end) = match (outcome, reply.refused) {
+        (Outcome::Later, _) => {
+            state.recycle(reply.buffer);
+            return state.keep(key, (connection, xid, message), is_resumed);
+        }
+        (Outcome::Done, Some(error)) => {
+            state.counters.calls_refused += 1;
+            state.recycle(reply.buffer);
+            state.answer_with_error(connection, xid, error);
+            return state.receives.give_back(message.buffer);
+        }
+        (Outcome::Done, None) => (AcceptStat::Success, reply.at),
+        (Outcome::Failed(stat), _) => (stat, 0),
+    };
+    state.receives.give_back(message.buffer);
+    reply.at = 0;
+    let encoded = reply.results(|w| ReplyHeader::accepted(xid, stat).encode(w));
+    debug_assert!(encoded.is_ok(), "the shortest message holds an RPC header");
+    state.answer_bare(connection, xid, reply.buffer, end.max(reply.at));
+}
+
+/// Returns whether a Call is of the program and version served, and of a procedure that there is.
+fn is_bound(binding: &Binding, header: &CallHeader<'_>) -> bool {
+    let its = (header.program, header.version) == (binding.program, binding.version);
+    its && binding.procedure(header.procedure).is_some()
 }
 
 /// What became of a Call when its turn came.
@@ -169,6 +239,43 @@ impl InboundCall {
 }
 
 impl State {
+    /// Returns what a connection agreed on, while it is there.
+    fn terms(&self, key: Key<Connection>) -> Option<&Terms> {
+        self.connections.get(key).map(|connection| &connection.terms)
+    }
+
+    /// Takes a Call that is to be answered later into the table.
+    fn keep(
+        &mut self,
+        key: Key<InboundCall>,
+        (connection, xid, message): (Key<Connection>, u32, Message),
+        is_resumed: bool,
+    ) {
+        let stage = if is_resumed { Stage::Resumed } else { Stage::Later };
+        let (invalidate, write, reply, message) = (None, None, None, Some(message));
+        let call = InboundCall { connection, xid, invalidate, write, reply, message, stage };
+        let kept = self.inbound.insert(call);
+        debug_assert!(kept.is_ok_and(|name| name == key), "nothing else entered meanwhile");
+        if is_resumed {
+            self.ready.push_back(Ready::Kept(key));
+        }
+    }
+
+    /// Queues a Reply without chunks whose Payload stream is complete, `length` octets of it.
+    fn answer_bare(&mut self, key: Key<Connection>, xid: u32, mut buffer: Local, length: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return self.recycle(buffer) };
+        let (version, chunks) = (connection.terms.version, ReplyChunks::default());
+        let start = HEADER_ROOM - chunks.wire_len(version);
+        let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
+        // Its credit word is known when it leaves.
+        let encoded = chunks.encode(version, &mut Writer::new(room), xid, 0);
+        debug_assert!(encoded.is_ok(), "the header room holds the longest header");
+        let range = start..HEADER_ROOM + length;
+        connection.replies.push_back(Outgoing::Bare { buffer, range });
+        self.counters.calls_served += 1;
+        self.touch(key);
+    }
+
     /// Queues what a Call came to.
     fn end_run(&mut self, key: Key<InboundCall>, ended: Ended) {
         let Some(inbound) = self.inbound.get_mut(key) else {
@@ -186,7 +293,7 @@ impl State {
                 self.counters.calls_served += 1;
                 inbound.stage = Stage::Replying(answer);
                 if let Some(connection) = self.connections.get_mut(connection) {
-                    connection.replies.push_back(key);
+                    connection.replies.push_back(Outgoing::Kept(key));
                 }
             }
             Ended::Refused(buffer, error) => {

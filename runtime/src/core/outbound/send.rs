@@ -3,13 +3,14 @@
 
 use haulage_mr_pool::Pool;
 use haulage_proto::chunk::DataItem;
-use haulage_proto::exchange::{CallFault, CallPlan, CallShape, plan_call};
+use haulage_proto::exchange::{CallFault, CallPlan, CallShape, goes_bare, plan_call};
 use haulage_proto::negotiate::{CallChunks, Class};
 use haulage_proto::rpc::{Binding, Procedure};
-use haulage_proto::verbs::{Access, Exposure, Flags, Handle};
+use haulage_proto::verbs::{Access, Exposure, Flags};
 use haulage_proto::xdr::{Writer, pad};
 
-use super::{Encoded, Item, OutboundCall, Stage, What};
+use super::opened::{Item, Opened, What};
+use super::{Encoded, OutboundCall, Stage};
 use crate::core::Core;
 use crate::core::connection::{Connection, Terms};
 use crate::core::inbound::Segments;
@@ -32,12 +33,20 @@ impl<P: Provider, S: Service> Core<P, S> {
                 return;
             }
         };
-        let terms = connection.terms;
+        let terms = &connection.terms;
         call.version = terms.version;
-        let chunks = call
-            .plan(&terms, &connection.binding, &encoded)
-            .and_then(|plan| call.place(&plan, &state.pool, &mut encoded).map(|()| plan))
-            .and_then(|plan| call.expose(&plan, provider, connection));
+        if !call.opens && call.goes_bare(terms, &connection.binding, &encoded) {
+            return self.send_bare(key, slot, encoded);
+        }
+        let Some(opened) = state.opened.get_mut(slot) else { return };
+        if !std::mem::replace(&mut call.opens, true) {
+            opened.begin(None, None);
+        }
+        let (terms, procedure) = (connection.terms, call.procedure);
+        let chunks = opened
+            .plan(&terms, &connection.binding, procedure, &encoded)
+            .and_then(|plan| opened.place(&plan, &state.pool, &mut encoded).map(|()| plan))
+            .and_then(|plan| opened.expose(&plan, provider, connection));
         let sent = chunks.and_then(|chunks| {
             let credit = connection.engine.try_send(Class::Call).ok_or(CallError::Busy)?;
             Ok((chunks, credit))
@@ -52,15 +61,35 @@ impl<P: Provider, S: Service> Core<P, S> {
             }
         };
         let Encoded { mut buffer, length, .. } = encoded;
-        let range = chunks.with(call, |chunks| {
+        let xid = call.xid;
+        let range = chunks.with(opened, |chunks| {
             let start = HEADER_ROOM - chunks.wire_len(terms.version);
             let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
-            let written = chunks.encode(terms.version, &mut Writer::new(room), call.xid, credit);
+            let written = chunks.encode(terms.version, &mut Writer::new(room), xid, credit);
             debug_assert!(written.is_ok(), "the header room holds the longest header");
             let payload = if chunks.body.is_some() { 0 } else { length };
             start..HEADER_ROOM + payload
         });
         state.send(key, buffer, range, None, Default::default());
+    }
+
+    /// Sends a Call that opens nothing.
+    fn send_bare(&mut self, key: Key<Connection>, slot: usize, encoded: Encoded) {
+        let Self { provider, state, .. } = self;
+        let Some(call) = state.outbound.get_mut(slot).and_then(Option::as_mut) else { return };
+        let Some(connection) = state.connections.get_mut(key) else { return };
+        let Some(credit) = connection.engine.try_send(Class::Call) else {
+            call.stage = Stage::Queued(encoded);
+            return connection.calls.push_front(slot);
+        };
+        let Encoded { mut buffer, length, .. } = encoded;
+        let version = connection.terms.version;
+        let chunks = CallChunks::default();
+        let start = HEADER_ROOM - chunks.wire_len(version);
+        let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
+        let written = chunks.encode(version, &mut Writer::new(room), call.xid, credit);
+        debug_assert!(written.is_ok(), "the header room holds the longest header");
+        state.send_short(provider, key, buffer, start..HEADER_ROOM + length);
     }
 }
 
@@ -74,12 +103,12 @@ struct Exposures {
 
 impl Exposures {
     /// Lists the chunks of a Call.
-    fn with<R>(&self, call: &OutboundCall, f: impl FnOnce(&CallChunks<'_>) -> R) -> R {
-        let [write, reply] = call.offered.each_ref().map(|offered| offered.as_ref());
+    fn with<R>(&self, opened: &Opened, f: impl FnOnce(&CallChunks<'_>) -> R) -> R {
+        let [write, reply] = opened.offered.each_ref().map(|offered| offered.as_ref());
         let reads = self.argument.as_ref().map(|(position, read)| [(*position, read.as_slice())]);
         let writes = write.map(|write| [write.as_slice()]);
         f(&CallChunks {
-            inv_handle: call.solicited(),
+            inv_handle: opened.solicited(),
             body: self.body.as_ref().map(Segments::as_slice),
             reads: reads.as_ref().map_or(&[][..], |reads| reads.as_slice()),
             writes: writes.as_ref().map_or(&[][..], |writes| writes.as_slice()),
@@ -89,14 +118,24 @@ impl Exposures {
 }
 
 impl OutboundCall {
+    /// Returns whether it goes in one message without chunks, and its longest Reply comes so.
+    fn goes_bare(&self, terms: &Terms, binding: &Binding, encoded: &Encoded) -> bool {
+        let procedure = binding.procedure(self.procedure).unwrap_or(&UNBOUND);
+        let length = u32::try_from(encoded.length).unwrap_or(u32::MAX);
+        !procedure.call_only && goes_bare(&terms.calls, length, procedure.reply_max(&[]))
+    }
+}
+
+impl Opened {
     /// Plans how the Call goes and what is provided for its Reply.
     fn plan(
         &self,
         terms: &Terms,
         binding: &Binding,
+        procedure: u32,
         encoded: &Encoded,
     ) -> Result<CallPlan, CallError> {
-        let procedure = binding.procedure(self.procedure).unwrap_or(&UNBOUND);
+        let procedure = binding.procedure(procedure).unwrap_or(&UNBOUND);
         let (argument, result) = (self.length(What::Argument), self.length(What::Result));
         let item = DataItem::opaque(encoded.length.saturating_sub(4), argument);
         let all = encoded.length + argument + pad(argument);
@@ -179,22 +218,6 @@ impl OutboundCall {
             self.offered[1] = Some(segments);
         }
         Ok(exposures)
-    }
-
-    /// Returns the octets of a lease that has not been exposed.
-    fn length(&self, what: What) -> usize {
-        match &self.items[what as usize] {
-            Item::Local(lease) => lease.len(),
-            _ => 0,
-        }
-    }
-
-    /// Returns which handle we would like to see invalidated. Section 6.5: that of what the caller waits
-    /// for.
-    fn solicited(&self) -> Handle {
-        let order = [What::Result, What::Reply, What::Argument, What::Body];
-        let exposed = order.iter().find_map(|what| self.items[*what as usize].exposed());
-        exposed.unwrap_or(Handle(0))
     }
 }
 

@@ -35,10 +35,15 @@ pub(crate) fn tell<S: Service>(
         let Some(call) = state.outbound.get_mut(slot).and_then(Option::take) else { continue };
         state.xids.close(slot);
         state.counters.calls_made += 1;
-        let OutboundCall { caller, version, items, arrived, reply, error, lent, .. } = call;
-        let [argument, _, mut result, chunk] = items.map(|mut item| item.take_local());
+        let OutboundCall { caller, version, opens, reply, error, lent, .. } = call;
+        let opened = state.opened.get_mut(slot).filter(|_| opens);
+        let ([argument, mut result, chunk], arrived) = match opened {
+            Some(opened) => (opened.take(), opened.arrived.take()),
+            None => Default::default(),
+        };
         let results = match (error, &reply, &arrived) {
             (Some(error), _, _) => Err(error),
+            (None, Some(message), None) => parse_reply(message.payload(), &[], version),
             (None, Some(message), Some(Arrived { writes, body })) => {
                 if let (Some(result), Some(chunk)) = (&mut result, writes.first()) {
                     result.set_len(chunk.written as usize);
@@ -52,7 +57,7 @@ pub(crate) fn tell<S: Service>(
                 };
                 parse_reply(payload, writes, version)
             }
-            _ => Err(CallError::Closed),
+            (None, None, _) => Err(CallError::Closed),
         };
         let finished = Finished { results, argument, result };
         tell_one(state, service, inbox, now, caller, lent, finished);

@@ -14,6 +14,7 @@ use haulage_proto::verbs::{Handle, Status};
 use super::connection::{Connection, State, Step};
 use super::lane::{Lane, OutstandingRead, PIECES_MAX, Response, Work};
 use super::nic::Nic;
+use crate::provider::QueueFull;
 
 impl Connection {
     /// Sends what can be sent, and takes the connection to its end if that was the last of it.
@@ -38,6 +39,23 @@ impl Connection {
             }
         }
         self.finish_if_drained(nic);
+    }
+
+    /// Seals a short Send whose octets are not to be kept, if nothing is ahead of it that has not been
+    /// sealed. It leaves with the next [`Self::pump`].
+    pub(super) fn send_inline(&mut self, nic: &mut Nic, message: &[u8]) -> Result<(), QueueFull> {
+        if !self.may_send || message.len() > INLINE_MAX.min(self.transmitter.send_payload_max()) {
+            return Err(QueueFull);
+        }
+        let lane = self.lane.get_or_insert_with(|| nic.lend_lane());
+        if !lane.is_between_messages() || lane.batch.is_full() {
+            return Err(QueueFull);
+        }
+        let fpdu = self.transmitter.send(None, 0, message);
+        lane.batch.push_copied(&fpdu, message);
+        nic.wire.fpdus_sent += 1;
+        nic.counters.sends += 1;
+        Ok(())
     }
 
     /// Returns whether the connection is still there.
@@ -297,6 +315,10 @@ const REMEASURE_MIN: usize = 256 << 10;
 
 /// Octets of a message up to which copying it next to its header is cheaper than naming it.
 const COPY_MAX: usize = 512;
+
+/// Octets of the longest Send that is copied although its source could be named: that takes up a place
+/// in the send queue, and a completion.
+pub(super) const INLINE_MAX: usize = COPY_MAX;
 
 /// Pieces of a short batch, for which a short array is set up.
 const PIECES_FEW: usize = 8;

@@ -170,6 +170,11 @@ impl Lane {
         self.entries.is_empty() && self.responses.is_empty() && self.batch.is_empty()
     }
 
+    /// Returns whether all that was posted is sealed, and no message is sealed in part.
+    pub(super) fn is_between_messages(&self) -> bool {
+        self.started == self.entries.len() && self.answered_octets == 0
+    }
+
     /// Returns the sequence number of the entry the transmit engine is at.
     pub(super) const fn current(&self) -> u64 {
         self.first.wrapping_add(self.started as u64)

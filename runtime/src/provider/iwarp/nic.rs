@@ -8,6 +8,7 @@ use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status, WrId};
 
 use super::ListenerId;
 use super::config::Config;
+use super::depart::INLINE_MAX;
 use super::lane::Lane;
 use crate::provider::{Caps, Counters, DisconnectReason, Done, Event, Quiesced, Receive};
 
@@ -81,6 +82,7 @@ impl Nic {
             name: "iwarp",
             queue_pairs_max: self.config.connections_max,
             send_queue_max: self.config.send_queue_max,
+            inline_max: INLINE_MAX,
             receive_queue_max: self.config.receive_queue_max,
             registrations_max: self.config.registrations_max,
             ord_max: self.config.ord_max,

@@ -74,6 +74,8 @@ pub(super) struct Entry {
     pub(super) status: Option<Status>,
     /// The handle a LocalInv retired.
     pub(super) invalidated: Option<Handle>,
+    /// Whether it takes a place in the send queue.
+    counts: bool,
 }
 
 impl Entry {
@@ -170,7 +172,33 @@ impl QueuePair {
             }
             Operation::LocalInv { handle } => Work::LocalInv { handle },
         };
-        let mut entry = Entry { id, opcode, flags, work, status: None, invalidated: None };
+        self.append(Entry {
+            id,
+            opcode,
+            flags,
+            work,
+            status: None,
+            invalidated: None,
+            counts: true,
+        });
+    }
+
+    /// Appends an unsignaled Send of octets that are nobody else's.
+    pub(super) fn post_inline(&mut self, message: Vec<u8>) {
+        let work = Work::Send { payload: Payload::Copied(message), invalidate: None };
+        let (id, opcode, flags) = (WrId(0), Opcode::Send, Flags::default());
+        self.append(Entry {
+            id,
+            opcode,
+            flags,
+            work,
+            status: None,
+            invalidated: None,
+            counts: false,
+        });
+    }
+
+    fn append(&mut self, mut entry: Entry) {
         if self.state == State::Ended {
             entry.end(Status::Flushed);
         }
@@ -270,7 +298,7 @@ impl QueuePair {
 
     /// Returns how many places of the send queue are taken.
     pub(super) fn occupied(&self) -> usize {
-        self.entries.len() + self.unpolled
+        self.entries.iter().filter(|entry| entry.counts).count() + self.unpolled
     }
 
     /// Tells whether messages of the peer may still arrive.

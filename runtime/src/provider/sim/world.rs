@@ -84,10 +84,25 @@ impl World {
 
     // What the consumer asks for.
 
-    pub(super) fn post(&mut self, end: End, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+    pub(super) fn send_inline(&mut self, end: End, message: &[u8]) -> Result<(), QueueFull> {
+        if !self.takes_requests(end) || self.nodes[end.node].is_full(end.qp) {
+            return Err(QueueFull);
+        }
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.extend_from_slice(message);
+        if let Some(qp) = self.qp(end) {
+            qp.post_inline(copy);
+        }
+        Ok(())
+    }
+
+    fn takes_requests(&mut self, end: End) -> bool {
         let state = self.qp(end).map(|qp| qp.state);
-        let takes =
-            !matches!(state, None | Some(State::Connecting | State::Requested | State::Abandoned));
+        !matches!(state, None | Some(State::Connecting | State::Requested | State::Abandoned))
+    }
+
+    pub(super) fn post(&mut self, end: End, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        let takes = self.takes_requests(end);
         while !batch.is_empty() {
             if !takes || self.nodes[end.node].is_full(end.qp) {
                 self.pump(end);

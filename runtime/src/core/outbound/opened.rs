@@ -1,0 +1,151 @@
+//! What a Call of ours has open to the peer. Most Calls open nothing, so it lies apart from them.
+
+use haulage_mr_pool::{Exposed, Invalidated, Local};
+use haulage_proto::exchange::Arrived;
+use haulage_proto::verbs::Handle;
+
+use crate::core::inbound::Segments;
+use crate::limits::ITEMS_MAX;
+use crate::provider::Quiesced;
+use crate::sys::complete;
+
+/// The leases of one Call, and what is said of them on the wire.
+#[derive(Debug, Default)]
+pub(crate) struct Opened {
+    /// In the order of [`What`].
+    items: [Item; ITEMS_MAX as usize],
+    /// What we offered for the reduced result and for the Reply, in our own record.
+    pub(super) offered: [Option<Segments>; 2],
+    /// What its Reply says was written.
+    pub(super) arrived: Option<Arrived>,
+}
+
+/// What a Call may open to the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// The reduced argument.
+    Argument,
+    /// The Call itself.
+    Body,
+    /// Where the reduced result goes.
+    Result,
+    /// Where the Reply goes.
+    Reply,
+}
+
+/// A lease that is or was open to the peer, or will be.
+#[derive(Debug, Default)]
+pub(super) enum Item {
+    #[default]
+    None,
+    Local(Local),
+    Exposed(Exposed),
+}
+
+impl Item {
+    pub(super) fn take_local(&mut self) -> Option<Local> {
+        match std::mem::replace(self, Self::None) {
+            Self::Local(lease) => Some(lease),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    /// Takes the lease back if `proof` is about it; else the proof is returned.
+    fn fence<'t>(&mut self, proof: Invalidated<'t>) -> Option<Invalidated<'t>> {
+        match std::mem::replace(self, Self::None) {
+            Self::Exposed(exposed) => match exposed.fence(proof) {
+                Ok(lease) => {
+                    *self = Self::Local(lease);
+                    None
+                }
+                Err((exposed, proof)) => {
+                    // A broken provider's: it stays exposed, and so out of everyone's reach.
+                    debug_assert!(exposed.handle() != proof.handle(), "a view outlived its handle");
+                    *self = Self::Exposed(exposed);
+                    Some(proof)
+                }
+            },
+            other => {
+                *self = other;
+                Some(proof)
+            }
+        }
+    }
+
+    fn quiesce(&mut self, proof: &Quiesced) {
+        if let Self::Exposed(exposed) = self {
+            let proof = complete::destroyed(exposed, proof);
+            let stray = self.fence(proof);
+            debug_assert!(stray.is_none(), "the proof was made for this very lease");
+        }
+    }
+
+    pub(super) fn exposed(&self) -> Option<Handle> {
+        match self {
+            Self::Exposed(exposed) => Some(exposed.handle()),
+            _ => None,
+        }
+    }
+}
+
+impl Opened {
+    /// Holds the leases of a Call that is to be sent.
+    pub(super) fn begin(&mut self, argument: Option<Local>, result: Option<Local>) {
+        let [argument, result] =
+            [argument, result].map(|lease| lease.map_or(Item::None, Item::Local));
+        *self = Self { items: [argument, Item::None, result, Item::None], ..Self::default() };
+    }
+
+    pub(super) const fn item(&mut self, what: What) -> &mut Item {
+        &mut self.items[what as usize]
+    }
+
+    /// Returns the octets of a lease that has not been exposed.
+    pub(super) fn length(&self, what: What) -> usize {
+        match &self.items[what as usize] {
+            Item::Local(lease) => lease.len(),
+            _ => 0,
+        }
+    }
+
+    /// Returns the handles that are alive.
+    pub(super) fn handles(&self) -> [Option<Handle>; ITEMS_MAX as usize] {
+        self.items.each_ref().map(Item::exposed)
+    }
+
+    pub(super) fn is_fenced(&self) -> bool {
+        self.items.iter().all(|item| item.exposed().is_none())
+    }
+
+    /// Takes back whichever lease `proof` is about; else the proof is returned.
+    pub(super) fn fence<'t>(&mut self, proof: Invalidated<'t>) -> Option<Invalidated<'t>> {
+        self.items
+            .iter_mut()
+            .try_fold(proof, |proof, item| match item.fence(proof) {
+                Some(proof) => Ok(proof),
+                None => Err(()),
+            })
+            .ok()
+    }
+
+    /// Takes back every lease: the connection has quiesced.
+    pub(super) fn quiesce(&mut self, proof: &Quiesced) {
+        self.items.iter_mut().for_each(|item| item.quiesce(proof));
+    }
+
+    /// Returns which handle we would like to see invalidated. Section 6.5: that of what the caller waits
+    /// for.
+    pub(super) fn solicited(&self) -> Handle {
+        let order = [What::Result, What::Reply, What::Argument, What::Body];
+        let exposed = order.iter().find_map(|what| self.items[*what as usize].exposed());
+        exposed.unwrap_or(Handle(0))
+    }
+
+    /// Takes the leases out: argument, result and Reply.
+    pub(super) fn take(&mut self) -> [Option<Local>; 3] {
+        [What::Argument, What::Result, What::Reply].map(|what| self.item(what).take_local())
+    }
+}
