@@ -100,13 +100,22 @@ impl PostedSink {
 
     /// Returns the RNIC's view of a range, or `None` if it is not within the lease.
     #[inline]
-    pub fn sink(&self, range: Range<usize>) -> Option<Sink> {
+    pub fn sink(&mut self, range: Range<usize>) -> Option<Sink> {
         let (start, length) = self.lease.octets();
         let (start, length) = window(start, length, range)?;
         // SAFETY: the octets are the lease's. No reference to them exists while the view is counted:
-        // the only lease of the block is in here, where it lends no bytes, until `complete`, which
-        // that count makes fail; and this type makes no readable view.
+        // the only lease of the block is in here, where it lends bytes neither now, as `self` is
+        // borrowed alone, nor while that count is more than one; nor does `complete` succeed then; and
+        // this type makes no readable view.
         Some(unsafe { Sink::new(start, length, self.loan.count.more()) })
+    }
+
+    /// Borrows what our RNIC has written, if no view of it is left, without taking the lease back: the
+    /// next request it is the sink of costs nothing but a view.
+    #[inline]
+    pub fn filled(&self) -> Option<&[u8]> {
+        // No view can be made while the bytes are borrowed.
+        self.loan.count.is_one().then(|| self.lease.bytes())
     }
 
     /// Takes the lease back once our RNIC has written it.

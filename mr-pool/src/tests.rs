@@ -142,7 +142,7 @@ fn a_sink_is_written_by_the_rnic_within_its_bounds() {
     let pool = pool(1 << 20);
     let mut lease = pool.lease(8).unwrap();
     lease.bytes_mut().fill(b'.');
-    let posted = lease.into_sink();
+    let mut posted = lease.into_sink();
     let mut sink = posted.sink(2..6).unwrap();
     assert_eq!(sink.place(1, b"abc"), Ok(()));
     assert_eq!(sink.place(2, b"abc"), Err(OutOfBounds));
@@ -169,7 +169,7 @@ fn a_posted_lease_comes_back_only_when_no_view_of_it_is_left() {
             drop(view);
             posted
         });
-        let posted = posted.complete().unwrap().into_sink();
+        let mut posted = posted.complete().unwrap().into_sink();
         let views = [0..length, 1..2, 3..3].map(|range| posted.sink(range).unwrap());
         let posted = views.into_iter().fold(posted, |posted, view| {
             let posted = posted.complete().unwrap_err();
@@ -199,7 +199,7 @@ fn an_exposed_lease_comes_back_only_when_its_view_is_gone() {
 #[test]
 fn a_view_left_behind_forever_keeps_its_lease_lent() {
     let pool = pool(1 << 20);
-    let posted = pool.lease(10).unwrap().into_sink();
+    let mut posted = pool.lease(10).unwrap().into_sink();
     std::mem::forget(posted.sink(0..10));
     drop(posted.complete().unwrap_err());
     assert_eq!((pool.gauges().posted, pool.gauges().orphans), (0, 1));

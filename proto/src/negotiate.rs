@@ -24,7 +24,7 @@ use core::time::Duration;
 pub use alphabet::{
     Class, CloseReason, Control, Event, Input, Output, Received, Refusal, Remembered,
 };
-pub use message::{Call, CallChunks, Reply, ReplyChunks};
+pub use message::{Call, CallChunks, Reply, ReplyChunks, put_bare_header};
 
 pub use crate::chunk::Version;
 

@@ -308,14 +308,14 @@ impl<P: Provider> End<P> {
     /// Posts a Read of all that `source` names.
     pub fn read(&mut self, qp: QpNum, source: Segment, flags: Flags) -> (WrId, PostedSink) {
         let length = source.length as usize;
-        let posted = self.holding(&pattern::of(length, 0)).into_sink();
+        let mut posted = self.holding(&pattern::of(length, 0)).into_sink();
         let sink = posted.sink(0..length).expect("the whole lease");
         (self.post(qp, flags, Operation::Read { sink, source: claim(source) }), posted)
     }
 
     /// Posts a Receive of `length` octets.
     pub fn receive(&mut self, length: usize) -> (WrId, PostedSink) {
-        let posted = self.pool.lease(length).expect("memory for a test").into_sink();
+        let mut posted = self.pool.lease(length).expect("memory for a test").into_sink();
         let sink = posted.sink(0..length).expect("the whole lease");
         let id = self.id();
         let mut batch = vec![Receive::single(id, sink)];

@@ -140,7 +140,7 @@ impl Link {
     pub fn read(&mut self, source: Segment) -> Result<Vec<u8>, Failure> {
         let length = source.length as usize;
         let source = ClaimedSegment::try_from(source).map_err(|_| unknown())?;
-        let posted = self.lease(length)?.into_sink();
+        let mut posted = self.lease(length)?.into_sink();
         let sink = posted.sink(0..length).ok_or_else(no_memory)?;
         let id = self.post(SIGNALED, Operation::Read { sink, source })?;
         self.reads.insert(id, posted);
@@ -339,7 +339,7 @@ impl Link {
     }
 
     fn receive(&mut self) -> Result<(), Failure> {
-        let posted = self.lease(MESSAGE)?.into_sink();
+        let mut posted = self.lease(MESSAGE)?.into_sink();
         let sink = posted.sink(0..MESSAGE).ok_or_else(no_memory)?;
         self.ids += 1;
         self.receives.insert(self.ids, posted);

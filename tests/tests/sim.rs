@@ -197,7 +197,7 @@ fn queues_are_bounded_and_places_come_back_when_completions_are_polled() {
     assert!(bed.ends[ACTIVE].provider.post(qp, &mut batch).is_ok());
 
     let receives = [bed.ends[ACTIVE].receive(8), bed.ends[ACTIVE].receive(8)];
-    let sink = bed.ends[ACTIVE].pool.lease(8).unwrap().into_sink();
+    let mut sink = bed.ends[ACTIVE].pool.lease(8).unwrap().into_sink();
     let mut third =
         vec![haulage::provider::Receive::single(receives[0].0, sink.sink(0..8).unwrap())];
     assert!(bed.ends[ACTIVE].provider.post_receives(&mut third).is_err());
@@ -278,7 +278,7 @@ fn bed(config: FabricConfig) -> Bed<Virtual> {
 
 fn read(bed: &mut Bed<Virtual>, segment: Segment) -> WorkRequest {
     let active = &mut bed.ends[ACTIVE];
-    let posted = active.pool.lease(1).expect("memory").into_sink();
+    let mut posted = active.pool.lease(1).expect("memory").into_sink();
     let sink = posted.sink(0..1).expect("the whole lease");
     let operation = Operation::Read { sink, source: claim(segment) };
     WorkRequest { id: active.id(), flags: SIGNALED, operation }

@@ -119,8 +119,8 @@ fn a_handle_means_nothing_before_registration_and_after_invalidation() {
 fn memory_is_registered_once_and_only_where_no_offset_wraps() {
     let pool = pool(1 << 20);
     let (mut stags, exposed, handle) = registered(&pool, true);
-    let posted = pool.lease(10).unwrap().into_sink();
-    let sink = || Exposure::RemoteWrite(posted.sink(0..10).unwrap());
+    let mut posted = pool.lease(10).unwrap().into_sink();
+    let mut sink = || Exposure::RemoteWrite(posted.sink(0..10).unwrap());
     assert_eq!(stags.register(handle, QP, 0, sink()), Err(StagFault::AccessViolation));
     assert_eq!(stags.register(Handle(0), QP, 0, sink()), Err(StagFault::InvalidStag));
     let second = stags.reserve(QP).unwrap();
@@ -135,7 +135,7 @@ fn memory_is_registered_once_and_only_where_no_offset_wraps() {
 fn the_sink_of_a_read_takes_its_response_and_nothing_else() {
     let pool = pool(1 << 20);
     let mut stags = Stags::seeded(4, 1);
-    let posted = pool.lease(4).unwrap().into_sink();
+    let mut posted = pool.lease(4).unwrap().into_sink();
     let (handle, offset) = stags.read_sink(QP, posted.sink(0..4).unwrap()).unwrap();
     assert_eq!(stags.place(handle, QP, offset, b"x"), Err(StagFault::AccessViolation));
     assert_eq!(stags.invalidate(handle, QP), Err(StagFault::AccessViolation));

@@ -71,7 +71,7 @@ impl Held {
                 more.extend(views.into_iter().map(|view| (Self::View(view), fill)));
                 Self::Shared(posted.complete())
             }
-            Self::Sink(posted, mut views) => {
+            Self::Sink(mut posted, mut views) => {
                 if rng.below(2) == 0 {
                     let half = posted.len() / 2;
                     views.push(posted.sink(half..posted.len()).unwrap());

@@ -7,6 +7,7 @@ use crate::v1;
 use crate::v1::header::Form;
 use crate::v1::private_data::Agreement;
 use crate::v2;
+use crate::v2::continuation::Kind;
 use crate::v2::header::Returned;
 use crate::verbs::{Handle, Segment};
 use crate::xdr::{Truncated, Writer};
@@ -130,6 +131,38 @@ impl<'a> Reply<'a> {
             _ => return None,
         })
     }
+}
+
+/// Writes the transport header of a Call or a Reply without chunks into the end of `room`, in front of
+/// which it would be what [`CallChunks`] or [`ReplyChunks`] without any write. Returns where it starts,
+/// or `None` if `room` is too short.
+#[inline]
+pub fn put_bare_header(
+    version: Version,
+    kind: Kind,
+    room: &mut [u8],
+    xid: u32,
+    credit: u32,
+) -> Option<usize> {
+    use v2::header::{CALL_INLINE, REPLY_INLINE};
+    match (version, kind) {
+        // No handle to invalidate, two empty lists, no Reply chunk.
+        (Version::Two, Kind::Call) => {
+            put_words(room, [xid, v2::VERSION, credit, CALL_INLINE, 0, 0, 0, 0])
+        }
+        // An empty Write list.
+        (Version::Two, Kind::Reply) => put_words(room, [xid, v2::VERSION, credit, REPLY_INLINE, 0]),
+        // RDMA_MSG with two empty lists and no Reply chunk.
+        (Version::One, _) => put_words(room, [xid, v1::VERSION, credit, 0, 0, 0, 0]),
+    }
+}
+
+#[inline]
+fn put_words<const N: usize>(room: &mut [u8], words: [u32; N]) -> Option<usize> {
+    let at = room.len().checked_sub(N.checked_mul(4)?)?;
+    let place = room.get_mut(at..)?;
+    place.copy_from_slice(words.map(u32::to_be_bytes).as_flattened());
+    Some(at)
 }
 
 /// The chunks of a Call to be sent.

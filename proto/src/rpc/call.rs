@@ -61,6 +61,9 @@ impl<'a> CallHeader<'a> {
     /// Parses the header at the start of `payload`. Returns it and where the arguments start.
     #[inline]
     pub fn decode(payload: &'a [u8]) -> Result<(Self, usize), CallFault> {
+        if let Some(header) = Self::decode_plain(payload) {
+            return Ok((header, PLAIN_LEN));
+        }
         let mut r = Reader::new(payload);
         let xid = r.u32()?;
         if r.u32()? != CALL {
@@ -80,6 +83,19 @@ impl<'a> CallHeader<'a> {
         Ok((header, r.position()))
     }
 
+    /// Parses the header of a Call whose credential and verifier are AUTH_NONE: of one length, and
+    /// mostly of known octets.
+    #[inline]
+    fn decode_plain(payload: &[u8]) -> Option<Self> {
+        let (words, _) = payload.first_chunk::<PLAIN_LEN>()?.as_chunks::<4>();
+        let [xid, call, rpc, program, version, procedure, nobody @ ..] = words else { return None };
+        let is_plain = (call, rpc) == (&CALL.to_be_bytes(), &RPC_VERSION.to_be_bytes())
+            && nobody.as_flattened() == [0; 16];
+        let [xid, program, version, procedure] =
+            [xid, program, version, procedure].map(|word| u32::from_be_bytes(*word));
+        is_plain.then(|| Self::new(xid, program, version, procedure))
+    }
+
     /// Appends the header to `w`.
     #[inline]
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
@@ -89,3 +105,6 @@ impl<'a> CallHeader<'a> {
         self.verifier.encode(w)
     }
 }
+
+/// Octets of a header without credential and verifier.
+const PLAIN_LEN: usize = 40;

@@ -183,7 +183,24 @@ impl Connection {
     /// Asks to post one RPC message in Simple format now, whose chunks, if there are any, need no
     /// leave ([`Self::try_post`]). Returns its credit word, or `None` while it may not go: see
     /// [`Unsent::Wait`].
+    #[inline]
     pub fn try_send(&mut self, class: Class) -> Option<u32> {
+        let is_forward = matches!(
+            (self.config.role, class),
+            (Role::Client, Class::Call) | (Role::Server, Class::Reply)
+        );
+        if is_forward && self.gate.is_open() {
+            // Nothing waits, nothing was refused: credits alone decide.
+            let may = self.is_open_to_send() && self.credits.may_send(class);
+            return may.then(|| {
+                self.gate.on_passed(class);
+                self.credits.on_sent(class)
+            });
+        }
+        self.try_send_by_gate(class)
+    }
+
+    fn try_send_by_gate(&mut self, class: Class) -> Option<u32> {
         let sending = match class {
             Class::Call => Sending::CALL,
             Class::Reply => Sending::REPLY,

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use haulage_mr_pool::Local;
 use haulage_proto::negotiate::{
     self, CloseReason, Connection as Engine, Control, Engine as Spoken, Event as EngineEvent,
     Input, Output, Received, Remembered,
@@ -21,8 +20,9 @@ use haulage_proto::xdr::Writer;
 
 use crate::core::Core;
 use crate::core::connection::{Change, Connection, State as ConnectionState, Terms};
-use crate::core::inbound::{CallParts, Outgoing};
+use crate::core::inbound::{CallParts, Complete, Outgoing};
 use crate::core::outbound::CheckedReply;
+use crate::core::receives::Filled;
 use crate::core::state::{ENDED_MAX, State};
 use crate::core::table::Key;
 use crate::core::work::{Held, Name};
@@ -111,8 +111,8 @@ impl State {
     fn on_completion(&mut self, now: Instant, done: &Done) {
         match Name::of(done.id) {
             Name::Receive(number) => {
-                let Some(buffer) = self.receives.take(number, done) else { return };
-                self.on_receive(now, done, buffer);
+                let received = self.receives.take(number, done);
+                self.on_receive(now, done, received);
             }
             Name::Work(bits) => {
                 let Some(work) = self.work.remove_bits(bits) else { return };
@@ -151,34 +151,34 @@ impl State {
     }
 
     /// A message arrived.
-    fn on_receive(&mut self, now: Instant, done: &Done, mut buffer: Local) {
-        let length = usize::try_from(done.length).unwrap_or(usize::MAX).min(buffer.len());
-        buffer.set_len(length);
-        let Some(key) = self.at(done.qp) else { return self.receives.give_back(buffer) };
+    fn on_receive(&mut self, now: Instant, done: &Done, received: Filled) {
+        let Some(key) = self.at(done.qp) else { return self.receives.give_back(received) };
         self.touch(key);
         let proof = complete::invalidated(done);
-        if let Some(bare) = Bare::of(buffer.bytes())
+        if let Some(bare) = Bare::of(self.receives.buffers().bytes(&received))
             && (bare.kind == Kind::Reply || proof.is_none())
             && let Some(connection) = self.connections.get_mut(key)
             && connection.engine.take(now, &bare)
         {
             return match bare.kind {
-                Kind::Call => self.on_bare_call(key, &bare, buffer),
+                Kind::Call => self.on_bare_call(key, &bare, received),
                 Kind::Reply => {
-                    let trusted = self.on_bare_reply(key, &bare, buffer, proof);
+                    let trusted = self.on_bare_reply(key, &bare, received, proof);
                     self.distrust(key, trusted);
                 }
             };
         }
-        let arrived = self.judge(now, key, buffer.bytes());
+        let buffers = self.receives.lend();
+        let arrived = self.judge(now, key, buffers.bytes(&received));
+        self.receives.restore(buffers);
         let trusted = match arrived {
             Arrived::Call(call) => {
-                self.on_call(key, call, buffer);
+                self.on_call(key, call, received);
                 proof.is_none()
             }
-            Arrived::Reply(reply) => self.on_reply(reply, buffer, proof),
+            Arrived::Reply(reply) => self.on_reply(reply, received, proof),
             Arrived::Nothing => {
-                self.receives.give_back(buffer);
+                self.receives.give_back(received);
                 proof.is_none()
             }
         };
@@ -204,7 +204,10 @@ impl State {
                 None => Arrived::Nothing,
             },
             Some(EngineEvent::Reply) => match negotiate::Reply::of(&received) {
-                Some(reply) => Arrived::Reply(self.check(key, &reply, message.len())),
+                Some(reply) => {
+                    let payload_at = message.len() - reply.payload.len();
+                    Arrived::Reply(self.check(key, reply.xid, &reply.lists, payload_at))
+                }
                 None => Arrived::Nothing,
             },
             _ => Arrived::Nothing,
@@ -280,8 +283,7 @@ impl State {
     /// Encodes and queues a message without payload.
     fn send_control(&mut self, key: Key<Connection>, control: &Control) {
         // A peer that provokes more of these than there is room for loses its connection.
-        let buffer = self.buffers.pop().or_else(|| self.spare_buffer());
-        let Some(mut buffer) = buffer else {
+        let Some(mut buffer) = self.control_buffer() else {
             return self.close(key, CallError::Busy);
         };
         let Some(connection) = self.connections.get(key) else { return self.recycle(buffer) };
@@ -378,7 +380,7 @@ impl State {
         }
         self.receives.release(connection.engine.reserved());
         for reply in connection.replies {
-            if let Outgoing::Bare { buffer, .. } = reply {
+            if let Outgoing::Bare(Complete { buffer, .. }) = reply {
                 self.recycle(buffer);
             }
         }

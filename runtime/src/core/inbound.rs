@@ -15,8 +15,6 @@
 mod answer;
 mod run;
 
-use std::ops::Range;
-
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::Reduced;
 use haulage_proto::negotiate;
@@ -26,6 +24,7 @@ use haulage_proto::v2::header::Bare;
 use haulage_proto::verbs::{ClaimedSegment, Flags, Handle, Segment};
 
 use crate::core::connection::Connection;
+use crate::core::receives::{Buffers, Filled};
 use crate::core::state::State;
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, Work};
@@ -41,9 +40,18 @@ pub(crate) use run::run;
 #[derive(Debug)]
 pub(crate) enum Ready {
     /// It has no chunks and nobody has looked at it: all there is of it is its message.
-    Bare { connection: Key<Connection>, xid: u32, message: Message },
+    Bare(BareCall),
     /// It is in the table.
     Kept(Key<InboundCall>),
+}
+
+/// A Call without chunks.
+#[derive(Debug)]
+pub(crate) struct BareCall {
+    connection: Key<Connection>,
+    xid: u32,
+    payload_at: u32,
+    received: Filled,
 }
 
 /// The Call a service is acting on that is in no table, unless it comes to be answered later.
@@ -58,10 +66,18 @@ pub(crate) struct Running {
 /// A Reply that waits for credit.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
-    /// Its message is complete but for the credit word.
-    Bare { buffer: Local, range: Range<usize> },
+    /// It has no chunks, and its Call is forgotten.
+    Bare(Complete),
     /// The Call it answers is in the table.
     Kept(Key<InboundCall>),
+}
+
+/// A message that is complete but for its credit word: `start..end` of its buffer.
+#[derive(Debug)]
+pub(crate) struct Complete {
+    pub(crate) buffer: Local,
+    pub(crate) start: u32,
+    pub(crate) end: u32,
 }
 
 /// A Call being served.
@@ -138,7 +154,7 @@ impl CallParts {
 /// A received message whose Payload stream is still needed.
 #[derive(Debug)]
 pub(crate) struct Message {
-    pub(crate) buffer: Local,
+    pub(crate) received: Filled,
     /// Where the Payload stream starts.
     pub(crate) payload_at: usize,
     /// Where it is instead, if it was fetched.
@@ -147,10 +163,10 @@ pub(crate) struct Message {
 
 impl Message {
     /// Returns the Payload stream.
-    pub(crate) fn payload(&self) -> &[u8] {
+    pub(crate) fn payload<'a>(&'a self, buffers: &'a Buffers) -> &'a [u8] {
         match &self.body {
             Some(body) => body.bytes(),
-            None => self.buffer.bytes().get(self.payload_at..).unwrap_or_default(),
+            None => buffers.bytes(&self.received).get(self.payload_at..).unwrap_or_default(),
         }
     }
 }
@@ -204,24 +220,36 @@ enum Judged {
 
 impl State {
     /// Takes in a Call without chunks that the engine found acceptable.
-    pub(crate) fn on_bare_call(&mut self, connection: Key<Connection>, bare: &Bare, buffer: Local) {
-        let message = Message { buffer, payload_at: bare.payload_at, body: None };
-        self.ready.push_back(Ready::Bare { connection, xid: bare.xid, message });
+    pub(crate) fn on_bare_call(
+        &mut self,
+        connection: Key<Connection>,
+        bare: &Bare,
+        received: Filled,
+    ) {
+        let payload_at = u32::try_from(bare.payload_at).unwrap_or(u32::MAX);
+        let call = BareCall { connection, xid: bare.xid, payload_at, received };
+        self.ready.push_back(Ready::Bare(call));
     }
 
     /// Takes in a Call the engine found acceptable.
-    pub(crate) fn on_call(&mut self, key: Key<Connection>, call: CallParts, buffer: Local) {
+    pub(crate) fn on_call(&mut self, key: Key<Connection>, call: CallParts, received: Filled) {
         self.counters.call_chunks += u64::from(call.body.is_some());
         self.counters.read_chunks += u64::from(call.read.is_some());
         self.counters.write_chunks += u64::from(call.write.is_some());
         self.counters.reply_chunks += u64::from(call.reply.is_some());
-        let message = Message { buffer, payload_at: call.payload_at, body: None };
+        let message = Message { received, payload_at: call.payload_at, body: None };
         if let Some(body) = call.body {
             return self.fetch_call(key, call, body, message);
         }
         let read = call.read;
         let write_chunks = call.write.is_some().into();
-        match self.judge_call(key, (call.xid, message.payload()), read.as_ref(), write_chunks) {
+        match {
+            let buffers = self.receives.lend();
+            let payload = message.payload(&buffers);
+            let judged = self.judge_call(key, (call.xid, payload), read.as_ref(), write_chunks);
+            self.receives.restore(buffers);
+            judged
+        } {
             Judged::Refused(error) => self.refuse(key, call.xid, error, message),
             judged => {
                 if let Some(call) = self.insert(key, call, message) {
@@ -344,7 +372,7 @@ impl State {
         let Some(inbound) = self.inbound.get_mut(call) else { return };
         inbound.stage = stage;
         let key = inbound.connection;
-        let sink = lease.into_sink();
+        let mut sink = lease.into_sink();
         let Some(connection) = self.connections.get_mut(key) else { return };
         let mut at = 0;
         let mut last: Option<WorkRequest> = None;
@@ -411,7 +439,7 @@ impl State {
         while let Some(call) = self.inbound.find(0, |call| call.connection == key) {
             let Some(inbound) = self.inbound.remove(call) else { return };
             if let Some(message) = inbound.message {
-                self.receives.give_back(message.buffer);
+                self.receives.give_back(message.received);
             }
             if let Stage::Replying(answer) = inbound.stage {
                 self.recycle(answer.buffer);
@@ -422,7 +450,7 @@ impl State {
     /// Answers a Call with a transport error.
     fn refuse(&mut self, key: Key<Connection>, xid: u32, error: ErrorBody, message: Message) {
         self.counters.calls_refused += 1;
-        self.receives.give_back(message.buffer);
+        self.receives.give_back(message.received);
         self.answer_with_error(key, xid, error);
     }
 

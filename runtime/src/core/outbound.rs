@@ -22,7 +22,7 @@ mod tell;
 
 use haulage_mr_pool::{Invalidated, Local};
 use haulage_proto::exchange::{Arrived, Offered, ReplyLists, check_reply};
-use haulage_proto::negotiate::{self, Refusal, Version};
+use haulage_proto::negotiate::{Refusal, Version};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::header::Bare;
@@ -31,6 +31,7 @@ use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::core::connection::Connection;
 use crate::core::inbound::{Message, Segments};
+use crate::core::receives::Filled;
 use crate::core::state::State;
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, Work};
@@ -186,15 +187,15 @@ impl State {
         }
     }
 
-    /// Holds a Reply's header, of a message of `length` octets, against the Call it answers.
+    /// Holds a Reply's header against the Call it answers.
     pub(crate) fn check(
         &self,
         key: Key<Connection>,
-        reply: &negotiate::Reply<'_>,
-        length: usize,
+        xid: u32,
+        lists: &ReplyLists<'_>,
+        payload_at: usize,
     ) -> CheckedReply {
-        let payload_at = length - reply.payload.len();
-        let (slot, outcome) = match self.find_open(key, reply.xid) {
+        let (slot, outcome) = match self.find_open(key, xid) {
             Some((slot, call)) => {
                 let opened = self.opened.get(slot).filter(|_| call.opens);
                 let offered = opened
@@ -203,7 +204,7 @@ impl State {
                 let writes = [write.unwrap_or_default()];
                 let writes = &writes[..usize::from(write.is_some())];
                 let offered = Offered { writes, reply: chunk };
-                let outcome = check_reply(call.version, &offered, &reply.lists);
+                let outcome = check_reply(call.version, &offered, lists);
                 (Some(slot), outcome.map_err(|fault| fault.rule()))
             }
             None => (None, Err("it answers no call")),
@@ -222,14 +223,14 @@ impl State {
     pub(crate) fn on_reply(
         &mut self,
         reply: CheckedReply,
-        buffer: Local,
+        received: Filled,
         proof: Option<Invalidated<'_>>,
     ) -> bool {
         let found =
             reply.slot.and_then(|slot| Some((slot, self.outbound.get_mut(slot)?.as_mut()?)));
         let Some((slot, call)) = found else {
             self.counters.replies_unmatched += 1;
-            self.receives.give_back(buffer);
+            self.receives.give_back(received);
             return proof.is_none();
         };
         let mut opened = self.opened.get_mut(slot).filter(|_| call.opens);
@@ -244,7 +245,7 @@ impl State {
             (Ok(_), None) => {}
             (Err(rule), _) => call.error = Some(CallError::BadReply(rule)),
         }
-        call.reply = Some(Message { buffer, payload_at: reply.payload_at, body: None });
+        call.reply = Some(Message { received, payload_at: reply.payload_at, body: None });
         call.stage = Stage::Fencing;
         self.fence_rest(slot);
         stray.is_none()
@@ -255,7 +256,7 @@ impl State {
         &mut self,
         key: Key<Connection>,
         bare: &Bare,
-        buffer: Local,
+        received: Filled,
         proof: Option<Invalidated<'_>>,
     ) -> bool {
         let payload_at = bare.payload_at;
@@ -265,13 +266,10 @@ impl State {
             (is_its && proof.is_none()).then_some((slot, call))
         });
         let Some((slot, call)) = found else {
-            let (lists, length) = (ReplyLists::default(), buffer.len());
-            let payload = buffer.bytes().get(payload_at..).unwrap_or_default();
-            let reply = negotiate::Reply { xid: bare.xid, lists, payload };
-            let checked = self.check(key, &reply, length);
-            return self.on_reply(checked, buffer, proof);
+            let checked = self.check(key, bare.xid, &ReplyLists::default(), payload_at);
+            return self.on_reply(checked, received, proof);
         };
-        call.reply = Some(Message { buffer, payload_at, body: None });
+        call.reply = Some(Message { received, payload_at, body: None });
         call.stage = Stage::Finished;
         self.finished.push_back(slot);
         true

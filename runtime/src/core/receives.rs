@@ -7,74 +7,117 @@
 //! shrinks by not being given new ones (P1).
 
 use haulage_mr_pool::{Local, Pool, PostedSink};
+use haulage_proto::verbs::Completion;
 
 use crate::core::work::Name;
 use crate::limits::{INLINE_SIZE, Limits, RECEIVES_IDLE};
-use crate::provider::{Done, Receive};
-use crate::sys::complete;
+use crate::provider::Receive;
 
 /// The Receives of one core.
 #[derive(Debug)]
 pub(crate) struct Receives {
-    posted: Box<[Option<PostedSink>]>,
-    /// Buffer numbers that are not posted: free, or held by a message in progress.
-    idle: Vec<usize>,
-    /// To be posted before the next Send.
+    /// Every buffer, in its place from the beginning to the end.
+    buffers: Buffers,
+    /// Buffers to be posted before the next Send, by number.
+    returned: Vec<u32>,
+    /// The same as the provider takes them.
     batch: Vec<Receive>,
+    /// Buffers with messages in them.
+    held: u32,
     /// Posted or about to be, and reserved for nobody.
     unreserved: u32,
     limits: Limits,
 }
 
+/// The buffers of all Receives. Lent while others work with the [`Receives`].
+#[derive(Debug, Default)]
+pub(crate) struct Buffers(Box<[PostedSink]>);
+
+/// A message in its Receive buffer, which is not posted again before this is given back.
+#[derive(Debug)]
+pub(crate) struct Filled {
+    buffer: u32,
+    length: u32,
+}
+
+impl Filled {
+    /// Returns its octets.
+    pub(crate) const fn len(&self) -> usize {
+        self.length as usize
+    }
+}
+
+impl Buffers {
+    /// Borrows a message.
+    pub(crate) fn bytes(&self, received: &Filled) -> &[u8] {
+        let filled = self.0.get(received.buffer as usize).and_then(PostedSink::filled);
+        // A view that is left would be a broken provider's: nothing is read then.
+        filled.unwrap_or_default().get(..received.len()).unwrap_or_default()
+    }
+}
+
 impl Receives {
     /// Leases every buffer and prepares to post them all; `None` if the pool is too small.
     pub(crate) fn new(pool: &Pool, limits: &Limits) -> Option<Self> {
-        let count = limits.receives_max as usize;
-        let mut receives = Self {
-            posted: std::iter::repeat_with(|| None).take(count).collect(),
-            idle: (0..count).rev().collect(),
-            batch: Vec::with_capacity(count),
-            unreserved: 0,
+        let count = limits.receives_max;
+        let buffers = (0..count).map(|_| pool.lease(INLINE_SIZE).map(Local::into_sink));
+        Some(Self {
+            buffers: Buffers(buffers.collect::<Option<_>>()?),
+            returned: (0..count).collect(),
+            batch: Vec::with_capacity(count as usize),
+            held: 0,
+            unreserved: count,
             limits: *limits,
-        };
-        for _ in 0..count {
-            receives.give_back(pool.lease(INLINE_SIZE)?);
-        }
-        Some(receives)
+        })
     }
 
-    /// Queues a buffer to be posted (again).
-    pub(crate) fn give_back(&mut self, mut buffer: Local) {
-        let capacity = buffer.capacity().min(INLINE_SIZE);
-        buffer.set_len(capacity);
-        let Some(number) = self.idle.pop() else {
-            debug_assert!(false, "more buffers came back than were taken");
-            return;
-        };
-        let sink = buffer.into_sink();
-        if let Some(view) = sink.sink(0..INLINE_SIZE) {
-            self.batch.push(Receive::single(Name::Receive(number).wr_id(), view));
-        }
-        if let Some(place) = self.posted.get_mut(number) {
-            *place = Some(sink);
-        }
+    /// Takes the message that a completed Receive left in this buffer.
+    pub(crate) fn take(&mut self, buffer: usize, done: &Completion) -> Filled {
+        self.held += 1;
+        Filled { buffer: u32::try_from(buffer).unwrap_or(u32::MAX), length: done.length }
+    }
+
+    /// Borrows the buffers.
+    pub(crate) const fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
+    /// Lends the buffers, until [`Self::restore`].
+    pub(crate) fn lend(&mut self) -> Buffers {
+        std::mem::take(&mut self.buffers)
+    }
+
+    /// Takes back what was lent.
+    pub(crate) fn restore(&mut self, buffers: Buffers) {
+        let lent = std::mem::replace(&mut self.buffers, buffers);
+        debug_assert!(lent.0.is_empty(), "they were lent");
+    }
+
+    /// Queues a buffer to be posted again.
+    pub(crate) fn give_back(&mut self, received: Filled) {
+        self.held -= 1;
+        self.returned.push(received.buffer);
         self.unreserved += 1;
     }
 
-    /// Takes the buffer a completed Receive filled.
-    pub(crate) fn take(&mut self, number: usize, done: &Done) -> Option<Local> {
-        let posted = self.posted.get_mut(number)?.take()?;
-        self.idle.push(number);
-        complete::sink(posted, done)
+    /// Returns how many buffers there are: they count as posted leases, with or without messages.
+    pub(crate) const fn count(&self) -> usize {
+        self.limits.receives_max as usize
     }
 
-    /// Returns how many buffers are posted, or about to be.
-    pub(crate) fn posted(&self) -> usize {
-        self.posted.len() - self.idle.len()
+    /// Returns how many buffers have messages in them.
+    #[cfg(test)]
+    pub(crate) const fn held(&self) -> u32 {
+        self.held
     }
 
     /// Returns the Receives to post now.
     pub(crate) fn batch(&mut self) -> &mut Vec<Receive> {
+        let Buffers(buffers) = &mut self.buffers;
+        self.batch.extend(self.returned.drain(..).filter_map(|number| {
+            let view = buffers.get_mut(number as usize)?.sink(0..INLINE_SIZE)?;
+            Some(Receive::single(Name::Receive(number as usize).wr_id(), view))
+        }));
         &mut self.batch
     }
 
@@ -114,7 +157,7 @@ impl Drop for Receives {
     fn drop(&mut self) {
         // The provider is gone, and with it every view of what it was given; these are the others.
         self.batch.clear();
-        for sink in self.posted.iter_mut().filter_map(Option::take) {
+        for sink in std::mem::take(&mut self.buffers.0) {
             // Only a provider that outlives its core still has views: its buffers stay out of use.
             drop(sink.complete());
         }

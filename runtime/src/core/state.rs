@@ -25,10 +25,7 @@ pub(crate) struct State {
     pub(crate) limits: Limits,
     pub(crate) binding: Rc<Binding>,
     pub(crate) receives: Receives,
-    /// Send buffers not in use.
-    pub(crate) buffers: Vec<Local>,
-    /// Buffers in use beyond those.
-    spares: u32,
+    pub(crate) buffers: SendBuffers,
     pub(crate) connections: Table<Connection>,
     /// Why the last connections ended, for those who still call on them.
     pub(crate) ended: VecDeque<(Key<Connection>, CallError)>,
@@ -123,8 +120,7 @@ impl State {
             limits,
             binding,
             receives,
-            buffers,
-            spares: 0,
+            buffers: SendBuffers { free: buffers, spares: 0 },
             connections: Table::new(limits.connections_max),
             ended: VecDeque::with_capacity(ENDED_MAX),
             by_queue_pair: vec![None; caps.queue_pairs_max],
@@ -163,22 +159,54 @@ impl State {
         self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
     }
 
-    /// Leases a buffer for a control message when every send buffer is in use, so many at most.
-    pub(crate) fn spare_buffer(&mut self) -> Option<Local> {
-        let buffer =
-            self.pool.lease(SEND_BUFFER).filter(|_| self.spares < self.limits.connections_max)?;
-        self.spares += 1;
+    /// Takes a send buffer for a control message, or leases one when all are in use: one for each
+    /// connection at most.
+    pub(crate) fn control_buffer(&mut self) -> Option<Local> {
+        let SendBuffers { free, spares } = &mut self.buffers;
+        if let Some(buffer) = free.pop() {
+            return Some(buffer);
+        }
+        let more = *spares < self.limits.connections_max;
+        let buffer = self.pool.lease(SEND_BUFFER).filter(|_| more)?;
+        *spares += 1;
         Some(buffer)
     }
 
-    /// Puts a send buffer back. One more than there are to be goes home instead.
+    /// Puts a send buffer back.
+    pub(crate) fn recycle(&mut self, buffer: Local) {
+        self.buffers.recycle(buffer);
+    }
+}
+
+/// What messages are sent from.
+#[derive(Debug)]
+pub(crate) struct SendBuffers {
+    /// Those not in use, the one used last on top.
+    free: Vec<Local>,
+    /// Those in use beyond the ones there are to be.
+    spares: u32,
+}
+
+impl SendBuffers {
+    /// Returns how many are not in use.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Takes one that is not in use.
+    pub(crate) fn pop(&mut self) -> Option<Local> {
+        self.free.pop()
+    }
+
+    /// Puts one back. One more than there are to be goes home instead.
     pub(crate) fn recycle(&mut self, mut buffer: Local) {
         if self.spares > 0 {
             self.spares -= 1;
             return;
         }
         buffer.set_len(SEND_BUFFER);
-        self.buffers.push(buffer);
+        self.free.push(buffer);
     }
 }
 
@@ -267,7 +295,7 @@ impl Cx<'_> {
 
     /// Returns how many leases are `Posted` as Receives, as they are with no connection at all.
     pub fn receives_posted(&self) -> usize {
-        self.state.receives.posted()
+        self.state.receives.count()
     }
 
     /// Returns how many Receives are reserved for peers: what their credits let them use at once.

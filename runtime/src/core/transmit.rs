@@ -10,7 +10,7 @@ use haulage_proto::verbs::{Flags, Handle};
 
 use crate::core::Core;
 use crate::core::connection::{Connection, State as ConnectionState};
-use crate::core::inbound::Outgoing;
+use crate::core::inbound::{Complete, Outgoing};
 use crate::core::state::State;
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, PostedData, Work};
@@ -44,10 +44,12 @@ impl<P: Provider, S: Service> Core<P, S> {
         }
         // It stays marked meanwhile: what is queued now leaves below.
         self.state.replenish(key);
+        self.send_bare_replies(key);
         while let Some((reply, credit)) = self.state.next_reply(key) {
             match reply {
-                Outgoing::Bare { buffer, range } => {
-                    self.send_bare_reply(key, buffer, range, credit)
+                Outgoing::Bare(mut reply) => {
+                    reply.set_credit(credit);
+                    self.state.send_complete(key, reply);
                 }
                 Outgoing::Kept(call) => self.state.send_reply(call, credit),
             }
@@ -66,19 +68,23 @@ impl<P: Provider, S: Service> Core<P, S> {
         }
     }
 
-    /// Sends a Reply whose message is complete but for this word.
-    fn send_bare_reply(
-        &mut self,
-        key: Key<Connection>,
-        mut buffer: Local,
-        range: Range<usize>,
-        credit: u32,
-    ) {
-        let at = range.start + CREDIT_AT;
-        if let Some(word) = buffer.bytes_mut().get_mut(at..at + 4) {
-            word.copy_from_slice(&credit.to_be_bytes());
+    /// Sends the Replies without chunks at the front of the queue inline, as far as that goes.
+    fn send_bare_replies(&mut self, key: Key<Connection>) {
+        let Self { provider, state, .. } = self;
+        let Some(connection) = state.connections.get_mut(key) else { return };
+        while let Some(Outgoing::Bare(reply)) = connection.replies.front()
+            && connection.queue.is_empty()
+            && reply.message().len() <= state.inline_max
+            && let Some(credit) = connection.engine.try_send(Class::Reply)
+            && let Some(Outgoing::Bare(mut reply)) = connection.replies.pop_front()
+        {
+            reply.set_credit(credit);
+            if provider.send_inline(connection.qp, reply.message()).is_err() {
+                return state.send_complete(key, reply);
+            }
+            connection.rings = true;
+            state.buffers.recycle(reply.buffer);
         }
-        self.state.send_short(&mut self.provider, key, buffer, range);
     }
 
     /// Carries out what was decided during the turn: connections that are to go.
@@ -132,24 +138,10 @@ impl State {
         connection.calls.pop_front()
     }
 
-    /// Sends a message without chunks, `range` of `buffer`: inline if the provider can and nothing is
-    /// queued before it.
-    pub(crate) fn send_short<P: Provider>(
-        &mut self,
-        provider: &mut P,
-        key: Key<Connection>,
-        buffer: Local,
-        range: Range<usize>,
-    ) {
-        let Some(connection) = self.connections.get_mut(key) else { return self.recycle(buffer) };
-        let message = buffer.bytes().get(range.clone()).unwrap_or_default();
-        let is_next = connection.queue.is_empty() && message.len() <= self.inline_max;
-        if is_next && provider.send_inline(connection.qp, message).is_ok() {
-            connection.rings = true;
-            self.recycle(buffer);
-        } else {
-            self.send(key, buffer, range, None, Default::default());
-        }
+    /// Queues a message that is complete.
+    fn send_complete(&mut self, key: Key<Connection>, message: Complete) {
+        let Complete { buffer, start, end } = message;
+        self.send(key, buffer, start as usize..end as usize, None, Default::default());
     }
 
     /// Queues a message: `range` of `buffer`, behind the Writes whose sources are `written`.
@@ -198,6 +190,21 @@ impl State {
         } else if connection.stalled_since.is_none() {
             connection.stalled_since = Some(now);
             self.wake_by(now.saturating_add(timeout));
+        }
+    }
+}
+
+impl Complete {
+    /// Returns the message.
+    fn message(&self) -> &[u8] {
+        self.buffer.bytes().get(self.start as usize..self.end as usize).unwrap_or_default()
+    }
+
+    /// Fills in the credit word.
+    fn set_credit(&mut self, credit: u32) {
+        let at = self.start as usize + CREDIT_AT;
+        if let Some(word) = self.buffer.bytes_mut().get_mut(at..at + 4) {
+            word.copy_from_slice(&credit.to_be_bytes());
         }
     }
 }

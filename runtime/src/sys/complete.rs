@@ -76,7 +76,7 @@ mod tests {
     fn what_a_provider_still_views_is_not_given_back() {
         let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
         let pool = Pool::new(&config).unwrap();
-        let posted = pool.lease(100).unwrap().into_sink();
+        let mut posted = pool.lease(100).unwrap().into_sink();
         let kept = posted.sink(0..100).unwrap();
         assert!(sink_quiesced(posted, &Quiesced::new(QpNum::new(1, 1))).is_none());
         drop(kept);

@@ -67,7 +67,7 @@ pub fn line_18_a_receive_fills_its_scatter_list_in_order<N: Network>(network: N)
     let sizes = [7, 1, 64, 10_000];
     for length in [0, 7, 8, 50, 72, 73, 10_072] {
         let passive = &mut bed.ends[PASSIVE];
-        let leases = sizes.map(|size| passive.holding(&vec![0xa5; size]).into_sink());
+        let mut leases = sizes.map(|size| passive.holding(&vec![0xa5; size]).into_sink());
         let scatter = [0, 1, 2, 3].map(|at| leases[at].sink(0..sizes[at]));
         let id = passive.id();
         passive.provider.post_receives(&mut vec![Receive { id, scatter }]).expect("room");

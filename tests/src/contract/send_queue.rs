@@ -21,7 +21,7 @@ pub fn line_07_post_takes_a_prefix<N: Network>(network: N) {
     let active = &mut bed.ends[ACTIVE];
     let depth = active.provider.caps().send_queue_max;
     let count = depth + 5;
-    let posted = active.pool.lease(count).expect("memory").into_sink();
+    let mut posted = active.pool.lease(count).expect("memory").into_sink();
     // One octet each, so that none can be answered before the peer is polled.
     let one = Segment { length: 1, ..segment };
     let mut batch: WorkQueue = (0..count)

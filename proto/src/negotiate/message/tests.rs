@@ -36,6 +36,27 @@ fn received(version: Version, bytes: &[u8]) -> Received<'_> {
 }
 
 #[test]
+fn a_bare_header_is_the_one_without_chunks() {
+    let (xid, credit) = (0x0102_0304, 77);
+    for version in BOTH {
+        let (call, reply) = (CallChunks::default(), ReplyChunks::default());
+        let call = message(call.wire_len(version), &[], |w| call.encode(version, w, xid, credit));
+        let reply =
+            message(reply.wire_len(version), &[], |w| reply.encode(version, w, xid, credit));
+        for (kind, header) in [(Kind::Call, call), (Kind::Reply, reply)] {
+            let mut room = [0x55; 40];
+            let start = put_bare_header(version, kind, &mut room, xid, credit).unwrap();
+            assert_eq!((&room[start..], start), (&header[..], 40 - header.len()));
+            assert!(
+                room[..start].iter().all(|octet| *octet == 0x55),
+                "nothing before it is touched"
+            );
+            assert_eq!(put_bare_header(version, kind, &mut room[..header.len() - 1], 1, 1), None);
+        }
+    }
+}
+
+#[test]
 fn a_call_arrives_with_the_chunks_it_was_sent_with() {
     let (body, read) = (segments(1, &[96, 6064]), segments(2, &[40, 2]));
     let (write, reply) = (segments(3, &[8]), segments(4, &[124, 4096, 8]));

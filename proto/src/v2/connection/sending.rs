@@ -113,10 +113,24 @@ impl Gate {
             return Err(Unsent::Wait);
         }
         *self.waiting(sending.kind) = 0;
-        if sending.kind == Kind::Call && !sending.is_call_only {
-            self.unanswered = self.unanswered.saturating_add(1);
+        if !sending.is_call_only {
+            self.on_passed(class);
         }
         Ok(credits.on_all_sent(class, messages))
+    }
+
+    /// Returns whether messages in one piece pass as soon as there is credit.
+    #[inline]
+    pub(super) const fn is_open(&self) -> bool {
+        self.waiting_call | self.waiting_reply == 0 && self.refused == 0
+    }
+
+    /// Counts a message that has passed.
+    #[inline]
+    pub(super) const fn on_passed(&mut self, class: Class) {
+        if matches!(class, Class::Call) {
+            self.unanswered = self.unanswered.saturating_add(1);
+        }
     }
 
     /// Checks what no waiting changes.

@@ -2,15 +2,17 @@
 
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::{Few, PayloadReader};
-use haulage_proto::negotiate::{ReplyChunks, Version};
+use haulage_proto::negotiate::{Version, put_bare_header};
 use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyHeader};
 use haulage_proto::time::Instant;
+use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::Writer;
 
 use super::answer::Answer;
-use super::{CallParts, InboundCall, Message, Outgoing, Ready, Running, Stage};
+use super::{BareCall, CallParts, Complete, InboundCall, Message, Outgoing, Ready, Running, Stage};
 use crate::core::connection::{Connection, Terms};
+use crate::core::receives::Receives;
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
 use crate::limits::HEADER_ROOM;
@@ -30,9 +32,7 @@ pub(crate) fn run<S: Service>(
         // Out of send buffers: the Calls wait until Replies have left.
         let Some(buffer) = state.buffers.pop() else { break };
         match state.ready.pop_front() {
-            Some(Ready::Bare { connection, xid, message }) => {
-                run_bare(state, service, now, (connection, xid, message), buffer);
-            }
+            Some(Ready::Bare(call)) => run_bare(state, service, now, call, buffer),
             Some(Ready::Kept(key)) => {
                 let ended = run_one(state, service, now, key, buffer);
                 state.end_run(key, ended);
@@ -50,53 +50,61 @@ fn run_bare<S: Service>(
     state: &mut State,
     service: &mut S,
     now: Instant,
-    (connection, xid, message): (Key<Connection>, u32, Message),
+    call: BareCall,
     buffer: Local,
 ) {
+    let BareCall { connection, xid, payload_at, received } = call;
     let Some(Terms { version, bare_reply_max, .. }) = state.terms(connection) else {
         state.recycle(buffer);
-        return state.receives.give_back(message.buffer);
+        return state.receives.give_back(received);
     };
-    let decoded = CallHeader::decode(message.payload()).ok();
+    let (version, bare_reply_max) = (*version, *bare_reply_max);
+    // The service reads the message while it may do anything else to the core.
+    let buffers = state.receives.lend();
+    let payload = buffers.bytes(&received).get(payload_at as usize..).unwrap_or_default();
+    let decoded = CallHeader::decode(payload).ok();
     let bound = decoded.filter(|(header, _)| is_bound(&state.binding, header));
     let (Some((header, at)), Some(key)) = (bound, state.inbound.next_key()) else {
         // What is wrong with it is found out the long way.
+        state.receives.restore(buffers);
         state.recycle(buffer);
-        let parts = CallParts::bare(xid, message.payload_at);
-        return state.on_call(connection, parts, message.buffer);
+        let parts = CallParts::bare(xid, payload_at as usize);
+        return state.on_call(connection, parts, received);
     };
-    let mut reply = Reply::new(buffer, None, *bare_reply_max, None);
-    let reader = PayloadReader::call(message.payload(), at, None).of_version(*version);
     let call = Call {
         xid,
         procedure: header.procedure,
         credential: header.credential,
         connection: ConnectionId(connection),
         token: CallToken(key),
-        arguments: Arguments { reader, placed: Placement::None },
+        arguments: Arguments {
+            reader: PayloadReader::call(payload, at, None).of_version(version),
+            placed: Placement::None,
+        },
     };
+    let mut reply = Reply::new(buffer, None, bare_reply_max, None);
     state.running = Some(Running { key, is_resumed: false });
     let outcome = service.call(&mut Cx { now, state }, call, &mut reply);
+    state.receives.restore(buffers);
     let is_resumed = state.running.take().is_some_and(|running| running.is_resumed);
-    let (stat, end) = match (outcome, reply.refused) {
+    let Reply { buffer, at, refused, .. } = reply;
+    let (stat, length) = match (outcome, refused) {
         (Outcome::Later, _) => {
-            state.recycle(reply.buffer);
-            return state.keep(key, (connection, xid, message), is_resumed);
+            state.recycle(buffer);
+            let call = BareCall { connection, xid, payload_at, received };
+            return state.keep(key, call, is_resumed);
         }
         (Outcome::Done, Some(error)) => {
             state.counters.calls_refused += 1;
-            state.recycle(reply.buffer);
+            state.recycle(buffer);
             state.answer_with_error(connection, xid, error);
-            return state.receives.give_back(message.buffer);
+            return state.receives.give_back(received);
         }
-        (Outcome::Done, None) => (AcceptStat::Success, reply.at),
+        (Outcome::Done, None) => (AcceptStat::Success, at),
         (Outcome::Failed(stat), _) => (stat, 0),
     };
-    state.receives.give_back(message.buffer);
-    reply.at = 0;
-    let encoded = reply.results(|w| ReplyHeader::accepted(xid, stat).encode(w));
-    debug_assert!(encoded.is_ok(), "the shortest message holds an RPC header");
-    state.answer_bare(connection, xid, reply.buffer, end.max(reply.at));
+    state.receives.give_back(received);
+    state.answer_bare(connection, ReplyHeader::accepted(xid, stat), buffer, length);
 }
 
 /// Returns whether a Call is of the program and version served, and of a procedure that there is.
@@ -133,17 +141,19 @@ fn run_one<S: Service>(
         let reply = Reply::new(buffer, None, inbound.inline_max(&terms), inbound.write.as_ref());
         return verdict(reply, header, &terms, inbound);
     }
-    let length_max = inbound.reply_max(&terms, &state.binding);
+    let length_max = inbound.reply_max(&terms, &state.binding, &state.receives);
     let body = inbound.reply.as_ref().and_then(|_| state.pool.lease(length_max));
     let mut reply = Reply::new(buffer, body, length_max, inbound.write.as_ref());
     let outcome = match stage {
         Stage::Ready { argument } => {
             // The service reads the message while it may do anything else to the core.
             let message = inbound.message.take();
-            let payload = message.as_ref().map_or(&[][..], Message::payload);
+            let buffers = state.receives.lend();
+            let payload = message.as_ref().map_or(&[][..], |message| message.payload(&buffers));
             let mut cx = Cx { now, state };
             let named = (key, connection, terms.version);
             let outcome = call(&mut cx, service, named, payload, argument, &mut reply);
+            state.receives.restore(buffers);
             if let Some(inbound) = state.inbound.get_mut(key) {
                 inbound.message = message;
             }
@@ -223,10 +233,11 @@ fn answer(reply: Reply, terms: &Terms, call: &InboundCall) -> Ended {
 impl InboundCall {
     /// Returns how long the Payload stream of its Reply may get: what a message holds, or a Reply chunk
     /// as far as the binding needs it.
-    fn reply_max(&self, terms: &Terms, binding: &Binding) -> usize {
+    fn reply_max(&self, terms: &Terms, binding: &Binding, receives: &Receives) -> usize {
         let inline = self.inline_max(terms);
         let Some(chunk) = &self.reply else { return inline };
-        let header = self.message.as_ref().map(|message| CallHeader::decode(message.payload()));
+        let message = self.message.as_ref().map(|message| message.payload(receives.buffers()));
+        let header = message.map(CallHeader::decode);
         let procedure = header.and_then(Result::ok).map(|(header, _)| header.procedure);
         let needed =
             procedure.and_then(|number| binding.procedure(number)).map_or(0, |procedure| {
@@ -245,14 +256,11 @@ impl State {
     }
 
     /// Takes a Call that is to be answered later into the table.
-    fn keep(
-        &mut self,
-        key: Key<InboundCall>,
-        (connection, xid, message): (Key<Connection>, u32, Message),
-        is_resumed: bool,
-    ) {
+    fn keep(&mut self, key: Key<InboundCall>, call: BareCall, is_resumed: bool) {
+        let BareCall { connection, xid, payload_at, received } = call;
         let stage = if is_resumed { Stage::Resumed } else { Stage::Later };
-        let (invalidate, write, reply, message) = (None, None, None, Some(message));
+        let message = Some(Message { received, payload_at: payload_at as usize, body: None });
+        let (invalidate, write, reply) = (None, None, None);
         let call = InboundCall { connection, xid, invalidate, write, reply, message, stage };
         let kept = self.inbound.insert(call);
         debug_assert!(kept.is_ok_and(|name| name == key), "nothing else entered meanwhile");
@@ -261,17 +269,26 @@ impl State {
         }
     }
 
-    /// Queues a Reply without chunks whose Payload stream is complete, `length` octets of it.
-    fn answer_bare(&mut self, key: Key<Connection>, xid: u32, mut buffer: Local, length: usize) {
+    /// Queues a Reply without chunks, of whose Payload stream only the header is missing; it has
+    /// `length` octets or is the header alone.
+    fn answer_bare(
+        &mut self,
+        key: Key<Connection>,
+        header: ReplyHeader,
+        mut buffer: Local,
+        length: usize,
+    ) {
         let Some(connection) = self.connections.get_mut(key) else { return self.recycle(buffer) };
-        let (version, chunks) = (connection.terms.version, ReplyChunks::default());
-        let start = HEADER_ROOM - chunks.wire_len(version);
-        let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
+        let (version, kind) = (connection.terms.version, Kind::Reply);
+        let (room, stream) = buffer.bytes_mut().split_at_mut(HEADER_ROOM);
         // Its credit word is known when it leaves.
-        let encoded = chunks.encode(version, &mut Writer::new(room), xid, 0);
-        debug_assert!(encoded.is_ok(), "the header room holds the longest header");
-        let range = start..HEADER_ROOM + length;
-        connection.replies.push_back(Outgoing::Bare { buffer, range });
+        let start = put_bare_header(version, kind, room, header.xid, 0).unwrap_or_default();
+        let mut writer = Writer::new(stream);
+        let encoded = header.encode(&mut writer);
+        debug_assert!(encoded.is_ok(), "the shortest message holds an RPC header");
+        let end = HEADER_ROOM + length.max(writer.position());
+        let [start, end] = [start, end].map(|at| u32::try_from(at).unwrap_or_default());
+        connection.replies.push_back(Outgoing::Bare(Complete { buffer, start, end }));
         self.counters.calls_served += 1;
         self.touch(key);
     }
@@ -304,7 +321,7 @@ impl State {
             }
         }
         if let Some(message) = message {
-            self.receives.give_back(message.buffer);
+            self.receives.give_back(message.received);
         }
         self.touch(connection);
     }

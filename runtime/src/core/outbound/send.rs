@@ -4,8 +4,9 @@
 use haulage_mr_pool::Pool;
 use haulage_proto::chunk::DataItem;
 use haulage_proto::exchange::{CallFault, CallPlan, CallShape, goes_bare, plan_call};
-use haulage_proto::negotiate::{CallChunks, Class};
+use haulage_proto::negotiate::{CallChunks, Class, put_bare_header};
 use haulage_proto::rpc::{Binding, Procedure};
+use haulage_proto::v2::continuation::Kind;
 use haulage_proto::verbs::{Access, Exposure, Flags};
 use haulage_proto::xdr::{Writer, pad};
 
@@ -83,13 +84,17 @@ impl<P: Provider, S: Service> Core<P, S> {
             return connection.calls.push_front(slot);
         };
         let Encoded { mut buffer, length, .. } = encoded;
-        let version = connection.terms.version;
-        let chunks = CallChunks::default();
-        let start = HEADER_ROOM - chunks.wire_len(version);
-        let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
-        let written = chunks.encode(version, &mut Writer::new(room), call.xid, credit);
-        debug_assert!(written.is_ok(), "the header room holds the longest header");
-        state.send_short(provider, key, buffer, start..HEADER_ROOM + length);
+        let (version, xid) = (connection.terms.version, call.xid);
+        let room = buffer.bytes_mut().get_mut(..HEADER_ROOM).unwrap_or_default();
+        let start = put_bare_header(version, Kind::Call, room, xid, credit).unwrap_or_default();
+        let message = buffer.bytes().get(start..HEADER_ROOM + length).unwrap_or_default();
+        let is_next = connection.queue.is_empty() && message.len() <= state.inline_max;
+        if is_next && provider.send_inline(connection.qp, message).is_ok() {
+            connection.rings = true;
+            state.recycle(buffer);
+        } else {
+            state.send(key, buffer, start..HEADER_ROOM + length, None, Default::default());
+        }
     }
 }
 

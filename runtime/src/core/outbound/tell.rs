@@ -41,15 +41,16 @@ pub(crate) fn tell<S: Service>(
             Some(opened) => (opened.take(), opened.arrived.take()),
             None => Default::default(),
         };
+        let buffers = state.receives.lend();
         let results = match (error, &reply, &arrived) {
             (Some(error), _, _) => Err(error),
-            (None, Some(message), None) => parse_reply(message.payload(), &[], version),
+            (None, Some(message), None) => parse_reply(message.payload(&buffers), &[], version),
             (None, Some(message), Some(Arrived { writes, body })) => {
                 if let (Some(result), Some(chunk)) = (&mut result, writes.first()) {
                     result.set_len(chunk.written as usize);
                 }
                 let payload = match (body, &chunk) {
-                    (Body::Inline, _) => message.payload(),
+                    (Body::Inline, _) => message.payload(&buffers),
                     (Body::ReplyChunk { length }, Some(chunk)) => {
                         chunk.bytes().get(..*length as usize).unwrap_or_default()
                     }
@@ -61,8 +62,9 @@ pub(crate) fn tell<S: Service>(
         };
         let finished = Finished { results, argument, result };
         tell_one(state, service, inbox, now, caller, lent, finished);
+        state.receives.restore(buffers);
         if let Some(message) = reply {
-            state.receives.give_back(message.buffer);
+            state.receives.give_back(message.received);
         }
     }
     told

@@ -186,7 +186,7 @@ impl Node {
     }
 
     fn post_read(&mut self, id: u64, from: Segment) -> PostedSink {
-        let posted = self.pool.lease(from.length as usize).unwrap().into_sink();
+        let mut posted = self.pool.lease(from.length as usize).unwrap().into_sink();
         let sink = posted.sink(0..posted.len()).unwrap();
         let source = ClaimedSegment::try_from(from).unwrap();
         self.post(id, SIGNALED, Operation::Read { sink, source });
@@ -194,7 +194,7 @@ impl Node {
     }
 
     fn post_receive(&mut self, id: u64, length: usize) -> PostedSink {
-        let posted = self.pool.lease(length).unwrap().into_sink();
+        let mut posted = self.pool.lease(length).unwrap().into_sink();
         let sink = posted.sink(0..length).unwrap();
         self.nic.post_receives(&mut vec![Receive::single(WrId(id), sink)]).unwrap();
         posted

@@ -134,8 +134,8 @@ fn a_receive_fills_its_scatter_list_in_order() {
         let mut pair = Pair::roomy(variant, 4 << 20);
         // The last part is large enough to be received into place.
         let parts = [3, 0, 70_000, 1 << 20];
-        let posted = parts.map(|length| pair.b.pool.lease(length).unwrap().into_sink());
-        let scatter = posted.each_ref().map(|sink| sink.sink(0..sink.len()));
+        let mut posted = parts.map(|length| pair.b.pool.lease(length).unwrap().into_sink());
+        let scatter = posted.each_mut().map(|sink| sink.sink(0..sink.len()));
         pair.b.nic.post_receives(&mut vec![Receive { id: WrId(1), scatter }]).unwrap();
         let contents = pattern(3 + 70_000 + 500_000);
         let source = pair.a.post_send(2, &contents, None);
