@@ -4,6 +4,7 @@
 //! source of a Send or a Write), `D` something it may fill (the sink of a Receive or a Read). This
 //! crate owns no memory; the pool above it supplies both types.
 
+use alloc::boxed::Box;
 use core::fmt;
 
 use crate::xdr::{Reader, Truncated, Writer};
@@ -241,7 +242,7 @@ impl<S, D> Operation<S, D> {
     }
 }
 
-/// Memory segments a Receive fills, in order.
+/// Memory segments that a Receive may fill.
 pub const SCATTER_MAX: usize = 4;
 
 /// One entry of a (shared) receive queue.
@@ -249,14 +250,27 @@ pub const SCATTER_MAX: usize = 4;
 pub struct Receive<D> {
     /// The consumer's name for it.
     pub id: WrId,
-    /// Filled in order; `None` ends the list.
-    pub scatter: [Option<D>; SCATTER_MAX],
+    /// What is filled first, and mostly alone.
+    pub first: D,
+    /// What is filled behind it, in order: less than [`SCATTER_MAX`].
+    pub rest: Box<[D]>,
 }
 
 impl<D> Receive<D> {
     /// Makes a Receive into one contiguous buffer.
+    #[inline]
     pub fn single(id: WrId, sink: D) -> Self {
-        Self { id, scatter: [Some(sink), None, None, None] }
+        Self { id, first: sink, rest: Box::default() }
+    }
+
+    /// Returns its scatter list.
+    pub fn sinks(&self) -> impl Iterator<Item = &D> {
+        core::iter::once(&self.first).chain(&self.rest)
+    }
+
+    /// Returns its scatter list, to fill it.
+    pub fn sinks_mut(&mut self) -> impl Iterator<Item = &mut D> {
+        core::iter::once(&mut self.first).chain(&mut self.rest)
     }
 }
 

@@ -68,9 +68,10 @@ pub fn line_18_a_receive_fills_its_scatter_list_in_order<N: Network>(network: N)
     for length in [0, 7, 8, 50, 72, 73, 10_072] {
         let passive = &mut bed.ends[PASSIVE];
         let mut leases = sizes.map(|size| passive.holding(&vec![0xa5; size]).into_sink());
-        let scatter = [0, 1, 2, 3].map(|at| leases[at].sink(0..sizes[at]));
-        let id = passive.id();
-        passive.provider.post_receives(&mut vec![Receive { id, scatter }]).expect("room");
+        let sinks = [0, 1, 2, 3].map(|at| leases[at].sink(0..sizes[at]).expect("the whole lease"));
+        let ([first, rest @ ..], id) = (sinks, passive.id());
+        let receive = Receive { id, first, rest: Box::from(rest) };
+        passive.provider.post_receives(&mut vec![receive]).expect("room");
         let message = pattern::of(length, 8);
         let (sent, source) = bed.ends[ACTIVE].send(link[ACTIVE], &message, None, SIGNALED);
         let done = bed.succeeded(PASSIVE, id);

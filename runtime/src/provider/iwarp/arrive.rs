@@ -407,13 +407,13 @@ impl Connection {
 
 /// Returns the octets a Receive takes.
 fn capacity(receive: &Receive) -> usize {
-    receive.scatter.iter().flatten().map(Sink::len).sum()
+    receive.sinks().map(Sink::len).sum()
 }
 
 /// Returns the sink that octet `at` of a Receive is in, where in it, and how many of `length` octets
 /// from there it takes.
 fn part(receive: &mut Receive, mut at: usize, length: usize) -> Option<(&mut Sink, usize, usize)> {
-    for sink in receive.scatter.iter_mut().flatten() {
+    for sink in receive.sinks_mut() {
         if at < sink.len() {
             let length = length.min(sink.len() - at);
             return Some((sink, at, length));

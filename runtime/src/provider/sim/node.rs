@@ -236,7 +236,7 @@ impl Node {
         invalidate: Option<Handle>,
     ) -> Arrival {
         let Some(receive) = self.receives.front() else { return Arrival::NoReceive };
-        let room: usize = receive.scatter.iter().flatten().map(haulage_mr_pool::Sink::len).sum();
+        let room: usize = receive.sinks().map(haulage_mr_pool::Sink::len).sum();
         let Some(length) = u32::try_from(bytes.len()).ok().filter(|_| bytes.len() <= room) else {
             return Arrival::Refused(TOO_LONG);
         };
@@ -248,7 +248,7 @@ impl Node {
         }
         let Some(mut receive) = self.receives.pop_front() else { return Arrival::NoReceive };
         let mut rest = bytes;
-        for sink in receive.scatter.iter_mut().flatten() {
+        for sink in receive.sinks_mut() {
             let (part, after) = rest.split_at(rest.len().min(sink.len()));
             if sink.place(0, part).is_err() {
                 return Arrival::Refused(TOO_LONG);

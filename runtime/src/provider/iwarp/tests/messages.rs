@@ -135,8 +135,9 @@ fn a_receive_fills_its_scatter_list_in_order() {
         // The last part is large enough to be received into place.
         let parts = [3, 0, 70_000, 1 << 20];
         let mut posted = parts.map(|length| pair.b.pool.lease(length).unwrap().into_sink());
-        let scatter = posted.each_mut().map(|sink| sink.sink(0..sink.len()));
-        pair.b.nic.post_receives(&mut vec![Receive { id: WrId(1), scatter }]).unwrap();
+        let [first, rest @ ..] = posted.each_mut().map(|sink| sink.sink(0..sink.len()).unwrap());
+        let receive = Receive { id: WrId(1), first, rest: Box::from(rest) };
+        pair.b.nic.post_receives(&mut vec![receive]).unwrap();
         let contents = pattern(3 + 70_000 + 500_000);
         let source = pair.a.post_send(2, &contents, None);
         pair.until(|a, b| a.is_done(2) && b.is_done(1));
