@@ -206,6 +206,7 @@ impl State {
             Some(EngineEvent::Reply) => match negotiate::Reply::of(&received) {
                 Some(reply) => {
                     let payload_at = message.len() - reply.payload.len();
+                    let payload_at = u32::try_from(payload_at).unwrap_or(u32::MAX);
                     Arrived::Reply(self.check(key, reply.xid, &reply.lists, payload_at))
                 }
                 None => Arrived::Nothing,

@@ -50,8 +50,7 @@ pub(crate) enum Ready {
 pub(crate) struct BareCall {
     connection: Key<Connection>,
     xid: u32,
-    payload_at: u32,
-    received: Filled,
+    message: Message,
 }
 
 /// The Call a service is acting on that is in no table, unless it comes to be answered later.
@@ -93,6 +92,8 @@ pub(crate) struct InboundCall {
     reply: Option<Segments>,
     /// What it arrived in, until it is answered.
     message: Option<Message>,
+    /// The Payload stream, if it was fetched.
+    body: Option<Local>,
     stage: Stage,
 }
 
@@ -125,12 +126,12 @@ pub(crate) struct CallParts {
     read: Option<(u32, Segments)>,
     write: Option<Segments>,
     reply: Option<Segments>,
-    payload_at: usize,
+    payload_at: u32,
 }
 
 impl CallParts {
     /// Those of a Call without chunks.
-    const fn bare(xid: u32, payload_at: usize) -> Self {
+    const fn bare(xid: u32, payload_at: u32) -> Self {
         let (invalidate, body, read, write, reply) = (None, None, None, None, None);
         Self { xid, invalidate, body, read, write, reply, payload_at }
     }
@@ -146,7 +147,7 @@ impl CallParts {
             read: read.map(|chunk| (chunk.position(), Segments::collect(chunk.segments()))),
             write: call.writes.chunks().next().map(|chunk| Segments::collect(chunk.segments())),
             reply: call.reply.map(|chunk| Segments::collect(chunk.segments())),
-            payload_at: length - call.payload.len(),
+            payload_at: u32::try_from(length - call.payload.len()).unwrap_or(u32::MAX),
         }
     }
 }
@@ -156,18 +157,14 @@ impl CallParts {
 pub(crate) struct Message {
     pub(crate) received: Filled,
     /// Where the Payload stream starts.
-    pub(crate) payload_at: usize,
-    /// Where it is instead, if it was fetched.
-    pub(crate) body: Option<Local>,
+    pub(crate) payload_at: u32,
 }
 
 impl Message {
     /// Returns the Payload stream.
-    pub(crate) fn payload<'a>(&'a self, buffers: &'a Buffers) -> &'a [u8] {
-        match &self.body {
-            Some(body) => body.bytes(),
-            None => buffers.bytes(&self.received).get(self.payload_at..).unwrap_or_default(),
-        }
+    #[inline]
+    pub(crate) fn payload<'a>(&self, buffers: &'a Buffers) -> &'a [u8] {
+        buffers.bytes(&self.received).get(self.payload_at as usize..).unwrap_or_default()
     }
 }
 
@@ -226,9 +223,8 @@ impl State {
         bare: &Bare,
         received: Filled,
     ) {
-        let payload_at = u32::try_from(bare.payload_at).unwrap_or(u32::MAX);
-        let call = BareCall { connection, xid: bare.xid, payload_at, received };
-        self.ready.push_back(Ready::Bare(call));
+        let message = Message { received, payload_at: bare.payload_at };
+        self.ready.push_back(Ready::Bare(BareCall { connection, xid: bare.xid, message }));
     }
 
     /// Takes in a Call the engine found acceptable.
@@ -237,7 +233,7 @@ impl State {
         self.counters.read_chunks += u64::from(call.read.is_some());
         self.counters.write_chunks += u64::from(call.write.is_some());
         self.counters.reply_chunks += u64::from(call.reply.is_some());
-        let message = Message { received, payload_at: call.payload_at, body: None };
+        let message = Message { received, payload_at: call.payload_at };
         if let Some(body) = call.body {
             return self.fetch_call(key, call, body, message);
         }
@@ -411,10 +407,8 @@ impl State {
                 let (key, xid) = (inbound.connection, inbound.xid);
                 let writes = inbound.write.is_some().into();
                 let judged = self.judge_call(key, (xid, lease.bytes()), read.as_ref(), writes);
-                if let Some(inbound) = self.inbound.get_mut(call)
-                    && let Some(message) = &mut inbound.message
-                {
-                    message.body = Some(lease);
+                if let Some(inbound) = self.inbound.get_mut(call) {
+                    inbound.body = Some(lease);
                 }
                 self.proceed(call, judged, read);
             }
@@ -471,8 +465,9 @@ impl State {
         message: Message,
     ) -> Option<Key<InboundCall>> {
         let CallParts { xid, invalidate, write, reply, .. } = call;
-        let (message, stage) = (Some(message), Stage::Later);
-        let inbound = InboundCall { connection, xid, invalidate, write, reply, message, stage };
+        let (message, body, stage) = (Some(message), None, Stage::Later);
+        let inbound =
+            InboundCall { connection, xid, invalidate, write, reply, message, body, stage };
         let inserted = self.inbound.insert(inbound);
         debug_assert!(inserted.is_ok(), "an entry for everything that a Call can hold");
         inserted.ok()

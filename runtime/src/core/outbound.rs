@@ -57,8 +57,6 @@ pub(crate) struct OutboundCall {
     version: Version,
     reply: Option<Message>,
     error: Option<CallError>,
-    /// A remote caller's buffer, for the results.
-    lent: Option<Local>,
 }
 
 /// A Reply's transport header, held against our own record of its Call.
@@ -67,7 +65,7 @@ pub(crate) struct CheckedReply {
     /// The Call's slot, unless it answers none.
     slot: Option<usize>,
     outcome: Result<Arrived, &'static str>,
-    payload_at: usize,
+    payload_at: u32,
 }
 
 /// Who waits for a Call.
@@ -164,7 +162,6 @@ impl State {
                         version: Version::Two,
                         reply: None,
                         error: None,
-                        lent: None,
                     });
                 }
                 connection.calls.push_back(slot);
@@ -182,8 +179,8 @@ impl State {
 
     /// Keeps a remote caller's buffer until its Call ends.
     pub(crate) fn lend(&mut self, slot: usize, buffer: Local) {
-        if let Some(call) = self.outbound.get_mut(slot).and_then(Option::as_mut) {
-            call.lent = Some(buffer);
+        if let Some(opened) = self.opened.get_mut(slot) {
+            opened.lent = Some(buffer);
         }
     }
 
@@ -193,7 +190,7 @@ impl State {
         key: Key<Connection>,
         xid: u32,
         lists: &ReplyLists<'_>,
-        payload_at: usize,
+        payload_at: u32,
     ) -> CheckedReply {
         let (slot, outcome) = match self.find_open(key, xid) {
             Some((slot, call)) => {
@@ -245,7 +242,7 @@ impl State {
             (Ok(_), None) => {}
             (Err(rule), _) => call.error = Some(CallError::BadReply(rule)),
         }
-        call.reply = Some(Message { received, payload_at: reply.payload_at, body: None });
+        call.reply = Some(Message { received, payload_at: reply.payload_at });
         call.stage = Stage::Fencing;
         self.fence_rest(slot);
         stray.is_none()
@@ -269,7 +266,7 @@ impl State {
             let checked = self.check(key, bare.xid, &ReplyLists::default(), payload_at);
             return self.on_reply(checked, received, proof);
         };
-        call.reply = Some(Message { received, payload_at, body: None });
+        call.reply = Some(Message { received, payload_at });
         call.stage = Stage::Finished;
         self.finished.push_back(slot);
         true

@@ -16,7 +16,7 @@ pub struct Bare {
     /// `rdma_credit`.
     pub credit: u32,
     /// Where the Payload stream starts.
-    pub payload_at: usize,
+    pub payload_at: u32,
 }
 
 impl Bare {
@@ -36,7 +36,8 @@ impl Bare {
             _ => return None,
         };
         // E9
-        let begins = message.get(payload_at..)?.first_chunk().copied().map(u32::from_be_bytes);
+        let begins = message.get(payload_at as usize..)?.first_chunk().copied();
+        let begins = begins.map(u32::from_be_bytes);
         (begins == Some(xid)).then_some(Self { kind, xid, credit, payload_at })
     }
 }
@@ -81,7 +82,7 @@ mod tests {
                 kind,
                 xid: prefix.xid,
                 credit: prefix.credit,
-                payload_at: message.len() - payload.len(),
+                payload_at: u32::try_from(message.len() - payload.len()).unwrap(),
             });
             assert_eq!(Bare::of(message), expected, "{message:?}");
             if expected.is_some() { bare += 1 } else { others += 1 }

@@ -10,7 +10,7 @@ use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::Writer;
 
 use super::answer::Answer;
-use super::{BareCall, CallParts, Complete, InboundCall, Message, Outgoing, Ready, Running, Stage};
+use super::{BareCall, CallParts, Complete, InboundCall, Outgoing, Ready, Running, Stage};
 use crate::core::connection::{Connection, Terms};
 use crate::core::receives::Receives;
 use crate::core::state::{Cx, State};
@@ -53,23 +53,23 @@ fn run_bare<S: Service>(
     call: BareCall,
     buffer: Local,
 ) {
-    let BareCall { connection, xid, payload_at, received } = call;
+    let BareCall { connection, xid, message } = call;
     let Some(Terms { version, bare_reply_max, .. }) = state.terms(connection) else {
         state.recycle(buffer);
-        return state.receives.give_back(received);
+        return state.receives.give_back(message.received);
     };
     let (version, bare_reply_max) = (*version, *bare_reply_max);
     // The service reads the message while it may do anything else to the core.
     let buffers = state.receives.lend();
-    let payload = buffers.bytes(&received).get(payload_at as usize..).unwrap_or_default();
+    let payload = message.payload(&buffers);
     let decoded = CallHeader::decode(payload).ok();
     let bound = decoded.filter(|(header, _)| is_bound(&state.binding, header));
     let (Some((header, at)), Some(key)) = (bound, state.inbound.next_key()) else {
         // What is wrong with it is found out the long way.
         state.receives.restore(buffers);
         state.recycle(buffer);
-        let parts = CallParts::bare(xid, payload_at as usize);
-        return state.on_call(connection, parts, received);
+        let parts = CallParts::bare(xid, message.payload_at);
+        return state.on_call(connection, parts, message.received);
     };
     let call = Call {
         xid,
@@ -91,19 +91,18 @@ fn run_bare<S: Service>(
     let (stat, length) = match (outcome, refused) {
         (Outcome::Later, _) => {
             state.recycle(buffer);
-            let call = BareCall { connection, xid, payload_at, received };
-            return state.keep(key, call, is_resumed);
+            return state.keep(key, BareCall { connection, xid, message }, is_resumed);
         }
         (Outcome::Done, Some(error)) => {
             state.counters.calls_refused += 1;
             state.recycle(buffer);
             state.answer_with_error(connection, xid, error);
-            return state.receives.give_back(received);
+            return state.receives.give_back(message.received);
         }
         (Outcome::Done, None) => (AcceptStat::Success, at),
         (Outcome::Failed(stat), _) => (stat, 0),
     };
-    state.receives.give_back(received);
+    state.receives.give_back(message.received);
     state.answer_bare(connection, ReplyHeader::accepted(xid, stat), buffer, length);
 }
 
@@ -147,15 +146,19 @@ fn run_one<S: Service>(
     let outcome = match stage {
         Stage::Ready { argument } => {
             // The service reads the message while it may do anything else to the core.
-            let message = inbound.message.take();
+            let (message, body) = (inbound.message.take(), inbound.body.take());
             let buffers = state.receives.lend();
-            let payload = message.as_ref().map_or(&[][..], |message| message.payload(&buffers));
+            let payload = match (&message, &body) {
+                (_, Some(body)) => body.bytes(),
+                (Some(message), None) => message.payload(&buffers),
+                (None, None) => &[],
+            };
             let mut cx = Cx { now, state };
             let named = (key, connection, terms.version);
             let outcome = call(&mut cx, service, named, payload, argument, &mut reply);
             state.receives.restore(buffers);
             if let Some(inbound) = state.inbound.get_mut(key) {
-                inbound.message = message;
+                (inbound.message, inbound.body) = (message, body);
             }
             outcome
         }
@@ -236,8 +239,12 @@ impl InboundCall {
     fn reply_max(&self, terms: &Terms, binding: &Binding, receives: &Receives) -> usize {
         let inline = self.inline_max(terms);
         let Some(chunk) = &self.reply else { return inline };
-        let message = self.message.as_ref().map(|message| message.payload(receives.buffers()));
-        let header = message.map(CallHeader::decode);
+        let payload = match (&self.message, &self.body) {
+            (_, Some(body)) => Some(body.bytes()),
+            (Some(message), None) => Some(message.payload(receives.buffers())),
+            (None, None) => None,
+        };
+        let header = payload.map(CallHeader::decode);
         let procedure = header.and_then(Result::ok).map(|(header, _)| header.procedure);
         let needed =
             procedure.and_then(|number| binding.procedure(number)).map_or(0, |procedure| {
@@ -257,11 +264,11 @@ impl State {
 
     /// Takes a Call that is to be answered later into the table.
     fn keep(&mut self, key: Key<InboundCall>, call: BareCall, is_resumed: bool) {
-        let BareCall { connection, xid, payload_at, received } = call;
+        let BareCall { connection, xid, message } = call;
         let stage = if is_resumed { Stage::Resumed } else { Stage::Later };
-        let message = Some(Message { received, payload_at: payload_at as usize, body: None });
         let (invalidate, write, reply) = (None, None, None);
-        let call = InboundCall { connection, xid, invalidate, write, reply, message, stage };
+        let (message, body) = (Some(message), None);
+        let call = InboundCall { connection, xid, invalidate, write, reply, message, body, stage };
         let kept = self.inbound.insert(call);
         debug_assert!(kept.is_ok_and(|name| name == key), "nothing else entered meanwhile");
         if is_resumed {
@@ -304,6 +311,9 @@ impl State {
         let (connection, xid) = (inbound.connection, inbound.xid);
         let answered = !matches!(ended, Ended::Nothing(_));
         let message = if answered { inbound.message.take() } else { None };
+        if answered {
+            inbound.body = None;
+        }
         match ended {
             Ended::Nothing(buffer) => self.recycle(buffer),
             Ended::Reply(answer) => {

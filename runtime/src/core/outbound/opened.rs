@@ -18,6 +18,8 @@ pub(crate) struct Opened {
     pub(super) offered: [Option<Segments>; 2],
     /// What its Reply says was written.
     pub(super) arrived: Option<Arrived>,
+    /// A remote caller's buffer, for the results.
+    pub(super) lent: Option<Local>,
 }
 
 /// What a Call may open to the peer.
@@ -96,7 +98,8 @@ impl Opened {
     pub(super) fn begin(&mut self, argument: Option<Local>, result: Option<Local>) {
         let [argument, result] =
             [argument, result].map(|lease| lease.map_or(Item::None, Item::Local));
-        *self = Self { items: [argument, Item::None, result, Item::None], ..Self::default() };
+        self.items = [argument, Item::None, result, Item::None];
+        (self.offered, self.arrived) = ([None; 2], None);
     }
 
     pub(super) const fn item(&mut self, what: What) -> &mut Item {

@@ -1,6 +1,5 @@
 //! Telling callers how their Calls ended.
 
-use haulage_mr_pool::Local;
 use haulage_proto::chunk::{PayloadReader, Returned};
 use haulage_proto::exchange::{Arrived, Body};
 use haulage_proto::negotiate::Version;
@@ -25,7 +24,7 @@ pub(crate) fn tell<S: Service>(
         && let Some(caller) = state.released.pop_front()
     {
         let finished = Finished { results: Err(CallError::TimedOut), argument: None, result: None };
-        tell_one(state, service, inbox, now, caller, None, finished);
+        tell_one(state, service, inbox, now, (caller, None), finished);
         told += 1;
     }
     while told < budget
@@ -35,7 +34,7 @@ pub(crate) fn tell<S: Service>(
         let Some(call) = state.outbound.get_mut(slot).and_then(Option::take) else { continue };
         state.xids.close(slot);
         state.counters.calls_made += 1;
-        let OutboundCall { caller, version, opens, reply, error, lent, .. } = call;
+        let OutboundCall { caller, version, opens, reply, error, .. } = call;
         let opened = state.opened.get_mut(slot).filter(|_| opens);
         let ([argument, mut result, chunk], arrived) = match opened {
             Some(opened) => (opened.take(), opened.arrived.take()),
@@ -61,7 +60,7 @@ pub(crate) fn tell<S: Service>(
             (None, None, _) => Err(CallError::Closed),
         };
         let finished = Finished { results, argument, result };
-        tell_one(state, service, inbox, now, caller, lent, finished);
+        tell_one(state, service, inbox, now, (caller, Some(slot)), finished);
         state.receives.restore(buffers);
         if let Some(message) = reply {
             state.receives.give_back(message.received);
@@ -75,13 +74,14 @@ fn tell_one<S: Service>(
     service: &mut S,
     inbox: &mut Inbox,
     now: Instant,
-    caller: Caller,
-    lent: Option<Local>,
+    (caller, slot): (Caller, Option<usize>),
     finished: Finished<'_>,
 ) {
     match caller {
         Caller::Service(token) => service.replied(&mut Cx { now, state }, token, finished),
         Caller::Remote { client, token } => {
+            let opened = slot.and_then(|slot| state.opened.get_mut(slot));
+            let lent = opened.and_then(|opened| opened.lent.take());
             inbox.complete(&state.pool, (client, token), lent, finished);
         }
         // What came home with a Call that was given up simply goes back to the pool.
