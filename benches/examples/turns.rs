@@ -1,8 +1,8 @@
-//! Makes NULL Calls between two cores on one thread, so many at a time, for `benches/counts` to count
-//! the instructions of a Call at both ends.
+//! Makes Calls between two cores on one thread, so many at a time, for `benches/counts` to count the
+//! instructions of a Call at both ends.
 //!
-//! `turns DEPTH BATCHES`: a batch is `DEPTH` Calls that the client makes in one turn and the server
-//! answers in one.
+//! `turns null|read|write DEPTH BATCHES`: a batch is `DEPTH` Calls that the client makes in one turn and
+//! the server answers in one. A read and a write move [`ITEM`] octets by direct data placement.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -10,12 +10,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use haulage::core::{Core, Cx};
 use haulage::limits::{LIMITS_DEFAULT, Limits};
-use haulage::pool::{PagePreference, Pool, PoolConfig};
+use haulage::pool::{Local, PagePreference, Pool, PoolConfig, Shared};
 use haulage::proto::rpc::AcceptStat;
 use haulage::proto::time::Instant;
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
 use haulage::service::{
-    Binding, Call, ConnectionId, Finished, NoService, Outcome, Procedure, Reply, Request, Service,
+    Binding, Call, ConnectionId, Data, Eligible, Finished, NoService, Outcome, Procedure, Reply,
+    Request, Service,
 };
 
 const LIMITS: Limits =
@@ -23,19 +24,25 @@ const LIMITS: Limits =
 
 fn main() {
     let mut arguments = env::args().skip(1);
+    let procedure = match arguments.next().as_deref() {
+        Some("null") => 0,
+        Some("read") => READ,
+        Some("write") => WRITE,
+        _ => panic!("null, read or write"),
+    };
     let mut number = || arguments.next().and_then(|n| n.parse().ok()).expect("DEPTH BATCHES");
     let (depth, batches): (u64, u64) = (number(), number());
     let mut world = World::new();
     for _ in 0..batches {
-        world.batch(depth);
+        world.batch(procedure, depth);
     }
-    println!("{} {:?}", world.client.service().succeeded, world.server.provider_counters());
+    assert_eq!(world.client.service().succeeded, depth * batches);
 }
 
 struct World {
     fabric: Fabric,
     now: Instant,
-    server: Core<Sim, Null>,
+    server: Core<Sim, Keeper>,
     client: Core<Sim, Caller>,
     connection: ConnectionId,
     made: u64,
@@ -55,18 +62,24 @@ impl World {
             let config = PoolConfig { bytes: 16 << 20, pages: PagePreference::Small, node: None };
             Pool::new(&config).expect("16 MiB of memory")
         };
-        let server = Core::new(provider(1), Null, pool(), LIMITS, 1);
+        let server = Core::new(provider(1), Keeper { item: None }, pool(), LIMITS, 1);
         let client = Core::new(provider(2), Caller::default(), pool(), LIMITS, 2);
         let (mut server, mut client) = server.and_then(|s| Ok((s, client?))).expect("room enough");
         let at = server.listen(SocketAddr::new(node(1), 20050)).expect("a free port");
-        let connection = client.connect(Instant::ZERO, at, Null.binding()).expect("a queue pair");
+        let connection = client.connect(Instant::ZERO, at, binding()).expect("a queue pair");
         Self { fabric, now: Instant::ZERO, server, client, connection, made: 0 }
     }
 
-    fn batch(&mut self, depth: u64) {
+    fn batch(&mut self, procedure: u32, depth: u64) {
         for _ in 0..depth {
-            let request = Request { procedure: 0, argument: None, result: None, timeout: None };
-            let (mut cx, _) = self.client.cx(self.now);
+            let (mut cx, caller) = self.client.cx(self.now);
+            let lease = caller.leases.pop().or_else(|| cx.pool().lease(ITEM));
+            let (argument, result) = match procedure {
+                READ => (None, lease),
+                WRITE => (lease, None),
+                _ => (None, None),
+            };
+            let request = Request { procedure, argument, result, timeout: None };
             let queued = cx.call(self.connection, request, self.made, |_| Ok(()));
             assert!(queued.is_ok(), "{:?}", queued.map_err(|(e, _)| e));
             self.made += 1;
@@ -80,22 +93,53 @@ impl World {
     }
 }
 
-struct Null;
+/// Keeps the item that was written last.
+struct Keeper {
+    item: Option<Shared>,
+}
 
-impl Service for Null {
+impl Service for Keeper {
     fn binding(&self) -> Binding {
-        let null = Procedure::new("NULL").idempotent();
-        Binding { program: 0x2000_0001, version: 1, procedures: vec![null] }
+        binding()
     }
 
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+    fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
+        match call.procedure {
+            READ => {
+                let item = self.item.get_or_insert_with(|| {
+                    cx.pool().lease(ITEM).expect("room for an item").share()
+                });
+                reply.item(Data::Shared(item.clone()));
+            }
+            WRITE => {
+                let (_, Ok(Some(_lease))) = call.arguments.into_parts() else {
+                    return Outcome::Failed(AcceptStat::GarbageArgs);
+                };
+            }
+            _ => {}
+        }
         Outcome::Done
     }
 }
 
+fn binding() -> Binding {
+    let procedures = vec![
+        Procedure::new("NULL").idempotent(),
+        Procedure::new("READ").result(Eligible::opaque(ITEM)).idempotent(),
+        Procedure::new("WRITE").argument(Eligible::opaque(ITEM)).idempotent(),
+    ];
+    Binding { program: 0x2000_0001, version: 1, procedures }
+}
+
+const READ: u32 = 1;
+const WRITE: u32 = 2;
+/// Octets of an item.
+const ITEM: usize = 4096;
+
 #[derive(Default)]
 struct Caller {
     succeeded: u64,
+    leases: Vec<Local>,
 }
 
 impl Service for Caller {
@@ -109,5 +153,6 @@ impl Service for Caller {
 
     fn replied(&mut self, _: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
         self.succeeded += u64::from(finished.results.is_ok());
+        self.leases.extend(finished.argument.into_iter().chain(finished.result));
     }
 }

@@ -168,32 +168,52 @@ impl Message {
     }
 }
 
-/// The segments of one chunk, in place.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Segments {
-    items: [Segment; SEGMENTS_MAX],
-    count: usize,
+/// The segments of one chunk. Most chunks have one; more than [`SEGMENTS_FEW`] take a block of the heap.
+#[derive(Clone, Debug)]
+pub(crate) enum Segments {
+    Few([Segment; SEGMENTS_FEW], u8),
+    Many(Box<[Segment]>),
+}
+
+/// Segments that are kept in place.
+const SEGMENTS_FEW: usize = 2;
+
+impl Default for Segments {
+    fn default() -> Self {
+        Self::Few([Segment::default(); SEGMENTS_FEW], 0)
+    }
 }
 
 impl Segments {
     /// Collects at most [`SEGMENTS_MAX`] segments; the engine has refused longer chunks.
-    pub(crate) fn collect(segments: impl Iterator<Item = Segment>) -> Self {
-        let mut collected = Self::default();
-        for (place, segment) in collected.items.iter_mut().zip(segments) {
+    pub(crate) fn collect(mut segments: impl Iterator<Item = Segment>) -> Self {
+        let mut few = [Segment::default(); SEGMENTS_FEW];
+        let mut count = 0;
+        for place in &mut few {
+            let Some(segment) = segments.next() else { return Self::Few(few, count) };
             *place = segment;
-            collected.count += 1;
+            count += 1;
         }
-        collected
+        match segments.next() {
+            None => Self::Few(few, count),
+            Some(next) => {
+                let all = few.into_iter().chain([next]).chain(segments);
+                Self::Many(all.take(SEGMENTS_MAX).collect())
+            }
+        }
     }
 
     /// Returns them in order.
     pub(crate) fn as_slice(&self) -> &[Segment] {
-        self.items.get(..self.count).unwrap_or_default()
+        match self {
+            Self::Few(few, count) => few.get(..usize::from(*count)).unwrap_or_default(),
+            Self::Many(segments) => segments,
+        }
     }
 
     /// Returns how many there are.
-    pub(crate) const fn len(&self) -> usize {
-        self.count
+    pub(crate) fn len(&self) -> usize {
+        self.as_slice().len()
     }
 
     /// Returns how much they hold together.
@@ -228,16 +248,16 @@ impl State {
     }
 
     /// Takes in a Call the engine found acceptable.
-    pub(crate) fn on_call(&mut self, key: Key<Connection>, call: CallParts, received: Filled) {
+    pub(crate) fn on_call(&mut self, key: Key<Connection>, mut call: CallParts, received: Filled) {
         self.counters.call_chunks += u64::from(call.body.is_some());
         self.counters.read_chunks += u64::from(call.read.is_some());
         self.counters.write_chunks += u64::from(call.write.is_some());
         self.counters.reply_chunks += u64::from(call.reply.is_some());
         let message = Message { received, payload_at: call.payload_at };
-        if let Some(body) = call.body {
+        if let Some(body) = call.body.take() {
             return self.fetch_call(key, call, body, message);
         }
-        let read = call.read;
+        let read = call.read.take();
         let write_chunks = call.write.is_some().into();
         match {
             let buffers = self.receives.lend();

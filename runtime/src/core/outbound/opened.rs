@@ -99,7 +99,7 @@ impl Opened {
         let [argument, result] =
             [argument, result].map(|lease| lease.map_or(Item::None, Item::Local));
         self.items = [argument, Item::None, result, Item::None];
-        (self.offered, self.arrived) = ([None; 2], None);
+        (self.offered, self.arrived) = ([None, None], None);
     }
 
     pub(super) const fn item(&mut self, what: What) -> &mut Item {
