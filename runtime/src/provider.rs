@@ -350,6 +350,9 @@ pub struct Counters {
     pub tagged_received: u64,
     /// Octets of tagged data sent.
     pub tagged_sent: u64,
+    /// Octets of tagged data that the CPU copied at this end, ours or the system's copies, each
+    /// counted: divided by the payload, the copies per byte.
+    pub tagged_copied: u64,
     /// Octets copied by the system between our memory and the network, both ways.
     pub bytes_system: u64,
     /// System calls made.
@@ -358,10 +361,22 @@ pub struct Counters {
     pub sends: u64,
     /// Messages (Sends) received.
     pub receives: u64,
+    /// Times messages left: together in one batch, such as one write to a socket.
+    pub send_batches: u64,
+    /// Polls that found messages.
+    pub receive_batches: u64,
     /// Handles retired by a peer's Send with Invalidate.
     pub invalidated_remote: u64,
     /// Handles retired by LocalInv.
     pub invalidated_local: u64,
+}
+
+impl Counters {
+    /// Counts tagged data that leaves by the system's copy.
+    pub(crate) const fn count_tagged(&mut self, octets: usize) {
+        self.tagged_sent += octets as u64;
+        self.tagged_copied += octets as u64;
+    }
 }
 
 pub use crate::sys::wake::Waker;

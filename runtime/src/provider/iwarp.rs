@@ -602,6 +602,7 @@ impl Provider for Iwarp {
 
     fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<ListenerId>>) {
         self.nic.now = now;
+        let receives = self.nic.counters.receives;
         if self.nic.events.len() < EVENTS_HELD_MAX {
             self.read_hot();
             self.take_news();
@@ -609,6 +610,7 @@ impl Provider for Iwarp {
             self.fire_deadlines();
             self.settle_all();
         }
+        self.nic.counters.receive_batches += u64::from(self.nic.counters.receives > receives);
         let count = budget.min(self.nic.events.len());
         events.extend(self.nic.events.drain(..count));
     }

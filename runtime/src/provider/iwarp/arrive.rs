@@ -292,6 +292,9 @@ impl Connection {
         };
         debug_assert!(placed, "the header was checked against the same memory");
         nic.counters.bytes_copied += payload.len() as u64;
+        if matches!(self.target, Target::Registration { .. } | Target::Response { .. }) {
+            nic.counters.tagged_copied += payload.len() as u64;
+        }
         self.advance(nic, payload.len());
     }
 
@@ -300,6 +303,8 @@ impl Connection {
         match &mut self.target {
             Target::Registration { offset, .. } | Target::Response { offset, .. } => {
                 nic.counters.tagged_received += count as u64;
+                // The system's copy, out of the network.
+                nic.counters.tagged_copied += count as u64;
                 // The end of the FPDU was checked not to wrap.
                 *offset = offset.wrapping_add(count as u64);
             }

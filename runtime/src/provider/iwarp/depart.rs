@@ -65,7 +65,9 @@ impl Connection {
                 return true;
             }
             if lane.batch.is_empty() && self.state != State::Terminating {
+                let sends = nic.counters.sends;
                 self.seal(nic, lane);
+                nic.counters.send_batches += u64::from(nic.counters.sends > sends);
             }
             if lane.batch.is_empty() {
                 return true;
@@ -145,7 +147,7 @@ impl Connection {
             fpdu
         };
         nic.wire.fpdus_sent += 1;
-        nic.counters.tagged_sent += fpdu.payload_len() as u64;
+        nic.counters.count_tagged(fpdu.payload_len());
         if fpdu.payload_len() == rest {
             lane.answered += 1;
             lane.answered_octets = 0;
@@ -198,7 +200,7 @@ impl Connection {
                 let offset = target.offset().wrapping_add(done as u64);
                 let fpdu = self.transmitter.write(target.handle(), offset, rest);
                 nic.wire.fpdus_sent += 1;
-                nic.counters.tagged_sent += fpdu.payload_len() as u64;
+                nic.counters.count_tagged(fpdu.payload_len());
                 let last = fpdu.payload_len() == rest.len();
                 lane.sealed = done + fpdu.payload_len();
                 if last && rest.len() <= COPY_MAX {

@@ -277,6 +277,7 @@ impl Node {
         match self.stags.place(target.handle(), qp, target.offset(), bytes) {
             Ok(()) => {
                 self.counters.tagged_received += bytes.len() as u64;
+                self.counters.tagged_copied += bytes.len() as u64;
                 self.counters.bytes_copied += bytes.len() as u64;
                 Arrival::Done
             }

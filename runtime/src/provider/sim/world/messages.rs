@@ -97,6 +97,7 @@ impl World {
             debug_assert!(placed.is_ok(), "lengths were compared when the Read started");
             let counters = &mut self.nodes[to.node].counters;
             counters.tagged_received += bytes.len() as u64;
+            counters.tagged_copied += bytes.len() as u64;
             counters.bytes_copied += bytes.len() as u64;
         }
         self.reuse(Message::ReadResponse { seq, bytes });
