@@ -19,3 +19,39 @@ pub fn now() -> Instant {
 pub fn time_of_day() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
+
+/// Returns how long the calling thread has run on a CPU since it started; zero if the system does not
+/// say. One system call.
+pub fn thread_cpu_time() -> Duration {
+    let mut spent = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one `timespec` into a live value.
+    let done = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut spent) };
+    let seconds = u64::try_from(spent.tv_sec).unwrap_or_default();
+    let nanos = u64::try_from(spent.tv_nsec).unwrap_or_default();
+    if done == 0 { Duration::from_nanos(seconds * 1_000_000_000 + nanos) } else { Duration::ZERO }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_works_uses_its_cpu_and_one_that_waits_does_not() {
+        let before = thread_cpu_time();
+        let mut sum = 0_u64;
+        while thread_cpu_time() == before {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        let (worked, origin) = (thread_cpu_time(), now());
+        std::thread::scope(|scope| {
+            let busy = scope.spawn(|| while now().saturating_since(origin) < SHORT {});
+            busy.join().unwrap();
+        });
+        assert!(
+            thread_cpu_time().saturating_sub(worked) < SHORT,
+            "another thread's time is its own"
+        );
+    }
+
+    const SHORT: Duration = Duration::from_millis(20);
+}

@@ -117,6 +117,28 @@ fn octets(kib: &[u8]) -> u64 {
     text.parse::<u64>().unwrap_or(0).saturating_mul(1024)
 }
 
+/// Makes this process the leader of a session of its own, without a terminal: the scheduler then
+/// weighs it against other sessions as one group of its own.
+///
+/// Fails if it leads a process group already.
+pub fn begin_session() -> io::Result<()> {
+    // SAFETY: setsid takes nothing and touches no memory of ours.
+    if unsafe { libc::setsid() } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Returns whether this process leads its session, so that what is done to it is done to nobody else.
+pub fn leads_session() -> bool {
+    // SAFETY: getsid takes an integer; 0 is the caller.
+    let session = unsafe { libc::getsid(0) };
+    u32::try_from(session).is_ok_and(|session| session == std::process::id())
+}
+
+/// Lets this process's session go before all others of the machine, as far as the scheduler groups by
+/// session. Needs the right to lower nice values.
+pub fn favour_session() -> io::Result<()> {
+    fs::write("/proc/self/autogroup", "-20")
+}
+
 /// Lets the child of `command` be asked to end, with SIGTERM, when the thread that starts it ends, for
 /// whatever reason.
 pub fn end_with_us(command: &mut Command) -> &mut Command {
