@@ -11,6 +11,7 @@
 use std::io;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread;
+use std::time::Duration;
 
 use haulage::sys::affinity;
 
@@ -20,7 +21,7 @@ mod memory;
 mod tcp;
 
 pub use memory::{cacheline_rtt_us, memcpy_gib_per_s};
-pub use tcp::{tcp_rtt_us, tcp_stream_gib_per_s};
+pub use tcp::{answer, tcp_rtt_us, tcp_rtt_us_to, tcp_stream_gib_per_s, tcp_stream_gib_per_s_to};
 
 /// The limits of one machine, as results show them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -36,6 +37,20 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Measures all of them on this machine, for items of `size` octets of which `depth` are under way
+    /// at once, each for about `budget`.
+    ///
+    /// # Errors
+    /// The system's; a thread that cannot be placed, above all.
+    pub fn measure(pair: Pair, size: usize, depth: usize, budget: Duration) -> io::Result<Self> {
+        Ok(Self {
+            memcpy_gib_per_s: Some(memcpy_gib_per_s(pair, size, budget)?),
+            tcp_stream_gib_per_s: Some(tcp_stream_gib_per_s(pair, size, depth, budget)?),
+            tcp_rtt_us: Some(tcp_rtt_us(pair, SMALL, budget)?),
+            cacheline_rtt_us: Some(cacheline_rtt_us(pair, budget)?),
+        })
+    }
+
     /// Adds the figures to an object of results; `null` where nothing was measured.
     pub fn write(&self, object: &mut json::Object) {
         object.measure("memcpy_gib_per_s", self.memcpy_gib_per_s, 3);
@@ -108,12 +123,13 @@ impl Pair {
     }
 }
 
+/// Octets of a small message.
+pub const SMALL: usize = 32;
+
 const GIB: f64 = (1_u64 << 30) as f64;
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use haulage::sys::affinity::CPUS_MAX;
 
     use super::*;

@@ -7,7 +7,7 @@ use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling as CorePolling;
 use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig};
 use haulage::provider::iwarp::{BackendReport, Config, Crc, Iwarp};
-use haulage::provider::{Provider as _, Waker};
+use haulage::provider::{Provider, Waker};
 use haulage::service::Service;
 use haulage::sys::process;
 
@@ -16,8 +16,35 @@ use crate::cli::values::{Polling, Switch};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// A core over the provider of this build.
+/// A core over the provider that every build has.
 pub type Node<S> = Core<Iwarp, S>;
+
+/// A provider that commands can be told to use.
+pub trait Carrier: Provider + Sized {
+    /// Makes one for a core of this kind, and says how it came out.
+    ///
+    /// # Errors
+    /// What keeps it from working here.
+    fn start(node: &NodeConfig) -> Result<(Self, Notes), Failure>;
+}
+
+impl Carrier for Iwarp {
+    fn start(node: &NodeConfig) -> Result<(Self, Notes), Failure> {
+        let crc = match node.crc {
+            None => Crc::Connecting,
+            Some(Switch::On) => Crc::Always,
+            Some(Switch::Off) => Crc::IfAsked,
+        };
+        let config =
+            Config { crc, handshake_timeout: node.limits.setup_timeout, ..Config::default() };
+        let provider = Self::new(&config).map_err(|error| {
+            Failure::failed(format!("cannot start the iwarp provider: {error}"))
+        })?;
+        let warnings = provider_note(provider.backend()).into_iter().collect();
+        let details = vec![format!("sockets: {}", provider.backend())];
+        Ok((provider, Notes { warnings, details }))
+    }
+}
 
 /// What there is to say about how a core came out.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +88,14 @@ impl NodeConfig {
         &self,
         service: impl FnOnce(&Pool, &Waker) -> Result<S, Failure>,
     ) -> Result<(Node<S>, Notes), Failure> {
+        self.build_on(service)
+    }
+
+    /// As [`build_woken`](Self::build_woken), over any provider.
+    pub fn build_on<P: Carrier, S: Service>(
+        &self,
+        service: impl FnOnce(&Pool, &Waker) -> Result<S, Failure>,
+    ) -> Result<(Core<P, S>, Notes), Failure> {
         let size = self.room + self.limits.transport_bytes();
         let config = PoolConfig { bytes: size, pages: PagePreference::Best, node: None };
         let pool = Pool::new(&config).map_err(|error| {
@@ -70,11 +105,9 @@ impl NodeConfig {
         notes.warnings.extend(page_note(pool.pages()));
         notes.warnings.extend(lock_note(pool.pages()));
         notes.details.push(format!("memory: {}", pool.pages()));
-        let provider = Iwarp::new(&self.provider_config()).map_err(|error| {
-            Failure::failed(format!("cannot start the iwarp provider: {error}"))
-        })?;
-        notes.warnings.extend(provider_note(provider.backend()));
-        notes.details.push(format!("sockets: {}", provider.backend()));
+        let (provider, told) = P::start(self)?;
+        notes.warnings.extend(told.warnings);
+        notes.details.extend(told.details);
         let seed = getrandom::u64().map_err(|error| {
             Failure::failed(format!("the system gave no random numbers: {error}"))
         })?;
@@ -82,15 +115,6 @@ impl NodeConfig {
         let core = Core::new(provider, service, pool, self.limits, seed)
             .map_err(|error| Failure::failed(error.to_string()))?;
         Ok((core, notes))
-    }
-
-    fn provider_config(&self) -> Config {
-        let crc = match self.crc {
-            None => Crc::Connecting,
-            Some(Switch::On) => Crc::Always,
-            Some(Switch::Off) => Crc::IfAsked,
-        };
-        Config { crc, handshake_timeout: self.limits.setup_timeout, ..Config::default() }
     }
 }
 

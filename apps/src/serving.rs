@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use haulage::core::Core;
 use haulage::cores::{CoreThread, Placement as Thread};
-use haulage::provider::Waker;
+use haulage::provider::{Provider, Waker};
 use haulage::service::Service;
 use haulage::sys::{signal, wake};
 
@@ -12,8 +13,8 @@ use crate::cli::CoreOptions;
 use crate::cli::address::Address;
 use crate::failure::Failure;
 use crate::metrics::http::Asking;
-use crate::node::{Node, polling};
-use crate::output::Output;
+use crate::node::polling;
+use crate::output::{Output, json};
 use crate::placement::{Cpus, Placement};
 
 /// Ends a server when the system asks for it.
@@ -56,9 +57,26 @@ pub fn one_core(name: &str, options: &CoreOptions, output: &Output) -> Result<Th
     Ok(Thread { name: name.to_owned(), cpu, polling: polling(placement.polling) })
 }
 
+/// Prints the one line that says that connections are accepted, by a server that listens in one place.
+pub fn ready(
+    bound: SocketAddr,
+    metrics: Option<SocketAddr>,
+    output: &Output,
+) -> Result<(), Failure> {
+    if !output.json {
+        return output.line(&format!("ready: {bound}"));
+    }
+    output.line(&json::object(|o| {
+        o.flag("ready", true).text("listen", &bound.to_string());
+        o.json("mount_listen", "null").json("tcp_listen", "null");
+        o.place("metrics", metrics);
+        o.count("pid", u64::from(std::process::id()));
+    }))
+}
+
 /// Listens at the first of `addresses` that works.
-pub fn listen<S: Service>(
-    core: &mut Node<S>,
+pub fn listen<P: Provider, S: Service>(
+    core: &mut Core<P, S>,
     addresses: &[SocketAddr],
 ) -> Result<SocketAddr, Failure> {
     listen_by(addresses, "--listen", |address| core.listen(address))

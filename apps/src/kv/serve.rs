@@ -12,7 +12,7 @@ use crate::cli::bytes;
 use crate::failure::Failure;
 use crate::metrics::{Metered, http};
 use crate::node::NodeConfig;
-use crate::output::{Output, json};
+use crate::output::Output;
 use crate::serving::{self, Termination};
 
 /// Serves until SIGTERM or SIGINT.
@@ -53,7 +53,7 @@ pub fn run(options: &ServeKv, output: &Output) -> Result<(), Failure> {
     let (bound, notes, waker) = &core.started;
     notes.tell(output);
     let metrics = serving::metrics(options.metrics.as_ref(), &asking, waker)?;
-    ready(*bound, metrics, output)?;
+    serving::ready(*bound, metrics, output)?;
     termination.wait(core)
 }
 
@@ -64,19 +64,6 @@ fn warn_if_open(addresses: &[SocketAddr], output: &Output) {
             "there is no authentication: whoever reaches this port can read and change everything",
         );
     }
-}
-
-/// Prints the one line that says that connections are accepted.
-fn ready(bound: SocketAddr, metrics: Option<SocketAddr>, output: &Output) -> Result<(), Failure> {
-    if !output.json {
-        return output.line(&format!("ready: {bound}"));
-    }
-    output.line(&json::object(|o| {
-        o.flag("ready", true).text("listen", &bound.to_string());
-        o.json("mount_listen", "null").json("tcp_listen", "null");
-        o.place("metrics", metrics);
-        o.count("pid", u64::from(std::process::id()));
-    }))
 }
 
 /// Of the memory, the index may take one part in so many.

@@ -1,45 +1,31 @@
-//! Raw TCP over the loopback, polled on both sides.
+//! Raw TCP, polled on both sides.
+//!
+//! # Normal operation
+//! The near side says first how long it wants answers to be. The far side then answers each request of
+//! 32 octets with one message of that length, always the same hot one; the near side receives straight
+//! into one of the buffers it reuses. That is what fetching items of that length moves, without any
+//! protocol.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
 use std::time::Duration;
 
-use haulage::sys::clock;
+use haulage::limits::ITEM_MAX;
+use haulage::sys::{affinity, clock};
 
 use super::{GIB, Pair};
 use crate::samples::Samples;
 
-/// Measures the median round trip of `length` octets, in microseconds.
+/// Measures the median round trip over the loopback, 32 octets there and `length` back, in
+/// microseconds.
 pub fn tcp_rtt_us(pair: Pair, length: usize, budget: Duration) -> io::Result<f64> {
     let (near, far) = Polled::connected(pair)?;
-    let measure = move || {
-        let mut message = vec![0; length];
-        let mut samples = Samples::default();
-        let end = clock::now().saturating_add(budget);
-        let mut now = clock::now();
-        while now < end {
-            near.send(&message)?;
-            near.receive(&mut message)?;
-            let then = std::mem::replace(&mut now, clock::now());
-            samples.record(now.saturating_since(then));
-        }
-        Ok(samples.quantile_us(0.5))
-    };
-    let echo = move || {
-        let mut message = vec![0; length];
-        while far.receive_or_end(&mut message)? {
-            far.send(&message)?;
-        }
-        Ok(())
-    };
-    pair.run(measure, echo)
+    pair.run(move || rtt_us(&near, length, budget), move || far.answer())
 }
 
-/// Measures how fast messages of `size` octets are fetched, `depth` at a time, in GiB/s.
-///
-/// The far side answers each request of 32 octets with one message, always the same hot one; the near
-/// side asks again as soon as a message is complete, and receives straight into one of `depth`
-/// buffers it reuses. That is what a GET of a value of that size moves, without any protocol.
+/// Measures how fast messages of `size` octets are fetched over the loopback, `depth` at a time, in
+/// GiB/s.
 pub fn tcp_stream_gib_per_s(
     pair: Pair,
     size: usize,
@@ -47,55 +33,126 @@ pub fn tcp_stream_gib_per_s(
     budget: Duration,
 ) -> io::Result<f64> {
     let (near, far) = Polled::connected(pair)?;
-    let measure = move || {
-        let mut places = vec![vec![0; size]; depth.max(1)];
-        for place in &mut places {
-            near.send(&REQUEST)?;
-            place.fill(1);
-        }
-        // What is under way warms up both sides; the clock starts after it.
-        let fetch = |place: &mut [u8]| {
-            near.receive(place)?;
-            near.send(&REQUEST)
-        };
-        places.iter_mut().try_for_each(|place| fetch(place))?;
-        let start = clock::now();
-        let mut octets = 0_u64;
+    pair.run(move || stream_gib_per_s(&near, size, depth, budget), move || far.answer())
+}
+
+/// Does what [`tcp_rtt_us`] does with whoever [`answer`]s at `to`.
+pub fn tcp_rtt_us_to(
+    to: SocketAddr,
+    pair: Pair,
+    length: usize,
+    budget: Duration,
+) -> io::Result<f64> {
+    let near = Polled::to(to, pair)?;
+    pair.run(move || rtt_us(&near, length, budget), || Ok(()))
+}
+
+/// Does what [`tcp_stream_gib_per_s`] does with whoever [`answer`]s at `to`.
+pub fn tcp_stream_gib_per_s_to(
+    to: SocketAddr,
+    pair: Pair,
+    size: usize,
+    depth: usize,
+    budget: Duration,
+) -> io::Result<f64> {
+    let near = Polled::to(to, pair)?;
+    pair.run(move || stream_gib_per_s(&near, size, depth, budget), || Ok(()))
+}
+
+/// Answers at `at`, on a thread pinned to `cpu`, for as long as the process lives; one peer after the
+/// other. Returns the address really bound.
+///
+/// # Errors
+/// The system's, such as an address in use.
+pub fn answer(at: SocketAddr, cpu: Option<usize>, yielding: bool) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(at)?;
+    let bound = listener.local_addr()?;
+    let pair = Pair { yielding, ..Pair::UNPINNED };
+    thread::Builder::new().name("raw-tcp".to_owned()).spawn(move || {
+        // Where it may not be pinned it answers from wherever it is.
+        let _ = cpu.map_or(Ok(()), affinity::pin);
         loop {
-            for place in &mut places {
-                fetch(place)?;
-                octets += place.len() as u64;
-            }
-            let took = clock::now().saturating_since(start);
-            if took >= budget {
-                return Ok(octets as f64 / GIB / took.as_secs_f64());
-            }
-        }
-    };
-    let answer = move || {
-        let message = vec![1; size];
-        let mut request = REQUEST;
-        while far.receive_or_end(&mut request)? {
-            match far.send(&message) {
-                // The near side has seen enough and closed with answers under way.
-                Err(error) if ended(&error) => return Ok(()),
-                sent => sent?,
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    let far = Polled::new(stream, pair, Some(PATIENCE));
+                    // Who asks badly, or goes away, is nobody's loss.
+                    let _ = far.and_then(|far| far.answer());
+                }
+                // Out of descriptors, perhaps: others will be closed.
+                Err(_) => thread::park_timeout(ACCEPT_AGAIN),
             }
         }
-        Ok(())
+    })?;
+    Ok(bound)
+}
+
+fn rtt_us(near: &Polled, length: usize, budget: Duration) -> io::Result<f64> {
+    near.ask_for(length)?;
+    let mut message = vec![0; length];
+    let mut samples = Samples::default();
+    let end = clock::now().saturating_add(budget);
+    let mut now = clock::now();
+    while now < end {
+        near.send(&REQUEST)?;
+        near.receive(&mut message)?;
+        let then = std::mem::replace(&mut now, clock::now());
+        samples.record(now.saturating_since(then));
+    }
+    Ok(samples.quantile_us(0.5))
+}
+
+fn stream_gib_per_s(near: &Polled, size: usize, depth: usize, budget: Duration) -> io::Result<f64> {
+    near.ask_for(size)?;
+    let mut places = vec![vec![0; size]; depth.max(1)];
+    for place in &mut places {
+        near.send(&REQUEST)?;
+        place.fill(1);
+    }
+    // What is under way warms up both sides; the clock starts after it.
+    let fetch = |place: &mut [u8]| {
+        near.receive(place)?;
+        near.send(&REQUEST)
     };
-    pair.run(measure, answer)
+    places.iter_mut().try_for_each(|place| fetch(place))?;
+    let start = clock::now();
+    let mut octets = 0_u64;
+    loop {
+        for place in &mut places {
+            fetch(place)?;
+            octets += place.len() as u64;
+        }
+        let took = clock::now().saturating_since(start);
+        if took >= budget {
+            return Ok(octets as f64 / GIB / took.as_secs_f64());
+        }
+    }
 }
 
 const REQUEST: [u8; 32] = [0; 32];
+
+/// How long a peer may keep the thread that [`answer`]s waiting.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a connection to it may take.
+const CONNECT: Duration = Duration::from_secs(2);
+/// How long to wait when the system has no descriptors left.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// Of how many empty polls one looks whether patience is at its end.
+const POLLS_PER_LOOK: u32 = 4096;
 
 /// One end of a connection that never sleeps.
 struct Polled {
     stream: TcpStream,
     pair: Pair,
+    patience: Option<Duration>,
 }
 
 impl Polled {
+    fn new(stream: TcpStream, pair: Pair, patience: Option<Duration>) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, pair, patience })
+    }
+
     fn connected(pair: Pair) -> io::Result<(Self, Self)> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let near = TcpStream::connect(listener.local_addr()?)?;
@@ -106,18 +163,46 @@ impl Polled {
                 break far;
             }
         };
-        for stream in [&near, &far] {
-            stream.set_nodelay(true)?;
-            stream.set_nonblocking(true)?;
+        Ok((Self::new(near, pair, None)?, Self::new(far, pair, None)?))
+    }
+
+    fn to(address: SocketAddr, pair: Pair) -> io::Result<Self> {
+        Self::new(TcpStream::connect_timeout(&address, CONNECT)?, pair, Some(PATIENCE))
+    }
+
+    /// Tells the far side how long its answers are to be.
+    fn ask_for(&self, length: usize) -> io::Result<()> {
+        self.send(&(length as u64).to_be_bytes())
+    }
+
+    /// Answers until the near side has seen enough.
+    fn answer(&self) -> io::Result<()> {
+        let mut length = [0; 8];
+        if !self.receive_or_end(&mut length)? {
+            return Ok(());
         }
-        Ok((Self { stream: near, pair }, Self { stream: far, pair }))
+        let length = usize::try_from(u64::from_be_bytes(length)).unwrap_or(usize::MAX);
+        if length > ITEM_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let message = vec![1; length];
+        let mut request = REQUEST;
+        while self.receive_or_end(&mut request)? {
+            match self.send(&message) {
+                // It closed with answers under way.
+                Err(error) if ended(&error) => return Ok(()),
+                sent => sent?,
+            }
+        }
+        Ok(())
     }
 
     fn send(&self, mut message: &[u8]) -> io::Result<()> {
+        let mut polls = Polls::default();
         while !message.is_empty() {
             match (&self.stream).write(message) {
-                Ok(count) => message = &message[count..],
-                Err(error) => self.wait(error)?,
+                Ok(count) => (message, polls) = (&message[count..], Polls::default()),
+                Err(error) => self.wait(error, &mut polls)?,
             }
         }
         Ok(())
@@ -133,27 +218,70 @@ impl Polled {
 
     /// Fills `message`; `false` if the other end is gone.
     fn receive_or_end(&self, mut message: &mut [u8]) -> io::Result<bool> {
+        let mut polls = Polls::default();
         while !message.is_empty() {
             match (&self.stream).read(message) {
                 Ok(0) => return Ok(false),
-                Ok(count) => message = &mut message[count..],
+                Ok(count) => (message, polls) = (&mut message[count..], Polls::default()),
                 Err(error) if ended(&error) => return Ok(false),
-                Err(error) => self.wait(error)?,
+                Err(error) => self.wait(error, &mut polls)?,
             }
         }
         Ok(true)
     }
 
-    fn wait(&self, error: io::Error) -> io::Result<()> {
+    fn wait(&self, error: io::Error, polls: &mut Polls) -> io::Result<()> {
         match error.kind() {
-            io::ErrorKind::WouldBlock => self.pair.relax(),
-            io::ErrorKind::Interrupted => {}
-            _ => return Err(error),
+            io::ErrorKind::WouldBlock => {
+                self.pair.relax();
+                match self.patience {
+                    Some(patience) if polls.exceed(patience) => Err(io::ErrorKind::TimedOut.into()),
+                    _ => Ok(()),
+                }
+            }
+            io::ErrorKind::Interrupted => Ok(()),
+            _ => Err(error),
         }
-        Ok(())
+    }
+}
+
+/// Polls in a row that found nothing.
+#[derive(Debug, Default)]
+struct Polls {
+    count: u32,
+    since: Option<haulage::proto::time::Instant>,
+}
+
+impl Polls {
+    /// Counts one more; returns whether they have taken longer than `patience`.
+    fn exceed(&mut self, patience: Duration) -> bool {
+        self.count = self.count.wrapping_add(1);
+        if !self.count.is_multiple_of(POLLS_PER_LOOK) {
+            return false;
+        }
+        let now = clock::now();
+        now.saturating_since(*self.since.get_or_insert(now)) > patience
     }
 }
 
 fn ended(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_answers_outlives_those_who_ask_badly() {
+        let at = answer((Ipv4Addr::LOCALHOST, 0).into(), None, true).unwrap();
+        let mut greedy = TcpStream::connect(at).unwrap();
+        greedy.write_all(&u64::MAX.to_be_bytes()).unwrap();
+        assert_eq!(greedy.read(&mut [0]).unwrap_or(0), 0, "it is not answered");
+        drop(TcpStream::connect(at).unwrap());
+        let budget = Duration::from_millis(10);
+        let rtt = tcp_rtt_us_to(at, Pair::UNPINNED, 32, budget).unwrap();
+        let stream = tcp_stream_gib_per_s_to(at, Pair::UNPINNED, 1 << 16, 2, budget).unwrap();
+        assert!(rtt > 0.0 && stream > 0.0);
+    }
 }
