@@ -11,9 +11,11 @@ use crate::output::Output;
 
 pub mod address;
 pub mod bytes;
+pub mod perf;
 pub mod values;
 
 use address::Address;
+use perf::Perf;
 use values::{Bytes, CoreList, Export, Maybe, Network, Polling, Provider, Squash, Switch, Timeout};
 
 /// A command line that makes sense.
@@ -37,6 +39,9 @@ pub enum Command {
     /// The storage server: NFS version 3 over RDMA, mounted by any Linux machine
     #[command(subcommand)]
     Store(Store),
+    /// Measures calls, next to what this machine can do at best
+    #[command(subcommand)]
+    Perf(Perf),
     /// Looks inside RPC-over-RDMA messages, and makes them
     #[command(subcommand)]
     Wire(Wire),
@@ -364,6 +369,10 @@ mod tests {
             format!("kv get key {clients} {common}"),
             format!("kv del key {clients} {common}"),
             format!("kv stat {clients} {common}"),
+            format!("perf serve --listen :0 --memory 8MiB --connections 2 --depth 4 {common}"),
+            format!("perf run null --depth 8 --seconds 0.1 --runs 2 {clients} {common}"),
+            format!("perf local read --size 1KiB --connections 2 --rate 5e3 --touch {common}"),
+            format!("perf local inline --threads --plot a.svg {common}"),
             format!("store serve --export /srv --state /var/lib/haulage {common}"),
             format!("store serve --export memory:64MiB --squash all --allow 10.0.0.0/8 {common}"),
             format!("store ls {mounts} {common}"),
@@ -383,9 +392,14 @@ mod tests {
 
     #[test]
     fn what_this_build_lacks_is_neither_accepted_nor_listed() {
-        for line in
-            ["kv keys", "perf", "store rm /file", "kv serve --shards 2", "demo --metrics :0"]
-        {
+        for line in [
+            "kv keys",
+            "perf",
+            "perf run",
+            "store rm /file",
+            "kv serve --shards 2",
+            "demo --metrics :0",
+        ] {
             assert!(matches!(parsed(line), Err(Failure::Usage(_))), "{line}");
         }
         let Err(Failure::Usage(text)) = parsed("demo --provider verbs") else { panic!() };

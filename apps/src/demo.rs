@@ -22,27 +22,29 @@ use crate::limits::{self, Limits, Pair};
 use crate::node::{NodeConfig, polling};
 use crate::output::{Output, json};
 use crate::placement::{Cpus, Placement};
+use crate::serving::child::{Server, Start};
 
 pub mod load;
 mod report;
-mod server;
 
 use load::{Driver, Job, Load, Op, Tally};
 use report::Row;
-use server::Server;
 
 /// Runs the demo, the client on the first CPU of `--cores` and the server on the second.
 pub fn run(options: &CoreOptions, output: &Output) -> Result<(), Failure> {
     let cpus = Cpus::here()?;
     let placement = Placement::new(options.cores.as_ref(), options.polling, &cpus);
     placement.note.into_iter().for_each(|note| output.note(note));
-    let (near, far) = match (&options.cores, &placement.cores[..], &cpus.usable[..]) {
-        _ if cpus.is_single() => (None, None),
-        (Some(_), [near, far], _) => (*near, *far),
-        (None, _, [near, far, ..]) => (Some(*near), Some(*far)),
-        _ => return Err(Failure::usage("the demo needs two CPUs: name them with --cores")),
-    };
-    let server = Server::start(far, placement.polling, options.crc)?;
+    let (near, far) = placement
+        .pair(options.cores.is_some(), &cpus)
+        .ok_or_else(|| Failure::usage("the demo needs two CPUs: name them with --cores"))?;
+    let server = Server::start(&Start {
+        arguments: &["kv", "serve", "--memory", SERVER_MEMORY, "--value-max", SERVER_VALUE_MAX],
+        cpu: far,
+        polling: placement.polling,
+        crc: options.crc,
+        speaks: true,
+    })?;
     let driver = connect(&server, near, placement.polling, options.crc)?;
     let pair = match (near, far) {
         (Some(near), Some(far)) => Pair::pinned(near, far),
@@ -178,6 +180,10 @@ const SIZES: [(usize, usize); 5] = [(64, 16), (4 << 10, 16), (64 << 10, 8), (MIB
 const MIB: usize = 1 << 20;
 /// The largest value.
 const VALUE_MAX: usize = 4 * MIB;
+/// Of the server, for values and index: four of the largest values being replaced, four being sent, and
+/// slack.
+const SERVER_MEMORY: &str = "96MiB";
+const SERVER_VALUE_MAX: &str = "4MiB";
 /// Client memory: the values in flight, and as much again for the slabs they come from.
 const ROOM: usize = 32 * MIB;
 /// How often each measurement is taken.

@@ -5,7 +5,7 @@
 //! - [`kv`]: the key-value service; [`store`]: the storage server and
 //!   its client; [`demo`]: the main job in one
 //!   command.
-//! - [`wire`]: messages looked into and made.
+//! - [`perf`]: the benchmark; [`wire`]: messages looked into and made.
 //! - [`metrics`]: what a server tells those who watch it.
 //! - [`node`]: what every core of the command is made of; [`serving`] and
 //!   [`calling`]: what servers and clients have in common.
@@ -19,6 +19,7 @@ use std::process::ExitCode;
 
 use haulage::sys::process;
 
+use cli::perf::Perf;
 use cli::{Command, Kv, Parsed, Store, Wire};
 use failure::Failure;
 use output::Output;
@@ -33,6 +34,7 @@ pub mod limits;
 pub mod metrics;
 pub mod node;
 pub mod output;
+pub mod perf;
 pub mod placement;
 pub mod samples;
 pub mod serving;
@@ -74,6 +76,13 @@ fn execute(command: &Command, output: &Output) -> Result<(), Failure> {
             store::commands::get(mount, path, file, output)
         }
         Command::Store(Store::Put { mount, files }) => store::commands::put(mount, files, output),
+        Command::Perf(Perf::Serve(options)) => perf::serve::run(options, output),
+        Command::Perf(Perf::Run { options, connect, timeout }) => {
+            perf::run::against(options, connect, timeout.0, output)
+        }
+        Command::Perf(Perf::Local { options, threads }) => {
+            perf::run::locally(options, *threads, output)
+        }
         Command::Wire(Wire::Decode { iwarp }) => wire::decode(*iwarp, output),
         Command::Wire(Wire::Encode) => wire::encode(output),
         Command::Doctor => doctor::run(output),

@@ -73,6 +73,11 @@ impl Pair {
     /// Two threads wherever the scheduler puts them, polite enough to share one CPU.
     pub const UNPINNED: Self = Self { near: None, far: None, yielding: true };
 
+    /// One thread pinned to `near`, which measures; the other one is anywhere, on another machine perhaps.
+    pub const fn near(near: usize) -> Self {
+        Self { near: Some(near), far: None, yielding: false }
+    }
+
     /// Two threads pinned to two CPUs, the measuring one to `near`.
     pub const fn pinned(near: usize, far: usize) -> Self {
         Self { near: Some(near), far: Some(far), yielding: near == far }

@@ -55,6 +55,17 @@ impl Placement {
         }
         Self { cores, polling, note: None }
     }
+
+    /// Returns where two ends run: on the first two CPUs, unless others were asked for; nowhere in
+    /// particular if there is only one. `None` if it was not two that were asked for.
+    pub fn pair(&self, asked: bool, cpus: &Cpus) -> Option<(Option<usize>, Option<usize>)> {
+        match (asked, &self.cores[..], &cpus.usable[..]) {
+            _ if cpus.is_single() => Some((None, None)),
+            (true, [near, far], _) => Some((*near, *far)),
+            (false, _, [near, far, ..]) => Some((Some(*near), Some(*far))),
+            _ => None,
+        }
+    }
 }
 
 const ONE_CPU: &str = "this machine has one CPU: nothing is pinned and polling is adaptive";

@@ -32,6 +32,16 @@ impl Samples {
         self.0.value_at_quantile(quantile) as f64 / 1e3
     }
 
+    /// Returns the longest duration, in microseconds.
+    pub fn max_us(&self) -> f64 {
+        self.0.max() as f64 / 1e3
+    }
+
+    /// Forgets all durations, and keeps the memory for more.
+    pub fn clear(&mut self) {
+        self.0.reset();
+    }
+
     /// Returns how many durations there are.
     pub fn count(&self) -> u64 {
         self.0.len()
@@ -55,6 +65,9 @@ mod tests {
         samples.merge(&others);
         let near = |quantile, us: f64| (samples.quantile_us(quantile) / us - 1.0).abs() < 0.002;
         assert!(near(0.5, 51.0) && near(0.99, 100.0) && near(1.0, 60e6));
+        assert!((samples.max_us() / 60e6 - 1.0).abs() < 0.002);
         assert_eq!(samples.count(), 101);
+        samples.clear();
+        assert_eq!((samples.max_us(), samples.count()), (0.0, 0));
     }
 }

@@ -1,5 +1,7 @@
 //! What every command that serves has in common: from its options to its orderly end.
 
+pub mod child;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 

@@ -15,6 +15,15 @@ pub enum Provider {
     Iwarp,
 }
 
+impl Provider {
+    /// Returns the name that is typed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Iwarp => "iwarp",
+        }
+    }
+}
+
 impl FromStr for Provider {
     type Err = String;
 

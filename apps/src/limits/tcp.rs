@@ -59,14 +59,12 @@ pub fn tcp_stream_gib_per_s_to(
     pair.run(move || stream_gib_per_s(&near, size, depth, budget), || Ok(()))
 }
 
-/// Answers at `at`, on a thread pinned to `cpu`, for as long as the process lives; one peer after the
-/// other. Returns the address really bound.
+/// Answers whoever connects to `listener`, on a thread pinned to `cpu`, for as long as the process
+/// lives; one peer after the other. `yielding` if others run on that CPU.
 ///
 /// # Errors
-/// The system's, such as an address in use.
-pub fn answer(at: SocketAddr, cpu: Option<usize>, yielding: bool) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(at)?;
-    let bound = listener.local_addr()?;
+/// The thread cannot be started.
+pub fn answer(listener: TcpListener, cpu: Option<usize>, yielding: bool) -> io::Result<()> {
     let pair = Pair { yielding, ..Pair::UNPINNED };
     thread::Builder::new().name("raw-tcp".to_owned()).spawn(move || {
         // Where it may not be pinned it answers from wherever it is.
@@ -83,7 +81,7 @@ pub fn answer(at: SocketAddr, cpu: Option<usize>, yielding: bool) -> io::Result<
             }
         }
     })?;
-    Ok(bound)
+    Ok(())
 }
 
 fn rtt_us(near: &Polled, length: usize, budget: Duration) -> io::Result<f64> {
@@ -274,7 +272,9 @@ mod tests {
 
     #[test]
     fn whoever_answers_outlives_those_who_ask_badly() {
-        let at = answer((Ipv4Addr::LOCALHOST, 0).into(), None, true).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let at = listener.local_addr().unwrap();
+        answer(listener, None, true).unwrap();
         let mut greedy = TcpStream::connect(at).unwrap();
         greedy.write_all(&u64::MAX.to_be_bytes()).unwrap();
         assert_eq!(greedy.read(&mut [0]).unwrap_or(0), 0, "it is not answered");

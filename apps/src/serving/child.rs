@@ -1,58 +1,77 @@
-//! The other process.
+//! A server of this command's own, in a process of its own.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
-use crate::cli::values::{Polling, Switch};
 use haulage::sys::process;
 
+use crate::cli::values::{Polling, Switch};
 use crate::failure::Failure;
 
-/// A key-value server in a process of its own, ended with this value.
+/// A server process, ended with this value.
 #[derive(Debug)]
-pub(super) struct Server {
+pub struct Server {
     /// Where it listens.
-    pub(super) address: SocketAddr,
+    pub address: SocketAddr,
     process: Child,
 }
 
+/// How to start one.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// What to serve and how, as it is typed; the place to listen at is not among it.
+    pub arguments: &'a [&'a str],
+    /// The CPU it is pinned to, if any.
+    pub cpu: Option<usize>,
+    /// How its core waits.
+    pub polling: Polling,
+    /// Whether messages carry a CRC, if that is not left to the provider.
+    pub crc: Option<Switch>,
+    /// What it says of itself is for those who read what we say.
+    pub speaks: bool,
+}
+
 impl Server {
-    /// Starts it on `cpu` and waits until it accepts connections.
-    pub(super) fn start(
-        cpu: Option<usize>,
-        polling: Polling,
-        crc: Option<Switch>,
-    ) -> Result<Self, Failure> {
+    /// Starts one and waits until it accepts connections, on a free port of this machine.
+    pub fn start(how: &Start<'_>) -> Result<Self, Failure> {
         let failed = |what: &str| Failure::failed(format!("cannot start the server: {what}"));
         let program = std::env::current_exe().map_err(|error| failed(&error.to_string()))?;
         let mut command = Command::new(program);
-        command.args(["kv", "serve", "--listen", "127.0.0.1:0"]);
-        command.args(["--memory", MEMORY, "--value-max", VALUE_MAX]);
-        command.args(["--polling", polling.name()]);
-        if let Some(crc) = crc {
+        command.args(how.arguments).args(["--listen", "127.0.0.1:0"]);
+        command.args(["--polling", how.polling.name()]);
+        if let Some(crc) = how.crc {
             command.args(["--crc", crc.name()]);
         }
-        if let Some(cpu) = cpu {
+        if let Some(cpu) = how.cpu {
             command.arg("--cores").arg(cpu.to_string());
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
+        if !how.speaks {
+            command.stderr(Stdio::piped());
+        }
         process::end_with_us(&mut command);
         let mut process = command.spawn().map_err(|error| failed(&error.to_string()))?;
-        let stdout = process.stdout.take();
+        let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
         // From here on the process ends with this value, whatever happens.
         let mut server = Self { address: SocketAddr::from(([127, 0, 0, 1], 0)), process };
         let mut line = String::new();
         let read = stdout.map(|stdout| BufReader::new(stdout).read_line(&mut line));
         match (read, line.trim_end().strip_prefix("ready: ").map(str::parse)) {
             (Some(Ok(_)), Some(Ok(address))) => server.address = address,
-            _ => return Err(failed("it did not say that it is ready")),
+            _ => {
+                // It has ended, and said why in its last line.
+                let mut said = String::new();
+                stderr.map(|mut stderr| stderr.read_to_string(&mut said));
+                let said = said.lines().last().unwrap_or("it did not say that it is ready");
+                return Err(failed(said.trim_start_matches("haulage: ")));
+            }
         }
         Ok(server)
     }
 
     /// Ends it in order and checks that it ended well.
-    pub(super) fn stop(mut self) -> Result<(), Failure> {
+    pub fn stop(mut self) -> Result<(), Failure> {
         let ended = process::terminate(&mut self.process);
         match ended {
             Ok(status) if status.success() => Ok(()),
@@ -69,7 +88,3 @@ impl Drop for Server {
         let _ = self.process.wait();
     }
 }
-
-/// Values and index: four of the largest values being replaced, four being sent, and slack.
-const MEMORY: &str = "96MiB";
-const VALUE_MAX: &str = "4MiB";

@@ -1,0 +1,198 @@
+//! What can be typed after `haulage perf`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::CoreOptions;
+use super::address::Address;
+use super::values::{Bytes, Timeout};
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub enum Perf {
+    /// Answers `perf run` until SIGTERM
+    Serve(ServePerf),
+    /// Measures against a server
+    #[command(after_help = TEST_HELP)]
+    Run {
+        /// What to measure
+        #[command(flatten)]
+        options: PerfOptions,
+        /// The server; `:PORT` is one on this machine
+        #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:20060")]
+        connect: Address,
+        /// How long to wait for a connection, and for each answer
+        #[arg(long, value_name = "SECONDS", default_value = "2")]
+        timeout: Timeout,
+    },
+    /// Measures with both ends on this machine, each on a CPU of its own
+    #[command(after_help = TEST_HELP)]
+    Local {
+        /// What to measure
+        #[command(flatten)]
+        options: PerfOptions,
+        /// Two threads of one process, not two processes
+        #[arg(long)]
+        threads: bool,
+    },
+}
+
+const TEST_HELP: &str = "\
+null is a call without payload; read and write move SIZE bytes by direct data placement to and from
+the client; inline has SIZE bytes echoed inside the messages.
+One call at a time, each is timed. Of several in flight one in 17 is, as reading the clock takes as
+long as a call. With --rate calls are made when they are due, at random moments, and timed from then:
+what piles up behind a slow one counts. Before each run the machine's own limits are measured between
+the same CPUs: what copying memory, raw TCP and a cache line take.";
+
+/// What a benchmark's server can be told.
+#[derive(Clone, Debug, Args)]
+pub struct ServePerf {
+    /// Where to accept connections; `:PORT` is this machine only. Raw TCP, for comparison, is answered at
+    /// the port after it
+    #[arg(long, value_name = "ADDR:PORT", default_value = ":20060")]
+    pub listen: Address,
+    /// Memory for what is read and written
+    #[arg(long, value_name = "BYTES", default_value = "64MiB")]
+    pub memory: Bytes,
+    /// Connections it has room for
+    #[arg(long, value_name = "N", default_value = "16")]
+    pub connections: Count,
+    /// Calls in flight, of all connections, that it has room for: more than needed makes it slower
+    #[arg(long, value_name = "N", default_value = "128")]
+    pub depth: Count,
+    /// How its core works
+    #[command(flatten)]
+    pub core: CoreOptions,
+}
+
+/// What to measure, and how.
+#[derive(Clone, Debug, Args)]
+pub struct PerfOptions {
+    /// What each call does
+    #[arg(value_enum)]
+    pub test: Test,
+    /// Bytes of payload in each call [default: 1MiB; inline: 1KiB]
+    #[arg(long, value_name = "BYTES")]
+    pub size: Option<Bytes>,
+    /// Calls in flight on each connection [default: 1; with --rate: 128, at most]
+    #[arg(long, value_name = "N")]
+    pub depth: Option<Count>,
+    /// How long calls are made, limits and warming up not counted
+    #[arg(long, value_name = "SECONDS", default_value = "5")]
+    pub seconds: Timeout,
+    /// Connections
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub connections: Count,
+    /// Open loop: so many calls a second become due, whatever becomes of those before (Poisson)
+    #[arg(long, value_name = "R")]
+    pub rate: Option<Rate>,
+    /// Sum every byte at the client
+    #[arg(long)]
+    pub touch: bool,
+    /// Measure so often, and show the median run
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub runs: Runs,
+    /// Draw what was measured
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// How the cores work
+    #[command(flatten)]
+    pub core: CoreOptions,
+}
+
+/// What a Call does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Test {
+    /// Nothing
+    Null,
+    /// Bring bytes to the client, by direct data placement
+    Read,
+    /// Bring bytes to the server, by direct data placement
+    Write,
+    /// Bring bytes there and back inside the messages
+    Inline,
+}
+
+impl Test {
+    /// Returns the name that is typed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Inline => "inline",
+        }
+    }
+}
+
+/// How many: 1 to 16,384.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count(pub u32);
+
+impl Count {
+    /// The most.
+    pub const MAX: u32 = 16_384;
+}
+
+impl FromStr for Count {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        between(text, Self::MAX).map(Self).ok_or_else(|| format!("give 1 to {}", Self::MAX))
+    }
+}
+
+/// How often: 1 to 1000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Runs(pub u32);
+
+impl FromStr for Runs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        between(text, RUNS_MAX).map(Self).ok_or_else(|| format!("give 1 to {RUNS_MAX}"))
+    }
+}
+
+const RUNS_MAX: u32 = 1000;
+
+fn between(text: &str, most: u32) -> Option<u32> {
+    text.parse().ok().filter(|number| (1..=most).contains(number))
+}
+
+/// How many a second: more than none, at most a thousand million.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate(pub f64);
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rate = text.parse::<f64>().ok().filter(|rate| *rate > 1e-3 && *rate <= 1e9);
+        rate.map(Self).ok_or_else(|| "give calls a second, such as 50000".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_their_bounds() {
+        assert_eq!(("1".parse(), "16384".parse()), (Ok(Count(1)), Ok(Count(16_384))));
+        assert!(["0", "16385", "-1", "", "1k"].iter().all(|text| text.parse::<Count>().is_err()));
+        assert!(["0", "1001"].iter().all(|text| text.parse::<Runs>().is_err()));
+        assert_eq!("2.5e6".parse(), Ok(Rate(2.5e6)));
+        assert!(["0", "-1", "nan", "inf", "1e10"].iter().all(|text| text.parse::<Rate>().is_err()));
+    }
+
+    #[test]
+    fn names_are_what_is_typed() {
+        for test in Test::value_variants() {
+            assert_eq!(Test::from_str(test.name(), false), Ok(*test));
+        }
+    }
+}

@@ -1,0 +1,530 @@
+//! The client's half: a service that keeps Calls in flight, from within its core.
+//!
+//! # Normal operation
+//! One job at a time: Calls are made until the core is warm, then until the time is over. In between,
+//! and at the end, nothing is in flight and the server is asked for its figures. A closed loop makes
+//! the next Call when one has ended; an open loop makes them when they are due, whatever became of
+//! those before.
+//!
+//! # Time
+//! Reading the clock can cost as much as a Call. One Call at a time is timed by the time its core's
+//! turns began, which the core has read anyway: as each Call begins in the turn in which the last one
+//! ended, their times add up to the whole. Of several in flight one in [`SAMPLE`] is stamped. In an
+//! open loop each counts from when it was due, to the first look at the clock in the turn it ended in.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use haulage::core::Cx;
+use haulage::pool::Local;
+use haulage::proto::chunk::{Item, PayloadReader};
+use haulage::proto::rpc::AcceptStat;
+use haulage::proto::time::Instant;
+use haulage::provider::Waker;
+use haulage::service::{
+    Binding, Call, CallError, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
+};
+use haulage::sys::clock;
+
+use super::arrivals::Arrivals;
+use super::figures::Figures;
+use super::protocol::{OK, Procedure};
+use crate::cli::perf::Test;
+use crate::samples::Samples;
+
+/// What Calls to make.
+#[derive(Clone, Copy, Debug)]
+pub struct Job {
+    /// What they do.
+    pub test: Test,
+    /// Octets of each.
+    pub size: usize,
+    /// How many are in flight on each connection: in a closed loop always, in an open one at most.
+    pub depth: u32,
+    /// How many a second become due; none, if each waits for another to end.
+    pub rate: Option<f64>,
+    /// Sum every octet.
+    pub touch: bool,
+    /// How long Calls are made before they count.
+    pub warm: Duration,
+    /// How long they are made then.
+    pub time: Duration,
+}
+
+/// What came of a job.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Calls that ended.
+    pub operations: u64,
+    /// From the first Call to the last Reply.
+    pub took: Duration,
+    /// How long Calls took, those that were timed.
+    pub samples: Samples,
+    /// What the client spent.
+    pub client: Figures,
+    /// What the server spent.
+    pub server: Figures,
+    /// Calls of an open loop that were due and could not be made before the time was over.
+    pub late: u64,
+}
+
+/// How a job ends.
+pub type Ended = Result<Tally, Stopped>;
+
+/// Why a job could not be finished.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// A Call failed.
+    Call(CallError),
+    /// The client has no memory for the items.
+    NoMemory,
+    /// The server has none.
+    ServerNoMemory,
+    /// A Reply makes no sense.
+    BadReply,
+}
+
+impl From<CallError> for Stopped {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+/// Gives jobs to a [`Load`], from another thread.
+#[derive(Debug)]
+pub struct Driver {
+    jobs: mpsc::Sender<Job>,
+    ended: mpsc::Receiver<Ended>,
+    waker: Waker,
+}
+
+impl Driver {
+    /// Begins a job. `None` if the core has ended.
+    pub fn begin(&self, job: Job) -> Option<()> {
+        self.jobs.send(job).ok()?;
+        self.waker.wake();
+        Some(())
+    }
+
+    /// Waits at most so long for the job's end. Returns `None` until then, or if the core has ended.
+    pub fn wait(&self, time: Duration) -> Option<Ended> {
+        self.ended.recv_timeout(time).ok()
+    }
+}
+
+/// The service of the client's core.
+#[derive(Debug)]
+pub struct Load {
+    /// What the Calls go to, in turn.
+    pub connections: Vec<ConnectionId>,
+    jobs: mpsc::Receiver<Job>,
+    ended: mpsc::Sender<Ended>,
+    running: Option<Running>,
+}
+
+impl Load {
+    /// Makes one, and what gives it jobs; `waker` ends its core's sleep.
+    pub fn new(waker: Waker) -> (Self, Driver) {
+        let (jobs_in, jobs) = mpsc::channel();
+        let (ended, ended_out) = mpsc::channel();
+        let load = Self { connections: Vec::new(), jobs, ended, running: None };
+        (load, Driver { jobs: jobs_in, ended: ended_out, waker })
+    }
+
+    fn begin(&mut self, cx: &mut Cx<'_>, job: Job) {
+        match Running::new(cx, job, &self.connections) {
+            Some(running) => {
+                let running = self.running.insert(running);
+                running.start(cx, false);
+                self.settle(cx);
+            }
+            None => self.end(Err(Stopped::NoMemory)),
+        }
+    }
+
+    /// Goes on to the next stage once nothing is in flight.
+    fn settle(&mut self, cx: &mut Cx<'_>) {
+        let Some(running) = &mut self.running else { return };
+        if running.in_flight > 0 {
+            return;
+        }
+        if let Some(stopped) = running.stopped.take() {
+            return self.end(Err(stopped));
+        }
+        match running.stage {
+            // An open loop may have nothing in flight before it is over.
+            Stage::Calls { .. } if running.is_due() => {}
+            Stage::Calls { counted: false, .. } => running.ask(cx, Stage::Before),
+            Stage::Calls { .. } => {
+                running.finish(cx);
+                running.ask(cx, Stage::After);
+            }
+            Stage::Before => running.start(cx, true),
+            Stage::After => {
+                if let Some(running) = self.running.take() {
+                    self.end(Ok(running.tally));
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, ended: Ended) {
+        self.running = None;
+        // Whoever gave the job waits for exactly this; if it is gone, so is the reason to report.
+        let _ = self.ended.send(ended);
+    }
+}
+
+impl Service for Load {
+    fn binding(&self) -> Binding {
+        NoService.binding()
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+        Outcome::Failed(AcceptStat::ProgUnavail)
+    }
+
+    fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
+        let Some(running) = &mut self.running else { return };
+        running.in_flight -= 1;
+        if token == FIGURES {
+            running.on_figures(finished);
+        } else {
+            // The token is the number of the slot the Call was made from.
+            let number = usize::try_from(token).unwrap_or(usize::MAX);
+            if let Err(stopped) = running.ended(cx, number, finished) {
+                running.stopped.get_or_insert(stopped);
+            }
+            running.go_on(cx, number);
+        }
+        if running.in_flight == 0 {
+            self.settle(cx);
+        }
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Some(running) = &mut self.running else {
+            let Ok(job) = self.jobs.try_recv() else { return false };
+            self.begin(cx, job);
+            return true;
+        };
+        if running.arrivals.is_none() {
+            return false;
+        }
+        running.make_due(cx);
+        self.settle(cx);
+        // The next one may be due before anything wakes the core.
+        true
+    }
+}
+
+/// A job under way.
+#[derive(Debug)]
+struct Running {
+    job: Job,
+    slots: Vec<Slot>,
+    /// Slots without a Call, the last one used at the end.
+    idle: Vec<usize>,
+    /// What an echo sends.
+    echo: Vec<u8>,
+    connections: Vec<ConnectionId>,
+    in_flight: usize,
+    stage: Stage,
+    started: Instant,
+    tally: Tally,
+    before: [Figures; 2],
+    stopped: Option<Stopped>,
+    arrivals: Option<Arrivals>,
+    /// Calls until the next one that is timed.
+    untimed: u32,
+    /// The turn the clock was last looked at in, and what it said.
+    looked: (Instant, Instant),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// Calls are made until then; before, to warm up, they are not `counted`.
+    Calls {
+        counted: bool,
+        until: Instant,
+    },
+    /// The server was asked for its figures, before and after the Calls that count.
+    Before,
+    After,
+}
+
+/// One Call after another.
+#[derive(Debug)]
+struct Slot {
+    connection: ConnectionId,
+    lease: Option<Local>,
+    /// When the Call began, if it is timed.
+    began: Option<Instant>,
+}
+
+impl Running {
+    /// Takes memory for the items; `None` if there is not enough.
+    fn new(cx: &mut Cx<'_>, job: Job, connections: &[ConnectionId]) -> Option<Self> {
+        let count = job.depth as usize * connections.len();
+        let needs_lease = matches!(job.test, Test::Read | Test::Write);
+        let slot = |number: usize| {
+            let connection = *connections.get(number % connections.len().max(1))?;
+            let lease = if needs_lease { Some(filled(cx, job.size)?) } else { None };
+            Some(Slot { connection, lease, began: None })
+        };
+        Some(Self {
+            job,
+            slots: (0..count).map(slot).collect::<Option<_>>()?,
+            idle: (0..count).rev().collect(),
+            echo: if job.test == Test::Inline { vec![1; job.size] } else { Vec::new() },
+            connections: connections.to_vec(),
+            in_flight: 0,
+            stage: Stage::Before,
+            started: cx.now(),
+            tally: Tally::default(),
+            before: [Figures::default(); 2],
+            stopped: None,
+            arrivals: job.rate.map(|rate| Arrivals::new(rate, SEED)),
+            untimed: 0,
+            looked: (cx.now(), cx.now()),
+        })
+    }
+
+    /// Begins to make Calls.
+    fn start(&mut self, cx: &mut Cx<'_>, counted: bool) {
+        let time = if counted { self.job.time } else { self.job.warm };
+        self.started = cx.now();
+        self.stage = Stage::Calls { counted, until: self.started.saturating_add(time) };
+        let tally = &mut self.tally;
+        (tally.operations, tally.late) = (0, 0);
+        tally.samples.clear();
+        self.before[0] = Figures::of(cx);
+        match &mut self.arrivals {
+            Some(arrivals) => arrivals.begin(self.started),
+            None => {
+                while let Some(number) = self.idle.pop() {
+                    self.make(cx, number, None);
+                }
+            }
+        }
+    }
+
+    /// Returns whether more Calls of an open loop become due.
+    fn is_due(&self) -> bool {
+        self.arrivals.as_ref().is_some_and(|arrivals| arrivals.due().is_some())
+    }
+
+    /// The Calls that count have all ended.
+    fn finish(&mut self, cx: &Cx<'_>) {
+        self.tally.took = cx.now().saturating_since(self.started);
+        self.tally.client = Figures::of(cx).since(self.before[0]);
+    }
+
+    /// Asks the server for its figures.
+    fn ask(&mut self, cx: &mut Cx<'_>, stage: Stage) {
+        self.stage = stage;
+        let Some(connection) = self.connections.first() else { return };
+        let procedure = Procedure::Figures as u32;
+        let request = Request { procedure, argument: None, result: None, timeout: None };
+        match cx.call(*connection, request, FIGURES, |_| Ok(())) {
+            Ok(()) => self.in_flight += 1,
+            Err((error, _)) => self.stopped = Some(error.into()),
+        }
+    }
+
+    fn on_figures(&mut self, finished: Finished<'_>) {
+        let figures = finished.results.map_err(Stopped::from).and_then(|results| {
+            let mut reader = haulage::proto::xdr::Reader::new(results.rest());
+            Figures::decode(&mut reader).map_err(|_| Stopped::BadReply)
+        });
+        match (figures, self.stage) {
+            (Ok(figures), Stage::After) => self.tally.server = figures.since(self.before[1]),
+            (Ok(figures), _) => self.before[1] = figures,
+            (Err(stopped), _) => self.stopped = Some(stopped),
+        }
+    }
+
+    /// Makes the Calls of an open loop that are due, as far as there are slots.
+    fn make_due(&mut self, cx: &mut Cx<'_>) {
+        let Stage::Calls { until, .. } = self.stage else { return };
+        for _ in 0..DUE_PER_TURN {
+            let Some(arrivals) = &mut self.arrivals else { return };
+            let Some(due) = arrivals.due() else { return };
+            if cx.now() >= until || self.stopped.is_some() {
+                // It is over: what could not be made in time is not made.
+                self.tally.late = arrivals.end(until);
+                return;
+            }
+            if due > cx.now() {
+                return;
+            }
+            let Some(number) = self.idle.pop() else { return };
+            arrivals.advance();
+            self.make(cx, number, Some(due));
+        }
+    }
+
+    /// A slot's Call has ended: makes the next one, or lets the slot rest.
+    fn go_on(&mut self, cx: &mut Cx<'_>, number: usize) {
+        match self.stage {
+            Stage::Calls { until, .. }
+                if self.arrivals.is_none() && cx.now() < until && self.stopped.is_none() =>
+            {
+                self.make(cx, number, None);
+            }
+            _ => self.idle.push(number),
+        }
+    }
+
+    /// Makes a Call. `due` is when it should have been made.
+    fn make(&mut self, cx: &mut Cx<'_>, number: usize, due: Option<Instant>) {
+        let began = due.or_else(|| self.stamp(cx));
+        let Some(slot) = self.slots.get_mut(number) else { return };
+        slot.began = began;
+        let (procedure, argument, result) = match self.job.test {
+            Test::Null => (Procedure::Null, None, None),
+            Test::Read => (Procedure::Read, None, slot.lease.take()),
+            Test::Write => (Procedure::Write, slot.lease.take(), None),
+            Test::Inline => (Procedure::Echo, None, None),
+        };
+        if self.job.touch {
+            sum(argument.as_ref().map(Local::bytes).unwrap_or_default());
+        }
+        let procedure_number = procedure as u32;
+        let request = Request { procedure: procedure_number, argument, result, timeout: None };
+        let length = u32::try_from(self.job.size).unwrap_or(u32::MAX);
+        let made = cx.call(slot.connection, request, number as u64, |w| match procedure {
+            Procedure::Read => w.u32(length),
+            Procedure::Echo => w.opaque(&self.echo),
+            _ => Ok(()),
+        });
+        match made {
+            Ok(()) => self.in_flight += 1,
+            Err((error, _)) => _ = self.stopped.get_or_insert(error.into()),
+        }
+    }
+
+    /// Returns when a Call of a closed loop begins, if it is one that is timed.
+    fn stamp(&mut self, cx: &Cx<'_>) -> Option<Instant> {
+        if self.slots.len() == 1 {
+            return Some(cx.now());
+        }
+        match self.untimed.checked_sub(1) {
+            Some(left) => {
+                self.untimed = left;
+                None
+            }
+            None => {
+                self.untimed = SAMPLE - 1;
+                Some(clock::now())
+            }
+        }
+    }
+
+    /// A Call has ended: counts it, and says what is wrong with it.
+    fn ended(
+        &mut self,
+        cx: &mut Cx<'_>,
+        number: usize,
+        finished: Finished<'_>,
+    ) -> Result<(), Stopped> {
+        let Finished { results, argument, result } = finished;
+        let mut results = results?;
+        let slot = self.slots.get_mut(number).ok_or(Stopped::BadReply)?;
+        match self.job.test {
+            Test::Null => {}
+            Test::Read => {
+                let lease = result.ok_or(Stopped::BadReply)?;
+                slot.lease = Some(received(&mut results, lease, &self.job)?);
+            }
+            Test::Write => {
+                slot.lease = argument;
+                status(&mut results)?;
+            }
+            Test::Inline => {
+                let octets = results.opaque(self.job.size).map_err(|_| Stopped::BadReply)?;
+                if octets.len() != self.job.size {
+                    return Err(Stopped::BadReply);
+                }
+                if self.job.touch {
+                    sum(octets);
+                }
+                // Into the Call; what came back was left where it is.
+                cx.count_inline(octets.len() as u64);
+            }
+        }
+        self.tally.operations += 1;
+        if let Some(began) = slot.began.take() {
+            let now = self.look(cx.now());
+            self.tally.samples.record(now.saturating_since(began));
+        }
+        Ok(())
+    }
+
+    /// Returns what the clock says, as far as it matters.
+    fn look(&mut self, turn: Instant) -> Instant {
+        if self.slots.len() == 1 && self.arrivals.is_none() {
+            return turn;
+        }
+        if self.arrivals.is_none() {
+            return clock::now();
+        }
+        if self.looked.0 != turn {
+            self.looked = (turn, clock::now());
+        }
+        self.looked.1
+    }
+}
+
+/// Leases memory for an item and touches all of it.
+fn filled(cx: &Cx<'_>, size: usize) -> Option<Local> {
+    let mut lease = cx.pool().lease(size)?;
+    lease.bytes_mut().fill(1);
+    Some(lease)
+}
+
+fn status(results: &mut PayloadReader<'_>) -> Result<(), Stopped> {
+    match results.u32() {
+        Ok(OK) => Ok(()),
+        Ok(_) => Err(Stopped::ServerNoMemory),
+        Err(_) => Err(Stopped::BadReply),
+    }
+}
+
+/// Checks that an item came whole, and makes its memory ready for the next one.
+fn received(
+    results: &mut PayloadReader<'_>,
+    mut lease: Local,
+    job: &Job,
+) -> Result<Local, Stopped> {
+    status(results)?;
+    let length = match results.eligible_opaque(0).map_err(|_| Stopped::BadReply)? {
+        Item::Reduced { length } => length,
+        Item::Inline(octets) => octets.len() as u64,
+    };
+    if length != job.size as u64 || lease.len() != job.size {
+        return Err(Stopped::BadReply);
+    }
+    if job.touch {
+        sum(lease.bytes());
+    }
+    lease.set_len(job.size);
+    Ok(lease)
+}
+
+/// Looks at every octet.
+fn sum(octets: &[u8]) {
+    let (words, rest) = octets.as_chunks();
+    let words = words.iter().fold(0_u64, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)));
+    let rest = rest.iter().fold(0_u64, |sum, octet| sum.wrapping_add(u64::from(*octet)));
+    std::hint::black_box(words.wrapping_add(rest));
+}
+
+/// Of how many Calls one is timed. A prime, so that it is not always the first of a batch.
+pub const SAMPLE: u32 = 17;
+/// Calls of an open loop made before the rest of the turn has its turn.
+const DUE_PER_TURN: usize = 256;
+/// The same arrivals in every run.
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The token of the Calls that ask for the server's figures.
+const FIGURES: u64 = u64::MAX;

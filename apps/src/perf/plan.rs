@@ -1,0 +1,167 @@
+//! What is to be measured, checked, and what both ends need for it.
+
+use std::time::Duration;
+
+use haulage::limits::{ITEM_MAX, LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
+use haulage::sys::process;
+
+use super::load::Job;
+use super::protocol::ECHO_MAX;
+use crate::cli::bytes;
+use crate::cli::perf::{PerfOptions, Test};
+use crate::failure::Failure;
+
+/// A benchmark that makes sense.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// What one run does.
+    pub job: Job,
+    /// Connections it uses.
+    pub connections: u32,
+    /// How often it is run.
+    pub runs: u32,
+    /// Octets that the machine's limits are measured with.
+    pub limits_size: usize,
+}
+
+impl Plan {
+    /// Checks options against each other, and against what this build holds.
+    pub fn new(options: &PerfOptions) -> Result<Self, Failure> {
+        let test = options.test;
+        let default = if test == Test::Inline { INLINE_DEFAULT } else { SIZE_DEFAULT };
+        let asked = options.size.map_or(default, |size| size.0);
+        let most = if test == Test::Inline { ECHO_MAX } else { ITEM_MAX };
+        let size = usize::try_from(asked).ok().filter(|size| (1..=most).contains(size));
+        let Some(size) = size.or((test == Test::Null).then_some(1)) else {
+            return Err(Failure::usage(format!(
+                "--size of {} is 1 to {most} bytes, not {asked}",
+                test.name()
+            )));
+        };
+        let rate = options.rate.map(|rate| rate.0);
+        let depth_default = if rate.is_some() { OPEN_DEPTH } else { 1 };
+        let depth = options.depth.map_or(depth_default, |depth| depth.0);
+        let connections = options.connections.0;
+        if Room::receives(connections, connections.saturating_mul(depth)) > RECEIVES_MAX {
+            return Err(Failure::usage(format!(
+                "{connections} connections with {depth} calls in flight each are more than one core \
+                 of this build holds; lower --connections or --depth"
+            )));
+        }
+        let job = Job {
+            test,
+            size: if test == Test::Null { 0 } else { size },
+            depth,
+            rate,
+            touch: options.touch,
+            warm: options.seconds.0.min(WARM),
+            time: options.seconds.0,
+        };
+        let plan = Self { job, connections, runs: options.runs.0, limits_size: size.max(32) };
+        let memory = plan.memory();
+        if memory > MEMORY_MAX {
+            return Err(Failure::usage(format!(
+                "so many items of {} take {}, of {} at most; lower --depth, --connections or --size",
+                bytes::format(size as u64),
+                bytes::format(memory as u64),
+                bytes::format(MEMORY_MAX as u64)
+            )));
+        }
+        plan.check_open_files()?;
+        Ok(plan)
+    }
+
+    /// Returns how many Calls are in flight, at most.
+    pub const fn in_flight(&self) -> u32 {
+        // Each factor is at most 2^14.
+        self.connections * self.job.depth
+    }
+
+    /// Returns the octets of items at one end.
+    pub fn memory(&self) -> usize {
+        let items = match self.job.test {
+            Test::Read | Test::Write => self.in_flight() as usize,
+            Test::Null | Test::Inline => 0,
+        };
+        // What is not the item is the rest of its slab.
+        items.saturating_mul(self.job.size).saturating_mul(2).saturating_add(SLABS)
+    }
+
+    /// Returns what the server needs.
+    pub fn server_room(&self) -> Room {
+        let (connections, in_flight) = (self.connections, self.in_flight());
+        Room { connections, in_flight, memory: self.memory() }
+    }
+
+    /// Returns the bounds of the client's core; `timeout` is for a connection, and for each answer.
+    pub fn client_limits(&self, timeout: Duration) -> Limits {
+        let room = self.server_room();
+        let calls_out_max = room.in_flight + 1; // the Call for the server's figures
+        Limits { calls_out_max, setup_timeout: timeout, call_timeout: timeout, ..room.limits() }
+    }
+
+    fn check_open_files(&self) -> Result<(), Failure> {
+        let Ok(limit) = process::raise_open_files() else { return Ok(()) };
+        let needed = u64::from(self.connections) + FILES_BESIDE;
+        if needed <= limit {
+            return Ok(());
+        }
+        Err(Failure::failed(format!(
+            "{} connections need {needed} open files and the limit is {limit}; lower --connections, or \
+             raise it as root: `prlimit --pid $$ --nofile={needed}:{needed}`",
+            self.connections
+        )))
+    }
+}
+
+/// What a server has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Connections.
+    pub connections: u32,
+    /// Calls in flight, of all connections.
+    pub in_flight: u32,
+    /// Octets for items.
+    pub memory: usize,
+}
+
+impl Room {
+    /// Returns the bounds of a core that has it.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            connections_max: self.connections,
+            credits_max: self.in_flight + CREDITS_BESIDE,
+            receives_max: Self::receives(self.connections, self.in_flight),
+            calls_out_max: 1,
+            send_buffers_max: self.in_flight + CREDITS_BESIDE,
+            ..LIMITS_DEFAULT
+        }
+    }
+
+    /// Returns how many Receives that takes. More would be in the way: they are used in turn, and the
+    /// fewer there are the hotter they stay.
+    const fn receives(connections: u32, in_flight: u32) -> u32 {
+        let mut receives = 0_u32;
+        receives += 2 * RECEIVES_IDLE * connections; // the floor, and what is moved between connections
+        receives = receives.saturating_add(in_flight); // Calls, and their Replies at the other end
+        receives = receives.saturating_add(2 * CREDITS_BESIDE); // grants, and the Call for figures
+        receives
+    }
+}
+
+const SIZE_DEFAULT: u64 = 1 << 20;
+const INLINE_DEFAULT: u64 = 1 << 10;
+/// Calls in flight on a connection of an open loop, unless told otherwise.
+const OPEN_DEPTH: u32 = 128;
+/// How long Calls are made before they count: memory is touched, buffers are found, windows open.
+const WARM: Duration = Duration::from_millis(300);
+/// Receives that the provider's queue holds.
+const RECEIVES_MAX: u32 = 16_384;
+/// Credits of a connection beside those for Calls.
+const CREDITS_BESIDE: u32 = 8;
+/// The most memory one end takes for items.
+const MEMORY_MAX: usize = 8 << 30;
+/// Slabs of other lengths than the items'.
+const SLABS: usize = 4 << 20;
+/// Descriptors that are no connections.
+const FILES_BESIDE: u64 = 64;

@@ -1,0 +1,276 @@
+//! What a benchmark prints.
+
+use super::load::{SAMPLE, Tally};
+use super::plan::Plan;
+use crate::cli::bytes;
+use crate::cli::perf::Test;
+use crate::failure::Failure;
+use crate::limits::Limits;
+use crate::output::table::{self, Align};
+use crate::output::{Output, json};
+
+/// One run, and the machine it ran on.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) provider: &'static str,
+    /// Measured right before it.
+    pub(super) limits: Limits,
+    pub(super) tally: Tally,
+    /// What reading the CPU's time stamp took then, in nanoseconds.
+    pub(super) noise_ns: Option<f64>,
+}
+
+impl Run {
+    pub(super) fn rate_per_s(&self) -> f64 {
+        self.tally.operations as f64 / self.tally.took.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
+    pub(super) fn gib_per_s(&self, plan: &Plan) -> f64 {
+        self.rate_per_s() * plan.job.size as f64 / GIB
+    }
+
+    pub(super) fn quantile_us(&self, quantile: f64) -> f64 {
+        self.tally.samples.quantile_us(quantile)
+    }
+
+    /// Returns how often each octet of payload was copied, at both ends together; `None` if there was
+    /// none.
+    fn copies_per_byte(&self, plan: &Plan) -> Option<f64> {
+        let Tally { client, server, operations, .. } = &self.tally;
+        let payload = operations * plan.job.size as u64;
+        let tagged = client.tagged_copied + server.tagged_copied;
+        // Items so short that they went inline, and what is meant to.
+        let all = client.all_copied + server.all_copied;
+        let copied = if plan.job.test == Test::Inline || tagged == 0 { all } else { tagged };
+        (payload > 0).then(|| copied as f64 / payload as f64)
+    }
+
+    /// Returns what the server's messages left in, and came in, on average.
+    fn mean_batch(&self) -> [Option<f64>; 2] {
+        let server = &self.tally.server;
+        [(server.sends, server.send_batches), (server.receives, server.receive_batches)]
+            .map(|(messages, batches)| (batches > 0).then(|| messages as f64 / batches as f64))
+    }
+
+    fn write(&self, plan: &Plan, o: &mut json::Object) {
+        let Tally { client, server, operations, took, samples, .. } = &self.tally;
+        let job = &plan.job;
+        o.text("test", job.test.name()).text("provider", self.provider);
+        o.count("size", job.size as u64).count("depth", job.depth);
+        o.count("connections", plan.connections);
+        o.measure("seconds", took.as_secs_f64(), 3).count("operations", *operations);
+        o.measure("rate_per_s", self.rate_per_s(), 1);
+        o.measure("gib_per_s", self.gib_per_s(plan), 4);
+        for (name, quantile) in [("p50_us", 0.5), ("p99_us", 0.99), ("p999_us", 0.999)] {
+            o.measure(name, self.quantile_us(quantile), 3);
+        }
+        o.measure("max_us", samples.max_us(), 3);
+        o.measure("client_cpu", client.cpu(), 3).measure("server_cpu", server.cpu(), 3);
+        o.count("allocations", client.allocations + server.allocations);
+        o.count("syscalls", client.syscalls + server.syscalls);
+        let [send, recv] = self.mean_batch();
+        o.object("mean_batch", |o| _ = o.measure("send", send, 2).measure("recv", recv, 2));
+        o.measure("copies_per_byte", self.copies_per_byte(plan), 3);
+        o.object("limits", |o| self.limits.write(o));
+        if let Some(rate) = job.rate {
+            o.measure("offered_per_s", rate, 1).count("late", self.tally.late);
+        }
+    }
+}
+
+/// Writes one run as JSON.
+pub(super) fn json(plan: &Plan, run: &Run) -> String {
+    json::object(|o| run.write(plan, o))
+}
+
+/// Prints what all runs come to: for programs only if there are several, each has been printed.
+pub(super) fn finish(
+    plan: &Plan,
+    runs: &[Run],
+    wording: &str,
+    output: &Output,
+) -> Result<(), Failure> {
+    let (Some(median), Some(best)) = (median(plan, runs), best(plan, runs)) else { return Ok(()) };
+    if !output.json {
+        return output.text(&text(plan, runs, median, wording));
+    }
+    if runs.len() == 1 {
+        return Ok(());
+    }
+    output.line(&json::object(|o| {
+        median.write(plan, o);
+        o.count("runs", runs.len() as u64).object("best", |o| best.write(plan, o));
+    }))
+}
+
+/// Orders runs from the worst to the best: by rate, or in an open loop, whose rate is given, by
+/// latency.
+fn sorted<'a>(plan: &Plan, runs: &'a [Run]) -> Vec<&'a Run> {
+    let mut sorted: Vec<_> = runs.iter().collect();
+    let merit =
+        |run: &Run| if plan.job.rate.is_some() { -run.quantile_us(0.5) } else { run.rate_per_s() };
+    sorted.sort_by(|one, other| merit(one).total_cmp(&merit(other)));
+    sorted
+}
+
+/// Returns the run in the middle.
+pub(super) fn median<'a>(plan: &Plan, runs: &'a [Run]) -> Option<&'a Run> {
+    sorted(plan, runs).get(runs.len() / 2).copied()
+}
+
+fn best<'a>(plan: &Plan, runs: &'a [Run]) -> Option<&'a Run> {
+    sorted(plan, runs).last().copied()
+}
+
+/// Says what each Call did, in a few words.
+pub(super) fn title(plan: &Plan, provider: &str) -> String {
+    let job = &plan.job;
+    let size = bytes::format(job.size as u64);
+    let what = match job.test {
+        Test::Null => "null".to_owned(),
+        test => format!("{} of {size}", test.name()),
+    };
+    let connections = match plan.connections {
+        1 => String::new(),
+        count => format!(", {count} connections"),
+    };
+    let depth = match job.rate {
+        Some(rate) => format!("{rate} due a second, at most {} in flight", job.depth),
+        None => format!("{} in flight", job.depth),
+    };
+    let touch = if job.touch { ", every byte summed" } else { "" };
+    format!("{what} over {provider}, {depth}{connections}{touch}")
+}
+
+/// Lays one run, or several and their median, out for people.
+fn text(plan: &Plan, runs: &[Run], run: &Run, wording: &str) -> String {
+    let mut text = format!("{}; {wording}\n\n", title(plan, run.provider));
+    if runs.len() > 1 {
+        text.push_str(&each(plan, runs));
+        text.push_str("\nthe median run:\n");
+    }
+    let columns = [("", Align::Left), ("", Align::Left)];
+    let rows: Vec<_> =
+        details(plan, run).into_iter().map(|(what, said)| vec![what.to_owned(), said]).collect();
+    // The columns need no titles.
+    text.push_str(table::layout(&columns, &rows).trim_start_matches('\n'));
+    text
+}
+
+/// One line a run.
+fn each(plan: &Plan, runs: &[Run]) -> String {
+    let right = Align::Right;
+    let columns = [
+        ("run", right),
+        ("rate/s", right),
+        ("GiB/s", right),
+        ("p50 us", right),
+        ("p99 us", right),
+        ("p99.9 us", right),
+        ("raw TCP GiB/s", right),
+        ("raw TCP us", right),
+        ("cache line us", right),
+        ("time stamp ns", right),
+    ];
+    let cell = |figure: Option<f64>, decimals: usize| {
+        figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.decimals$}"))
+    };
+    let rows = (1..).zip(runs).map(|(number, run): (u32, &Run)| {
+        let us = |quantile| format!("{:.2}", run.quantile_us(quantile));
+        vec![
+            number.to_string(),
+            format!("{:.0}", run.rate_per_s()),
+            format!("{:.3}", run.gib_per_s(plan)),
+            us(0.5),
+            us(0.99),
+            us(0.999),
+            cell(run.limits.tcp_stream_gib_per_s, 2),
+            cell(run.limits.tcp_rtt_us, 2),
+            cell(run.limits.cacheline_rtt_us, 3),
+            cell(run.noise_ns, 1),
+        ]
+    });
+    table::layout(&columns, &rows.collect::<Vec<_>>())
+}
+
+fn details(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
+    let Tally { client, server, operations, took, samples, late, .. } = &run.tally;
+    let per_call = |count: u64| count as f64 / (*operations).max(1) as f64;
+    let mut rate = format!("{:.0} calls/s", run.rate_per_s());
+    if plan.job.size > 0 {
+        rate.push_str(&format!(", {:.3} GiB/s", run.gib_per_s(plan)));
+    }
+    rate.push_str(&format!(" ({operations} calls in {:.2} s)", took.as_secs_f64()));
+    if *late > 0 {
+        rate.push_str(&format!("; {late} more were due and could not be made in time"));
+    }
+    let us = |quantile| run.quantile_us(quantile);
+    let latency = format!(
+        "p50 {:.2} us, p99 {:.2} us, p99.9 {:.2} us, max {:.2} us",
+        us(0.5),
+        us(0.99),
+        us(0.999),
+        samples.max_us()
+    );
+    let timed = match (plan.job.rate, plan.in_flight()) {
+        (Some(_), _) => "each call, from when it was due",
+        (None, 1) => "each call",
+        _ => &format!("one call in {SAMPLE}"),
+    };
+    let cpu = format!("client {:.2}, server {:.2}", client.cpu(), server.cpu());
+    let mut calls = format!(
+        "{:.2} system calls, {:.3} allocations",
+        per_call(client.syscalls + server.syscalls),
+        per_call(client.allocations + server.allocations)
+    );
+    if let Some(copies) = run.copies_per_byte(plan) {
+        calls.push_str(&format!("; {copies:.2} copies per byte"));
+    }
+    let mut rows = vec![
+        ("rate", rate),
+        ("latency", latency),
+        ("timed", timed.to_owned()),
+        ("CPU", cpu),
+        ("per call", calls),
+    ];
+    if let [Some(send), Some(recv)] = run.mean_batch() {
+        let batch = format!("{send:.1} replies sent at once, {recv:.1} calls found at once");
+        rows.push(("server", batch));
+    }
+    rows.extend(limits(plan, run));
+    if let Some(noise) = run.noise_ns {
+        rows.push(("noise", format!("reading the CPU's time stamp took {noise:.1} ns")));
+    }
+    rows
+}
+
+/// The limits, and what part of them this is.
+fn limits(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
+    let Limits { memcpy_gib_per_s, tcp_stream_gib_per_s, tcp_rtt_us, cacheline_rtt_us } =
+        run.limits;
+    let moves = matches!(plan.job.test, Test::Read | Test::Write);
+    let alone = plan.in_flight() == 1 && plan.job.rate.is_none();
+    let size = bytes::format(plan.limits_size as u64);
+    let speed = |what: &str, limit: Option<f64>| {
+        let limit = limit?;
+        let part = run.gib_per_s(plan) / limit;
+        let part = if moves { format!("; this is {part:.2} of it") } else { String::new() };
+        Some(format!("{what} of {size} {limit:.2} GiB/s{part}"))
+    };
+    let trip = |what: &str, limit: Option<f64>| {
+        let limit = limit?;
+        let times = run.quantile_us(0.5) / limit;
+        let times =
+            if alone && !moves { format!("; p50 is {times:.2} of it") } else { String::new() };
+        Some(format!("{what} {limit:.3} us{times}"))
+    };
+    let rows = [
+        speed("raw TCP stream", tcp_stream_gib_per_s),
+        speed("memcpy", memcpy_gib_per_s),
+        trip("raw TCP round trip", tcp_rtt_us),
+        trip("cache line round trip", cacheline_rtt_us),
+    ];
+    rows.into_iter().flatten().map(|row| ("limit", row)).collect()
+}
+
+const GIB: f64 = (1_u64 << 30) as f64;

@@ -1,0 +1,278 @@
+//! `haulage perf run` and `perf local`: both ends are made anew for each run, and the machine's own
+//! limits measured before, while neither end is there to be in the way.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use haulage::cores::Placement as Thread;
+use haulage::provider::iwarp::Iwarp;
+use haulage::sys::{clock, cpu, process};
+
+use super::client;
+use super::load::Tally;
+use super::plan::Plan;
+use super::progress::Progress;
+use super::report::{self, Run};
+use super::serve;
+use crate::calling;
+use crate::cli::address::Address;
+use crate::cli::perf::PerfOptions;
+use crate::cli::values::Provider;
+use crate::failure::Failure;
+use crate::limits::{self, Limits, Pair, SMALL};
+use crate::node::{Carrier, polling};
+use crate::output::Output;
+use crate::placement::{Cpus, Placement};
+use crate::serving::child::{Server, Start};
+
+/// Where the server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Far {
+    /// It runs already.
+    At(SocketAddr),
+    /// A process that we start, there.
+    Process(Option<usize>),
+    /// A thread that we start, there.
+    Thread(Option<usize>),
+}
+
+/// Measures against a server.
+pub fn against(
+    options: &PerfOptions,
+    connect: &Address,
+    timeout: Duration,
+    output: &Output,
+) -> Result<(), Failure> {
+    let plan = Plan::new(options)?;
+    let placement =
+        Placement::new(options.core.cores.as_ref(), options.core.polling, &Cpus::here()?);
+    let [near] = placement.cores[..] else {
+        return Err(Failure::usage("a client has one core: name one CPU with --cores"));
+    };
+    placement.note.into_iter().for_each(|note| output.note(note));
+    let to = calling::reachable(&connect.resolve()?, timeout)?;
+    let bench = Bench { plan, options, near, far: Far::At(to), timeout, placement };
+    bench.run_over_provider(output)
+}
+
+/// Measures with both ends on this machine, the client on the first CPU and the server on the second.
+pub fn locally(options: &PerfOptions, threads: bool, output: &Output) -> Result<(), Failure> {
+    let plan = Plan::new(options)?;
+    let cpus = Cpus::here()?;
+    let placement = Placement::new(options.core.cores.as_ref(), options.core.polling, &cpus);
+    let (near, far) = placement
+        .pair(options.core.cores.is_some(), &cpus)
+        .ok_or_else(|| Failure::usage("the two ends need two CPUs: name them with --cores"))?;
+    placement.note.into_iter().for_each(|note| output.note(note));
+    let far = if threads { Far::Thread(far) } else { Far::Process(far) };
+    let bench = Bench { plan, options, near, far, timeout: TIMEOUT, placement };
+    bench.run_over_provider(output)
+}
+
+/// Everything a run needs to know.
+struct Bench<'a> {
+    plan: Plan,
+    options: &'a PerfOptions,
+    near: Option<usize>,
+    far: Far,
+    timeout: Duration,
+    placement: Placement,
+}
+
+impl Bench<'_> {
+    fn run_over_provider(&self, output: &Output) -> Result<(), Failure> {
+        match self.options.core.provider {
+            Provider::Iwarp => self.run_all::<Iwarp>("iwarp", output),
+        }
+    }
+
+    fn run_all<P: Carrier>(&self, provider: &'static str, output: &Output) -> Result<(), Failure> {
+        favour(output);
+        let mut progress = Progress::new(&self.plan);
+        let mut runs = Vec::new();
+        for number in 0..self.plan.runs {
+            progress.begin_run(number);
+            let limits = self.limits()?;
+            let noise_ns = cpu::time_stamp_cost_ns();
+            let tally = self.run_once::<P>(&mut progress, output)?;
+            let run = Run { provider, limits, tally, noise_ns };
+            if output.json {
+                progress.clear();
+                output.line(&report::json(&self.plan, &run))?;
+            }
+            runs.push(run);
+        }
+        progress.clear();
+        report::finish(&self.plan, &runs, &self.wording(), output)?;
+        match &self.options.plot {
+            Some(file) => super::plot::write(file, &self.plan, &runs, &self.wording()),
+            None => Ok(()),
+        }
+    }
+
+    fn run_once<P: Carrier>(
+        &self,
+        progress: &mut Progress,
+        output: &Output,
+    ) -> Result<Tally, Failure> {
+        let Self { plan, options, near, timeout, .. } = self;
+        let (mode, crc) = (self.placement.polling, options.core.crc);
+        let room = plan.server_room();
+        let (to, end) = match self.far {
+            Far::At(to) => (to, FarEnd::NotOurs),
+            Far::Process(cpu) => {
+                let [memory, connections, depth] =
+                    [room.memory, room.connections as usize, room.in_flight as usize]
+                        .map(|number| number.to_string());
+                let server = Server::start(&Start {
+                    arguments: &[
+                        "perf",
+                        "serve",
+                        "--provider",
+                        options.core.provider.name(),
+                        "--memory",
+                        &memory,
+                        "--connections",
+                        &connections,
+                        "--depth",
+                        &depth,
+                    ],
+                    cpu,
+                    polling: mode,
+                    crc,
+                    speaks: false,
+                })?;
+                (server.address, FarEnd::Process(server))
+            }
+            Far::Thread(cpu) => {
+                let name = "perf-server".to_owned();
+                let thread = Thread { name, cpu, polling: polling(mode) };
+                let any = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+                let core = serve::start::<P>(thread, room, crc, any)?;
+                (core.started.address, FarEnd::Thread(core))
+            }
+        };
+        let name = "perf-client".to_owned();
+        let thread = Thread { name, cpu: *near, polling: polling(mode) };
+        let core = client::start::<P>(thread, *plan, to, *timeout, crc)?;
+        core.started.notes.details.iter().for_each(|note| output.detail(note));
+        core.started.notes.warnings.iter().for_each(|note| output.detail(note));
+        let died = || Failure::failed("the client's core died");
+        let driver = &core.started.driver;
+        driver.begin(plan.job).ok_or_else(died)?;
+        let started = clock::now();
+        let ended = loop {
+            if let Some(ended) = driver.wait(TICK) {
+                break ended;
+            }
+            if core.is_finished() {
+                return Err(died());
+            }
+            progress.tick(clock::now().saturating_since(started));
+        };
+        core.stop();
+        match ended {
+            Ok(tally) => end.stop().map(|()| tally),
+            Err(stopped) => Err(client::explain(&stopped, plan, to, *timeout)),
+        }
+    }
+
+    /// Measures what the machine can do at best.
+    fn limits(&self) -> Result<Limits, Failure> {
+        let (size, depth) = (self.plan.limits_size, self.plan.in_flight() as usize);
+        let depth = depth.clamp(1, (LIMITS_MEMORY / size).max(1));
+        let pair = self.pair();
+        let Far::At(to) = self.far else {
+            return Limits::measure(pair, size, depth, LIMIT_TIME).map_err(|error| failed(&error));
+        };
+        // A server without the port, or one that is busy with others, is no reason to stop.
+        let raw = to.port().checked_add(1).map(|port| SocketAddr::new(to.ip(), port));
+        let rtt = raw.and_then(|raw| limits::tcp_rtt_us_to(raw, pair, SMALL, LIMIT_TIME).ok());
+        let stream = raw.and_then(|raw| {
+            limits::tcp_stream_gib_per_s_to(raw, pair, size, depth, LIMIT_TIME).ok()
+        });
+        let mut limits =
+            Limits { tcp_rtt_us: rtt, tcp_stream_gib_per_s: stream, ..Limits::default() };
+        if to.ip().is_loopback() {
+            let beside = Pair::UNPINNED;
+            let memcpy = limits::memcpy_gib_per_s(beside, size, LIMIT_TIME);
+            limits.memcpy_gib_per_s = Some(memcpy.map_err(|error| failed(&error))?);
+            let rtt = limits::cacheline_rtt_us(beside, LIMIT_TIME);
+            limits.cacheline_rtt_us = Some(rtt.map_err(|error| failed(&error))?);
+        }
+        Ok(limits)
+    }
+
+    fn pair(&self) -> Pair {
+        match (self.near, self.far) {
+            (Some(near), Far::Process(Some(far)) | Far::Thread(Some(far))) => {
+                Pair::pinned(near, far)
+            }
+            (Some(near), Far::At(_)) => Pair::near(near),
+            _ => Pair::UNPINNED,
+        }
+    }
+
+    /// Says what was measured, for people.
+    fn wording(&self) -> String {
+        let place = |cpu: Option<usize>| match cpu {
+            Some(cpu) => format!("on CPU {cpu}"),
+            None => "not pinned".to_owned(),
+        };
+        let near = place(self.near);
+        match self.far {
+            Far::At(to) => format!("client {near}, server at {to}"),
+            Far::Process(cpu) => format!("two processes, client {near}, server {}", place(cpu)),
+            Far::Thread(cpu) => format!("two threads, client {near}, server {}", place(cpu)),
+        }
+    }
+}
+
+/// A server, to be ended after its run.
+enum FarEnd {
+    NotOurs,
+    Process(Server),
+    Thread(haulage::cores::CoreThread<serve::Server>),
+}
+
+impl FarEnd {
+    fn stop(self) -> Result<(), Failure> {
+        match self {
+            Self::NotOurs => Ok(()),
+            Self::Process(server) => server.stop(),
+            Self::Thread(core) => {
+                core.stop();
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Goes before other sessions, where that harms nobody: not in the session of a terminal, which others
+/// share.
+fn favour(output: &Output) {
+    use io::IsTerminal;
+    let shared = io::stdin().is_terminal() || io::stderr().is_terminal();
+    let alone = !shared && (process::leads_session() || process::begin_session().is_ok());
+    match alone.then(process::favour_session) {
+        Some(Ok(())) => output.detail("scheduling: before all other sessions"),
+        Some(Err(error)) => output.detail(&format!("scheduling: as any other session ({error})")),
+        None => {
+            output.detail("scheduling: as the rest of this session; `setsid` would set it apart")
+        }
+    }
+}
+
+fn failed(error: &io::Error) -> Failure {
+    Failure::failed(format!("cannot measure the limits of this machine: {error}"))
+}
+
+/// How long a local server may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long each limit is measured.
+const LIMIT_TIME: Duration = Duration::from_millis(150);
+/// Octets that measuring raw TCP takes at most.
+const LIMITS_MEMORY: usize = 256 << 20;
+/// How often progress is shown.
+const TICK: Duration = Duration::from_millis(100);

@@ -1,0 +1,99 @@
+//! `haulage perf serve`, and servers on a thread.
+
+use std::net::{SocketAddr, TcpListener};
+
+use haulage::cores::{self, CoreThread, Placement as Thread};
+use haulage::provider::iwarp::Iwarp;
+
+use super::plan::Room;
+use super::service::PerfService;
+use crate::cli::perf::ServePerf;
+use crate::cli::values::{Polling, Provider, Switch};
+use crate::failure::Failure;
+use crate::limits;
+use crate::node::{Carrier, NodeConfig, Notes};
+use crate::output::Output;
+use crate::serving::{self, Termination};
+
+/// Serves until SIGTERM or SIGINT.
+pub fn run(options: &ServePerf, output: &Output) -> Result<(), Failure> {
+    match options.core.provider {
+        Provider::Iwarp => serve::<Iwarp>(options, output),
+    }
+}
+
+fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure> {
+    let thread = serving::one_core("perf-core", &options.core, output)?;
+    let (cpu, yielding) = (thread.cpu, options.core.polling != Polling::Busy);
+    let addresses = options.listen.resolve()?;
+    warn_if_open(&addresses, output);
+    let termination = Termination::catch()?;
+    let memory = usize::try_from(options.memory.0).unwrap_or(usize::MAX);
+    let room = Room { connections: options.connections.0, in_flight: options.depth.0, memory };
+    let core = start::<P>(thread, room, options.core.crc, addresses)?;
+    let Server { address, notes, .. } = &core.started;
+    notes.tell(output);
+    match core.started.raw.as_ref().map(TcpListener::try_clone) {
+        Some(Ok(raw)) => {
+            let answers = limits::answer(raw, cpu, yielding);
+            answers.map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
+        }
+        _ => output.note("the port after this one is in use: raw TCP is not measured with it"),
+    }
+    serving::ready(*address, None, output)?;
+    termination.wait(core)
+}
+
+/// What a server's thread hands out.
+#[derive(Debug)]
+pub(super) struct Server {
+    /// Where it listens.
+    pub(super) address: SocketAddr,
+    /// How it came out.
+    pub(super) notes: Notes,
+    /// The port after it, where raw TCP is to be answered.
+    raw: Option<TcpListener>,
+}
+
+/// Starts a server that listens at the first of `addresses` that works.
+pub(super) fn start<P: Carrier>(
+    thread: Thread,
+    room: Room,
+    crc: Option<Switch>,
+    addresses: Vec<SocketAddr>,
+) -> Result<CoreThread<Server>, Failure> {
+    cores::start(thread, move || {
+        let node = NodeConfig { room: room.memory, limits: room.limits(), crc };
+        let (mut core, notes) = node.build_on::<P, _>(|_, _| Ok(PerfService::new()))?;
+        // Any port will do: one that has a free one after it.
+        let free = addresses.iter().filter(|address| address.port() == 0);
+        let free = free.flat_map(|address| std::iter::repeat_n(*address, TRIES));
+        let chosen = free.filter_map(|address| {
+            let raw = TcpListener::bind(address).ok()?;
+            let next = raw.local_addr().ok()?;
+            let port = next.port().checked_sub(1)?;
+            Some((SocketAddr::new(address.ip(), port), raw))
+        });
+        for (address, raw) in chosen {
+            if let Ok(address) = serving::listen(&mut core, &[address]) {
+                return Ok((core, Server { address, notes, raw: Some(raw) }));
+            }
+        }
+        let address = serving::listen(&mut core, &addresses)?;
+        let next = address.port().checked_add(1);
+        let raw = next.and_then(|port| TcpListener::bind((address.ip(), port)).ok());
+        Ok::<_, Failure>((core, Server { address, notes, raw }))
+    })
+}
+
+/// Says once that anybody who can reach the port can use it.
+fn warn_if_open(addresses: &[SocketAddr], output: &Output) {
+    if addresses.iter().any(|address| !address.ip().is_loopback()) {
+        output.note(
+            "there is no authentication: whoever reaches this port can keep this machine busy",
+        );
+    }
+}
+
+/// Ports tried for one that has a free one after it.
+const TRIES: usize = 16;

@@ -1,0 +1,114 @@
+//! The server's half: it does nothing but move data.
+//!
+//! # Memory ownership
+//! What a READ returns is one lease per length, shared by all Replies under way: few and hot. What a
+//! WRITE brings goes back to the pool at once, which hands it out again first.
+
+use haulage::core::Cx;
+use haulage::limits::ITEM_MAX;
+use haulage::pool::Shared;
+use haulage::service::{Argument, Arguments, Binding, Call, Data, Outcome, Reply, Service};
+use haulage_proto::rpc::AcceptStat;
+use haulage_proto::xdr::Truncated;
+
+use super::figures::Figures;
+use super::protocol::{ECHO_MAX, NO_SPACE, OK, Procedure, binding};
+
+/// The benchmark's server.
+#[derive(Debug, Default)]
+pub struct PerfService {
+    /// What READs return, the length asked for last at the end.
+    items: Vec<Shared>,
+}
+
+impl PerfService {
+    /// Makes one that has nothing yet.
+    pub fn new() -> Self {
+        Self { items: Vec::with_capacity(ITEMS_KEPT) }
+    }
+
+    /// Returns an item of this length.
+    fn item(&mut self, cx: &Cx<'_>, length: usize) -> Option<Shared> {
+        if let Some(last) = self.items.last().filter(|item| item.len() == length) {
+            return Some(last.clone());
+        }
+        if let Some(at) = self.items.iter().position(|item| item.len() == length) {
+            let last = self.items.len() - 1;
+            self.items.swap(at, last);
+            return self.items.last().cloned();
+        }
+        if self.items.len() == ITEMS_KEPT {
+            self.items.remove(0);
+        }
+        let mut lease = cx.pool().lease(length);
+        while lease.is_none() && !self.items.is_empty() {
+            self.items.remove(0);
+            lease = cx.pool().lease(length);
+        }
+        let mut lease = lease?;
+        lease.bytes_mut().fill(1);
+        let item = lease.share();
+        self.items.push(item.clone());
+        Some(item)
+    }
+
+    fn read(
+        &mut self,
+        cx: &Cx<'_>,
+        arguments: &mut Arguments<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), Truncated> {
+        let length = arguments.u32()? as usize;
+        let item = if (1..=ITEM_MAX).contains(&length) { self.item(cx, length) } else { None };
+        let Some(item) = item else { return reply.results(|w| w.u32(NO_SPACE)) };
+        reply.results(|w| w.u32(OK))?;
+        reply.item(Data::Shared(item));
+        Ok(())
+    }
+}
+
+impl Service for PerfService {
+    fn binding(&self) -> Binding {
+        binding()
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
+        let arguments = &mut call.arguments;
+        let done = match Procedure::from_number(call.procedure) {
+            Some(Procedure::Null) => Ok(()),
+            Some(Procedure::Read) => self.read(cx, arguments, reply),
+            Some(Procedure::Write) => write(arguments, reply),
+            Some(Procedure::Echo) => echo(cx, arguments, reply),
+            Some(Procedure::Figures) => {
+                let figures = Figures::of(cx);
+                reply.results(|w| figures.encode(w))
+            }
+            None => return Outcome::Failed(AcceptStat::ProcUnavail),
+        };
+        match done {
+            Ok(()) if arguments.is_empty() => Outcome::Done,
+            _ => Outcome::Failed(AcceptStat::GarbageArgs),
+        }
+    }
+}
+
+fn write(arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Truncated> {
+    let status = match arguments.item(ITEM_MAX)? {
+        Argument::Placed(_) | Argument::Inline(_) => OK,
+        Argument::Refused { .. } => NO_SPACE,
+    };
+    reply.results(|w| w.u32(status))
+}
+
+fn echo(
+    cx: &mut Cx<'_>,
+    arguments: &mut Arguments<'_>,
+    reply: &mut Reply,
+) -> Result<(), Truncated> {
+    let data = arguments.opaque(ECHO_MAX)?;
+    cx.count_inline(data.len() as u64);
+    reply.results(|w| w.opaque(data))
+}
+
+/// Lengths whose items are kept.
+const ITEMS_KEPT: usize = 8;
