@@ -54,7 +54,7 @@ impl Limits {
     /// Adds the figures to an object of results; `null` where nothing was measured.
     pub fn write(&self, object: &mut json::Object) {
         object.measure("memcpy_gib_per_s", self.memcpy_gib_per_s, 3);
-        object.measure("tcp_stream_gib_per_s", self.tcp_stream_gib_per_s, 3);
+        object.measure("tcp_stream_gib_per_s", self.tcp_stream_gib_per_s, 6);
         object.measure("tcp_rtt_us", self.tcp_rtt_us, 3);
         object.measure("cacheline_rtt_us", self.cacheline_rtt_us, 3);
     }

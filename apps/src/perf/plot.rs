@@ -1,8 +1,222 @@
-//! Stub
-use super::plan::Plan;
-use super::report::Run;
-use crate::failure::Failure;
+//! A benchmark drawn as SVG: latency by percentile on the left, the rate of each run on the right.
+
+use std::fmt::Write;
 use std::path::Path;
-pub(super) fn write(_: &Path, _: &Plan, _: &[Run], _: &str) -> Result<(), Failure> {
-    Ok(())
+
+use super::plan::Plan;
+use super::report::{self, Run};
+use crate::cli::perf::Test;
+use crate::failure::Failure;
+
+mod scale;
+
+use scale::Scale;
+
+/// Writes the drawing of all runs.
+pub(super) fn write(file: &Path, plan: &Plan, runs: &[Run], wording: &str) -> Result<(), Failure> {
+    std::fs::write(file, draw(plan, runs, wording))
+        .map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))
 }
+
+fn draw(plan: &Plan, runs: &[Run], wording: &str) -> String {
+    let mut svg = Svg::new();
+    let provider = runs.first().map_or("", |run| run.provider);
+    svg.text(LEFT, 30.0, "start", "title", &report::title(plan, provider));
+    svg.text(LEFT, 50.0, "start", "quiet", wording);
+    latencies(&mut svg, plan, runs);
+    rates(&mut svg, plan, runs);
+    svg.end()
+}
+
+/// Latency by percentile, both on scales of powers: a curve for each run, the median one bold.
+fn latencies(svg: &mut Svg, plan: &Plan, runs: &[Run]) {
+    let (x0, x1) = (LEFT, 520.0);
+    let most = runs.iter().map(|run| run.tally.samples.count()).max().unwrap_or(1);
+    // The tail ends where there is less than one sample in so many.
+    let nines = (most.max(10) as f64).log10().min(6.0);
+    let place = |power: f64| x0 + (x1 - x0) * power / nines;
+    let marks = |run: &Run| [run.limits.tcp_rtt_us, run.limits.cacheline_rtt_us];
+    let lowest = runs.iter().flat_map(|run| {
+        let near = |limit: &f64| plan.in_flight() == 1 && *limit * 5.0 > run.quantile_us(0.0);
+        marks(run).into_iter().flatten().filter(near).chain([run.quantile_us(0.0)])
+    });
+    let highest = runs.iter().map(|run| run.tally.samples.max_us());
+    let scale = Scale::powers(
+        lowest.fold(f64::INFINITY, f64::min),
+        highest.fold(0.0, f64::max),
+        (BOTTOM, TOP),
+    );
+    svg.text(x0, TOP - 14.0, "start", "head", "latency in us, by percentile");
+    for (tick, y) in scale.ticks() {
+        svg.line((x0, y), (x1, y), "grid");
+        svg.text(x0 - 8.0, y + 4.0, "end", "tick", &scale::label(tick));
+    }
+    for (power, name) in PERCENTILES.iter().filter(|(power, _)| *power <= nines) {
+        svg.line((place(*power), TOP), (place(*power), BOTTOM), "grid");
+        svg.text(place(*power), BOTTOM + 18.0, "middle", "tick", name);
+    }
+    let median = report::median(plan, runs);
+    let of_median = |run: &&Run| median.is_some_and(|median| std::ptr::eq(median, *run));
+    let (front, behind): (Vec<_>, Vec<_>) = runs.iter().partition(of_median);
+    for (run, class) in
+        behind.iter().map(|run| (run, "run")).chain(front.iter().map(|run| (run, "median")))
+    {
+        let steps = (0..=STEPS).map(|step| f64::from(step) / f64::from(STEPS) * nines);
+        let point = |power: f64| {
+            let us = run.quantile_us(1.0 - 10_f64.powf(-power));
+            (place(power), scale.place(us))
+        };
+        svg.curve(steps.map(point), class);
+    }
+    if let Some(run) = median {
+        for (limit, name) in
+            marks(run).into_iter().zip(["raw TCP round trip", "cache line round trip"])
+        {
+            let Some(y) = limit.and_then(|limit| scale.place_within(limit)) else { continue };
+            svg.line((x0, y), (x1, y), "limit");
+            svg.text(x1 - 6.0, y - 5.0, "end", "limit-name", name);
+        }
+        for (quantile, power) in [(0.5, 0.5_f64.log10().abs()), (0.99, 2.0), (0.999, 3.0)] {
+            let us = run.quantile_us(quantile);
+            if power <= nines {
+                svg.dot((place(power), scale.place(us)));
+                let said = format!("p{} {}", quantile * 100.0, scale::label(us));
+                // To the left, where the curve is lower; the first has no room there.
+                let (beside, anchor) = if power < 1.0 { (4.0, "start") } else { (-4.0, "end") };
+                svg.text(place(power) + beside, scale.place(us) - 10.0, anchor, "value", &said);
+            }
+        }
+    }
+    svg.line((x0, BOTTOM), (x1, BOTTOM), "axis");
+}
+
+/// The rate of each run, next to what raw TCP made of the same right before it.
+fn rates(svg: &mut Svg, plan: &Plan, runs: &[Run]) {
+    let (x0, x1) = (620.0, RIGHT);
+    let moves = matches!(plan.job.test, Test::Read | Test::Write);
+    let value = |run: &Run| if moves { run.gib_per_s(plan) } else { run.rate_per_s() };
+    let raw = |run: &Run| run.limits.tcp_stream_gib_per_s.filter(|_| moves);
+    let most = runs.iter().map(|run| value(run).max(raw(run).unwrap_or(0.0))).fold(0.0, f64::max);
+    let scale = Scale::straight(most, (BOTTOM, TOP));
+    let head = if moves { "GiB/s, by run" } else { "calls/s, by run" };
+    svg.text(x0, TOP - 14.0, "start", "head", head);
+    for (tick, y) in scale.ticks() {
+        svg.line((x0, y), (x1, y), "grid");
+        svg.text(x0 - 8.0, y + 4.0, "end", "tick", &scale::label(tick));
+    }
+    let median = report::median(plan, runs);
+    let width = (x1 - x0) / runs.len().max(1) as f64;
+    let bar = (width * 0.6).min(60.0);
+    // Names stand below as many bars as there is room for.
+    let every = (24.0 / width).ceil().max(1.0);
+    for (number, run) in (0_u32..).zip(runs) {
+        let middle = x0 + width * (f64::from(number) + 0.5);
+        let y = scale.place(value(run));
+        let is_median = median.is_some_and(|median| std::ptr::eq(median, run));
+        svg.bar(
+            (middle - bar / 2.0, y),
+            (bar, BOTTOM - y),
+            if is_median { "median-bar" } else { "bar" },
+        );
+        if let Some(y) = raw(run).map(|raw| scale.place(raw)) {
+            svg.line((middle - bar * 0.7, y), (middle + bar * 0.7, y), "limit");
+        }
+        if runs.len() <= 6 {
+            svg.text(middle, y + 16.0, "middle", "in-bar", &scale::label(value(run)));
+        }
+        if f64::from(number) % every == 0.0 {
+            svg.text(middle, BOTTOM + 18.0, "middle", "tick", &(number + 1).to_string());
+        }
+    }
+    if runs.iter().any(|run| raw(run).is_some()) {
+        svg.line((x0, BOTTOM + 40.0), (x0 + 24.0, BOTTOM + 40.0), "limit");
+        svg.text(x0 + 30.0, BOTTOM + 44.0, "start", "tick", "raw TCP stream, right before the run");
+    }
+    svg.line((x0, BOTTOM), (x1, BOTTOM), "axis");
+}
+
+/// A drawing being made.
+struct Svg(String);
+
+impl Svg {
+    fn new() -> Self {
+        let mut svg = Self(String::new());
+        svg.put(format_args!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+             width=\"{WIDTH}\" height=\"{HEIGHT}\" font-family=\"sans-serif\">\n\
+             <style>{STYLE}</style>\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n"
+        ));
+        svg
+    }
+
+    fn end(mut self) -> String {
+        self.0.push_str("</svg>\n");
+        self.0
+    }
+
+    fn text(&mut self, x: f64, y: f64, anchor: &str, class: &str, text: &str) {
+        let text = text.replace('&', "&amp;").replace('<', "&lt;");
+        self.put(format_args!(
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" class=\"{class}\">{text}</text>\n"
+        ));
+    }
+
+    fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
+        self.put(format_args!(
+            "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" class=\"{class}\"/>\n",
+            from.0, from.1, to.0, to.1
+        ));
+    }
+
+    fn curve(&mut self, points: impl Iterator<Item = (f64, f64)>, class: &str) {
+        self.put(format_args!("<polyline class=\"{class}\" points=\""));
+        points.for_each(|(x, y)| self.put(format_args!("{x:.1},{y:.1} ")));
+        self.0.push_str("\"/>\n");
+    }
+
+    fn bar(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), class: &str) {
+        self.put(format_args!(
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" \
+             class=\"{class}\"/>\n"
+        ));
+    }
+
+    fn dot(&mut self, (x, y): (f64, f64)) {
+        self.put(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" class=\"dot\"/>\n"));
+    }
+
+    fn put(&mut self, text: std::fmt::Arguments<'_>) {
+        // Writing to a String cannot fail.
+        let _ = self.0.write_fmt(text);
+    }
+}
+
+const WIDTH: f64 = 960.0;
+const HEIGHT: f64 = 460.0;
+const LEFT: f64 = 70.0;
+const RIGHT: f64 = 930.0;
+const TOP: f64 = 100.0;
+const BOTTOM: f64 = 390.0;
+/// Points of a curve.
+const STEPS: u32 = 240;
+/// How many tenfold steps from the bottom a percentile is.
+const PERCENTILES: [(f64, &str); 7] = [
+    (0.0, "0"),
+    (1.0, "90"),
+    (2.0, "99"),
+    (3.0, "99.9"),
+    (4.0, "99.99"),
+    (5.0, "99.999"),
+    (6.0, "99.9999"),
+];
+const STYLE: &str = "\
+.title{font-size:18px;font-weight:600;fill:#1b2733}.quiet{font-size:13px;fill:#5b6b7a}\
+.head{font-size:13px;font-weight:600;fill:#1b2733}.tick{font-size:12px;fill:#5b6b7a}\
+.value{font-size:12px;font-weight:600;fill:#12467f;stroke:#fff;stroke-width:3;paint-order:stroke}.in-bar{font-size:12px;font-weight:600;fill:#fff}\
+.grid{stroke:#e3e8ed}.axis{stroke:#5b6b7a}\
+.limit{stroke:#c2570c;stroke-width:2;stroke-dasharray:6 4}.limit-name{font-size:12px;fill:#c2570c}\
+.run{fill:none;stroke:#a9bfd6;stroke-width:1.5}.median{fill:none;stroke:#12467f;stroke-width:2.5}\
+.bar{fill:#7f9fc0}.median-bar{fill:#12467f}.dot{fill:#12467f;stroke:#fff;stroke-width:1.5}";
+
+#[cfg(test)]
+mod tests;

@@ -60,7 +60,7 @@ impl Run {
         o.count("connections", plan.connections);
         o.measure("seconds", took.as_secs_f64(), 3).count("operations", *operations);
         o.measure("rate_per_s", self.rate_per_s(), 1);
-        o.measure("gib_per_s", self.gib_per_s(plan), 4);
+        o.measure("gib_per_s", self.gib_per_s(plan), 6);
         for (name, quantile) in [("p50_us", 0.5), ("p99_us", 0.99), ("p999_us", 0.999)] {
             o.measure(name, self.quantile_us(quantile), 3);
         }

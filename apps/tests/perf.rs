@@ -1,0 +1,302 @@
+//! The benchmark as people and programs run it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Output, Stdio};
+
+use haulage::sys::{clock, process};
+use serde_json::Value;
+
+/// Nothing here takes this long unless it hangs.
+const HANG_SECONDS: u64 = 120;
+
+fn haulage(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    haulage(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
+}
+
+/// Runs a benchmark that succeeds; returns each line it printed.
+fn lines(arguments: &[&str]) -> Vec<String> {
+    let output = run(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+/// Returns the names in the order in which they stand in an object, those within others behind a dot.
+fn keys(json: &str) -> Vec<String> {
+    let mut keys = Vec::new();
+    let mut within = Vec::new();
+    let mut rest = json;
+    while let Some(at) = rest.find(['"', '{', '}']) {
+        let found = rest.as_bytes()[at];
+        rest = &rest[at + 1..];
+        if found == b'{' {
+            within.push(keys.last().map_or(String::new(), |key| format!("{key}.")));
+        } else if found == b'}' {
+            within.pop();
+        } else {
+            let end = rest.find('"').unwrap();
+            let (name, behind) = rest.split_at(end);
+            rest = &behind[1..];
+            if rest.starts_with(':') {
+                keys.push(format!("{}{name}", within.last().unwrap()));
+            }
+        }
+    }
+    keys
+}
+
+const KEYS: &str = "test provider size depth connections seconds operations rate_per_s gib_per_s p50_us \
+    p99_us p999_us max_us client_cpu server_cpu allocations syscalls mean_batch mean_batch.send \
+    mean_batch.recv copies_per_byte limits limits.memcpy_gib_per_s limits.tcp_stream_gib_per_s \
+    limits.tcp_rtt_us limits.cacheline_rtt_us";
+
+/// Checks what holds of every object.
+fn judge(line: &str, test: &str, size: u64, depth: u64) -> Value {
+    assert_eq!(keys(line)[..26].join(" "), KEYS, "{line}");
+    let json: Value = serde_json::from_str(line).unwrap();
+    assert_eq!(
+        (&json["test"], &json["provider"], &json["size"], &json["depth"]),
+        (&test.into(), &"iwarp".into(), &size.into(), &depth.into())
+    );
+    let number = |key: &str| json[key].as_f64().unwrap_or_else(|| panic!("{key} in {line}"));
+    assert!(number("operations") >= 1.0 && number("seconds") > 0.0, "{line}");
+    let rate = number("operations") / number("seconds");
+    assert!((number("rate_per_s") / rate - 1.0).abs() < 0.05, "{line}");
+    let gib = number("rate_per_s") * size as f64 / (1_u64 << 30) as f64;
+    assert!((number("gib_per_s") - gib).abs() < 0.001 + gib * 0.01, "{line}");
+    let [p50, p99, p999, max] = ["p50_us", "p99_us", "p999_us", "max_us"].map(number);
+    assert!(p50 > 0.0 && p50 <= p99 && p99 <= p999 && p999 <= max, "{line}");
+    for cpu in ["client_cpu", "server_cpu"] {
+        assert!(number(cpu) > 0.0 && number(cpu) < 1.2, "{line}");
+    }
+    assert!(
+        json["limits"].as_object().unwrap().values().all(|limit| limit.as_f64() > Some(0.0)),
+        "{line}"
+    );
+    json
+}
+
+#[test]
+fn every_test_runs_between_processes_and_between_threads() {
+    for (test, size) in [("null", 0), ("read", 65_536), ("write", 65_536), ("inline", 512)] {
+        for (ends, depth) in [(None, 1), (Some("--threads"), 4)] {
+            let (size_text, depth_text) = (size.max(1).to_string(), depth.to_string());
+            let mut arguments = vec!["perf", "local", test, "--seconds", "0.1", "--json"];
+            arguments.extend(["--size", &size_text, "--depth", &depth_text]);
+            arguments.extend(ends);
+            let lines = lines(&arguments);
+            assert_eq!(lines.len(), 1, "{lines:?}");
+            let json = judge(&lines[0], test, size, depth);
+            // A steady core allocates nothing; one that others disturb may see larger batches than before.
+            assert!(json["allocations"].as_u64() < Some(32), "{json}");
+            assert!(json["mean_batch"]["send"].as_f64() >= Some(1.0), "{json}");
+            match (test, json["copies_per_byte"].as_f64()) {
+                ("null", copies) => assert_eq!(copies, None),
+                // By the system at both ends; ours where it was not received straight into place.
+                ("read" | "write", Some(copies)) => {
+                    assert!((2.0..=3.001).contains(&copies), "{json}");
+                }
+                // Headers are copied too.
+                (_, copies) => assert!(copies > Some(4.0), "{json}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn several_runs_come_to_their_median_and_the_best() {
+    let lines = lines(&[
+        "perf",
+        "local",
+        "null",
+        "--seconds",
+        "0.05",
+        "--runs",
+        "3",
+        "--connections",
+        "2",
+        "--depth",
+        "2",
+        "--json",
+    ]);
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    let rates = lines[..3].iter().map(|line| judge(line, "null", 0, 2)["rate_per_s"].as_f64());
+    let mut rates: Vec<_> = rates.map(Option::unwrap).collect();
+    rates.sort_by(f64::total_cmp);
+    let last = judge(&lines[3], "null", 0, 2);
+    assert_eq!(last["rate_per_s"].as_f64(), Some(rates[1]));
+    assert_eq!((&last["runs"], last["best"]["rate_per_s"].as_f64()), (&3.into(), Some(rates[2])));
+    let names = keys(&lines[3]);
+    assert_eq!(names[26..29].join(" "), "runs best best.test", "{names:?}");
+}
+
+#[test]
+fn an_open_loop_makes_calls_when_they_are_due() {
+    let line =
+        &lines(&["perf", "local", "null", "--rate", "2000", "--seconds", "0.5", "--json"])[0];
+    let json = judge(line, "null", 0, 128);
+    let operations = json["operations"].as_f64().unwrap() + json["late"].as_f64().unwrap();
+    // A thousand are due, give or take what chance does.
+    assert!((850.0..1150.0).contains(&operations), "{json}");
+    assert_eq!(json["offered_per_s"], 2000.0);
+}
+
+#[test]
+fn people_get_a_table_and_a_drawing() {
+    let file = std::env::temp_dir().join(format!("haulage-perf-{}.svg", std::process::id()));
+    let name = file.to_str().unwrap();
+    let said = lines(&[
+        "perf",
+        "local",
+        "read",
+        "--size",
+        "4KiB",
+        "--seconds",
+        "0.05",
+        "--runs",
+        "2",
+        "--touch",
+        "--plot",
+        name,
+    ])
+    .join("\n");
+    for part in
+        ["read of 4 KiB over iwarp", "every byte summed", "p99.9 us", "raw TCP stream of 4 KiB"]
+    {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    let svg = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    assert_eq!(svg.matches("<polyline").count(), 2);
+}
+
+#[test]
+fn what_cannot_be_asked_is_status_2_and_one_line() {
+    for (arguments, says) in [
+        (&["perf", "local"][..], "TEST"),
+        (&["perf", "local", "ping"], "ping"),
+        (&["perf", "local", "read", "--size", "0"], "1 to"),
+        (&["perf", "local", "read", "--size", "65MiB"], "67108864"),
+        (&["perf", "local", "inline", "--size", "4097"], "inline"),
+        (&["perf", "local", "read", "--depth", "0"], "--depth"),
+        (&["perf", "local", "null", "--depth", "16384"], "lower"),
+        (&["perf", "local", "read", "--size", "64MiB", "--depth", "128"], "lower"),
+        (&["perf", "local", "null", "--rate", "0"], "--rate"),
+        (&["perf", "local", "null", "--provider", "verbs"], "verbs"),
+        (&["perf", "run", "null", "--threads"], "--threads"),
+        (&["perf", "serve", "--runs", "2"], "--runs"),
+    ] {
+        let output = run(arguments);
+        let said = text(&output.stderr);
+        assert_eq!(
+            (output.status.code(), said.lines().count()),
+            (Some(2), 1),
+            "{arguments:?}: {said}"
+        );
+        assert!(said.contains(says), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn more_connections_than_open_files_are_refused_with_the_fix() {
+    let script = "ulimit -n 128 && exec \"$0\" perf local null --connections 100 --seconds 0.05";
+    let program = env!("CARGO_BIN_EXE_haulage");
+    let output = Command::new("sh").args(["-c", script, program]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("limit is 128") && said.contains("--nofile="), "{said}");
+}
+
+/// A server, killed with the test.
+struct Server {
+    process: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = haulage(&["perf", "serve", "--listen", "127.0.0.1:0"]);
+        let command = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let Some(address) = line.trim_end().strip_prefix("ready: ").map(str::to_owned) else {
+            let mut said = String::new();
+            process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            panic!("no ready line: {line:?} {said}");
+        };
+        Self { process, address }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_server_elsewhere_is_measured_and_answers_raw_tcp_too() {
+    let mut server = Server::start(&["--memory", "8MiB"]);
+    let run_it = |test, size: u64| {
+        let size_text = size.to_string();
+        let arguments = ["perf", "run", test, "--connect", &server.address, "--seconds", "0.1"];
+        let lines = lines(&[&arguments[..], &["--size", &size_text, "--json"]].concat());
+        judge(&lines[0], test, size, 1)
+    };
+    // Lengths one after the other, and again: the server keeps an item of each.
+    for size in [100, 1 << 20, 100] {
+        run_it("read", size);
+        run_it("write", size);
+    }
+    let refused = run(&["perf", "run", "write", "--connect", &server.address, "--size", "32MiB"]);
+    let said = text(&refused.stderr);
+    assert_eq!((refused.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("has no memory") && said.contains("--memory"), "{said}");
+    assert!(process::terminate(&mut server.process).unwrap().success());
+}
+
+#[test]
+fn a_server_that_is_killed_is_an_error_in_one_line() {
+    let mut server = Server::start(&[]);
+    let mut client = haulage(&["perf", "run", "null", "--seconds", "100", "--connect"])
+        .arg(&server.address)
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Until the client is connected, its death would not be noticed.
+    let start = clock::now();
+    let port = server.address.rsplit(':').next().unwrap().parse::<u16>().unwrap();
+    while !connected(port) {
+        assert!(clock::now().saturating_since(start).as_secs() < HANG_SECONDS);
+        assert!(client.try_wait().unwrap().is_none());
+    }
+    server.process.kill().unwrap();
+    server.process.wait().unwrap();
+    let output = client.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("lost") || said.contains("listens"), "{said}");
+    let refused = run(&["perf", "run", "null", "--connect", "127.0.0.1:1"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("perf serve"), "{}", text(&refused.stderr));
+}
+
+/// Returns whether there is an established connection to this port of 127.0.0.1.
+fn connected(port: u16) -> bool {
+    let to = format!(" 0100007F:{port:04X} 01 ");
+    std::fs::read_to_string("/proc/net/tcp").unwrap().contains(&to)
+}
