@@ -1,11 +1,13 @@
 //! Which CPUs the cores get.
 
+use std::io::{self, IsTerminal};
 use std::path::Path;
 
-use haulage::sys::{affinity, cpu};
+use haulage::sys::{affinity, cpu, process};
 
 use crate::cli::values::{CoreList, Polling};
 use crate::failure::Failure;
+use crate::output::Output;
 
 /// The CPUs this process can run on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +66,20 @@ impl Placement {
             (true, [near, far], _) => Some((*near, *far)),
             (false, _, [near, far, ..]) => Some((Some(*near), Some(*far))),
             _ => None,
+        }
+    }
+}
+
+/// Lets a benchmark go before other sessions, where that harms nobody: not in the session of a terminal,
+/// which others share.
+pub fn favour(output: &Output) {
+    let shared = io::stdin().is_terminal() || io::stderr().is_terminal();
+    let alone = !shared && (process::leads_session() || process::begin_session().is_ok());
+    match alone.then(process::favour_session) {
+        Some(Ok(())) => output.detail("scheduling: before all other sessions"),
+        Some(Err(error)) => output.detail(&format!("scheduling: as any other session ({error})")),
+        None => {
+            output.detail("scheduling: as the rest of this session; `setsid` would set it apart")
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use haulage::cores::Placement as Thread;
 use haulage::provider::iwarp::Iwarp;
-use haulage::sys::{clock, cpu, process};
+use haulage::sys::{clock, cpu};
 
 use super::client;
 use super::load::Tally;
@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use crate::limits::{self, Limits, Pair, SMALL};
 use crate::node::{Carrier, polling};
 use crate::output::Output;
-use crate::placement::{Cpus, Placement};
+use crate::placement::{self, Cpus, Placement};
 use crate::serving::child::{Server, Start};
 
 /// Where the server is.
@@ -88,7 +88,7 @@ impl Bench<'_> {
     }
 
     fn run_all<P: Carrier>(&self, provider: &'static str, output: &Output) -> Result<(), Failure> {
-        favour(output);
+        placement::favour(output);
         let mut progress = Progress::new(&self.plan);
         let mut runs = Vec::new();
         for number in 0..self.plan.runs {
@@ -245,21 +245,6 @@ impl FarEnd {
                 core.stop();
                 Ok(())
             }
-        }
-    }
-}
-
-/// Goes before other sessions, where that harms nobody: not in the session of a terminal, which others
-/// share.
-fn favour(output: &Output) {
-    use io::IsTerminal;
-    let shared = io::stdin().is_terminal() || io::stderr().is_terminal();
-    let alone = !shared && (process::leads_session() || process::begin_session().is_ok());
-    match alone.then(process::favour_session) {
-        Some(Ok(())) => output.detail("scheduling: before all other sessions"),
-        Some(Err(error)) => output.detail(&format!("scheduling: as any other session ({error})")),
-        None => {
-            output.detail("scheduling: as the rest of this session; `setsid` would set it apart")
         }
     }
 }
