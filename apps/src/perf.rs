@@ -1,21 +1,22 @@
 //! `haulage perf`: what a Call costs, next to what the machine can do at best.
 //!
 //! - [`protocol`]: the RPC program; [`service`]: the server's half, and [`serve`], which runs it.
-//! - [`load`]: the client's half, which keeps Calls in flight; [`arrivals`]: when those of an open loop
-//!   are due.
+//! - [`load`]: the client's half, which keeps Calls in flight; [`calls`]: what they do; [`arrivals`]:
+//!   when those of an open loop are due.
 //! - [`figures`]: what an end has spent.
 //! - [`plan`]: what was asked for, and what both ends need for it; [`run`]: doing it.
 //! - [`report`]: what is printed; [`plot`]: what is drawn.
 
 pub mod arrivals;
-mod client;
+pub mod calls;
+pub(crate) mod client;
 pub mod figures;
 pub mod load;
 pub mod plan;
 mod plot;
-mod progress;
+pub(crate) mod progress;
 pub mod protocol;
-mod report;
+pub(crate) mod report;
 pub mod run;
 pub mod serve;
 pub mod service;

@@ -1,82 +1,116 @@
 //! The client's core.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage::cores::{self, CoreThread, Placement as Thread};
-use haulage::service::CallError;
+use haulage::limits::Limits;
+use haulage::service::{Binding, CallError};
 use haulage::sys::clock;
 
-use super::load::{Driver, Load, Stopped};
-use super::plan::Plan;
-use super::protocol::binding;
+use super::load::{Driver, Load, Pace, Stopped, Tally, Work};
+use super::progress::Progress;
 use crate::calling::Callee;
-use crate::cli::bytes;
 use crate::cli::values::Switch;
 use crate::failure::Failure;
 use crate::node::{Carrier, NodeConfig, Notes};
 
-/// What the client's thread hands out.
+/// A client to be.
 #[derive(Debug)]
-pub(super) struct Client {
-    /// Gives it work.
-    pub(super) driver: Driver,
-    /// How it came out.
-    pub(super) notes: Notes,
+pub(crate) struct Client {
+    /// Whom it calls, and how long it waits for a connection and for each answer.
+    pub(crate) callee: Callee,
+    /// What may be reduced.
+    pub(crate) binding: Binding,
+    /// Connections it makes.
+    pub(crate) connections: u32,
+    /// Octets for its items.
+    pub(crate) room: usize,
+    /// Bounds of its core.
+    pub(crate) limits: Limits,
+    /// Whether messages carry a CRC, if that is not left to the provider.
+    pub(crate) crc: Option<Switch>,
 }
 
-/// Starts a core that connects to `to`. Calls wait until the connections are there.
-pub(super) fn start<P: Carrier>(
-    thread: Thread,
-    plan: Plan,
-    to: SocketAddr,
-    timeout: Duration,
-    crc: Option<Switch>,
-) -> Result<CoreThread<Client>, Failure> {
-    cores::start(thread, move || {
-        let node = NodeConfig { room: plan.memory(), limits: plan.client_limits(timeout), crc };
-        let mut driver = None;
-        let (mut core, notes) = node.build_on::<P, _>(|_, waker| {
-            let (load, made) = Load::new(waker.clone());
-            driver = Some(made);
-            Ok(load)
+/// A client's core, at work for this thread.
+#[derive(Debug)]
+pub(crate) struct AtWork<W> {
+    core: CoreThread<(Driver<W>, Notes)>,
+    callee: Callee,
+}
+
+impl Client {
+    /// Starts its core, which connects. Calls wait until the connections are there.
+    pub(crate) fn start<P: Carrier, W: Work>(self, thread: Thread) -> Result<AtWork<W>, Failure> {
+        let Self { callee, binding, connections, room, limits, crc } = self;
+        let core = cores::start(thread, move || {
+            let mut driver = None;
+            let node = NodeConfig { room, limits, crc };
+            let (mut core, notes) = node.build_on::<P, _>(|_, waker| {
+                let (load, made) = Load::<W>::new(waker.clone());
+                driver = Some(made);
+                Ok(load)
+            })?;
+            let driver = driver.ok_or_else(|| Failure::failed("a core has one service"))?;
+            let now = clock::now();
+            let connections = (0..connections).map(|_| {
+                core.connect(now, callee.to, binding.clone())
+                    .map_err(|error| callee.explain(&error))
+            });
+            let connections = connections.collect::<Result<Vec<_>, _>>()?;
+            core.cx(now).1.connections = connections;
+            Ok::<_, Failure>((core, (driver, notes)))
         })?;
-        let driver = driver.ok_or_else(|| Failure::failed("a core has one service"))?;
-        let now = clock::now();
-        let connections = (0..plan.connections).map(|_| {
-            core.connect(now, to, binding()).map_err(|error| callee(to, timeout).explain(&error))
-        });
-        let connections = connections.collect::<Result<Vec<_>, _>>()?;
-        core.cx(now).1.connections = connections;
-        Ok::<_, Failure>((core, Client { driver, notes }))
-    })
+        Ok(AtWork { core, callee })
+    }
 }
 
-/// Says in one line why a run stopped and what to do about it.
-pub(super) fn explain(
-    stopped: &Stopped,
-    plan: &Plan,
-    to: SocketAddr,
-    timeout: Duration,
-) -> Failure {
-    let size = bytes::format(plan.job.size as u64);
-    Failure::failed(match stopped {
-        Stopped::Call(CallError::Busy) => {
-            format!("{to} takes no more calls; lower --depth or --connections")
+impl<W: Work> AtWork<W> {
+    /// Has work done, and shows how far it has come.
+    pub(crate) fn run(
+        &self,
+        pace: Pace,
+        work: W,
+        progress: &mut Progress,
+    ) -> Result<(Tally, W), Failure> {
+        let died = || Failure::failed("the client's core died");
+        let (driver, _) = &self.core.started;
+        driver.begin(pace, work).ok_or_else(died)?;
+        let started = clock::now();
+        loop {
+            if let Some(ended) = driver.wait(TICK) {
+                return ended.map_err(|stopped| self.explain(&stopped));
+            }
+            if self.core.is_finished() {
+                return Err(died());
+            }
+            progress.tick(clock::now().saturating_since(started));
         }
-        Stopped::Call(error) => return callee(to, timeout).explain(error),
-        Stopped::NoMemory => format!("there is no memory for {} items of {size}", plan.in_flight()),
-        Stopped::ServerNoMemory => {
-            format!(
-                "{to} has no memory for items of {size}; raise --memory of `haulage perf serve`"
-            )
-        }
-        Stopped::BadReply => {
-            format!("{to} answers nonsense; check that it is `haulage perf serve`")
-        }
-    })
+    }
+
+    /// Returns how it came out.
+    pub(crate) const fn notes(&self) -> &Notes {
+        &self.core.started.1
+    }
+
+    /// Ends the core in order.
+    pub(crate) fn stop(self) {
+        self.core.stop();
+    }
+
+    /// Says in one line why work stopped and what to do about it.
+    fn explain(&self, stopped: &Stopped) -> Failure {
+        let Callee { to, served_by, .. } = self.callee;
+        Failure::failed(match stopped {
+            Stopped::Call(CallError::Busy) => {
+                format!("{to} takes no more calls; lower --depth or --connections")
+            }
+            Stopped::Call(error) => return self.callee.explain(error),
+            Stopped::NoMemory => "the client has no memory for so many items".to_owned(),
+            Stopped::Refused(why) => format!("{to} refuses: {why}"),
+            Stopped::BadReply => format!("{to} answers nonsense; check that it is `{served_by}`"),
+        })
+    }
 }
 
-fn callee(to: SocketAddr, timeout: Duration) -> Callee {
-    Callee { to, timeout, served_by: "haulage perf serve" }
-}
+/// How often progress is shown.
+const TICK: Duration = Duration::from_millis(100);

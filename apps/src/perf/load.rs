@@ -4,7 +4,7 @@
 //! One job at a time: Calls are made until the core is warm, then until the time is over. In between,
 //! and at the end, nothing is in flight and the server is asked for its figures. A closed loop makes
 //! the next Call when one has ended; an open loop makes them when they are due, whatever became of
-//! those before.
+//! those before. What the Calls do is [`Work`].
 //!
 //! # Time
 //! Reading the clock can cost as much as a Call. One Call at a time is timed by the time its core's
@@ -16,10 +16,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use haulage::core::Cx;
-use haulage::pool::Local;
-use haulage::proto::chunk::{Item, PayloadReader};
 use haulage::proto::rpc::AcceptStat;
 use haulage::proto::time::Instant;
+use haulage::proto::xdr::Reader;
 use haulage::provider::Waker;
 use haulage::service::{
     Binding, Call, CallError, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
@@ -28,23 +27,58 @@ use haulage::sys::clock;
 
 use super::arrivals::Arrivals;
 use super::figures::Figures;
-use super::protocol::{OK, Procedure};
-use crate::cli::perf::Test;
 use crate::samples::Samples;
 
-/// What Calls to make.
+/// What Calls do.
+pub trait Work: Send + 'static {
+    /// What one Call after another needs, such as memory for its item.
+    type Slot: std::fmt::Debug;
+
+    /// The procedure that answers with [`Figures`].
+    const FIGURES: u32;
+
+    /// Makes a slot; `None` if there is no memory for it.
+    fn slot(&mut self, cx: &Cx<'_>) -> Option<Self::Slot>;
+
+    /// Makes a Call with this token.
+    ///
+    /// # Errors
+    /// The Call cannot be made.
+    fn make(
+        &mut self,
+        cx: &mut Cx<'_>,
+        connection: ConnectionId,
+        slot: &mut Self::Slot,
+        token: u64,
+    ) -> Result<(), CallError>;
+
+    /// A Call has ended: takes back what it needed.
+    ///
+    /// # Errors
+    /// It did not do what it was made for.
+    fn ended(
+        &mut self,
+        cx: &mut Cx<'_>,
+        slot: &mut Self::Slot,
+        finished: Finished<'_>,
+    ) -> Result<(), Stopped>;
+
+    /// Calls count from now on.
+    fn begin(&mut self) {}
+
+    /// Returns whether there is more to do, if time allows.
+    fn is_left(&self) -> bool {
+        true
+    }
+}
+
+/// How many Calls to make, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub struct Job {
-    /// What they do.
-    pub test: Test,
-    /// Octets of each.
-    pub size: usize,
+pub struct Pace {
     /// How many are in flight on each connection: in a closed loop always, in an open one at most.
     pub depth: u32,
     /// How many a second become due; none, if each waits for another to end.
     pub rate: Option<f64>,
-    /// Sum every octet.
-    pub touch: bool,
     /// How long Calls are made before they count.
     pub warm: Duration,
     /// How long they are made then.
@@ -68,8 +102,8 @@ pub struct Tally {
     pub late: u64,
 }
 
-/// How a job ends.
-pub type Ended = Result<Tally, Stopped>;
+/// How a job ends: with what came of it, and the work that was given.
+pub type Ended<W> = Result<(Tally, W), Stopped>;
 
 /// Why a job could not be finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,8 +112,8 @@ pub enum Stopped {
     Call(CallError),
     /// The client has no memory for the items.
     NoMemory,
-    /// The server has none.
-    ServerNoMemory,
+    /// The server refuses.
+    Refused(String),
     /// A Reply makes no sense.
     BadReply,
 }
@@ -92,47 +126,47 @@ impl From<CallError> for Stopped {
 
 /// Gives jobs to a [`Load`], from another thread.
 #[derive(Debug)]
-pub struct Driver {
-    jobs: mpsc::Sender<Job>,
-    ended: mpsc::Receiver<Ended>,
+pub struct Driver<W> {
+    jobs: mpsc::Sender<(Pace, W)>,
+    ended: mpsc::Receiver<Ended<W>>,
     waker: Waker,
 }
 
-impl Driver {
+impl<W> Driver<W> {
     /// Begins a job. `None` if the core has ended.
-    pub fn begin(&self, job: Job) -> Option<()> {
-        self.jobs.send(job).ok()?;
+    pub fn begin(&self, pace: Pace, work: W) -> Option<()> {
+        self.jobs.send((pace, work)).ok()?;
         self.waker.wake();
         Some(())
     }
 
     /// Waits at most so long for the job's end. Returns `None` until then, or if the core has ended.
-    pub fn wait(&self, time: Duration) -> Option<Ended> {
+    pub fn wait(&self, time: Duration) -> Option<Ended<W>> {
         self.ended.recv_timeout(time).ok()
     }
 }
 
 /// The service of the client's core.
 #[derive(Debug)]
-pub struct Load {
+pub struct Load<W: Work> {
     /// What the Calls go to, in turn.
     pub connections: Vec<ConnectionId>,
-    jobs: mpsc::Receiver<Job>,
-    ended: mpsc::Sender<Ended>,
-    running: Option<Running>,
+    jobs: mpsc::Receiver<(Pace, W)>,
+    ended: mpsc::Sender<Ended<W>>,
+    running: Option<Running<W>>,
 }
 
-impl Load {
+impl<W: Work> Load<W> {
     /// Makes one, and what gives it jobs; `waker` ends its core's sleep.
-    pub fn new(waker: Waker) -> (Self, Driver) {
+    pub fn new(waker: Waker) -> (Self, Driver<W>) {
         let (jobs_in, jobs) = mpsc::channel();
         let (ended, ended_out) = mpsc::channel();
         let load = Self { connections: Vec::new(), jobs, ended, running: None };
         (load, Driver { jobs: jobs_in, ended: ended_out, waker })
     }
 
-    fn begin(&mut self, cx: &mut Cx<'_>, job: Job) {
-        match Running::new(cx, job, &self.connections) {
+    fn begin(&mut self, cx: &mut Cx<'_>, pace: Pace, work: W) {
+        match Running::new(cx, pace, work, &self.connections) {
             Some(running) => {
                 let running = self.running.insert(running);
                 running.start(cx, false);
@@ -161,21 +195,21 @@ impl Load {
             }
             Stage::Before => running.start(cx, true),
             Stage::After => {
-                if let Some(running) = self.running.take() {
-                    self.end(Ok(running.tally));
+                if let Some(Running { tally, work, .. }) = self.running.take() {
+                    self.end(Ok((tally, work)));
                 }
             }
         }
     }
 
-    fn end(&mut self, ended: Ended) {
+    fn end(&mut self, ended: Ended<W>) {
         self.running = None;
         // Whoever gave the job waits for exactly this; if it is gone, so is the reason to report.
         let _ = self.ended.send(ended);
     }
 }
 
-impl Service for Load {
+impl<W: Work> Service for Load<W> {
     fn binding(&self) -> Binding {
         NoService.binding()
     }
@@ -204,8 +238,8 @@ impl Service for Load {
 
     fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(running) = &mut self.running else {
-            let Ok(job) = self.jobs.try_recv() else { return false };
-            self.begin(cx, job);
+            let Ok((pace, work)) = self.jobs.try_recv() else { return false };
+            self.begin(cx, pace, work);
             return true;
         };
         if running.arrivals.is_none() {
@@ -220,18 +254,19 @@ impl Service for Load {
 
 /// A job under way.
 #[derive(Debug)]
-struct Running {
-    job: Job,
-    slots: Vec<Slot>,
-    /// Slots without a Call, the last one used at the end.
+struct Running<W: Work> {
+    pace: Pace,
+    work: W,
+    slots: Vec<Slot<W::Slot>>,
+    /// Slots without a Call, the one used last at the end.
     idle: Vec<usize>,
-    /// What an echo sends.
-    echo: Vec<u8>,
-    connections: Vec<ConnectionId>,
+    /// What the server's figures are asked on.
+    first: ConnectionId,
     in_flight: usize,
     stage: Stage,
     started: Instant,
     tally: Tally,
+    /// The client's figures, and the server's, when Calls began to count.
     before: [Figures; 2],
     stopped: Option<Stopped>,
     arrivals: Option<Arrivals>,
@@ -255,36 +290,34 @@ enum Stage {
 
 /// One Call after another.
 #[derive(Debug)]
-struct Slot {
+struct Slot<S> {
     connection: ConnectionId,
-    lease: Option<Local>,
+    of_work: S,
     /// When the Call began, if it is timed.
     began: Option<Instant>,
 }
 
-impl Running {
+impl<W: Work> Running<W> {
     /// Takes memory for the items; `None` if there is not enough.
-    fn new(cx: &mut Cx<'_>, job: Job, connections: &[ConnectionId]) -> Option<Self> {
-        let count = job.depth as usize * connections.len();
-        let needs_lease = matches!(job.test, Test::Read | Test::Write);
+    fn new(cx: &Cx<'_>, pace: Pace, mut work: W, connections: &[ConnectionId]) -> Option<Self> {
+        let count = pace.depth as usize * connections.len();
         let slot = |number: usize| {
             let connection = *connections.get(number % connections.len().max(1))?;
-            let lease = if needs_lease { Some(filled(cx, job.size)?) } else { None };
-            Some(Slot { connection, lease, began: None })
+            Some(Slot { connection, of_work: work.slot(cx)?, began: None })
         };
         Some(Self {
-            job,
+            pace,
             slots: (0..count).map(slot).collect::<Option<_>>()?,
+            work,
             idle: (0..count).rev().collect(),
-            echo: if job.test == Test::Inline { vec![1; job.size] } else { Vec::new() },
-            connections: connections.to_vec(),
+            first: *connections.first()?,
             in_flight: 0,
             stage: Stage::Before,
             started: cx.now(),
             tally: Tally::default(),
             before: [Figures::default(); 2],
             stopped: None,
-            arrivals: job.rate.map(|rate| Arrivals::new(rate, SEED)),
+            arrivals: pace.rate.map(|rate| Arrivals::new(rate, SEED)),
             untimed: 0,
             looked: (cx.now(), cx.now()),
         })
@@ -292,26 +325,23 @@ impl Running {
 
     /// Begins to make Calls.
     fn start(&mut self, cx: &mut Cx<'_>, counted: bool) {
-        let time = if counted { self.job.time } else { self.job.warm };
+        let time = if counted { self.pace.time } else { self.pace.warm };
         self.started = cx.now();
         self.stage = Stage::Calls { counted, until: self.started.saturating_add(time) };
         let tally = &mut self.tally;
         (tally.operations, tally.late) = (0, 0);
         tally.samples.clear();
+        self.work.begin();
         self.before[0] = Figures::of(cx);
         match &mut self.arrivals {
             Some(arrivals) => arrivals.begin(self.started),
             None => {
-                while let Some(number) = self.idle.pop() {
-                    self.make(cx, number, None);
+                for _ in 0..self.idle.len() {
+                    let Some(number) = self.idle.pop() else { break };
+                    self.go_on(cx, number);
                 }
             }
         }
-    }
-
-    /// Returns whether more Calls of an open loop become due.
-    fn is_due(&self) -> bool {
-        self.arrivals.as_ref().is_some_and(|arrivals| arrivals.due().is_some())
     }
 
     /// The Calls that count have all ended.
@@ -320,13 +350,17 @@ impl Running {
         self.tally.client = Figures::of(cx).since(self.before[0]);
     }
 
+    /// Returns whether more Calls of an open loop become due.
+    fn is_due(&self) -> bool {
+        self.arrivals.as_ref().is_some_and(|arrivals| arrivals.due().is_some())
+    }
+
     /// Asks the server for its figures.
     fn ask(&mut self, cx: &mut Cx<'_>, stage: Stage) {
         self.stage = stage;
-        let Some(connection) = self.connections.first() else { return };
-        let procedure = Procedure::Figures as u32;
-        let request = Request { procedure, argument: None, result: None, timeout: None };
-        match cx.call(*connection, request, FIGURES, |_| Ok(())) {
+        let request =
+            Request { procedure: W::FIGURES, argument: None, result: None, timeout: None };
+        match cx.call(self.first, request, FIGURES, |_| Ok(())) {
             Ok(()) => self.in_flight += 1,
             Err((error, _)) => self.stopped = Some(error.into()),
         }
@@ -334,8 +368,7 @@ impl Running {
 
     fn on_figures(&mut self, finished: Finished<'_>) {
         let figures = finished.results.map_err(Stopped::from).and_then(|results| {
-            let mut reader = haulage::proto::xdr::Reader::new(results.rest());
-            Figures::decode(&mut reader).map_err(|_| Stopped::BadReply)
+            Figures::decode(&mut Reader::new(results.rest())).map_err(|_| Stopped::BadReply)
         });
         match (figures, self.stage) {
             (Ok(figures), Stage::After) => self.tally.server = figures.since(self.before[1]),
@@ -364,11 +397,14 @@ impl Running {
         }
     }
 
-    /// A slot's Call has ended: makes the next one, or lets the slot rest.
+    /// A slot has no Call any more: makes the next one, or lets it rest.
     fn go_on(&mut self, cx: &mut Cx<'_>, number: usize) {
         match self.stage {
             Stage::Calls { until, .. }
-                if self.arrivals.is_none() && cx.now() < until && self.stopped.is_none() =>
+                if self.arrivals.is_none()
+                    && (cx.now() < until || self.tally.operations == 0)
+                    && self.stopped.is_none()
+                    && self.work.is_left() =>
             {
                 self.make(cx, number, None);
             }
@@ -381,26 +417,9 @@ impl Running {
         let began = due.or_else(|| self.stamp(cx));
         let Some(slot) = self.slots.get_mut(number) else { return };
         slot.began = began;
-        let (procedure, argument, result) = match self.job.test {
-            Test::Null => (Procedure::Null, None, None),
-            Test::Read => (Procedure::Read, None, slot.lease.take()),
-            Test::Write => (Procedure::Write, slot.lease.take(), None),
-            Test::Inline => (Procedure::Echo, None, None),
-        };
-        if self.job.touch {
-            sum(argument.as_ref().map(Local::bytes).unwrap_or_default());
-        }
-        let procedure_number = procedure as u32;
-        let request = Request { procedure: procedure_number, argument, result, timeout: None };
-        let length = u32::try_from(self.job.size).unwrap_or(u32::MAX);
-        let made = cx.call(slot.connection, request, number as u64, |w| match procedure {
-            Procedure::Read => w.u32(length),
-            Procedure::Echo => w.opaque(&self.echo),
-            _ => Ok(()),
-        });
-        match made {
+        match self.work.make(cx, slot.connection, &mut slot.of_work, number as u64) {
             Ok(()) => self.in_flight += 1,
-            Err((error, _)) => _ = self.stopped.get_or_insert(error.into()),
+            Err(error) => _ = self.stopped.get_or_insert(error.into()),
         }
     }
 
@@ -421,38 +440,15 @@ impl Running {
         }
     }
 
-    /// A Call has ended: counts it, and says what is wrong with it.
+    /// A Call has ended: counts it.
     fn ended(
         &mut self,
         cx: &mut Cx<'_>,
         number: usize,
         finished: Finished<'_>,
     ) -> Result<(), Stopped> {
-        let Finished { results, argument, result } = finished;
-        let mut results = results?;
         let slot = self.slots.get_mut(number).ok_or(Stopped::BadReply)?;
-        match self.job.test {
-            Test::Null => {}
-            Test::Read => {
-                let lease = result.ok_or(Stopped::BadReply)?;
-                slot.lease = Some(received(&mut results, lease, &self.job)?);
-            }
-            Test::Write => {
-                slot.lease = argument;
-                status(&mut results)?;
-            }
-            Test::Inline => {
-                let octets = results.opaque(self.job.size).map_err(|_| Stopped::BadReply)?;
-                if octets.len() != self.job.size {
-                    return Err(Stopped::BadReply);
-                }
-                if self.job.touch {
-                    sum(octets);
-                }
-                // Into the Call; what came back was left where it is.
-                cx.count_inline(octets.len() as u64);
-            }
-        }
+        self.work.ended(cx, &mut slot.of_work, finished)?;
         self.tally.operations += 1;
         if let Some(began) = slot.began.take() {
             let now = self.look(cx.now());
@@ -463,61 +459,14 @@ impl Running {
 
     /// Returns what the clock says, as far as it matters.
     fn look(&mut self, turn: Instant) -> Instant {
-        if self.slots.len() == 1 && self.arrivals.is_none() {
-            return turn;
-        }
         if self.arrivals.is_none() {
-            return clock::now();
+            return if self.slots.len() == 1 { turn } else { clock::now() };
         }
         if self.looked.0 != turn {
             self.looked = (turn, clock::now());
         }
         self.looked.1
     }
-}
-
-/// Leases memory for an item and touches all of it.
-fn filled(cx: &Cx<'_>, size: usize) -> Option<Local> {
-    let mut lease = cx.pool().lease(size)?;
-    lease.bytes_mut().fill(1);
-    Some(lease)
-}
-
-fn status(results: &mut PayloadReader<'_>) -> Result<(), Stopped> {
-    match results.u32() {
-        Ok(OK) => Ok(()),
-        Ok(_) => Err(Stopped::ServerNoMemory),
-        Err(_) => Err(Stopped::BadReply),
-    }
-}
-
-/// Checks that an item came whole, and makes its memory ready for the next one.
-fn received(
-    results: &mut PayloadReader<'_>,
-    mut lease: Local,
-    job: &Job,
-) -> Result<Local, Stopped> {
-    status(results)?;
-    let length = match results.eligible_opaque(0).map_err(|_| Stopped::BadReply)? {
-        Item::Reduced { length } => length,
-        Item::Inline(octets) => octets.len() as u64,
-    };
-    if length != job.size as u64 || lease.len() != job.size {
-        return Err(Stopped::BadReply);
-    }
-    if job.touch {
-        sum(lease.bytes());
-    }
-    lease.set_len(job.size);
-    Ok(lease)
-}
-
-/// Looks at every octet.
-fn sum(octets: &[u8]) {
-    let (words, rest) = octets.as_chunks();
-    let words = words.iter().fold(0_u64, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)));
-    let rest = rest.iter().fold(0_u64, |sum, octet| sum.wrapping_add(u64::from(*octet)));
-    std::hint::black_box(words.wrapping_add(rest));
 }
 
 /// Of how many Calls one is timed. A prime, so that it is not always the first of a batch.

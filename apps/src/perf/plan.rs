@@ -5,17 +5,24 @@ use std::time::Duration;
 use haulage::limits::{ITEM_MAX, LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
 use haulage::sys::process;
 
-use super::load::Job;
+use super::load::Pace;
 use super::protocol::ECHO_MAX;
 use crate::cli::bytes;
 use crate::cli::perf::{PerfOptions, Test};
 use crate::failure::Failure;
+use crate::limits::SMALL;
 
 /// A benchmark that makes sense.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// What one run does.
-    pub job: Job,
+    /// What the Calls do.
+    pub subject: Subject,
+    /// Octets of payload in each.
+    pub size: usize,
+    /// How many are made.
+    pub pace: Pace,
+    /// Every octet is summed at the client.
+    pub touch: bool,
     /// Connections it uses.
     pub connections: u32,
     /// How often it is run.
@@ -42,49 +49,52 @@ impl Plan {
         let depth_default = if rate.is_some() { OPEN_DEPTH } else { 1 };
         let depth = options.depth.map_or(depth_default, |depth| depth.0);
         let connections = options.connections.0;
+        let time = options.seconds.0;
+        let plan = Self {
+            subject: Subject::Test(test),
+            size: if test == Test::Null { 0 } else { size },
+            pace: Pace { depth, rate, warm: time.min(WARM), time },
+            touch: options.touch,
+            connections,
+            runs: options.runs.0,
+            limits_size: size.max(SMALL),
+        };
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// Checks it against what this build holds, and this process.
+    pub fn check(&self) -> Result<(), Failure> {
+        let (connections, depth) = (self.connections, self.pace.depth);
         if Room::receives(connections, connections.saturating_mul(depth)) > RECEIVES_MAX {
             return Err(Failure::usage(format!(
                 "{connections} connections with {depth} calls in flight each are more than one core \
                  of this build holds; lower --connections or --depth"
             )));
         }
-        let job = Job {
-            test,
-            size: if test == Test::Null { 0 } else { size },
-            depth,
-            rate,
-            touch: options.touch,
-            warm: options.seconds.0.min(WARM),
-            time: options.seconds.0,
-        };
-        let plan = Self { job, connections, runs: options.runs.0, limits_size: size.max(32) };
-        let memory = plan.memory();
+        let memory = self.memory();
         if memory > MEMORY_MAX {
             return Err(Failure::usage(format!(
                 "so many items of {} take {}, of {} at most; lower --depth, --connections or --size",
-                bytes::format(size as u64),
+                bytes::format(self.size as u64),
                 bytes::format(memory as u64),
                 bytes::format(MEMORY_MAX as u64)
             )));
         }
-        plan.check_open_files()?;
-        Ok(plan)
+        self.check_open_files()
     }
 
     /// Returns how many Calls are in flight, at most.
     pub const fn in_flight(&self) -> u32 {
         // Each factor is at most 2^14.
-        self.connections * self.job.depth
+        self.connections * self.pace.depth
     }
 
     /// Returns the octets of items at one end.
     pub fn memory(&self) -> usize {
-        let items = match self.job.test {
-            Test::Read | Test::Write => self.in_flight() as usize,
-            Test::Null | Test::Inline => 0,
-        };
+        let items = if self.subject.moves() { self.in_flight() as usize } else { 0 };
         // What is not the item is the rest of its slab.
-        items.saturating_mul(self.job.size).saturating_mul(2).saturating_add(SLABS)
+        items.saturating_mul(self.size).saturating_mul(2).saturating_add(SLABS)
     }
 
     /// Returns what the server needs.
@@ -111,6 +121,30 @@ impl Plan {
              raise it as root: `prlimit --pid $$ --nofile={needed}:{needed}`",
             self.connections
         )))
+    }
+}
+
+/// What Calls do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// What a test of `haulage perf` does.
+    Test(Test),
+    /// GETs and PUTs of the key-value service.
+    Kv,
+}
+
+impl Subject {
+    /// Returns its name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Test(test) => test.name(),
+            Self::Kv => "kv",
+        }
+    }
+
+    /// Returns whether payload is moved by direct data placement.
+    pub const fn moves(self) -> bool {
+        matches!(self, Self::Test(Test::Read | Test::Write) | Self::Kv)
     }
 }
 
@@ -154,7 +188,7 @@ const INLINE_DEFAULT: u64 = 1 << 10;
 /// Calls in flight on a connection of an open loop, unless told otherwise.
 const OPEN_DEPTH: u32 = 128;
 /// How long Calls are made before they count: memory is touched, buffers are found, windows open.
-const WARM: Duration = Duration::from_millis(300);
+pub const WARM: Duration = Duration::from_millis(300);
 /// Receives that the provider's queue holds.
 const RECEIVES_MAX: u32 = 16_384;
 /// Credits of a connection beside those for Calls.

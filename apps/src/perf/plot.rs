@@ -5,7 +5,6 @@ use std::path::Path;
 
 use super::plan::Plan;
 use super::report::{self, Run};
-use crate::cli::perf::Test;
 use crate::failure::Failure;
 
 mod scale;
@@ -93,7 +92,7 @@ fn latencies(svg: &mut Svg, plan: &Plan, runs: &[Run]) {
 /// The rate of each run, next to what raw TCP made of the same right before it.
 fn rates(svg: &mut Svg, plan: &Plan, runs: &[Run]) {
     let (x0, x1) = (620.0, RIGHT);
-    let moves = matches!(plan.job.test, Test::Read | Test::Write);
+    let moves = plan.subject.moves();
     let value = |run: &Run| if moves { run.gib_per_s(plan) } else { run.rate_per_s() };
     let raw = |run: &Run| run.limits.tcp_stream_gib_per_s.filter(|_| moves);
     let most = runs.iter().map(|run| value(run).max(raw(run).unwrap_or(0.0))).fold(0.0, f64::max);

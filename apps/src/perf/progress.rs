@@ -7,7 +7,7 @@ use super::plan::Plan;
 
 /// A bar on standard error; nothing where that is not a terminal.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     shown: bool,
     drawn: bool,
     run: u32,
@@ -16,25 +16,25 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(plan: &Plan) -> Self {
-        let time = plan.job.warm + plan.job.time;
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let time = plan.pace.warm + plan.pace.time;
         Self { shown: io::stderr().is_terminal(), drawn: false, run: 0, runs: plan.runs, time }
     }
 
     /// A run begins, with the limits of the machine.
-    pub(super) fn begin_run(&mut self, number: u32) {
+    pub(crate) fn begin_run(&mut self, number: u32) {
         self.run = number;
         self.draw("measuring the machine's limits");
     }
 
     /// Calls have been made for so long.
-    pub(super) fn tick(&mut self, since: Duration) {
+    pub(crate) fn tick(&mut self, since: Duration) {
         let line = bar(since, self.time);
         self.draw(&line);
     }
 
     /// Takes the bar away.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         if std::mem::take(&mut self.drawn) {
             // A closed terminal leaves nobody to show it to.
             let _ = write!(io::stderr().lock(), "\r\x1b[K");

@@ -1,7 +1,7 @@
 //! What a benchmark prints.
 
 use super::load::{SAMPLE, Tally};
-use super::plan::Plan;
+use super::plan::{Plan, Subject};
 use crate::cli::bytes;
 use crate::cli::perf::Test;
 use crate::failure::Failure;
@@ -11,25 +11,34 @@ use crate::output::{Output, json};
 
 /// One run, and the machine it ran on.
 #[derive(Clone, Debug)]
-pub(super) struct Run {
-    pub(super) provider: &'static str,
+pub(crate) struct Run {
+    pub(crate) provider: &'static str,
     /// Measured right before it.
-    pub(super) limits: Limits,
-    pub(super) tally: Tally,
+    pub(crate) limits: Limits,
+    pub(crate) tally: Tally,
     /// What reading the CPU's time stamp took then, in nanoseconds.
-    pub(super) noise_ns: Option<f64>,
+    pub(crate) noise_ns: Option<f64>,
+    /// What a key-value service was found to hold.
+    pub(crate) found: Option<Found>,
+}
+
+/// GETs of keys that were there, and of others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
 }
 
 impl Run {
-    pub(super) fn rate_per_s(&self) -> f64 {
+    pub(crate) fn rate_per_s(&self) -> f64 {
         self.tally.operations as f64 / self.tally.took.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    pub(super) fn gib_per_s(&self, plan: &Plan) -> f64 {
-        self.rate_per_s() * plan.job.size as f64 / GIB
+    pub(crate) fn gib_per_s(&self, plan: &Plan) -> f64 {
+        self.rate_per_s() * plan.size as f64 / GIB
     }
 
-    pub(super) fn quantile_us(&self, quantile: f64) -> f64 {
+    pub(crate) fn quantile_us(&self, quantile: f64) -> f64 {
         self.tally.samples.quantile_us(quantile)
     }
 
@@ -37,11 +46,11 @@ impl Run {
     /// none.
     fn copies_per_byte(&self, plan: &Plan) -> Option<f64> {
         let Tally { client, server, operations, .. } = &self.tally;
-        let payload = operations * plan.job.size as u64;
+        let payload = operations * plan.size as u64;
         let tagged = client.tagged_copied + server.tagged_copied;
         // Items so short that they went inline, and what is meant to.
         let all = client.all_copied + server.all_copied;
-        let copied = if plan.job.test == Test::Inline || tagged == 0 { all } else { tagged };
+        let copied = if !plan.subject.moves() || tagged == 0 { all } else { tagged };
         (payload > 0).then(|| copied as f64 / payload as f64)
     }
 
@@ -54,9 +63,8 @@ impl Run {
 
     fn write(&self, plan: &Plan, o: &mut json::Object) {
         let Tally { client, server, operations, took, samples, .. } = &self.tally;
-        let job = &plan.job;
-        o.text("test", job.test.name()).text("provider", self.provider);
-        o.count("size", job.size as u64).count("depth", job.depth);
+        o.text("test", plan.subject.name()).text("provider", self.provider);
+        o.count("size", plan.size as u64).count("depth", plan.pace.depth);
         o.count("connections", plan.connections);
         o.measure("seconds", took.as_secs_f64(), 3).count("operations", *operations);
         o.measure("rate_per_s", self.rate_per_s(), 1);
@@ -72,19 +80,22 @@ impl Run {
         o.object("mean_batch", |o| _ = o.measure("send", send, 2).measure("recv", recv, 2));
         o.measure("copies_per_byte", self.copies_per_byte(plan), 3);
         o.object("limits", |o| self.limits.write(o));
-        if let Some(rate) = job.rate {
+        if let Some(rate) = plan.pace.rate {
             o.measure("offered_per_s", rate, 1).count("late", self.tally.late);
+        }
+        if let Some(Found { hits, misses }) = self.found {
+            o.count("hits", hits).count("misses", misses);
         }
     }
 }
 
 /// Writes one run as JSON.
-pub(super) fn json(plan: &Plan, run: &Run) -> String {
+pub(crate) fn json(plan: &Plan, run: &Run) -> String {
     json::object(|o| run.write(plan, o))
 }
 
 /// Prints what all runs come to: for programs only if there are several, each has been printed.
-pub(super) fn finish(
+pub(crate) fn finish(
     plan: &Plan,
     runs: &[Run],
     wording: &str,
@@ -108,13 +119,13 @@ pub(super) fn finish(
 fn sorted<'a>(plan: &Plan, runs: &'a [Run]) -> Vec<&'a Run> {
     let mut sorted: Vec<_> = runs.iter().collect();
     let merit =
-        |run: &Run| if plan.job.rate.is_some() { -run.quantile_us(0.5) } else { run.rate_per_s() };
+        |run: &Run| if plan.pace.rate.is_some() { -run.quantile_us(0.5) } else { run.rate_per_s() };
     sorted.sort_by(|one, other| merit(one).total_cmp(&merit(other)));
     sorted
 }
 
 /// Returns the run in the middle.
-pub(super) fn median<'a>(plan: &Plan, runs: &'a [Run]) -> Option<&'a Run> {
+pub(crate) fn median<'a>(plan: &Plan, runs: &'a [Run]) -> Option<&'a Run> {
     sorted(plan, runs).get(runs.len() / 2).copied()
 }
 
@@ -123,22 +134,23 @@ fn best<'a>(plan: &Plan, runs: &'a [Run]) -> Option<&'a Run> {
 }
 
 /// Says what each Call did, in a few words.
-pub(super) fn title(plan: &Plan, provider: &str) -> String {
-    let job = &plan.job;
-    let size = bytes::format(job.size as u64);
-    let what = match job.test {
-        Test::Null => "null".to_owned(),
-        test => format!("{} of {size}", test.name()),
+pub(crate) fn title(plan: &Plan, provider: &str) -> String {
+    let size = bytes::format(plan.size as u64);
+    let what = match plan.subject {
+        Subject::Test(Test::Null) => "null".to_owned(),
+        Subject::Test(test) => format!("{} of {size}", test.name()),
+        Subject::Kv => format!("key-value service, values of {size}"),
     };
     let connections = match plan.connections {
         1 => String::new(),
         count => format!(", {count} connections"),
     };
-    let depth = match job.rate {
-        Some(rate) => format!("{rate} due a second, at most {} in flight", job.depth),
-        None => format!("{} in flight", job.depth),
+    let depth = plan.pace.depth;
+    let depth = match plan.pace.rate {
+        Some(rate) => format!("{rate} due a second, at most {depth} in flight"),
+        None => format!("{depth} in flight"),
     };
-    let touch = if job.touch { ", every byte summed" } else { "" };
+    let touch = if plan.touch { ", every byte summed" } else { "" };
     format!("{what} over {provider}, {depth}{connections}{touch}")
 }
 
@@ -197,7 +209,7 @@ fn details(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
     let Tally { client, server, operations, took, samples, late, .. } = &run.tally;
     let per_call = |count: u64| count as f64 / (*operations).max(1) as f64;
     let mut rate = format!("{:.0} calls/s", run.rate_per_s());
-    if plan.job.size > 0 {
+    if plan.size > 0 {
         rate.push_str(&format!(", {:.3} GiB/s", run.gib_per_s(plan)));
     }
     rate.push_str(&format!(" ({operations} calls in {:.2} s)", took.as_secs_f64()));
@@ -212,7 +224,7 @@ fn details(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
         us(0.999),
         samples.max_us()
     );
-    let timed = match (plan.job.rate, plan.in_flight()) {
+    let timed = match (plan.pace.rate, plan.in_flight()) {
         (Some(_), _) => "each call, from when it was due",
         (None, 1) => "each call",
         _ => &format!("one call in {SAMPLE}"),
@@ -237,6 +249,9 @@ fn details(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
         let batch = format!("{send:.1} replies sent at once, {recv:.1} calls found at once");
         rows.push(("server", batch));
     }
+    if let Some(Found { hits, misses }) = run.found {
+        rows.push(("keys", format!("{hits} found, {misses} not")));
+    }
     rows.extend(limits(plan, run));
     if let Some(noise) = run.noise_ns {
         rows.push(("noise", format!("reading the CPU's time stamp took {noise:.1} ns")));
@@ -248,8 +263,8 @@ fn details(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
 fn limits(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
     let Limits { memcpy_gib_per_s, tcp_stream_gib_per_s, tcp_rtt_us, cacheline_rtt_us } =
         run.limits;
-    let moves = matches!(plan.job.test, Test::Read | Test::Write);
-    let alone = plan.in_flight() == 1 && plan.job.rate.is_none();
+    let moves = plan.subject.moves();
+    let alone = plan.in_flight() == 1 && plan.pace.rate.is_none();
     let size = bytes::format(plan.limits_size as u64);
     let speed = |what: &str, limit: Option<f64>| {
         let limit = limit?;

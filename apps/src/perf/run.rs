@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use haulage::cores::Placement as Thread;
 use haulage::provider::iwarp::Iwarp;
-use haulage::sys::{clock, cpu};
+use haulage::sys::cpu;
 
-use super::client;
+use super::calls::Calls;
+use super::client::Client;
 use super::load::Tally;
 use super::plan::Plan;
 use super::progress::Progress;
+use super::protocol::binding;
 use super::report::{self, Run};
 use super::serve;
-use crate::calling;
+use crate::calling::{self, Callee};
 use crate::cli::address::Address;
 use crate::cli::perf::PerfOptions;
 use crate::cli::values::Provider;
@@ -96,7 +98,7 @@ impl Bench<'_> {
             let limits = self.limits()?;
             let noise_ns = cpu::time_stamp_cost_ns();
             let tally = self.run_once::<P>(&mut progress, output)?;
-            let run = Run { provider, limits, tally, noise_ns };
+            let run = Run { provider, limits, tally, noise_ns, found: None };
             if output.json {
                 progress.clear();
                 output.line(&report::json(&self.plan, &run))?;
@@ -153,29 +155,19 @@ impl Bench<'_> {
                 (core.started.address, FarEnd::Thread(core))
             }
         };
+        let callee = Callee { to, timeout: *timeout, served_by: "haulage perf serve" };
+        let limits = plan.client_limits(*timeout);
+        let (connections, room) = (plan.connections, plan.memory());
+        let client = Client { callee, binding: binding(), connections, room, limits, crc };
         let name = "perf-client".to_owned();
-        let thread = Thread { name, cpu: *near, polling: polling(mode) };
-        let core = client::start::<P>(thread, *plan, to, *timeout, crc)?;
-        core.started.notes.details.iter().for_each(|note| output.detail(note));
-        core.started.notes.warnings.iter().for_each(|note| output.detail(note));
-        let died = || Failure::failed("the client's core died");
-        let driver = &core.started.driver;
-        driver.begin(plan.job).ok_or_else(died)?;
-        let started = clock::now();
-        let ended = loop {
-            if let Some(ended) = driver.wait(TICK) {
-                break ended;
-            }
-            if core.is_finished() {
-                return Err(died());
-            }
-            progress.tick(clock::now().saturating_since(started));
-        };
-        core.stop();
-        match ended {
-            Ok(tally) => end.stop().map(|()| tally),
-            Err(stopped) => Err(client::explain(&stopped, plan, to, *timeout)),
-        }
+        let client = client.start::<P, _>(Thread { name, cpu: *near, polling: polling(mode) })?;
+        client.notes().details.iter().for_each(|note| output.detail(note));
+        client.notes().warnings.iter().for_each(|note| output.detail(note));
+        let calls = Calls::new(options.test, plan.size, plan.touch);
+        let (tally, _) = client.run(plan.pace, calls, progress)?;
+        client.stop();
+        end.stop()?;
+        Ok(tally)
     }
 
     /// Measures what the machine can do at best.
@@ -259,5 +251,3 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const LIMIT_TIME: Duration = Duration::from_millis(150);
 /// Octets that measuring raw TCP takes at most.
 const LIMITS_MEMORY: usize = 256 << 20;
-/// How often progress is shown.
-const TICK: Duration = Duration::from_millis(100);

@@ -3,19 +3,28 @@
 use std::time::Duration;
 
 use super::*;
+use crate::cli::perf::Test;
 use crate::limits::Limits;
-use crate::perf::load::{Job, Tally};
+use crate::perf::load::{Pace, Tally};
+use crate::perf::plan::Subject;
 
 fn plan(test: Test) -> Plan {
     let time = Duration::from_secs(1);
-    let job = Job { test, size: 4096, depth: 1, rate: None, touch: false, warm: time, time };
-    Plan { job, connections: 1, runs: 1, limits_size: 4096 }
+    Plan {
+        subject: Subject::Test(test),
+        size: 4096,
+        pace: Pace { depth: 1, rate: None, warm: time, time },
+        touch: false,
+        connections: 1,
+        runs: 1,
+        limits_size: 4096,
+    }
 }
 
 fn run(calls: u64, limits: Limits) -> Run {
     let mut tally = Tally { operations: calls, took: Duration::from_secs(1), ..Tally::default() };
     (0..calls).for_each(|n| tally.samples.record(Duration::from_nanos(5_000 + n * 7)));
-    Run { provider: "iwarp", limits, tally, noise_ns: None }
+    Run { provider: "iwarp", limits, tally, noise_ns: None, found: None }
 }
 
 /// Checks that tags match, attributes are quoted, and no number is none. Returns how many elements of

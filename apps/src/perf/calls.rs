@@ -1,0 +1,149 @@
+//! What the Calls of `haulage perf` do.
+//!
+//! # Memory ownership
+//! A slot's lease is its item's for one Call after another: as many as there are Calls in flight, all
+//! of them hot.
+
+use haulage::core::Cx;
+use haulage::pool::Local;
+use haulage::proto::chunk::{Item, PayloadReader};
+use haulage::service::{CallError, ConnectionId, Finished, Request};
+
+use super::load::{Stopped, Work};
+use super::protocol::{OK, Procedure};
+use crate::cli::perf::Test;
+
+/// The Calls of one test.
+#[derive(Clone, Debug)]
+pub struct Calls {
+    test: Test,
+    /// Octets of each.
+    size: usize,
+    /// Sum every octet.
+    touch: bool,
+    /// What an echo sends.
+    echo: Vec<u8>,
+}
+
+impl Calls {
+    /// Makes the Calls of `test`, of `size` octets, and every octet summed if they are to be touched.
+    pub fn new(test: Test, size: usize, touch: bool) -> Self {
+        let echo = if test == Test::Inline { vec![1; size] } else { Vec::new() };
+        Self { test, size, touch, echo }
+    }
+
+    /// Checks that an item came whole, and makes its memory ready for the next one.
+    fn received(
+        &self,
+        results: &mut PayloadReader<'_>,
+        mut lease: Local,
+    ) -> Result<Local, Stopped> {
+        status(results)?;
+        let length = match results.eligible_opaque(0).map_err(|_| Stopped::BadReply)? {
+            Item::Reduced { length } => length,
+            Item::Inline(octets) => octets.len() as u64,
+        };
+        if length != self.size as u64 || lease.len() != self.size {
+            return Err(Stopped::BadReply);
+        }
+        if self.touch {
+            sum(lease.bytes());
+        }
+        lease.set_len(self.size);
+        Ok(lease)
+    }
+}
+
+impl Work for Calls {
+    type Slot = Option<Local>;
+
+    const FIGURES: u32 = Procedure::Figures as u32;
+
+    fn slot(&mut self, cx: &Cx<'_>) -> Option<Option<Local>> {
+        if !matches!(self.test, Test::Read | Test::Write) {
+            return Some(None);
+        }
+        let mut lease = cx.pool().lease(self.size)?;
+        lease.bytes_mut().fill(1);
+        Some(Some(lease))
+    }
+
+    fn make(
+        &mut self,
+        cx: &mut Cx<'_>,
+        connection: ConnectionId,
+        slot: &mut Option<Local>,
+        token: u64,
+    ) -> Result<(), CallError> {
+        let (procedure, argument, result) = match self.test {
+            Test::Null => (Procedure::Null, None, None),
+            Test::Read => (Procedure::Read, None, slot.take()),
+            Test::Write => (Procedure::Write, slot.take(), None),
+            Test::Inline => (Procedure::Echo, None, None),
+        };
+        if let Some(argument) = argument.as_ref().filter(|_| self.touch) {
+            sum(argument.bytes());
+        }
+        let request = Request { procedure: procedure as u32, argument, result, timeout: None };
+        let made = match procedure {
+            Procedure::Read => {
+                let length = u32::try_from(self.size).unwrap_or(u32::MAX);
+                cx.call(connection, request, token, |w| w.u32(length))
+            }
+            Procedure::Echo => cx.call(connection, request, token, |w| w.opaque(&self.echo)),
+            _ => cx.call(connection, request, token, |_| Ok(())),
+        };
+        made.map_err(|(error, _)| error)
+    }
+
+    fn ended(
+        &mut self,
+        cx: &mut Cx<'_>,
+        slot: &mut Option<Local>,
+        finished: Finished<'_>,
+    ) -> Result<(), Stopped> {
+        let Finished { results, argument, result } = finished;
+        let mut results = results?;
+        match self.test {
+            Test::Null => {}
+            Test::Read => {
+                let lease = result.ok_or(Stopped::BadReply)?;
+                *slot = Some(self.received(&mut results, lease)?);
+            }
+            Test::Write => {
+                *slot = argument;
+                status(&mut results)?;
+            }
+            Test::Inline => {
+                let octets = results.opaque(self.size).map_err(|_| Stopped::BadReply)?;
+                if octets.len() != self.size {
+                    return Err(Stopped::BadReply);
+                }
+                if self.touch {
+                    sum(octets);
+                }
+                // Into the Call; what came back was left where it is.
+                cx.count_inline(octets.len() as u64);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn status(results: &mut PayloadReader<'_>) -> Result<(), Stopped> {
+    match results.u32() {
+        Ok(OK) => Ok(()),
+        Ok(_) => Err(Stopped::Refused(
+            "it has no memory for such items; raise --memory of `haulage perf serve`".to_owned(),
+        )),
+        Err(_) => Err(Stopped::BadReply),
+    }
+}
+
+/// Looks at every octet.
+fn sum(octets: &[u8]) {
+    let (words, rest) = octets.as_chunks();
+    let words = words.iter().fold(0_u64, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)));
+    let rest = rest.iter().fold(0_u64, |sum, octet| sum.wrapping_add(u64::from(*octet)));
+    std::hint::black_box(words.wrapping_add(rest));
+}
