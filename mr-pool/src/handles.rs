@@ -27,27 +27,39 @@ impl fmt::Display for NoEntropy {
 
 impl std::error::Error for NoEntropy {}
 
-/// Makes handles and offsets.
-pub(crate) struct Handles {
+/// Makes handles and offsets for the registrations of an RNIC that is our own software.
+pub struct Handles {
     random: ChaCha12Rng,
     slot_bits: u32,
 }
 
 impl Handles {
     /// Starts from the system's randomness, for `slots` slots.
-    pub(crate) fn new(slots: usize) -> Result<Self, NoEntropy> {
+    ///
+    /// # Errors
+    ///
+    /// If the system has none to give.
+    ///
+    /// # Panics
+    ///
+    /// If `slots` is not 1 to 65536.
+    pub fn new(slots: usize) -> Result<Self, NoEntropy> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|_| NoEntropy)?;
         Ok(Self::from(ChaCha12Rng::from_seed(seed), slots))
     }
 
     /// Starts from a seed, so that a test can be repeated.
-    pub(crate) fn seeded(slots: usize, seed: u64) -> Self {
+    ///
+    /// # Panics
+    ///
+    /// If `slots` is not 1 to 65536.
+    pub fn seeded(slots: usize, seed: u64) -> Self {
         Self::from(ChaCha12Rng::seed_from_u64(seed), slots)
     }
 
     /// Makes a handle for a slot whose last one was `last`; its key is another, and not 0.
-    pub(crate) fn fresh(&mut self, slot: u32, last: Handle) -> Handle {
+    pub fn fresh(&mut self, slot: u32, last: Handle) -> Handle {
         let random = self.random.next_u32();
         let last_key = last.0 & 0xff;
         let key = 1 + (random & 0xff) % 254;
@@ -57,13 +69,13 @@ impl Handles {
     }
 
     /// Returns the slot a handle names, if it is one of ours.
-    pub(crate) const fn slot(&self, handle: Handle) -> usize {
+    pub const fn slot(&self, handle: Handle) -> usize {
         (handle.0 >> 8 & ((1 << self.slot_bits) - 1)) as usize
     }
 
     /// Returns a random offset below 2^47, a multiple of 4096: where a registration begins, in the
     /// peer's terms. It tells nothing of addresses, and no length of memory makes it wrap.
-    pub(crate) fn offset(&mut self) -> u64 {
+    pub fn offset(&mut self) -> u64 {
         self.random.next_u64() >> 17 & !0xfff
     }
 
@@ -80,7 +92,7 @@ impl fmt::Debug for Handles {
 }
 
 /// Slots a table may have: a handle then keeps at least 15 bits that cannot be known.
-pub(crate) const SLOTS_MAX: usize = 1 << 16;
+const SLOTS_MAX: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {

@@ -14,6 +14,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -58,6 +59,11 @@ impl Keeper {
     /// Returns the pointer leases carry.
     pub(crate) const fn home(&self) -> Home {
         self.0
+    }
+
+    /// Returns the memfd the region is in, if it is in one.
+    pub(crate) fn memfd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.body().region.memfd()
     }
 
     /// Returns where the region starts. Whoever reads or writes there needs a lease or a view.

@@ -84,7 +84,7 @@ mod tests;
 
 pub use error::PoolError;
 pub use gauges::{ClassGauge, Gauges};
-pub use handles::NoEntropy;
+pub use handles::{Handles, NoEntropy};
 pub use lease::{Local, Shared};
 pub use lent::{Exposed, Invalidated, PostedSink, PostedSource};
 pub use pieces::{PIECES_MAX, Piece, Pieces};

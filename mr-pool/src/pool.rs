@@ -1,6 +1,7 @@
 //! The pool: one region, one owner, leases.
 
 use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use crate::blocks::{Blocks, PAGE};
@@ -82,6 +83,12 @@ impl Pool {
     /// said by leases alone.
     pub fn region(&self) -> NonNull<[u8]> {
         NonNull::slice_from_raw_parts(self.keeper.start(), self.usable())
+    }
+
+    /// Returns the sealed memfd the region is in, if it was made with [`PagePreference::Shared`].
+    /// Whoever is given it can read and write every octet of the region.
+    pub fn memfd(&self) -> Option<BorrowedFd<'_>> {
+        self.keeper.memfd()
     }
 
     /// Returns the octets of the region.

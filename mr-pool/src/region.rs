@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use self::machine::Machine;
@@ -31,6 +32,9 @@ pub enum PagePreference {
     Transparent,
     /// 4 KiB.
     Small,
+    /// 2 MiB, transparent huge pages, 4 KiB; in a sealed memfd, which a peer on the same machine can
+    /// map: what the `shm` provider exposes lies in such a region.
+    Shared,
     /// The allocator's heap: for tests, which then need nothing of the machine.
     Heap,
 }
@@ -43,6 +47,7 @@ impl PagePreference {
             Self::Best => &[Gigantic, Huge, Transparent, Small],
             Self::Transparent => &[Transparent, Small],
             Self::Small => &[Small],
+            Self::Shared => &[Huge, Transparent, Small],
             Self::Heap => &[Heap],
         }
     }
@@ -50,7 +55,7 @@ impl PagePreference {
     /// Rounds a length up to what these pages need, at least one page.
     pub(crate) fn round_up(self, bytes: usize) -> Option<usize> {
         let page = match self {
-            Self::Best | Self::Transparent => MIB_2,
+            Self::Best | Self::Transparent | Self::Shared => MIB_2,
             Self::Small | Self::Heap => PAGE,
         };
         bytes.max(1).checked_next_multiple_of(page)
@@ -174,7 +179,7 @@ impl Region {
                 declined.push(refused);
                 continue;
             }
-            match Self::of_kind(kind, bytes, node) {
+            match Self::of_kind(kind, bytes, node, preference == PagePreference::Shared) {
                 Ok((mapping, unbound)) => {
                     let report = PageReport {
                         kind,
@@ -200,12 +205,19 @@ impl Region {
         self.mapping.at(offset)
     }
 
+    /// Returns what another process needs to map the region, if it may.
+    pub(crate) fn memfd(&self) -> Option<BorrowedFd<'_>> {
+        self.mapping.memfd()
+    }
+
     fn of_kind(
         kind: PageKind,
         bytes: usize,
         node: Option<u32>,
+        shared: bool,
     ) -> io::Result<(Mapping, Option<String>)> {
         let mapping = match kind {
+            _ if shared => Mapping::shared(bytes, kind == PageKind::Huge),
             PageKind::Gigantic => Mapping::gigantic(bytes),
             PageKind::Huge => Mapping::huge(bytes),
             PageKind::Transparent => Mapping::transparent(bytes),
@@ -216,6 +228,9 @@ impl Region {
         let unbound = bound.and_then(Result::err).map(|error| error.to_string());
         mapping.keep_from_children()?;
         mapping.populate()?;
+        if shared && kind == PageKind::Transparent {
+            mapping.collapse()?;
+        }
         Ok((mapping, unbound))
     }
 }

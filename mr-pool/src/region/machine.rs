@@ -140,9 +140,18 @@ impl Reserved {
 ///
 /// The system may have merged the mapping with a neighbour, and then speaks of both.
 pub(super) fn huge_bytes(smaps: &str, start: usize, length: usize) -> usize {
-    let mut lines = smaps.lines().skip_while(|line| !covers(line, start)).skip(1);
-    let huge = lines.find_map(|line| field(line, "AnonHugePages:"));
-    huge.unwrap_or(0).min(length)
+    let lines = smaps.lines().skip_while(|line| !covers(line, start)).skip(1);
+    // Of one mapping at most one of them is not zero: anonymous memory, or a memfd.
+    let fields = ["AnonHugePages:", "ShmemPmdMapped:"];
+    let own = lines.take_while(|line| !opens(line));
+    let huge =
+        own.filter_map(|line| fields.iter().find_map(|name| field(line, name))).sum::<usize>();
+    huge.min(length)
+}
+
+/// Returns whether a line opens a mapping: others are fields, whose names end with a colon.
+fn opens(line: &str) -> bool {
+    !line.split(' ').next().is_some_and(|name| name.ends_with(':'))
 }
 
 /// Returns whether a line opens the mapping that `address` is in.

@@ -2,17 +2,20 @@
 
 use std::alloc::{self, Layout};
 use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr::{self, NonNull};
 
 use super::{GIB, MIB_2};
 use crate::blocks::PAGE;
 
-/// Zeroed memory of our own, writable and private to the process, until dropped.
+/// Zeroed memory of our own, writable, until dropped. Private to the process unless it has a memfd.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,
     length: usize,
     origin: Origin,
+    /// What another process needs to map it.
+    memfd: Option<OwnedFd>,
 }
 
 /// Who takes the memory back.
@@ -41,7 +44,7 @@ impl Mapping {
         // SAFETY: the layout is not of zero octets.
         let start = unsafe { hugepage_rs::alloc(layout) };
         let start = NonNull::new(start).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { start, length, origin: Origin::HugepageRs })
+        Ok(Self { start, length, origin: Origin::HugepageRs, memfd: None })
     }
 
     /// Takes `length` octets, aligned to 2 MiB, for the system to make of huge pages.
@@ -61,6 +64,41 @@ impl Mapping {
         Self::map(length, 0)
     }
 
+    /// Takes `length` octets that another process can map, sealed so that nobody can shrink them under
+    /// it: of 2 MiB pages if `huge`. `length` is a multiple of 2 MiB.
+    pub(super) fn shared(length: usize, huge: bool) -> io::Result<Self> {
+        multiple(length, MIB_2)?;
+        let pages = if huge { libc::MFD_HUGETLB | libc::MFD_HUGE_2MB } else { 0 };
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | pages;
+        // SAFETY: the name is a C string that lives through the call.
+        let fd = unsafe { libc::memfd_create(c"haulage-region".as_ptr(), flags) };
+        check(fd >= 0)?;
+        // SAFETY: memfd_create succeeded, so `fd` is open and nobody else's.
+        let memfd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let size = libc::off_t::try_from(length).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        // SAFETY: ftruncate takes integers.
+        check(unsafe { libc::ftruncate(fd, size) } == 0)?;
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: this fcntl takes integers.
+        check(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } == 0)?;
+
+        // Room is taken first, so that the memory can be put where a huge page can begin.
+        let with_slack = length.checked_add(MIB_2).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut mapping = Self::map(with_slack, libc::MAP_NORESERVE)?;
+        let skip = mapping.start.addr().get().wrapping_neg() % MIB_2;
+        mapping.trim(skip, length)?;
+        let (access, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+        // SAFETY: the range is the whole of a mapping of ours of which nobody has been given anything
+        // yet; it is what is replaced.
+        let start = unsafe {
+            libc::mmap(mapping.start.as_ptr().cast(), length, access, flags, memfd.as_raw_fd(), 0)
+        };
+        check(start != libc::MAP_FAILED)?;
+        mapping.memfd = Some(memfd);
+        Ok(mapping)
+    }
+
     /// Takes `length` octets from the heap.
     pub(super) fn heap(length: usize) -> io::Result<Self> {
         // Aligned by hand: of an allocator that is asked for alignment, zeroing takes every page.
@@ -71,7 +109,7 @@ impl Mapping {
         let skip = base.addr().get().wrapping_neg() % PAGE;
         // SAFETY: less than a page is skipped, and there is a page of slack.
         let start = unsafe { base.add(skip) };
-        Ok(Self { start, length, origin: Origin::Heap { skip } })
+        Ok(Self { start, length, origin: Origin::Heap { skip }, memfd: None })
     }
 
     /// Returns the octet at `offset`, which is within the mapping.
@@ -127,6 +165,17 @@ impl Mapping {
         }
     }
 
+    /// Has huge pages made of the small ones that were filled in, as far as the system finds any: a
+    /// memfd gets none otherwise.
+    pub(super) fn collapse(&self) -> io::Result<()> {
+        self.advise(libc::MADV_COLLAPSE)
+    }
+
+    /// Returns what another process needs to map the memory, if it may.
+    pub(super) fn memfd(&self) -> Option<BorrowedFd<'_>> {
+        self.memfd.as_ref().map(|fd| fd.as_fd())
+    }
+
     /// Keeps the pages in memory.
     pub(super) fn lock(&self) -> io::Result<()> {
         // SAFETY: the range is a mapping of ours; locking changes neither contents nor access.
@@ -148,7 +197,7 @@ impl Mapping {
         let start = unsafe { libc::mmap(ptr::null_mut(), length, access, flags, -1, 0) };
         check(start != libc::MAP_FAILED)?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, length, origin: Origin::System })
+        Ok(Self { start, length, origin: Origin::System, memfd: None })
     }
 
     /// Gives back all but `length` octets from `skip` on, both whole pages.

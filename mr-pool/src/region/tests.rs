@@ -158,3 +158,36 @@ fn a_region_is_filled_at_once_and_kept_from_children() {
         assert!(resident >= 4 << 20, "{report}: {about}");
     }
 }
+
+#[cfg(not(miri))]
+#[test]
+fn a_shared_region_is_a_sealed_memfd_of_its_length() {
+    use std::os::fd::AsRawFd as _;
+
+    let config = PoolConfig { bytes: 3 << 20, pages: PagePreference::Shared, node: None };
+    let pool = Pool::new(&config).unwrap();
+    assert_eq!(pool.usable(), 4 << 20, "rounded up, so that a huge page could map all of it");
+    assert_eq!(pool.region().addr().get() % MIB_2, 0);
+    let memfd = pool.memfd().expect("a memfd");
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", memfd.as_raw_fd())).unwrap();
+    assert!(link.to_string_lossy().contains("memfd:haulage-region"), "{link:?}");
+    let file = std::fs::File::from(memfd.try_clone_to_owned().unwrap());
+    assert_eq!(file.metadata().unwrap().len(), 4 << 20);
+    for length in [0, 2 << 20, 8 << 20] {
+        assert!(file.set_len(length).is_err(), "it could be made {length} octets long");
+    }
+    // What is written through a lease is what others read through the memfd.
+    let mut lease = pool.lease(5).unwrap();
+    lease.bytes_mut().copy_from_slice(b"there");
+    let mut found = [0; 5];
+    let offset = lease.bytes().as_ptr().addr() - pool.region().addr().get();
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut found, offset as u64).unwrap();
+    assert_eq!(&found, b"there");
+    drop(lease);
+    assert!(
+        Pool::new(&PoolConfig { pages: PagePreference::Small, ..config })
+            .unwrap()
+            .memfd()
+            .is_none()
+    );
+}
