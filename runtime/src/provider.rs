@@ -16,6 +16,7 @@ use haulage_proto::verbs::{self, Completion, Handle, QpNum};
 
 pub mod delaying;
 pub mod iwarp;
+pub mod shm;
 pub mod sim;
 
 /// A send queue entry over leased memory.

@@ -4,6 +4,7 @@
 
 pub mod affinity;
 pub mod alloc;
+pub mod barrier;
 pub mod by_handle;
 pub mod clock;
 pub mod complete;
@@ -13,7 +14,9 @@ pub mod epoll;
 pub mod files;
 pub mod local;
 pub mod process;
+pub mod shared;
 pub mod signal;
 pub mod socket;
+pub mod unix;
 pub mod uring;
 pub mod wake;

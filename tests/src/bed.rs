@@ -7,7 +7,7 @@ use haulage::provider::{
     ConnectionParams, Done, Event, Operation, Provider, Quiesced, Receive, WorkRequest,
 };
 use haulage::sys::complete;
-use haulage_mr_pool::{Exposed, Local, PagePreference, Pool, PoolConfig, PostedSink, PostedSource};
+use haulage_mr_pool::{Exposed, Local, Pool, PostedSink, PostedSource};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{
     Access, ClaimedSegment, Exposure, Flags, Handle, QpNum, Segment, Status, WrId,
@@ -58,10 +58,11 @@ pub const UNSIGNALED: Flags = Flags { signaled: false, fence: false, inline: fal
 impl<N: Network> Bed<N> {
     /// Makes both ends; the passive one listens.
     pub fn new(mut network: N) -> Self {
-        let (active, _) = network.join();
-        let (mut passive, at) = network.join();
+        let (active, active_pool, _) = network.join();
+        let (mut passive, passive_pool, at) = network.join();
         let (_, listening) = passive.listen(at).expect("a free port");
-        Self { network, ends: [End::new(active), End::new(passive)], listening }
+        let ends = [End::new(active, active_pool), End::new(passive, passive_pool)];
+        Self { network, ends, listening }
     }
 
     /// Returns where the passive end listens.
@@ -71,9 +72,9 @@ impl<N: Network> Bed<N> {
 
     /// Takes the passive end away without a word, and puts another in its place.
     pub fn replace_passive(&mut self) {
-        let (mut passive, at) = self.network.join();
+        let (mut passive, pool, at) = self.network.join();
         let (_, listening) = passive.listen(at).expect("a free port");
-        self.ends[PASSIVE] = End::new(passive);
+        self.ends[PASSIVE] = End::new(passive, pool);
         self.listening = listening;
     }
 
@@ -218,9 +219,7 @@ impl<N: Network> Bed<N> {
 }
 
 impl<P: Provider> End<P> {
-    fn new(provider: P) -> Self {
-        let config = PoolConfig { bytes: POOL_BYTES, pages: PagePreference::Heap, node: None };
-        let pool = Pool::new(&config).expect("memory for a test");
+    const fn new(provider: P, pool: Pool) -> Self {
         Self { provider, pool, log: Vec::new(), ids: 0 }
     }
 
@@ -393,4 +392,3 @@ const SOON: Duration = Duration::from_secs(1);
 const BUDGET: usize = 64;
 /// In real time the network says sooner that a test has hung.
 const TURNS_MAX: u32 = 10_000_000;
-const POOL_BYTES: usize = 16 << 20;

@@ -6,19 +6,22 @@ use std::time::Duration;
 use haulage::provider::Provider;
 use haulage::provider::delaying::Delaying;
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
+use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 use haulage_proto::time::Instant;
 
 mod loopback;
+mod machine;
 
 pub use loopback::Loopback;
+pub use machine::OneMachine;
 
 /// One kind of provider and the network between its instances.
 pub trait Network {
     /// The provider under test.
     type Provider: Provider;
 
-    /// Makes one more provider, and says where it can listen.
-    fn join(&mut self) -> (Self::Provider, SocketAddr);
+    /// Makes one more provider and memory for it, and says where it can listen.
+    fn join(&mut self) -> (Self::Provider, Pool, SocketAddr);
 
     /// Returns the time to poll with.
     fn now(&self) -> Instant;
@@ -38,6 +41,11 @@ pub trait Network {
 
     /// Reaches `to` as a peer whose connection setup goes wrong.
     fn babble(&mut self, to: SocketAddr);
+}
+
+/// Makes the memory of one end.
+fn memory(pages: PagePreference) -> Pool {
+    Pool::new(&PoolConfig { bytes: POOL_BYTES, pages, node: None }).expect("memory for a test")
 }
 
 /// What may still happen.
@@ -76,11 +84,11 @@ impl Virtual {
 impl Network for Virtual {
     type Provider = Sim;
 
-    fn join(&mut self) -> (Sim, SocketAddr) {
+    fn join(&mut self) -> (Sim, Pool, SocketAddr) {
         self.nodes += 1;
         let address = Ipv4Addr::new(10, 0, 0, self.nodes).into();
         let provider = self.fabric.provider(address).expect("a fresh address");
-        (provider, SocketAddr::new(address, 0))
+        (provider, memory(PagePreference::Heap), SocketAddr::new(address, 0))
     }
 
     fn now(&self) -> Instant {
@@ -103,12 +111,12 @@ impl Network for Virtual {
     }
 
     fn nobody(&mut self) -> SocketAddr {
-        let (_, at) = self.join(); // and gone
+        let (_, _, at) = self.join(); // and gone
         SocketAddr::new(at.ip(), 1)
     }
 
     fn silent(&mut self) -> SocketAddr {
-        let (mut provider, at) = self.join();
+        let (mut provider, _, at) = self.join();
         let (_, at) = provider.listen(at).expect("a free port");
         self.fabric.black_hole(at.ip(), true);
         self.bystanders.push(provider);
@@ -116,7 +124,7 @@ impl Network for Virtual {
     }
 
     fn babble(&mut self, to: SocketAddr) {
-        let (mut provider, _) = self.join();
+        let (mut provider, _, _) = self.join();
         let params = haulage::provider::ConnectionParams { private_data: b"", ord: 1, ird: 1 };
         provider.connect(self.now, to, &params).expect("a queue pair");
         drop(provider); // before the peer heard the whole of it
@@ -141,10 +149,10 @@ impl<N: Network> Slow<N> {
 impl<N: Network> Network for Slow<N> {
     type Provider = Delaying<N::Provider>;
 
-    fn join(&mut self) -> (Self::Provider, SocketAddr) {
-        let (provider, at) = self.inner.join();
+    fn join(&mut self) -> (Self::Provider, Pool, SocketAddr) {
+        let (provider, pool, at) = self.inner.join();
         self.seed += 1;
-        (Delaying::new(provider, self.seed, self.percent), at)
+        (Delaying::new(provider, self.seed, self.percent), pool, at)
     }
 
     fn now(&self) -> Instant {
@@ -183,6 +191,7 @@ pub struct RealTime {
     idle_rounds: u32,
 }
 
+const POOL_BYTES: usize = 16 << 20;
 /// Real time after which a test that waits has hung.
 pub const HANG: Duration = Duration::from_secs(10);
 /// Rounds of polls without an event after which a local network is quiet.

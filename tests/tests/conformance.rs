@@ -3,7 +3,7 @@
 use haulage::provider::iwarp::Backend;
 use haulage::provider::sim::FabricConfig;
 use haulage_tests::contract;
-use haulage_tests::network::{Loopback, Slow, Virtual};
+use haulage_tests::network::{Loopback, OneMachine, Slow, Virtual};
 
 /// Runs every line on one kind of provider. A new provider is done when its line here is green.
 macro_rules! provider_conformance {
@@ -57,6 +57,9 @@ provider_conformance!(sim_late, Virtual::new(late()));
 provider_conformance!(delaying, Slow::new(Virtual::new(FabricConfig::default()), 1, 60));
 provider_conformance!(iwarp, Loopback::new(Backend::Auto));
 provider_conformance!(iwarp_sockets, Loopback::new(Backend::Sockets));
+provider_conformance!(shm, OneMachine::default());
+provider_conformance!(shm_small_rings, OneMachine::with_rings(4096));
+provider_conformance!(shm_delaying, Slow::new(OneMachine::default(), 7, 60));
 provider_conformance!(iwarp_delaying, Slow::new(Loopback::new(Backend::Auto), 4, 60));
 
 /// Everything completes before it arrives.

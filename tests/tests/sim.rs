@@ -155,7 +155,7 @@ fn a_read_where_none_is_granted_is_wrong() {
 #[test]
 fn a_node_can_connect_to_itself() {
     let mut network = Virtual::new(exact());
-    let (provider, at) = network.join();
+    let (provider, _pool, at) = network.join();
     drop(provider);
     let mut bed = Bed::new(network);
     let (now, to) = (bed.network.now(), bed.listening());

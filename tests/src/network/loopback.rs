@@ -4,9 +4,10 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use haulage::provider::iwarp::{Backend, Config, Iwarp};
+use haulage_mr_pool::{PagePreference, Pool};
 use haulage_proto::time::Instant;
 
-use super::{Expect, Network, RealTime};
+use super::{Expect, Network, RealTime, memory};
 
 /// This machine, to itself.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ impl Loopback {
 impl Network for Loopback {
     type Provider = Iwarp;
 
-    fn join(&mut self) -> (Iwarp, SocketAddr) {
+    fn join(&mut self) -> (Iwarp, Pool, SocketAddr) {
         let config = Config {
             backend: self.backend,
             connections_max: 64,
@@ -36,7 +37,7 @@ impl Network for Loopback {
             registrations_max: 256,
             ..Config::default()
         };
-        (Iwarp::new(&config).expect("sockets"), anywhere())
+        (Iwarp::new(&config).expect("sockets"), memory(PagePreference::Heap), anywhere())
     }
 
     fn now(&self) -> Instant {

@@ -1,0 +1,62 @@
+//! What a `shm` provider is to be like.
+
+use std::time::Duration;
+
+/// Limits and choices of a `shm` provider.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// To whom the pool's region is passed.
+    pub expose: Expose,
+    /// Connections at once, those being set up and those closing included; at most 65,536.
+    pub connections_max: usize,
+    /// Work requests one send queue holds while they cannot be carried out.
+    pub send_queue_max: usize,
+    /// Receives the shared queue holds.
+    pub receive_queue_max: usize,
+    /// Registrations at once; at most 65,536. Each connection's table has room for all.
+    pub registrations_max: u32,
+    /// Octets of the ring we send on, for each connection: a power of two from 4 KiB to 8 MiB. Only
+    /// what is used of it takes memory.
+    pub ring_bytes: u32,
+    /// RDMA Reads a connection may have outstanding. They are carried out one by one: this says no
+    /// more than that there may be any.
+    pub ord_max: u32,
+    /// RDMA Reads a connection may serve at once.
+    pub ird_max: u32,
+    /// How long a peer may take for its part of connection setup.
+    pub handshake_timeout: Duration,
+    /// How long closing may take to send what was posted.
+    pub close_timeout: Duration,
+    /// Makes handles and offsets repeat, for tests. They are secrets: leave it `None` elsewhere.
+    pub seed: Option<u64>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            expose: Expose::Connecting,
+            connections_max: 16_384,
+            send_queue_max: 1024,
+            receive_queue_max: 16_384,
+            registrations_max: 4096,
+            ring_bytes: 64 << 10,
+            ord_max: 128,
+            ird_max: 128,
+            handshake_timeout: Duration::from_secs(5),
+            close_timeout: Duration::from_secs(1),
+            seed: None,
+        }
+    }
+}
+
+/// To whom the region of our pool is passed. Who has it can read and write all of it, whatever is
+/// registered: registrations keep honest peers apart, the system keeps out other users.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expose {
+    /// To whom we connect: Requesters expose memory, Responders need not. A connection that was made to
+    /// us has no handles to give.
+    #[default]
+    Connecting,
+    /// To whoever connects to us, too: reverse Calls can move data then.
+    Always,
+}

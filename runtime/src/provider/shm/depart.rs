@@ -1,0 +1,441 @@
+//! What leaves an open connection: work requests, carried out in the order they were posted.
+//!
+//! # Normal operation
+//!
+//! A Send that fits into the ring is copied there as it is posted, and what one `post` was given becomes
+//! visible to the peer at once. A Write is copied straight to its place, one copy, as it is posted; a Read
+//! is, as the next `poll` begins. What cannot be carried out (the ring is full; a handle's memory is being
+//! copied; enough octets were moved for one call) waits in order, and everything behind it.
+
+use haulage_proto::iwarp::terminate::{Code, Fault};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, Status};
+
+use super::connection::{Connection, Entry, Payload, State, Work};
+use super::ended::{BAD_RING, Ended};
+use super::nic::Nic;
+use super::ring::Kind;
+use super::table::{Extent, Grant, Retired};
+use crate::provider::{DisconnectReason, Operation, QueueFull, WorkQueue, WorkRequest};
+
+/// How far a request came.
+enum Ran {
+    /// All of it was done.
+    Done,
+    /// It retired this handle.
+    Invalidated(Handle),
+    /// It cannot go on now.
+    Waits,
+    /// It was wrong.
+    Wrong,
+    /// The peer's memory is not open to it.
+    Refused(Fault),
+    /// The peer wrote something impossible into the ring.
+    BadRing,
+    /// The peer has ended the connection.
+    Over,
+}
+
+impl Connection {
+    /// Takes what there is room for, and carries it out as far as that can be done now.
+    #[inline]
+    pub(super) fn post(&mut self, nic: &mut Nic, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        let mut budget = MOVED_PER_CALL;
+        while self.state == State::Open
+            && self.pending.len() < nic.config.send_queue_max
+            && !nic.is_choked()
+            && let Some(request) = batch.pop_front()
+        {
+            if let Some(request) = self.send_now(nic, request) {
+                self.post_other(nic, request, &mut budget);
+            }
+        }
+        self.publish(nic);
+        if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
+    }
+
+    /// Carries out a Send if the ring has room; else gives it back.
+    #[inline]
+    fn send_now(&mut self, nic: &mut Nic, request: WorkRequest) -> Option<WorkRequest> {
+        let Operation::Send { source, invalidate } = &request.operation else {
+            return Some(request);
+        };
+        let Some(producer) = self.producer.as_mut().filter(|_| self.pending.is_empty()) else {
+            return Some(request);
+        };
+        let bytes = source.bytes();
+        let (kind, handle) = kind(*invalidate);
+        if bytes.len() > producer.part_max() || producer.push(kind, handle, bytes) != Ok(true) {
+            return Some(request);
+        }
+        nic.counters.sends += 1;
+        nic.counters.bytes_copied += bytes.len() as u64;
+        let WorkRequest { id, flags, operation } = request;
+        drop(operation);
+        if flags.signaled {
+            nic.complete(self.qp, id, Opcode::Send);
+        }
+        None
+    }
+
+    /// Carries out any request, or has it wait.
+    #[inline(never)]
+    fn post_other(&mut self, nic: &mut Nic, request: WorkRequest, budget: &mut usize) {
+        let mut entry = Entry::from(request);
+        // A Read waits for `poll`, or a batch of them would keep the caller for long.
+        let waits = !self.pending.is_empty() || matches!(entry.work, Work::Read { .. });
+        if waits || !self.run(nic, &mut entry, budget) {
+            if self.state == State::Open {
+                entry.copy_inline();
+            }
+            self.pending.push_back(entry);
+        }
+    }
+
+    /// Carries out what waits, as far as that can be done now.
+    pub(super) fn pump(&mut self, nic: &mut Nic) {
+        let mut budget = MOVED_PER_CALL;
+        while self.state.is_live()
+            && !nic.is_choked()
+            && let Some(mut entry) = self.pending.pop_front()
+        {
+            if !self.run(nic, &mut entry, &mut budget) {
+                self.pending.push_front(entry);
+                break;
+            }
+        }
+        self.finish_if_drained(nic);
+        self.publish(nic);
+    }
+
+    /// Goes on with a request; false if it is to wait. One that fails ends the connection.
+    fn run(&mut self, nic: &mut Nic, entry: &mut Entry, budget: &mut usize) -> bool {
+        let (id, opcode) = (entry.id, entry.work.opcode());
+        let failed = |status| (id, opcode, status);
+        let (word, reason, failed) = match self.carry_out(nic, entry, budget) {
+            Ran::Waits => return false,
+            Ran::Done => {
+                if entry.flags.signaled {
+                    nic.complete(self.qp, entry.id, opcode);
+                }
+                return true;
+            }
+            Ran::Invalidated(handle) => {
+                if entry.flags.signaled {
+                    nic.complete_invalidation(self.qp, entry.id, handle);
+                }
+                return true;
+            }
+            // A request of ours that cannot be carried out ends the connection, as on any RNIC.
+            Ran::Wrong => (Ended::Closed, DisconnectReason::Local, failed(Status::LocalFault)),
+            Ran::Refused(fault) => {
+                let Code { layer, etype, code } = fault.code();
+                let told = DisconnectReason::Terminated { layer, etype, code };
+                (Ended::WeBroke(fault.code()), told, failed(Status::RemoteAccess))
+            }
+            Ran::BadRing => {
+                nic.link.faults += 1;
+                let reason = DisconnectReason::PeerMisbehaved(BAD_RING.rule());
+                (Ended::YouBroke(BAD_RING.code()), reason, failed(Status::Flushed))
+            }
+            Ran::Over => {
+                // Seen before the socket told; what lies in the ring still comes first.
+                self.over = true;
+                return false;
+            }
+        };
+        // Its views go before its end is reported.
+        entry.work = Work::LocalInv { handle: Handle(0) };
+        self.end(nic, word, reason, Some(failed));
+        true
+    }
+
+    fn carry_out(&mut self, nic: &mut Nic, entry: &mut Entry, budget: &mut usize) -> Ran {
+        let Entry { work, moved, .. } = entry;
+        match work {
+            Work::Send { payload, invalidate } => {
+                self.send(nic, payload.bytes(), *invalidate, moved)
+            }
+            Work::Write { payload, target } => {
+                self.write(nic, payload.bytes(), target, moved, budget)
+            }
+            Work::Read { sink, source } => {
+                if self.ord == 0 {
+                    // No Read was granted: this one would wait for ever.
+                    return Ran::Wrong;
+                }
+                self.read(nic, sink, source, moved, budget)
+            }
+            Work::FastReg { handle, offset, memory } => {
+                let Some(memory) = memory.take() else { return Ran::Wrong };
+                let region = nic.region.as_ref().filter(|_| self.exposes);
+                let found = region.and_then(|region| region.find(&memory));
+                let fits = |length| offset.checked_add(length).is_some();
+                let (Some((start, length)), Some(producer)) =
+                    (found.filter(|(_, length)| fits(*length)), &self.producer)
+                else {
+                    return Ran::Wrong;
+                };
+                let (slot, extent) =
+                    (nic.handles.slot(*handle), Extent { base: *offset, start, length });
+                let segment = producer.segment();
+                if self.registrations.expose(segment, slot, *handle, extent, memory) {
+                    Ran::Done
+                } else {
+                    Ran::Wrong
+                }
+            }
+            Work::LocalInv { handle } => {
+                let Some(producer) = &self.producer else { return Ran::Wrong };
+                let slot = nic.handles.slot(*handle);
+                match self.registrations.retire(producer.segment(), slot, *handle) {
+                    Retired::Now => {
+                        nic.registrations -= 1;
+                        nic.counters.invalidated_local += 1;
+                        Ran::Invalidated(*handle)
+                    }
+                    Retired::NotYet => Ran::Waits,
+                    Retired::Unknown => Ran::Wrong,
+                }
+            }
+        }
+    }
+
+    /// Sends a message in as many parts as it takes.
+    fn send(
+        &mut self,
+        nic: &mut Nic,
+        bytes: &[u8],
+        invalidate: Option<Handle>,
+        moved: &mut usize,
+    ) -> Ran {
+        let Some(producer) = &mut self.producer else { return Ran::Wrong };
+        if u32::try_from(bytes.len()).is_err() {
+            return Ran::Wrong;
+        }
+        loop {
+            let rest = bytes.get(*moved..).unwrap_or_default();
+            let (part, last) = match rest.split_at_checked(producer.part_max()) {
+                Some((part, behind)) if !behind.is_empty() => (part, false),
+                _ => (rest, true),
+            };
+            let (kind, handle) = if last { kind(invalidate) } else { (Kind::Part, Handle(0)) };
+            match producer.push(kind, handle, part) {
+                Ok(true) => {}
+                Ok(false) => return Ran::Waits,
+                Err(_) => return Ran::BadRing,
+            }
+            *moved += part.len();
+            nic.counters.bytes_copied += part.len() as u64;
+            if last {
+                nic.counters.sends += 1;
+                return Ran::Done;
+            }
+        }
+    }
+
+    /// Copies our octets to where the peer opened memory for writing.
+    fn write(
+        &mut self,
+        nic: &mut Nic,
+        bytes: &[u8],
+        target: &ClaimedSegment,
+        moved: &mut usize,
+        budget: &mut usize,
+    ) -> Ran {
+        if bytes.len() != target.length() as usize {
+            return Ran::Wrong;
+        }
+        let length = (bytes.len() - *moved).min(*budget);
+        if length == 0 && *moved < bytes.len() {
+            return Ran::Waits;
+        }
+        if length >= PUBLISH_BEFORE {
+            self.publish(nic);
+        }
+        let ran = self.touch(
+            nic,
+            target,
+            Access::RemoteWrite,
+            *moved,
+            |region, at| {
+                region.copy_in(at, bytes.get(*moved..*moved + length).unwrap_or_default());
+                true
+            },
+            length,
+        );
+        if matches!(ran, Ran::Done) {
+            *moved += length;
+            *budget -= length;
+            nic.counters.tagged_sent += length as u64;
+            nic.counters.bytes_copied += length as u64;
+            if *moved < bytes.len() {
+                return Ran::Waits;
+            }
+        }
+        ran
+    }
+
+    /// Copies octets of what the peer opened for reading to our sink.
+    fn read(
+        &mut self,
+        nic: &mut Nic,
+        sink: &mut haulage_mr_pool::Sink,
+        source: &ClaimedSegment,
+        moved: &mut usize,
+        budget: &mut usize,
+    ) -> Ran {
+        if sink.len() != source.length() as usize {
+            return Ran::Wrong;
+        }
+        let length = (sink.len() - *moved).min(*budget);
+        if length == 0 && *moved < sink.len() {
+            return Ran::Waits;
+        }
+        let skip = *moved;
+        let ran = self.touch(
+            nic,
+            source,
+            Access::RemoteRead,
+            skip,
+            |region, at| region.copy_out(at, sink, skip, length),
+            length,
+        );
+        if matches!(ran, Ran::Done) {
+            *moved += length;
+            *budget -= length;
+            nic.counters.tagged_received += length as u64;
+            nic.counters.bytes_copied += length as u64;
+            if *moved < sink.len() {
+                return Ran::Waits;
+            }
+        }
+        ran
+    }
+
+    /// Does with `length` octets of the peer's memory what `copy` does, `skip` octets into a claim that
+    /// holds in the peer's table; `copy` is told where they are, and says whether it could.
+    fn touch(
+        &mut self,
+        nic: &Nic,
+        claim: &ClaimedSegment,
+        access: Access,
+        skip: usize,
+        copy: impl FnOnce(&crate::sys::shared::Shared, usize) -> bool,
+        length: usize,
+    ) -> Ran {
+        if self.over {
+            return Ran::Waits;
+        }
+        let Some(consumer) = &self.consumer else { return Ran::Wrong };
+        let segment = consumer.segment();
+        let slot = nic.peer_slot(claim.handle(), segment.layout().entries());
+        let found = Grant::enter(segment, slot, claim.handle(), access).and_then(|grant| {
+            let at = grant.locate(claim, access)?;
+            Ok((grant, at))
+        });
+        let (grant, at) = match found {
+            Ok(found) => found,
+            // One that has gone took everything with it, and broke no rule, nor did we.
+            Err(_) if self.ended_by_peer() != Ended::No => return Ran::Over,
+            Err(fault) => return Ran::Refused(fault),
+        };
+        // The table is the peer's word. What is not in what we mapped is not touched, whatever it says.
+        let at = usize::try_from(at).ok().and_then(|at| at.checked_add(skip));
+        let room =
+            self.region.as_ref().zip(at).filter(|(region, at)| {
+                at.checked_add(length).is_some_and(|end| end <= region.len())
+            });
+        let Some((region, at)) = room else {
+            return Ran::Refused(match access {
+                Access::RemoteRead => Fault::ReadBounds,
+                Access::RemoteWrite => Fault::TaggedBounds,
+            });
+        };
+        let copied = copy(region, at);
+        drop(grant);
+        if copied { Ran::Done } else { Ran::Wrong }
+    }
+
+    /// Shows the peer what was put into the ring, and rings if it sleeps.
+    #[inline]
+    pub(super) fn publish(&mut self, nic: &mut Nic) {
+        if let Some(producer) = &mut self.producer
+            && producer.publish()
+            && let Some(socket) = &self.socket
+        {
+            nic.counters.syscalls += 1;
+            nic.link.doorbells += 1;
+            // If there is no room, doorbells are on their way that nobody has heard yet.
+            let _ = socket.send(&[0], &[]);
+        }
+    }
+
+    /// Says that nothing follows, if we are closing and nothing is left to be sent.
+    fn finish_if_drained(&mut self, nic: &mut Nic) {
+        if self.state != State::Draining || !self.pending.is_empty() {
+            return;
+        }
+        let Some(producer) = &mut self.producer else { return };
+        match producer.push(Kind::Close, Handle(0), &[]) {
+            Ok(false) => return,
+            Ok(true) => self.publish(nic),
+            Err(_) => {}
+        }
+        self.end(nic, Ended::Closed, DisconnectReason::Local, None);
+    }
+}
+
+impl Nic {
+    /// Returns the slot of a table of `entries` that a handle names.
+    fn peer_slot(&self, handle: Handle, entries: u32) -> usize {
+        if entries == self.layout.entries() {
+            return self.handles.slot(handle);
+        }
+        handle.0 as usize >> 8 & (entries.next_power_of_two() as usize - 1)
+    }
+}
+
+impl From<WorkRequest> for Entry {
+    fn from(request: WorkRequest) -> Self {
+        let WorkRequest { id, flags, operation } = request;
+        let work = match operation {
+            Operation::Send { source, invalidate } => {
+                Work::Send { payload: Payload::View(source), invalidate }
+            }
+            Operation::Write { source, target } => {
+                Work::Write { payload: Payload::View(source), target }
+            }
+            Operation::Read { sink, source } => Work::Read { sink, source },
+            Operation::FastReg { handle, offset, memory } => {
+                Work::FastReg { handle, offset, memory: Some(memory) }
+            }
+            Operation::LocalInv { handle } => Work::LocalInv { handle },
+        };
+        Self { id, flags, work, moved: 0 }
+    }
+}
+
+impl Entry {
+    /// Copies the source if it may be reused at once.
+    fn copy_inline(&mut self) {
+        if self.flags.inline
+            && let Work::Send { payload, .. } | Work::Write { payload, .. } = &mut self.work
+            && let Payload::View(source) = payload
+        {
+            *payload = Payload::Copied(source.bytes().into());
+        }
+    }
+}
+
+#[inline]
+fn kind(invalidate: Option<Handle>) -> (Kind, Handle) {
+    match invalidate {
+        None => (Kind::Send, Handle(0)),
+        Some(handle) => (Kind::SendInvalidate, handle),
+    }
+}
+
+/// Octets of Writes and Reads moved before the others, and the caller, have their turn.
+const MOVED_PER_CALL: usize = 4 << 20;
+/// Octets of a Write before which the peer is shown what was sent ahead of it.
+const PUBLISH_BEFORE: usize = 16 << 10;

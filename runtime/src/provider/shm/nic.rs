@@ -1,0 +1,185 @@
+//! What the connections of one provider share.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
+
+use haulage_mr_pool::{Handles, Pool, Sink, Source, Strategy};
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::{Completion, Exposure, Handle, Opcode, QpNum, Status, WrId};
+
+use super::ListenerId;
+use super::config::Config;
+use super::receives::Receives;
+use super::segment::{Layout, RING_BYTES_MIN};
+use crate::provider::{Caps, Counters, DisconnectReason, Done, Event, Quiesced};
+use crate::sys::barrier;
+
+/// Receives, completions, events and the like of one provider.
+#[derive(Debug)]
+pub(super) struct Nic {
+    pub(super) config: Config,
+    /// Of the segments we make.
+    pub(super) layout: Layout,
+    pub(super) region: Option<Region>,
+    pub(super) handles: Handles,
+    pub(super) receives: Receives,
+    /// Ends of work requests that were carried out, to be reported before `events`.
+    pub(super) done: VecDeque<Completion>,
+    pub(super) events: VecDeque<Event<ListenerId>>,
+    /// Deadlines set since the provider last looked.
+    pub(super) deadlines: Vec<(Instant, QpNum)>,
+    /// Connections that wait for a peer that was copying when they ended.
+    pub(super) quarantined: Vec<QpNum>,
+    /// Connections of which nothing is left but the slot.
+    pub(super) closed: Vec<QpNum>,
+    /// Handles reserved or registered, on all connections.
+    pub(super) registrations: usize,
+    /// This process takes part in heavy barriers.
+    pub(super) barriers: bool,
+    /// The time of the last call that said it.
+    pub(super) now: Instant,
+    pub(super) counters: Counters,
+    pub(super) link: LinkCounters,
+}
+
+/// What happened below RDMA. Plain integers of one core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// Doorbells rung for a peer that was asleep.
+    pub doorbells: u64,
+    /// Times a connection was given up watching at every poll.
+    pub demotions: u64,
+    /// Times a Send waited for a Receive.
+    pub starvations: u64,
+    /// Connections ended because the peer broke a rule.
+    pub faults: u64,
+    /// Setups that failed at the passive end, garbage and strangers included.
+    pub setups_failed: u64,
+    /// Connections whose end waited for a peer that was copying.
+    pub quarantines: u64,
+}
+
+/// The memory that can be exposed: what a pool made for sharing is in.
+#[derive(Debug)]
+pub(super) struct Region {
+    pub(super) memfd: OwnedFd,
+    start: u64,
+    pub(super) length: u64,
+}
+
+impl Region {
+    /// Takes note of the memory of `pool`, if a peer can map it.
+    pub(super) fn of(pool: &Pool) -> std::io::Result<Option<Self>> {
+        let Some(memfd) = pool.memfd() else { return Ok(None) };
+        let memfd = memfd.as_fd().try_clone_to_owned()?;
+        let region = pool.region();
+        Ok(Some(Self { memfd, start: region.addr().get() as u64, length: region.len() as u64 }))
+    }
+
+    /// Returns where in the region memory is, and how long, if it is there.
+    pub(super) fn find(&self, memory: &Exposure<Source, Sink>) -> Option<(u64, u64)> {
+        let (address, length) = match memory {
+            Exposure::RemoteRead(source) => (source.address(), source.len()),
+            Exposure::RemoteWrite(sink) => (sink.address(), sink.len()),
+        };
+        let at = address.checked_sub(self.start)?;
+        let end = at.checked_add(length as u64)?;
+        (end <= self.length).then_some((at, length as u64))
+    }
+}
+
+impl Nic {
+    pub(super) fn new(config: Config, region: Option<Region>, handles: Handles) -> Self {
+        let layout = Layout::new(config.ring_bytes, config.registrations_max);
+        debug_assert!(layout.is_some() && config.ring_bytes >= RING_BYTES_MIN, "checked before");
+        Self {
+            layout: layout.expect("checked before"),
+            config,
+            region,
+            handles,
+            receives: Receives::default(),
+            done: VecDeque::new(),
+            events: VecDeque::new(),
+            deadlines: Vec::new(),
+            quarantined: Vec::new(),
+            closed: Vec::new(),
+            registrations: 0,
+            barriers: barrier::join(),
+            now: Instant::ZERO,
+            counters: Counters::default(),
+            link: LinkCounters::default(),
+        }
+    }
+
+    pub(super) fn caps(&self) -> Caps {
+        Caps {
+            name: "shm",
+            queue_pairs_max: self.config.connections_max,
+            send_queue_max: self.config.send_queue_max,
+            receive_queue_max: self.config.receive_queue_max,
+            registrations_max: self.config.registrations_max as usize,
+            ord_max: self.config.ord_max,
+            ird_max: self.config.ird_max,
+            strategy: Strategy::FastReg,
+        }
+    }
+
+    /// Moves what there is to report into `events`, until those are `limit`.
+    #[inline]
+    pub(super) fn report(&mut self, events: &mut Vec<Event<ListenerId>>, limit: usize) {
+        if !self.done.is_empty() {
+            let count = limit.saturating_sub(events.len()).min(self.done.len());
+            events.extend(self.done.drain(..count).map(|done| Event::Completion(Done::new(done))));
+        }
+        if !self.events.is_empty() {
+            let count = limit.saturating_sub(events.len()).min(self.events.len());
+            events.extend(self.events.drain(..count));
+        }
+    }
+
+    /// Notes the success of a request whose views have been dropped.
+    #[inline]
+    pub(super) fn complete(&mut self, qp: QpNum, id: WrId, opcode: Opcode) {
+        let status = Status::Success;
+        self.done.push_back(Completion { id, qp, opcode, status, length: 0, invalidated: None });
+    }
+
+    /// Notes that a LocalInv retired its handle.
+    pub(super) fn complete_invalidation(&mut self, qp: QpNum, id: WrId, handle: Handle) {
+        let (opcode, status) = (Opcode::LocalInv, Status::Success);
+        let invalidated = Some(handle);
+        self.done.push_back(Completion { id, qp, opcode, status, length: 0, invalidated });
+    }
+
+    /// Reports the failure of a request whose views have been dropped, behind `Disconnected`.
+    pub(super) fn fail(&mut self, qp: QpNum, id: WrId, opcode: Opcode, status: Status) {
+        let done = Completion { id, qp, opcode, status, length: 0, invalidated: None };
+        self.events.push_back(Event::Completion(Done::new(done)));
+    }
+
+    pub(super) fn disconnected(&mut self, qp: QpNum, reason: DisconnectReason) {
+        self.events.push_back(Event::Disconnected { qp, reason });
+    }
+
+    /// Reports that every view of a queue pair has been dropped.
+    pub(super) fn quiesced(&mut self, qp: QpNum) {
+        self.events.push_back(Event::Quiesced(Quiesced::new(qp)));
+    }
+
+    /// Returns whether so much is left to be reported that nothing more is done before.
+    #[inline]
+    pub(super) fn is_choked(&self) -> bool {
+        self.done.len() >= REPORTS_HELD_MAX
+    }
+
+    /// Returns when the quarantined are to be looked at again.
+    pub(super) fn quarantine_deadline(&self) -> Option<Instant> {
+        (!self.quarantined.is_empty()).then(|| self.now.saturating_add(QUARANTINE_LOOK))
+    }
+}
+
+/// Completions held for the application after which it must take some before more is done.
+const REPORTS_HELD_MAX: usize = 8192;
+/// How often is looked whether a peer is done copying.
+pub(super) const QUARANTINE_LOOK: Duration = Duration::from_millis(1);

@@ -1,0 +1,356 @@
+//! The ring that carries messages: one producer, one consumer, in the producer's segment.
+//!
+//! # Normal operation
+//!
+//! A record is a header word and its octets, in whole cache lines, never around the end of the ring:
+//! ```text
+//!  63        32 31         8 7    0
+//! +------------+------------+------+
+//! | handle     | length     | kind |  octets ...
+//! +------------+------------+------+
+//! ```
+//! There is no shared index of what was produced. The header itself says that a record is there: an empty
+//! word ends what the consumer can see. A batch is written behind that word, its own end first, and
+//! becomes visible all at once when the header of its first record is stored. The consumer, looking for
+//! it, reads only the line the message will be on; while nothing comes, nothing is written that both share.
+//!
+//! The producer keeps its own copy of how far the consumer has come, and looks again only when it is out
+//! of room.
+//!
+//! # Limits
+//!
+//! A record has at most a quarter of the ring, so that a batch of them is under way while one is taken;
+//! what is longer travels as parts. A header is the peer's claim: a record that would reach beyond the
+//! ring ends the connection.
+
+use std::sync::atomic::Ordering;
+
+use haulage_mr_pool::Sink;
+use haulage_proto::verbs::Handle;
+
+use super::segment::{LINE, RING, Segment};
+use crate::sys::barrier;
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A message, or the last part of one.
+    Send,
+    /// The same, which retires the handle the header names.
+    SendInvalidate,
+    /// Part of a message that goes on: as long as a record can be.
+    Part,
+    /// The producer closed in order: nothing follows.
+    Close,
+    /// The rest of the ring holds nothing; the next record is at its start.
+    Skip,
+}
+
+impl Kind {
+    const fn code(self) -> u64 {
+        match self {
+            Self::Send => 1,
+            Self::SendInvalidate => 2,
+            Self::Part => 3,
+            Self::Close => 4,
+            Self::Skip => 5,
+        }
+    }
+
+    const fn decode(code: u64) -> Option<Self> {
+        Some(match code {
+            1 => Self::Send,
+            2 => Self::SendInvalidate,
+            3 => Self::Part,
+            4 => Self::Close,
+            5 => Self::Skip,
+            _ => return None,
+        })
+    }
+}
+
+/// The peer wrote something into the ring that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BadRing;
+
+/// The sending end of a connection's ring.
+#[derive(Debug)]
+pub(super) struct Producer {
+    segment: Segment,
+    /// Where the next record goes. Positions are octets since the beginning.
+    tail: u64,
+    /// Where what the consumer can see ends.
+    published: u64,
+    /// The header of the record at `published`, once there is one.
+    first: u64,
+    /// How far records may reach, as far as we know.
+    limit: u64,
+    capacity: u64,
+    /// The consumer issues the barrier that we then need not.
+    light: bool,
+}
+
+impl Producer {
+    /// Sends on the ring of a fresh segment. `light`: see [`barrier::light`].
+    pub(super) const fn new(segment: Segment, light: bool) -> Self {
+        let capacity = segment.layout().ring_bytes() as u64;
+        Self { segment, tail: 0, published: 0, first: 0, limit: capacity, capacity, light }
+    }
+
+    pub(super) const fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    /// Returns how many octets one record holds.
+    #[inline]
+    pub(super) const fn part_max(&self) -> usize {
+        part_max(self.capacity)
+    }
+
+    /// Puts a record behind the others; false if there is no room. The consumer sees it once
+    /// [`publish`](Self::publish) says so.
+    ///
+    /// Fails if the consumer claims to have taken what never was.
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        kind: Kind,
+        handle: Handle,
+        bytes: &[u8],
+    ) -> Result<bool, BadRing> {
+        debug_assert!(bytes.len() <= self.part_max(), "longer messages travel in parts");
+        let span = span(bytes.len());
+        let to_end = self.capacity - self.offset(self.tail);
+        let skipped = if span > to_end { to_end } else { 0 };
+        // One more line, for the word that ends what can be seen.
+        let end = self.tail + skipped + span + LINE as u64;
+        if end > self.limit && !self.has_room(end)? {
+            return Ok(false);
+        }
+        if skipped > 0 {
+            self.put_header(Kind::Skip.code());
+            self.tail += skipped;
+        }
+        let at = self.at(self.tail);
+        self.segment.memory().copy_in(at + HEADER, bytes);
+        let length = bytes.len() as u64;
+        self.put_header(u64::from(handle.0) << 32 | length << 8 | kind.code());
+        self.tail += span;
+        Ok(true)
+    }
+
+    /// Shows the consumer all that was pushed; returns whether it wants a doorbell, once.
+    #[inline]
+    pub(super) fn publish(&mut self) -> bool {
+        if self.first == 0 {
+            return false;
+        }
+        let memory = self.segment.memory();
+        memory.u64_at(self.at(self.tail)).store(0, Ordering::Relaxed);
+        memory.u64_at(self.at(self.published)).store(self.first, Ordering::Release);
+        self.published = self.tail;
+        self.first = 0;
+        barrier::light(self.light);
+        let waits = self.segment.waits();
+        waits.load(Ordering::Relaxed) != 0 && waits.swap(0, Ordering::Relaxed) != 0
+    }
+
+    /// Writes the header of the record at the tail: kept back if it is what shows the batch.
+    #[inline]
+    fn put_header(&mut self, header: u64) {
+        if self.tail == self.published {
+            self.first = header;
+        } else {
+            self.segment.memory().u64_at(self.at(self.tail)).store(header, Ordering::Relaxed);
+        }
+    }
+
+    /// Looks how far the consumer has come, and whether records may reach to `end` now.
+    #[cold]
+    fn has_room(&mut self, end: u64) -> Result<bool, BadRing> {
+        let head = self.segment.head().load(Ordering::Acquire);
+        let behind = self.published.checked_sub(head).ok_or(BadRing)?;
+        if behind > self.capacity || !head.is_multiple_of(LINE as u64) {
+            return Err(BadRing);
+        }
+        // It never goes back either.
+        let limit = head + self.capacity;
+        self.limit = if limit < self.limit { return Err(BadRing) } else { limit };
+        Ok(end <= self.limit)
+    }
+
+    #[inline]
+    const fn offset(&self, position: u64) -> u64 {
+        position & (self.capacity - 1)
+    }
+
+    #[inline]
+    fn at(&self, position: u64) -> usize {
+        at(self.offset(position))
+    }
+}
+
+/// The receiving end of a connection's ring.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    segment: Segment,
+    /// What was taken.
+    head: u64,
+    /// What the producer was told was taken.
+    released: u64,
+    capacity: u64,
+}
+
+/// A record that can be taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    pub(super) kind: Kind,
+    pub(super) handle: Handle,
+    pub(super) length: usize,
+    at: usize,
+}
+
+impl Consumer {
+    /// Receives from the ring of a peer's fresh segment.
+    pub(super) const fn new(segment: Segment) -> Self {
+        let capacity = segment.layout().ring_bytes() as u64;
+        Self { segment, head: 0, released: 0, capacity }
+    }
+
+    pub(super) const fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    /// Returns the next record without taking it; never one that says to skip.
+    #[inline]
+    pub(super) fn peek(&mut self) -> Result<Option<Record>, BadRing> {
+        let header = self.header();
+        if header == 0 {
+            return Ok(None);
+        }
+        let record = self.decode(header)?;
+        if record.kind == Kind::Skip { self.skip() } else { Ok(Some(record)) }
+    }
+
+    /// Copies `length` octets of a record to `at` in `sink`; returns whether it has room there.
+    #[inline]
+    pub(super) fn copy(
+        &self,
+        record: &Record,
+        from: usize,
+        sink: &mut Sink,
+        at: usize,
+        length: usize,
+    ) -> bool {
+        let inside = from.checked_add(length).is_some_and(|end| end <= record.length);
+        inside && self.segment.memory().copy_out(record.at + HEADER + from, sink, at, length)
+    }
+
+    /// Takes the record that was looked at.
+    #[inline]
+    pub(super) fn advance(&mut self, record: &Record) {
+        self.head += span(record.length);
+    }
+
+    /// Gives the room of what was taken back to the producer.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        if self.head != self.released {
+            self.released = self.head;
+            self.segment.head().store(self.head, Ordering::Release);
+        }
+    }
+
+    /// Asks for a doorbell with the next record. Who means to sleep then issues a
+    /// [`barrier::heavy`] and looks once more.
+    pub(super) fn ask_for_doorbell(&self) {
+        self.segment.waits().store(1, Ordering::Relaxed);
+    }
+
+    /// Wants no doorbell any more.
+    pub(super) fn need_no_doorbell(&self) {
+        self.segment.waits().store(0, Ordering::Relaxed);
+    }
+
+    /// Returns whether there is a record, or something that is none.
+    pub(super) fn has_record(&self) -> bool {
+        self.header() != 0
+    }
+
+    /// Asks the processor for the lines behind a record, which the next is likely to be on.
+    #[inline]
+    pub(super) fn prefetch_behind(&self, record: &Record) {
+        let next = record.at + usize::try_from(span(record.length)).unwrap_or(0);
+        self.segment.memory().prefetch(next);
+        self.segment.memory().prefetch(next + LINE);
+    }
+
+    /// Returns the record at the start of the ring, the rest of which holds none.
+    #[cold]
+    fn skip(&mut self) -> Result<Option<Record>, BadRing> {
+        let offset = self.offset();
+        if offset == 0 {
+            return Err(BadRing);
+        }
+        self.head += self.capacity - offset;
+        // It was written before the header that said so, or is the end of what can be seen.
+        let header = self.header();
+        if header == 0 {
+            return Ok(None);
+        }
+        let record = self.decode(header)?;
+        if record.kind == Kind::Skip { Err(BadRing) } else { Ok(Some(record)) }
+    }
+
+    #[inline]
+    fn decode(&self, header: u64) -> Result<Record, BadRing> {
+        let kind = Kind::decode(header & 0xff).ok_or(BadRing)?;
+        let (length, handle) = (header >> 8 & 0xff_ffff, header >> 32);
+        let part_max = part_max(self.capacity) as u64;
+        // A part that need not be one would let a peer keep us busy with nothing.
+        let wrong = length > part_max || kind == Kind::Part && length != part_max;
+        let offset = self.offset();
+        let length = usize::try_from(length).map_err(|_| BadRing)?;
+        if wrong || kind != Kind::Skip && span(length) > self.capacity - offset {
+            return Err(BadRing);
+        }
+        let handle = Handle(u32::try_from(handle).map_err(|_| BadRing)?);
+        Ok(Record { kind, handle, length, at: at(offset) })
+    }
+
+    #[inline]
+    fn header(&self) -> u64 {
+        self.segment.memory().u64_at(at(self.offset())).load(Ordering::Acquire)
+    }
+
+    #[inline]
+    const fn offset(&self) -> u64 {
+        self.head & (self.capacity - 1)
+    }
+}
+
+/// Returns the octets of the ring that a record of `length` octets takes.
+#[inline]
+const fn span(length: usize) -> u64 {
+    ((HEADER + length) as u64).next_multiple_of(LINE as u64)
+}
+
+const fn part_max(capacity: u64) -> usize {
+    #[allow(clippy::cast_possible_truncation, reason = "a ring has at most 8 MiB")]
+    let quarter = capacity as usize / 4;
+    quarter - HEADER
+}
+
+/// Returns where in the segment an offset of the ring is.
+#[inline]
+const fn at(offset: u64) -> usize {
+    #[allow(clippy::cast_possible_truncation, reason = "a ring has at most 8 MiB")]
+    let offset = offset as usize;
+    RING + offset
+}
+
+/// Octets of a record's header.
+const HEADER: usize = 8;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! What one end shares with the other: a few words, the ring it sends on, the table of what it exposes.
+//!
+//! ```text
+//!    0  head    u64  octets the consumer has taken, for ever rising   written by the consumer
+//!   64  waits   u32  1 while the consumer wants a doorbell            by both
+//!  128  ended   u32  how the connection ended, seen from the owner    by the owner
+//!  256  ring         lines of 64 octets                               by the owner
+//!  ...  table        one line for each registration                   by the owner, but for `in use`
+//! ```
+//! The segment is the owner's: it makes it, in memory accounted to it, and the peer maps it. Words that
+//! different ends write are on different lines. What the peer can write is never trusted: its words are
+//! read once, as values, and checked.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::sys::shared::{Shared, Unfit};
+
+/// How large the parts of a segment are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    ring_bytes: u32,
+    entries: u32,
+}
+
+impl Layout {
+    /// Describes a segment, if a peer would take it.
+    pub(super) fn new(ring_bytes: u32, entries: u32) -> Option<Self> {
+        let ring = (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring_bytes);
+        let fits = ring && ring_bytes.is_power_of_two() && (1..=ENTRIES_MAX).contains(&entries);
+        fits.then_some(Self { ring_bytes, entries })
+    }
+
+    pub(super) const fn ring_bytes(self) -> u32 {
+        self.ring_bytes
+    }
+
+    pub(super) const fn entries(self) -> u32 {
+        self.entries
+    }
+
+    /// Returns the octets of the segment, whole pages.
+    pub(super) const fn length(self) -> usize {
+        (self.table() + self.entries as usize * LINE).next_multiple_of(PAGE)
+    }
+
+    const fn table(self) -> usize {
+        RING + self.ring_bytes as usize
+    }
+}
+
+/// One end's segment, as mapped by either.
+#[derive(Debug)]
+pub(super) struct Segment {
+    memory: Shared,
+    layout: Layout,
+}
+
+impl Segment {
+    /// Makes our own, and the descriptor to pass to the peer.
+    pub(super) fn create(layout: Layout) -> std::io::Result<(Self, OwnedFd)> {
+        let (memory, fd) = Shared::create(c"haulage-segment", layout.length())?;
+        Ok((Self { memory, layout }, fd))
+    }
+
+    /// Maps the peer's.
+    pub(super) fn open(fd: BorrowedFd<'_>, layout: Layout) -> Result<Self, Unfit> {
+        Ok(Self { memory: Shared::open(fd, layout.length())?, layout })
+    }
+
+    pub(super) const fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    #[inline]
+    pub(super) const fn memory(&self) -> &Shared {
+        &self.memory
+    }
+
+    /// Octets of the ring the consumer has taken.
+    #[inline]
+    pub(super) fn head(&self) -> &AtomicU64 {
+        self.memory.u64_at(0)
+    }
+
+    /// Whether the consumer wants a doorbell.
+    #[inline]
+    pub(super) fn waits(&self) -> &AtomicU32 {
+        self.memory.u32_at(LINE)
+    }
+
+    /// How the owner ended the connection: an [`Ended`](super::ended::Ended).
+    pub(super) fn ended(&self) -> &AtomicU32 {
+        self.memory.u32_at(2 * LINE)
+    }
+
+    /// Returns where entry `slot` of the table begins, if there is one.
+    #[inline]
+    pub(super) const fn entry(&self, slot: usize) -> Option<usize> {
+        if slot < self.layout.entries as usize {
+            Some(self.layout.table() + slot * LINE)
+        } else {
+            None
+        }
+    }
+}
+
+/// Octets of a cache line, and what everything in a segment is a multiple of.
+pub(super) const LINE: usize = 64;
+/// Where the ring begins.
+pub(super) const RING: usize = 4 * LINE;
+/// Shortest ring: four records of the longest kind.
+pub(super) const RING_BYTES_MIN: u32 = 4 << 10;
+/// Longest ring: the length of a record has 24 bits.
+pub(super) const RING_BYTES_MAX: u32 = 8 << 20;
+/// Most entries: the slots a handle can name.
+pub(super) const ENTRIES_MAX: u32 = 1 << 16;
+const PAGE: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_layouts_within_the_limits_exist() {
+        for (ring, entries) in [(0, 1), (2048, 1), (5000, 1), (16 << 20, 1), (4096, 0)] {
+            assert_eq!(Layout::new(ring, entries), None, "{ring} {entries}");
+        }
+        assert_eq!(Layout::new(4096, (1 << 16) + 1), None);
+        assert_eq!(Layout::new(8 << 20, 1 << 16).map(Layout::length), Some((12 << 20) + 4096));
+        // What an idle connection touches is one page.
+        assert_eq!(Layout::new(64 << 10, 1).map(Layout::length), Some((64 << 10) + 4096));
+    }
+
+    #[test]
+    fn the_table_ends_within_the_segment() {
+        let (segment, _fd) = Segment::create(Layout::new(4096, 100).unwrap()).unwrap();
+        let last = segment.entry(99).unwrap();
+        assert!(last + LINE <= segment.memory().len());
+        assert_eq!(segment.entry(100), None);
+    }
+}

@@ -1,0 +1,271 @@
+//! Connection setup: one question and one answer over an abstract Unix socket.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use super::ListenerId;
+use super::config::Expose;
+use super::connection::{Connection, State, Step};
+use super::hello::{Hello, Incoming, Kind, LENGTH_MAX, PRIVATE_DATA_MAX};
+use super::nic::Nic;
+use super::ring::{Consumer, Producer};
+use super::segment::Segment;
+use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
+use crate::sys::shared::{Shared, Unfit};
+use crate::sys::unix::{self, Stream};
+
+/// What is known before a connection is open.
+#[derive(Debug)]
+pub(super) enum Setup {
+    /// We ask.
+    Active {
+        /// Where.
+        name: Vec<u8>,
+        question: Hello,
+        segment: Segment,
+        /// The segment's, until it is passed.
+        memfd: Option<OwnedFd>,
+        incoming: Incoming,
+    },
+    /// A peer is to ask.
+    Passive { incoming: Incoming, listener: ListenerId, peer: SocketAddr },
+    /// It asked; its memory is mapped.
+    Asked { question: Hello, theirs: Theirs },
+}
+
+/// What a peer shares.
+#[derive(Debug)]
+pub(super) struct Theirs {
+    segment: Segment,
+    region: Option<Shared>,
+}
+
+impl Theirs {
+    /// Maps what came with a message, having checked it.
+    fn map(hello: &Hello, fds: &[OwnedFd]) -> Result<Self, &'static str> {
+        let unfit = |why| match why {
+            Unfit::NotSealed => "memory that could be taken away",
+            Unfit::Length => "memory of another length than was said",
+            Unfit::System(_) => "memory that cannot be mapped",
+        };
+        let segment = fds.first().ok_or("no memory")?;
+        let segment = Segment::open(segment.as_fd(), hello.layout).map_err(unfit)?;
+        let region = match (hello.region, fds.get(1)) {
+            (Some(length), Some(fd)) => {
+                let length = usize::try_from(length).map_err(|_| "memory of no possible length")?;
+                Some(Shared::open(fd.as_fd(), length).map_err(unfit)?)
+            }
+            _ => None,
+        };
+        Ok(Self { segment, region })
+    }
+}
+
+impl Setup {
+    /// Prepares to connect to the listener `name`.
+    pub(super) fn active(
+        nic: &Nic,
+        name: Vec<u8>,
+        params: &ConnectionParams<'_>,
+    ) -> Result<Self, ConnectError> {
+        let question = hello(nic, Kind::Ask, params, true)?;
+        let (segment, memfd) =
+            Segment::create(nic.layout).map_err(|e| ConnectError::System(e.kind()))?;
+        let (memfd, incoming) = (Some(memfd), Incoming::default());
+        Ok(Self::Active { name, question, segment, memfd, incoming })
+    }
+}
+
+/// Makes what we say; `exposes` is whether our region goes with it.
+fn hello(
+    nic: &Nic,
+    kind: Kind,
+    params: &ConnectionParams<'_>,
+    exposes: bool,
+) -> Result<Hello, ConnectError> {
+    if params.private_data.len() > PRIVATE_DATA_MAX {
+        return Err(ConnectError::BadHandshake("too much private data"));
+    }
+    Ok(Hello {
+        kind,
+        ord: params.ord.min(nic.config.ord_max),
+        ird: params.ird.min(nic.config.ird_max),
+        layout: nic.layout,
+        region: nic.region.as_ref().filter(|_| exposes).map(|region| region.length),
+        barriers: nic.barriers,
+        private_data: params.private_data.into(),
+    })
+}
+
+/// Sends a message, and the memory that goes with it.
+fn say(nic: &mut Nic, socket: &Stream, hello: &Hello, segment: &OwnedFd) -> std::io::Result<()> {
+    nic.counters.syscalls += 1;
+    let region = nic.region.as_ref().filter(|_| hello.region.is_some());
+    let fds: Vec<BorrowedFd<'_>> =
+        [segment.as_fd()].into_iter().chain(region.map(|region| region.memfd.as_fd())).collect();
+    socket.send(&hello.encode(), &fds)
+}
+
+impl Connection {
+    /// Tries to connect, and asks.
+    pub(super) fn connect(&mut self, nic: &mut Nic) -> Result<(), ConnectError> {
+        let Some(Setup::Active { name, question, memfd, .. }) = self.setup.as_deref_mut() else {
+            return Ok(());
+        };
+        nic.counters.syscalls += 2;
+        let socket = Stream::connect(name).map_err(|e| match e.kind() {
+            ErrorKind::ConnectionRefused => ConnectError::Refused,
+            kind => ConnectError::System(kind),
+        })?;
+        let Some(socket) = socket else { return Ok(()) };
+        // Whoever took the name first listens there.
+        let peer = socket.peer().map_err(|e| ConnectError::System(e.kind()))?;
+        if !peer.may_share_with(unix::user()) {
+            return Err(ConnectError::System(ErrorKind::PermissionDenied));
+        }
+        if let Some(memfd) = memfd.take() {
+            say(nic, &socket, question, &memfd).map_err(|e| ConnectError::System(e.kind()))?;
+        }
+        self.socket = Some(socket);
+        self.step(Step::Connected);
+        Ok(())
+    }
+
+    /// Reads what a peer says before the connection is open.
+    pub(super) fn on_setup_octets(&mut self, nic: &mut Nic) {
+        let (Some(socket), Some(setup)) = (&self.socket, self.setup.as_deref_mut()) else { return };
+        let (Setup::Active { incoming, .. } | Setup::Passive { incoming, .. }) = setup else {
+            // It has said all it had to say.
+            self.over |= !socket.discard();
+            return;
+        };
+        loop {
+            let (mut octets, mut fds) = ([0; LENGTH_MAX], Vec::new());
+            nic.counters.syscalls += 1;
+            let result = match socket.receive(&mut octets, &mut fds) {
+                Ok(None) => return,
+                Ok(Some(0)) | Err(_) => {
+                    return self.fail_setup(nic, ConnectError::System(ErrorKind::ConnectionReset));
+                }
+                Ok(Some(count)) => incoming.take(octets.get(..count).unwrap_or_default(), fds),
+            };
+            match result {
+                Ok(None) => {}
+                Ok(Some((hello, fds))) => return self.on_hello(nic, hello, &fds),
+                Err(what) => return self.fail_setup(nic, ConnectError::BadHandshake(what)),
+            }
+        }
+    }
+
+    fn on_hello(&mut self, nic: &mut Nic, hello: Hello, fds: &[OwnedFd]) {
+        let active = self.state == State::Requesting;
+        match hello.kind {
+            Kind::Reject if active => return self.fail_setup(nic, ConnectError::Rejected),
+            Kind::Accept if active => {}
+            Kind::Ask if !active => {}
+            _ => {
+                let what = "a question for an answer, or the reverse";
+                return self.fail_setup(nic, ConnectError::BadHandshake(what));
+            }
+        }
+        let theirs = match Theirs::map(&hello, fds) {
+            Ok(theirs) => theirs,
+            Err(what) => return self.fail_setup(nic, ConnectError::BadHandshake(what)),
+        };
+        match self.setup.take().map(|setup| *setup) {
+            Some(Setup::Active { question, segment, .. }) => {
+                let exposes = question.region.is_some();
+                let granted = (question.ord.min(hello.ird), question.ird.min(hello.ord));
+                self.open(nic, segment, theirs, hello.barriers, exposes, granted);
+                self.established(nic, hello.private_data);
+            }
+            Some(Setup::Passive { listener, peer, .. }) => {
+                let private_data = hello.private_data.clone();
+                self.setup = Some(Box::new(Setup::Asked { question: hello, theirs }));
+                self.step(Step::Requested);
+                self.deadline = None;
+                nic.events.push_back(Event::Request { listener, qp: self.qp, peer, private_data });
+            }
+            other => self.setup = other.map(Box::new),
+        }
+    }
+
+    /// Answers yes.
+    pub(super) fn accept(&mut self, nic: &mut Nic, params: &ConnectionParams<'_>) {
+        let Some(Setup::Asked { question, theirs }) = self.setup.take().map(|setup| *setup) else {
+            return;
+        };
+        let exposes = nic.config.expose == Expose::Always;
+        let made = hello(nic, Kind::Accept, params, exposes)
+            .map_err(|_| ())
+            .and_then(|answer| Ok((answer, Segment::create(nic.layout).map_err(drop)?)));
+        let Ok((answer, (segment, memfd))) = made else {
+            // The application was promised a connection: it gets one that is lost.
+            self.step(Step::Agreed);
+            self.established(nic, Box::default());
+            let reason = DisconnectReason::Lost;
+            return self.end(nic, super::ended::Ended::Closed, reason, None);
+        };
+        let said = self.socket.as_ref().map(|socket| say(nic, socket, &answer, &memfd));
+        self.over |= !matches!(said, Some(Ok(())));
+        let exposes = answer.region.is_some();
+        let granted = (answer.ord.min(question.ird), answer.ird.min(question.ord));
+        self.open(nic, segment, theirs, question.barriers, exposes, granted);
+        self.established(nic, Box::default());
+    }
+
+    /// Answers no.
+    pub(super) fn reject(&mut self, nic: &mut Nic, private_data: &[u8]) {
+        if self.state != State::Asked {
+            return;
+        }
+        let length = private_data.len().min(PRIVATE_DATA_MAX);
+        let private_data = private_data.get(..length).unwrap_or_default();
+        let params = ConnectionParams { private_data, ord: 0, ird: 0 };
+        if let (Some(socket), Ok(answer)) = (&self.socket, hello(nic, Kind::Reject, &params, false))
+        {
+            nic.counters.syscalls += 1;
+            // A peer that does not hear it hears the socket close.
+            let _ = socket.send(&answer.encode(), &[]);
+        }
+        self.step(Step::Ended);
+        nic.closed.push(self.qp);
+    }
+
+    /// Gives up setting the connection up.
+    pub(super) fn fail_setup(&mut self, nic: &mut Nic, reason: ConnectError) {
+        let active = matches!(self.state, State::Connecting | State::Requesting);
+        if !self.step(Step::Ended) {
+            return;
+        }
+        if active {
+            nic.events.push_back(Event::Failed { qp: self.qp, reason });
+        } else {
+            nic.link.setups_failed += 1;
+        }
+        nic.closed.push(self.qp);
+    }
+
+    fn open(
+        &mut self,
+        nic: &Nic,
+        segment: Segment,
+        theirs: Theirs,
+        peer_joins: bool,
+        exposes: bool,
+        (ord, ird): (u32, u32),
+    ) {
+        self.step(Step::Agreed);
+        self.producer = Some(Producer::new(segment, nic.barriers && peer_joins));
+        self.consumer = Some(Consumer::new(theirs.segment));
+        (self.region, self.exposes) = (theirs.region, exposes);
+        (self.ord, self.ird) = (ord, ird);
+        (self.deadline, self.heard) = (None, nic.now);
+    }
+
+    fn established(&self, nic: &mut Nic, private_data: Box<[u8]>) {
+        let (qp, ord, ird) = (self.qp, self.ord, self.ird);
+        nic.events.push_back(Event::Established { qp, private_data, ord, ird });
+    }
+}

@@ -1,0 +1,83 @@
+//! A table of connections: a dense slot each, and the generation of its use.
+
+use haulage_proto::verbs::QpNum;
+
+/// Values by queue pair number. Grows with use, up to a limit.
+#[derive(Debug)]
+pub(super) struct Slots<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u16>,
+    slots_max: usize,
+    in_use: usize,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u16,
+    value: Option<Box<T>>,
+}
+
+impl<T> Slots<T> {
+    /// Makes an empty table.
+    ///
+    /// # Panics
+    ///
+    /// If it could not number its slots.
+    pub(super) fn new(slots_max: usize) -> Self {
+        assert!(slots_max <= 1 << 16, "a slot number has 16 bits");
+        Self { slots: Vec::new(), free: Vec::new(), slots_max, in_use: 0 }
+    }
+
+    /// Puts a value into a free slot.
+    pub(super) fn insert(&mut self, make: impl FnOnce(QpNum) -> T) -> Option<QpNum> {
+        if self.is_full() {
+            return None;
+        }
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                let index = u16::try_from(self.slots.len()).ok()?;
+                self.slots.push(Slot { generation: 0, value: None });
+                index
+            }
+        };
+        let slot = self.slots.get_mut(usize::from(index))?;
+        slot.generation = slot.generation.wrapping_add(1);
+        let qp = QpNum::new(index, slot.generation);
+        slot.value = Some(Box::new(make(qp)));
+        self.in_use += 1;
+        Some(qp)
+    }
+
+    /// Finds a value.
+    #[inline]
+    pub(super) fn get(&mut self, qp: QpNum) -> Option<&mut T> {
+        let slot = self.slots.get_mut(qp.slot())?;
+        if slot.generation != qp.generation() {
+            return None;
+        }
+        slot.value.as_deref_mut()
+    }
+
+    /// Frees a slot and drops what was in it.
+    pub(super) fn remove(&mut self, qp: QpNum) {
+        let Some(slot) = self.slots.get_mut(qp.slot()) else { return };
+        if slot.generation == qp.generation() && slot.value.take().is_some() {
+            self.in_use -= 1;
+            self.free.extend(u16::try_from(qp.slot()).ok());
+        }
+    }
+
+    /// Returns all values.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter_map(|slot| slot.value.as_deref_mut())
+    }
+
+    pub(super) const fn is_full(&self) -> bool {
+        self.in_use >= self.slots_max
+    }
+
+    pub(super) const fn in_use(&self) -> usize {
+        self.in_use
+    }
+}

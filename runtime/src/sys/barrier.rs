@@ -1,0 +1,79 @@
+//! A memory barrier that only the rare side pays for.
+//!
+//! Who is about to sleep says so in shared memory and looks once more; who published something looks
+//! whether anybody sleeps. Each needs a barrier between its store and its load. The system can make one
+//! happen on every thread of every process that asked for it, so that who publishes, which is often,
+//! needs none.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{Ordering, compiler_fence, fence};
+
+/// Has this process take part in [`heavy`] barriers of others; returns whether the system can do that.
+pub fn join() -> bool {
+    static JOINED: OnceLock<bool> = OnceLock::new();
+    *JOINED.get_or_init(|| {
+        membarrier(libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)
+            && membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED)
+    })
+}
+
+/// A barrier on every running thread of every process that joined, and on this one.
+pub fn heavy() {
+    fence(Ordering::SeqCst);
+    if join() {
+        membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+    }
+}
+
+/// The barrier of who publishes: nothing but order for the compiler, if this process and the one that
+/// sleeps have both [`join`]ed.
+#[inline]
+pub fn light(both_joined: bool) {
+    if both_joined {
+        compiler_fence(Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
+    }
+}
+
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: membarrier takes integers and touches no memory of ours.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+    use super::*;
+
+    #[test]
+    fn one_of_two_sees_the_other() {
+        // Both store, then look: without a barrier between, both can miss each other.
+        let both = join();
+        let words = [const { AtomicU32::new(0) }; 2];
+        let missed = [const { AtomicBool::new(false) }; 2];
+        let round_ends = Barrier::new(2);
+        std::thread::scope(|threads| {
+            for end in [0, 1] {
+                let (words, missed, round_ends) = (&words, &missed, &round_ends);
+                threads.spawn(move || {
+                    for round in 1..=1_000 {
+                        words[end].store(round, Relaxed);
+                        if end == 0 {
+                            light(both);
+                        } else {
+                            heavy();
+                        }
+                        missed[end].store(words[1 - end].load(Relaxed) < round, Relaxed);
+                        round_ends.wait();
+                        let neither = missed.iter().all(|missed| missed.load(Relaxed));
+                        assert!(!neither, "both missed round {round}");
+                        round_ends.wait();
+                    }
+                });
+            }
+        });
+    }
+}

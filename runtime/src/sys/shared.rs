@@ -1,0 +1,275 @@
+//! Memory that another process can write at any moment: sealed memfds, mapped.
+//!
+//! No Rust reference to such memory exists but to atomics, which may change under us; octets are copied
+//! in and out by pointer. Whatever is read from here is a claim of the peer.
+//!
+//! # Memory ownership
+//!
+//! Before a peer's memfd is mapped, its seals and its length are checked: it can neither be shrunk, which
+//! would end in a SIGBUS of ours, nor can the seals change later.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use haulage_mr_pool::Sink;
+
+/// A mapping of a memfd that a peer has mapped too, given back when dropped.
+#[derive(Debug)]
+pub struct Shared {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+/// Why memory of a peer is not mapped.
+#[derive(Debug)]
+pub enum Unfit {
+    /// It is not a memfd, or one that could be shrunk.
+    NotSealed,
+    /// It has another length than was said.
+    Length,
+    /// The system said no.
+    System(io::Error),
+}
+
+impl Shared {
+    /// Makes `length` octets of zeroed memory; whoever is given the descriptor can map them too.
+    pub fn create(name: &CStr, length: usize) -> io::Result<(Self, OwnedFd)> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name is a C string that lives through the call.
+        let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: memfd_create succeeded, so `fd` is open and nobody else's.
+        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        file.set_len(length as u64)?;
+        // SAFETY: this fcntl takes integers.
+        if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok((Self::map(file.as_fd(), length)?, file.into()))
+    }
+
+    /// Maps a memfd of exactly `length` octets that a peer passed.
+    pub fn open(memfd: BorrowedFd<'_>, length: usize) -> Result<Self, Unfit> {
+        // SAFETY: this fcntl takes integers; on what is no memfd it fails.
+        let seals = unsafe { libc::fcntl(memfd.as_raw_fd(), libc::F_GET_SEALS) };
+        if seals < 0 || seals & SEALS != SEALS {
+            return Err(Unfit::NotSealed);
+        }
+        // Asked after the seals: from here on it cannot change.
+        let file = File::from(memfd.try_clone_to_owned().map_err(Unfit::System)?);
+        let size = file.metadata().map_err(Unfit::System)?.len();
+        if length == 0 || size != length as u64 {
+            return Err(Unfit::Length);
+        }
+        Self::map(memfd, length).map_err(Unfit::System)
+    }
+
+    /// Returns the octets there are.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Returns whether there are none, which is never.
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Returns the word at `offset`.
+    ///
+    /// # Panics
+    ///
+    /// If it is not in the memory, or `offset` no multiple of 4.
+    #[inline]
+    pub fn u32_at(&self, offset: usize) -> &AtomicU32 {
+        let place = self.place::<AtomicU32>(offset);
+        // SAFETY: `place` checked bounds and alignment, and the mapping lives as long as the borrow.
+        // Zeroed or whatever the peer wrote, four octets are a valid value. Other accesses to them, by us
+        // or the peer, are atomic too, or by pointer and of octets nobody reads as atomics meanwhile.
+        unsafe { place.as_ref() }
+    }
+
+    /// Returns the double word at `offset`.
+    ///
+    /// # Panics
+    ///
+    /// If it is not in the memory, or `offset` no multiple of 8.
+    #[inline]
+    pub fn u64_at(&self, offset: usize) -> &AtomicU64 {
+        let place = self.place::<AtomicU64>(offset);
+        // SAFETY: as in `u32_at`, of eight octets.
+        unsafe { place.as_ref() }
+    }
+
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Panics
+    ///
+    /// If they are not all in the memory.
+    #[inline]
+    pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
+        let to = self.range(offset, bytes.len());
+        // SAFETY: `range` checked that the octets are in the mapping. `bytes` is elsewhere: no reference
+        // to octets of a mapping is ever made here, and another mapping of the same memfd, such as our
+        // own pool when both ends are in one process, has the octets at another address. The peer may
+        // read or write what we write: it sees or leaves octets of no meaning, in memory that is its to
+        // spoil; nothing of ours is read through this.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+    }
+
+    /// Copies `length` octets from `offset` to `at` in `sink`; returns whether it has room there.
+    ///
+    /// # Panics
+    ///
+    /// If they are not all in the memory.
+    #[inline]
+    pub fn copy_out(&self, offset: usize, sink: &mut Sink, at: usize, length: usize) -> bool {
+        let from = self.range(offset, length);
+        let Some((to, length)) = sink.raw(at, length) else { return false };
+        // SAFETY: `range` checked that the source is in the mapping, `raw` that the target is in the sink,
+        // which nobody but its holder reads or writes. They do not overlap: the sink is in a pool's own
+        // mapping. The peer may change the source meanwhile: any octets are as good as any others.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), length) };
+        true
+    }
+
+    /// Asks the processor to have the line at `offset` at hand, if it is in the memory.
+    #[inline]
+    pub fn prefetch(&self, offset: usize) {
+        if offset < self.length {
+            prefetch(self.start.as_ptr().wrapping_add(offset));
+        }
+    }
+
+    fn map(memfd: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let fd = memfd.as_raw_fd();
+        // SAFETY: no address is asked for, so no mapping is replaced.
+        let start = unsafe { libc::mmap(ptr::null_mut(), length, access, libc::MAP_SHARED, fd, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mapped = Self { start, length };
+        // SAFETY: the range is a mapping of ours; the advice changes what children inherit.
+        if unsafe { libc::madvise(start.as_ptr().cast(), length, libc::MADV_DONTFORK) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(mapped)
+    }
+
+    /// Returns where `T` is at `offset`.
+    #[inline]
+    fn place<T>(&self, offset: usize) -> NonNull<T> {
+        assert!(offset.is_multiple_of(align_of::<T>()), "{offset} is not aligned");
+        self.range(offset, size_of::<T>()).cast()
+    }
+
+    #[inline]
+    fn range(&self, offset: usize, length: usize) -> NonNull<u8> {
+        let fits = offset <= self.length && length <= self.length - offset;
+        assert!(fits, "{length} octets at {offset} are beyond the {} there are", self.length);
+        // SAFETY: `offset` is within the mapping or at its end.
+        unsafe { self.start.add(offset) }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the whole mapping is ours, and every reference to it borrowed `self`. The peer has its
+        // own.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+/// Asks the processor to have the line of `sink`'s first octet at hand.
+#[inline]
+pub fn prefetch_sink(sink: &Sink) {
+    prefetch(ptr::without_provenance(usize::try_from(sink.address()).unwrap_or(0)));
+}
+
+#[inline]
+fn prefetch(line: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch is a hint: it neither faults nor changes anything, whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = line;
+}
+
+/// What a memfd must be sealed against before a peer maps it.
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
+
+    use super::*;
+
+    fn memfd(length: u64, seals: libc::c_int) -> OwnedFd {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name is a C string that lives through the call.
+        let fd = unsafe { libc::memfd_create(c"test".as_ptr(), flags) };
+        assert!(fd >= 0);
+        // SAFETY: memfd_create succeeded, so `fd` is open and nobody else's.
+        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        file.set_len(length).unwrap();
+        // SAFETY: this fcntl takes integers.
+        assert_eq!(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) }, 0);
+        file.into()
+    }
+
+    #[test]
+    fn what_one_end_writes_the_other_reads() {
+        let (ours, fd) = Shared::create(c"test", 8192).unwrap();
+        let theirs = Shared::open(fd.as_fd(), 8192).unwrap();
+        ours.copy_in(8190, b"ab");
+        theirs.u64_at(8).store(7, Ordering::Release);
+        assert_eq!(ours.u32_at(8).load(Ordering::Acquire), 7);
+        let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
+        let posted = Pool::new(&config).unwrap().lease(4).unwrap();
+        let mut posted = posted;
+        posted.bytes_mut().fill(b'.');
+        let posted = posted.into_sink();
+        let mut sink = posted.sink(0..4).unwrap();
+        assert!(theirs.copy_out(8190, &mut sink, 1, 2));
+        assert!(!theirs.copy_out(8190, &mut sink, 3, 2), "it does not fit");
+        drop(sink);
+        assert_eq!(posted.complete().unwrap().bytes(), b".ab.");
+    }
+
+    #[test]
+    fn memory_that_could_be_taken_from_under_us_is_refused() {
+        for missing in [libc::F_SEAL_SHRINK, libc::F_SEAL_GROW, libc::F_SEAL_SEAL] {
+            let fd = memfd(4096, SEALS & !missing);
+            assert!(matches!(Shared::open(fd.as_fd(), 4096), Err(Unfit::NotSealed)));
+        }
+        let file = File::open("/proc/self/exe").unwrap();
+        assert!(matches!(Shared::open(file.as_fd(), 4096), Err(Unfit::NotSealed)));
+        let fd = memfd(4096, SEALS);
+        for length in [0, 4095, 4097, 8192, usize::MAX] {
+            assert!(matches!(Shared::open(fd.as_fd(), length), Err(Unfit::Length)));
+        }
+        // One that we may not write is of no use.
+        let fd = memfd(4096, SEALS | libc::F_SEAL_WRITE);
+        assert!(matches!(Shared::open(fd.as_fd(), 4096), Err(Unfit::System(_))));
+        assert_eq!(Shared::open(memfd(4096, SEALS).as_fd(), 4096).unwrap().len(), 4096);
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond")]
+    fn nothing_outside_is_touched() {
+        let (ours, _fd) = Shared::create(c"test", 4096).unwrap();
+        ours.copy_in(4095, b"ab");
+    }
+}
