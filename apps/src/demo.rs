@@ -11,15 +11,17 @@ use std::time::Duration;
 
 use haulage::cores::{self, CoreThread, Placement as Thread};
 use haulage::limits::LIMITS_DEFAULT;
+use haulage::provider::iwarp::Iwarp;
+use haulage::provider::shm::Shm;
 use haulage::sys::clock;
 
 use crate::cli::CoreOptions;
-use crate::cli::values::{Polling, Switch};
+use crate::cli::values::{Polling, Provider};
 use crate::failure::Failure;
 use crate::kv::client::{ClientConfig, explain};
 use crate::kv::service::binding;
 use crate::limits::{self, Limits, Pair};
-use crate::node::{NodeConfig, polling};
+use crate::node::{Carrier, NodeConfig, polling};
 use crate::output::{Output, json};
 use crate::placement::{Cpus, Placement};
 use crate::serving::child::{Server, Start};
@@ -42,10 +44,15 @@ pub fn run(options: &CoreOptions, output: &Output) -> Result<(), Failure> {
         arguments: &["kv", "serve", "--memory", SERVER_MEMORY, "--value-max", SERVER_VALUE_MAX],
         cpu: far,
         polling: placement.polling,
+        provider: options.provider,
         crc: options.crc,
         speaks: true,
     })?;
-    let driver = connect(&server, near, placement.polling, options.crc)?;
+    let connect = match options.provider {
+        Provider::Iwarp => connect::<Iwarp>,
+        Provider::Shm => connect::<Shm>,
+    };
+    let driver = connect(&server, near, placement.polling, options)?;
     let pair = match (near, far) {
         (Some(near), Some(far)) => Pair::pinned(near, far),
         _ => Pair::UNPINNED,
@@ -70,20 +77,23 @@ pub fn run(options: &CoreOptions, output: &Output) -> Result<(), Failure> {
 }
 
 /// Starts the client's core and connects it to the server.
-fn connect(
+fn connect<P: Carrier>(
     server: &Server,
     cpu: Option<usize>,
     mode: Polling,
-    crc: Option<Switch>,
+    options: &CoreOptions,
 ) -> Result<CoreThread<Driver>, Failure> {
     let polling = polling(mode);
-    let config = ClientConfig { to: server.address, timeout: TIMEOUT, crc, cpu, polling };
+    let (provider, crc) = (options.provider, options.crc);
+    let to = server.address;
+    let config = ClientConfig { to, timeout: TIMEOUT, provider, crc, cpu, polling };
     let thread = Thread { name: "demo-core".to_owned(), cpu, polling };
     cores::start(thread, move || {
         let (load, mut driver) = Load::new();
         let limits =
             haulage::limits::Limits { call_timeout: TIMEOUT, connections_max: 4, ..LIMITS_DEFAULT };
-        let (mut core, _) = NodeConfig { room: ROOM, limits, crc }.build(|_| Ok(load))?;
+        let (mut core, _) =
+            NodeConfig { room: ROOM, limits, crc }.build::<P, _>(|_, _| Ok(load))?;
         let connection = core
             .connect(clock::now(), config.to, binding(VALUE_MAX))
             .map_err(|error| explain(&error, &config))?;

@@ -7,6 +7,7 @@ use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling as CorePolling;
 use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig};
 use haulage::provider::iwarp::{BackendReport, Config, Crc, Iwarp};
+use haulage::provider::shm::{self, Shm};
 use haulage::provider::{Provider, Waker};
 use haulage::service::Service;
 use haulage::sys::process;
@@ -16,20 +17,22 @@ use crate::cli::values::{Polling, Switch};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// A core over the provider that every build has.
-pub type Node<S> = Core<Iwarp, S>;
-
 /// A provider that commands can be told to use.
 pub trait Carrier: Provider + Sized {
-    /// Makes one for a core of this kind, and says how it came out.
+    /// Pages it can do its work with.
+    const PAGES: PagePreference;
+
+    /// Makes one for a core of this kind with this memory, and says how it came out.
     ///
     /// # Errors
     /// What keeps it from working here.
-    fn start(node: &NodeConfig) -> Result<(Self, Notes), Failure>;
+    fn start(node: &NodeConfig, pool: &Pool) -> Result<(Self, Notes), Failure>;
 }
 
 impl Carrier for Iwarp {
-    fn start(node: &NodeConfig) -> Result<(Self, Notes), Failure> {
+    const PAGES: PagePreference = PagePreference::Best;
+
+    fn start(node: &NodeConfig, _: &Pool) -> Result<(Self, Notes), Failure> {
         let crc = match node.crc {
             None => Crc::Connecting,
             Some(Switch::On) => Crc::Always,
@@ -43,6 +46,18 @@ impl Carrier for Iwarp {
         let warnings = provider_note(provider.backend()).into_iter().collect();
         let details = vec![format!("sockets: {}", provider.backend())];
         Ok((provider, Notes { warnings, details }))
+    }
+}
+
+impl Carrier for Shm {
+    const PAGES: PagePreference = PagePreference::Shared;
+
+    fn start(node: &NodeConfig, pool: &Pool) -> Result<(Self, Notes), Failure> {
+        let handshake_timeout = node.limits.setup_timeout;
+        let config = shm::Config { handshake_timeout, ..shm::Config::default() };
+        let provider = Self::new(&config, pool)
+            .map_err(|error| Failure::failed(format!("cannot start the shm provider: {error}")))?;
+        Ok((provider, Notes::default()))
     }
 }
 
@@ -75,29 +90,13 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// Makes the core, and its service in the core's memory.
-    pub fn build<S: Service>(
-        &self,
-        service: impl FnOnce(&Pool) -> Result<S, Failure>,
-    ) -> Result<(Node<S>, Notes), Failure> {
-        self.build_woken(|pool, _| service(pool))
-    }
-
-    /// As [`build`](Self::build), for a service that ends the core's sleep.
-    pub fn build_woken<S: Service>(
-        &self,
-        service: impl FnOnce(&Pool, &Waker) -> Result<S, Failure>,
-    ) -> Result<(Node<S>, Notes), Failure> {
-        self.build_on(service)
-    }
-
-    /// As [`build_woken`](Self::build_woken), over any provider.
-    pub fn build_on<P: Carrier, S: Service>(
+    /// Makes the core, and its service with the core's memory and what ends the core's sleep.
+    pub fn build<P: Carrier, S: Service>(
         &self,
         service: impl FnOnce(&Pool, &Waker) -> Result<S, Failure>,
     ) -> Result<(Core<P, S>, Notes), Failure> {
         let size = self.room + self.limits.transport_bytes();
-        let config = PoolConfig { bytes: size, pages: PagePreference::Best, node: None };
+        let config = PoolConfig { bytes: size, pages: P::PAGES, node: None };
         let pool = Pool::new(&config).map_err(|error| {
             Failure::failed(format!("cannot have {}: {error}", bytes::format(size as u64)))
         })?;
@@ -105,7 +104,7 @@ impl NodeConfig {
         notes.warnings.extend(page_note(pool.pages()));
         notes.warnings.extend(lock_note(pool.pages()));
         notes.details.push(format!("memory: {}", pool.pages()));
-        let (provider, told) = P::start(self)?;
+        let (provider, told) = P::start(self, &pool)?;
         notes.warnings.extend(told.warnings);
         notes.details.extend(told.details);
         let seed = getrandom::u64().map_err(|error| {

@@ -172,7 +172,7 @@ fn serve(
     cores::start(thread("server", cpu), move || {
         let node = NodeConfig { room, limits: LIMITS_DEFAULT, crc: Some(Switch::Off) };
         let mut root = None;
-        let (mut core, _) = node.build_on::<Iwarp, _>(|pool, _| {
+        let (mut core, _) = node.build::<Iwarp, _>(|pool, _| {
             let files = memory::Limits { files_max: 16, names_max: 16 };
             let backend = Memory::new(pool, files, 1, Time::default());
             let backend = backend.ok_or_else(|| Failure::failed("no memory"))?;

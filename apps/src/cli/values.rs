@@ -13,6 +13,8 @@ use haulage::sys::cpu;
 pub enum Provider {
     /// MPA, DDP and RDMAP on TCP: any machine, no hardware.
     Iwarp,
+    /// Rings and regions in shared memory: both ends on one machine.
+    Shm,
 }
 
 impl Provider {
@@ -20,6 +22,7 @@ impl Provider {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Iwarp => "iwarp",
+            Self::Shm => "shm",
         }
     }
 }
@@ -30,10 +33,11 @@ impl FromStr for Provider {
     fn from_str(name: &str) -> Result<Self, String> {
         match name {
             "iwarp" => Ok(Self::Iwarp),
-            "shm" | "verbs" => {
-                Err(format!("this build lacks the feature `{name}`; it has the provider iwarp"))
-            }
-            _ => Err("the provider of this build is iwarp".to_owned()),
+            "shm" => Ok(Self::Shm),
+            "verbs" => Err(format!(
+                "this build lacks the feature `{name}`; it has the providers iwarp and shm"
+            )),
+            _ => Err("the providers of this build are iwarp and shm".to_owned()),
         }
     }
 }
@@ -206,11 +210,11 @@ mod tests {
 
     #[test]
     fn a_provider_this_build_lacks_is_named_with_its_feature() {
-        assert_eq!("iwarp".parse(), Ok(Provider::Iwarp));
-        for name in ["shm", "verbs"] {
-            let error = name.parse::<Provider>().unwrap_err();
-            assert!(error.contains(&format!("`{name}`")) && error.contains("iwarp"), "{error}");
+        for provider in [Provider::Iwarp, Provider::Shm] {
+            assert_eq!(provider.name().parse(), Ok(provider));
         }
+        let error = "verbs".parse::<Provider>().unwrap_err();
+        assert!(error.contains("`verbs`") && error.contains("iwarp and shm"), "{error}");
         assert!("tcp".parse::<Provider>().is_err());
     }
 

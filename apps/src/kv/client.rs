@@ -8,6 +8,8 @@ use haulage::limits::ITEM_MAX;
 use haulage::polling::Polling;
 use haulage::pool::Local;
 use haulage::proto::v2::error::ErrorBody;
+use haulage::provider::iwarp::Iwarp;
+use haulage::provider::shm::Shm;
 use haulage::remote::{RemoteClient, RemoteReply};
 use haulage::service::{CallError, NoService, Request, TransportError};
 
@@ -16,9 +18,9 @@ use super::service::binding;
 use super::stat::Stat;
 use crate::calling::Callee;
 use crate::cli::bytes;
-use crate::cli::values::Switch;
+use crate::cli::values::{Provider, Switch};
 use crate::failure::Failure;
-use crate::node::{NodeConfig, client_limits};
+use crate::node::{Carrier, NodeConfig, client_limits};
 
 /// A connection to a server, on a core of its own.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub struct ClientConfig {
     pub to: SocketAddr,
     /// How long a connection and each answer may take.
     pub timeout: Duration,
+    /// What carries the messages.
+    pub provider: Provider,
     /// Whether messages carry a CRC, if that is not left to the provider.
     pub crc: Option<Switch>,
     /// The CPU the client's core is pinned to, if any.
@@ -45,13 +49,20 @@ pub struct ClientConfig {
 impl KvClient {
     /// Starts a core with memory for values of `room` octets together, and connects.
     pub fn connect(config: ClientConfig, room: usize) -> Result<Self, Failure> {
+        match config.provider {
+            Provider::Iwarp => Self::connect_over::<Iwarp>(config, room),
+            Provider::Shm => Self::connect_over::<Shm>(config, room),
+        }
+    }
+
+    fn connect_over<P: Carrier>(config: ClientConfig, room: usize) -> Result<Self, Failure> {
         let ClientConfig { cpu, polling, .. } = config;
         let placement = Placement { name: "kv-client".to_owned(), cpu, polling };
         let core = cores::start(placement, move || {
             let limits = client_limits(config.timeout);
             // A few pages more than the values: keys, arguments, and the slabs they come from.
             let node = NodeConfig { room: room + OVERHEAD, limits, crc: config.crc };
-            let (mut core, _) = node.build(|_| Ok(NoService))?;
+            let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
             let now = haulage::sys::clock::now();
             let connection = core
                 .connect(now, config.to, binding(ITEM_MAX))

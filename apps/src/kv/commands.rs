@@ -61,7 +61,8 @@ fn config(connect: &ConnectOptions) -> Result<ClientConfig, Failure> {
     let Placement { cpu, polling, .. } = calling::one_core("kv-client", &connect.core)?;
     let timeout = connect.timeout.0;
     let to = calling::reachable(&connect.connect.resolve()?, timeout)?;
-    Ok(ClientConfig { to, timeout, crc: connect.core.crc, cpu, polling })
+    let (provider, crc) = (connect.core.provider, connect.core.crc);
+    Ok(ClientConfig { to, timeout, provider, crc, cpu, polling })
 }
 
 fn parse_key(key: &str) -> Result<Key<'_>, Failure> {

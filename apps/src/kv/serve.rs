@@ -4,19 +4,29 @@ use std::net::SocketAddr;
 
 use haulage::cores;
 use haulage::limits::{ITEM_MAX, LIMITS_DEFAULT};
+use haulage::provider::iwarp::Iwarp;
+use haulage::provider::shm::Shm;
 
 use super::index::Seed;
 use super::service::KvService;
 use crate::cli::ServeKv;
 use crate::cli::bytes;
+use crate::cli::values::Provider;
 use crate::failure::Failure;
 use crate::metrics::{Metered, http};
-use crate::node::NodeConfig;
+use crate::node::{Carrier, NodeConfig};
 use crate::output::Output;
 use crate::serving::{self, Termination};
 
 /// Serves until SIGTERM or SIGINT.
 pub fn run(options: &ServeKv, output: &Output) -> Result<(), Failure> {
+    match options.core.provider {
+        Provider::Iwarp => serve::<Iwarp>(options, output),
+        Provider::Shm => serve::<Shm>(options, output),
+    }
+}
+
+fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> {
     let value_max = usize::try_from(options.value_max.0).unwrap_or(usize::MAX);
     if value_max > ITEM_MAX {
         let max = bytes::format(ITEM_MAX as u64);
@@ -44,7 +54,7 @@ pub fn run(options: &ServeKv, output: &Output) -> Result<(), Failure> {
         let service = KvService::new(keys_max.unwrap_or(u32::MAX), seed, value_max, memory as u64);
         let room = memory.saturating_sub(service.index_octets());
         let node = NodeConfig { room, limits: LIMITS_DEFAULT, crc };
-        let (mut core, notes) = node.build(|_| Ok(Metered::new(service, asked)))?;
+        let (mut core, notes) = node.build::<P, _>(|_, _| Ok(Metered::new(service, asked)))?;
         let at = listen.resolve()?;
         let bound = serving::listen(&mut core, &at)?;
         let waker = core.waker();

@@ -45,7 +45,7 @@ impl Client {
         let core = cores::start(thread, move || {
             let mut driver = None;
             let node = NodeConfig { room, limits, crc };
-            let (mut core, notes) = node.build_on::<P, _>(|_, waker| {
+            let (mut core, notes) = node.build::<P, _>(|_, waker| {
                 let (load, made) = Load::<W>::new(waker.clone());
                 driver = Some(made);
                 Ok(load)

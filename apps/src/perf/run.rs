@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use haulage::cores::Placement as Thread;
 use haulage::provider::iwarp::Iwarp;
+use haulage::provider::shm::Shm;
 use haulage::sys::cpu;
 
 use super::calls::Calls;
@@ -86,6 +87,7 @@ impl Bench<'_> {
     fn run_over_provider(&self, output: &Output) -> Result<(), Failure> {
         match self.options.core.provider {
             Provider::Iwarp => self.run_all::<Iwarp>("iwarp", output),
+            Provider::Shm => self.run_all::<Shm>("shm", output),
         }
     }
 
@@ -131,8 +133,6 @@ impl Bench<'_> {
                     arguments: &[
                         "perf",
                         "serve",
-                        "--provider",
-                        options.core.provider.name(),
                         "--memory",
                         &memory,
                         "--connections",
@@ -142,6 +142,7 @@ impl Bench<'_> {
                     ],
                     cpu,
                     polling: mode,
+                    provider: options.core.provider,
                     crc,
                     speaks: false,
                 })?;

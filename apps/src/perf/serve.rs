@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use haulage::cores::{self, CoreThread, Placement as Thread};
 use haulage::provider::iwarp::Iwarp;
+use haulage::provider::shm::Shm;
 
 use super::plan::Room;
 use super::service::PerfService;
@@ -19,6 +20,7 @@ use crate::serving::{self, Termination};
 pub fn run(options: &ServePerf, output: &Output) -> Result<(), Failure> {
     match options.core.provider {
         Provider::Iwarp => serve::<Iwarp>(options, output),
+        Provider::Shm => serve::<Shm>(options, output),
     }
 }
 
@@ -64,7 +66,7 @@ pub(super) fn start<P: Carrier>(
 ) -> Result<CoreThread<Server>, Failure> {
     cores::start(thread, move || {
         let node = NodeConfig { room: room.memory, limits: room.limits(), crc };
-        let (mut core, notes) = node.build_on::<P, _>(|_, _| Ok(PerfService::new()))?;
+        let (mut core, notes) = node.build::<P, _>(|_, _| Ok(PerfService::new()))?;
         // Any port will do: one that has a free one after it.
         let free = addresses.iter().filter(|address| address.port() == 0);
         let free = free.flat_map(|address| std::iter::repeat_n(*address, TRIES));

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use haulage::sys::process;
 
-use crate::cli::values::{Polling, Switch};
+use crate::cli::values::{Polling, Provider, Switch};
 use crate::failure::Failure;
 
 /// A server process, ended with this value.
@@ -26,6 +26,8 @@ pub struct Start<'a> {
     pub cpu: Option<usize>,
     /// How its core waits.
     pub polling: Polling,
+    /// What carries the messages.
+    pub provider: Provider,
     /// Whether messages carry a CRC, if that is not left to the provider.
     pub crc: Option<Switch>,
     /// What it says of itself is for those who read what we say.
@@ -39,7 +41,7 @@ impl Server {
         let program = std::env::current_exe().map_err(|error| failed(&error.to_string()))?;
         let mut command = Command::new(program);
         command.args(how.arguments).args(["--listen", "127.0.0.1:0"]);
-        command.args(["--polling", how.polling.name()]);
+        command.args(["--provider", how.provider.name(), "--polling", how.polling.name()]);
         if let Some(crc) = how.crc {
             command.args(["--crc", crc.name()]);
         }

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use haulage::cores;
 use haulage::limits::{LIMITS_DEFAULT, Limits as CoreLimits};
+use haulage::provider::iwarp::Iwarp;
+use haulage::provider::shm::Shm;
 use haulage_store::access::{Policy, Squash};
 use haulage_store::backend::Backend;
 use haulage_store::directory::Owner;
@@ -15,10 +17,10 @@ use haulage_store::service::{Config, Service};
 
 use super::export::{self, Export, How};
 use crate::cli::ServeStore;
-use crate::cli::values;
+use crate::cli::values::{self, Provider};
 use crate::failure::Failure;
 use crate::metrics::{Metered, http};
-use crate::node::{NodeConfig, Notes};
+use crate::node::{Carrier, NodeConfig, Notes};
 use crate::output::{Output, json};
 use crate::serving::{self, Termination};
 
@@ -52,6 +54,17 @@ fn serve<B: Backend + 'static>(
     export: Export<B>,
     output: &Output,
 ) -> Result<(), Failure> {
+    match options.core.provider {
+        Provider::Iwarp => serve_over::<Iwarp, B>(options, export, output),
+        Provider::Shm => serve_over::<Shm, B>(options, export, output),
+    }
+}
+
+fn serve_over<P: Carrier, B: Backend + 'static>(
+    options: &ServeStore,
+    export: Export<B>,
+    output: &Output,
+) -> Result<(), Failure> {
     let Export { room, owner, secrets, make } = export;
     let thread = serving::one_core("store-core", &options.core, output)?;
     let addresses = Addresses::resolve(options)?;
@@ -67,7 +80,7 @@ fn serve<B: Backend + 'static>(
     let (asking, asked) = http::way();
     let core = cores::start(thread, move || {
         let node = NodeConfig { room, limits: CORE_LIMITS, crc };
-        let (mut core, notes) = node.build_woken(|pool, waker| {
+        let (mut core, notes) = node.build::<P, _>(|pool, waker| {
             let sealer = Sealer::new(&secrets.key, secrets.fsid);
             let nfs = Service::new(make(pool, waker)?, sealer, config);
             let server = Server::new(nfs, &config.limits, admitted, from_tcp, secrets.seed);

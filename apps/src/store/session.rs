@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use haulage::cores::{self, CoreThread};
+use haulage::provider::iwarp::Iwarp;
+use haulage::provider::shm::Shm;
 use haulage::remote::RemoteClient;
 use haulage::service::NoService;
 use haulage::sys::process;
@@ -18,9 +20,9 @@ use haulage_store::nfs3::binding::{Limits, binding};
 
 use crate::calling::{self, Callee};
 use crate::cli::MountOptions;
-use crate::cli::values::Switch;
+use crate::cli::values::{Provider, Switch};
 use crate::failure::Failure;
-use crate::node::{NodeConfig, client_limits};
+use crate::node::{Carrier, NodeConfig, client_limits};
 use crate::output::Output;
 
 /// A mounted file system, on a core of its own.
@@ -35,6 +37,13 @@ pub struct Session {
 impl Session {
     /// Asks what to work on, and connects.
     pub fn open(options: &MountOptions) -> Result<Self, Failure> {
+        match options.core.provider {
+            Provider::Iwarp => Self::open_over::<Iwarp>(options),
+            Provider::Shm => Self::open_over::<Shm>(options),
+        }
+    }
+
+    fn open_over<P: Carrier>(options: &MountOptions) -> Result<Self, Failure> {
         let timeout = options.timeout.0;
         let identity = process::identity()
             .map_err(|error| Failure::failed(format!("cannot find out who we are: {error}")))?;
@@ -56,7 +65,7 @@ impl Session {
         let mut core = cores::start(placement, move || {
             let room = memory_max(&LIMITS) + OVERHEAD;
             let node = NodeConfig { room, limits: client_limits(timeout), crc };
-            let (mut core, _) = node.build(|_| Ok(NoService))?;
+            let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
             let now = haulage::sys::clock::now();
             let connection = core
                 .connect_as(now, to, binding(&LIMITS), identity)

@@ -546,6 +546,14 @@ impl Provider for Shm {
     }
 
     #[inline]
+    fn send_inline(&mut self, qp: QpNum, message: &[u8]) -> Result<(), QueueFull> {
+        match self.slots.get(qp) {
+            Some(connection) => connection.send_inline(&mut self.nic, message),
+            None => Err(QueueFull),
+        }
+    }
+
+    #[inline]
     fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         let posted = match self.slots.get(qp) {
             Some(connection) => {
@@ -564,9 +572,7 @@ impl Provider for Shm {
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
         let room = self.caps.receive_queue_max.saturating_sub(self.nic.receives.len());
-        for receive in batch.drain(..room.min(batch.len())) {
-            self.nic.receives.push(receive);
-        }
+        self.nic.receives.extend(batch.drain(..room.min(batch.len())));
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }
 

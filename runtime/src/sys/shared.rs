@@ -240,7 +240,7 @@ mod tests {
         let posted = Pool::new(&config).unwrap().lease(4).unwrap();
         let mut posted = posted;
         posted.bytes_mut().fill(b'.');
-        let posted = posted.into_sink();
+        let mut posted = posted.into_sink();
         let mut sink = posted.sink(0..4).unwrap();
         assert!(theirs.copy_out(8190, &mut sink, 1, 2));
         assert!(!theirs.copy_out(8190, &mut sink, 3, 2), "it does not fit");

@@ -53,6 +53,24 @@ impl Connection {
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }
 
+    /// Puts a Send into the ring, if it has room and nothing waits to go before it. The peer sees it
+    /// with the next [`Self::post`].
+    #[inline]
+    pub(super) fn send_inline(&mut self, nic: &mut Nic, message: &[u8]) -> Result<(), QueueFull> {
+        let goes = self.state == State::Open && self.pending.is_empty();
+        let producer = self.producer.as_mut().filter(|_| goes && message.len() <= INLINE_MAX);
+        let Some(producer) = producer.filter(|producer| message.len() <= producer.part_max())
+        else {
+            return Err(QueueFull);
+        };
+        if producer.push(Kind::Send, Handle(0), message) != Ok(true) {
+            return Err(QueueFull);
+        }
+        nic.counters.sends += 1;
+        nic.counters.bytes_copied += message.len() as u64;
+        Ok(())
+    }
+
     /// Carries out a Send if the ring has room; else gives it back.
     #[inline]
     fn send_now(&mut self, nic: &mut Nic, request: WorkRequest) -> Option<WorkRequest> {
@@ -266,7 +284,7 @@ impl Connection {
         if matches!(ran, Ran::Done) {
             *moved += length;
             *budget -= length;
-            nic.counters.tagged_sent += length as u64;
+            nic.counters.count_tagged(length);
             nic.counters.bytes_copied += length as u64;
             if *moved < bytes.len() {
                 return Ran::Waits;
@@ -304,6 +322,7 @@ impl Connection {
             *moved += length;
             *budget -= length;
             nic.counters.tagged_received += length as u64;
+            nic.counters.tagged_copied += length as u64;
             nic.counters.bytes_copied += length as u64;
             if *moved < sink.len() {
                 return Ran::Waits;
@@ -439,3 +458,7 @@ fn kind(invalidate: Option<Handle>) -> (Kind, Handle) {
 const MOVED_PER_CALL: usize = 4 << 20;
 /// Octets of a Write before which the peer is shown what was sent ahead of it.
 const PUBLISH_BEFORE: usize = 16 << 10;
+
+/// Octets of the longest Send without a view of its source. Any Send is copied, and one part of a
+/// message holds more.
+pub(super) const INLINE_MAX: usize = 8 << 10;

@@ -10,6 +10,7 @@ use haulage_proto::verbs::{Completion, Exposure, Handle, Opcode, QpNum, Status, 
 
 use super::ListenerId;
 use super::config::Config;
+use super::depart::INLINE_MAX;
 use super::receives::Receives;
 use super::segment::{Layout, RING_BYTES_MIN};
 use crate::provider::{Caps, Counters, DisconnectReason, Done, Event, Quiesced};
@@ -117,6 +118,7 @@ impl Nic {
             name: "shm",
             queue_pairs_max: self.config.connections_max,
             send_queue_max: self.config.send_queue_max,
+            inline_max: INLINE_MAX,
             receive_queue_max: self.config.receive_queue_max,
             registrations_max: self.config.registrations_max as usize,
             ord_max: self.config.ord_max,

@@ -29,7 +29,7 @@ fn message(number: usize, length: usize) -> Vec<u8> {
 /// Takes the next record, which must be there, and returns its octets.
 fn take(consumer: &mut Consumer) -> (Kind, Handle, Vec<u8>) {
     let record = consumer.peek().unwrap().expect("a record");
-    let (_pool, posted) = buffer(record.length.max(1));
+    let (_pool, mut posted) = buffer(record.length.max(1));
     let mut sink = posted.sink(0..record.length).unwrap();
     assert!(consumer.copy(&record, 0, &mut sink, 0, record.length));
     drop(sink);
@@ -166,7 +166,7 @@ fn a_record_is_copied_no_further_than_it_goes() {
     producer.push(Kind::Send, Handle(0), b"12345").unwrap();
     producer.publish();
     let record = consumer.peek().unwrap().unwrap();
-    let (_pool, posted) = buffer(64);
+    let (_pool, mut posted) = buffer(64);
     let mut sink = posted.sink(0..64).unwrap();
     assert!(consumer.copy(&record, 2, &mut sink, 61, 3));
     for (from, at, length) in [(0, 0, 6), (3, 0, 3), (usize::MAX, 0, 2), (0, 62, 3)] {
