@@ -38,8 +38,12 @@ impl Stop {
 /// Drives a core until it has drained after `stop` was asked.
 pub fn run<P: Provider, S: Service>(core: &mut Core<P, S>, polling: Polling, stop: &Stop) {
     let mut idle_since = clock::now();
+    let (mut now, mut turns) = (idle_since, 0);
     while !core.is_drained() {
-        let now = clock::now();
+        if turns == 0 {
+            (now, turns) = (clock::now(), TURNS_PER_READING);
+        }
+        turns -= 1;
         if stop.is_asked() {
             core.begin_shutdown(now);
         }
@@ -48,9 +52,14 @@ pub fn run<P: Provider, S: Service>(core: &mut Core<P, S>, polling: Polling, sto
         } else if polling.sleeps(idle_since, now) {
             let limit = core.poll_deadline().map(|deadline| deadline.saturating_since(now));
             core.sleep(limit);
+            turns = 0;
         }
     }
 }
+
+/// Turns that share one reading of the clock. A reading takes as long as an idle turn; deadlines are
+/// thousands of turns away.
+const TURNS_PER_READING: u32 = 8;
 
 /// A core on a thread of its own.
 #[derive(Debug)]

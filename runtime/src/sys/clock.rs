@@ -6,12 +6,20 @@ use std::time::{Duration, SystemTime};
 use haulage_proto::time::Instant;
 
 /// Reads the monotonic clock, as nanoseconds since the process first asked.
-#[expect(clippy::disallowed_methods, reason = "this is the module that reads the clock")]
 pub fn now() -> Instant {
-    static ORIGIN: OnceLock<std::time::Instant> = OnceLock::new();
-    let now = std::time::Instant::now();
-    let since = now.saturating_duration_since(*ORIGIN.get_or_init(|| now));
-    Instant::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    static ORIGIN: OnceLock<u64> = OnceLock::new();
+    let now = monotonic();
+    Instant::from_nanos(now.saturating_sub(*ORIGIN.get_or_init(|| now)))
+}
+
+/// Reads the monotonic clock as the system counts, in nanoseconds.
+fn monotonic() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one `timespec` into a live value.
+    let read = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    debug_assert!(read == 0, "every system has this clock");
+    let [seconds, nanos] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
 /// Reads the time of day, as the time since 1970 began; zero if it is set to before that.
