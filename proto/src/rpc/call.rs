@@ -61,9 +61,6 @@ impl<'a> CallHeader<'a> {
     /// Parses the header at the start of `payload`. Returns it and where the arguments start.
     #[inline]
     pub fn decode(payload: &'a [u8]) -> Result<(Self, usize), CallFault> {
-        if let Some(header) = Self::decode_plain(payload) {
-            return Ok((header, PLAIN_LEN));
-        }
         let mut r = Reader::new(payload);
         let xid = r.u32()?;
         if r.u32()? != CALL {
@@ -83,18 +80,20 @@ impl<'a> CallHeader<'a> {
         Ok((header, r.position()))
     }
 
-    /// Parses the header of a Call whose credential and verifier are AUTH_NONE: of one length, and
-    /// mostly of known octets.
+    /// Returns the program, version and procedure of a Call whose credential and verifier are
+    /// AUTH_NONE: its header has [`PLAIN_LEN`](Self::PLAIN_LEN) octets, most of them known.
     #[inline]
-    fn decode_plain(payload: &[u8]) -> Option<Self> {
+    pub fn plain(payload: &[u8]) -> Option<[u32; 3]> {
         let (words, _) = payload.first_chunk::<PLAIN_LEN>()?.as_chunks::<4>();
-        let [xid, call, rpc, program, version, procedure, nobody @ ..] = words else { return None };
-        let is_plain = (call, rpc) == (&CALL.to_be_bytes(), &RPC_VERSION.to_be_bytes())
-            && nobody.as_flattened() == [0; 16];
-        let [xid, program, version, procedure] =
-            [xid, program, version, procedure].map(|word| u32::from_be_bytes(*word));
-        is_plain.then(|| Self::new(xid, program, version, procedure))
+        let [_, call, rpc, asked @ .., _, _, _, _] = words else { return None };
+        let [program, version, procedure] = asked else { return None };
+        let nobody = payload.get(24..PLAIN_LEN)? == [0; 16];
+        let is_plain = nobody && (*call, *rpc) == (CALL.to_be_bytes(), RPC_VERSION.to_be_bytes());
+        is_plain.then(|| [program, version, procedure].map(|word| u32::from_be_bytes(*word)))
     }
+
+    /// Octets of a header without credential and verifier.
+    pub const PLAIN_LEN: usize = PLAIN_LEN;
 
     /// Appends the header to `w`.
     #[inline]
@@ -106,5 +105,4 @@ impl<'a> CallHeader<'a> {
     }
 }
 
-/// Octets of a header without credential and verifier.
 const PLAIN_LEN: usize = 40;

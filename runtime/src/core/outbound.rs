@@ -68,6 +68,15 @@ pub(crate) struct CheckedReply {
     payload_at: u32,
 }
 
+/// A Call of ours that has ended and whose caller does not know yet.
+#[derive(Debug)]
+pub(crate) enum Over {
+    /// It opened nothing, and there is a Reply without chunks: all that is left of it.
+    Answered { token: u64, message: Message },
+    /// It is in this slot.
+    Kept(usize),
+}
+
 /// Who waits for a Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
@@ -257,19 +266,22 @@ impl State {
         proof: Option<Invalidated<'_>>,
     ) -> bool {
         let payload_at = bare.payload_at;
-        let found = self.xids.find(bare.xid).and_then(|slot| {
-            let call = self.outbound.get_mut(slot)?.as_mut()?;
-            let is_its = call.connection == key && !call.opens && matches!(call.stage, Stage::Sent);
-            (is_its && proof.is_none()).then_some((slot, call))
-        });
-        let Some((slot, call)) = found else {
-            let checked = self.check(key, bare.xid, &ReplyLists::default(), payload_at);
-            return self.on_reply(checked, received, proof);
-        };
-        call.reply = Some(Message { received, payload_at });
-        call.stage = Stage::Finished;
-        self.finished.push_back(slot);
-        true
+        let slot = self.xids.find(bare.xid).filter(|_| proof.is_none());
+        if let Some(slot) = slot
+            && let Some(place) = self.outbound.get_mut(slot)
+            && let Some(OutboundCall {
+                connection, caller, stage: Stage::Sent, opens: false, ..
+            }) = place
+            && let (true, Caller::Service(token)) = (*connection == key, *caller)
+        {
+            *place = None;
+            self.xids.close(slot);
+            self.finished
+                .push_back(Over::Answered { token, message: Message { received, payload_at } });
+            return true;
+        }
+        let checked = self.check(key, bare.xid, &ReplyLists::default(), payload_at);
+        self.on_reply(checked, received, proof)
     }
 
     /// The peer's transport could not act on a Call.
@@ -328,7 +340,7 @@ impl State {
             return;
         }
         call.stage = Stage::Finished;
-        self.finished.push_back(slot);
+        self.finished.push_back(Over::Kept(slot));
     }
 
     /// Ends every Call of a connection that has quiesced.
@@ -356,7 +368,7 @@ impl State {
             if call.reply.is_none() && call.error.is_none() {
                 call.error = Some(error.clone());
             }
-            self.finished.push_back(slot);
+            self.finished.push_back(Over::Kept(slot));
             if let Stage::Queued(Encoded { buffer, .. }) = stage {
                 self.recycle(buffer);
             }
@@ -387,7 +399,7 @@ impl State {
                         CallError::TimedOut
                     });
                     call.stage = Stage::Finished;
-                    self.finished.push_back(slot);
+                    self.finished.push_back(Over::Kept(slot));
                     self.recycle(buffer);
                     if let Some(connection) = self.connections.get_mut(key) {
                         connection.calls.retain(|&queued| queued != slot);

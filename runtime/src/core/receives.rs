@@ -114,10 +114,12 @@ impl Receives {
     /// Returns the Receives to post now.
     pub(crate) fn batch(&mut self) -> &mut Vec<Receive> {
         let Buffers(buffers) = &mut self.buffers;
-        self.batch.extend(self.returned.drain(..).filter_map(|number| {
-            let view = buffers.get_mut(number as usize)?.sink(0..INLINE_SIZE)?;
-            Some(Receive::single(Name::Receive(number as usize).wr_id(), view))
-        }));
+        for number in self.returned.drain(..) {
+            let buffer = buffers.get_mut(number as usize);
+            if let Some(view) = buffer.and_then(|buffer| buffer.sink(0..INLINE_SIZE)) {
+                self.batch.push(Receive::single(Name::Receive(number as usize).wr_id(), view));
+            }
+        }
         &mut self.batch
     }
 

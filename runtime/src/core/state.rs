@@ -11,7 +11,7 @@ use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::core::connection::Connection;
 use crate::core::inbound::{InboundCall, Ready, Running};
-use crate::core::outbound::{Caller, Opened, OutboundCall};
+use crate::core::outbound::{Caller, Opened, OutboundCall, Over};
 use crate::core::receives::Receives;
 use crate::core::table::{Key, Table};
 use crate::core::work::WorkTable;
@@ -42,7 +42,7 @@ pub(crate) struct State {
     /// Beside those, for the Calls that have anything open.
     pub(crate) opened: Box<[Opened]>,
     /// Calls of ours that have ended and whose callers do not know yet.
-    pub(crate) finished: VecDeque<usize>,
+    pub(crate) finished: VecDeque<Over>,
     /// Callers of Calls that were given up, who do not know yet.
     pub(crate) released: VecDeque<Caller>,
     pub(crate) work: WorkTable,

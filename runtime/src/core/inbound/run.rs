@@ -3,7 +3,7 @@
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::{Few, PayloadReader};
 use haulage_proto::negotiate::{Version, put_bare_header};
-use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyHeader};
+use haulage_proto::rpc::{AcceptStat, CallHeader, Credential, ReplyHeader};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
@@ -62,9 +62,10 @@ fn run_bare<S: Service>(
     // The service reads the message while it may do anything else to the core.
     let buffers = state.receives.lend();
     let payload = message.payload(&buffers);
-    let decoded = CallHeader::decode(payload).ok();
-    let bound = decoded.filter(|(header, _)| is_bound(&state.binding, header));
-    let (Some((header, at)), Some(key)) = (bound, state.inbound.next_key()) else {
+    let asked = Asked::of(payload).filter(|asked| asked.is_bound(&state.binding));
+    let (Some(Asked { procedure, credential, at, .. }), Some(key)) =
+        (asked, state.inbound.next_key())
+    else {
         // What is wrong with it is found out the long way.
         state.receives.restore(buffers);
         state.recycle(buffer);
@@ -73,8 +74,8 @@ fn run_bare<S: Service>(
     };
     let call = Call {
         xid,
-        procedure: header.procedure,
-        credential: header.credential,
+        procedure,
+        credential,
         connection: ConnectionId(connection),
         token: CallToken(key),
         arguments: Arguments {
@@ -106,10 +107,34 @@ fn run_bare<S: Service>(
     state.answer_bare(connection, ReplyHeader::accepted(xid, stat), buffer, length);
 }
 
-/// Returns whether a Call is of the program and version served, and of a procedure that there is.
-fn is_bound(binding: &Binding, header: &CallHeader<'_>) -> bool {
-    let its = (header.program, header.version) == (binding.program, binding.version);
-    its && binding.procedure(header.procedure).is_some()
+/// What a Call's RPC header asks for.
+struct Asked<'a> {
+    program: u32,
+    version: u32,
+    procedure: u32,
+    credential: Credential<'a>,
+    /// Where the arguments start.
+    at: usize,
+}
+
+impl<'a> Asked<'a> {
+    #[inline]
+    fn of(payload: &'a [u8]) -> Option<Self> {
+        if let Some([program, version, procedure]) = CallHeader::plain(payload) {
+            let (credential, at) = (Credential::None, CallHeader::PLAIN_LEN);
+            return Some(Self { program, version, procedure, credential, at });
+        }
+        let (header, at) = CallHeader::decode(payload).ok()?;
+        let CallHeader { program, version, procedure, credential, .. } = header;
+        Some(Self { program, version, procedure, credential, at })
+    }
+
+    /// Returns whether it is of the program and version served, and of a procedure that there is.
+    #[inline]
+    fn is_bound(&self, binding: &Binding) -> bool {
+        let its = (self.program, self.version) == (binding.program, binding.version);
+        its && binding.procedure(self.procedure).is_some()
+    }
 }
 
 /// What became of a Call when its turn came.
@@ -278,6 +303,7 @@ impl State {
 
     /// Queues a Reply without chunks, of whose Payload stream only the header is missing; it has
     /// `length` octets or is the header alone.
+    #[inline]
     fn answer_bare(
         &mut self,
         key: Key<Connection>,

@@ -6,7 +6,8 @@ use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::{AcceptStat, ReplyBody, ReplyHeader};
 use haulage_proto::time::Instant;
 
-use super::{Caller, OutboundCall};
+use super::{Caller, OutboundCall, Over};
+use crate::core::inbound::Message;
 use crate::core::state::{Cx, State};
 use crate::inbox::Inbox;
 use crate::service::{CallError, Finished, Service};
@@ -28,9 +29,16 @@ pub(crate) fn tell<S: Service>(
         told += 1;
     }
     while told < budget
-        && let Some(slot) = state.finished.pop_front()
+        && let Some(over) = state.finished.pop_front()
     {
         told += 1;
+        let slot = match over {
+            Over::Kept(slot) => slot,
+            Over::Answered { token, message } => {
+                tell_answered(state, service, now, token, message);
+                continue;
+            }
+        };
         let Some(call) = state.outbound.get_mut(slot).and_then(Option::take) else { continue };
         state.xids.close(slot);
         state.counters.calls_made += 1;
@@ -67,6 +75,25 @@ pub(crate) fn tell<S: Service>(
         }
     }
     told
+}
+
+/// Tells the service of a Reply without chunks.
+#[inline]
+fn tell_answered<S: Service>(
+    state: &mut State,
+    service: &mut S,
+    now: Instant,
+    token: u64,
+    message: Message,
+) {
+    state.counters.calls_made += 1;
+    let buffers = state.receives.lend();
+    // Only version 2 has this short way.
+    let results = parse_reply(message.payload(&buffers), &[], Version::Two);
+    let finished = Finished { results, argument: None, result: None };
+    service.replied(&mut Cx { now, state }, token, finished);
+    state.receives.restore(buffers);
+    state.receives.give_back(message.received);
 }
 
 fn tell_one<S: Service>(
