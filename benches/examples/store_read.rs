@@ -198,7 +198,7 @@ fn connect(
     cores::start(thread("client", cpu), move || {
         let room = memory_max(&LIMITS) + ROOM;
         let node = NodeConfig { room, limits: client_limits(TIMEOUT), crc: Some(Switch::Off) };
-        let (mut core, _) = node.build(|_| Ok(NoService))?;
+        let (mut core, _) = node.build::<Iwarp, _>(|_, _| Ok(NoService))?;
         let connection = core
             .connect_as(clock::now(), to, binding(&LIMITS), identity)
             .map_err(|error| Failure::failed(error.to_string()))?;

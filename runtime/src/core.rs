@@ -52,6 +52,8 @@ pub struct Core<P: Provider, S> {
     listeners: Vec<P::Listener>,
     /// Storage of one turn's events.
     events: Vec<Event<P::Listener>>,
+    /// How many these may be, and Calls served and callers told.
+    events_per_turn: usize,
     draining: bool,
 }
 
@@ -74,8 +76,10 @@ impl<P: Provider, S: Service> Core<P, S> {
         let needed = limits.transport_bytes();
         let state = State::new(limits, pool, binding, provider.caps(), seed)
             .ok_or(StartError::PoolTooSmall { needed })?;
-        let events = Vec::with_capacity(COMPLETIONS_PER_TURN);
-        Ok(Self { provider, service, state, inbox, listeners: Vec::new(), events, draining: false })
+        let (listeners, draining) = (Vec::new(), false);
+        let events_per_turn = provider.caps().turn_events;
+        let events = Vec::with_capacity(events_per_turn);
+        Ok(Self { provider, service, state, inbox, listeners, events, events_per_turn, draining })
     }
 
     /// One turn. Runs to completion, never blocks, does bounded work.
@@ -84,9 +88,9 @@ impl<P: Provider, S: Service> Core<P, S> {
     pub fn turn(&mut self, now: Instant) -> bool {
         let mut worked = 0;
         worked += self.take_messages(now, MESSAGES_PER_TURN); // from other threads
-        worked += self.reap_completions(now, COMPLETIONS_PER_TURN); // received and sent
+        worked += self.reap_completions(now, self.events_per_turn); // received and sent
         worked += self.fire_deadlines(now);
-        worked += self.run_handlers(now, HANDLERS_PER_TURN); // application code
+        worked += self.run_handlers(now, self.events_per_turn); // application code
         worked += self.flush_posts(now); // one doorbell per queue pair
         worked != 0
     }
@@ -255,7 +259,3 @@ impl std::error::Error for StartError {}
 
 /// Entries taken from other threads in one turn.
 const MESSAGES_PER_TURN: usize = 64;
-/// Events taken from the provider in one turn.
-const COMPLETIONS_PER_TURN: usize = 256;
-/// Calls served, and callers told, in one turn.
-const HANDLERS_PER_TURN: usize = 256;

@@ -155,6 +155,9 @@ pub struct Caps {
     pub send_queue_max: usize,
     /// Octets of the longest [`Provider::send_inline`]; zero if there is none.
     pub inline_max: usize,
+    /// Events that one turn of a core takes: enough for doorbells to cost little, and so few that the
+    /// peer has the answers to some while the others are served.
+    pub turn_events: usize,
     /// Receives the shared queue holds.
     pub receive_queue_max: usize,
     /// Registrations that can be in flight at once.

@@ -441,7 +441,6 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What a received message is to the core.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "lives on the stack for the length of one match")]
 enum Arrived {
     Call(CallParts),
     Reply(CheckedReply),

@@ -259,13 +259,8 @@ impl State {
         }
         let read = call.read.take();
         let write_chunks = call.write.is_some().into();
-        match {
-            let buffers = self.receives.lend();
-            let payload = message.payload(&buffers);
-            let judged = self.judge_call(key, (call.xid, payload), read.as_ref(), write_chunks);
-            self.receives.restore(buffers);
-            judged
-        } {
+        let payload = message.payload(self.receives.buffers());
+        match self.judge_call(key, (call.xid, payload), read.as_ref(), write_chunks) {
             Judged::Refused(error) => self.refuse(key, call.xid, error, message),
             judged => {
                 if let Some(call) = self.insert(key, call, message) {

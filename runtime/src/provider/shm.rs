@@ -645,7 +645,7 @@ impl Connection {
     fn may_go_on(&self, nic: &Nic) -> bool {
         let record = self.consumer.as_ref().is_some_and(|consumer| consumer.has_record());
         let takes = !nic.receives.is_empty() || self.filling.is_some();
-        self.over && (takes || !record) || record && takes
+        if record { takes } else { self.over }
     }
 }
 

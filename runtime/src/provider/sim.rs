@@ -126,6 +126,7 @@ impl Fabric {
             queue_pairs_max: usize::from(config.queue_pairs_max),
             send_queue_max: config.send_queue_max,
             inline_max: INLINE_MAX,
+            turn_events: 256,
             receive_queue_max: config.receive_queue_max,
             registrations_max: config.registrations_max,
             ord_max: config.ord_max,

@@ -83,6 +83,7 @@ impl Nic {
             queue_pairs_max: self.config.connections_max,
             send_queue_max: self.config.send_queue_max,
             inline_max: INLINE_MAX,
+            turn_events: TURN_EVENTS,
             receive_queue_max: self.config.receive_queue_max,
             registrations_max: self.config.registrations_max,
             ord_max: self.config.ord_max,
@@ -138,3 +139,6 @@ impl Nic {
 /// Send queues kept for the next connection that has work: more are made, and freed again, when more
 /// connections than this have work at once.
 const LANES_KEPT_MAX: usize = 256;
+
+/// With 128 NULL Calls in flight, 64 a turn gave 1.7 times the rate of 256, and 1.3 times that of 32.
+const TURN_EVENTS: usize = 64;
