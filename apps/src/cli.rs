@@ -15,8 +15,11 @@ pub mod perf;
 pub mod values;
 
 use address::Address;
-use perf::Perf;
-use values::{Bytes, CoreList, Export, Maybe, Network, Polling, Provider, Squash, Switch, Timeout};
+use perf::{Count, Perf};
+use values::{
+    Bytes, CoreList, Export, Keys, Maybe, Network, Polling, Provider, Ratio, Squash, Switch,
+    Timeout,
+};
 
 /// A command line that makes sense.
 #[derive(Debug)]
@@ -81,6 +84,9 @@ pub enum Kv {
         /// 1 to 512 bytes of UTF-8
         key: String,
     },
+    /// Stores and fetches values at random, and measures
+    #[command(after_help = BENCH_HELP)]
+    Bench(BenchKv),
     /// Says how a server is doing
     Stat {
         /// The server
@@ -257,6 +263,36 @@ held to their types and no further, so messages that break the protocol's rules 
 A line that cannot be encoded, and an {\"error\":..} line, gives an empty line. Standard error then
 names the first such line and its field, and the exit status is 1.";
 
+const BENCH_HELP: &str = "\
+Keys are bench-00000000 and up; every one is stored once before anything is measured, and what was
+stored stays. A get counts as a miss if its key is gone by then. Times are as of `haulage perf`.";
+
+/// What to store and fetch, and how.
+#[derive(Clone, Debug, Args)]
+pub struct BenchKv {
+    /// Bytes of each value
+    #[arg(long, value_name = "BYTES", default_value = "4KiB")]
+    pub value_size: Bytes,
+    /// What part of the calls are gets: 0 to 1
+    #[arg(long, value_name = "R", default_value = "0.9")]
+    pub get_ratio: Ratio,
+    /// Keys
+    #[arg(long, value_name = "N", default_value = "10000")]
+    pub keys: Keys,
+    /// How long calls are made, filling and warming up not counted
+    #[arg(long, value_name = "SECONDS", default_value = "5")]
+    pub seconds: Timeout,
+    /// Calls in flight on each connection
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub depth: Count,
+    /// Connections
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub connections: Count,
+    /// The server
+    #[command(flatten)]
+    pub connect: ConnectOptions,
+}
+
 /// What a key-value server can be told.
 #[derive(Clone, Debug, Args)]
 pub struct ServeKv {
@@ -369,6 +405,8 @@ mod tests {
             format!("kv get key {clients} {common}"),
             format!("kv del key {clients} {common}"),
             format!("kv stat {clients} {common}"),
+            format!("kv bench --value-size 1KiB --get-ratio 0.5 --keys 10 {clients} {common}"),
+            format!("kv bench --seconds 1 --depth 4 --connections 2 {common}"),
             format!("perf serve --listen :0 --memory 8MiB --connections 2 --depth 4 {common}"),
             format!("perf run null --depth 8 --seconds 0.1 --runs 2 {clients} {common}"),
             format!("perf local read --size 1KiB --connections 2 --rate 5e3 --touch {common}"),

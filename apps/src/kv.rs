@@ -7,8 +7,10 @@
 //! - [`index`]: where each key's value is.
 //! - [`service`]: the server's half; [`serve`]: the command that runs it.
 //! - [`client`]: the other half; [`commands`]: `put`, `get`, `del` and `stat`.
+//! - [`bench`]: the command that measures.
 //! - [`stat`]: what a server says about itself.
 
+pub mod bench;
 pub mod client;
 pub mod commands;
 pub mod index;

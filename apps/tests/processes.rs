@@ -210,6 +210,29 @@ fn a_killed_server_is_an_error_for_a_client_that_waits() {
 }
 
 #[test]
+fn a_benchmark_stores_its_keys_finds_them_and_leaves_nothing_in_flight() {
+    let server = Server::start(&["--value-max", "1MiB"]);
+    let options = ["--keys", "50", "--value-size", "10000", "--get-ratio", "0.5", "--depth", "3"];
+    let options = [&["bench"], &options[..], &["--seconds", "0.1", "--timeout", "60"]].concat();
+    let bench = run(&mut server.client(&[&options[..], &["--json"]].concat()));
+    assert!(bench.status.success(), "{}", text(&bench.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&bench.stdout).unwrap();
+    assert_eq!((&json["test"], &json["size"]), (&"kv".into(), &10_000.into()));
+    let figure = |name: &str| json[name].as_u64().unwrap();
+    assert!(figure("hits") > 0 && figure("hits") < figure("operations"), "{json}");
+    assert_eq!(figure("misses"), 0, "{json}");
+    assert!(json["copies_per_byte"].as_f64() >= Some(2.0), "{json}");
+    assert_eq!((server.figure("keys"), server.figure("value_bytes")), (50, 500_000));
+    let table = run(&mut server.client(&options));
+    assert!(text(&table.stdout).contains("values of 10000 B"), "{}", text(&table.stdout));
+    server.everything_is_home();
+    let full = run(&mut server.client(&["bench", "--value-size", "1MiB", "--timeout", "60"]));
+    assert_eq!(full.status.code(), Some(1));
+    assert!(complaint(&full).contains("memory is full"), "{}", complaint(&full));
+    server.everything_is_home();
+}
+
+#[test]
 fn a_peer_that_is_no_peer_disturbs_nobody() {
     let server = Server::start(&[]);
     let connect = || TcpStream::connect(&server.address).unwrap();

@@ -95,6 +95,32 @@ impl FromStr for Bytes {
     }
 }
 
+/// A part of a whole: 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio(pub f64);
+
+impl FromStr for Ratio {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let ratio = text.parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+        ratio.map(Self).ok_or_else(|| "give a number from 0 to 1".to_owned())
+    }
+}
+
+/// How many keys: 1 to a hundred million less one, so that each has eight digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys(pub u32);
+
+impl FromStr for Keys {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let keys = text.parse().ok().filter(|keys| (1..100_000_000).contains(keys));
+        keys.map(Self).ok_or_else(|| "give 1 to 99999999".to_owned())
+    }
+}
+
 /// CPUs to pin cores to: in rising order, each once, at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreList(Vec<usize>);
@@ -243,6 +269,14 @@ mod tests {
         assert_eq!("./memory:1KiB".parse(), Ok(Export::Directory("./memory:1KiB".into())));
         assert_eq!("/srv".parse(), Ok(Export::Directory("/srv".into())));
         assert!("".parse::<Export>().is_err() && "memory:".parse::<Export>().is_err());
+    }
+
+    #[test]
+    fn parts_and_keys_have_their_bounds() {
+        assert_eq!(("0".parse(), "1".parse()), (Ok(Ratio(0.0)), Ok(Ratio(1.0))));
+        assert!(["-0.1", "1.1", "nan", ""].iter().all(|text| text.parse::<Ratio>().is_err()));
+        assert_eq!("99999999".parse(), Ok(Keys(99_999_999)));
+        assert!(["0", "100000000", "-1"].iter().all(|text| text.parse::<Keys>().is_err()));
     }
 
     #[test]

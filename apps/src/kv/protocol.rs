@@ -7,6 +7,7 @@
 //! | 2 PUT | `opaque key<512>`, `opaque value<>`, which is DDP-eligible | status |
 //! | 3 DEL | `opaque key<512>` | status |
 //! | 4 STAT | | status; if OK, the figures of [`Stat`] as unsigned hypers |
+//! | 5 FIGURES | | [`Figures`](crate::perf::figures::Figures) as unsigned hypers |
 //!
 //! A status is an unsigned int: see [`Refusal`]. A reduced value leaves its length word behind in the
 //! Payload stream; its octets and their padding travel in a chunk.
@@ -65,12 +66,14 @@ pub enum Procedure {
     Del = 3,
     /// What the server says about itself.
     Stat = 4,
+    /// What the server has spent so far, for benchmarks.
+    Figures = 5,
 }
 
 impl Procedure {
     /// Returns the procedure of that number, if there is one.
     pub fn from_number(number: u32) -> Option<Self> {
-        let all = [Self::Null, Self::Get, Self::Put, Self::Del, Self::Stat];
+        let all = [Self::Null, Self::Get, Self::Put, Self::Del, Self::Stat, Self::Figures];
         all.into_iter().find(|procedure| *procedure as u32 == number)
     }
 }

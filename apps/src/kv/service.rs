@@ -18,6 +18,7 @@ use haulage_proto::xdr::Truncated;
 use super::index::{Index, Seed};
 use super::protocol::{Answer, KEY_MAX, Key, PROGRAM, Procedure, Refusal, VERSION};
 use super::stat::Stat;
+use crate::perf::figures::Figures;
 
 /// What may be reduced: the value of a GET's results and of a PUT's arguments.
 pub fn binding(value_max: usize) -> Binding {
@@ -28,6 +29,7 @@ pub fn binding(value_max: usize) -> Binding {
         Bound::new("PUT").argument(value).idempotent(),
         Bound::new("DEL"),
         Bound::new("STAT").idempotent(),
+        Bound::new("FIGURES").idempotent(),
     ];
     Binding { program: PROGRAM, version: VERSION, procedures }
 }
@@ -181,6 +183,10 @@ impl Service for KvService {
             Some(Procedure::Stat) => end(arguments).and_then(|()| {
                 let answer = Answer::Stat(self.stat(cx));
                 Ok(reply.results(|w| answer.encode(Procedure::Stat, w))?)
+            }),
+            Some(Procedure::Figures) => end(arguments).and_then(|()| {
+                let figures = Figures::of(cx);
+                Ok(reply.results(|w| figures.encode(w))?)
             }),
             None => return Outcome::Failed(AcceptStat::ProcUnavail),
         };

@@ -177,7 +177,8 @@ impl Bench<'_> {
         let depth = depth.clamp(1, (LIMITS_MEMORY / size).max(1));
         let pair = self.pair();
         let Far::At(to) = self.far else {
-            return Limits::measure(pair, size, depth, LIMIT_TIME).map_err(|error| failed(&error));
+            return Limits::measure(pair, size, depth, LIMIT_TIME)
+                .map_err(|error| measure_failed(&error));
         };
         // A server without the port, or one that is busy with others, is no reason to stop.
         let raw = to.port().checked_add(1).map(|port| SocketAddr::new(to.ip(), port));
@@ -190,9 +191,9 @@ impl Bench<'_> {
         if to.ip().is_loopback() {
             let beside = Pair::UNPINNED;
             let memcpy = limits::memcpy_gib_per_s(beside, size, LIMIT_TIME);
-            limits.memcpy_gib_per_s = Some(memcpy.map_err(|error| failed(&error))?);
+            limits.memcpy_gib_per_s = Some(memcpy.map_err(|error| measure_failed(&error))?);
             let rtt = limits::cacheline_rtt_us(beside, LIMIT_TIME);
-            limits.cacheline_rtt_us = Some(rtt.map_err(|error| failed(&error))?);
+            limits.cacheline_rtt_us = Some(rtt.map_err(|error| measure_failed(&error))?);
         }
         Ok(limits)
     }
@@ -242,13 +243,14 @@ impl FarEnd {
     }
 }
 
-fn failed(error: &io::Error) -> Failure {
+/// Says that the machine could not be measured.
+pub(crate) fn measure_failed(error: &io::Error) -> Failure {
     Failure::failed(format!("cannot measure the limits of this machine: {error}"))
 }
 
 /// How long a local server may take to answer.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long each limit is measured.
-const LIMIT_TIME: Duration = Duration::from_millis(150);
+pub(crate) const LIMIT_TIME: Duration = Duration::from_millis(150);
 /// Octets that measuring raw TCP takes at most.
 const LIMITS_MEMORY: usize = 256 << 20;

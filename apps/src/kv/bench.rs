@@ -1,0 +1,273 @@
+//! `haulage kv bench`: GETs and PUTs of keys at random, as `haulage perf` measures Calls.
+
+use haulage::core::Cx;
+use haulage::cores::Placement as Thread;
+use haulage::limits::ITEM_MAX;
+use haulage::pool::Local;
+use haulage::provider::iwarp::Iwarp;
+use haulage::service::{CallError, ConnectionId, Finished, Request};
+use haulage::sys::cpu;
+
+use super::protocol::{Answer, Procedure, Refusal, Value};
+use super::service::binding;
+use crate::calling::{self, Callee};
+use crate::cli::values::Provider;
+use crate::cli::{BenchKv, bytes};
+use crate::failure::Failure;
+use crate::limits::{Limits, Pair};
+use crate::node::Carrier;
+use crate::output::Output;
+use crate::perf::client::{AtWork, Client};
+use crate::perf::load::{Pace, Stopped, Work};
+use crate::perf::plan::{Plan, Subject, WARM};
+use crate::perf::progress::Progress;
+use crate::perf::report::{self, Found, Run};
+use crate::perf::run::{LIMIT_TIME, measure_failed};
+use crate::placement;
+
+/// Measures against a server.
+pub fn run(options: &BenchKv, output: &Output) -> Result<(), Failure> {
+    match options.connect.core.provider {
+        Provider::Iwarp => measure::<Iwarp>(options, "iwarp", output),
+    }
+}
+
+fn measure<P: Carrier>(
+    options: &BenchKv,
+    provider: &'static str,
+    output: &Output,
+) -> Result<(), Failure> {
+    let plan = plan(options)?;
+    let thread = calling::one_core("kv-bench", &options.connect.core)?;
+    let timeout = options.connect.timeout.0;
+    let to = calling::reachable(&options.connect.connect.resolve()?, timeout)?;
+    placement::favour(output);
+    let mut progress = Progress::new(&plan);
+    progress.begin_run(0);
+    let pair = thread.cpu.map_or(Pair::UNPINNED, Pair::near);
+    let limits = if to.ip().is_loopback() {
+        Limits::measure(pair, plan.limits_size, plan.in_flight() as usize, LIMIT_TIME)
+            .map_err(|error| measure_failed(&error))?
+    } else {
+        Limits::default()
+    };
+    let noise_ns = cpu::time_stamp_cost_ns();
+    let client = Client {
+        callee: Callee { to, timeout, served_by: "haulage kv serve" },
+        binding: binding(ITEM_MAX),
+        connections: plan.connections,
+        room: plan.memory(),
+        limits: plan.client_limits(timeout),
+        crc: options.connect.core.crc,
+    };
+    let place = place(&thread);
+    let client: AtWork<Calls> = client.start::<P, _>(thread)?;
+    // As long as it takes.
+    let filling = Pace { warm: std::time::Duration::ZERO, time: FILL_MAX, ..plan.pace };
+    let (_, calls) = client.run(filling, Calls::filling(options, plan.size), &mut progress)?;
+    let (tally, calls) = client.run(plan.pace, calls.at_random(), &mut progress)?;
+    client.stop();
+    progress.clear();
+    let run = Run { provider, limits, tally, noise_ns, found: Some(calls.found) };
+    if output.json {
+        output.line(&report::json(&plan, &run))?;
+    }
+    let wording = format!("{place}, server at {to}");
+    report::finish(&plan, &[run], &wording, output)
+}
+
+fn plan(options: &BenchKv) -> Result<Plan, Failure> {
+    let size = usize::try_from(options.value_size.0).unwrap_or(usize::MAX);
+    if !(1..=ITEM_MAX).contains(&size) {
+        let most = bytes::format(ITEM_MAX as u64);
+        return Err(Failure::usage(format!("--value-size is 1 byte to {most}")));
+    }
+    let time = options.seconds.0;
+    let plan = Plan {
+        subject: Subject::Kv,
+        size,
+        pace: Pace { depth: options.depth.0, rate: None, warm: time.min(WARM), time },
+        touch: false,
+        connections: options.connections.0,
+        runs: 1,
+        limits_size: size.max(crate::limits::SMALL),
+    };
+    plan.check()?;
+    Ok(plan)
+}
+
+fn place(thread: &Thread) -> String {
+    match thread.cpu {
+        Some(cpu) => format!("client on CPU {cpu}"),
+        None => "client not pinned".to_owned(),
+    }
+}
+
+/// GETs and PUTs.
+#[derive(Clone, Debug)]
+struct Calls {
+    size: usize,
+    /// Of all Calls, in 2^32 parts, those that are GETs.
+    gets: u64,
+    keys: u32,
+    /// Keys that were stored, until all are.
+    filled: Option<u32>,
+    /// Where chance stands.
+    state: u64,
+    found: Found,
+}
+
+/// One Call after another.
+#[derive(Debug)]
+struct Slot {
+    lease: Option<Local>,
+    procedure: Procedure,
+}
+
+impl Calls {
+    /// Stores every key once.
+    fn filling(options: &BenchKv, size: usize) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "the ratio is at most one")]
+        #[expect(clippy::cast_sign_loss, reason = "the ratio is not negative")]
+        let gets = (options.get_ratio.0 * (1_u64 << 32) as f64) as u64;
+        let found = Found::default();
+        Self { size, gets, keys: options.keys.0, filled: Some(0), state: SEED, found }
+    }
+
+    /// Goes on with keys at random.
+    fn at_random(self) -> Self {
+        Self { filled: None, ..self }
+    }
+
+    /// Draws 32 bits.
+    const fn draw(&mut self) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state >> 32
+    }
+
+    /// Returns what comes next: whether it is a GET, and of which key.
+    fn next(&mut self) -> (bool, u32) {
+        if let Some(filled) = &mut self.filled {
+            let key = *filled;
+            *filled += 1;
+            return (false, key.min(self.keys - 1));
+        }
+        let key = (self.draw() * u64::from(self.keys)) >> 32;
+        (self.draw() < self.gets, u32::try_from(key).unwrap_or_default())
+    }
+}
+
+impl Work for Calls {
+    type Slot = Slot;
+
+    const FIGURES: u32 = Procedure::Figures as u32;
+
+    fn slot(&mut self, cx: &Cx<'_>) -> Option<Slot> {
+        let mut lease = cx.pool().lease(self.size)?;
+        lease.bytes_mut().fill(1);
+        Some(Slot { lease: Some(lease), procedure: Procedure::Put })
+    }
+
+    fn make(
+        &mut self,
+        cx: &mut Cx<'_>,
+        connection: ConnectionId,
+        slot: &mut Slot,
+        token: u64,
+    ) -> Result<(), CallError> {
+        let (get, key) = self.next();
+        let key = name(key);
+        let lease = slot.lease.take();
+        slot.procedure = if get { Procedure::Get } else { Procedure::Put };
+        let (argument, result) = if get { (None, lease) } else { (lease, None) };
+        let procedure = slot.procedure as u32;
+        let request = Request { procedure, argument, result, timeout: None };
+        cx.call(connection, request, token, |w| w.opaque(&key)).map_err(|(error, _)| error)
+    }
+
+    fn ended(
+        &mut self,
+        _: &mut Cx<'_>,
+        slot: &mut Slot,
+        finished: Finished<'_>,
+    ) -> Result<(), Stopped> {
+        let Finished { results, argument, result } = finished;
+        let results = results?;
+        let mut lease = argument.or(result).ok_or(Stopped::BadReply)?;
+        let written = lease.len();
+        lease.set_len(self.size);
+        slot.lease = Some(lease);
+        let reduced = results.reduced().is_some();
+        match Answer::decode(slot.procedure, results.rest(), reduced) {
+            Ok(Answer::Done) => Ok(()),
+            Ok(Answer::Value(Value::Reduced { length })) if length as usize == written => {
+                self.found.hits += 1;
+                Ok(())
+            }
+            Ok(Answer::Value(Value::Inline(octets))) if octets.len() == self.size => {
+                self.found.hits += 1;
+                Ok(())
+            }
+            Ok(Answer::Refused(Refusal::NotFound)) => {
+                self.found.misses += 1;
+                Ok(())
+            }
+            Ok(Answer::Refused(refusal)) => Err(Stopped::Refused(refusal.to_string())),
+            Ok(_) | Err(_) => Err(Stopped::BadReply),
+        }
+    }
+
+    fn begin(&mut self) {
+        self.found = Found::default();
+    }
+
+    fn is_left(&self) -> bool {
+        self.filled.is_none_or(|filled| filled < self.keys)
+    }
+}
+
+/// Writes a key: `bench-` and eight digits.
+fn name(mut number: u32) -> [u8; 14] {
+    let mut name = *b"bench-00000000";
+    for digit in name[6..].iter_mut().rev() {
+        *digit += u8::try_from(number % 10).unwrap_or_default();
+        number /= 10;
+    }
+    name
+}
+
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// How long filling may take: an hour.
+const FILL_MAX: std::time::Duration = std::time::Duration::from_secs(3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_filled_in_order_and_then_drawn_from_all() {
+        assert_eq!((&name(0), &name(99_999_999)), (b"bench-00000000", b"bench-99999999"));
+        assert_eq!(&name(1_234_567), b"bench-01234567");
+        let filling = Calls {
+            size: 1,
+            gets: 3 << 30,
+            keys: 5,
+            filled: Some(0),
+            state: SEED,
+            found: Found::default(),
+        };
+        let mut calls = filling;
+        let filled: Vec<_> = (0..5).map(|_| calls.next()).collect();
+        assert_eq!(filled, [0, 1, 2, 3, 4].map(|key| (false, key)));
+        assert!(!calls.is_left());
+        let mut calls = calls.at_random();
+        let drawn: Vec<_> = (0..1000).map(|_| calls.next()).collect();
+        let gets = drawn.iter().filter(|(get, _)| *get).count();
+        assert!((700..800).contains(&gets), "{gets} of 1000 are gets");
+        let of_key = |n| drawn.iter().filter(|(_, key)| *key == n).count();
+        assert!((0..5).all(|key| (150..250).contains(&of_key(key))) && calls.is_left());
+    }
+}
