@@ -7,7 +7,7 @@
 //! - [`index`]: where each key's value is.
 //! - [`service`]: the server's half; [`serve`]: the command that runs it.
 //! - [`client`]: the other half; [`commands`]: `put`, `get`, `del` and `stat`.
-//! - [`bench`]: the command that measures.
+//! - [`bench`](mod@bench): the command that measures.
 //! - [`stat`]: what a server says about itself.
 
 pub mod bench;

@@ -5,7 +5,7 @@
 //!   when those of an open loop are due.
 //! - [`figures`]: what an end has spent.
 //! - [`plan`]: what was asked for, and what both ends need for it; [`run`]: doing it.
-//! - [`report`]: what is printed; [`plot`]: what is drawn.
+//! - `report`: what is printed; `plot`: what is drawn; `progress`: how far it has come.
 
 pub mod arrivals;
 pub mod calls;
