@@ -141,6 +141,14 @@ fn several_runs_come_to_their_median_and_the_best() {
 }
 
 #[test]
+fn many_connections_have_a_call_each_in_flight() {
+    let arguments = ["perf", "local", "null", "--connections", "100", "--seconds", "0.1", "--json"];
+    let json = judge(&lines(&arguments)[0], "null", 0, 1);
+    assert_eq!(json["connections"], 100);
+    assert!(json["operations"].as_u64() >= Some(100), "{json}");
+}
+
+#[test]
 fn an_open_loop_makes_calls_when_they_are_due() {
     let line =
         &lines(&["perf", "local", "null", "--rate", "2000", "--seconds", "0.5", "--json"])[0];

@@ -167,9 +167,18 @@ impl Room {
             credits_max: self.in_flight + CREDITS_BESIDE,
             receives_max: Self::receives(self.connections, self.in_flight),
             calls_out_max: 1,
-            send_buffers_max: self.in_flight + CREDITS_BESIDE,
+            send_buffers_max: self.send_buffers(),
             ..LIMITS_DEFAULT
         }
+    }
+
+    /// Returns how many messages it sends at once.
+    const fn send_buffers(&self) -> u32 {
+        let mut buffers = 0;
+        buffers += self.in_flight; // Calls, or their Replies
+        buffers += self.connections; // a grant each, or what a connection begins with
+        buffers += CREDITS_BESIDE; // the Call for figures
+        buffers
     }
 
     /// Returns how many Receives that takes. More would be in the way: they are used in turn, and the
