@@ -84,6 +84,12 @@ pub enum Kv {
         /// 1 to 512 bytes of UTF-8
         key: String,
     },
+    /// Lists the keys, in no order
+    Keys {
+        /// The server
+        #[command(flatten)]
+        connect: ConnectOptions,
+    },
     /// Stores and fetches values at random, and measures
     #[command(after_help = BENCH_HELP)]
     Bench(BenchKv),
@@ -405,6 +411,7 @@ mod tests {
             format!("kv get key {clients} {common}"),
             format!("kv del key {clients} {common}"),
             format!("kv stat {clients} {common}"),
+            format!("kv keys {clients} {common}"),
             format!("kv bench --value-size 1KiB --get-ratio 0.5 --keys 10 {clients} {common}"),
             format!("kv bench --seconds 1 --depth 4 --connections 2 {common}"),
             format!("perf serve --listen :0 --memory 8MiB --connections 2 --depth 4 {common}"),
@@ -431,7 +438,7 @@ mod tests {
     #[test]
     fn what_this_build_lacks_is_neither_accepted_nor_listed() {
         for line in [
-            "kv keys",
+            "kv list",
             "perf",
             "perf run",
             "store rm /file",

@@ -6,7 +6,7 @@
 //! - [`protocol`]: the RPC program, its arguments and results.
 //! - [`index`]: where each key's value is.
 //! - [`service`]: the server's half; [`serve`]: the command that runs it.
-//! - [`client`]: the other half; [`commands`]: `put`, `get`, `del` and `stat`.
+//! - [`client`]: the other half; [`commands`]: `put`, `get`, `del`, `keys` and `stat`.
 //! - [`bench`](mod@bench): the command that measures.
 //! - [`stat`]: what a server says about itself.
 

@@ -67,6 +67,7 @@ fn execute(command: &Command, output: &Output) -> Result<(), Failure> {
         Command::Kv(Kv::Put { connect, key, file }) => kv::commands::put(connect, key, file),
         Command::Kv(Kv::Get { connect, key }) => kv::commands::get(connect, key, output),
         Command::Kv(Kv::Del { connect, key }) => kv::commands::del(connect, key),
+        Command::Kv(Kv::Keys { connect }) => kv::commands::keys(connect, output),
         Command::Kv(Kv::Bench(options)) => kv::bench::run(options, output),
         Command::Kv(Kv::Stat { connect }) => kv::commands::stat(connect, output),
         Command::Store(Store::Serve(options)) => store::serve::run(options, output),

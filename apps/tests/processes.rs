@@ -225,6 +225,12 @@ fn a_benchmark_stores_its_keys_finds_them_and_leaves_nothing_in_flight() {
     assert_eq!((server.figure("keys"), server.figure("value_bytes")), (50, 500_000));
     let table = run(&mut server.client(&options));
     assert!(text(&table.stdout).contains("values of 10000 B"), "{}", text(&table.stdout));
+    let keys = run(&mut server.client(&["keys"]));
+    let mut keys: Vec<_> = text(&keys.stdout).lines().map(str::to_owned).collect();
+    keys.sort();
+    assert!(keys == (0..50).map(|n| format!("bench-{n:08}")).collect::<Vec<_>>(), "{keys:?}");
+    let json = run(&mut server.client(&["keys", "--json"]));
+    assert!(text(&json.stdout).contains("\"bench-00000007\"\n"));
     server.everything_is_home();
     let full = run(&mut server.client(&["bench", "--value-size", "1MiB", "--timeout", "60"]));
     assert_eq!(full.status.code(), Some(1));

@@ -143,6 +143,37 @@ impl KvClient {
         }
     }
 
+    /// Hands each key to `sink`, in no order.
+    pub fn keys(
+        &mut self,
+        mut sink: impl FnMut(Key<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut at = 0;
+        loop {
+            let request = Request {
+                procedure: Procedure::Keys as u32,
+                argument: None,
+                result: None,
+                timeout: Some(self.config.timeout),
+            };
+            let reply = self.core.started.call(request, |w| w.u32(at));
+            let reply = reply.map_err(|error| explain(&error, &self.config))?;
+            let results = reply.results();
+            let keys = match Answer::decode(Procedure::Keys, results.rest(), false) {
+                Ok(Answer::Keys(keys)) => keys,
+                Ok(_) => return Err(Failure::failed("the reply holds no keys")),
+                Err(error) => return Err(Failure::failed(error.to_string())),
+            };
+            keys.keys().try_for_each(&mut sink)?;
+            match keys.next {
+                None => return Ok(()),
+                // A server that goes back would never come to an end.
+                Some(next) if next <= at => return Err(Failure::failed("the keys do not end")),
+                Some(next) => at = next,
+            }
+        }
+    }
+
     /// Ends the core; leases go home.
     pub fn close(self) {
         self.core.stop();

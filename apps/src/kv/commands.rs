@@ -1,4 +1,4 @@
-//! `haulage kv put`, `get`, `del` and `stat`.
+//! `haulage kv put`, `get`, `del`, `keys` and `stat`.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,8 +12,8 @@ use super::protocol::Key;
 use crate::calling;
 use crate::cli::{ConnectOptions, bytes};
 use crate::failure::Failure;
-use crate::output::Output;
 use crate::output::table::{self, Align};
+use crate::output::{Output, json};
 
 /// `kv put KEY [FILE|-]`.
 pub fn put(connect: &ConnectOptions, key: &str, file: &Path) -> Result<(), Failure> {
@@ -41,6 +41,17 @@ pub fn del(connect: &ConnectOptions, key: &str) -> Result<(), Failure> {
     let key = parse_key(key)?;
     let mut client = KvClient::connect(config(connect)?, 0)?;
     client.del(key)?;
+    client.close();
+    Ok(())
+}
+
+/// `kv keys`: one a line, as it is or as a JSON string.
+pub fn keys(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
+    let mut client = KvClient::connect(config(connect)?, 0)?;
+    client.keys(|key| {
+        let key = key.to_string();
+        output.line(&if output.json { json::string(&key) } else { key })
+    })?;
     client.close();
     Ok(())
 }

@@ -10,6 +10,7 @@
 
 use std::fmt;
 use std::hash::Hasher;
+use std::ops::ControlFlow;
 
 use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
@@ -93,6 +94,27 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
             Slot::Used { value, .. } => Some(value),
             Slot::Free { .. } => None,
         }
+    }
+
+    /// Looks at slots from number `at` on, at `most` of them, for keys: hands each to `take` until that has
+    /// enough. Returns the number to go on at, or `None` once all were seen.
+    ///
+    /// A key keeps its slot for as long as it is there.
+    pub fn visit(
+        &self,
+        at: u32,
+        most: usize,
+        mut take: impl FnMut(&K) -> ControlFlow<()>,
+    ) -> Option<u32> {
+        let rest = self.slots.get(at as usize..).unwrap_or_default();
+        for (slot, number) in rest.iter().take(most).zip(at..) {
+            if let Slot::Used { key, .. } = slot
+                && take(key).is_break()
+            {
+                return Some(number);
+            }
+        }
+        if rest.len() > most { u32::try_from(at as usize + most).ok() } else { None }
     }
 
     /// Returns how many keys there are.

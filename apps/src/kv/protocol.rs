@@ -8,6 +8,10 @@
 //! | 3 DEL | `opaque key<512>` | status |
 //! | 4 STAT | | status; if OK, the figures of [`Stat`] as unsigned hypers |
 //! | 5 FIGURES | | [`Figures`](crate::perf::figures::Figures) as unsigned hypers |
+//! | 6 KEYS | `unsigned int at`, 0 to begin with | status; if OK, a list of `opaque key<512>`, and where to go on, or 0 |
+//!
+//! A list is a row of items, a true word before each and a false one behind the last. KEYS brings some keys
+//! at a time, in no order; one that is stored or forgotten meanwhile may be among them or not.
 //!
 //! A status is an unsigned int: see [`Refusal`]. A reduced value leaves its length word behind in the
 //! Payload stream; its octets and their padding travel in a chunk.
@@ -68,12 +72,15 @@ pub enum Procedure {
     Stat = 4,
     /// What the server has spent so far, for benchmarks.
     Figures = 5,
+    /// Some of the keys.
+    Keys = 6,
 }
 
 impl Procedure {
     /// Returns the procedure of that number, if there is one.
     pub fn from_number(number: u32) -> Option<Self> {
-        let all = [Self::Null, Self::Get, Self::Put, Self::Del, Self::Stat, Self::Figures];
+        let all =
+            [Self::Null, Self::Get, Self::Put, Self::Del, Self::Stat, Self::Figures, Self::Keys];
         all.into_iter().find(|procedure| *procedure as u32 == number)
     }
 }
@@ -112,6 +119,41 @@ impl Value<'_> {
             Self::Inline(bytes) => w.opaque(bytes),
             Self::Reduced { length } => w.u32(*length),
         }
+    }
+}
+
+/// Some of a server's keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyList<'a> {
+    /// The list, but for its last word. Each key was read once.
+    list: &'a [u8],
+    /// Where to go on, if there is more.
+    pub next: Option<u32>,
+}
+
+impl<'a> KeyList<'a> {
+    /// Returns the keys.
+    pub fn keys(&self) -> impl Iterator<Item = Key<'a>> + use<'a> {
+        let mut r = Reader::new(self.list);
+        std::iter::from_fn(move || key_of_list(&mut r).ok().flatten())
+    }
+
+    fn decode(r: &mut Reader<'a>) -> Result<Self, Truncated> {
+        let (all, start) = (r.rest(), r.position());
+        while key_of_list(r)?.is_some() {}
+        let length = (r.position() - start).saturating_sub(4);
+        let next = Some(r.u32()?).filter(|next| *next > 0);
+        Ok(Self { list: all.get(..length).unwrap_or_default(), next })
+    }
+}
+
+/// Reads one item of a list of keys; `None` behind the last.
+fn key_of_list<'a>(r: &mut Reader<'a>) -> Result<Option<Key<'a>>, Truncated> {
+    let at = r.position();
+    match r.u32()? {
+        0 => Ok(None),
+        1 => Key::new(r.opaque(KEY_MAX)?).map(Some).map_err(|_| Truncated { at }),
+        _ => Err(Truncated { at }),
     }
 }
 
@@ -158,6 +200,8 @@ pub enum Answer<'a> {
     Value(Value<'a>),
     /// The figures: STAT.
     Stat(Stat),
+    /// Some keys: KEYS.
+    Keys(KeyList<'a>),
     /// It was not done.
     Refused(Refusal),
 }
@@ -201,6 +245,7 @@ impl<'a> Answer<'a> {
             (OK, Procedure::Null | Procedure::Put | Procedure::Del) => Self::Done,
             (OK, Procedure::Get) => Self::Value(Value::decode(&mut r, reduced)?),
             (OK, Procedure::Stat) => Self::Stat(Stat::decode(&mut r)?),
+            (OK, Procedure::Keys) => Self::Keys(KeyList::decode(&mut r)?),
             (NOT_FOUND, _) => Self::Refused(Refusal::NotFound),
             (TOO_LARGE, _) => Self::Refused(Refusal::TooLarge { max: r.u64()? }),
             (NO_SPACE, _) => Self::Refused(Refusal::NoSpace),
@@ -222,6 +267,12 @@ impl<'a> Answer<'a> {
             Self::Stat(stat) => {
                 w.u32(OK)?;
                 stat.encode(w)
+            }
+            Self::Keys(keys) => {
+                w.u32(OK)?;
+                w.put(keys.list)?;
+                w.u32(0)?;
+                w.u32(keys.next.unwrap_or(0))
             }
             Self::Refused(Refusal::NotFound) => w.u32(NOT_FOUND),
             Self::Refused(Refusal::TooLarge { max }) => {

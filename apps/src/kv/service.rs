@@ -4,6 +4,8 @@
 //! A value is the very lease a PUT's RDMA Read filled. A GET hands out a reference to it, and the
 //! RDMA Write leaves from there; so overwriting or deleting a key never disturbs a GET under way.
 
+use std::ops::ControlFlow;
+
 use haulage::core::Cx;
 use haulage::pool::{Local, Shared};
 use haulage::provider::Counters;
@@ -30,6 +32,7 @@ pub fn binding(value_max: usize) -> Binding {
         Bound::new("DEL"),
         Bound::new("STAT").idempotent(),
         Bound::new("FIGURES").idempotent(),
+        Bound::new("KEYS").results_max(KEYS_RESULTS_MAX).idempotent(),
     ];
     Binding { program: PROGRAM, version: VERSION, procedures }
 }
@@ -136,6 +139,26 @@ impl KvService {
         Ok(())
     }
 
+    fn keys(&self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
+        let at = arguments.u32()?;
+        end(arguments)?;
+        reply.results(|w| w.u32(OK))?;
+        let mut room = KEYS_OCTETS as usize;
+        let mut written = Ok(());
+        let next = self.index.visit(at, SLOTS_PER_CALL, |key| {
+            let key = key.as_ref();
+            let Some(left) = room.checked_sub(4 + 4 + key.len().next_multiple_of(4)) else {
+                return ControlFlow::Break(());
+            };
+            room = left;
+            written = reply.results(|w| w.u32(1).and_then(|()| w.opaque(key)));
+            if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        written?;
+        reply.results(|w| w.u32(0).and_then(|()| w.u32(next.unwrap_or(0))))?;
+        Ok(())
+    }
+
     fn stat(&self, cx: &Cx<'_>) -> Stat {
         let gauges = cx.gauges();
         let moved = cx.moved();
@@ -188,6 +211,7 @@ impl Service for KvService {
                 let figures = Figures::of(cx);
                 Ok(reply.results(|w| figures.encode(w))?)
             }),
+            Some(Procedure::Keys) => self.keys(arguments, reply),
             None => return Outcome::Failed(AcceptStat::ProcUnavail),
         };
         match done {
@@ -249,6 +273,18 @@ impl From<Refusal> for Stop {
 }
 
 const OK: u32 = 0;
+
+/// Octets of the keys in one Reply, their lengths and what stands between them with them: a few of the
+/// longest.
+const KEYS_OCTETS: u32 = 2048;
+
+const _: () = assert!(KEYS_OCTETS as usize > 2 * KEY_MAX);
+
+/// Octets of the results of KEYS: status, keys, the list's end, and where to go on.
+const KEYS_RESULTS_MAX: u32 = 4 + KEYS_OCTETS + 4 + 4;
+
+/// Slots looked at for keys in one Call: most may be free.
+const SLOTS_PER_CALL: usize = 4096;
 
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,34 @@ fn keep(key: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[test]
+fn every_key_is_visited_once_however_often_one_stops() {
+    let mut index = index(100);
+    let key = |n: u32| format!("key-{n}").into_bytes();
+    (0..100).for_each(|n| _ = index.put(&key(n), n, keep).unwrap());
+    (0..100).step_by(3).for_each(|n| _ = index.remove(&key(n)).unwrap());
+    for (most, at_once) in [(1, 1), (7, 2), (1000, 5), (1000, 1000)] {
+        let mut seen = Vec::new();
+        let mut at = Some(0);
+        while let Some(from) = at {
+            let enough = seen.len() + at_once;
+            at = index.visit(from, most, |key| {
+                if seen.len() == enough {
+                    return ControlFlow::Break(());
+                }
+                seen.push(key.clone());
+                ControlFlow::Continue(())
+            });
+        }
+        let mut expected: Vec<_> = (0..100).filter(|n| n % 3 != 0).map(key).collect();
+        seen.sort();
+        expected.sort();
+        assert_eq!(seen, expected, "{most} slots and {at_once} keys at a time");
+    }
+    let none = |_: &Vec<u8>| panic!("there is no such slot");
+    assert_eq!((index.visit(100, 9, none), index.visit(u32::MAX, 9, none)), (None, None));
+}
+
+#[test]
 fn it_behaves_as_a_map_through_any_sequence_of_operations() {
     for seed in 1..=20 {
         let mut chance = Chance(seed);

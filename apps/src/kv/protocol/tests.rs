@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn results_have_these_bytes() {
-    use Procedure::{Del, Get, Null, Put};
+    use Procedure::{Del, Get, Keys, Null, Put};
     for (procedure, answer, reduced, bytes) in [
         (Null, Answer::Done, false, &b""[..]),
         (Put, Answer::Done, false, b"\0\0\0\0"),
@@ -18,6 +18,12 @@ fn results_have_these_bytes() {
         ),
         (Put, Answer::Refused(Refusal::NoSpace), false, b"\0\0\0\x03"),
         (Del, Answer::Refused(Refusal::BadKey), false, b"\0\0\0\x04"),
+        (
+            Keys,
+            Answer::Keys(KeyList { list: TWO_KEYS, next: None }),
+            false,
+            b"\0\0\0\0\0\0\0\x01\0\0\0\x01a\0\0\0\0\0\0\x01\0\0\0\x02bc\0\0\0\0\0\0\0\0\0\0",
+        ),
     ] {
         assert_eq!(encoded(|w| answer.encode(procedure, w)), bytes, "{answer:?}");
         assert_eq!(Answer::decode(procedure, bytes, reduced), Ok(answer));
@@ -33,6 +39,22 @@ fn the_figures_travel_whole() {
 }
 
 #[test]
+fn a_list_of_keys_is_read_as_it_was_written_or_not_at_all() {
+    let list = KeyList { list: TWO_KEYS, next: None };
+    assert_eq!(list.keys().map(Key::bytes).collect::<Vec<_>>(), [&b"a"[..], b"bc"]);
+    for bad in [
+        &b"\0\0\0\0\0\0\0\x02\0\0\0\x01a\0\0\0\0\0\0\0\0\0\0\0"[..], // neither true nor false
+        b"\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0",               // a key of no octets
+        b"\0\0\0\0\0\0\0\x01\0\0\0\x01\xff\0\0\0\0\0\0\0\0\0\0\0",   // not UTF-8
+    ] {
+        assert!(matches!(Answer::decode(Procedure::Keys, bad, false), Err(BadReply::Garbage(_))));
+    }
+}
+
+/// `a` and `bc`, each behind a true word.
+const TWO_KEYS: &[u8] = b"\0\0\0\x01\0\0\0\x01a\0\0\0\0\0\0\x01\0\0\0\x02bc\0\0";
+
+#[test]
 fn every_truncation_and_every_excess_is_refused() {
     let stat = Answer::Stat(Stat::default());
     for (procedure, answer) in [
@@ -40,6 +62,7 @@ fn every_truncation_and_every_excess_is_refused() {
         (Procedure::Stat, stat),
         (Procedure::Put, Answer::Refused(Refusal::TooLarge { max: 1 })),
         (Procedure::Del, Answer::Done),
+        (Procedure::Keys, Answer::Keys(KeyList { list: TWO_KEYS, next: Some(9) })),
     ] {
         let mut bytes = encoded(|w| answer.encode(procedure, w));
         for end in 0..bytes.len() {
@@ -64,10 +87,10 @@ fn a_key_is_1_to_512_octets_of_utf_8() {
 
 #[test]
 fn numbers_we_do_not_know_are_said_to_be_unknown() {
-    for number in 0..6 {
+    for number in 0..7 {
         assert_eq!(Procedure::from_number(number).map(|p| p as u32), Some(number));
     }
-    assert_eq!(Procedure::from_number(6), None);
+    assert_eq!(Procedure::from_number(7), None);
     let unknown = Answer::decode(Procedure::Get, b"\0\0\0\x05", false);
     assert_eq!(unknown, Err(BadReply::Status(5)));
 }

@@ -110,6 +110,33 @@ fn a_value_longer_than_its_room_says_how_much_it_needs() {
 }
 
 #[test]
+fn keys_come_some_at_a_time_until_all_are_seen() {
+    let mut world = World::new(1, 64 << 20);
+    let key = |n: usize| format!("{n}-{}", "k".repeat(n * 7 % 500));
+    for n in 0..60 {
+        world.ask(n, request(Procedure::Put), |w| {
+            w.opaque(key(n).as_bytes())?;
+            w.opaque(b"v")
+        });
+        assert_eq!(world.done(n), DONE);
+    }
+    let (mut seen, mut at, mut calls) = (Vec::new(), 0, 0);
+    loop {
+        world.ask(60 + calls, request(Procedure::Keys), |w| w.u32(at));
+        let Ok(Answer::Keys(keys)) = world.answer(60 + calls) else { panic!("no keys came back") };
+        seen.extend(keys.keys().map(|key| key.to_string()));
+        calls += 1;
+        let Some(next) = keys.next else { break };
+        assert!(next > at);
+        at = next;
+    }
+    let mut all: Vec<_> = (0..60).map(key).collect();
+    all.sort();
+    seen.sort();
+    assert!(seen == all && calls > 5, "{calls} calls");
+}
+
+#[test]
 fn a_value_may_come_and_go_inline() {
     let mut world = World::new(1, 64 << 20);
     world.ask(0, request(Procedure::Put), |w| {
@@ -345,6 +372,7 @@ impl World {
             Answer::Value(_) => panic!("a value came back"),
             Answer::Done => Answer::Done,
             Answer::Stat(stat) => Answer::Stat(stat),
+            Answer::Keys(_) => panic!("keys came back"),
             Answer::Refused(refusal) => Answer::Refused(refusal),
         })
     }
