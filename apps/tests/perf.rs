@@ -226,6 +226,19 @@ fn more_connections_than_open_files_are_refused_with_the_fix() {
     assert!(said.contains("limit is 128") && said.contains("--nofile="), "{said}");
 }
 
+#[test]
+fn what_cannot_be_done_is_said_before_anything_is_measured() {
+    for (option, value, says) in [
+        ("--plot", "/nonexistent/plot.svg", "cannot create /nonexistent/plot.svg"),
+        ("--cores", "0,8000", "CPU"),
+    ] {
+        let output = run(&["perf", "local", "null", "--seconds", "86400", option, value]);
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.contains(says), "{said}");
+    }
+}
+
 /// A server, killed with the test.
 struct Server {
     process: Child,

@@ -1,6 +1,8 @@
 //! A benchmark drawn as SVG: latency by percentile on the left, the rate of each run on the right.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::Path;
 
 use super::plan::Plan;
@@ -11,10 +13,31 @@ mod scale;
 
 use scale::Scale;
 
-/// Writes the drawing of all runs.
-pub(super) fn write(file: &Path, plan: &Plan, runs: &[Run], wording: &str) -> Result<(), Failure> {
-    std::fs::write(file, draw(plan, runs, wording))
-        .map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))
+/// A file that is to hold a drawing.
+#[derive(Debug)]
+pub(super) struct Plot<'a> {
+    name: &'a Path,
+    file: File,
+}
+
+impl<'a> Plot<'a> {
+    /// Creates it, before anything is measured that could not be drawn then.
+    pub(super) fn create(name: &'a Path) -> Result<Self, Failure> {
+        match File::create(name) {
+            Ok(file) => Ok(Self { name, file }),
+            Err(error) => {
+                Err(Failure::failed(format!("cannot create {}: {error}", name.display())))
+            }
+        }
+    }
+
+    /// Draws all runs.
+    pub(super) fn write(mut self, plan: &Plan, runs: &[Run], wording: &str) -> Result<(), Failure> {
+        let written = self.file.write_all(draw(plan, runs, wording).as_bytes());
+        written.map_err(|error| {
+            Failure::failed(format!("cannot write {}: {error}", self.name.display()))
+        })
+    }
 }
 
 fn draw(plan: &Plan, runs: &[Run], wording: &str) -> String {

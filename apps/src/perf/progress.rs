@@ -61,7 +61,7 @@ fn bar(since: Duration, time: Duration) -> String {
     #[expect(clippy::cast_sign_loss, reason = "the part is not negative")]
     let full = (part * WIDTH as f64) as usize;
     let (done, left) = ("#".repeat(full), ".".repeat(WIDTH - full));
-    format!("[{done}{left}] {:.0} of {:.0} s", since.min(time).as_secs_f64(), time.as_secs_f64())
+    format!("[{done}{left}] {:.1} of {:.1} s", since.min(time).as_secs_f64(), time.as_secs_f64())
 }
 
 const WIDTH: usize = 40;
@@ -75,9 +75,9 @@ mod tests {
         let seconds = Duration::from_secs;
         assert_eq!(
             bar(seconds(1), seconds(4)),
-            format!("[{}{}] 1 of 4 s", "#".repeat(10), ".".repeat(30))
+            format!("[{}{}] 1.0 of 4.0 s", "#".repeat(10), ".".repeat(30))
         );
-        assert_eq!(bar(seconds(9), seconds(4)), format!("[{}] 4 of 4 s", "#".repeat(40)));
+        assert_eq!(bar(seconds(9), seconds(4)), format!("[{}] 4.0 of 4.0 s", "#".repeat(40)));
         assert!(bar(seconds(1), Duration::ZERO).starts_with("[###"));
     }
 }

@@ -14,6 +14,7 @@ use super::calls::Calls;
 use super::client::Client;
 use super::load::Tally;
 use super::plan::Plan;
+use super::plot::Plot;
 use super::progress::Progress;
 use super::protocol::binding;
 use super::report::{self, Run};
@@ -92,6 +93,7 @@ impl Bench<'_> {
     }
 
     fn run_all<P: Carrier>(&self, provider: &'static str, output: &Output) -> Result<(), Failure> {
+        let plot = self.options.plot.as_deref().map(Plot::create).transpose()?;
         placement::favour(output);
         let mut progress = Progress::new(&self.plan);
         let mut runs = Vec::new();
@@ -109,10 +111,7 @@ impl Bench<'_> {
         }
         progress.clear();
         report::finish(&self.plan, &runs, &self.wording(), output)?;
-        match &self.options.plot {
-            Some(file) => super::plot::write(file, &self.plan, &runs, &self.wording()),
-            None => Ok(()),
-        }
+        plot.map_or(Ok(()), |plot| plot.write(&self.plan, &runs, &self.wording()))
     }
 
     fn run_once<P: Carrier>(
@@ -245,6 +244,12 @@ impl FarEnd {
 
 /// Says that the machine could not be measured.
 pub(crate) fn measure_failed(error: &io::Error) -> Failure {
+    // What pinning a thread says.
+    if error.kind() == io::ErrorKind::InvalidInput {
+        return Failure::failed(
+            "a CPU of --cores does not exist, or may not be used by this process",
+        );
+    }
     Failure::failed(format!("cannot measure the limits of this machine: {error}"))
 }
 
