@@ -5,6 +5,7 @@ use haulage::cores::Placement as Thread;
 use haulage::limits::ITEM_MAX;
 use haulage::pool::Local;
 use haulage::provider::iwarp::Iwarp;
+use haulage::provider::shm::Shm;
 use haulage::service::{CallError, ConnectionId, Finished, Request};
 use haulage::sys::cpu;
 
@@ -29,6 +30,7 @@ use crate::placement;
 pub fn run(options: &BenchKv, output: &Output) -> Result<(), Failure> {
     match options.connect.core.provider {
         Provider::Iwarp => measure::<Iwarp>(options, "iwarp", output),
+        Provider::Shm => measure::<Shm>(options, "shm", output),
     }
 }
 

@@ -101,9 +101,11 @@ pub struct Shm {
     /// Which of them was looked at first last time.
     turn: usize,
     deadlines: BinaryHeap<Reverse<(Instant, QpNum)>>,
-    /// When something last happened, and when the sockets were last listened to.
+    /// When something last happened, when the sockets were last listened to, and when to think of that
+    /// and of deadlines again.
     moved: Instant,
     looked: Instant,
+    chores_at: Instant,
 }
 
 #[derive(Debug)]
@@ -161,6 +163,7 @@ impl Shm {
             deadlines: BinaryHeap::new(),
             moved: Instant::ZERO,
             looked: Instant::ZERO,
+            chores_at: Instant::ZERO,
         })
     }
 
@@ -178,17 +181,20 @@ impl Shm {
     #[inline]
     fn read_hot(&mut self, events: &mut Vec<Event<ListenerId>>, limit: usize) -> bool {
         let mut moved = false;
+        let count = self.hot.len();
         // Each in turn is the first, or a busy one would use up the budget of the others.
-        self.turn = if self.turn + 1 < self.hot.len() { self.turn + 1 } else { 0 };
-        for at in (self.turn..self.hot.len()).chain(0..self.turn) {
+        let mut at = if self.turn < count { self.turn } else { 0 };
+        self.turn = at + 1;
+        for _ in 0..count {
             let Some(&qp) = self.hot.get(at) else { break };
+            at = if at + 1 < count { at + 1 } else { 0 };
             let Some(connection) = self.slots.get(qp) else { continue };
             if !connection.pending.is_empty() || connection.state == State::Draining {
-                connection.pump(&mut self.nic);
-                moved = true;
+                moved |= connection.pump(&mut self.nic);
             }
             if connection.state.is_live() && connection.arrive(&mut self.nic, events, limit) {
                 connection.heard = self.nic.now;
+                self.nic.counters.receive_batches += 1;
                 moved = true;
             }
             if events.len() >= limit {
@@ -198,8 +204,24 @@ impl Shm {
         moved
     }
 
+    /// Does what need not be done in every poll.
+    #[inline(never)]
+    fn do_chores(&mut self) {
+        self.chores_at = self.nic.now.saturating_add(LOOK_IDLE);
+        if self.is_time_to_look() {
+            self.look(Some(Duration::ZERO));
+            if self.hot.len() > HOT_MAX {
+                self.cool(|connection, now| {
+                    let idle = connection.pending.is_empty() && !connection.over;
+                    idle && now.saturating_since(connection.heard) >= COOL_AFTER
+                });
+            }
+        }
+        self.fire_deadlines();
+        self.sweep();
+    }
+
     /// Returns whether it is time to listen to the sockets, which costs a system call.
-    #[inline]
     fn is_time_to_look(&self) -> bool {
         let since = self.nic.now.saturating_since(self.looked);
         if self.nic.now.saturating_since(self.moved) >= IDLE_AFTER {
@@ -572,7 +594,7 @@ impl Provider for Shm {
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
         let room = self.caps.receive_queue_max.saturating_sub(self.nic.receives.len());
-        self.nic.receives.extend(batch.drain(..room.min(batch.len())));
+        self.nic.receives.append(batch, room.min(batch.len()));
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }
 
@@ -587,18 +609,10 @@ impl Provider for Shm {
         if moved {
             self.moved = now;
         }
-        if self.is_time_to_look() {
-            self.look(Some(Duration::ZERO));
-            if self.hot.len() > HOT_MAX {
-                self.cool(|connection, now| {
-                    let idle = connection.pending.is_empty() && !connection.over;
-                    idle && now.saturating_since(connection.heard) >= COOL_AFTER
-                });
-            }
+        if now >= self.chores_at || self.nic.has_chores() {
+            self.do_chores();
+            self.nic.report(events, limit);
         }
-        self.fire_deadlines();
-        self.sweep();
-        self.nic.report(events, limit);
     }
 
     fn poll_deadline(&self) -> Option<Instant> {

@@ -65,11 +65,21 @@ fn orphan<L>(_lent: L) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
     use haulage_proto::verbs::QpNum;
 
     use super::*;
+
+    /// Tries to take exposed memory back with a proof no provider gave.
+    pub(crate) fn fence_early(
+        exposed: Exposed,
+        handle: haulage_proto::verbs::Handle,
+    ) -> Result<Local, Exposed> {
+        // SAFETY: no peer of a test touches the memory: only its table is looked at.
+        let proof = unsafe { Invalidated::mint(handle) };
+        exposed.fence(proof).map_err(|(exposed, _)| exposed)
+    }
 
     #[test]
     #[cfg_attr(debug_assertions, should_panic(expected = "still holds a view"))]

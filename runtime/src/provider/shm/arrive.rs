@@ -34,14 +34,17 @@ impl Connection {
     ) -> bool {
         let before = events.len();
         let stop = loop {
+            if self.filling.is_none() {
+                self.take_plain(nic, events, limit);
+            }
             if events.len() >= limit {
                 break None;
             }
-            match self.take_one(nic, events) {
-                Ok(()) => {}
-                Err(stop) => break Some(stop),
+            if let Err(stop) = self.take_one(nic, events) {
+                break Some(stop);
             }
         };
+        let moved = events.len() > before;
         if let Some(consumer) = &mut self.consumer {
             consumer.release();
         }
@@ -50,7 +53,29 @@ impl Connection {
             Some(Stop::Empty) if !self.over => {}
             Some(other) => self.on_stop(nic, &other),
         }
-        events.len() > before
+        moved
+    }
+
+    /// Takes plain messages as long as there are any, and Receives for them: nearly all there is.
+    #[inline]
+    fn take_plain(&mut self, nic: &mut Nic, events: &mut Vec<Event<ListenerId>>, limit: usize) {
+        let Some(consumer) = &mut self.consumer else { return };
+        if !consumer.await_record() {
+            return;
+        }
+        let (qp, opcode, status) = (self.qp, Opcode::Receive, Status::Success);
+        let (before, mut octets) = (events.len(), 0);
+        while events.len() < limit
+            && let Some((id, length)) = nic.receives.fill_first(consumer)
+        {
+            octets += length;
+            // A message is no longer than the ring.
+            let length = u32::try_from(length).unwrap_or(u32::MAX);
+            let done = Completion { id, qp, opcode, status, length, invalidated: None };
+            events.push(Event::Completion(Done::new(done)));
+        }
+        nic.counters.receives += (events.len() - before) as u64;
+        nic.counters.bytes_copied += octets as u64;
     }
 
     #[cold]
@@ -78,32 +103,36 @@ impl Connection {
         Ended::decode(word)
     }
 
-    /// Takes one record.
+    /// Takes one record of any kind.
     #[inline]
     fn take_one(&mut self, nic: &mut Nic, events: &mut Vec<Event<ListenerId>>) -> Result<(), Stop> {
+        match &self.consumer {
+            Some(consumer) if consumer.has_record() => self.take_other(nic, events),
+            _ => Err(Stop::Empty),
+        }
+    }
+
+    #[inline(never)]
+    fn take_other(
+        &mut self,
+        nic: &mut Nic,
+        events: &mut Vec<Event<ListenerId>>,
+    ) -> Result<(), Stop> {
         let Some(consumer) = &mut self.consumer else { return Err(Stop::Empty) };
         let record = match consumer.peek() {
             Ok(None) => return Err(Stop::Empty),
             Ok(Some(record)) => record,
             Err(_) => return Err(Stop::Fault(BAD_RING)),
         };
-        consumer.prefetch_behind(&record);
-        let plain = record.kind == Kind::Send && self.filling.is_none();
-        let (id, length, invalidated) =
-            match plain.then(|| nic.receives.fill_first(consumer, &record)) {
-                Some(Some(id)) => (id, record.length, None),
-                _ => match self.take_other(nic, &record)? {
-                    Some(taken) => taken,
-                    None => return Ok(()),
-                },
-            };
+        let taken = self.take_record(nic, &record)?;
         if let Some(consumer) = &mut self.consumer {
             consumer.advance(&record);
         }
+        nic.counters.bytes_copied += record.length as u64;
+        let Some((id, length, invalidated)) = taken else { return Ok(()) };
         self.starved = false;
         nic.counters.receives += 1;
-        nic.counters.bytes_copied += record.length as u64;
-        // A message is no longer than the Receive it was put into.
+        // A message is no longer than the Receive it was put into, whose length has 32 bits.
         let length = u32::try_from(length).unwrap_or(u32::MAX);
         let (qp, opcode, status) = (self.qp, Opcode::Receive, Status::Success);
         let done = Completion { id, qp, opcode, status, length, invalidated };
@@ -111,9 +140,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes a record that is not a plain message for a plain Receive: `None` if no message ended.
-    #[inline(never)]
-    fn take_other(
+    /// Puts a record where it belongs: `None` if no message ended with it.
+    fn take_record(
         &mut self,
         nic: &mut Nic,
         record: &Record,
@@ -142,8 +170,6 @@ impl Connection {
         let Some(consumer) = &mut self.consumer else { return Err(Stop::Empty) };
         filling.append(consumer, record);
         if record.kind == Kind::Part {
-            consumer.advance(record);
-            nic.counters.bytes_copied += record.length as u64;
             self.filling = Some(filling);
             return Ok(None);
         }

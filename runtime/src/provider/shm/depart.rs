@@ -40,14 +40,14 @@ impl Connection {
     #[inline]
     pub(super) fn post(&mut self, nic: &mut Nic, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         let mut budget = MOVED_PER_CALL;
-        while self.state == State::Open
-            && self.pending.len() < nic.config.send_queue_max
-            && !nic.is_choked()
-            && let Some(request) = batch.pop_front()
-        {
-            if let Some(request) = self.send_now(nic, request) {
-                self.post_other(nic, request, &mut budget);
+        loop {
+            self.send_now(nic, batch);
+            let room = self.pending.len() < nic.config.send_queue_max && !nic.is_choked();
+            if !room || self.state != State::Open {
+                break;
             }
+            let Some(request) = batch.pop_front() else { break };
+            self.post_other(nic, request, &mut budget);
         }
         self.publish(nic);
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
@@ -71,28 +71,36 @@ impl Connection {
         Ok(())
     }
 
-    /// Carries out a Send if the ring has room; else gives it back.
+    /// Carries out the Sends the batch begins with, as long as the ring has room.
     #[inline]
-    fn send_now(&mut self, nic: &mut Nic, request: WorkRequest) -> Option<WorkRequest> {
-        let Operation::Send { source, invalidate } = &request.operation else {
-            return Some(request);
-        };
+    fn send_now(&mut self, nic: &mut Nic, batch: &mut WorkQueue) {
         let Some(producer) = self.producer.as_mut().filter(|_| self.pending.is_empty()) else {
-            return Some(request);
+            return;
         };
-        let bytes = source.bytes();
-        let (kind, handle) = kind(*invalidate);
-        if bytes.len() > producer.part_max() || producer.push(kind, handle, bytes) != Ok(true) {
-            return Some(request);
+        if self.state != State::Open || nic.is_choked() {
+            return;
         }
-        nic.counters.sends += 1;
-        nic.counters.bytes_copied += bytes.len() as u64;
-        let WorkRequest { id, flags, operation } = request;
-        drop(operation);
-        if flags.signaled {
-            nic.complete(self.qp, id, Opcode::Send);
+        let mut taken = 0;
+        for WorkRequest { id, flags, operation } in batch.iter() {
+            let Operation::Send { source, invalidate } = operation else { break };
+            let bytes = source.bytes();
+            let (kind, handle) = kind(*invalidate);
+            if bytes.len() > producer.part_max() || producer.push(kind, handle, bytes) != Ok(true) {
+                break;
+            }
+            taken += 1;
+            nic.counters.bytes_copied += bytes.len() as u64;
+            if flags.signaled {
+                nic.complete(self.qp, *id, Opcode::Send);
+            }
         }
-        None
+        nic.counters.sends += taken as u64;
+        match taken {
+            0 => {}
+            // The views go before anybody hears of it.
+            1 => drop(batch.pop_front()),
+            _ => drop(batch.drain(..taken)),
+        }
     }
 
     /// Carries out any request, or has it wait.
@@ -109,9 +117,9 @@ impl Connection {
         }
     }
 
-    /// Carries out what waits, as far as that can be done now.
-    pub(super) fn pump(&mut self, nic: &mut Nic) {
-        let mut budget = MOVED_PER_CALL;
+    /// Carries out what waits, as far as that can be done now; returns whether anything could be.
+    pub(super) fn pump(&mut self, nic: &mut Nic) -> bool {
+        let (waiting, mut budget) = (self.pending.len(), MOVED_PER_CALL);
         while self.state.is_live()
             && !nic.is_choked()
             && let Some(mut entry) = self.pending.pop_front()
@@ -123,6 +131,7 @@ impl Connection {
         }
         self.finish_if_drained(nic);
         self.publish(nic);
+        self.pending.len() < waiting || budget < MOVED_PER_CALL
     }
 
     /// Goes on with a request; false if it is to wait. One that fails ends the connection.
@@ -378,8 +387,9 @@ impl Connection {
     /// Shows the peer what was put into the ring, and rings if it sleeps.
     #[inline]
     pub(super) fn publish(&mut self, nic: &mut Nic) {
-        if let Some(producer) = &mut self.producer
-            && producer.publish()
+        let Some(producer) = &mut self.producer else { return };
+        nic.counters.send_batches += u64::from(producer.is_filled());
+        if producer.publish()
             && let Some(socket) = &self.socket
         {
             nic.counters.syscalls += 1;

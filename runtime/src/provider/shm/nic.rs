@@ -176,6 +176,15 @@ impl Nic {
         self.done.len() >= REPORTS_HELD_MAX
     }
 
+    /// Returns whether something waits that a poll does rarely, or is still to be reported.
+    #[inline]
+    pub(super) fn has_chores(&self) -> bool {
+        !self.closed.is_empty()
+            || !self.deadlines.is_empty()
+            || !self.done.is_empty()
+            || !self.events.is_empty()
+    }
+
     /// Returns when the quarantined are to be looked at again.
     pub(super) fn quarantine_deadline(&self) -> Option<Instant> {
         (!self.quarantined.is_empty()).then(|| self.now.saturating_add(QUARANTINE_LOOK))

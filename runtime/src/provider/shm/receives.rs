@@ -1,7 +1,5 @@
 //! The shared receive queue.
 
-use std::collections::VecDeque;
-
 use haulage_mr_pool::Sink;
 use haulage_proto::verbs::WrId;
 
@@ -11,7 +9,7 @@ use crate::sys::shared::prefetch_sink;
 
 /// Receives, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Receives(VecDeque<Receive>);
+pub(super) struct Receives(Queue);
 
 /// A Receive that a connection fills part by part.
 #[derive(Debug)]
@@ -22,34 +20,35 @@ pub(super) struct Filling {
 }
 
 impl Receives {
-    pub(super) fn len(&self) -> usize {
+    pub(super) const fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(super) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Appends Receives.
-    pub(super) fn extend(&mut self, receives: impl IntoIterator<Item = Receive>) {
-        self.0.extend(receives);
+    /// Appends the first `count` Receives of `batch`, and removes them from it.
+    pub(super) fn append(&mut self, batch: &mut Vec<Receive>, count: usize) {
+        self.0.reserve(count);
+        batch.drain(..count).for_each(|receive| self.0.place_last(receive));
     }
 
-    /// Fills the first Receive with a whole record and uses it up. `None` if it is too short, or has
-    /// more than one buffer: [`take`](Self::take) it then.
+    /// Fills the first Receive with the next record and uses it up, if that is a message and the Receive
+    /// one of one buffer it fits into. Returns the Receive's name and the message's length.
     #[inline]
-    pub(super) fn fill_first(&mut self, consumer: &Consumer, record: &Record) -> Option<WrId> {
-        let receive = self.0.front_mut().filter(|receive| receive.rest.is_empty())?;
-        if !consumer.copy(record, 0, &mut receive.first, 0, record.length) {
-            return None;
-        }
+    pub(super) fn fill_first(&mut self, consumer: &mut Consumer) -> Option<(WrId, usize)> {
+        let place = self.0.front_mut()?;
+        let receive = place.as_mut().filter(|receive| receive.rest.is_empty())?;
+        let length = consumer.take_plain(&mut receive.first)?;
         let id = receive.id;
-        self.0.pop_front();
-        // The next message's octets go there; its line is in no cache of ours.
-        if let Some(next) = self.0.get(PREFETCH_AHEAD) {
+        *place = None;
+        self.0.skip_front();
+        // The next message's octets go there; its line may be in no cache of ours.
+        if let Some(Some(next)) = self.0.front_mut() {
             prefetch_sink(&next.first);
         }
-        Some(id)
+        Some((id, length))
     }
 
     /// Takes the first Receive.
@@ -88,5 +87,123 @@ impl Filling {
     }
 }
 
-/// How many Receives further on the next line is asked for.
-const PREFETCH_AHEAD: usize = 1;
+/// A queue in a power of two of places, so that the way to the first is short.
+#[derive(Debug, Default)]
+struct Queue {
+    places: Box<[Option<Receive>]>,
+    /// Of the first; the place is what remains of it.
+    first: usize,
+    length: usize,
+}
+
+impl Queue {
+    const fn len(&self) -> usize {
+        self.length
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Makes room for `more`.
+    fn reserve(&mut self, more: usize) {
+        let places = (self.length + more).next_power_of_two();
+        if places <= self.places.len() {
+            return;
+        }
+        let mut grown = Vec::with_capacity(places);
+        grown.extend(std::iter::from_fn(|| self.pop_front()).map(Some));
+        (self.first, self.length) = (0, grown.len());
+        grown.resize_with(places, || None);
+        self.places = grown.into();
+    }
+
+    #[cfg(test)]
+    fn push_back(&mut self, receive: Receive) {
+        self.reserve(1);
+        self.place_last(receive);
+    }
+
+    /// Appends one, for which there is room.
+    #[inline]
+    fn place_last(&mut self, receive: Receive) {
+        let place = self.place(self.length);
+        if let Some(place) = self.places.get_mut(place) {
+            *place = Some(receive);
+            self.length += 1;
+        }
+    }
+
+    fn push_front(&mut self, receive: Receive) {
+        self.reserve(1);
+        self.first = self.first.wrapping_sub(1);
+        let place = self.place(0);
+        if let Some(place) = self.places.get_mut(place) {
+            *place = Some(receive);
+            self.length += 1;
+        }
+    }
+
+    #[inline]
+    fn front_mut(&mut self) -> Option<&mut Option<Receive>> {
+        if self.length == 0 {
+            return None;
+        }
+        let place = self.place(0);
+        self.places.get_mut(place)
+    }
+
+    fn pop_front(&mut self) -> Option<Receive> {
+        let front = self.front_mut()?.take();
+        self.skip_front();
+        front
+    }
+
+    /// Gives up the first, of which nothing is left.
+    #[inline]
+    const fn skip_front(&mut self) {
+        self.first = self.first.wrapping_add(1);
+        self.length -= 1;
+    }
+
+    #[inline]
+    const fn place(&self, nth: usize) -> usize {
+        self.first.wrapping_add(nth) & self.places.len().wrapping_sub(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
+
+    use super::*;
+
+    #[test]
+    fn a_queue_keeps_its_order_as_it_grows_at_both_ends() {
+        let config = PoolConfig { bytes: 1 << 16, pages: PagePreference::Heap, node: None };
+        let mut posted = Pool::new(&config).unwrap().lease(1).unwrap().into_sink();
+        let mut receive = |id| Receive::single(WrId(id), posted.sink(0..1).unwrap());
+        let mut queue = Queue::default();
+        let mut model = VecDeque::new();
+        for step in 0..1000_u64 {
+            match step * 7 % 11 {
+                0..=4 => {
+                    queue.push_back(receive(step));
+                    model.push_back(step);
+                }
+                5 => {
+                    queue.push_front(receive(step));
+                    model.push_front(step);
+                }
+                _ => {
+                    let front = queue.front_mut().and_then(|place| Some(place.as_ref()?.id.0));
+                    assert_eq!(front, model.front().copied());
+                    assert_eq!(queue.pop_front().map(|receive| receive.id.0), model.pop_front());
+                }
+            }
+            assert_eq!((queue.len(), queue.is_empty()), (model.len(), model.is_empty()));
+        }
+    }
+}

@@ -4,15 +4,19 @@
 //!
 //! A record is a header word and its octets, in whole cache lines, never around the end of the ring:
 //! ```text
-//!  63        32 31         8 7    0
-//! +------------+------------+------+
-//! | handle     | length     | kind |  octets ...
-//! +------------+------------+------+
+//!  63        32 31      11 10     3 2    0
+//! +------------+----------+--------+------+
+//! | handle     | length   | ahead  | kind |  octets ...
+//! +------------+----------+--------+------+
 //! ```
 //! There is no shared index of what was produced. The header itself says that a record is there: an empty
 //! word ends what the consumer can see. A batch is written behind that word, its own end first, and
 //! becomes visible all at once when the header of its first record is stored. The consumer, looking for
 //! it, reads only the line the message will be on; while nothing comes, nothing is written that both share.
+//!
+//! What a line costs is the way from one core to the other, so the ways overlap. The first header of a batch
+//! says how many lines more became visible with it (`ahead`), and the consumer asks for them before it
+//! needs them; the producer asks for lines it is about to write while nobody looks at them.
 //!
 //! The producer keeps its own copy of how far the consumer has come, and looks again only when it is out
 //! of room.
@@ -28,7 +32,7 @@ use std::sync::atomic::Ordering;
 use haulage_mr_pool::Sink;
 use haulage_proto::verbs::Handle;
 
-use super::segment::{LINE, RING, Segment};
+use super::segment::{LINE, RING, RING_BYTES_MAX, Segment};
 use crate::sys::barrier;
 
 /// What a record is.
@@ -73,6 +77,14 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadRing;
 
+/// A line that is kept back.
+#[derive(Debug)]
+struct FirstLine {
+    /// 0 while there is none.
+    header: u64,
+    octets: [u8; LINE - HEADER],
+}
+
 /// The sending end of a connection's ring.
 #[derive(Debug)]
 pub(super) struct Producer {
@@ -81,10 +93,13 @@ pub(super) struct Producer {
     tail: u64,
     /// Where what the consumer can see ends.
     published: u64,
-    /// The header of the record at `published`, once there is one.
-    first: u64,
+    /// The first line of what is not published yet: all of it is written at once, or the consumer,
+    /// looking at the line, would take it away before its header is there.
+    first: FirstLine,
     /// How far records may reach, as far as we know.
     limit: u64,
+    /// How far lines were asked for, to be written.
+    owned: u64,
     capacity: u64,
     /// The consumer issues the barrier that we then need not.
     light: bool,
@@ -94,7 +109,8 @@ impl Producer {
     /// Sends on the ring of a fresh segment. `light`: see [`barrier::light`].
     pub(super) const fn new(segment: Segment, light: bool) -> Self {
         let capacity = segment.layout().ring_bytes() as u64;
-        Self { segment, tail: 0, published: 0, first: 0, limit: capacity, capacity, light }
+        let (limit, first) = (capacity, FirstLine { header: 0, octets: [0; LINE - HEADER] });
+        Self { segment, tail: 0, published: 0, first, limit, owned: 0, capacity, light }
     }
 
     pub(super) const fn segment(&self) -> &Segment {
@@ -128,40 +144,69 @@ impl Producer {
             return Ok(false);
         }
         if skipped > 0 {
-            self.put_header(Kind::Skip.code());
+            self.put(Kind::Skip.code(), &[]);
             self.tail += skipped;
         }
-        let at = self.at(self.tail);
-        self.segment.memory().copy_in(at + HEADER, bytes);
         let length = bytes.len() as u64;
-        self.put_header(u64::from(handle.0) << 32 | length << 8 | kind.code());
+        self.put(u64::from(handle.0) << 32 | length << LENGTH_AT | kind.code(), bytes);
         self.tail += span;
+        self.own_ahead();
         Ok(true)
+    }
+
+    /// Returns whether there is anything the consumer cannot see yet.
+    #[inline]
+    pub(super) const fn is_filled(&self) -> bool {
+        self.first.header != 0
     }
 
     /// Shows the consumer all that was pushed; returns whether it wants a doorbell, once.
     #[inline]
     pub(super) fn publish(&mut self) -> bool {
-        if self.first == 0 {
+        if !self.is_filled() {
             return false;
         }
         let memory = self.segment.memory();
         memory.u64_at(self.at(self.tail)).store(0, Ordering::Relaxed);
-        memory.u64_at(self.at(self.published)).store(self.first, Ordering::Release);
+        let ahead = (self.tail - self.published) / LINE as u64 - 1;
+        let first = self.first.header | ahead.min(AHEAD_MAX) << AHEAD_AT;
+        let at = self.at(self.published);
+        memory.copy_in(at + HEADER, &self.first.octets);
+        memory.u64_at(at).store(first, Ordering::Release);
         self.published = self.tail;
-        self.first = 0;
+        self.first.header = 0;
         barrier::light(self.light);
         let waits = self.segment.waits();
         waits.load(Ordering::Relaxed) != 0 && waits.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// Writes the header of the record at the tail: kept back if it is what shows the batch.
+    /// Writes a record at the tail, but for the line that shows the batch.
     #[inline]
-    fn put_header(&mut self, header: u64) {
-        if self.tail == self.published {
-            self.first = header;
-        } else {
-            self.segment.memory().u64_at(self.at(self.tail)).store(header, Ordering::Relaxed);
+    fn put(&mut self, header: u64, bytes: &[u8]) {
+        let (at, memory) = (self.at(self.tail), self.segment.memory());
+        if self.tail != self.published {
+            memory.u64_at(at).store(header, Ordering::Relaxed);
+            return memory.copy_in(at + HEADER, bytes);
+        }
+        self.first.header = header;
+        match bytes.split_first_chunk() {
+            Some((line, rest)) => {
+                self.first.octets = *line;
+                memory.copy_in(at + LINE, rest);
+            }
+            None => self.first.octets.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from),
+        }
+    }
+
+    /// Asks for the lines behind the tail, to be written soon: but not the two at the tail, at which the
+    /// consumer looks, nor those that it may not have taken yet.
+    #[inline]
+    fn own_ahead(&mut self) {
+        let end = (self.tail + DISTANCE).min(self.limit);
+        self.owned = self.owned.max(self.tail + 2 * LINE as u64);
+        while self.owned < end {
+            self.segment.memory().prefetch_to_write(self.at(self.owned));
+            self.owned += LINE as u64;
         }
     }
 
@@ -198,6 +243,9 @@ pub(super) struct Consumer {
     head: u64,
     /// What the producer was told was taken.
     released: u64,
+    /// How far records are visible, as the producer says, and how far they were asked for.
+    visible: u64,
+    fetched: u64,
     capacity: u64,
 }
 
@@ -214,7 +262,7 @@ impl Consumer {
     /// Receives from the ring of a peer's fresh segment.
     pub(super) const fn new(segment: Segment) -> Self {
         let capacity = segment.layout().ring_bytes() as u64;
-        Self { segment, head: 0, released: 0, capacity }
+        Self { segment, head: 0, released: 0, visible: 0, fetched: 0, capacity }
     }
 
     pub(super) const fn segment(&self) -> &Segment {
@@ -230,6 +278,28 @@ impl Consumer {
         }
         let record = self.decode(header)?;
         if record.kind == Kind::Skip { self.skip() } else { Ok(Some(record)) }
+    }
+
+    /// Copies the next record into `sink` and takes it, if it is a whole plain message that fits there.
+    /// Returns its length.
+    #[inline]
+    pub(super) fn take_plain(&mut self, sink: &mut Sink) -> Option<usize> {
+        let header = self.header();
+        // The handle of a plain message is 0, as are the bits above its length. An empty word is none.
+        if header & KIND_MASK != Kind::Send.code() {
+            return None;
+        }
+        let length = usize::try_from(header >> LENGTH_AT).ok()?;
+        let offset = self.offset();
+        if (HEADER + length) as u64 > self.capacity - offset {
+            return None;
+        }
+        self.fetch_ahead(header);
+        if !self.segment.memory().copy_out(at(offset) + HEADER, sink, 0, length) {
+            return None;
+        }
+        self.head += span(length);
+        Some(length)
     }
 
     /// Copies `length` octets of a record to `at` in `sink`; returns whether it has room there.
@@ -273,16 +343,33 @@ impl Consumer {
     }
 
     /// Returns whether there is a record, or something that is none.
+    #[inline]
     pub(super) fn has_record(&self) -> bool {
         self.header() != 0
     }
 
-    /// Asks the processor for the lines behind a record, which the next is likely to be on.
+    /// Does the same, and asks for the next line too: most messages are on two, and the second comes
+    /// while the first is waited for.
     #[inline]
-    pub(super) fn prefetch_behind(&self, record: &Record) {
-        let next = record.at + usize::try_from(span(record.length)).unwrap_or(0);
-        self.segment.memory().prefetch(next);
-        self.segment.memory().prefetch(next + LINE);
+    pub(super) fn await_record(&self) -> bool {
+        self.segment.memory().prefetch(at(self.offset()) + LINE);
+        self.header() != 0
+    }
+
+    /// Asks for lines that became visible with the one `header` is on. What the producer says of them is
+    /// believed no further than that.
+    #[inline]
+    fn fetch_ahead(&mut self, header: u64) {
+        let ahead = header >> AHEAD_AT & AHEAD_MAX;
+        if ahead != 0 {
+            self.visible = self.head + (1 + ahead) * LINE as u64;
+            self.fetched = self.head + LINE as u64;
+        }
+        let end = self.visible.min(self.head + DISTANCE);
+        while self.fetched < end {
+            self.segment.memory().prefetch(at(self.fetched & (self.capacity - 1)));
+            self.fetched += LINE as u64;
+        }
     }
 
     /// Returns the record at the start of the ring, the rest of which holds none.
@@ -304,8 +391,8 @@ impl Consumer {
 
     #[inline]
     fn decode(&self, header: u64) -> Result<Record, BadRing> {
-        let kind = Kind::decode(header & 0xff).ok_or(BadRing)?;
-        let (length, handle) = (header >> 8 & 0xff_ffff, header >> 32);
+        let kind = Kind::decode(header & KIND_MASK).ok_or(BadRing)?;
+        let (length, handle) = (header >> LENGTH_AT & LENGTH_MAX, header >> 32);
         let part_max = part_max(self.capacity) as u64;
         // A part that need not be one would let a peer keep us busy with nothing.
         let wrong = length > part_max || kind == Kind::Part && length != part_max;
@@ -351,6 +438,15 @@ const fn at(offset: u64) -> usize {
 
 /// Octets of a record's header.
 const HEADER: usize = 8;
+const KIND_MASK: u64 = 7;
+const AHEAD_AT: u32 = 3;
+const AHEAD_MAX: u64 = 0xff;
+const LENGTH_AT: u32 = 11;
+const LENGTH_MAX: u64 = 0x1f_ffff;
+// Every length a record can have can be said.
+const _: () = assert!(part_max(RING_BYTES_MAX as u64) as u64 <= LENGTH_MAX);
+/// How far ahead lines are asked for, in octets: what two cores can have under way at once.
+const DISTANCE: u64 = 16 * LINE as u64;
 
 #[cfg(test)]
 mod tests;

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!    0  head    u64  octets the consumer has taken, for ever rising   written by the consumer
-//!   64  waits   u32  1 while the consumer wants a doorbell            by both
-//!  128  ended   u32  how the connection ended, seen from the owner    by the owner
-//!  256  ring         lines of 64 octets                               by the owner
+//!  128  waits   u32  1 while the consumer wants a doorbell            by both
+//!  256  ended   u32  how the connection ended, seen from the owner    by the owner
+//!  384  ring         lines of 64 octets                               by the owner
 //!  ...  table        one line for each registration                   by the owner, but for `in use`
 //! ```
 //! The segment is the owner's: it makes it, in memory accounted to it, and the peer maps it. Words that
-//! different ends write are on different lines. What the peer can write is never trusted: its words are
+//! different ends write are two lines apart: processors fetch lines in pairs. What the peer can write is never trusted: its words are
 //! read once, as values, and checked.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -86,12 +86,12 @@ impl Segment {
     /// Whether the consumer wants a doorbell.
     #[inline]
     pub(super) fn waits(&self) -> &AtomicU32 {
-        self.memory.u32_at(LINE)
+        self.memory.u32_at(2 * LINE)
     }
 
     /// How the owner ended the connection: an [`Ended`](super::ended::Ended).
     pub(super) fn ended(&self) -> &AtomicU32 {
-        self.memory.u32_at(2 * LINE)
+        self.memory.u32_at(4 * LINE)
     }
 
     /// Returns where entry `slot` of the table begins, if there is one.
@@ -108,10 +108,10 @@ impl Segment {
 /// Octets of a cache line, and what everything in a segment is a multiple of.
 pub(super) const LINE: usize = 64;
 /// Where the ring begins.
-pub(super) const RING: usize = 4 * LINE;
+pub(super) const RING: usize = 6 * LINE;
 /// Shortest ring: four records of the longest kind.
 pub(super) const RING_BYTES_MIN: u32 = 4 << 10;
-/// Longest ring: the length of a record has 24 bits.
+/// Longest ring: the length of a record has 21 bits.
 pub(super) const RING_BYTES_MAX: u32 = 8 << 20;
 /// Most entries: the slots a handle can name.
 pub(super) const ENTRIES_MAX: u32 = 1 << 16;

@@ -1,1 +1,265 @@
+//! Two RNICs in one thread, polled in turn, in a time of their own; and peers that are none.
 
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use haulage_mr_pool::{
+    Exposed, Local, PagePreference, PoolConfig, PostedSink, PostedSource, Sink, Source,
+};
+use haulage_proto::iwarp::terminate::Fault;
+use haulage_proto::verbs::{
+    Access, ClaimedSegment, Exposure, Flags, Handle, Opcode, Segment as Claim, Status, WrId,
+};
+
+use super::*;
+use crate::provider::{Done, Operation, Quiesced, WorkRequest};
+use crate::sys::complete;
+
+mod endings;
+mod hostile;
+mod moving;
+mod rogue;
+mod setup;
+
+const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+const SIGNALED: Flags = Flags { signaled: true, fence: false, inline: false };
+const PARAMS: ConnectionParams<'static> = ConnectionParams { private_data: b"", ord: 4, ird: 4 };
+
+/// Polls after which something that should have happened has not.
+const POLLS_MAX: u32 = 300_000;
+/// Polls in which what is not held back would have happened.
+const A_WHILE: u32 = 300;
+/// How much time passes in a poll: enough to listen to the sockets.
+const TICK: Duration = Duration::from_micros(50);
+
+fn config() -> Config {
+    let (registrations_max, receive_queue_max) = (16, 256);
+    Config { expose: Expose::Always, registrations_max, receive_queue_max, ..Config::default() }
+}
+
+/// An event without what cannot be compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Seen {
+    Request(Vec<u8>),
+    Established,
+    Failed(ConnectError),
+    Disconnected(DisconnectReason),
+    Quiesced,
+    Completion(WrId, Opcode, Status),
+}
+
+/// An RNIC, its memory, and what it reported.
+struct Node {
+    nic: Shm,
+    pool: Pool,
+    now: Instant,
+    done: Vec<Done>,
+    quiesced: Vec<Quiesced>,
+    /// The queue pair of the last connection.
+    qp: Option<QpNum>,
+    seen: Vec<Seen>,
+    ids: u64,
+}
+
+impl Node {
+    fn new() -> Self {
+        Self::with(&config(), 4 << 20)
+    }
+
+    fn with(config: &Config, bytes: usize) -> Self {
+        let pool = PoolConfig { bytes, pages: PagePreference::Shared, node: None };
+        let pool = Pool::new(&pool).unwrap();
+        Self {
+            nic: Shm::new(config, &pool).unwrap(),
+            pool,
+            now: Instant::ZERO,
+            done: Vec::new(),
+            quiesced: Vec::new(),
+            qp: None,
+            seen: Vec::new(),
+            ids: 0,
+        }
+    }
+
+    fn poll(&mut self) {
+        self.now = self.now.saturating_add(TICK);
+        let mut events = Vec::new();
+        self.nic.poll(self.now, 64, &mut events);
+        for event in events {
+            self.seen.push(match event {
+                Event::Completion(done) => {
+                    let seen = Seen::Completion(done.id, done.opcode, done.status);
+                    self.done.push(done);
+                    seen
+                }
+                Event::Request { qp, private_data, .. } => {
+                    self.qp = Some(qp);
+                    Seen::Request(private_data.into())
+                }
+                Event::Established { qp, .. } => {
+                    self.qp = Some(qp);
+                    Seen::Established
+                }
+                Event::Failed { reason, .. } => Seen::Failed(reason),
+                Event::Disconnected { reason, .. } => Seen::Disconnected(reason),
+                Event::Quiesced(quiesced) => {
+                    self.quiesced.push(quiesced);
+                    Seen::Quiesced
+                }
+            });
+        }
+    }
+
+    /// Polls until `seen` was reported, and forgets that it was.
+    fn until(&mut self, seen: &Seen) {
+        for _ in 0..POLLS_MAX {
+            if let Some(at) = self.seen.iter().position(|one| one == seen) {
+                self.seen.remove(at);
+                return;
+            }
+            self.poll();
+        }
+        panic!("waited in vain for {seen:?}: {:?}", self.seen);
+    }
+
+    fn listen(&mut self) -> u16 {
+        self.nic.listen(LOCAL).unwrap().1.port()
+    }
+
+    /// Waits for a peer that asks, and accepts it.
+    fn accept(&mut self) -> QpNum {
+        self.until(&Seen::Request(Vec::new()));
+        let qp = self.qp();
+        self.nic.accept(self.now, qp, &PARAMS);
+        self.until(&Seen::Established);
+        qp
+    }
+
+    fn qp(&self) -> QpNum {
+        self.qp.expect("a connection")
+    }
+
+    fn connection(&mut self) -> &mut Connection {
+        let qp = self.qp();
+        self.nic.slots.get(qp).expect("a connection")
+    }
+
+    fn post(&mut self, operation: Operation) -> WrId {
+        self.ids += 1;
+        let id = WrId(self.ids);
+        let mut batch = WorkQueue::from([WorkRequest { id, flags: SIGNALED, operation }]);
+        self.nic.post(self.qp(), &mut batch).expect("room");
+        id
+    }
+
+    fn holding(&self, bytes: &[u8]) -> Local {
+        let mut lease = self.pool.lease(bytes.len()).expect("memory for a test");
+        lease.bytes_mut().copy_from_slice(bytes);
+        lease
+    }
+
+    fn source(&self, bytes: &[u8]) -> (PostedSource<Local>, Source) {
+        let posted = self.holding(bytes).into_source();
+        let source = posted.source(0..bytes.len()).expect("all of it");
+        (posted, source)
+    }
+
+    fn sink(&self, length: usize) -> (PostedSink, Sink) {
+        let mut posted = self.pool.lease(length).expect("memory for a test").into_sink();
+        let sink = posted.sink(0..length).expect("all of it");
+        (posted, sink)
+    }
+
+    fn send(&mut self, bytes: &[u8], invalidate: Option<Handle>) -> (WrId, PostedSource<Local>) {
+        let (posted, source) = self.source(bytes);
+        (self.post(Operation::Send { source, invalidate }), posted)
+    }
+
+    fn write(&mut self, bytes: &[u8], target: Claim) -> (WrId, PostedSource<Local>) {
+        let (posted, source) = self.source(bytes);
+        (self.post(Operation::Write { source, target: claim(target) }), posted)
+    }
+
+    fn receive(&mut self, length: usize) -> (WrId, PostedSink) {
+        let (posted, sink) = self.sink(length);
+        self.ids += 1;
+        let id = WrId(self.ids);
+        self.nic.post_receives(&mut vec![Receive::single(id, sink)]).expect("room");
+        (id, posted)
+    }
+
+    /// Opens memory that holds `bytes` to the peer.
+    fn expose(&mut self, bytes: &[u8], access: Access) -> (Exposed, Claim) {
+        let handle = self.nic.reserve_handle(self.qp()).expect("a handle");
+        let offset = self.nic.registration_offset(bytes.len());
+        let lease = self.holding(bytes);
+        let (exposed, memory) = match access {
+            Access::RemoteRead => {
+                let (exposed, source) = lease.expose_read(handle);
+                (exposed, Exposure::RemoteRead(source))
+            }
+            Access::RemoteWrite => {
+                let (exposed, sink) = lease.expose_write(handle);
+                (exposed, Exposure::RemoteWrite(sink))
+            }
+        };
+        let length = u32::try_from(bytes.len()).unwrap();
+        self.post(Operation::FastReg { handle, offset, memory });
+        (exposed, Claim { handle, length, offset })
+    }
+
+    fn succeeded(&mut self, id: WrId, opcode: Opcode) -> Done {
+        self.until(&Seen::Completion(id, opcode, Status::Success));
+        let at = self.done.iter().position(|done| done.id == id).expect("it was reported");
+        self.done.remove(at)
+    }
+
+    /// Polls until any Receive completed.
+    fn heard(&mut self) {
+        let is_it =
+            |seen: &Seen| matches!(seen, Seen::Completion(_, Opcode::Receive, Status::Success));
+        for _ in 0..POLLS_MAX {
+            if let Some(at) = self.seen.iter().position(is_it) {
+                self.seen.remove(at);
+                return;
+            }
+            self.poll();
+        }
+        panic!("waited in vain for a message: {:?}", self.seen);
+    }
+
+    /// Polls for a while; nothing may be reported meanwhile.
+    fn nothing_happens(&mut self) {
+        let before = self.seen.len();
+        (0..A_WHILE).for_each(|_| self.poll());
+        assert_eq!(self.seen.get(before..), Some(&[][..]));
+    }
+}
+
+/// Connects two RNICs: the active one, then the passive one.
+fn connect(active: &mut Node, passive: &mut Node) {
+    let to = SocketAddr::new(LOCAL.ip(), passive.listen());
+    active.nic.connect(active.now, to, &PARAMS).unwrap();
+    passive.accept();
+    active.until(&Seen::Established);
+}
+
+fn pair() -> (Node, Node) {
+    let (mut active, mut passive) = (Node::new(), Node::new());
+    connect(&mut active, &mut passive);
+    (active, passive)
+}
+
+/// Shows that the connection of two RNICs carries messages.
+fn carry(from: &mut Node, to: &mut Node) {
+    let (received, sink) = to.receive(8);
+    let (sent, source) = from.send(b"message", None);
+    let done = to.succeeded(received, Opcode::Receive);
+    assert_eq!(&complete::sink(sink, &done).unwrap().bytes()[..7], b"message");
+    let done = from.succeeded(sent, Opcode::Send);
+    complete::source(source, &done).unwrap();
+}
+
+fn claim(segment: Claim) -> ClaimedSegment {
+    ClaimedSegment::try_from(segment).unwrap()
+}

@@ -83,7 +83,7 @@ fn messages_of_every_length_pass_the_end_of_the_ring() {
 fn what_looks_like_a_header_in_old_octets_is_none() {
     let (mut producer, mut consumer) = pair(RING_BYTES);
     // Octets of which every double word is a header: a Send of one octet.
-    let trap: Vec<u8> = (1_u64 << 8 | 1).to_ne_bytes().repeat(120);
+    let trap: Vec<u8> = (1_u64 << LENGTH_AT | 1).to_ne_bytes().repeat(120);
     for _ in 0..50 {
         assert_eq!(producer.push(Kind::Send, Handle(0), &trap), Ok(true));
         producer.publish();
@@ -132,13 +132,13 @@ fn a_consumer_that_waits_is_told_once() {
 
 #[test]
 fn no_header_a_peer_can_write_leads_out_of_the_ring() {
-    let header = |kind: u64, length: u64| length << 8 | kind;
+    let header = |kind: u64, length: u64| length << LENGTH_AT | kind;
     let part_max = u64::from(RING_BYTES / 4 - 8);
     let bad = [
         ("no kind", 0, header(6, 0)),
-        ("no kind either", 0, 0xff),
+        ("no kind either", 0, header(7, 0)),
         ("longer than a record can be", 0, header(1, part_max + 1)),
-        ("as long as can be written", 0, header(1, 0xff_ffff)),
+        ("as long as can be written", 0, header(1, LENGTH_MAX)),
         ("past the end of the ring", RING_BYTES as usize - LINE, header(1, 57)),
         ("a part past the end", RING_BYTES as usize - LINE, header(3, part_max)),
         ("a part that need not be one", 0, header(3, 0)),

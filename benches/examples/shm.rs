@@ -1,0 +1,365 @@
+//! Measures the `shm` provider alone, without a core above it: two ends that echo messages, or copy.
+//!
+//! `shm echo DEPTH [OCTETS]` and `shm write OCTETS` run two pinned threads for a second each and print
+//! what the provider does beside what the machine can do at all. `shm messages TIMES` sends so many
+//! messages one way on one thread, for `benches/counts` to count the instructions.
+#![forbid(unsafe_code)]
+
+use std::env;
+use std::hint::{black_box, spin_loop};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use haulage::provider::shm::{Config, Expose, Shm};
+use haulage::provider::{
+    ConnectionParams, Event, Operation, Provider, Receive, WorkQueue, WorkRequest,
+};
+use haulage::sys::{affinity, clock, complete};
+use haulage_mr_pool::{PagePreference, Pool, PoolConfig, PostedSink, PostedSource, Shared};
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::{ClaimedSegment, Exposure, Flags, Handle, QpNum, Segment, WrId};
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = env::args().skip(1).collect();
+    let number = |at: usize| arguments.get(at).and_then(|n| n.parse::<usize>().ok());
+    match (arguments.first().map(String::as_str), number(1)) {
+        (Some("echo"), Some(depth)) => echo(depth, number(2).unwrap_or(NULL_CALL)),
+        (Some("write"), Some(octets)) => write(octets),
+        (Some("messages"), Some(times)) => messages(times),
+        _ => {
+            eprintln!("shm echo DEPTH [OCTETS] | write OCTETS | messages TIMES");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// One end, with its Receives posted.
+struct End {
+    provider: Shm,
+    pool: Pool,
+    qp: QpNum,
+    events: Vec<Event<<Shm as Provider>::Listener>>,
+    posted: Vec<Option<PostedSink>>,
+    receives: Vec<Receive>,
+    sends: WorkQueue,
+    message: PostedSource<Shared>,
+    octets: usize,
+}
+
+impl End {
+    fn new(octets: usize) -> Self {
+        let config = PoolConfig { bytes: 64 << 20, pages: PagePreference::Shared, node: None };
+        let pool = Pool::new(&config).expect("memory");
+        let config = Config { expose: Expose::Always, ..Config::default() };
+        let provider = Shm::new(&config, &pool).expect("descriptors");
+        let message = pool.lease(octets).expect("memory").share().into_source();
+        let mut end = Self {
+            provider,
+            pool,
+            qp: QpNum::new(0, 0),
+            events: Vec::with_capacity(256),
+            posted: Vec::new(),
+            receives: Vec::with_capacity(256),
+            sends: WorkQueue::with_capacity(256),
+            message,
+            octets,
+        };
+        for number in 0..RECEIVES {
+            let lease = end.pool.lease(octets.clamp(64, 8192)).expect("memory");
+            end.posted.push(None);
+            end.give(number, lease.into_sink());
+        }
+        end.provider.post_receives(&mut end.receives).expect("room");
+        end
+    }
+
+    fn give(&mut self, number: usize, posted: PostedSink) {
+        let sink = posted.sink(0..posted.len()).expect("all of it");
+        self.receives.push(Receive::single(WrId(number as u64), sink));
+        self.posted[number] = Some(posted);
+    }
+
+    /// Queues messages.
+    fn send(&mut self, count: usize) {
+        for _ in 0..count {
+            let source = self.message.source(0..self.octets).expect("all of it");
+            let operation = Operation::Send { source, invalidate: None };
+            self.sends.push_back(WorkRequest { id: WrId(0), flags: Flags::default(), operation });
+        }
+    }
+
+    /// Posts what was queued; returns how many messages came meanwhile.
+    fn turn(&mut self, now: Instant) -> usize {
+        if !self.receives.is_empty() {
+            self.provider.post_receives(&mut self.receives).expect("room");
+        }
+        if !self.sends.is_empty() {
+            let _ = self.provider.post(self.qp, &mut self.sends);
+        }
+        let mut events = std::mem::take(&mut self.events);
+        self.provider.poll(now, 256, &mut events);
+        let mut came = 0;
+        for event in events.drain(..) {
+            let Event::Completion(done) = event else { continue };
+            let number = usize::try_from(done.id.0).expect("ours");
+            if let Some(posted) = self.posted.get_mut(number).and_then(Option::take) {
+                let lease = complete::sink(posted, &done).expect("no view is left");
+                self.give(number, lease.into_sink());
+                came += 1;
+            }
+        }
+        self.events = events;
+        came
+    }
+}
+
+fn connect(active: &mut End, passive: &mut End) {
+    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let (listener, at) = passive.provider.listen(at).expect("a port");
+    let params = ConnectionParams { private_data: b"", ord: 8, ird: 8 };
+    active.qp = active.provider.connect(clock::now(), at, &params).expect("a queue pair");
+    let mut open = 0;
+    while open < 2 {
+        for end in [&mut *active, &mut *passive] {
+            let (mut events, now) = (Vec::new(), clock::now());
+            end.provider.poll(now, 64, &mut events);
+            for event in events {
+                match event {
+                    Event::Request { qp, .. } => {
+                        end.qp = qp;
+                        end.provider.accept(now, qp, &params);
+                    }
+                    Event::Established { .. } => open += 1,
+                    other => eprintln!("{other:?}"),
+                }
+            }
+        }
+    }
+    passive.provider.unlisten(listener);
+}
+
+/// The address where a thread's end listens, and whether it is to stop.
+static MEETING: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Runs `active` on one CPU and a peer that only answers on another.
+fn pair(octets: usize, answers: bool, active: impl FnOnce(&mut End, QpNum)) {
+    let params = ConnectionParams { private_data: b"", ord: 8, ird: 8 };
+    std::thread::scope(|threads| {
+        threads.spawn(move || {
+            pin(1);
+            let mut end = End::new(octets);
+            let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            let (_, at) = end.provider.listen(at).expect("a port");
+            // Something to write to, told of in the private data.
+            let mut target = end.pool.lease(octets).expect("memory");
+            target.bytes_mut().fill(1);
+            let mut target = Some(target);
+            let mut exposed = None;
+            MEETING[0].store(u64::from(at.port()), Ordering::Release);
+            let mut asked = None;
+            while asked.is_none() {
+                let mut events = Vec::new();
+                end.provider.poll(clock::now(), 64, &mut events);
+                asked = events.into_iter().find_map(|event| match event {
+                    Event::Request { qp, .. } => Some(qp),
+                    _ => None,
+                });
+            }
+            end.qp = asked.expect("somebody asked");
+            end.provider.accept(clock::now(), end.qp, &params);
+            if let Some(lease) = target.take().filter(|_| !answers) {
+                let handle = end.provider.reserve_handle(end.qp).expect("a handle");
+                let (held, sink) = lease.expose_write(handle);
+                exposed = Some(held);
+                let memory = Exposure::RemoteWrite(sink);
+                let operation = Operation::FastReg { handle, offset: 0, memory };
+                let request = WorkRequest { id: WrId(0), flags: Flags::default(), operation };
+                end.sends.push_back(request);
+                end.turn(clock::now());
+                // In a benchmark of one thread with another the handle need not travel.
+                MEETING[0]
+                    .store(u64::from(handle.0) << 32 | u64::from(at.port()), Ordering::Release);
+            }
+            let (mut polls, mut now) = (0_u64, clock::now());
+            while MEETING[1].load(Ordering::Relaxed) == 0 {
+                polls += 1;
+                if polls.is_multiple_of(16) {
+                    now = clock::now();
+                }
+                let came = end.turn(now);
+                if came > 0 && answers {
+                    end.send(came);
+                    let _ = end.provider.post(end.qp, &mut end.sends);
+                }
+            }
+            drop(end);
+            drop(exposed);
+        });
+        pin(0);
+        let mut end = End::new(octets);
+        while MEETING[0].load(Ordering::Acquire) == 0 {
+            spin_loop();
+        }
+        let port = u16::try_from(MEETING[0].load(Ordering::Acquire) & 0xffff).expect("a port");
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        end.qp = end.provider.connect(clock::now(), at, &params).expect("a queue pair");
+        while end.events.is_empty() {
+            let (mut events, now) = (Vec::new(), clock::now());
+            end.provider.poll(now, 64, &mut events);
+            end.events = events;
+        }
+        end.events.clear();
+        let qp = end.qp;
+        active(&mut end, qp);
+        MEETING[1].store(1, Ordering::Relaxed);
+    });
+}
+
+fn echo(depth: usize, octets: usize) {
+    let round_trip = cache_line_round_trip();
+    pair(octets, true, |end, qp| {
+        let mut times = Vec::with_capacity(1 << 20);
+        let (mut now, start) = (clock::now(), clock::now());
+        let (mut count, mut turns, mut batches) = (0_u64, 0_u64, 0_u64);
+        end.send(depth);
+        let mut sent = clock::now();
+        while now.saturating_since(start) < RUN {
+            turns += 1;
+            if turns.is_multiple_of(16) {
+                now = clock::now();
+            }
+            let came = end.turn(now);
+            if came == 0 {
+                continue;
+            }
+            count += came as u64;
+            batches += 1;
+            if depth == 1 && count.is_multiple_of(16) {
+                times.push(clock::now().saturating_since(sent));
+            }
+            end.send(came);
+            if depth == 1 && count % 16 == 15 {
+                sent = clock::now();
+            }
+            let _ = end.provider.post(qp, &mut end.sends);
+        }
+        let seconds = now.saturating_since(start).as_secs_f64();
+        times.sort_unstable();
+        let counters = end.provider.counters();
+        eprintln!(
+            "echo {octets} B depth {depth}: {:.2} M/s, mean {:.0} ns, p50 {:?} with the clock, mean batch \
+             {:.1}, {} system calls, cache line {round_trip:.0} ns",
+            count as f64 / seconds / 1e6,
+            seconds * 1e9 * depth as f64 / count as f64,
+            times.get(times.len() / 2),
+            count as f64 / batches as f64,
+            counters.syscalls,
+        );
+    });
+}
+
+fn write(octets: usize) {
+    let mut from = vec![1_u8; octets];
+    let mut to = vec![2_u8; octets];
+    pair(octets, false, |end, qp| {
+        let mut told = 0;
+        while told >> 32 == 0 {
+            told = MEETING[0].load(Ordering::Acquire);
+        }
+        let handle = Handle(u32::try_from(told >> 32).expect("32 bits"));
+        let length = u32::try_from(octets).expect("less than 4 GiB");
+        let target =
+            ClaimedSegment::try_from(Segment { handle, length, offset: 0 }).expect("no wrap");
+        let lease = end.pool.lease(octets).expect("memory").share().into_source();
+        let start = clock::now();
+        let (mut now, mut count) = (start, 0_u64);
+        while now.saturating_since(start) < RUN {
+            for _ in 0..16 {
+                let source = lease.source(0..octets).expect("all of it");
+                let operation = Operation::Write { source, target };
+                let flags = Flags::default();
+                end.sends.push_back(WorkRequest { id: WrId(0), flags, operation });
+                let _ = end.provider.post(qp, &mut end.sends);
+                count += 1;
+            }
+            now = clock::now();
+            end.turn(now);
+        }
+        let ours = count as f64 * octets as f64 / now.saturating_since(start).as_secs_f64();
+        let counters = end.provider.counters();
+        let start = clock::now();
+        let (mut now, mut count) = (start, 0_u64);
+        while now.saturating_since(start) < RUN {
+            for _ in 0..16 {
+                black_box(&mut to).copy_from_slice(black_box(&from));
+                count += 1;
+            }
+            now = clock::now();
+        }
+        let memcpy = count as f64 * octets as f64 / now.saturating_since(start).as_secs_f64();
+        let gib = f64::from(1 << 30);
+        eprintln!(
+            "write {octets} B: {:.1} GiB/s, memcpy {:.1} GiB/s, {:.2} of it, {:.2} copies",
+            ours / gib,
+            memcpy / gib,
+            ours / memcpy,
+            counters.bytes_copied as f64 / counters.tagged_sent as f64,
+        );
+    });
+    from.clear();
+}
+
+/// Sends `times` messages from one end to the other, a batch of 32 at a time, on this thread.
+fn messages(times: usize) {
+    let (mut active, mut passive) = (End::new(NULL_CALL), End::new(NULL_CALL));
+    connect(&mut active, &mut passive);
+    let mut came = 0;
+    while came < times {
+        active.send(BATCH.min(times - came));
+        active.turn(Instant::ZERO);
+        came += passive.turn(Instant::ZERO);
+    }
+}
+
+/// Returns the nanoseconds in which a line goes to the other core and comes back.
+fn cache_line_round_trip() -> f64 {
+    static LINE: AtomicU64 = AtomicU64::new(0);
+    const ROUNDS: u64 = 200_000;
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            pin(1);
+            for round in 0..ROUNDS {
+                while LINE.load(Ordering::Acquire) != 2 * round + 1 {
+                    spin_loop();
+                }
+                LINE.store(2 * round + 2, Ordering::Release);
+            }
+        });
+        pin(0);
+        let start = clock::now();
+        for round in 0..ROUNDS {
+            LINE.store(2 * round + 1, Ordering::Release);
+            while LINE.load(Ordering::Acquire) != 2 * round + 2 {
+                spin_loop();
+            }
+        }
+        clock::now().saturating_since(start).as_nanos() as f64 / ROUNDS as f64
+    })
+}
+
+fn pin(nth: usize) {
+    let cpus = affinity::usable().expect("the CPUs");
+    // On one CPU there is nothing to pin, nor anything to learn.
+    if let Some(cpu) = cpus.get(nth) {
+        affinity::pin(*cpu).expect("a usable CPU");
+    }
+}
+
+/// Octets of a null Call: 36 of transport header, 40 of RPC header.
+const NULL_CALL: usize = 76;
+const RECEIVES: usize = 256;
+const BATCH: usize = 32;
+const RUN: Duration = Duration::from_millis(500);

@@ -1,0 +1,179 @@
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
+
+use super::super::table::Grant;
+use super::*;
+
+/// Returns the in-use word of a registration of `owner`, whose peer this thread plays.
+fn in_use(owner: &mut Node, handle: Handle) -> &std::sync::atomic::AtomicU32 {
+    let slot = owner.nic.nic.handles.slot(handle);
+    let connection = owner.connection();
+    let segment = connection.producer.as_ref().expect("it is not over").segment();
+    segment.memory().u32_at(segment.entry(slot).unwrap() + 32)
+}
+
+#[test]
+fn an_invalidation_waits_for_a_peer_that_copies() {
+    let (mut active, mut passive) = pair();
+    let (exposed, segment) = active.expose(b"in use", Access::RemoteWrite);
+    in_use(&mut active, segment.handle).store(1, Ordering::SeqCst);
+    active.until(&Seen::Completion(WrId(1), Opcode::FastReg, Status::Success));
+    let retired = active.post(Operation::LocalInv { handle: segment.handle });
+    let (sent, _source) = active.send(b"behind it", None);
+    active.nothing_happens();
+    // The key is gone meanwhile: nobody else gets in.
+    let slot = active.nic.nic.handles.slot(segment.handle);
+    let theirs = passive.connection().consumer.as_ref().unwrap().segment();
+    let entry = theirs.entry(slot).unwrap();
+    assert_eq!(theirs.memory().u64_at(entry).load(Ordering::SeqCst), 0);
+    // What ends the connection does not end the copy.
+    drop(passive);
+    active.until(&Seen::Disconnected(DisconnectReason::Lost));
+    active.until(&Seen::Completion(retired, Opcode::LocalInv, Status::Flushed));
+    active.until(&Seen::Completion(sent, Opcode::Send, Status::Flushed));
+    active.nothing_happens();
+    in_use(&mut active, segment.handle).store(0, Ordering::SeqCst);
+    active.until(&Seen::Quiesced);
+    let proof = complete::destroyed(&exposed, &active.quiesced[0]);
+    assert_eq!(exposed.fence(proof).unwrap().bytes(), b"in use");
+}
+
+#[test]
+fn a_local_invalidation_completes_when_the_copy_is_over() {
+    let (mut active, _passive) = pair();
+    let (exposed, segment) = active.expose(b"in use", Access::RemoteRead);
+    active.until(&Seen::Completion(WrId(1), Opcode::FastReg, Status::Success));
+    in_use(&mut active, segment.handle).store(1, Ordering::SeqCst);
+    let retired = active.post(Operation::LocalInv { handle: segment.handle });
+    active.nothing_happens();
+    in_use(&mut active, segment.handle).store(0, Ordering::SeqCst);
+    let done = active.succeeded(retired, Opcode::LocalInv);
+    let proof = complete::invalidated(&done).unwrap();
+    assert_eq!(exposed.fence(proof).unwrap().bytes(), b"in use");
+}
+
+#[test]
+fn a_remote_invalidation_is_delivered_when_the_copy_is_over() {
+    let (mut active, mut passive) = pair();
+    let (exposed, segment) = active.expose(b"in use", Access::RemoteWrite);
+    active.until(&Seen::Completion(WrId(1), Opcode::FastReg, Status::Success));
+    let (received, _sink) = active.receive(16);
+    in_use(&mut active, segment.handle).store(1, Ordering::SeqCst);
+    passive.send(b"done with it", Some(segment.handle));
+    active.nothing_happens();
+    in_use(&mut active, segment.handle).store(0, Ordering::SeqCst);
+    let done = active.succeeded(received, Opcode::Receive);
+    assert_eq!(done.invalidated, Some(segment.handle));
+    let proof = complete::invalidated(&done).unwrap();
+    assert_eq!(exposed.fence(proof).unwrap().bytes(), b"in use");
+}
+
+#[test]
+fn a_connection_that_ends_is_quarantined_while_its_peer_copies() {
+    let (mut active, _passive) = pair();
+    let (exposed, segment) = active.expose(b"in use", Access::RemoteRead);
+    let (free, _) = active.expose(b"not in use", Access::RemoteRead);
+    in_use(&mut active, segment.handle).store(1, Ordering::SeqCst);
+    let qp = active.qp();
+    active.nic.disconnect(active.now, qp);
+    active.until(&Seen::Disconnected(DisconnectReason::Local));
+    active.seen.clear();
+    active.nothing_happens();
+    assert!(active.quiesced.is_empty() && active.nic.connections() == 1);
+    assert!(active.nic.poll_deadline().is_some(), "it wants to be polled for it");
+    let exposed = complete::tests::fence_early(exposed, segment.handle).unwrap_err();
+    in_use(&mut active, segment.handle).store(0, Ordering::SeqCst);
+    active.until(&Seen::Quiesced);
+    assert_eq!(active.nic.connections(), 0);
+    for (exposed, bytes) in [(exposed, &b"in use"[..]), (free, b"not in use")] {
+        let proof = complete::destroyed(&exposed, &active.quiesced[0]);
+        assert_eq!(exposed.fence(proof).unwrap().bytes(), bytes);
+    }
+}
+
+#[test]
+fn memory_in_use_when_its_provider_goes_is_nobodys_again() {
+    let (mut active, _passive) = pair();
+    let (exposed, segment) = active.expose(b"in use", Access::RemoteRead);
+    let (free, other) = active.expose(b"not in use", Access::RemoteRead);
+    in_use(&mut active, segment.handle).store(1, Ordering::SeqCst);
+    drop(active.nic);
+    assert!(complete::tests::fence_early(exposed, segment.handle).is_err());
+    assert!(complete::tests::fence_early(free, other.handle).is_ok());
+    assert_eq!(active.pool.gauges().orphans, 1);
+}
+
+/// Starts a process that connects to `port`, copies under the handle it is sent, and does not finish.
+fn copying(port: u16) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--ignored", "--nocapture", "provider::shm::tests::endings::as_a_peer"])
+        .env(PORT_VARIABLE, port.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+#[ignore = "the process that other tests kill"]
+fn as_a_peer() {
+    let port: u16 = std::env::var(PORT_VARIABLE).unwrap().parse().unwrap();
+    let mut node = Node::new();
+    let (received, sink) = node.receive(4);
+    node.nic.connect(node.now, SocketAddr::new(LOCAL.ip(), port), &PARAMS).unwrap();
+    node.until(&Seen::Established);
+    let done = node.succeeded(received, Opcode::Receive);
+    let handle = complete::sink(sink, &done).unwrap();
+    let handle = Handle(u32::from_be_bytes(handle.bytes().try_into().unwrap()));
+    let slot = node.nic.nic.handles.slot(handle);
+    let theirs = node.connection().consumer.as_ref().unwrap().segment();
+    let grant = Grant::enter(theirs, slot, handle, Access::RemoteWrite).unwrap();
+    let mut out = std::io::stdout();
+    writeln!(out, "{COPYING}").and_then(|()| out.flush()).unwrap();
+    // Until it is killed, or whoever would do that is gone.
+    let _ = std::io::stdin().read(&mut [0]);
+    drop(grant);
+}
+
+#[test]
+fn a_peer_killed_while_it_copies_gives_the_memory_back() {
+    for disconnects in [false, true] {
+        let mut node = Node::new();
+        let port = node.listen();
+        let mut child = copying(port);
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+        for _ in 0.. {
+            node.poll();
+            if node.seen == [Seen::Request(Vec::new())] {
+                break;
+            }
+            assert!(child.try_wait().unwrap().is_none(), "it ended too early");
+            std::thread::yield_now();
+        }
+        node.accept();
+        let (exposed, segment) = node.expose(b"in use", Access::RemoteWrite);
+        node.send(&segment.handle.0.to_be_bytes(), None);
+        assert!(said.any(|line| line.unwrap().contains(COPYING)), "it did not come so far");
+        node.poll();
+        node.seen.clear();
+
+        if disconnects {
+            let qp = node.qp();
+            node.nic.disconnect(node.now, qp);
+            node.until(&Seen::Disconnected(DisconnectReason::Local));
+            node.nothing_happens();
+        }
+        child.kill().unwrap();
+        if !disconnects {
+            node.until(&Seen::Disconnected(DisconnectReason::Lost));
+        }
+        node.until(&Seen::Quiesced);
+        assert_eq!(node.nic.link_counters().quarantines, 1);
+        let proof = complete::destroyed(&exposed, &node.quiesced[0]);
+        assert_eq!(exposed.fence(proof).unwrap().bytes(), b"in use");
+        child.wait().unwrap();
+    }
+}
+
+const PORT_VARIABLE: &str = "HAULAGE_TEST_SHM_PORT";
+const COPYING: &str = "copying now";

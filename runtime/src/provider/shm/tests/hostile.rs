@@ -1,0 +1,194 @@
+use super::super::ended::{BAD_RING, Ended};
+use super::super::ring::Kind;
+use super::rogue::Rogue;
+use super::*;
+
+/// A node with a connection to an honest peer, which must live on, and one to a rogue.
+struct Victim {
+    node: Node,
+    honest: Node,
+    honest_qp: QpNum,
+    rogue: Rogue,
+}
+
+impl Victim {
+    fn new(region: Option<usize>) -> Self {
+        let (honest, mut node) = pair();
+        let honest_qp = node.qp();
+        let rogue = Rogue::new(&mut node, region);
+        Self { node, honest, honest_qp, rogue }
+    }
+
+    /// The rogue must have lost its connection for `fault`, and nobody else anything.
+    fn ends_for(mut self, fault: Fault) {
+        self.node.until(&Seen::Disconnected(DisconnectReason::PeerMisbehaved(fault.rule())));
+        self.node.until(&Seen::Quiesced);
+        assert_eq!(self.rogue.told(), Ended::YouBroke(fault.code()));
+        self.others_live_on();
+    }
+
+    fn others_live_on(mut self) {
+        assert!(!self.rogue.stream.discard(), "the socket was closed");
+        self.node.qp = Some(self.honest_qp);
+        // The first Receive may be one that the rogue did not get.
+        self.node.receive(8);
+        self.honest.send(b"message", None);
+        self.node.heard();
+        carry(&mut self.node, &mut self.honest);
+    }
+}
+
+#[test]
+fn what_is_no_record_ends_that_connection_alone() {
+    for header in [u64::MAX, 6, 7, 0x1f_ffff << 11 | 1, 3, 5, 1 << 63] {
+        let mut victim = Victim::new(None);
+        victim.node.receive(64);
+        victim.rogue.scribble(header);
+        victim.ends_for(BAD_RING);
+    }
+}
+
+#[test]
+fn an_index_that_cannot_be_ends_that_connection_alone() {
+    for head in [1, 1 << 20, u64::MAX - 63, 1 << 63] {
+        let mut victim = Victim::new(None);
+        victim.rogue.theirs.head().store(head, Ordering::Relaxed);
+        // The index is looked at when the ring is full.
+        let mut posted = Vec::new();
+        while !victim.node.seen.iter().any(|seen| matches!(seen, Seen::Disconnected(_))) {
+            let (kept, source) = victim.node.source(&[1; 4000]);
+            posted.push(kept);
+            let operation = Operation::Send { source, invalidate: None };
+            let request = WorkRequest { id: WrId(0), flags: Flags::default(), operation };
+            let _ = victim.node.nic.post(victim.node.qp(), &mut WorkQueue::from([request]));
+            victim.node.poll();
+        }
+        victim.node.until(&Seen::Completion(WrId(0), Opcode::Send, Status::Flushed));
+        victim.ends_for(BAD_RING);
+    }
+}
+
+#[test]
+fn a_message_without_end_stops_at_the_end_of_its_receive() {
+    let mut victim = Victim::new(None);
+    let (_, sink) = victim.node.receive(3000);
+    let part = vec![7; victim.rogue.producer.part_max()];
+    for _ in 0..3 {
+        victim.rogue.push(Kind::Part, Handle(0), &part);
+    }
+    victim
+        .node
+        .until(&Seen::Disconnected(DisconnectReason::PeerMisbehaved(Fault::MessageTooLong.rule())));
+    // The Receive is there for others, as if nothing had been.
+    assert_eq!(victim.node.nic.nic.receives.len(), 1);
+    victim.node.qp = Some(victim.honest_qp);
+    victim.honest.send(b"next", None);
+    victim.node.until(&Seen::Completion(WrId(1), Opcode::Receive, Status::Success));
+    let done = victim.node.done.pop().unwrap();
+    assert_eq!(&complete::sink(sink, &done).unwrap().bytes()[..4], b"next");
+}
+
+#[test]
+fn a_close_in_the_middle_of_a_message_is_a_fault() {
+    let mut victim = Victim::new(None);
+    victim.node.receive(4096);
+    let part = vec![7; victim.rogue.producer.part_max()];
+    victim.rogue.push(Kind::Part, Handle(0), &part);
+    victim.rogue.push(Kind::Close, Handle(0), &[]);
+    victim.ends_for(BAD_RING);
+}
+
+#[test]
+fn a_handle_of_nobody_or_somebody_else_retires_nothing() {
+    for of_honest in [false, true] {
+        let mut victim = Victim::new(None);
+        let rogue_qp = victim.node.qp.replace(victim.honest_qp);
+        let (exposed, segment) = victim.node.expose(b"the honest one's", Access::RemoteWrite);
+        victim.node.qp = rogue_qp;
+        let handle = if of_honest { segment.handle } else { Handle(0) };
+        victim.node.receive(64);
+        victim.rogue.push(Kind::SendInvalidate, handle, b"x");
+        victim.node.until(&Seen::Disconnected(DisconnectReason::PeerMisbehaved(
+            Fault::CannotInvalidate.rule(),
+        )));
+        // It still works for whom it was made.
+        let (wrote, _source) = victim.honest.write(b"by the honest..!", segment);
+        victim.honest.succeeded(wrote, Opcode::Write);
+        victim.node.qp = Some(victim.honest_qp);
+        let retired = victim.node.post(Operation::LocalInv { handle: segment.handle });
+        let done = victim.node.succeeded(retired, Opcode::LocalInv);
+        let proof = complete::invalidated(&done).unwrap();
+        assert_eq!(exposed.fence(proof).unwrap().bytes(), b"by the honest..!");
+        victim.others_live_on();
+    }
+}
+
+#[test]
+fn a_table_that_names_memory_that_is_not_there_is_not_believed() {
+    // What the rogue says of a registration: where it starts and how long it is, in 4096 octets.
+    let lies = [(4096, 1), (4000, 200), (u64::MAX, 8), (1 << 40, 1 << 40), (0, u64::MAX)];
+    for region in [None, Some(4096)] {
+        for (start, length) in lies {
+            let mut victim = Victim::new(region);
+            let entry = victim.rogue.producer.segment().entry(0).unwrap();
+            let memory = victim.rogue.producer.segment().memory();
+            let handle = Handle(0x1234_0001 & !0x700); // slot 0
+            for (at, value) in
+                [(8, 0), (16, start), (24, length), (0, 2 << 32 | u64::from(handle.0))]
+            {
+                memory.u64_at(entry + at).store(value, Ordering::SeqCst);
+            }
+            let length = if start == 0 { 5000 } else { 8.min(length) };
+            let length = u32::try_from(length).unwrap().max(if start == 4000 { 150 } else { 1 });
+            let target = Claim { handle, offset: 0, length };
+            let bytes = vec![9; length as usize];
+            let (wrote, _source) = victim.node.write(&bytes, target);
+            victim.node.until(&Seen::Completion(wrote, Opcode::Write, Status::RemoteAccess));
+            victim.node.until(&Seen::Quiesced);
+            assert_eq!(victim.rogue.told(), Ended::WeBroke(Fault::TaggedBounds.code()));
+            victim.others_live_on();
+        }
+    }
+}
+
+#[test]
+fn doorbells_without_end_are_not_listened_to() {
+    let mut victim = Victim::new(None);
+    while victim.rogue.stream.send(&[0; 1024], &[]).is_ok() {}
+    victim.node.until(&Seen::Disconnected(DisconnectReason::Lost));
+    victim.node.until(&Seen::Quiesced);
+    victim.others_live_on();
+}
+
+#[test]
+fn whatever_a_peer_says_of_the_end_is_an_end() {
+    for (word, expected) in [
+        (u32::MAX, DisconnectReason::Lost),
+        (0x03ff_ffff, DisconnectReason::PeerMisbehaved("a rule it does not name")),
+        (0x02ff_fefd, DisconnectReason::Terminated { layer: 0xff, etype: 0xfe, code: 0xfd }),
+    ] {
+        let mut victim = Victim::new(None);
+        victim.rogue.producer.segment().ended().store(word, Ordering::SeqCst);
+        victim.rogue.stream.shutdown();
+        victim.node.until(&Seen::Disconnected(expected));
+        victim.node.until(&Seen::Quiesced);
+        victim.others_live_on();
+    }
+}
+
+#[test]
+fn what_was_sent_before_the_end_arrives_before_it() {
+    let mut victim = Victim::new(None);
+    for _ in 0..3 {
+        victim.rogue.push(Kind::Send, Handle(0), b"last words");
+    }
+    victim.rogue.stream.shutdown();
+    // Nobody can take them yet, so it is not over.
+    victim.node.nothing_happens();
+    let received: Vec<_> = (0..3).map(|_| victim.node.receive(64)).collect();
+    for (id, _) in &received {
+        victim.node.until(&Seen::Completion(*id, Opcode::Receive, Status::Success));
+    }
+    victim.node.until(&Seen::Disconnected(DisconnectReason::Lost));
+    victim.others_live_on();
+}

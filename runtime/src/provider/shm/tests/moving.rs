@@ -1,0 +1,166 @@
+use super::*;
+
+#[test]
+fn bulk_data_is_copied_once_and_counted_once() {
+    let (mut active, mut passive) = pair();
+    for length in [0, 1, 4096, 100_000] {
+        let bytes: Vec<u8> = (0..length).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        let (exposed, segment) = active.expose(&vec![0; length], Access::RemoteWrite);
+        let (readable, source) = active.expose(&bytes, Access::RemoteRead);
+        let before = [active.nic.counters(), passive.nic.counters()];
+        let (wrote, written) = passive.write(&bytes, segment);
+        let done = passive.succeeded(wrote, Opcode::Write);
+        complete::source(written, &done).unwrap();
+        let (posted, sink) = passive.sink(length);
+        let read = passive.post(Operation::Read { sink, source: claim(source) });
+        let done = passive.succeeded(read, Opcode::Read);
+        assert_eq!(complete::sink(posted, &done).unwrap().bytes(), bytes);
+        let after = [active.nic.counters(), passive.nic.counters()];
+        let length = length as u64;
+        assert_eq!(after[0].bytes_copied, before[0].bytes_copied);
+        assert_eq!(after[1].bytes_copied - before[1].bytes_copied, 2 * length);
+        assert_eq!(after[1].tagged_sent - before[1].tagged_sent, length);
+        assert_eq!(after[1].tagged_received - before[1].tagged_received, length);
+        for (exposed, handle) in [(exposed, segment.handle), (readable, source.handle)] {
+            let retired = active.post(Operation::LocalInv { handle });
+            let done = active.succeeded(retired, Opcode::LocalInv);
+            let proof = complete::invalidated(&done).unwrap();
+            assert!(exposed.fence(proof).unwrap().bytes() == bytes);
+        }
+    }
+}
+
+#[test]
+fn a_long_transfer_gives_others_their_turn() {
+    let (mut active, mut passive) =
+        (Node::with(&config(), 32 << 20), Node::with(&config(), 32 << 20));
+    connect(&mut active, &mut passive);
+    let bytes: Vec<u8> = (0..9 << 20).map(|at: u32| u8::try_from(at % 253).unwrap()).collect();
+    let (exposed, segment) = active.expose(&bytes, Access::RemoteRead);
+    let (posted, sink) = passive.sink(bytes.len());
+    let read = passive.post(Operation::Read { sink, source: claim(segment) });
+    passive.poll();
+    assert_eq!(passive.seen, [], "9 MiB are not copied in one call");
+    let done = passive.succeeded(read, Opcode::Read);
+    assert!(complete::sink(posted, &done).unwrap().bytes() == bytes);
+    drop(exposed);
+    // A Write begins as it is posted, and goes on by itself.
+    let (target, segment) = active.expose(&vec![0; bytes.len()], Access::RemoteWrite);
+    let (wrote, written) = passive.write(&bytes, segment);
+    let done = passive.succeeded(wrote, Opcode::Write);
+    complete::source(written, &done).unwrap();
+    let retired = active.post(Operation::LocalInv { handle: segment.handle });
+    let done = active.succeeded(retired, Opcode::LocalInv);
+    let proof = complete::invalidated(&done).unwrap();
+    assert!(target.fence(proof).unwrap().bytes() == bytes);
+}
+
+#[test]
+fn a_message_longer_than_the_ring_travels_in_parts() {
+    let small = Config { ring_bytes: 4096, ..config() };
+    let (mut active, mut passive) = (Node::with(&small, 4 << 20), Node::with(&small, 4 << 20));
+    connect(&mut active, &mut passive);
+    for length in [1016, 1017, 4096, 50_000] {
+        let bytes: Vec<u8> = (0..length).map(|at: u32| u8::try_from(at % 249).unwrap()).collect();
+        let (received, sink) = passive.receive(50_000);
+        let (sent, source) = active.send(&bytes, None);
+        for _ in 0..A_WHILE {
+            active.poll();
+            passive.poll();
+        }
+        let done = passive.succeeded(received, Opcode::Receive);
+        assert_eq!(done.length, length);
+        let found = complete::sink(sink, &done).unwrap();
+        assert!(found.bytes()[..bytes.len()] == bytes);
+        let done = active.succeeded(sent, Opcode::Send);
+        complete::source(source, &done).unwrap();
+    }
+}
+
+#[test]
+fn an_inline_send_that_waits_for_room_keeps_what_it_was_posted_with() {
+    let small = Config { ring_bytes: 4096, ..config() };
+    let (mut active, mut passive) = (Node::with(&small, 4 << 20), Node::with(&small, 4 << 20));
+    connect(&mut active, &mut passive);
+    let flags = Flags { inline: true, ..SIGNALED };
+    for number in 0..100_u8 {
+        // One lease, changed as soon as `post` returns.
+        let (posted, source) = active.source(&[number; 100]);
+        let operation = Operation::Send { source, invalidate: None };
+        let request = WorkRequest { id: WrId(1000), flags, operation };
+        active.nic.post(active.qp(), &mut WorkQueue::from([request])).unwrap();
+        let mut lease = posted.complete().expect("no view is left");
+        lease.bytes_mut().fill(0xff);
+    }
+    assert!(!active.connection().pending.is_empty(), "not all of them fit");
+    for number in 0..100 {
+        let (received, sink) = passive.receive(100);
+        active.poll();
+        let done = passive.succeeded(received, Opcode::Receive);
+        assert_eq!(complete::sink(sink, &done).unwrap().bytes(), [number; 100]);
+    }
+}
+
+#[test]
+fn a_peer_that_is_awake_costs_no_system_call() {
+    let (mut active, mut passive) = pair();
+    carry(&mut active, &mut passive);
+    let before = [active.nic.counters().syscalls, passive.nic.counters().syscalls];
+    let tick = Duration::from_nanos(500);
+    let turn = |node: &mut Node, came: &mut usize| {
+        node.now = node.now.saturating_add(tick);
+        let mut events = Vec::new();
+        node.nic.poll(node.now, 64, &mut events);
+        *came += events.len();
+    };
+    for _ in 0..4000 {
+        let mut came = 0;
+        passive.receive(8);
+        let (_, _source) = active.send(b"message", None);
+        turn(&mut active, &mut came);
+        turn(&mut passive, &mut came);
+        assert_eq!(came, 2, "a Send and a Receive");
+    }
+    assert_eq!(active.nic.counters().syscalls, before[0]);
+    assert_eq!(passive.nic.counters().syscalls, before[1]);
+    assert_eq!(active.nic.link_counters().doorbells, 0);
+}
+
+#[test]
+fn a_peer_that_sleeps_is_rung_for_once() {
+    let (mut active, mut passive) = pair();
+    let received: Vec<_> = (0..3).map(|_| passive.receive(8)).collect();
+    passive.nic.sleep(Some(Duration::ZERO));
+    let before = active.nic.counters().syscalls;
+    for _ in 0..3 {
+        active.send(b"message", None);
+    }
+    assert_eq!(active.nic.link_counters().doorbells, 1);
+    assert_eq!(active.nic.counters().syscalls, before + 1);
+    // Whoever slept is woken by it, and looks.
+    passive.nic.sleep(None);
+    for (id, _sink) in received {
+        passive.succeeded(id, Opcode::Receive);
+    }
+    active.send(b"message", None);
+    assert_eq!(active.nic.link_counters().doorbells, 1, "it is awake");
+}
+
+#[test]
+fn among_many_the_silent_are_rung_for() {
+    let wide = Config { receive_queue_max: 1024, ..config() };
+    let (mut active, mut passive) = (Node::with(&wide, 4 << 20), Node::with(&wide, 4 << 20));
+    let mut links = Vec::new();
+    for _ in 0..=HOT_MAX {
+        connect(&mut active, &mut passive);
+        links.push((active.qp(), passive.qp()));
+    }
+    (0..A_WHILE).for_each(|_| passive.poll());
+    let silent = links.len() - passive.nic.hot.len();
+    assert!(silent > 0, "nobody has said anything for long");
+    for &(from, to) in &links {
+        (active.qp, passive.qp) = (Some(from), Some(to));
+        carry(&mut active, &mut passive);
+    }
+    assert!(active.nic.link_counters().doorbells >= silent as u64);
+}

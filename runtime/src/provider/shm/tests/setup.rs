@@ -1,0 +1,227 @@
+use std::fs::File;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use super::super::hello::Kind as HelloKind;
+use super::rogue::{Rogue, hello, layout};
+use super::*;
+use crate::sys::shared::Shared;
+
+/// Lets somebody say `bytes` with `fds` to a listener, and checks that nobody is told, that it loses its
+/// socket, and that the listener serves the next.
+fn refused(node: &mut Node, what: &str, bytes: &[u8], fds: &[OwnedFd]) {
+    let stream = Stream::connect(&name(node.listen())).unwrap().expect("room");
+    let failed = node.nic.link_counters().setups_failed;
+    let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
+    stream.send(bytes, &fds).unwrap();
+    for _ in 0..POLLS_MAX {
+        node.poll();
+        if node.nic.link_counters().setups_failed > failed {
+            assert_eq!(node.seen, [], "{what} was reported");
+            assert!(!stream.discard(), "{what} was left standing");
+            assert_eq!(node.nic.connections(), 0);
+            return;
+        }
+    }
+    panic!("{what} was not noticed");
+}
+
+/// Makes a memfd that is not sealed.
+fn unsealed(length: u64) -> OwnedFd {
+    let path = format!("/dev/shm/haulage-test-{}", std::process::id());
+    let file = File::create(&path).unwrap();
+    file.set_len(length).unwrap();
+    std::fs::remove_file(path).unwrap();
+    file.into()
+}
+
+fn sealed(length: usize) -> OwnedFd {
+    Shared::create(c"test", length).unwrap().1
+}
+
+#[test]
+fn nothing_a_stranger_says_harms_the_listener() {
+    let mut node = Node::new();
+    let length = layout().length();
+    let good = hello(None).encode();
+    let with_region = hello(Some(4096)).encode();
+    let answer = super::super::hello::Hello { kind: HelloKind::Accept, ..hello(None) }.encode();
+    let empty: [OwnedFd; 0] = [];
+    refused(&mut node, "an HTTP request", b"GET / HTTP/1.1\r\n\r\n", &empty);
+    refused(&mut node, "a long story", &[b'x'; 10_000], &empty);
+    refused(&mut node, "an answer", &answer, &[sealed(length)]);
+    refused(&mut node, "a question without memory", &good, &empty);
+    refused(&mut node, "more memory than named", &good, &[sealed(length), sealed(4096)]);
+    refused(&mut node, "less memory than named", &with_region, &[sealed(length)]);
+    refused(&mut node, "a segment that can shrink", &good, &[unsealed(length as u64)]);
+    refused(&mut node, "a segment too short", &good, &[sealed(length - 4096)]);
+    refused(&mut node, "a segment too long", &good, &[sealed(length + 4096)]);
+    let null = || OwnedFd::from(File::open("/dev/null").unwrap());
+    refused(&mut node, "a segment that is no memory", &good, &[null()]);
+    refused(&mut node, "a region that is no memory", &with_region, &[sealed(length), null()]);
+    refused(&mut node, "a region that can shrink", &with_region, &[sealed(length), unsealed(4096)]);
+    refused(&mut node, "a region too short", &with_region, &[sealed(length), sealed(4095)]);
+    let huge = hello(Some(u64::MAX)).encode();
+    refused(&mut node, "a region of no possible length", &huge, &[sealed(length), sealed(4096)]);
+    let many: Vec<_> = (0..4).map(|_| sealed(4096)).collect();
+    refused(&mut node, "too many descriptors", &good, &many);
+    Rogue::new(&mut node, None); // says what it should
+}
+
+#[test]
+fn a_stranger_that_hangs_up_or_is_silent_is_forgotten() {
+    let mut node = Node::new();
+    let good = hello(None).encode();
+    for said in 0..good.len() {
+        let stream = Stream::connect(&name(node.listen())).unwrap().expect("room");
+        if said > 0 {
+            stream.send(&good[..said], &[]).unwrap();
+        }
+        node.poll();
+        drop(stream);
+    }
+    let silent = Stream::connect(&name(node.listen())).unwrap().expect("room");
+    silent.send(&good[..20], &[]).unwrap();
+    let failed = good.len() as u64;
+    for _ in 0..POLLS_MAX {
+        if node.nic.link_counters().setups_failed == failed {
+            break;
+        }
+        node.poll();
+    }
+    assert_eq!(node.nic.connections(), 1, "the silent one has its time");
+    assert!(node.nic.poll_deadline().is_some());
+    while node.nic.connections() > 0 {
+        assert!(node.now < Instant::ZERO.saturating_add(2 * config().handshake_timeout));
+        node.poll();
+    }
+    assert_eq!((node.nic.link_counters().setups_failed, node.seen.len()), (failed + 1, 0));
+    assert!(!silent.discard());
+}
+
+#[test]
+fn an_answer_that_is_none_fails_the_connection() {
+    let port = 1024 + u16::try_from(std::process::id() % 40_000).unwrap();
+    let listener = Listener::bind(&name(port)).unwrap();
+    let mut node = Node::new();
+    let to = SocketAddr::new(LOCAL.ip(), port);
+    let said = [
+        (
+            hello(None).encode(),
+            ConnectError::BadHandshake("a question for an answer, or the reverse"),
+        ),
+        (b"HTTP/1.1 400".to_vec(), ConnectError::BadHandshake("it is not a greeting")),
+        (Vec::new(), ConnectError::System(io::ErrorKind::ConnectionReset)),
+    ];
+    for (bytes, reason) in said {
+        node.nic.connect(node.now, to, &PARAMS).unwrap();
+        let stream = listener.accept().unwrap().expect("it connected");
+        if !bytes.is_empty() {
+            let fd = sealed(layout().length());
+            let fds = [fd.as_fd()];
+            stream.send(&bytes, if bytes.starts_with(b"haul") { &fds } else { &[] }).unwrap();
+        }
+        drop(stream);
+        node.until(&Seen::Failed(reason));
+        node.poll();
+        assert_eq!(node.nic.connections(), 0);
+    }
+}
+
+#[test]
+fn a_peer_that_leaves_before_it_is_answered_is_lost_then() {
+    let mut node = Node::new();
+    let port = node.listen();
+    let stream = Stream::connect(&name(port)).unwrap().expect("room");
+    stream.send(&hello(None).encode(), &[sealed(layout().length()).as_fd()]).unwrap();
+    node.until(&Seen::Request(Vec::new()));
+    drop(stream);
+    node.nothing_happens();
+    node.nic.accept(node.now, node.qp(), &PARAMS);
+    node.until(&Seen::Established);
+    node.until(&Seen::Disconnected(DisconnectReason::Lost));
+    node.until(&Seen::Quiesced);
+    assert_eq!(node.nic.connections(), 0);
+}
+
+#[test]
+fn only_this_machine_can_be_named() {
+    let mut node = Node::new();
+    for address in ["192.0.2.1:7", "0.0.0.0:7", "[::]:7"] {
+        let at: SocketAddr = address.parse().unwrap();
+        assert_eq!(node.nic.listen(at).unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
+        let refused = node.nic.connect(node.now, at, &PARAMS).unwrap_err();
+        assert_eq!(refused, ConnectError::System(io::ErrorKind::AddrNotAvailable));
+    }
+    let (_, bound) = node.nic.listen("[::1]:0".parse().unwrap()).unwrap();
+    assert!(bound.port() >= PORT_FIRST && bound.ip().is_loopback());
+    let taken = node.nic.listen(bound).unwrap_err();
+    assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+}
+
+#[test]
+fn an_end_that_only_serves_passes_no_memory() {
+    let serving = Config { expose: Expose::Connecting, ..config() };
+    let (mut active, mut passive) = (Node::new(), Node::with(&serving, 4 << 20));
+    connect(&mut active, &mut passive);
+    assert!(active.connection().region.is_none(), "nothing of the server's was mapped");
+    assert!(passive.connection().region.is_some());
+    assert_eq!(passive.nic.reserve_handle(passive.qp()), None);
+    let (_exposed, segment) = active.expose(b"from the client", Access::RemoteRead);
+    let (posted, sink) = passive.sink(15);
+    let read = passive.post(Operation::Read { sink, source: claim(segment) });
+    let done = passive.succeeded(read, Opcode::Read);
+    assert_eq!(complete::sink(posted, &done).unwrap().bytes(), b"from the client");
+}
+
+#[test]
+fn memory_that_no_peer_can_map_cannot_be_exposed() {
+    let (mut active, mut passive) = pair();
+    let elsewhere = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
+    let elsewhere = Pool::new(&elsewhere).unwrap();
+    let handle = active.nic.reserve_handle(active.qp()).unwrap();
+    let (_exposed, source) = elsewhere.lease(8).unwrap().expose_read(handle);
+    let memory = Exposure::RemoteRead(source);
+    let registered = active.post(Operation::FastReg { handle, offset: 0, memory });
+    active.until(&Seen::Completion(registered, Opcode::FastReg, Status::LocalFault));
+    active.until(&Seen::Quiesced);
+    passive.until(&Seen::Disconnected(DisconnectReason::Lost));
+}
+
+/// Runs this test again as another user, which only root can.
+#[test]
+fn another_user_is_refused_by_either_end() {
+    let mut node = Node::new();
+    let port = node.listen();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--ignored", "provider::shm::tests::setup::as_another_user"])
+        .env(PORT_VARIABLE, port.to_string())
+        .uid(NOBODY)
+        .output();
+    if unix::user() != 0
+        || child.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
+    {
+        eprintln!("only root can run a process as another user, and only where that finds us");
+        return;
+    }
+    let output = child.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    // It took root's word, as it may; root did not take its.
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    (0..A_WHILE).for_each(|_| node.poll());
+    assert_eq!(node.seen, []);
+    assert_eq!((node.nic.link_counters().setups_failed, node.nic.connections()), (1, 0));
+}
+
+#[test]
+#[ignore = "the other user of another test"]
+fn as_another_user() {
+    assert_eq!(unix::user(), NOBODY);
+    let port: u16 = std::env::var(PORT_VARIABLE).unwrap().parse().unwrap();
+    let stream = Stream::connect(&name(port)).unwrap().expect("room");
+    assert!(stream.peer().unwrap().may_share_with(NOBODY), "the listener is root's");
+    stream.send(&hello(None).encode(), &[sealed(layout().length()).as_fd()]).unwrap();
+}
+
+const PORT_VARIABLE: &str = "HAULAGE_TEST_SHM_PORT";
+const NOBODY: u32 = 65534;
