@@ -12,6 +12,8 @@ pub mod cpu;
 pub mod crc;
 pub mod epoll;
 pub mod files;
+#[cfg(feature = "verbs")]
+pub mod ibverbs;
 pub mod local;
 pub mod process;
 pub mod shared;

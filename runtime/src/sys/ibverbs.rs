@@ -1,0 +1,74 @@
+//! RDMA devices through libibverbs and librdmacm.
+//!
+//! Both are loaded when the program starts, by `rdma-sys`; where they are missing every call fails
+//! with `EOPNOTSUPP`, and [`Device::all`] says so.
+//!
+//! # Memory ownership
+//!
+//! Each object of the libraries is owned by one value here and destroyed with it; a value keeps, by
+//! count, whatever its object was made from. So a protection domain outlives its regions, windows
+//! and queues, and a device outlives its domains.
+//!
+//! What a device may touch on its own is in views ([`Source`](haulage_mr_pool::Source),
+//! [`Sink`](haulage_mr_pool::Sink)). A view of posted memory lies in the queue it was posted to, until
+//! a completion of that request, or of a later one on the same send queue, was polled, or until the
+//! queue is destroyed: the libraries promise that a device then touches nothing. A view of memory
+//! opened to a peer lies in its [`Window`] until that is invalidated or freed.
+//!
+//! Structures the program allocates, or indexes, are laid out as in the installed headers, which
+//! `layout` checks; of those it only ever gets from the libraries, fields are read through pointers to
+//! a common beginning.
+
+use std::ffi::c_int;
+use std::fmt;
+use std::io;
+
+mod address;
+mod completion;
+mod connection;
+mod device;
+mod memory;
+mod queue_pair;
+mod receives;
+mod window;
+
+pub(crate) use completion::{CompletionQueue, Polled, WorkStatus};
+pub(crate) use connection::{CmEvent, CmEventKind, CmId, EventChannel, Parameters};
+pub(crate) use device::{Attributes, Device, Link};
+pub(crate) use memory::{Domain, Region};
+pub(crate) use queue_pair::{Chain, Ended, QueuePair, QueuePairLimits, sequence_of};
+pub(crate) use receives::{SharedReceives, place_of};
+pub(crate) use window::Window;
+
+/// What a library refused, and why.
+#[derive(Debug)]
+pub struct Refused {
+    /// What was asked for.
+    pub what: &'static str,
+    /// What the library said.
+    pub error: io::Error,
+}
+
+impl Refused {
+    /// Takes the reason from `errno`.
+    fn last(what: &'static str) -> Self {
+        Self { what, error: io::Error::last_os_error() }
+    }
+
+    /// Takes what a function returned: 0, -1 with the reason in `errno`, or the reason itself.
+    fn check(what: &'static str, returned: c_int) -> Result<(), Self> {
+        match returned {
+            0 => Ok(()),
+            -1 => Err(Self::last(what)),
+            code => Err(Self { what, error: io::Error::from_raw_os_error(code.saturating_abs()) }),
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.error)
+    }
+}
+
+impl std::error::Error for Refused {}

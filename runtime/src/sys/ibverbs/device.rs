@@ -1,0 +1,173 @@
+//! The RDMA devices of this machine, and what they can do.
+
+use std::ffi::{CStr, c_int};
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use rdma_sys::{
+    ibv_context, ibv_device_attr, ibv_device_cap_flags, ibv_port_attr, ibv_port_state,
+    rdma_free_devices, rdma_get_devices,
+};
+
+use super::Refused;
+
+/// A device, opened by librdmacm for the connections it makes.
+#[derive(Clone, Debug)]
+pub(crate) struct Device {
+    context: NonNull<ibv_context>,
+    _opened: Rc<Opened>,
+}
+
+/// All devices of the machine, which stay open while one of them is in use.
+#[derive(Debug)]
+struct Opened(NonNull<*mut ibv_context>);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: the list came from rdma_get_devices and is freed once; every `Device` that uses a
+        // context of it holds a count of us, so none is left.
+        unsafe { rdma_free_devices(self.0.as_ptr()) };
+    }
+}
+
+/// What a device is limited to. Counts, unless it says octets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attributes {
+    /// Who made it, as the IEEE numbers makers.
+    pub(crate) vendor: u32,
+    /// Queue pairs.
+    pub(crate) queue_pairs: usize,
+    /// Work requests of one queue.
+    pub(crate) work_requests: usize,
+    /// Entries of one completion queue.
+    pub(crate) completions: usize,
+    /// Receives of one shared queue; 0 if there are no shared queues.
+    pub(crate) shared_receives: usize,
+    /// Places one Receive of a shared queue is scattered to.
+    pub(crate) shared_scatter: usize,
+    /// RDMA Reads one queue pair serves at once.
+    pub(crate) reads_served: u32,
+    /// RDMA Reads one queue pair has outstanding at once.
+    pub(crate) reads_outstanding: u32,
+    /// Memory windows.
+    pub(crate) windows: usize,
+    /// Memory windows of type 2 are bound to one queue pair and invalidated by work requests.
+    pub(crate) windows_type_2: bool,
+}
+
+/// One port of a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    /// It carries messages.
+    pub(crate) is_active: bool,
+    /// Octets of the longest message.
+    pub(crate) message_max: u32,
+}
+
+impl Device {
+    /// Opens every device there is.
+    ///
+    /// No device at all is an empty list. The reason why there can be none is an error: the libraries
+    /// are not installed, or the kernel has no RDMA.
+    pub(crate) fn all() -> Result<Vec<Self>, Refused> {
+        let mut count: c_int = 0;
+        // SAFETY: `count` is live for the call and written by it.
+        let list = unsafe { rdma_get_devices(&raw mut count) };
+        let Some(list) = NonNull::new(list) else {
+            let refused = Refused::last("looking for RDMA devices");
+            let none = matches!(refused.error.raw_os_error(), Some(0 | libc::ENODEV));
+            return if none { Ok(Vec::new()) } else { Err(refused) };
+        };
+        let opened = Rc::new(Opened(list));
+        let count = usize::try_from(count).unwrap_or(0);
+        // SAFETY: the list has `count` entries, lives as long as `opened`, and nobody writes it.
+        let contexts = unsafe { std::slice::from_raw_parts(list.as_ptr(), count) };
+        let contexts = contexts.iter().filter_map(|context| NonNull::new(*context));
+        Ok(contexts.map(|context| Self { context, _opened: Rc::clone(&opened) }).collect())
+    }
+
+    /// Returns the name the administrator knows it by.
+    pub(crate) fn name(&self) -> String {
+        // SAFETY: the device is of a live context, and has a name that ends with a zero.
+        let name = unsafe { rdma_sys::ibv_get_device_name(self.context().device) };
+        if name.is_null() {
+            return "unnamed".to_owned();
+        }
+        // SAFETY: as above; the name lives as long as its device.
+        unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+    }
+
+    /// Asks what it can do.
+    pub(crate) fn attributes(&self) -> Result<Attributes, Refused> {
+        let mut found = MaybeUninit::<ibv_device_attr>::zeroed();
+        // SAFETY: the context is live, and `found` is a whole ibv_device_attr, which the call fills.
+        let result = unsafe { rdma_sys::ibv_query_device(self.raw(), found.as_mut_ptr()) };
+        Refused::check("asking an RDMA device for its limits", result)?;
+        // SAFETY: it is integers, zeroed and then filled.
+        let found = unsafe { found.assume_init() };
+        let count = |value: c_int| usize::try_from(value).unwrap_or(0);
+        let reads = |value: c_int| u32::try_from(value).unwrap_or(0).min(u32::from(u8::MAX));
+        let type_2 = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0
+            | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
+        Ok(Attributes {
+            vendor: found.vendor_id,
+            queue_pairs: count(found.max_qp),
+            work_requests: count(found.max_qp_wr),
+            completions: count(found.max_cqe),
+            shared_receives: if found.max_srq > 0 { count(found.max_srq_wr) } else { 0 },
+            shared_scatter: count(found.max_srq_sge),
+            reads_served: reads(found.max_qp_rd_atom),
+            reads_outstanding: reads(found.max_qp_init_rd_atom),
+            windows: count(found.max_mw),
+            windows_type_2: found.device_cap_flags & type_2 != 0,
+        })
+    }
+
+    /// Asks how its first port is.
+    pub(crate) fn link(&self) -> Result<Link, Refused> {
+        let mut found = MaybeUninit::<ibv_port_attr>::zeroed();
+        // SAFETY: the context is live; `found` is a whole ibv_port_attr, whose length the call passes
+        // on, so that a library that knows a shorter one fills no more.
+        let result = unsafe { rdma_sys::ibv_query_port(self.raw(), 1, found.as_mut_ptr()) };
+        Refused::check("asking an RDMA device for its port", result)?;
+        // SAFETY: it is integers, zeroed and then filled.
+        let found = unsafe { found.assume_init() };
+        let is_active = found.state == ibv_port_state::IBV_PORT_ACTIVE;
+        Ok(Link { is_active, message_max: found.max_msg_sz })
+    }
+
+    /// Returns the context its objects are made from.
+    pub(super) const fn raw(&self) -> *mut ibv_context {
+        self.context.as_ptr()
+    }
+
+    /// Returns whether `other` is the context of this device.
+    pub(super) fn is(&self, other: *const ibv_context) -> bool {
+        std::ptr::eq(self.context.as_ptr(), other)
+    }
+
+    fn context(&self) -> &ibv_context {
+        // SAFETY: librdmacm keeps the context open while `_opened` is not freed. The fields we read
+        // never change.
+        unsafe { self.context.as_ref() }
+    }
+}
+
+impl Refused {
+    /// Tells whether it is for want of the libraries.
+    pub(crate) fn is_no_library(&self) -> bool {
+        self.error.raw_os_error() == Some(libc::EOPNOTSUPP)
+    }
+
+    /// Tells whether it is for want of the kernel's part.
+    pub(crate) fn is_no_kernel(&self) -> bool {
+        matches!(self.error.raw_os_error(), Some(libc::ENOSYS | libc::ENODEV | libc::ENOENT))
+    }
+
+    /// Tells whether it is for want of permission.
+    pub(crate) fn is_no_permission(&self) -> bool {
+        self.error.kind() == io::ErrorKind::PermissionDenied
+    }
+}

@@ -1,0 +1,103 @@
+//! Protection domains, and regions registered for the device's own use.
+
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use haulage_mr_pool::{Local, Pool};
+use rdma_sys::{
+    ibv_access_flags, ibv_alloc_pd, ibv_dealloc_pd, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_reg_mr,
+};
+
+use super::{Device, Refused};
+
+/// A protection domain: what is made in one works with nothing made in another.
+#[derive(Debug)]
+pub(crate) struct Domain {
+    pd: NonNull<ibv_pd>,
+    device: Device,
+}
+
+impl Domain {
+    /// Makes one on `device`.
+    pub(crate) fn new(device: &Device) -> Result<Rc<Self>, Refused> {
+        // SAFETY: the context is live.
+        let pd = unsafe { ibv_alloc_pd(device.raw()) };
+        let pd = NonNull::new(pd).ok_or_else(|| Refused::last("making a protection domain"))?;
+        Ok(Rc::new(Self { pd, device: device.clone() }))
+    }
+
+    /// Returns the device it is on.
+    pub(crate) const fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(super) const fn raw(&self) -> *mut ibv_pd {
+        self.pd.as_ptr()
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // SAFETY: it came from ibv_alloc_pd and is freed once. What was made in it holds a count of us,
+        // so it is gone.
+        unsafe { ibv_dealloc_pd(self.pd.as_ptr()) };
+    }
+}
+
+/// The memory of a pool, registered for work requests of ours and for windows.
+///
+/// No peer can name it: it is registered without remote access.
+#[derive(Debug)]
+pub(crate) struct Region {
+    mr: NonNull<ibv_mr>,
+    octets: Range<u64>,
+    _domain: Rc<Domain>,
+    /// While a lease of the pool is out its memory stays where it is: the next who gets these
+    /// addresses must not be taken for it.
+    _keeps: Local,
+}
+
+impl Region {
+    /// Registers all memory of `pool`, which has room for one lease more.
+    pub(crate) fn new(domain: &Rc<Domain>, pool: &Pool, windows: bool) -> Result<Self, Refused> {
+        let what = "registering memory";
+        let full = || Refused { what, error: std::io::ErrorKind::OutOfMemory.into() };
+        let keeps = pool.lease(0).ok_or_else(full)?;
+        let region = pool.region();
+        let bind = if windows { ibv_access_flags::IBV_ACCESS_MW_BIND.0 } else { 0 };
+        let access = (ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | bind).cast_signed();
+        let start = region.cast::<u8>().as_ptr();
+        // SAFETY: the domain is live, and the pool's memory is mapped, here and until `keeps` is gone,
+        // which is after the region was deregistered. Registering lets the device touch what work
+        // requests name, each of which holds a view of that.
+        let mr = unsafe { ibv_reg_mr(domain.raw(), start.cast(), region.len(), access) };
+        let mr = NonNull::new(mr).ok_or_else(|| Refused::last(what))?;
+        let start = start.addr() as u64;
+        let octets = start..start.saturating_add(region.len() as u64);
+        Ok(Self { mr, octets, _domain: Rc::clone(domain), _keeps: keeps })
+    }
+
+    /// Tells whether all `length` octets at `address` are in it.
+    pub(crate) fn holds(&self, address: u64, length: usize) -> bool {
+        let end = address.checked_add(length as u64);
+        address >= self.octets.start && end.is_some_and(|end| end <= self.octets.end)
+    }
+
+    pub(super) fn lkey(&self) -> u32 {
+        // SAFETY: the registration is live, and its key never changes.
+        unsafe { self.mr.as_ref() }.lkey
+    }
+
+    pub(super) const fn raw(&self) -> *mut ibv_mr {
+        self.mr.as_ptr()
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: it came from ibv_reg_mr and is freed once; the fields are dropped after this. A device
+        // that is still at work on it keeps the pages, or refuses, and then the work fails.
+        unsafe { ibv_dereg_mr(self.mr.as_ptr()) };
+    }
+}

@@ -1,0 +1,229 @@
+//! Queue pairs, and what lies in their send queues.
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::rc::Rc;
+
+use haulage_mr_pool::{Sink, Source};
+use haulage_proto::verbs::{Handle, Opcode, WrId};
+use rdma_sys::{
+    ibv_modify_qp, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_state,
+    ibv_qp_type, ibv_query_qp, rdma_create_qp, rdma_destroy_qp,
+};
+
+use super::{CmId, CompletionQueue, Domain, Refused, SharedReceives};
+
+mod posting;
+
+pub(crate) use posting::{Chain, Doorbell, sequence_of};
+
+/// One end of a connection that has queues.
+///
+/// # Memory ownership
+///
+/// The views of a request lie in `posted` until a completion of it or of a later one was polled
+/// ([`completed`](Self::completed)), or until the queue pair is destroyed.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    id: CmId,
+    posted: VecDeque<Posted>,
+    /// The number the next entry of the device's queue gets.
+    next: u32,
+    /// Entries of the device's queue not known to be free.
+    occupied: u32,
+    /// Entries since the last whose completion is asked for.
+    quiet: u32,
+    limits: QueuePairLimits,
+    _domain: Rc<Domain>,
+    _queue: Rc<CompletionQueue>,
+}
+
+/// What a queue pair is to hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueuePairLimits {
+    /// Entries of the send queue.
+    pub(crate) send_queue: u32,
+    /// Octets that may be sent from within the queue.
+    pub(crate) inline_max: u32,
+    /// Octets of the longest message.
+    pub(crate) message_max: u32,
+}
+
+/// A work request the device has not said to be done with.
+#[derive(Debug)]
+struct Posted {
+    id: WrId,
+    opcode: Opcode,
+    /// To be reported though it went well.
+    is_signaled: bool,
+    /// The handle that a LocalInv retires.
+    handle: Option<Handle>,
+    /// Octets of a Read or a Write.
+    octets: u64,
+    /// Entries of the device's queue it took, the last of them this.
+    entries: u32,
+    last: u32,
+    _held: Held,
+}
+
+/// The views of a work request. Those of a FastReg are in its window.
+#[derive(Debug)]
+#[expect(dead_code, reason = "what is held is held for its own sake")]
+enum Held {
+    Nothing,
+    Source(Source),
+    Sink(Sink),
+}
+
+/// A work request that the device is done with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) id: WrId,
+    pub(crate) opcode: Opcode,
+    pub(crate) is_signaled: bool,
+    pub(crate) handle: Option<Handle>,
+    pub(crate) octets: u64,
+    /// The completion that was polled is its own: those before it went well.
+    pub(crate) is_last: bool,
+}
+
+impl QueuePair {
+    /// Makes one for the connection of `id`, whose device is known.
+    pub(crate) fn new(
+        id: CmId,
+        domain: &Rc<Domain>,
+        queue: &Rc<CompletionQueue>,
+        receives: &SharedReceives,
+        mut limits: QueuePairLimits,
+    ) -> Result<Self, (CmId, Refused)> {
+        // SAFETY: it is integers and pointers that may be null.
+        let mut attr: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
+        attr.send_cq = queue.raw();
+        attr.recv_cq = queue.raw();
+        attr.srq = receives.raw();
+        attr.qp_type = ibv_qp_type::IBV_QPT_RC;
+        attr.cap.max_send_wr = limits.send_queue;
+        attr.cap.max_send_sge = 1;
+        attr.cap.max_inline_data = limits.inline_max;
+        // SAFETY: id, domain and queues are live and of one device, which the library checks; `attr` is
+        // live for the call.
+        let result = unsafe { rdma_create_qp(id.raw(), domain.raw(), &raw mut attr) };
+        if let Err(refused) = Refused::check("making a queue pair", result) {
+            return Err((id, refused));
+        }
+        limits.inline_max = limits.inline_max.min(attr.cap.max_inline_data);
+        Ok(Self {
+            id,
+            posted: VecDeque::with_capacity(limits.send_queue as usize),
+            next: 0,
+            occupied: 0,
+            quiet: 0,
+            limits,
+            _domain: Rc::clone(domain),
+            _queue: Rc::clone(queue),
+        })
+    }
+
+    /// Returns the id of the connection.
+    pub(crate) const fn id(&mut self) -> &mut CmId {
+        &mut self.id
+    }
+
+    /// Returns the number the device knows it by.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: the queue pair is live, and its number never changes.
+        unsafe { self.raw().as_ref() }.map_or(0, |qp| qp.qp_num)
+    }
+
+    /// Sets how long the peer waits before it sends again what met no Receive, as verbs count it.
+    pub(crate) fn set_no_receive_timer(&mut self, timer: u8) {
+        // SAFETY: it is integers.
+        let mut attr: ibv_qp_attr = unsafe { MaybeUninit::zeroed().assume_init() };
+        attr.min_rnr_timer = timer;
+        let mask = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER.0.cast_signed();
+        // A device that cannot keeps the longest time.
+        // SAFETY: the queue pair is live, and `attr` for the call.
+        unsafe { ibv_modify_qp(self.raw(), &raw mut attr, mask) };
+    }
+
+    /// Tells whether the device has given it up.
+    pub(crate) fn has_failed(&self) -> bool {
+        // SAFETY: it is integers.
+        let mut attr: ibv_qp_attr = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: it is integers and pointers that may be null.
+        let mut init: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
+        let mask = ibv_qp_attr_mask::IBV_QP_STATE.0.cast_signed();
+        // SAFETY: the queue pair is live, and both places for the call.
+        let result = unsafe { ibv_query_qp(self.raw(), &raw mut attr, mask, &raw mut init) };
+        result == 0 && attr.qp_state == ibv_qp_state::IBV_QPS_ERR
+    }
+
+    /// Returns whether `entries` more fit into the send queue, beside the one kept for the mark.
+    fn fits(&self, entries: u32) -> bool {
+        self.occupied.saturating_add(entries) < self.limits.send_queue
+    }
+
+    /// Tells whether everything posted is known to have ended.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.posted.is_empty()
+    }
+
+    /// Returns the entries of the device's queue not known to be free.
+    pub(crate) const fn occupied(&self) -> u32 {
+        self.occupied
+    }
+
+    /// Takes note that the completion of entry `last` was polled, or that none will ever be, and hands
+    /// what is done with to `each`, oldest first.
+    pub(crate) fn completed(&mut self, last: u32, mut each: impl FnMut(Ended)) {
+        while let Some(front) = self.posted.front() {
+            // Modulo 2^24: fewer than 2^23 are posted.
+            if last.wrapping_sub(front.last) & SEQUENCE_MASK > SEQUENCE_MASK / 2 {
+                return;
+            }
+            if let Some(ended) = self.pop() {
+                each(Ended { is_last: ended.1 == last, ..ended.0 });
+            }
+        }
+    }
+
+    /// Takes note of the oldest request, that no completion of it will ever be polled: the queue pair
+    /// was destroyed.
+    fn pop(&mut self) -> Option<(Ended, u32)> {
+        let Posted { id, opcode, is_signaled, handle, octets, entries, last, _held } =
+            self.posted.pop_front()?;
+        self.occupied = self.occupied.saturating_sub(entries);
+        Some((Ended { id, opcode, is_signaled, handle, octets, is_last: true }, last))
+    }
+
+    /// Destroys the queue pair, then hands what it still held to `each`, oldest first.
+    pub(crate) fn destroy(mut self, mut each: impl FnMut(Ended)) {
+        self.release();
+        while let Some((ended, _)) = self.pop() {
+            each(ended);
+        }
+    }
+
+    /// Has the device let go of all memory.
+    fn release(&mut self) {
+        if !self.id.get().qp.is_null() {
+            // SAFETY: the queue pair was made with this id, and is destroyed once: the library forgets
+            // it. When the call returns the device touches nothing on its behalf.
+            unsafe { rdma_destroy_qp(self.id.raw()) };
+        }
+    }
+
+    fn raw(&self) -> *mut ibv_qp {
+        self.id.get().qp
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// Of the number of an entry, what its name has room for.
+const SEQUENCE_MASK: u32 = (1 << SEQUENCE_BITS) - 1;
+const SEQUENCE_BITS: u32 = 24;

@@ -1,0 +1,335 @@
+//! Posting to a send queue: requests are chained, and handed over with one doorbell.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use haulage_proto::verbs::{Exposure, Flags, Handle, QpNum, WrId};
+use rdma_sys::{
+    bind_mw_t, ibv_mw_bind_info, ibv_post_send, ibv_send_flags, ibv_send_wr, ibv_sge,
+    ibv_wr_opcode, imm_data_invalidated_rkey_union_t, rdma_t,
+};
+
+use super::{Held, Posted, QueuePair, SEQUENCE_BITS, SEQUENCE_MASK};
+use crate::provider::{Operation, WorkRequest};
+use crate::sys::ibverbs::{Refused, Region, Window, window};
+
+/// Storage of the requests that are posted together.
+pub(crate) struct Chain {
+    requests: Vec<ibv_send_wr>,
+    /// What each of them gathers or scatters, if anything, by the same index.
+    pieces: Vec<ibv_sge>,
+}
+
+impl Chain {
+    /// Makes storage for as many requests as one doorbell takes.
+    pub(crate) fn new() -> Self {
+        Self { requests: Vec::with_capacity(CHAIN_MAX), pieces: Vec::with_capacity(CHAIN_MAX) }
+    }
+}
+
+impl std::fmt::Debug for Chain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Chain({})", self.requests.len())
+    }
+}
+
+/// Requests that are on their way into a send queue. Nothing of them happens before
+/// [`ring`](Self::ring).
+#[derive(Debug)]
+pub(crate) struct Doorbell<'w> {
+    queue_pair: &'w mut QueuePair,
+    chain: &'w mut Chain,
+    regions: &'w [Region],
+    name: u64,
+    /// Windows to be bound, and by which keys.
+    bound: [Option<(&'w Window, u32)>; CHAIN_MAX],
+}
+
+impl QueuePair {
+    /// Begins to post. What is posted is named by `name`, and lies in `regions`.
+    pub(crate) fn doorbell<'w>(
+        &'w mut self,
+        chain: &'w mut Chain,
+        regions: &'w [Region],
+        name: QpNum,
+    ) -> Doorbell<'w> {
+        chain.requests.clear();
+        chain.pieces.clear();
+        let number = u64::from(name.generation()) << 16 | name.slot() as u64;
+        let name = number << SEQUENCE_BITS;
+        Doorbell { queue_pair: self, chain, regions, name, bound: [const { None }; CHAIN_MAX] }
+    }
+}
+
+impl<'w> Doorbell<'w> {
+    /// Tells whether `request` can be added.
+    pub(crate) fn fits(&self, request: &WorkRequest) -> bool {
+        let entries = self.parts(length(&request.operation));
+        self.chain.requests.len() + entries as usize <= CHAIN_MAX && self.queue_pair.fits(entries)
+    }
+
+    /// Tells whether a request of any length would fit into the send queue, if not into the chain.
+    pub(crate) fn queue_fits(&self, request: &WorkRequest) -> bool {
+        self.queue_pair.fits(self.parts(length(&request.operation)))
+    }
+
+    /// Adds a request that [`fits`](Self::fits). A FastReg comes with the window it binds.
+    ///
+    /// # Errors
+    ///
+    /// The request itself is wrong. It is remembered as posted, and the queue pair must go.
+    pub(crate) fn add(
+        &mut self,
+        request: WorkRequest,
+        window: Option<&'w Window>,
+    ) -> Result<(), ()> {
+        let WorkRequest { id, flags, operation } = request;
+        let opcode = operation.opcode();
+        let octets = length(&operation);
+        let mut entry = Entry { id, flags, octets, handle: None, entries: 1, held: Held::Nothing };
+        let done = match operation {
+            Operation::Send { source, invalidate } => {
+                let done = self.send(source.address(), octets, invalidate);
+                entry.octets = 0;
+                entry.held = Held::Source(source);
+                done
+            }
+            Operation::Write { source, target } => {
+                let to = (target.handle(), target.offset());
+                let agree = octets == u64::from(target.length());
+                entry.entries = self.parts(octets);
+                let address = source.address();
+                entry.held = Held::Source(source);
+                self.transfer(ibv_wr_opcode::IBV_WR_RDMA_WRITE, address, octets, to, agree)
+            }
+            Operation::Read { sink, source } => {
+                let from = (source.handle(), source.offset());
+                let agree = octets == u64::from(source.length());
+                entry.entries = self.parts(octets);
+                let address = sink.address();
+                entry.held = Held::Sink(sink);
+                self.transfer(ibv_wr_opcode::IBV_WR_RDMA_READ, address, octets, from, agree)
+            }
+            Operation::FastReg { handle, memory, .. } => {
+                entry.octets = 0;
+                window.ok_or(()).and_then(|window| self.bind(window, handle, memory))
+            }
+            Operation::LocalInv { handle } => {
+                entry.handle = Some(handle);
+                let mut request = blank(ibv_wr_opcode::IBV_WR_LOCAL_INV);
+                request.imm_data_invalidated_rkey_union = key(handle);
+                self.chain(request, None);
+                Ok(())
+            }
+        };
+        if done.is_err() {
+            entry.entries = 0;
+        }
+        self.finish(entry, opcode);
+        done
+    }
+
+    /// Adds a request that does nothing but complete, after all before it. There is always room for
+    /// one.
+    pub(crate) fn mark(&mut self) {
+        let opcode = haulage_proto::verbs::Opcode::Write;
+        self.chain(blank(ibv_wr_opcode::IBV_WR_RDMA_WRITE), None);
+        let flags = Flags::default();
+        let (id, held) = (WrId(0), Held::Nothing);
+        self.queue_pair.quiet = u32::MAX / 2; // It is signaled, if not reported.
+        self.finish(Entry { id, flags, octets: 0, handle: None, entries: 1, held }, opcode);
+    }
+
+    /// Hands everything to the device.
+    ///
+    /// # Errors
+    ///
+    /// The device refused, some or all. What it refused is remembered as posted, and the queue pair
+    /// must go.
+    pub(crate) fn ring(self) -> Result<(), Refused> {
+        let Chain { requests, pieces } = self.chain;
+        let mut next = ptr::null_mut();
+        for (request, piece) in requests.iter_mut().zip(pieces.iter_mut()).rev() {
+            request.next = next;
+            request.sg_list = if request.num_sge == 0 { ptr::null_mut() } else { piece };
+            next = ptr::from_mut(request);
+        }
+        if next.is_null() {
+            return Ok(());
+        }
+        let mut refused = ptr::null_mut();
+        // SAFETY: the queue pair is live and used by this thread alone. Requests and pieces are live for
+        // the call, which copies them; the windows they name are borrowed by us. The octets they name
+        // are of views that lie in `posted`, or in their windows, until the device is done with them.
+        let result = unsafe { ibv_post_send(self.queue_pair.raw(), next, &raw mut refused) };
+        for (window, key) in self.bound.iter().map_while(Option::as_ref) {
+            window.renamed(*key);
+        }
+        Refused::check("posting to a send queue", result)
+    }
+
+    fn send(&mut self, address: u64, octets: u64, invalidate: Option<Handle>) -> Result<(), ()> {
+        let mut request = blank(ibv_wr_opcode::IBV_WR_SEND);
+        if let Some(handle) = invalidate {
+            request.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_INV;
+            request.imm_data_invalidated_rkey_union = key(handle);
+            // Where soft-iWARP's library looks for it.
+            request.wr.rdma = rdma_t { remote_addr: 0, rkey: handle.0 };
+        }
+        let piece = self.piece(address, octets)?;
+        self.chain(request, piece);
+        Ok(())
+    }
+
+    /// Chains an RDMA Write or Read, in as many parts as the device wants it.
+    fn transfer(
+        &mut self,
+        opcode: ibv_wr_opcode::Type,
+        address: u64,
+        octets: u64,
+        (handle, offset): (Handle, u64),
+        agree: bool,
+    ) -> Result<(), ()> {
+        if !agree {
+            return Err(());
+        }
+        let max = u64::from(self.queue_pair.limits.message_max);
+        let mut at = 0;
+        loop {
+            let part = (octets - at).min(max);
+            let piece = self.piece(address + at, part)?;
+            let mut request = blank(opcode);
+            request.wr.rdma = rdma_t { remote_addr: offset.wrapping_add(at), rkey: handle.0 };
+            self.chain(request, piece);
+            at += part;
+            if at == octets {
+                return Ok(());
+            }
+        }
+    }
+
+    fn bind(
+        &mut self,
+        window: &'w Window,
+        handle: Handle,
+        memory: Exposure<haulage_mr_pool::Source, haulage_mr_pool::Sink>,
+    ) -> Result<(), ()> {
+        let (addr, octets) = match &memory {
+            Exposure::RemoteRead(source) => (source.address(), source.len()),
+            Exposure::RemoteWrite(sink) => (sink.address(), sink.len()),
+        };
+        let region = self.regions.iter().find(|region| region.holds(addr, octets)).ok_or(())?;
+        let place = self.bound.iter_mut().find(|place| place.is_none()).ok_or(())?;
+        *place = Some((window, handle.0));
+        let bind_info = ibv_mw_bind_info {
+            mr: region.raw(),
+            addr,
+            length: octets as u64,
+            mw_access_flags: window::flags(memory.access()),
+        };
+        let mut request = blank(ibv_wr_opcode::IBV_WR_BIND_MW);
+        let mw = window.raw();
+        request.bind_mw_tso_union.bind_mw = bind_mw_t { mw, rkey: handle.0, bind_info };
+        window.opened(memory);
+        self.chain(request, None);
+        Ok(())
+    }
+
+    /// Returns the entry of a scatter list for octets of a region; `None` for no octets.
+    fn piece(&self, addr: u64, octets: u64) -> Result<Option<ibv_sge>, ()> {
+        if octets == 0 {
+            return Ok(None);
+        }
+        let count = usize::try_from(octets).map_err(drop)?;
+        let region = self.regions.iter().find(|region| region.holds(addr, count)).ok_or(())?;
+        let length = u32::try_from(octets).map_err(drop)?;
+        Ok(Some(ibv_sge { addr, length, lkey: region.lkey() }))
+    }
+
+    fn chain(&mut self, mut request: ibv_send_wr, piece: Option<ibv_sge>) {
+        debug_assert!(self.chain.requests.len() < CHAIN_MAX, "`fits` was asked");
+        request.num_sge = c_int::from(piece.is_some());
+        let length = piece.map_or(0, |piece| piece.length);
+        let reads = request.opcode == ibv_wr_opcode::IBV_WR_RDMA_READ;
+        if !reads && length > 0 && length <= self.queue_pair.limits.inline_max {
+            request.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
+        }
+        self.chain.requests.push(request);
+        self.chain.pieces.push(piece.unwrap_or(ibv_sge { addr: 0, length: 0, lkey: 0 }));
+    }
+
+    /// Remembers a request that was chained, and names its last entry.
+    fn finish(&mut self, entry: Entry, opcode: haulage_proto::verbs::Opcode) {
+        let Entry { id, flags, octets, handle, entries, held } = entry;
+        let queue_pair = &mut *self.queue_pair;
+        queue_pair.next = queue_pair.next.wrapping_add(entries) & SEQUENCE_MASK;
+        queue_pair.occupied = queue_pair.occupied.saturating_add(entries);
+        queue_pair.quiet = queue_pair.quiet.saturating_add(entries);
+        // Places come back with completions: there must be some.
+        let asked = flags.signaled || queue_pair.quiet > queue_pair.limits.send_queue / 2;
+        let last = queue_pair.next.wrapping_sub(1) & SEQUENCE_MASK;
+        let added = self.chain.requests.len().saturating_sub(entries as usize);
+        for request in self.chain.requests.iter_mut().skip(added) {
+            request.wr_id = self.name | u64::from(last);
+        }
+        if flags.fence && let Some(first) = self.chain.requests.get_mut(added) {
+            first.send_flags |= ibv_send_flags::IBV_SEND_FENCE.0;
+        }
+        if entries > 0 && asked && let Some(request) = self.chain.requests.last_mut() {
+            request.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
+            queue_pair.quiet = 0;
+        }
+        let is_signaled = flags.signaled;
+        let posted =
+            Posted { id, opcode, is_signaled, handle, octets, entries, last, _held: held };
+        queue_pair.posted.push_back(posted);
+    }
+
+    /// Returns how many entries of the device's queue a transfer of `octets` takes.
+    fn parts(&self, octets: u64) -> u32 {
+        let parts = octets.div_ceil(u64::from(self.queue_pair.limits.message_max)).max(1);
+        u32::try_from(parts).unwrap_or(u32::MAX)
+    }
+}
+
+/// A request that is being added.
+struct Entry {
+    id: WrId,
+    flags: Flags,
+    octets: u64,
+    handle: Option<Handle>,
+    entries: u32,
+    held: Held,
+}
+
+/// Returns which queue pair, by slot and generation, and which of its entries a completion names.
+pub(crate) fn sequence_of(name: u64) -> (QpNum, u32) {
+    let number = name >> SEQUENCE_BITS;
+    let low = |value: u64| u16::try_from(value & 0xffff).unwrap_or_default();
+    let sequence = u32::try_from(name & u64::from(SEQUENCE_MASK)).unwrap_or_default();
+    (QpNum::new(low(number), low(number >> 16)), sequence)
+}
+
+fn length(operation: &Operation) -> u64 {
+    let octets = match operation {
+        Operation::Send { source, .. } | Operation::Write { source, .. } => source.len(),
+        Operation::Read { sink, .. } => sink.len(),
+        Operation::FastReg { .. } | Operation::LocalInv { .. } => 0,
+    };
+    octets as u64
+}
+
+fn blank(opcode: ibv_wr_opcode::Type) -> ibv_send_wr {
+    // SAFETY: it is integers, pointers that may be null, and unions of these.
+    let mut request: ibv_send_wr = unsafe { MaybeUninit::zeroed().assume_init() };
+    request.opcode = opcode;
+    request
+}
+
+const fn key(handle: Handle) -> imm_data_invalidated_rkey_union_t {
+    imm_data_invalidated_rkey_union_t { invalidated_rkey: handle.0 }
+}
+
+/// Requests posted with one doorbell, at most.
+const CHAIN_MAX: usize = 64;
