@@ -5,6 +5,8 @@
 pub enum Strategy {
     /// A work request on the send queue registers, another or the peer's Send invalidates: FRWR.
     FastReg,
+    /// The same by memory windows of type 2, which user space has in its stead.
+    Window,
 }
 
 impl Strategy {
@@ -12,6 +14,7 @@ impl Strategy {
     pub const fn name(self) -> &'static str {
         match self {
             Self::FastReg => "FastReg",
+            Self::Window => "Window",
         }
     }
 }

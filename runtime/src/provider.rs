@@ -12,19 +12,22 @@ use std::time::Duration;
 use haulage_mr_pool::{Sink, Source};
 use haulage_proto::iwarp::terminate::Code;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{self, Completion, Handle, QpNum};
+use haulage_proto::verbs as alphabet;
+use haulage_proto::verbs::{Completion, Handle, QpNum};
 
 pub mod delaying;
 pub mod iwarp;
 pub mod shm;
 pub mod sim;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 
 /// A send queue entry over leased memory.
-pub type WorkRequest = verbs::WorkRequest<Source, Sink>;
+pub type WorkRequest = alphabet::WorkRequest<Source, Sink>;
 /// What a send queue entry over leased memory does.
-pub type Operation = verbs::Operation<Source, Sink>;
+pub type Operation = alphabet::Operation<Source, Sink>;
 /// A receive queue entry over leased memory.
-pub type Receive = verbs::Receive<Sink>;
+pub type Receive = alphabet::Receive<Sink>;
 
 /// An RDMA provider: an RNIC, or software that behaves like one.
 ///

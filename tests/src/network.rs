@@ -11,9 +11,13 @@ use haulage_proto::time::Instant;
 
 mod loopback;
 mod machine;
+#[cfg(feature = "verbs")]
+mod verbs;
 
 pub use loopback::Loopback;
 pub use machine::OneMachine;
+#[cfg(feature = "verbs")]
+pub use verbs::Rnic;
 
 /// One kind of provider and the network between its instances.
 pub trait Network {
@@ -32,6 +36,12 @@ pub trait Network {
 
     /// Lets time pass up to `then`, whatever happens meanwhile.
     fn skip(&mut self, then: Instant);
+
+    /// Tells whether a provider answers the peer's Reads without being polled: then they stay unanswered
+    /// only if it has gone before they were posted.
+    fn serves_unpolled(&self) -> bool {
+        false
+    }
 
     /// Returns where nobody listens.
     fn nobody(&mut self) -> SocketAddr;
@@ -153,6 +163,10 @@ impl<N: Network> Network for Slow<N> {
         let (provider, pool, at) = self.inner.join();
         self.seed += 1;
         (Delaying::new(provider, self.seed, self.percent), pool, at)
+    }
+
+    fn serves_unpolled(&self) -> bool {
+        self.inner.serves_unpolled()
     }
 
     fn now(&self) -> Instant {

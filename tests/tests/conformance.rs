@@ -5,9 +5,10 @@ use haulage::provider::sim::FabricConfig;
 use haulage_tests::contract;
 use haulage_tests::network::{Loopback, OneMachine, Slow, Virtual};
 
-/// Runs every line on one kind of provider. A new provider is done when its line here is green.
+/// Runs every line on one kind of provider, or, with `if`, on one that there may be. A new provider is
+/// done when its line here is green.
 macro_rules! provider_conformance {
-    ($provider:ident, $network:expr) => {
+    ($provider:ident, if $network:expr) => {
         mod $provider {
             use super::*;
 
@@ -38,6 +39,9 @@ macro_rules! provider_conformance {
             }
         }
     };
+    ($provider:ident, $network:expr) => {
+        provider_conformance!($provider, if Some($network));
+    };
 }
 
 macro_rules! lines {
@@ -45,7 +49,9 @@ macro_rules! lines {
         $(
             #[test]
             fn $line() {
-                contract::$line($network);
+                if let Some(network) = $network {
+                    contract::$line(network);
+                }
             }
         )*
     };
@@ -61,6 +67,9 @@ provider_conformance!(shm, OneMachine::default());
 provider_conformance!(shm_small_rings, OneMachine::with_rings(4096));
 provider_conformance!(shm_delaying, Slow::new(OneMachine::default(), 7, 60));
 provider_conformance!(iwarp_delaying, Slow::new(Loopback::new(Backend::Auto), 4, 60));
+
+#[cfg(feature = "verbs")]
+provider_conformance!(verbs, if haulage_tests::network::Rnic::find());
 
 /// Everything completes before it arrives.
 fn eager() -> FabricConfig {

@@ -39,6 +39,13 @@ impl<P: Provider> Delaying<P> {
     }
 }
 
+impl<P: Provider> Delaying<P> {
+    /// Returns the provider within, to set it up.
+    pub const fn inner_mut(&mut self) -> &mut P {
+        &mut self.inner
+    }
+}
+
 impl<P: Provider> sealed::Sealed for Delaying<P> {}
 
 impl<P: Provider> Provider for Delaying<P> {

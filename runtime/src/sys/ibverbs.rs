@@ -33,7 +33,7 @@ mod receives;
 mod window;
 
 pub(crate) use completion::{CompletionQueue, Polled, WorkStatus};
-pub(crate) use connection::{CmEvent, CmEventKind, CmId, EventChannel, Parameters};
+pub(crate) use connection::{Answer, CmEvent, CmEventKind, CmId, EventChannel, Parameters};
 pub(crate) use device::{Attributes, Device, Link};
 pub(crate) use memory::{Domain, Region};
 pub(crate) use queue_pair::{Chain, Ended, QueuePair, QueuePairLimits, sequence_of};
@@ -50,6 +50,11 @@ pub struct Refused {
 }
 
 impl Refused {
+    /// Says what an error was about.
+    pub(crate) const fn of(what: &'static str, error: io::Error) -> Self {
+        Self { what, error }
+    }
+
     /// Takes the reason from `errno`.
     fn last(what: &'static str) -> Self {
         Self { what, error: io::Error::last_os_error() }

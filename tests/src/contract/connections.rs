@@ -168,9 +168,14 @@ pub fn line_06_a_connection_ends_in_order<N: Network>(network: N) {
 pub(super) fn strand<N: Network>(bed: &mut Bed<N>, link: Link, count: u32) -> Vec<WrId> {
     let bytes = pattern::of(64, 1);
     let (_exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
+    if bed.network.serves_unpolled() {
+        bed.replace_passive();
+    }
     let ids = (0..count).map(|_| bed.ends[ACTIVE].read(link[ACTIVE], segment, SIGNALED).0);
     let ids = ids.collect();
-    bed.replace_passive();
+    if !bed.network.serves_unpolled() {
+        bed.replace_passive();
+    }
     ids
 }
 

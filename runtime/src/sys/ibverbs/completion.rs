@@ -20,7 +20,7 @@ use super::{Device, Refused};
 pub(crate) struct CompletionQueue {
     cq: NonNull<ibv_cq>,
     channel: NonNull<ibv_comp_channel>,
-    device: Device,
+    _device: Device,
 }
 
 /// One completion.
@@ -67,18 +67,16 @@ impl CompletionQueue {
         let channel = unsafe { ibv_create_comp_channel(device.raw()) };
         let channel = NonNull::new(channel).ok_or_else(|| Refused::last(what))?;
         // SAFETY: context and channel are live.
-        let cq = unsafe {
-            ibv_create_cq(device.raw(), entries, ptr::null_mut(), channel.as_ptr(), 0)
-        };
+        let cq =
+            unsafe { ibv_create_cq(device.raw(), entries, ptr::null_mut(), channel.as_ptr(), 0) };
         let Some(cq) = NonNull::new(cq) else {
             let refused = Refused::last(what);
             // SAFETY: it was made above, and nothing uses it.
             unsafe { ibv_destroy_comp_channel(channel.as_ptr()) };
             return Err(refused);
         };
-        let queue = Self { cq, channel, device: device.clone() };
-        super::connection::nonblocking(queue.fd())
-            .map_err(|error| Refused { what, error })?;
+        let queue = Self { cq, channel, _device: device.clone() };
+        super::connection::nonblocking(queue.fd()).map_err(|error| Refused { what, error })?;
         Ok(Rc::new(queue))
     }
 
@@ -107,9 +105,7 @@ impl CompletionQueue {
     pub(crate) fn disarm(&self) {
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the channel is live and does not block; both places are live for the call.
-        let got = unsafe {
-            ibv_get_cq_event(self.channel.as_ptr(), &raw mut cq, &raw mut context)
-        };
+        let got = unsafe { ibv_get_cq_event(self.channel.as_ptr(), &raw mut cq, &raw mut context) };
         if got == 0 {
             // SAFETY: one event of our only queue was taken above.
             unsafe { ibv_ack_cq_events(self.cq.as_ptr(), 1) };
@@ -124,11 +120,6 @@ impl CompletionQueue {
 
     pub(super) const fn raw(&self) -> *mut ibv_cq {
         self.cq.as_ptr()
-    }
-
-    /// Returns the device it is on.
-    pub(crate) const fn device(&self) -> &Device {
-        &self.device
     }
 }
 

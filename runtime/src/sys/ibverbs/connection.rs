@@ -190,9 +190,8 @@ impl CmId {
         let mut id = ptr::null_mut();
         let space = rdma_port_space::RDMA_PS_TCP;
         // SAFETY: the channel is live, and the place for the call. The context is never followed.
-        let result = unsafe {
-            rdma_create_id(channel.0.as_ptr(), &raw mut id, context(token), space)
-        };
+        let result =
+            unsafe { rdma_create_id(channel.0.as_ptr(), &raw mut id, context(token), space) };
         let what = "making an RDMA connection";
         Refused::check(what, result)?;
         let id = NonNull::new(id).ok_or_else(|| Refused::last(what))?;

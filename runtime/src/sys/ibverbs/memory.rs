@@ -15,7 +15,7 @@ use super::{Device, Refused};
 #[derive(Debug)]
 pub(crate) struct Domain {
     pd: NonNull<ibv_pd>,
-    device: Device,
+    _device: Device,
 }
 
 impl Domain {
@@ -24,12 +24,7 @@ impl Domain {
         // SAFETY: the context is live.
         let pd = unsafe { ibv_alloc_pd(device.raw()) };
         let pd = NonNull::new(pd).ok_or_else(|| Refused::last("making a protection domain"))?;
-        Ok(Rc::new(Self { pd, device: device.clone() }))
-    }
-
-    /// Returns the device it is on.
-    pub(crate) const fn device(&self) -> &Device {
-        &self.device
+        Ok(Rc::new(Self { pd, _device: device.clone() }))
     }
 
     pub(super) const fn raw(&self) -> *mut ibv_pd {

@@ -15,7 +15,7 @@ use super::{CmId, CompletionQueue, Domain, Refused, SharedReceives};
 
 mod posting;
 
-pub(crate) use posting::{Chain, Doorbell, sequence_of};
+pub(crate) use posting::{Chain, sequence_of};
 
 /// One end of a connection that has queues.
 ///
@@ -56,6 +56,7 @@ struct Posted {
     opcode: Opcode,
     /// To be reported though it went well.
     is_signaled: bool,
+    is_mark: bool,
     /// The handle that a LocalInv retires.
     handle: Option<Handle>,
     /// Octets of a Read or a Write.
@@ -85,6 +86,8 @@ pub(crate) struct Ended {
     pub(crate) octets: u64,
     /// The completion that was polled is its own: those before it went well.
     pub(crate) is_last: bool,
+    /// It is nobody's: a mark.
+    pub(crate) is_mark: bool,
 }
 
 impl QueuePair {
@@ -190,10 +193,10 @@ impl QueuePair {
     /// Takes note of the oldest request, that no completion of it will ever be polled: the queue pair
     /// was destroyed.
     fn pop(&mut self) -> Option<(Ended, u32)> {
-        let Posted { id, opcode, is_signaled, handle, octets, entries, last, _held } =
-            self.posted.pop_front()?;
-        self.occupied = self.occupied.saturating_sub(entries);
-        Some((Ended { id, opcode, is_signaled, handle, octets, is_last: true }, last))
+        let posted = self.posted.pop_front()?;
+        self.occupied = self.occupied.saturating_sub(posted.entries);
+        let Posted { id, opcode, is_signaled, is_mark, handle, octets, last, .. } = posted;
+        Some((Ended { id, opcode, is_signaled, handle, octets, is_last: true, is_mark }, last))
     }
 
     /// Destroys the queue pair, then hands what it still held to `each`, oldest first.

@@ -86,7 +86,10 @@ impl SharedReceives {
         for (entry, sink) in list.iter_mut().zip(receive.scatter.iter().map_while(Option::as_ref)) {
             let Some(found) = scatter(sink, regions) else {
                 self.taken(place);
-                return Err(Refused { what: POSTING, error: std::io::ErrorKind::InvalidInput.into() });
+                return Err(Refused {
+                    what: POSTING,
+                    error: std::io::ErrorKind::InvalidInput.into(),
+                });
             };
             *entry = found;
             count += 1;
@@ -101,7 +104,8 @@ impl SharedReceives {
         // SAFETY: the queue is live and used by this thread alone. `request` and its list are live for
         // the call, which copies them. The octets they name are the views', which stay at `place` until
         // the device is done with them.
-        let result = unsafe { ibv_post_srq_recv(self.srq.as_ptr(), &raw mut request, &raw mut refused) };
+        let result =
+            unsafe { ibv_post_srq_recv(self.srq.as_ptr(), &raw mut request, &raw mut refused) };
         let result = Refused::check(POSTING, result);
         if result.is_err() {
             self.taken(place);

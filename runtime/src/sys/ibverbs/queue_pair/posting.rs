@@ -4,7 +4,8 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use haulage_proto::verbs::{Exposure, Flags, Handle, QpNum, WrId};
+use haulage_mr_pool::{Sink, Source};
+use haulage_proto::verbs::{Exposure, Flags, Handle, Opcode, QpNum, WrId};
 use rdma_sys::{
     bind_mw_t, ibv_mw_bind_info, ibv_post_send, ibv_send_flags, ibv_send_wr, ibv_sge,
     ibv_wr_opcode, imm_data_invalidated_rkey_union_t, rdma_t,
@@ -69,9 +70,9 @@ impl<'w> Doorbell<'w> {
         self.chain.requests.len() + entries as usize <= CHAIN_MAX && self.queue_pair.fits(entries)
     }
 
-    /// Tells whether a request of any length would fit into the send queue, if not into the chain.
-    pub(crate) fn queue_fits(&self, request: &WorkRequest) -> bool {
-        self.queue_pair.fits(self.parts(length(&request.operation)))
+    /// Returns the entries of the device's queue not known to be free, these included.
+    pub(crate) const fn occupied(&self) -> u32 {
+        self.queue_pair.occupied()
     }
 
     /// Adds a request that [`fits`](Self::fits). A FastReg comes with the window it binds.
@@ -85,6 +86,7 @@ impl<'w> Doorbell<'w> {
         window: Option<&'w Window>,
     ) -> Result<(), ()> {
         let WorkRequest { id, flags, operation } = request;
+        let before = self.chain.requests.len();
         let opcode = operation.opcode();
         let octets = length(&operation);
         let mut entry = Entry { id, flags, octets, handle: None, entries: 1, held: Held::Nothing };
@@ -125,20 +127,29 @@ impl<'w> Doorbell<'w> {
         };
         if done.is_err() {
             entry.entries = 0;
+            self.chain.requests.truncate(before);
+            self.chain.pieces.truncate(before);
         }
         self.finish(entry, opcode);
         done
     }
 
     /// Adds a request that does nothing but complete, after all before it. There is always room for
-    /// one.
-    pub(crate) fn mark(&mut self) {
-        let opcode = haulage_proto::verbs::Opcode::Write;
+    /// one, but not for two: returns false if the first is still there.
+    pub(crate) fn mark(&mut self) -> bool {
+        let queue_pair = &*self.queue_pair;
+        if queue_pair.occupied >= queue_pair.limits.send_queue {
+            return false;
+        }
         self.chain(blank(ibv_wr_opcode::IBV_WR_RDMA_WRITE), None);
-        let flags = Flags::default();
+        let flags = Flags { signaled: true, ..Flags::default() };
         let (id, held) = (WrId(0), Held::Nothing);
-        self.queue_pair.quiet = u32::MAX / 2; // It is signaled, if not reported.
-        self.finish(Entry { id, flags, octets: 0, handle: None, entries: 1, held }, opcode);
+        let entry = Entry { id, flags, octets: 0, handle: None, entries: 1, held };
+        self.finish(entry, Opcode::Write);
+        if let Some(posted) = self.queue_pair.posted.back_mut() {
+            posted.is_mark = true;
+        }
+        true
     }
 
     /// Hands everything to the device.
@@ -213,7 +224,7 @@ impl<'w> Doorbell<'w> {
         &mut self,
         window: &'w Window,
         handle: Handle,
-        memory: Exposure<haulage_mr_pool::Source, haulage_mr_pool::Sink>,
+        memory: Exposure<Source, Sink>,
     ) -> Result<(), ()> {
         let (addr, octets) = match &memory {
             Exposure::RemoteRead(source) => (source.address(), source.len()),
@@ -260,7 +271,7 @@ impl<'w> Doorbell<'w> {
     }
 
     /// Remembers a request that was chained, and names its last entry.
-    fn finish(&mut self, entry: Entry, opcode: haulage_proto::verbs::Opcode) {
+    fn finish(&mut self, entry: Entry, opcode: Opcode) {
         let Entry { id, flags, octets, handle, entries, held } = entry;
         let queue_pair = &mut *self.queue_pair;
         queue_pair.next = queue_pair.next.wrapping_add(entries) & SEQUENCE_MASK;
@@ -273,16 +284,30 @@ impl<'w> Doorbell<'w> {
         for request in self.chain.requests.iter_mut().skip(added) {
             request.wr_id = self.name | u64::from(last);
         }
-        if flags.fence && let Some(first) = self.chain.requests.get_mut(added) {
+        if flags.fence
+            && let Some(first) = self.chain.requests.get_mut(added)
+        {
             first.send_flags |= ibv_send_flags::IBV_SEND_FENCE.0;
         }
-        if entries > 0 && asked && let Some(request) = self.chain.requests.last_mut() {
+        if entries > 0
+            && asked
+            && let Some(request) = self.chain.requests.last_mut()
+        {
             request.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
             queue_pair.quiet = 0;
         }
         let is_signaled = flags.signaled;
-        let posted =
-            Posted { id, opcode, is_signaled, handle, octets, entries, last, _held: held };
+        let posted = Posted {
+            id,
+            opcode,
+            is_signaled,
+            is_mark: false,
+            handle,
+            octets,
+            entries,
+            last,
+            _held: held,
+        };
         queue_pair.posted.push_back(posted);
     }
 

@@ -1,0 +1,401 @@
+//! RDMA devices: RoCE, InfiniBand and iWARP through libibverbs and librdmacm.
+//!
+//! # Normal operation
+//!
+//! Each provider has one completion queue and one shared receive queue on one device, and a queue pair
+//! for each connection. Work requests of one [`Provider::post`] are chained and handed over with one
+//! doorbell; completions are taken from the queue without a system call. The connection manager is
+//! asked when something waits for it, when a sleep was ended by it, and now and then.
+//!
+//! # Registration
+//!
+//! The core's memory is registered once, for ourselves. A peer is let in by memory windows of type 2:
+//! bound to a range, an access and one queue pair by a work request, closed by another or by the peer's
+//! Send with Invalidate. Offsets begin at zero. Of a handle the device chooses 24 bits and we 8.
+//!
+//! # Memory ownership
+//!
+//! A view lies in the send queue, in its window or in the receive queue until a completion says that the
+//! device is done with it. When a connection ends its queue pair is failed, what comes back is
+//! reported, its windows are freed, and the queue pair is destroyed; only then `Quiesced` is reported.
+//!
+//! # Limits
+//!
+//! A peer whose Send meets no Receive sends it again, as often as [`Config::retries_no_receive`] says.
+//! What a peer writes by RDMA nobody counts but the peer.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use haulage_mr_pool::Pool;
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::{Handle, QpNum};
+
+use self::connection::{Connection, Numbers, Objects, Phase, Slots};
+use self::setup::{count, failure, token};
+use self::windows::Windows;
+use self::work::Share;
+use super::{
+    Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
+    WorkQueue, sealed,
+};
+use crate::sys::epoll::Epoll;
+use crate::sys::ibverbs::{
+    Chain, CmId, CompletionQueue, Device, Domain, Ended, EventChannel, Polled, QueuePairLimits,
+    Region, SharedReceives,
+};
+
+mod config;
+mod connection;
+mod device;
+mod setup;
+mod windows;
+mod work;
+
+pub use config::{Config, Unavailable};
+pub use device::{DeviceReport, devices};
+
+/// Names a listener of a [`Verbs`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenerId(u32);
+
+/// One core's part of an RDMA device. It stays on the thread that made it.
+#[derive(Debug)]
+pub struct Verbs {
+    config: Config,
+    caps: Caps,
+    name: String,
+    slots: Slots,
+    numbers: Numbers,
+    /// Connections that wait for something, with a deadline.
+    pending: Vec<QpNum>,
+    listeners: Vec<(ListenerId, CmId)>,
+    listened: u32,
+    windows: Windows,
+    receives: SharedReceives,
+    regions: Vec<Region>,
+    queue: Rc<CompletionQueue>,
+    domain: Rc<Domain>,
+    device: Device,
+    channel: Rc<EventChannel>,
+    ask_manager_at: Instant,
+    limits: QueuePairLimits,
+    share: Share,
+    /// Entries of all send queues that are taken.
+    occupied: usize,
+    reports: VecDeque<Event<ListenerId>>,
+    now: Instant,
+    waker: Waker,
+    epoll: Epoll,
+    counters: Counters,
+    // Storage of one turn.
+    chain: Chain,
+    polled: Vec<Polled>,
+    ended: Vec<Ended>,
+}
+
+impl Verbs {
+    /// Takes part of a device.
+    ///
+    /// # Errors
+    ///
+    /// There is no device that will do, or it has no more to give.
+    pub fn new(config: &Config) -> Result<Self, Unavailable> {
+        let channel = EventChannel::new().map_err(Unavailable::NoRdma)?;
+        let (device, name) = device::choose(config)?;
+        let (caps, limits, share) = device::fit(config, &device, &name)?;
+        let domain = Domain::new(&device)?;
+        let completions = share.all + caps.receive_queue_max;
+        let queue = CompletionQueue::new(&device, completions)?;
+        let room = u32::try_from(caps.receive_queue_max).unwrap_or(u32::MAX);
+        let receives = SharedReceives::new(&domain, room)?;
+        let windows = Windows::new(&domain, caps.registrations_max)?;
+        let caps = Caps { registrations_max: windows.len(), ..caps };
+
+        let system =
+            |error| Unavailable::Refused(crate::sys::ibverbs::Refused::of("waiting", error));
+        let waker = Waker::new().map_err(system)?;
+        let mut epoll = Epoll::new().map_err(system)?;
+        for (fd, token) in [(waker.fd(), WAKER), (queue.fd(), QUEUE), (channel.fd(), CHANNEL)] {
+            epoll.watch(fd, token).map_err(system)?;
+        }
+        Ok(Self {
+            slots: Slots::new(caps.queue_pairs_max),
+            numbers: Numbers::default(),
+            pending: Vec::with_capacity(caps.queue_pairs_max),
+            listeners: Vec::new(),
+            listened: 0,
+            windows,
+            receives,
+            regions: Vec::new(),
+            queue,
+            domain,
+            device,
+            channel,
+            ask_manager_at: Instant::ZERO,
+            limits,
+            share,
+            occupied: 0,
+            reports: VecDeque::with_capacity(REPORTS),
+            now: Instant::ZERO,
+            waker,
+            epoll,
+            counters: Counters::default(),
+            chain: Chain::new(),
+            polled: Vec::with_capacity(POLLED),
+            ended: Vec::with_capacity(caps.send_queue_max),
+            config: config.clone(),
+            caps,
+            name,
+        })
+    }
+
+    /// Registers the memory of `pool`, which everything that is posted lies in. It stays registered, and
+    /// mapped, as long as the provider lives.
+    ///
+    /// # Errors
+    ///
+    /// The system does not allow as much to be locked.
+    pub fn register(&mut self, pool: &Pool) -> Result<(), Unavailable> {
+        let region = Region::new(&self.domain, pool, true)
+            .map_err(|refused| Unavailable::Memory { bytes: pool.usable(), refused })?;
+        self.regions.push(region);
+        Ok(())
+    }
+
+    /// Returns the name of the device.
+    pub fn device_name(&self) -> &str {
+        &self.name
+    }
+
+    /// Does what is due for connections that wait for something.
+    fn attend(&mut self, now: Instant) {
+        let mut at = 0;
+        while let Some(qp) = self.pending.get(at).copied() {
+            let waits = self.slots.get(qp).map(|c| (c.phase, now >= c.deadline));
+            let idle = self.slots.get(qp).and_then(Connection::pair).is_none_or(|p| p.is_idle());
+            match waits {
+                Some((Phase::Closing, late)) if idle || late => {
+                    self.pending.swap_remove(at);
+                    self.end(now, qp, super::DisconnectReason::Local);
+                    continue;
+                }
+                Some((Phase::Flushing, late)) if idle || late => {
+                    self.pending.swap_remove(at);
+                    self.dismantle(now, qp);
+                    continue;
+                }
+                Some((Phase::Resolving | Phase::Connecting, true)) => {
+                    self.pending.swap_remove(at);
+                    self.failed(qp, ConnectError::TimedOut);
+                    continue;
+                }
+                Some((Phase::Accepting, true)) => {
+                    self.pending.swap_remove(at);
+                    self.end(now, qp, super::DisconnectReason::Lost);
+                    continue;
+                }
+                Some((phase, _)) if phase.is_pending() => at += 1,
+                _ => {
+                    self.pending.swap_remove(at);
+                }
+            }
+        }
+    }
+}
+
+impl sealed::Sealed for Verbs {}
+
+impl Provider for Verbs {
+    type Listener = ListenerId;
+
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn listen(&mut self, at: SocketAddr) -> io::Result<(ListenerId, SocketAddr)> {
+        self.listened += 1;
+        let listener = ListenerId(self.listened);
+        let mut id = CmId::new(&self.channel, LISTENER | listener.0).map_err(|r| r.error)?;
+        id.listen(at).map_err(|refused| refused.error)?;
+        let bound = id.local().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        self.listeners.push((listener, id));
+        Ok((listener, bound))
+    }
+
+    fn unlisten(&mut self, listener: ListenerId) {
+        self.listeners.retain(|(own, _)| *own != listener);
+    }
+
+    fn connect(
+        &mut self,
+        now: Instant,
+        to: SocketAddr,
+        params: &ConnectionParams<'_>,
+    ) -> Result<QpNum, ConnectError> {
+        let limit = self.config.handshake_timeout;
+        let connection = Connection {
+            phase: Phase::Resolving,
+            deadline: now.saturating_add(limit),
+            objects: Objects::Nothing,
+            ord: count(params.ord, self.caps.ord_max),
+            ird: count(params.ird, self.caps.ird_max),
+            private_data: params.private_data.into(),
+            early: Vec::new(),
+        };
+        let qp = self.slots.add(connection).ok_or(ConnectError::NoQueuePair)?;
+        let started = CmId::new(&self.channel, token(qp)).and_then(|mut id| {
+            id.resolve(to, limit)?;
+            Ok(id)
+        });
+        match started {
+            Ok(id) => {
+                if let Some(connection) = self.slots.get(qp) {
+                    connection.objects = Objects::Id(id);
+                }
+                self.pending.push(qp);
+                Ok(qp)
+            }
+            Err(refused) => {
+                self.forget(qp);
+                Err(failure(&refused.error))
+            }
+        }
+    }
+
+    fn accept(&mut self, now: Instant, qp: QpNum, params: &ConnectionParams<'_>) {
+        self.accept_request(now, qp, params);
+    }
+
+    fn reject(&mut self, _now: Instant, qp: QpNum, private_data: &[u8]) {
+        let Some(connection) = self.slots.get(qp).filter(|c| c.phase == Phase::Requested) else {
+            return;
+        };
+        if let Some(id) = connection.id() {
+            // If it fails the peer is gone, which suits us.
+            let _ = id.reject(private_data);
+        }
+        self.forget(qp);
+    }
+
+    fn disconnect(&mut self, now: Instant, qp: QpNum) {
+        let deadline = now.saturating_add(self.config.close_timeout);
+        let Some(connection) = self.slots.get(qp) else { return };
+        match connection.phase {
+            Phase::Established => {
+                connection.phase = Phase::Closing;
+                connection.deadline = deadline;
+                self.pending.push(qp);
+                self.mark(qp);
+            }
+            Phase::Accepting => self.end(now, qp, super::DisconnectReason::Local),
+            Phase::Resolving | Phase::Connecting => self.failed(qp, ConnectError::Refused),
+            Phase::Requested => self.forget(qp),
+            Phase::Closing | Phase::Flushing | Phase::Gone => {}
+        }
+    }
+
+    fn reserve_handle(&mut self, qp: QpNum) -> Option<Handle> {
+        self.windows.reserve(qp)
+    }
+
+    /// Windows begin at zero.
+    fn registration_offset(&mut self, _length: usize) -> u64 {
+        0
+    }
+
+    fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        self.post_work(qp, batch)
+    }
+
+    fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
+        let room = self.receives.room().min(batch.len());
+        for receive in batch.drain(..room) {
+            // A Receive into memory that is not registered is lost to its poster, who is at fault.
+            let posted = self.receives.post(receive, &self.regions);
+            debug_assert!(posted.is_ok(), "{posted:?}");
+        }
+        if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
+    }
+
+    fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<ListenerId>>) {
+        self.now = now;
+        self.reap(now, budget);
+        if now >= self.ask_manager_at {
+            self.take_connection_events(now);
+        }
+        if !self.pending.is_empty() {
+            self.attend(now);
+        }
+        let count = budget.min(self.reports.len());
+        for event in self.reports.drain(..count) {
+            // The core knows; from now on the slot may be another's.
+            match &event {
+                Event::Quiesced(quiesced) => drop(self.slots.remove(quiesced.qp())),
+                Event::Failed { qp, .. } => drop(self.slots.remove(*qp)),
+                _ => {}
+            }
+            events.push(event);
+        }
+    }
+
+    fn poll_deadline(&self) -> Option<Instant> {
+        if !self.reports.is_empty() {
+            return Some(self.now);
+        }
+        self.pending.iter().filter_map(|qp| self.slots.peek(*qp)).map(|c| c.deadline).min()
+    }
+
+    fn sleep(&mut self, limit: Option<Duration>) {
+        if !self.reports.is_empty() {
+            return;
+        }
+        self.queue.arm();
+        if self.reap(self.now, usize::MAX) {
+            return;
+        }
+        self.counters.syscalls += 1;
+        for ready in self.epoll.wait(limit) {
+            match ready.token {
+                WAKER => self.waker.clear(),
+                QUEUE => self.queue.disarm(),
+                _ => self.ask_manager_at = Instant::ZERO,
+            }
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}
+
+impl Drop for Verbs {
+    fn drop(&mut self) {
+        // No peer reaches anything from here on.
+        for qp in self.slots.all().collect::<Vec<_>>() {
+            if let Some(id) = self.slots.get(qp).and_then(Connection::id) {
+                let _ = id.disconnect();
+            }
+        }
+        self.windows.clear();
+    }
+}
+
+/// Of the names of ids, those of listeners.
+const LISTENER: u32 = 1 << 31;
+
+const WAKER: u64 = 0;
+const QUEUE: u64 = 1;
+const CHANNEL: u64 = 2;
+
+/// Events held before more room is made for them.
+const REPORTS: usize = 1024;
+/// Completions taken before they are looked at.
+const POLLED: usize = 32;

@@ -1,0 +1,189 @@
+//! One connection: how far it is, and the library's objects for it.
+
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::QpNum;
+
+use super::super::DisconnectReason;
+use crate::sys::ibverbs::{CmId, Polled, QueuePair};
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) phase: Phase,
+    /// When to stop waiting for what the phase waits for.
+    pub(super) deadline: Instant,
+    pub(super) objects: Objects,
+    /// What we proposed, or, once the peer has answered, what is granted.
+    pub(super) ord: u8,
+    pub(super) ird: u8,
+    /// What to say to the peer when asking it.
+    pub(super) private_data: Box<[u8]>,
+    /// Receives that completed before the connection was established here.
+    pub(super) early: Vec<Polled>,
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Looking for the way to the peer.
+    Resolving,
+    /// The peer has been asked.
+    Connecting,
+    /// A peer has asked, and the core has not answered.
+    Requested,
+    /// The core answered yes; the peer has not been heard of since.
+    Accepting,
+    /// Messages go both ways.
+    Established,
+    /// We are to close once everything posted has ended.
+    Closing,
+    /// The queue pair has failed and gives back what it holds.
+    Flushing,
+    /// All that is left is to tell the core.
+    Gone,
+}
+
+/// What the libraries have of a connection.
+#[derive(Debug)]
+pub(super) enum Objects {
+    /// An id without queues.
+    Id(CmId),
+    /// An id with queues.
+    Pair(QueuePair),
+    /// Nothing any more, or nothing yet.
+    Nothing,
+}
+
+impl Phase {
+    /// Tells whether the connection is on its way up.
+    pub(super) const fn is_setup(self) -> bool {
+        matches!(self, Self::Resolving | Self::Connecting | Self::Accepting)
+    }
+
+    /// Tells whether something is to be done at its deadline, or before.
+    pub(super) const fn is_pending(self) -> bool {
+        self.is_setup() || matches!(self, Self::Closing | Self::Flushing)
+    }
+
+    /// Tells whether the core may post.
+    pub(super) const fn is_open(self) -> bool {
+        matches!(self, Self::Established)
+    }
+}
+
+impl Connection {
+    pub(super) fn pair(&mut self) -> Option<&mut QueuePair> {
+        match &mut self.objects {
+            Objects::Pair(pair) => Some(pair),
+            Objects::Id(_) | Objects::Nothing => None,
+        }
+    }
+
+    pub(super) fn id(&mut self) -> Option<&mut CmId> {
+        match &mut self.objects {
+            Objects::Pair(pair) => Some(pair.id()),
+            Objects::Id(id) => Some(id),
+            Objects::Nothing => None,
+        }
+    }
+}
+
+/// Connections by their queue pairs' numbers.
+#[derive(Debug)]
+pub(super) struct Slots {
+    slots: Vec<(u16, Option<Box<Connection>>)>,
+    free: Vec<u16>,
+}
+
+impl Slots {
+    pub(super) fn new(count: usize) -> Self {
+        let count = u16::try_from(count).unwrap_or(u16::MAX);
+        Self { slots: (0..count).map(|_| (0, None)).collect(), free: (0..count).rev().collect() }
+    }
+
+    pub(super) fn add(&mut self, connection: Connection) -> Option<QpNum> {
+        let slot = self.free.pop()?;
+        let (generation, place) = self.slots.get_mut(usize::from(slot))?;
+        *place = Some(Box::new(connection));
+        Some(QpNum::new(slot, *generation))
+    }
+
+    pub(super) fn get(&mut self, qp: QpNum) -> Option<&mut Connection> {
+        let (generation, place) = self.slots.get_mut(qp.slot())?;
+        place.as_deref_mut().filter(|_| *generation == qp.generation())
+    }
+
+    pub(super) fn peek(&self, qp: QpNum) -> Option<&Connection> {
+        let (generation, place) = self.slots.get(qp.slot())?;
+        place.as_deref().filter(|_| *generation == qp.generation())
+    }
+
+    pub(super) fn remove(&mut self, qp: QpNum) -> Option<Box<Connection>> {
+        let (generation, place) = self.slots.get_mut(qp.slot())?;
+        if *generation != qp.generation() {
+            return None;
+        }
+        let connection = place.take()?;
+        *generation = generation.wrapping_add(1);
+        self.free.push(u16::try_from(qp.slot()).unwrap_or_default());
+        Some(connection)
+    }
+
+    /// Returns the queue pair in use at `slot`.
+    pub(super) fn at(&self, slot: u32) -> Option<QpNum> {
+        let (generation, place) = self.slots.get(slot as usize)?;
+        place.as_ref().map(|_| QpNum::new(u16::try_from(slot).unwrap_or_default(), *generation))
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = QpNum> + '_ {
+        let used = (0_u16..).zip(&self.slots).filter(|(_, (_, place))| place.is_some());
+        used.map(|(slot, (generation, _))| QpNum::new(slot, *generation))
+    }
+}
+
+/// The queue pairs' numbers as the device gives them, and ours.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    /// Ascending.
+    known: Vec<(u32, QpNum)>,
+}
+
+impl Numbers {
+    pub(super) fn add(&mut self, number: u32, qp: QpNum) {
+        let at = self.known.partition_point(|(known, _)| *known < number);
+        self.known.insert(at, (number, qp));
+    }
+
+    pub(super) fn remove(&mut self, number: u32) {
+        if let Ok(at) = self.known.binary_search_by_key(&number, |(known, _)| *known) {
+            self.known.remove(at);
+        }
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<QpNum> {
+        let at = self.known.binary_search_by_key(&number, |(known, _)| *known).ok()?;
+        self.known.get(at).map(|(_, qp)| *qp)
+    }
+}
+
+/// Why a queue pair failed of which nothing else was heard: its device found the peer at fault.
+pub(super) const MISBEHAVED: DisconnectReason =
+    DisconnectReason::PeerMisbehaved("what our RNIC does not allow");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_number_leads_to_its_queue_pair() {
+        let mut numbers = Numbers::default();
+        let qps = [7, 3, 900, 11].map(|number| (number, QpNum::new(number as u16, 1)));
+        qps.iter().for_each(|(number, qp)| numbers.add(*number, *qp));
+        numbers.remove(3);
+        numbers.remove(12);
+        assert_eq!(
+            [3, 7, 11, 900].map(|number| numbers.get(number)),
+            [None, Some(qps[0].1), Some(qps[3].1), Some(qps[2].1)]
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! Which device, and how much of what is asked for it gives.
+
+use haulage_mr_pool::Strategy;
+
+use super::work::Share;
+use super::{Config, Unavailable};
+use crate::provider::Caps;
+use crate::sys::ibverbs::{Attributes, Device, EventChannel, Link, QueuePairLimits};
+
+/// A device of this machine, for who wants to know what there is.
+#[derive(Clone, Debug)]
+pub struct DeviceReport {
+    /// Its name.
+    pub name: String,
+    /// Its first port carries messages.
+    pub is_active: bool,
+    /// What keeps us from using it, if anything.
+    pub lacking: Option<&'static str>,
+}
+
+/// Lists the devices of this machine.
+///
+/// # Errors
+///
+/// There can be none: libraries, kernel or permission are missing.
+pub fn devices() -> Result<Vec<DeviceReport>, Unavailable> {
+    EventChannel::new().map_err(Unavailable::NoRdma)?;
+    let report = |device: &Device| {
+        let attributes = device.attributes().ok();
+        DeviceReport {
+            name: device.name(),
+            is_active: device.link().is_ok_and(|link| link.is_active),
+            lacking: attributes.map_or(Some("limits it would tell"), |found| lacking(&found)),
+        }
+    };
+    Ok(Device::all().map_err(Unavailable::NoRdma)?.iter().map(report).collect())
+}
+
+/// Chooses the device that was asked for, or the first whose port is active.
+pub(super) fn choose(config: &Config) -> Result<(Device, String), Unavailable> {
+    let devices = Device::all().map_err(Unavailable::NoRdma)?;
+    let named: Vec<_> = devices.into_iter().map(|device| (device.name(), device)).collect();
+    let names = || named.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let is_active = |device: &Device| device.link().is_ok_and(|link| link.is_active);
+    let found = match &config.device {
+        _ if named.is_empty() => return Err(Unavailable::NoDevice),
+        Some(wanted) => named
+            .iter()
+            .find(|(name, _)| name == wanted)
+            .ok_or_else(|| Unavailable::NoSuchDevice(wanted.clone(), names())),
+        None => named
+            .iter()
+            .find(|(_, device)| is_active(device))
+            .ok_or_else(|| Unavailable::NoPort(names())),
+    };
+    found.map(|(name, device)| (device.clone(), name.clone()))
+}
+
+/// Fits what is asked for to what the device has.
+pub(super) fn fit(
+    config: &Config,
+    device: &Device,
+    name: &str,
+) -> Result<(Caps, QueuePairLimits, Share), Unavailable> {
+    let has = device.attributes()?;
+    let Link { message_max, .. } = device.link()?;
+    if let Some(what) = lacking(&has) {
+        return Err(Unavailable::Lacking { device: name.to_owned(), what });
+    }
+    let receives = config.receive_queue_max.min(has.shared_receives);
+    // One entry of each queue is kept for the mark that tells that it is empty.
+    let send_queue = config.send_queue_max.min(has.work_requests.saturating_sub(1)).max(1);
+    let each = send_queue.min(SHARE_MIN);
+    let completions = has.completions.saturating_sub(receives);
+    let fitting = completions / (each + 1);
+    let queue_pairs = config.connections_max.min(has.queue_pairs).min(fitting).max(1);
+    let share = Share {
+        all: completions.min(queue_pairs * (send_queue + 1)),
+        each: u32::try_from(each + 1).unwrap_or(u32::MAX),
+        queue_pairs,
+    };
+    let caps = Caps {
+        name: "verbs",
+        queue_pairs_max: queue_pairs,
+        send_queue_max: send_queue,
+        receive_queue_max: receives,
+        registrations_max: config.registrations_max.min(has.windows),
+        ord_max: config.ord_max.min(has.reads_outstanding),
+        ird_max: config.ird_max.min(has.reads_served),
+        strategy: Strategy::Window,
+    };
+    let limits = QueuePairLimits {
+        send_queue: u32::try_from(send_queue + 1).unwrap_or(u32::MAX),
+        inline_max: config.inline_max,
+        message_max: message_max.max(1),
+    };
+    Ok((caps, limits, share))
+}
+
+fn lacking(has: &Attributes) -> Option<&'static str> {
+    if has.shared_receives == 0 || has.shared_scatter < haulage_proto::verbs::SCATTER_MAX {
+        Some("shared receive queues")
+    } else if !has.windows_type_2 || has.windows == 0 {
+        Some("memory windows of type 2")
+    } else {
+        None
+    }
+}
+
+/// Entries of a send queue that a connection has whatever the others do: no fewer than a Reply takes
+/// with the Writes of its result.
+const SHARE_MIN: usize = 128;

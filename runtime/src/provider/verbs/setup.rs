@@ -1,0 +1,264 @@
+//! Connections on their way up and down, as the connection manager reports them.
+
+use std::io;
+
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::QpNum;
+
+use super::connection::{Connection, MISBEHAVED, Objects, Phase};
+use super::{LISTENER, ListenerId, Verbs};
+use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
+use crate::sys::ibverbs::{Answer, CmEvent, CmEventKind, CmId, Parameters, QueuePair, Refused};
+
+impl Verbs {
+    /// Takes what the connection manager has to report.
+    pub(super) fn take_connection_events(&mut self, now: Instant) {
+        self.counters.syscalls += 1;
+        self.ask_manager_at = now.saturating_add(ASK_EVERY);
+        for _ in 0..EVENTS_PER_TURN {
+            let Some(event) = self.channel.next() else { return };
+            self.counters.syscalls += 1;
+            self.on_connection_event(now, event);
+        }
+        self.ask_manager_at = now;
+    }
+
+    fn on_connection_event(&mut self, now: Instant, event: CmEvent) {
+        if event.token & LISTENER != 0 {
+            if let CmEventKind::Request { id, asked } = event.kind {
+                self.on_request(now, ListenerId(event.token & !LISTENER), id, &asked);
+            }
+            return;
+        }
+        // A slot is used again only after its id is gone, and with the id its events.
+        let Some(qp) = self.slots.at(event.token) else { return };
+        match event.kind {
+            CmEventKind::AddressResolved => self.on_address(qp),
+            CmEventKind::RouteResolved => self.on_route(qp),
+            CmEventKind::Established(answer) => self.on_established(now, qp, Some(&answer)),
+            CmEventKind::Rejected(status) => self.set_up_failed(now, qp, refusal(status)),
+            CmEventKind::Failed(error) => self.set_up_failed(now, qp, failure(&error)),
+            CmEventKind::Disconnected => self.on_disconnected(now, qp),
+            CmEventKind::DeviceRemoved => self.end(now, qp, DisconnectReason::Lost),
+            CmEventKind::Request { .. } | CmEventKind::Other => {}
+        }
+    }
+
+    fn on_request(&mut self, now: Instant, listener: ListenerId, mut id: CmId, asked: &Answer) {
+        // What we have no place for, or what came by another device, is refused by dropping it.
+        let known = self.listeners.iter().any(|(own, _)| *own == listener);
+        let Some(peer) = id.peer().filter(|_| known && id.is_on(&self.device)) else { return };
+        let connection = Connection {
+            phase: Phase::Requested,
+            deadline: now,
+            objects: Objects::Nothing,
+            ord: asked.ord,
+            ird: asked.ird,
+            private_data: Box::default(),
+            early: Vec::new(),
+        };
+        let Some(qp) = self.slots.add(connection) else { return };
+        id.name(token(qp));
+        if let Some(connection) = self.slots.get(qp) {
+            connection.objects = Objects::Id(id);
+        }
+        let private_data = asked.private_data.clone();
+        self.reports.push_back(Event::Request { listener, qp, peer, private_data });
+    }
+
+    fn on_address(&mut self, qp: QpNum) {
+        let (device, limit) = (self.device.clone(), self.config.handshake_timeout);
+        let Some(connection) = self.slots.get(qp) else { return };
+        let Some(id) = connection.id() else { return };
+        let resolved = if id.is_on(&device) {
+            id.resolve_route(limit).map_err(|refused| failure(&refused.error))
+        } else {
+            // Another device leads there, with which our memory is not registered.
+            Err(ConnectError::System(io::ErrorKind::NetworkUnreachable))
+        };
+        if let Err(reason) = resolved {
+            self.failed(qp, reason);
+        }
+    }
+
+    fn on_route(&mut self, qp: QpNum) {
+        let made = self.make_queue_pair(qp);
+        let (retries, retries_no_receive) = (self.config.retries, self.config.retries_no_receive);
+        let Some(connection) = self.slots.get(qp) else { return };
+        connection.phase = Phase::Connecting;
+        let private_data = std::mem::take(&mut connection.private_data);
+        let (ird, ord) = (connection.ird, connection.ord);
+        let private_data = &*private_data;
+        let ask = Parameters { private_data, ird, ord, retries, retries_no_receive };
+        let asked = made.and_then(|()| match connection.id() {
+            Some(id) => id.connect(&ask),
+            None => Ok(()),
+        });
+        if let Err(refused) = asked {
+            self.failed(qp, failure(&refused.error));
+        }
+    }
+
+    /// Answers a peer with yes.
+    pub(super) fn accept_request(
+        &mut self,
+        now: Instant,
+        qp: QpNum,
+        params: &ConnectionParams<'_>,
+    ) {
+        let (retries, retries_no_receive) = (self.config.retries, self.config.retries_no_receive);
+        let deadline = now.saturating_add(self.config.handshake_timeout);
+        let Some(connection) = self.slots.get(qp).filter(|c| c.phase == Phase::Requested) else {
+            return;
+        };
+        // Until here they are what the peer asked for.
+        connection.ird = connection.ird.min(count(params.ird, self.caps.ird_max));
+        connection.ord = connection.ord.min(count(params.ord, self.caps.ord_max));
+        connection.phase = Phase::Accepting;
+        connection.deadline = deadline;
+        self.pending.push(qp);
+        let made = self.make_queue_pair(qp);
+        let timer = self.config.no_receive_timer;
+        let Some(connection) = self.slots.get(qp) else { return };
+        let (ird, ord) = (connection.ird, connection.ord);
+        let private_data = params.private_data;
+        let answer = Parameters { private_data, ird, ord, retries, retries_no_receive };
+        let accepted = made.and_then(|()| match connection.id() {
+            Some(id) => id.accept(&answer),
+            None => Ok(()),
+        });
+        if let (Ok(()), Some(pair)) = (&accepted, connection.pair()) {
+            pair.set_no_receive_timer(timer);
+        } else {
+            self.end(now, qp, DisconnectReason::Lost);
+        }
+    }
+
+    /// Gives a connection its queues.
+    fn make_queue_pair(&mut self, qp: QpNum) -> Result<(), Refused> {
+        let Some(connection) = self.slots.get(qp) else { return Ok(()) };
+        let id = match std::mem::replace(&mut connection.objects, Objects::Nothing) {
+            Objects::Id(id) => id,
+            other => {
+                connection.objects = other;
+                return Ok(());
+            }
+        };
+        let made = QueuePair::new(id, &self.domain, &self.queue, &self.receives, self.limits);
+        match made {
+            Ok(pair) => {
+                self.numbers.add(pair.number(), qp);
+                connection.objects = Objects::Pair(pair);
+                Ok(())
+            }
+            Err((id, refused)) => {
+                connection.objects = Objects::Id(id);
+                Err(refused)
+            }
+        }
+    }
+
+    /// The connection carries messages: the manager says so, with the peer's `answer`, or, at the passive
+    /// end, the peer's first message does.
+    pub(super) fn on_established(&mut self, now: Instant, qp: QpNum, answer: Option<&Answer>) {
+        let timer = self.config.no_receive_timer;
+        let Some(connection) = self.slots.get(qp) else { return };
+        let mut private_data = Box::default();
+        match (connection.phase, answer) {
+            (Phase::Connecting, Some(answer)) => {
+                connection.ord = connection.ord.min(answer.ord);
+                connection.ird = connection.ird.min(answer.ird);
+                private_data = answer.private_data.clone();
+                if let Some(pair) = connection.pair() {
+                    pair.set_no_receive_timer(timer);
+                }
+            }
+            (Phase::Accepting, _) => {}
+            _ => return,
+        }
+        connection.phase = Phase::Established;
+        let (ord, ird) = (u32::from(connection.ord), u32::from(connection.ird));
+        let early = std::mem::take(&mut connection.early);
+        self.reports.push_back(Event::Established { qp, private_data, ord, ird });
+        for polled in early {
+            self.on_completion(now, &polled);
+        }
+    }
+
+    fn on_disconnected(&mut self, now: Instant, qp: QpNum) {
+        // What the peer sent before it left has arrived; it is reported first.
+        self.reap(now, usize::MAX);
+        let failed =
+            self.slots.get(qp).and_then(Connection::pair).is_some_and(|pair| pair.has_failed());
+        // Nothing of ours failed, or we knew: then it was for something the peer did.
+        self.end(now, qp, if failed { MISBEHAVED } else { DisconnectReason::Peer });
+    }
+
+    fn set_up_failed(&mut self, now: Instant, qp: QpNum, reason: ConnectError) {
+        match self.slots.get(qp).map(|connection| connection.phase) {
+            Some(Phase::Resolving | Phase::Connecting) => self.failed(qp, reason),
+            // The peer gave up meanwhile; the core learns it when it has answered.
+            Some(Phase::Requested | Phase::Gone) | None => {}
+            Some(_) => self.end(now, qp, DisconnectReason::Lost),
+        }
+    }
+
+    /// Gives up connecting.
+    pub(super) fn failed(&mut self, qp: QpNum, reason: ConnectError) {
+        self.dissolve(qp);
+        self.reports.push_back(Event::Failed { qp, reason });
+    }
+
+    /// Forgets a connection of which the core hears nothing more.
+    pub(super) fn forget(&mut self, qp: QpNum) {
+        self.dissolve(qp);
+        self.slots.remove(qp);
+    }
+
+    /// Destroys what the libraries have of a connection. Its slot is free once the core was told.
+    fn dissolve(&mut self, qp: QpNum) {
+        let Some(connection) = self.slots.get(qp) else { return };
+        connection.phase = Phase::Gone;
+        let objects = std::mem::replace(&mut connection.objects, Objects::Nothing);
+        if let Objects::Pair(pair) = &objects {
+            self.numbers.remove(pair.number());
+            self.occupied -= pair.occupied() as usize;
+        }
+        drop(objects);
+    }
+}
+
+/// The name of a connection's id.
+pub(super) fn token(qp: QpNum) -> u32 {
+    u32::try_from(qp.slot()).unwrap_or_default()
+}
+
+/// Returns how many Reads to ask for.
+pub(super) fn count(wanted: u32, max: u32) -> u8 {
+    u8::try_from(wanted.min(max)).unwrap_or(u8::MAX)
+}
+
+/// Tells what a rejection means: InfiniBand's reason, or an iWARP device's error.
+const fn refusal(status: i32) -> ConnectError {
+    match status {
+        NO_LISTENER | NO_PORT => ConnectError::Refused,
+        status if status == -libc::ECONNREFUSED => ConnectError::Refused,
+        _ => ConnectError::Rejected,
+    }
+}
+
+pub(super) fn failure(error: &io::Error) -> ConnectError {
+    match error.kind() {
+        io::ErrorKind::TimedOut => ConnectError::TimedOut,
+        io::ErrorKind::ConnectionRefused => ConnectError::Refused,
+        kind => ConnectError::System(kind),
+    }
+}
+
+// Reject reasons of the InfiniBand architecture, volume 1, table 103.
+const NO_LISTENER: i32 = 8;
+const NO_PORT: i32 = 1;
+
+/// How often the connection manager is asked while connections carry messages.
+const ASK_EVERY: std::time::Duration = std::time::Duration::from_micros(200);
+const EVENTS_PER_TURN: usize = 64;
