@@ -35,8 +35,8 @@ pub type Receive = alphabet::Receive<Sink>;
 ///
 /// Connections
 /// 1. `connect` and `listen` never block; the outcome arrives from `poll` as an event.
-/// 2. A listener reports each peer once as `Request`, with the private data it sent; nothing moves
-///    on that queue pair before `accept`.
+/// 2. A listener reports each peer once as `Request`, with the private data it sent, to which some
+///    networks add zeros; nothing moves on that queue pair before `accept`.
 /// 3. `accept` carries private data back; both ends then report `Established`, the active one with
 ///    that private data, both with the granted ORD and IRD.
 /// 4. `reject`, a refused connection and a handshake that misses its deadline end in `Failed` at the
@@ -171,6 +171,11 @@ pub struct Caps {
     pub ird_max: u32,
     /// How memory is opened to a peer.
     pub strategy: haulage_mr_pool::Strategy,
+    /// Whether a peer is held to the range it was granted (line 20). Where it is not, it reaches the
+    /// memory around it: the device is for tests, and for peers that are trusted.
+    pub exact_bounds: bool,
+    /// Whether a Send that finds no Receive waits for one (line 16), rather than ending the connection.
+    pub sends_wait: bool,
 }
 
 /// What one end proposes for a connection, or grants.

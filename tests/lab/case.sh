@@ -4,6 +4,7 @@
 #   limit: 60
 #   examples: NAME...
 #   programs: NAME...
+#   tests: NAME...
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
@@ -158,4 +159,9 @@ example() {
 # program NAME: prints the path of a program from apps, likewise.
 program() {
     printf '%s/%s/%s' "${CARGO_TARGET_DIR:-$root/target}" "${LAB_PROFILE:-release}" "$1"
+}
+
+# test_program NAME: prints the path of a test of haulage-tests, likewise.
+test_program() {
+    printf '%s/tests/%s' "$lab" "$1"
 }

@@ -132,6 +132,8 @@ impl Fabric {
             ord_max: config.ord_max,
             ird_max: config.ird_max,
             strategy: Strategy::FastReg,
+            exact_bounds: true,
+            sends_wait: true,
         };
         let (registrations_max, qps_max) = (config.registrations_max, config.queue_pairs_max);
         let seed = world.rng.next();

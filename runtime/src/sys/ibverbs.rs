@@ -36,7 +36,7 @@ pub(crate) use completion::{CompletionQueue, Polled, WorkStatus};
 pub(crate) use connection::{Answer, CmEvent, CmEventKind, CmId, EventChannel, Parameters};
 pub(crate) use device::{Attributes, Device, Link};
 pub(crate) use memory::{Domain, Region};
-pub(crate) use queue_pair::{Chain, Ended, QueuePair, QueuePairLimits, sequence_of};
+pub(crate) use queue_pair::{Chain, Ended, QueuePair, QueuePairLimits, Subject, sequence_of};
 pub(crate) use receives::{SharedReceives, place_of};
 pub(crate) use window::Window;
 

@@ -88,6 +88,8 @@ pub(super) fn fit(
         ord_max: config.ord_max.min(has.reads_outstanding),
         ird_max: config.ird_max.min(has.reads_served),
         strategy: Strategy::Window,
+        exact_bounds: has.vendor != SOFT_ROCE,
+        sends_wait: config.retries_no_receive == RETRIES_WITHOUT_END,
     };
     let limits = QueuePairLimits {
         send_queue: u32::try_from(send_queue + 1).unwrap_or(u32::MAX),
@@ -110,3 +112,9 @@ fn lacking(has: &Attributes) -> Option<&'static str> {
 /// Entries of a send queue that a connection has whatever the others do: no fewer than a Reply takes
 /// with the Writes of its result.
 const SHARE_MIN: usize = 128;
+
+/// The vendor that soft-RoCE (rxe) gives itself. It takes a peer that has a window at its word about the
+/// octets in it, up to the region's ends.
+const SOFT_ROCE: u32 = 0xff_ffff;
+/// The count of retries that stands for no end of them.
+const RETRIES_WITHOUT_END: u8 = 7;

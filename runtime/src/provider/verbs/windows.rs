@@ -29,6 +29,8 @@ struct Place {
     /// `None` if the device would not make another.
     window: Option<Window>,
     used: Option<(QpNum, Handle)>,
+    /// The device has closed it for someone else than its owner.
+    is_void: bool,
 }
 
 impl Windows {
@@ -37,7 +39,9 @@ impl Windows {
         let mut places = Vec::with_capacity(count);
         while places.len() < count {
             match Window::new(domain) {
-                Ok(window) => places.push(Place { window: Some(window), used: None }),
+                Ok(window) => {
+                    places.push(Place { window: Some(window), used: None, is_void: false })
+                }
                 Err(refused) if places.is_empty() => return Err(refused),
                 Err(_) => break,
             }
@@ -72,6 +76,23 @@ impl Windows {
         (place.used == Some((qp, handle)) && !window.is_open()).then_some(window)
     }
 
+    /// Tells whether the device has the window of `qp`'s `handle` open. To close one that is not open
+    /// would be an error, and to soft-RoCE a fatal one.
+    pub(super) fn is_open(&self, handle: Handle, qp: QpNum) -> bool {
+        let place = self.place(handle).and_then(|number| self.places.get(number));
+        place.is_some_and(|place| {
+            let is_open = place.window.as_ref().is_some_and(Window::is_open);
+            is_open && !place.is_void && place.used == Some((qp, handle))
+        })
+    }
+
+    /// Takes note that the device closed a window for someone it does not belong to.
+    pub(super) fn stolen(&mut self, handle: Handle) {
+        if let Some(place) = self.place(handle).and_then(|number| self.places.get_mut(number)) {
+            place.is_void |= place.used.is_some_and(|(_, used)| used == handle);
+        }
+    }
+
     /// Takes note that `qp`'s `handle` was invalidated; drops the view. Returns whether it was open.
     pub(super) fn closed(&mut self, handle: Handle, qp: QpNum) -> bool {
         let Some(number) = self.place(handle) else { return false };
@@ -84,6 +105,7 @@ impl Windows {
         }
         window.closed();
         place.used = None;
+        place.is_void = false;
         self.free.push_back(number);
         true
     }
@@ -101,6 +123,7 @@ impl Windows {
                 replaced = true;
             }
             place.used = None;
+            place.is_void = false;
             if place.window.is_some() {
                 self.free.push_back(number);
             }

@@ -8,7 +8,7 @@ use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status};
 use super::Verbs;
 use super::connection::{Objects, Phase};
 use crate::provider::{DisconnectReason, Done, Event, Operation, QueueFull, Quiesced, WorkQueue};
-use crate::sys::ibverbs::{Ended, Polled, WorkStatus, place_of, sequence_of};
+use crate::sys::ibverbs::{Ended, Polled, Subject, WorkStatus, place_of, sequence_of};
 
 impl Verbs {
     /// Posts a prefix of `batch`.
@@ -28,9 +28,16 @@ impl Verbs {
                 && doorbell.occupied() - before < room
                 && !is_wrong
             {
+                let windows = &self.windows;
                 let window = match &request.operation {
-                    Operation::FastReg { handle, .. } => self.windows.reserved(*handle, qp),
-                    _ => None,
+                    Operation::FastReg { handle, .. } => match windows.reserved(*handle, qp) {
+                        Some(window) => Subject::Window(window),
+                        None => Subject::Nothing,
+                    },
+                    Operation::LocalInv { handle } if !windows.is_open(*handle, qp) => {
+                        Subject::Done
+                    }
+                    _ => Subject::Nothing,
                 };
                 let Some(request) = batch.pop_front() else { break };
                 is_wrong = doorbell.add(request, window).is_err();
@@ -82,14 +89,13 @@ impl Verbs {
             // It goes back to the queue for whoever comes next. That a device which refuses it now took
             // it before is not expected; then there is one Receive less.
             let _ = self.receives.again(place, &self.regions);
-            if let Some(qp) = qp
-                && polled.status == WorkStatus::Local
-            {
-                self.end(
-                    now,
-                    qp,
-                    DisconnectReason::PeerMisbehaved("a message longer than its Receive"),
-                );
+            let rule = match polled.status {
+                WorkStatus::Success | WorkStatus::Flushed => return,
+                WorkStatus::Local => "a message longer than its Receive",
+                _ => "a message that asks for what it may not have",
+            };
+            if let Some(qp) = qp {
+                self.end(now, qp, DisconnectReason::PeerMisbehaved(rule));
             }
             return;
         };
@@ -110,7 +116,14 @@ impl Verbs {
             }
             Some(Phase::Established | Phase::Closing) => {}
         }
-        let invalidated = polled.invalidated.filter(|handle| self.windows.closed(*handle, qp));
+        let invalidated = polled.invalidated;
+        if invalidated.is_some_and(|handle| !self.windows.closed(handle, qp)) {
+            // Soft-RoCE asks only for the key, not whose it is.
+            invalidated.into_iter().for_each(|handle| self.windows.stolen(handle));
+            let _ = self.receives.again(place, &self.regions);
+            let rule = "an invalidation of a handle it was not granted";
+            return self.end(now, qp, DisconnectReason::PeerMisbehaved(rule));
+        }
         self.counters.invalidated_remote += u64::from(invalidated.is_some());
         self.counters.receives += 1;
         self.counters.bytes_direct += u64::from(polled.length);

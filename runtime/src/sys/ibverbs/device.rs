@@ -35,6 +35,8 @@ impl Drop for Opened {
 /// What a device is limited to. Counts, unless it says octets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attributes {
+    /// Who made it, as the IEEE numbers makers.
+    pub(crate) vendor: u32,
     /// Queue pairs.
     pub(crate) queue_pairs: usize,
     /// Work requests of one queue.
@@ -110,6 +112,7 @@ impl Device {
         let type_2 = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0
             | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
         Ok(Attributes {
+            vendor: found.vendor_id,
             queue_pairs: count(found.max_qp),
             work_requests: count(found.max_qp_wr),
             completions: count(found.max_cqe),

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use haulage_mr_pool::{Local, Pool};
+use haulage_mr_pool::{Pool, PostedSink, Sink};
 use rdma_sys::{
     ibv_access_flags, ibv_alloc_pd, ibv_dealloc_pd, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_reg_mr,
 };
@@ -48,9 +48,11 @@ pub(crate) struct Region {
     mr: NonNull<ibv_mr>,
     octets: Range<u64>,
     _domain: Rc<Domain>,
-    /// While a lease of the pool is out its memory stays where it is: the next who gets these
+    /// Octets nobody wants: what windows are bound to that are for no octets, which devices do not
+    /// bind. While they are lent the pool's memory stays where it is, too: the next who gets these
     /// addresses must not be taken for it.
-    _keeps: Local,
+    scrap: Sink,
+    _lent: PostedSink,
 }
 
 impl Region {
@@ -58,25 +60,33 @@ impl Region {
     pub(crate) fn new(domain: &Rc<Domain>, pool: &Pool, windows: bool) -> Result<Self, Refused> {
         let what = "registering memory";
         let full = || Refused { what, error: std::io::ErrorKind::OutOfMemory.into() };
-        let keeps = pool.lease(0).ok_or_else(full)?;
+        let mut scrap = pool.lease(SCRAP).ok_or_else(full)?;
+        scrap.bytes_mut().fill(0);
+        let lent = scrap.into_sink();
+        let scrap = lent.sink(0..SCRAP).ok_or_else(full)?;
         let region = pool.region();
         let bind = if windows { ibv_access_flags::IBV_ACCESS_MW_BIND.0 } else { 0 };
         let access = (ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | bind).cast_signed();
         let start = region.cast::<u8>().as_ptr();
-        // SAFETY: the domain is live, and the pool's memory is mapped, here and until `keeps` is gone,
+        // SAFETY: the domain is live, and the pool's memory is mapped, here and until `lent` is gone,
         // which is after the region was deregistered. Registering lets the device touch what work
         // requests name, each of which holds a view of that.
         let mr = unsafe { ibv_reg_mr(domain.raw(), start.cast(), region.len(), access) };
         let mr = NonNull::new(mr).ok_or_else(|| Refused::last(what))?;
         let start = start.addr() as u64;
         let octets = start..start.saturating_add(region.len() as u64);
-        Ok(Self { mr, octets, _domain: Rc::clone(domain), _keeps: keeps })
+        Ok(Self { mr, octets, _domain: Rc::clone(domain), scrap, _lent: lent })
     }
 
     /// Tells whether all `length` octets at `address` are in it.
     pub(crate) fn holds(&self, address: u64, length: usize) -> bool {
         let end = address.checked_add(length as u64);
         address >= self.octets.start && end.is_some_and(|end| end <= self.octets.end)
+    }
+
+    /// Returns the address of an octet whose content is nobody's.
+    pub(super) fn scrap(&self) -> u64 {
+        self.scrap.address()
     }
 
     pub(super) fn lkey(&self) -> u32 {
@@ -96,3 +106,5 @@ impl Drop for Region {
         unsafe { ibv_dereg_mr(self.mr.as_ptr()) };
     }
 }
+
+const SCRAP: usize = 64;

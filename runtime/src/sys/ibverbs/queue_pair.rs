@@ -15,7 +15,7 @@ use super::{CmId, CompletionQueue, Domain, Refused, SharedReceives};
 
 mod posting;
 
-pub(crate) use posting::{Chain, sequence_of};
+pub(crate) use posting::{Chain, Subject, sequence_of};
 
 /// One end of a connection that has queues.
 ///

@@ -47,6 +47,17 @@ pub(crate) struct Doorbell<'w> {
     bound: [Option<(&'w Window, u32)>; CHAIN_MAX],
 }
 
+/// What a request is about, beside its memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Subject<'w> {
+    /// Nothing.
+    Nothing,
+    /// The window that a FastReg binds.
+    Window(&'w Window),
+    /// A LocalInv that is done already, and has only to complete.
+    Done,
+}
+
 impl QueuePair {
     /// Begins to post. What is posted is named by `name`, and lies in `regions`.
     pub(crate) fn doorbell<'w>(
@@ -75,16 +86,12 @@ impl<'w> Doorbell<'w> {
         self.queue_pair.occupied()
     }
 
-    /// Adds a request that [`fits`](Self::fits). A FastReg comes with the window it binds.
+    /// Adds a request that [`fits`](Self::fits).
     ///
     /// # Errors
     ///
     /// The request itself is wrong. It is remembered as posted, and the queue pair must go.
-    pub(crate) fn add(
-        &mut self,
-        request: WorkRequest,
-        window: Option<&'w Window>,
-    ) -> Result<(), ()> {
+    pub(crate) fn add(&mut self, request: WorkRequest, subject: Subject<'w>) -> Result<(), ()> {
         let WorkRequest { id, flags, operation } = request;
         let before = self.chain.requests.len();
         let opcode = operation.opcode();
@@ -115,13 +122,18 @@ impl<'w> Doorbell<'w> {
             }
             Operation::FastReg { handle, memory, .. } => {
                 entry.octets = 0;
-                window.ok_or(()).and_then(|window| self.bind(window, handle, memory))
+                match subject {
+                    Subject::Window(window) => self.bind(window, handle, memory),
+                    Subject::Nothing | Subject::Done => Err(()),
+                }
             }
             Operation::LocalInv { handle } => {
                 entry.handle = Some(handle);
                 let mut request = blank(ibv_wr_opcode::IBV_WR_LOCAL_INV);
                 request.imm_data_invalidated_rkey_union = key(handle);
-                self.chain(request, None);
+                let nothing = blank(ibv_wr_opcode::IBV_WR_RDMA_WRITE);
+                let is_done = matches!(subject, Subject::Done);
+                self.chain(if is_done { nothing } else { request }, None);
                 Ok(())
             }
         };
@@ -233,10 +245,12 @@ impl<'w> Doorbell<'w> {
         let region = self.regions.iter().find(|region| region.holds(addr, octets)).ok_or(())?;
         let place = self.bound.iter_mut().find(|place| place.is_none()).ok_or(())?;
         *place = Some((window, handle.0));
+        // A window for nothing would be no window, and its handle unknown.
+        let (addr, length) = if octets == 0 { (region.scrap(), 1) } else { (addr, octets as u64) };
         let bind_info = ibv_mw_bind_info {
             mr: region.raw(),
             addr,
-            length: octets as u64,
+            length,
             mw_access_flags: window::flags(memory.access()),
         };
         let mut request = blank(ibv_wr_opcode::IBV_WR_BIND_MW);
