@@ -16,12 +16,12 @@ use haulage::provider::shm::Shm;
 use haulage::sys::clock;
 
 use crate::cli::CoreOptions;
-use crate::cli::values::{Polling, Provider};
+use crate::cli::values::Polling;
 use crate::failure::Failure;
 use crate::kv::client::{ClientConfig, explain};
 use crate::kv::service::binding;
 use crate::limits::{self, Limits, Pair};
-use crate::node::{Carrier, NodeConfig, polling};
+use crate::node::{Carrier, NodeConfig, over, polling};
 use crate::output::{Output, json};
 use crate::placement::{Cpus, Placement};
 use crate::serving::child::{Server, Start};
@@ -34,6 +34,10 @@ use report::Row;
 
 /// Runs the demo, the client on the first CPU of `--cores` and the server on the second.
 pub fn run(options: &CoreOptions, output: &Output) -> Result<(), Failure> {
+    over!(options.provider, run_over, (options, output))
+}
+
+fn run_over<P: Carrier>(options: &CoreOptions, output: &Output) -> Result<(), Failure> {
     let cpus = Cpus::here()?;
     let placement = Placement::new(options.cores.as_ref(), options.polling, &cpus);
     placement.note.into_iter().for_each(|note| output.note(note));
@@ -42,17 +46,15 @@ pub fn run(options: &CoreOptions, output: &Output) -> Result<(), Failure> {
         .ok_or_else(|| Failure::usage("the demo needs two CPUs: name them with --cores"))?;
     let server = Server::start(&Start {
         arguments: &["kv", "serve", "--memory", SERVER_MEMORY, "--value-max", SERVER_VALUE_MAX],
+        provider: options.provider,
+        at: P::own_address()?,
         cpu: far,
         polling: placement.polling,
         provider: options.provider,
         crc: options.crc,
         speaks: true,
     })?;
-    let connect = match options.provider {
-        Provider::Iwarp => connect::<Iwarp>,
-        Provider::Shm => connect::<Shm>,
-    };
-    let driver = connect(&server, near, placement.polling, options)?;
+    let driver = connect::<P>(&server, near, placement.polling, options)?;
     let pair = match (near, far) {
         (Some(near), Some(far)) => Pair::pinned(near, far),
         _ => Pair::UNPINNED,
@@ -81,12 +83,10 @@ fn connect<P: Carrier>(
     server: &Server,
     cpu: Option<usize>,
     mode: Polling,
-    options: &CoreOptions,
+    &CoreOptions { crc, provider, .. }: &CoreOptions,
 ) -> Result<CoreThread<Driver>, Failure> {
     let polling = polling(mode);
-    let (provider, crc) = (options.provider, options.crc);
-    let to = server.address;
-    let config = ClientConfig { to, timeout: TIMEOUT, provider, crc, cpu, polling };
+    let config = ClientConfig { to: server.address, timeout: TIMEOUT, crc, cpu, polling, provider };
     let thread = Thread { name: "demo-core".to_owned(), cpu, polling };
     cores::start(thread, move || {
         let (load, mut driver) = Load::new();

@@ -1,13 +1,17 @@
 //! What every core of the command is made of: memory, a provider, limits.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use haulage::core::Core;
+#[cfg(feature = "verbs")]
+use haulage::limits::ITEMS_MAX;
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling as CorePolling;
 use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig};
 use haulage::provider::iwarp::{BackendReport, Config, Crc, Iwarp};
-use haulage::provider::shm::{self, Shm};
+#[cfg(feature = "verbs")]
+use haulage::provider::verbs::{Config as VerbsConfig, Unavailable, Verbs};
 use haulage::provider::{Provider, Waker};
 use haulage::service::Service;
 use haulage::sys::process;
@@ -19,19 +23,22 @@ use crate::output::Output;
 
 /// A provider that commands can be told to use.
 pub trait Carrier: Provider + Sized {
-    /// Pages it can do its work with.
-    const PAGES: PagePreference;
-
-    /// Makes one for a core of this kind with this memory, and says how it came out.
+    /// Makes one for a core of this kind in that memory, and says how it came out.
     ///
     /// # Errors
     /// What keeps it from working here.
     fn start(node: &NodeConfig, pool: &Pool) -> Result<(Self, Notes), Failure>;
+
+    /// Returns the address of this machine at which servers for ourselves listen.
+    ///
+    /// # Errors
+    /// What keeps the provider from working here.
+    fn own_address() -> Result<IpAddr, Failure> {
+        Ok(Ipv4Addr::LOCALHOST.into())
+    }
 }
 
 impl Carrier for Iwarp {
-    const PAGES: PagePreference = PagePreference::Best;
-
     fn start(node: &NodeConfig, _: &Pool) -> Result<(Self, Notes), Failure> {
         let crc = match node.crc {
             None => Crc::Connecting,
@@ -49,16 +56,48 @@ impl Carrier for Iwarp {
     }
 }
 
-impl Carrier for Shm {
-    const PAGES: PagePreference = PagePreference::Shared;
-
+#[cfg(feature = "verbs")]
+impl Carrier for Verbs {
     fn start(node: &NodeConfig, pool: &Pool) -> Result<(Self, Notes), Failure> {
-        let handshake_timeout = node.limits.setup_timeout;
-        let config = shm::Config { handshake_timeout, ..shm::Config::default() };
-        let provider = Self::new(&config, pool)
-            .map_err(|error| Failure::failed(format!("cannot start the shm provider: {error}")))?;
-        Ok((provider, Notes::default()))
+        let limits = &node.limits;
+        let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        let config = VerbsConfig {
+            connections_max: count(limits.connections_max),
+            receive_queue_max: count(limits.receives_max),
+            registrations_max: count(limits.calls_out_max.saturating_mul(ITEMS_MAX)),
+            handshake_timeout: limits.setup_timeout,
+            ..VerbsConfig::default()
+        };
+        let mut provider = Self::new(&config).map_err(|error| no_verbs(&error))?;
+        provider.register(pool).map_err(|error| no_verbs(&error))?;
+        let device = provider.device_name();
+        let caps = provider.caps();
+        let mut warnings = Vec::new();
+        if !caps.exact_bounds {
+            warnings.push(format!(
+                "RDMA device {device} does not hold peers to what they are granted: for tests, and for \
+                 peers that are trusted"
+            ));
+        }
+        let (strategy, windows) = (caps.strategy.name(), caps.registrations_max);
+        let details = vec![format!("RDMA device: {device}, {strategy}, {windows} registrations")];
+        Ok((provider, Notes { warnings, details }))
     }
+
+    fn own_address() -> Result<IpAddr, Failure> {
+        let config =
+            VerbsConfig { connections_max: 1, registrations_max: 1, ..VerbsConfig::default() };
+        let provider = Self::new(&config).map_err(|error| no_verbs(&error))?;
+        provider.address().ok_or_else(|| {
+            let name = provider.device_name();
+            Failure::failed(format!("RDMA device {name} has no address; `ip address` shows them"))
+        })
+    }
+}
+
+#[cfg(feature = "verbs")]
+fn no_verbs(error: &Unavailable) -> Failure {
+    Failure::failed(format!("cannot start the verbs provider: {error}"))
 }
 
 /// What there is to say about how a core came out.
@@ -90,7 +129,10 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// Makes the core, and its service with the core's memory and what ends the core's sleep.
+    /// Makes the core, and its service in the core's memory. The service may end the core's sleep.
+    ///
+    /// # Errors
+    /// What keeps the core from working here.
     pub fn build<P: Carrier, S: Service>(
         &self,
         service: impl FnOnce(&Pool, &Waker) -> Result<S, Failure>,
@@ -177,3 +219,19 @@ fn provider_note(backend: &BackendReport) -> Option<String> {
         BackendReport::Uring | BackendReport::Sockets => None,
     }
 }
+
+/// Calls a function that is generic over the provider, for the one that was chosen.
+macro_rules! over {
+    ($provider:expr, $($path:ident).+, $arguments:tt) => {
+        match $provider {
+            $crate::cli::values::Provider::Iwarp => {
+                $($path).+::<haulage::provider::iwarp::Iwarp> $arguments
+            }
+            #[cfg(feature = "verbs")]
+            $crate::cli::values::Provider::Verbs => {
+                $($path).+::<haulage::provider::verbs::Verbs> $arguments
+            }
+        }
+    };
+}
+pub(crate) use over;

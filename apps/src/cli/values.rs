@@ -13,16 +13,25 @@ use haulage::sys::cpu;
 pub enum Provider {
     /// MPA, DDP and RDMAP on TCP: any machine, no hardware.
     Iwarp,
-    /// Rings and regions in shared memory: both ends on one machine.
-    Shm,
+    /// An RDMA device.
+    #[cfg(feature = "verbs")]
+    Verbs,
 }
 
 impl Provider {
+    /// Those of this build.
+    const ALL: &[Self] = &[
+        Self::Iwarp,
+        #[cfg(feature = "verbs")]
+        Self::Verbs,
+    ];
+
     /// Returns the name that is typed.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Iwarp => "iwarp",
-            Self::Shm => "shm",
+            #[cfg(feature = "verbs")]
+            Self::Verbs => "verbs",
         }
     }
 }
@@ -31,14 +40,15 @@ impl FromStr for Provider {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "iwarp" => Ok(Self::Iwarp),
-            "shm" => Ok(Self::Shm),
-            "verbs" => Err(format!(
-                "this build lacks the feature `{name}`; it has the providers iwarp and shm"
-            )),
-            _ => Err("the providers of this build are iwarp and shm".to_owned()),
+        if let Some(provider) = Self::ALL.iter().find(|provider| provider.name() == name) {
+            return Ok(*provider);
         }
+        let has: Vec<_> = Self::ALL.iter().map(|provider| provider.name()).collect();
+        let has = has.join(" and ");
+        Err(match name {
+            "shm" | "verbs" => format!("this build lacks the feature `{name}`; it has {has}"),
+            _ => format!("this build has the providers {has}"),
+        })
     }
 }
 
@@ -236,8 +246,12 @@ mod tests {
 
     #[test]
     fn a_provider_this_build_lacks_is_named_with_its_feature() {
-        for provider in [Provider::Iwarp, Provider::Shm] {
-            assert_eq!(provider.name().parse(), Ok(provider));
+        assert_eq!("iwarp".parse(), Ok(Provider::Iwarp));
+        for name in
+            ["shm", "verbs"].into_iter().filter(|name| *name == "shm" || !cfg!(feature = "verbs"))
+        {
+            let error = name.parse::<Provider>().unwrap_err();
+            assert!(error.contains(&format!("`{name}`")) && error.contains("iwarp"), "{error}");
         }
         let error = "verbs".parse::<Provider>().unwrap_err();
         assert!(error.contains("`verbs`") && error.contains("iwarp and shm"), "{error}");

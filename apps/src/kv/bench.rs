@@ -4,19 +4,16 @@ use haulage::core::Cx;
 use haulage::cores::Placement as Thread;
 use haulage::limits::ITEM_MAX;
 use haulage::pool::Local;
-use haulage::provider::iwarp::Iwarp;
-use haulage::provider::shm::Shm;
 use haulage::service::{CallError, ConnectionId, Finished, Request};
 use haulage::sys::cpu;
 
 use super::protocol::{Answer, Procedure, Refusal, Value};
 use super::service::binding;
 use crate::calling::{self, Callee};
-use crate::cli::values::Provider;
 use crate::cli::{BenchKv, bytes};
 use crate::failure::Failure;
 use crate::limits::{Limits, Pair};
-use crate::node::Carrier;
+use crate::node::{Carrier, over};
 use crate::output::Output;
 use crate::perf::client::{AtWork, Client};
 use crate::perf::load::{Pace, Stopped, Work};
@@ -28,10 +25,8 @@ use crate::placement;
 
 /// Measures against a server.
 pub fn run(options: &BenchKv, output: &Output) -> Result<(), Failure> {
-    match options.connect.core.provider {
-        Provider::Iwarp => measure::<Iwarp>(options, "iwarp", output),
-        Provider::Shm => measure::<Shm>(options, "shm", output),
-    }
+    let provider = options.connect.core.provider;
+    over!(provider, measure, (options, provider.name(), output))
 }
 
 fn measure<P: Carrier>(

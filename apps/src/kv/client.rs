@@ -20,7 +20,7 @@ use crate::calling::Callee;
 use crate::cli::bytes;
 use crate::cli::values::{Provider, Switch};
 use crate::failure::Failure;
-use crate::node::{Carrier, NodeConfig, client_limits};
+use crate::node::{Carrier, NodeConfig, client_limits, over};
 
 /// A connection to a server, on a core of its own.
 #[derive(Debug)]
@@ -44,33 +44,14 @@ pub struct ClientConfig {
     pub cpu: Option<usize>,
     /// How it waits.
     pub polling: Polling,
+    /// What carries the messages.
+    pub provider: Provider,
 }
 
 impl KvClient {
     /// Starts a core with memory for values of `room` octets together, and connects.
     pub fn connect(config: ClientConfig, room: usize) -> Result<Self, Failure> {
-        match config.provider {
-            Provider::Iwarp => Self::connect_over::<Iwarp>(config, room),
-            Provider::Shm => Self::connect_over::<Shm>(config, room),
-        }
-    }
-
-    fn connect_over<P: Carrier>(config: ClientConfig, room: usize) -> Result<Self, Failure> {
-        let ClientConfig { cpu, polling, .. } = config;
-        let placement = Placement { name: "kv-client".to_owned(), cpu, polling };
-        let core = cores::start(placement, move || {
-            let limits = client_limits(config.timeout);
-            // A few pages more than the values: keys, arguments, and the slabs they come from.
-            let node = NodeConfig { room: room + OVERHEAD, limits, crc: config.crc };
-            let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
-            let now = haulage::sys::clock::now();
-            let connection = core
-                .connect(now, config.to, binding(ITEM_MAX))
-                .map_err(|error| explain(&error, &config))?;
-            let client = core.remote_client(connection);
-            let client = client.ok_or_else(|| Failure::failed("a core has room for a client"))?;
-            Ok::<_, Failure>((core, client))
-        })?;
+        let core = over!(config.provider, start, (config, room))?;
         Ok(Self { core, config })
     }
 
@@ -220,6 +201,28 @@ impl KvClient {
             if empty_value { w.opaque(&[]) } else { Ok(()) }
         })
     }
+}
+
+/// Starts a client's core, and connects.
+fn start<P: Carrier>(
+    config: ClientConfig,
+    room: usize,
+) -> Result<CoreThread<RemoteClient>, Failure> {
+    let ClientConfig { cpu, polling, .. } = config;
+    let placement = Placement { name: "kv-client".to_owned(), cpu, polling };
+    cores::start(placement, move || {
+        let limits = client_limits(config.timeout);
+        // A few pages more than the values: keys, arguments, and the slabs they come from.
+        let node = NodeConfig { room: room + OVERHEAD, limits, crc: config.crc };
+        let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
+        let now = haulage::sys::clock::now();
+        let connection = core
+            .connect(now, config.to, binding(ITEM_MAX))
+            .map_err(|error| explain(&error, &config))?;
+        let client = core.remote_client(connection);
+        let client = client.ok_or_else(|| Failure::failed("a core has room for a client"))?;
+        Ok::<_, Failure>((core, client))
+    })
 }
 
 /// Says in one line what went wrong with a Call and what to do about it.

@@ -10,7 +10,7 @@ use haulage::limits::ITEM_MAX;
 use super::client::{ClientConfig, KvClient};
 use super::protocol::Key;
 use crate::calling;
-use crate::cli::{ConnectOptions, bytes};
+use crate::cli::{ConnectOptions, CoreOptions, bytes};
 use crate::failure::Failure;
 use crate::output::table::{self, Align};
 use crate::output::{Output, json};
@@ -72,8 +72,8 @@ fn config(connect: &ConnectOptions) -> Result<ClientConfig, Failure> {
     let Placement { cpu, polling, .. } = calling::one_core("kv-client", &connect.core)?;
     let timeout = connect.timeout.0;
     let to = calling::reachable(&connect.connect.resolve()?, timeout)?;
-    let (provider, crc) = (connect.core.provider, connect.core.crc);
-    Ok(ClientConfig { to, timeout, provider, crc, cpu, polling })
+    let CoreOptions { crc, provider, .. } = connect.core;
+    Ok(ClientConfig { to, timeout, crc, cpu, polling, provider })
 }
 
 fn parse_key(key: &str) -> Result<Key<'_>, Failure> {

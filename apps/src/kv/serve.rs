@@ -14,16 +14,13 @@ use crate::cli::bytes;
 use crate::cli::values::Provider;
 use crate::failure::Failure;
 use crate::metrics::{Metered, http};
-use crate::node::{Carrier, NodeConfig};
+use crate::node::{Carrier, NodeConfig, over};
 use crate::output::Output;
 use crate::serving::{self, Termination};
 
 /// Serves until SIGTERM or SIGINT.
 pub fn run(options: &ServeKv, output: &Output) -> Result<(), Failure> {
-    match options.core.provider {
-        Provider::Iwarp => serve::<Iwarp>(options, output),
-        Provider::Shm => serve::<Shm>(options, output),
-    }
+    over!(options.core.provider, serve, (options, output))
 }
 
 fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> {

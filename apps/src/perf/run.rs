@@ -6,8 +6,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage::cores::Placement as Thread;
-use haulage::provider::iwarp::Iwarp;
-use haulage::provider::shm::Shm;
 use haulage::sys::cpu;
 
 use super::calls::Calls;
@@ -22,10 +20,9 @@ use super::serve;
 use crate::calling::{self, Callee};
 use crate::cli::address::Address;
 use crate::cli::perf::PerfOptions;
-use crate::cli::values::Provider;
 use crate::failure::Failure;
 use crate::limits::{self, Limits, Pair, SMALL};
-use crate::node::{Carrier, polling};
+use crate::node::{Carrier, over, polling};
 use crate::output::Output;
 use crate::placement::{self, Cpus, Placement};
 use crate::serving::child::{Server, Start};
@@ -86,10 +83,8 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn run_over_provider(&self, output: &Output) -> Result<(), Failure> {
-        match self.options.core.provider {
-            Provider::Iwarp => self.run_all::<Iwarp>("iwarp", output),
-            Provider::Shm => self.run_all::<Shm>("shm", output),
-        }
+        let provider = self.options.core.provider;
+        over!(provider, self.run_all, (provider.name(), output))
     }
 
     fn run_all<P: Carrier>(&self, provider: &'static str, output: &Output) -> Result<(), Failure> {
@@ -139,6 +134,8 @@ impl Bench<'_> {
                         "--depth",
                         &depth,
                     ],
+                    provider: options.core.provider,
+                    at: P::own_address()?,
                     cpu,
                     polling: mode,
                     provider: options.core.provider,
@@ -150,7 +147,7 @@ impl Bench<'_> {
             Far::Thread(cpu) => {
                 let name = "perf-server".to_owned();
                 let thread = Thread { name, cpu, polling: polling(mode) };
-                let any = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+                let any = vec![SocketAddr::new(P::own_address()?, 0)];
                 let core = serve::start::<P>(thread, room, crc, any)?;
                 (core.started.address, FarEnd::Thread(core))
             }

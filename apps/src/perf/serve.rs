@@ -3,25 +3,20 @@
 use std::net::{SocketAddr, TcpListener};
 
 use haulage::cores::{self, CoreThread, Placement as Thread};
-use haulage::provider::iwarp::Iwarp;
-use haulage::provider::shm::Shm;
 
 use super::plan::Room;
 use super::service::PerfService;
 use crate::cli::perf::ServePerf;
-use crate::cli::values::{Polling, Provider, Switch};
+use crate::cli::values::{Polling, Switch};
 use crate::failure::Failure;
 use crate::limits;
-use crate::node::{Carrier, NodeConfig, Notes};
+use crate::node::{Carrier, NodeConfig, Notes, over};
 use crate::output::Output;
 use crate::serving::{self, Termination};
 
 /// Serves until SIGTERM or SIGINT.
 pub fn run(options: &ServePerf, output: &Output) -> Result<(), Failure> {
-    match options.core.provider {
-        Provider::Iwarp => serve::<Iwarp>(options, output),
-        Provider::Shm => serve::<Shm>(options, output),
-    }
+    over!(options.core.provider, serve, (options, output))
 }
 
 fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! A server of this command's own, in a process of its own.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 
 use haulage::sys::process;
@@ -22,6 +22,10 @@ pub struct Server {
 pub struct Start<'a> {
     /// What to serve and how, as it is typed; the place to listen at is not among it.
     pub arguments: &'a [&'a str],
+    /// What carries its messages.
+    pub provider: Provider,
+    /// The address of this machine it listens at.
+    pub at: IpAddr,
     /// The CPU it is pinned to, if any.
     pub cpu: Option<usize>,
     /// How its core waits.
@@ -40,8 +44,9 @@ impl Server {
         let failed = |what: &str| Failure::failed(format!("cannot start the server: {what}"));
         let program = std::env::current_exe().map_err(|error| failed(&error.to_string()))?;
         let mut command = Command::new(program);
-        command.args(how.arguments).args(["--listen", "127.0.0.1:0"]);
-        command.args(["--provider", how.provider.name(), "--polling", how.polling.name()]);
+        let at = SocketAddr::new(how.at, 0).to_string();
+        command.args(how.arguments).args(["--provider", how.provider.name(), "--listen", &at]);
+        command.args(["--polling", how.polling.name()]);
         if let Some(crc) = how.crc {
             command.args(["--crc", crc.name()]);
         }
@@ -56,7 +61,7 @@ impl Server {
         let mut process = command.spawn().map_err(|error| failed(&error.to_string()))?;
         let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
         // From here on the process ends with this value, whatever happens.
-        let mut server = Self { address: SocketAddr::from(([127, 0, 0, 1], 0)), process };
+        let mut server = Self { address: SocketAddr::new(how.at, 0), process };
         let mut line = String::new();
         let read = stdout.map(|stdout| BufReader::new(stdout).read_line(&mut line));
         match (read, line.trim_end().strip_prefix("ready: ").map(str::parse)) {

@@ -20,7 +20,7 @@ use crate::cli::ServeStore;
 use crate::cli::values::{self, Provider};
 use crate::failure::Failure;
 use crate::metrics::{Metered, http};
-use crate::node::{Carrier, NodeConfig, Notes};
+use crate::node::{Carrier, NodeConfig, Notes, over};
 use crate::output::{Output, json};
 use crate::serving::{self, Termination};
 
@@ -40,18 +40,22 @@ pub fn run(options: &ServeStore, output: &Output) -> Result<(), Failure> {
         values::Export::Memory(_) if options.state.is_some() => Err(Failure::usage(
             "--state is for a directory: what is in memory ends with the server",
         )),
-        values::Export::Memory(size) => serve(options, export::memory(size.0)?, output),
+        values::Export::Memory(size) => {
+            let export = export::memory(size.0)?;
+            over!(options.core.provider, serve, (options, export, output))
+        }
         values::Export::Directory(path) => {
             let how = How { stable: !options.unstable_names, direct: options.direct };
             let state = options.state.as_deref();
-            serve(options, export::directory(path, state, how, output)?, output)
+            let export = export::directory(path, state, how, output)?;
+            over!(options.core.provider, serve, (options, export, output))
         }
     }
 }
 
-fn serve<B: Backend + 'static>(
+fn serve<P: Carrier>(
     options: &ServeStore,
-    export: Export<B>,
+    export: Export<impl Backend + 'static>,
     output: &Output,
 ) -> Result<(), Failure> {
     match options.core.provider {

@@ -6,8 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use haulage::cores::{self, CoreThread};
-use haulage::provider::iwarp::Iwarp;
-use haulage::provider::shm::Shm;
+use haulage::identity::Identity;
 use haulage::remote::RemoteClient;
 use haulage::service::NoService;
 use haulage::sys::process;
@@ -22,7 +21,7 @@ use crate::calling::{self, Callee};
 use crate::cli::MountOptions;
 use crate::cli::values::{Provider, Switch};
 use crate::failure::Failure;
-use crate::node::{Carrier, NodeConfig, client_limits};
+use crate::node::{Carrier, NodeConfig, client_limits, over};
 use crate::output::Output;
 
 /// A mounted file system, on a core of its own.
@@ -62,18 +61,8 @@ impl Session {
             root.map_err(|refusal| no_mount(&refusal, mount_at, &options.export, timeout))?;
         // Linux's software RNIC finds a CRC wrong that TCP has cut in two, so none is asked for.
         let crc = Some(options.core.crc.unwrap_or(Switch::Off));
-        let mut core = cores::start(placement, move || {
-            let room = memory_max(&LIMITS) + OVERHEAD;
-            let node = NodeConfig { room, limits: client_limits(timeout), crc };
-            let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
-            let now = haulage::sys::clock::now();
-            let connection = core
-                .connect_as(now, to, binding(&LIMITS), identity)
-                .map_err(|error| callee.explain(&error))?;
-            let client = core.remote_client(connection);
-            let client = client.ok_or_else(|| Failure::failed("a core has room for a client"))?;
-            Ok::<_, Failure>((core, Some(client)))
-        })?;
+        let how = How { placement, identity, crc };
+        let mut core = over!(options.core.provider, start, (how, callee))?;
         let client = core.started.take();
         let client = client.ok_or_else(|| Failure::failed("a core is asked once"))?;
         let client = Client::new(Remote::new(client, timeout), root, LIMITS);
@@ -99,6 +88,34 @@ impl Session {
         drop(remote);
         self.core.stop();
     }
+}
+
+/// How to start a client's core.
+#[derive(Debug)]
+struct How {
+    placement: cores::Placement,
+    identity: Identity,
+    crc: Option<Switch>,
+}
+
+/// Starts it, and connects.
+fn start<P: Carrier>(
+    how: How,
+    callee: Callee,
+) -> Result<CoreThread<Option<RemoteClient>>, Failure> {
+    let How { placement, identity, crc } = how;
+    cores::start(placement, move || {
+        let room = memory_max(&LIMITS) + OVERHEAD;
+        let node = NodeConfig { room, limits: client_limits(callee.timeout), crc };
+        let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
+        let now = haulage::sys::clock::now();
+        let connection = core
+            .connect_as(now, callee.to, binding(&LIMITS), identity)
+            .map_err(|error| callee.explain(&error))?;
+        let client = core.remote_client(connection);
+        let client = client.ok_or_else(|| Failure::failed("a core has room for a client"))?;
+        Ok::<_, Failure>((core, Some(client)))
+    })
 }
 
 fn explain(callee: &Callee, error: &Error) -> Failure {

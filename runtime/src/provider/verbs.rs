@@ -26,7 +26,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -47,6 +47,7 @@ use crate::sys::ibverbs::{
     Chain, CmId, CompletionQueue, Device, Domain, Ended, EventChannel, Polled, QueuePairLimits,
     Region, SharedReceives,
 };
+use crate::sys::interfaces;
 
 mod config;
 mod connection;
@@ -169,6 +170,18 @@ impl Verbs {
     /// Returns the name of the device.
     pub fn device_name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns an address of this machine that leads to the device, IPv4 before IPv6.
+    pub fn address(&self) -> Option<IpAddr> {
+        let mut all = interfaces::addresses().ok()?;
+        all.retain(|address| !address.is_loopback());
+        all.sort_by_key(IpAddr::is_ipv6);
+        all.into_iter().find(|address| {
+            let id = CmId::new(&self.channel, LISTENER);
+            let bound = id.and_then(|mut id| id.bind(SocketAddr::new(*address, 0)).map(|()| id));
+            bound.is_ok_and(|id| id.is_on(&self.device))
+        })
     }
 
     /// Does what is due for connections that wait for something.

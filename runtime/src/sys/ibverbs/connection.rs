@@ -204,6 +204,14 @@ impl CmId {
         unsafe { self.id.as_mut() }.context = context(token);
     }
 
+    /// Takes an address of ours, and with it the device that has it.
+    pub(crate) fn bind(&mut self, at: SocketAddr) -> Result<(), Refused> {
+        let mut address = address::encode(at);
+        // SAFETY: the id is live, and the address for the call.
+        let result = unsafe { rdma_bind_addr(self.raw(), address::raw(&mut address)) };
+        Refused::check("binding an RDMA address", result)
+    }
+
     /// Listens at `at`, of IPv6 without IPv4.
     pub(crate) fn listen(&mut self, at: SocketAddr) -> Result<(), Refused> {
         if at.is_ipv6() {
@@ -216,10 +224,7 @@ impl CmId {
             };
             Refused::check("listening by IPv6", result)?;
         }
-        let mut address = address::encode(at);
-        // SAFETY: the id is live, and the address for the call.
-        let result = unsafe { rdma_bind_addr(self.raw(), address::raw(&mut address)) };
-        Refused::check("binding an RDMA address", result)?;
+        self.bind(at)?;
         // SAFETY: the id is live.
         Refused::check("listening", unsafe { rdma_listen(self.raw(), BACKLOG) })
     }
