@@ -10,6 +10,7 @@ use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling as CorePolling;
 use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig};
 use haulage::provider::iwarp::{BackendReport, Config, Crc, Iwarp};
+use haulage::provider::shm::{self, Shm};
 #[cfg(feature = "verbs")]
 use haulage::provider::verbs::{Config as VerbsConfig, Unavailable, Verbs};
 use haulage::provider::{Provider, Waker};
@@ -23,6 +24,9 @@ use crate::output::Output;
 
 /// A provider that commands can be told to use.
 pub trait Carrier: Provider + Sized {
+    /// Pages it can do its work with.
+    const PAGES: PagePreference = PagePreference::Best;
+
     /// Makes one for a core of this kind in that memory, and says how it came out.
     ///
     /// # Errors
@@ -53,6 +57,18 @@ impl Carrier for Iwarp {
         let warnings = provider_note(provider.backend()).into_iter().collect();
         let details = vec![format!("sockets: {}", provider.backend())];
         Ok((provider, Notes { warnings, details }))
+    }
+}
+
+impl Carrier for Shm {
+    const PAGES: PagePreference = PagePreference::Shared;
+
+    fn start(node: &NodeConfig, pool: &Pool) -> Result<(Self, Notes), Failure> {
+        let handshake_timeout = node.limits.setup_timeout;
+        let config = shm::Config { handshake_timeout, ..shm::Config::default() };
+        let provider = Self::new(&config, pool)
+            .map_err(|error| Failure::failed(format!("cannot start the shm provider: {error}")))?;
+        Ok((provider, Notes::default()))
     }
 }
 
@@ -226,6 +242,9 @@ macro_rules! over {
         match $provider {
             $crate::cli::values::Provider::Iwarp => {
                 $($path).+::<haulage::provider::iwarp::Iwarp> $arguments
+            }
+            $crate::cli::values::Provider::Shm => {
+                $($path).+::<haulage::provider::shm::Shm> $arguments
             }
             #[cfg(feature = "verbs")]
             $crate::cli::values::Provider::Verbs => {

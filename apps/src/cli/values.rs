@@ -13,6 +13,8 @@ use haulage::sys::cpu;
 pub enum Provider {
     /// MPA, DDP and RDMAP on TCP: any machine, no hardware.
     Iwarp,
+    /// Rings and regions in shared memory: both ends on one machine.
+    Shm,
     /// An RDMA device.
     #[cfg(feature = "verbs")]
     Verbs,
@@ -22,6 +24,7 @@ impl Provider {
     /// Those of this build.
     const ALL: &[Self] = &[
         Self::Iwarp,
+        Self::Shm,
         #[cfg(feature = "verbs")]
         Self::Verbs,
     ];
@@ -30,6 +33,7 @@ impl Provider {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Iwarp => "iwarp",
+            Self::Shm => "shm",
             #[cfg(feature = "verbs")]
             Self::Verbs => "verbs",
         }
@@ -46,7 +50,7 @@ impl FromStr for Provider {
         let has: Vec<_> = Self::ALL.iter().map(|provider| provider.name()).collect();
         let has = has.join(" and ");
         Err(match name {
-            "shm" | "verbs" => format!("this build lacks the feature `{name}`; it has {has}"),
+            "verbs" => format!("this build lacks the feature `{name}`; it has {has}"),
             _ => format!("this build has the providers {has}"),
         })
     }
@@ -246,15 +250,13 @@ mod tests {
 
     #[test]
     fn a_provider_this_build_lacks_is_named_with_its_feature() {
-        assert_eq!("iwarp".parse(), Ok(Provider::Iwarp));
-        for name in
-            ["shm", "verbs"].into_iter().filter(|name| *name == "shm" || !cfg!(feature = "verbs"))
-        {
-            let error = name.parse::<Provider>().unwrap_err();
-            assert!(error.contains(&format!("`{name}`")) && error.contains("iwarp"), "{error}");
+        for provider in Provider::ALL {
+            assert_eq!(provider.name().parse(), Ok(*provider));
         }
-        let error = "verbs".parse::<Provider>().unwrap_err();
-        assert!(error.contains("`verbs`") && error.contains("iwarp and shm"), "{error}");
+        if !cfg!(feature = "verbs") {
+            let error = "verbs".parse::<Provider>().unwrap_err();
+            assert!(error.contains("`verbs`") && error.contains("iwarp and shm"), "{error}");
+        }
         assert!("tcp".parse::<Provider>().is_err());
     }
 

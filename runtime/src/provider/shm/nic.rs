@@ -125,6 +125,8 @@ impl Nic {
             ord_max: self.config.ord_max,
             ird_max: self.config.ird_max,
             strategy: Strategy::FastReg,
+            exact_bounds: true,
+            sends_wait: true,
         }
     }
 
