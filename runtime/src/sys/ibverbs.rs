@@ -16,7 +16,7 @@
 //! opened to a peer lies in its [`Window`] until that is invalidated or freed.
 //!
 //! Structures the program allocates, or indexes, are laid out as in the installed headers, which
-//! `layout` checks; of those it only ever gets from the libraries, fields are read through pointers to
+//! `tests` checks; of those it only ever gets from the libraries, fields are read through pointers to
 //! a common beginning.
 
 use std::ffi::c_int;
@@ -30,6 +30,8 @@ mod device;
 mod memory;
 mod queue_pair;
 mod receives;
+#[cfg(test)]
+mod tests;
 mod window;
 
 pub(crate) use completion::{CompletionQueue, Polled, WorkStatus};

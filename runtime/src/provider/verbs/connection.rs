@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn a_device_number_leads_to_its_queue_pair() {
         let mut numbers = Numbers::default();
-        let qps = [7, 3, 900, 11].map(|number| (number, QpNum::new(number as u16, 1)));
+        let qps = [7, 3, 900, 11].map(|number| (u32::from(number), QpNum::new(number, 1)));
         qps.iter().for_each(|(number, qp)| numbers.add(*number, *qp));
         numbers.remove(3);
         numbers.remove(12);
