@@ -1,7 +1,7 @@
 //! RDMA devices through libibverbs and librdmacm.
 //!
 //! Both are loaded when the program starts, by `rdma-sys`; where they are missing every call fails
-//! with `EOPNOTSUPP`, and [`Device::all`] says so.
+//! with `EOPNOTSUPP`, and `Device::all` says so.
 //!
 //! # Memory ownership
 //!
@@ -13,7 +13,7 @@
 //! [`Sink`](haulage_mr_pool::Sink)). A view of posted memory lies in the queue it was posted to, until
 //! a completion of that request, or of a later one on the same send queue, was polled, or until the
 //! queue is destroyed: the libraries promise that a device then touches nothing. A view of memory
-//! opened to a peer lies in its [`Window`] until that is invalidated or freed.
+//! opened to a peer lies in its `Window` until that is invalidated or freed.
 //!
 //! Structures the program allocates, or indexes, are laid out as in the installed headers, which
 //! `tests` checks; of those it only ever gets from the libraries, fields are read through pointers to

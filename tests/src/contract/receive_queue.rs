@@ -26,7 +26,7 @@ pub fn line_15_receives_are_shared_and_used_in_order<N: Network>(network: N) {
 pub fn line_16_a_send_without_a_receive_waits<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     if !bed.ends[PASSIVE].provider.caps().sends_wait {
-        println!("skipped: `sends_wait` of Caps is false");
+        eprintln!("skipped: `sends_wait` of Caps is false");
         return;
     }
     let link = bed.connect();

@@ -61,7 +61,7 @@ pub fn line_20_a_peer_that_names_anything_else_loses_its_connection<N: Network>(
     let bystander = bed.connect();
     let exact = bed.ends[PASSIVE].provider.caps().exact_bounds;
     if !exact {
-        println!("skipped: what is just out of bounds; `exact_bounds` of Caps is false");
+        eprintln!("skipped: what is just out of bounds; `exact_bounds` of Caps is false");
     }
     let bounds = bounds.into_iter().filter(|_| exact);
     for (name, access, attempt, handle, offset, length) in bounds.chain(others) {

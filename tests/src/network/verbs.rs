@@ -3,9 +3,10 @@
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use haulage::provider::Provider;
 use haulage::provider::verbs::{Config, Verbs};
-use haulage_mr_pool::{PagePreference, Pool};
+use haulage::provider::{Provider, Waker};
+use haulage::sys::wake;
+use haulage_mr_pool::Pool;
 use haulage_proto::time::Instant;
 
 use super::{Expect, Network, RealTime, memory};
@@ -15,6 +16,8 @@ use super::{Expect, Network, RealTime, memory};
 pub struct Rnic {
     at: IpAddr,
     time: RealTime,
+    /// Never signaled.
+    nobody: Waker,
     silent: Vec<Verbs>,
 }
 
@@ -27,7 +30,8 @@ impl Rnic {
             eprintln!("skipped: {ADDRESS} names no address of an RDMA device");
             return None;
         };
-        Some(Self { at, time: RealTime::default(), silent: Vec::new() })
+        let nobody = Waker::new().expect("a descriptor");
+        Some(Self { at, time: RealTime::default(), nobody, silent: Vec::new() })
     }
 
     fn provider(&self) -> Verbs {
@@ -60,7 +64,7 @@ impl Network for Rnic {
     fn wait(&mut self, moved: bool, _: Option<Instant>) -> Expect {
         if !moved {
             // Soft devices work on the same processors, and after us.
-            std::thread::sleep(PACE);
+            wake::wait(&self.nobody, PACE);
         }
         self.time.wait(moved)
     }

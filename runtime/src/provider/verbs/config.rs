@@ -79,6 +79,8 @@ pub enum Unavailable {
         /// What it has not.
         what: &'static str,
     },
+    /// The system has no randomness, without which handles could be guessed.
+    NoEntropy,
     /// Memory cannot be registered.
     Memory {
         /// Octets.
@@ -115,6 +117,7 @@ impl fmt::Display for Unavailable {
             Self::NoPort(devices) => {
                 write!(f, "no port is active of {}; `rdma link` shows why", devices.join(", "))
             }
+            Self::NoEntropy => f.write_str("the system has no randomness to make handles of"),
             Self::Lacking { device, what } => write!(f, "RDMA device {device} has no {what}"),
             Self::Memory { bytes, refused } => {
                 write!(f, "cannot register {bytes} bytes of memory: {}", refused.error)?;

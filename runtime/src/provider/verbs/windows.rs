@@ -8,9 +8,11 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use haulage_mr_pool::Stags;
 use haulage_proto::verbs::{Handle, QpNum};
 
-use crate::sys::ibverbs::{Domain, Refused, Window};
+use super::Unavailable;
+use crate::sys::ibverbs::{Domain, Window};
 
 /// The windows of one provider.
 #[derive(Debug)]
@@ -21,7 +23,8 @@ pub(super) struct Windows {
     free: VecDeque<usize>,
     /// Which place a handle is of: what of its handle never changes, ascending.
     index: Vec<(u32, usize)>,
-    keys: Keys,
+    /// Where our part of handles comes from; the device chooses the rest.
+    random: Stags,
 }
 
 #[derive(Debug)]
@@ -35,21 +38,22 @@ struct Place {
 
 impl Windows {
     /// Makes `count` windows, or as many as the device does.
-    pub(super) fn new(domain: &Rc<Domain>, count: usize) -> Result<Self, Refused> {
+    pub(super) fn new(domain: &Rc<Domain>, count: usize) -> Result<Self, Unavailable> {
+        let random = Stags::new(1).map_err(|_| Unavailable::NoEntropy)?;
         let mut places = Vec::with_capacity(count);
         while places.len() < count {
             match Window::new(domain) {
                 Ok(window) => {
                     places.push(Place { window: Some(window), used: None, is_void: false })
                 }
-                Err(refused) if places.is_empty() => return Err(refused),
+                Err(refused) if places.is_empty() => return Err(refused.into()),
                 Err(_) => break,
             }
         }
         let free = (0..places.len()).collect();
         let index = Vec::with_capacity(count);
         let domain = Rc::clone(domain);
-        let mut windows = Self { domain, places, free, index, keys: Keys::default() };
+        let mut windows = Self { domain, places, free, index, random };
         windows.sort();
         Ok(windows)
     }
@@ -64,7 +68,7 @@ impl Windows {
         let number = self.free.pop_front()?;
         let place = self.places.get_mut(number)?;
         let last = place.window.as_ref()?.key();
-        let handle = Handle(last.0 & !KEY | u32::from(self.keys.other_than(last.0)));
+        let handle = Handle(last.0 & !KEY | fresh_key(&mut self.random, last.0));
         place.used = Some((qp, handle));
         Some(handle)
     }
@@ -156,34 +160,11 @@ impl Windows {
     }
 }
 
-/// The part of a handle that is ours to choose; the device chose the rest.
-#[derive(Debug)]
-struct Keys {
-    drawn: [u8; 256],
-    at: usize,
-}
-
-impl Default for Keys {
-    fn default() -> Self {
-        Self { drawn: [0; 256], at: 256 }
-    }
-}
-
-impl Keys {
-    /// Draws a key that is not the last one of its window.
-    fn other_than(&mut self, last: u32) -> u8 {
-        let last = u8::try_from(last & KEY).unwrap_or_default();
-        if self.at >= self.drawn.len() {
-            // Without randomness keys still change with each use.
-            if getrandom::fill(&mut self.drawn).is_err() {
-                self.drawn.fill(last.wrapping_add(1));
-            }
-            self.at = 0;
-        }
-        let key = self.drawn.get(self.at).copied().unwrap_or_default();
-        self.at += 1;
-        if key == last { key.wrapping_add(1) } else { key }
-    }
+/// Draws a key for a window whose last one was `last`: another.
+fn fresh_key(random: &mut Stags, last: u32) -> u32 {
+    // An offset is random from its 12th bit on.
+    let key = u32::try_from(random.random_offset() >> 12 & u64::from(KEY)).unwrap_or_default();
+    if key == last & KEY { (key + 1) & KEY } else { key }
 }
 
 /// The key within a handle.
@@ -195,11 +176,11 @@ mod tests {
 
     #[test]
     fn a_key_is_never_that_of_the_last_use() {
-        let mut keys = Keys::default();
-        let mut last = 0x1234_5600;
+        let mut random = Stags::seeded(1, 3);
+        let mut last = 0x1234_56ff;
         for _ in 0..2000 {
-            let key = u32::from(keys.other_than(last));
-            assert_ne!(key, last & KEY);
+            let key = fresh_key(&mut random, last);
+            assert!(key <= KEY && key != last & KEY);
             last = last & !KEY | key;
         }
     }
