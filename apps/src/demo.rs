@@ -11,8 +11,6 @@ use std::time::Duration;
 
 use haulage::cores::{self, CoreThread, Placement as Thread};
 use haulage::limits::LIMITS_DEFAULT;
-use haulage::provider::iwarp::Iwarp;
-use haulage::provider::shm::Shm;
 use haulage::sys::clock;
 
 use crate::cli::CoreOptions;
@@ -50,7 +48,6 @@ fn run_over<P: Carrier>(options: &CoreOptions, output: &Output) -> Result<(), Fa
         at: P::own_address()?,
         cpu: far,
         polling: placement.polling,
-        provider: options.provider,
         crc: options.crc,
         speaks: true,
     })?;

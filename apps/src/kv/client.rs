@@ -8,8 +8,6 @@ use haulage::limits::ITEM_MAX;
 use haulage::polling::Polling;
 use haulage::pool::Local;
 use haulage::proto::v2::error::ErrorBody;
-use haulage::provider::iwarp::Iwarp;
-use haulage::provider::shm::Shm;
 use haulage::remote::{RemoteClient, RemoteReply};
 use haulage::service::{CallError, NoService, Request, TransportError};
 
@@ -36,8 +34,6 @@ pub struct ClientConfig {
     pub to: SocketAddr,
     /// How long a connection and each answer may take.
     pub timeout: Duration,
-    /// What carries the messages.
-    pub provider: Provider,
     /// Whether messages carry a CRC, if that is not left to the provider.
     pub crc: Option<Switch>,
     /// The CPU the client's core is pinned to, if any.

@@ -4,14 +4,11 @@ use std::net::SocketAddr;
 
 use haulage::cores;
 use haulage::limits::{ITEM_MAX, LIMITS_DEFAULT};
-use haulage::provider::iwarp::Iwarp;
-use haulage::provider::shm::Shm;
 
 use super::index::Seed;
 use super::service::KvService;
 use crate::cli::ServeKv;
 use crate::cli::bytes;
-use crate::cli::values::Provider;
 use crate::failure::Failure;
 use crate::metrics::{Metered, http};
 use crate::node::{Carrier, NodeConfig, over};

@@ -134,7 +134,6 @@ impl Bench<'_> {
                         "--depth",
                         &depth,
                     ],
-                    provider: options.core.provider,
                     at: P::own_address()?,
                     cpu,
                     polling: mode,

@@ -30,8 +30,6 @@ pub struct Start<'a> {
     pub cpu: Option<usize>,
     /// How its core waits.
     pub polling: Polling,
-    /// What carries the messages.
-    pub provider: Provider,
     /// Whether messages carry a CRC, if that is not left to the provider.
     pub crc: Option<Switch>,
     /// What it says of itself is for those who read what we say.

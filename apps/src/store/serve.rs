@@ -4,8 +4,6 @@ use std::net::SocketAddr;
 
 use haulage::cores;
 use haulage::limits::{LIMITS_DEFAULT, Limits as CoreLimits};
-use haulage::provider::iwarp::Iwarp;
-use haulage::provider::shm::Shm;
 use haulage_store::access::{Policy, Squash};
 use haulage_store::backend::Backend;
 use haulage_store::directory::Owner;
@@ -17,7 +15,7 @@ use haulage_store::service::{Config, Service};
 
 use super::export::{self, Export, How};
 use crate::cli::ServeStore;
-use crate::cli::values::{self, Provider};
+use crate::cli::values;
 use crate::failure::Failure;
 use crate::metrics::{Metered, http};
 use crate::node::{Carrier, NodeConfig, Notes, over};
@@ -56,17 +54,6 @@ pub fn run(options: &ServeStore, output: &Output) -> Result<(), Failure> {
 fn serve<P: Carrier>(
     options: &ServeStore,
     export: Export<impl Backend + 'static>,
-    output: &Output,
-) -> Result<(), Failure> {
-    match options.core.provider {
-        Provider::Iwarp => serve_over::<Iwarp, B>(options, export, output),
-        Provider::Shm => serve_over::<Shm, B>(options, export, output),
-    }
-}
-
-fn serve_over<P: Carrier, B: Backend + 'static>(
-    options: &ServeStore,
-    export: Export<B>,
     output: &Output,
 ) -> Result<(), Failure> {
     let Export { room, owner, secrets, make } = export;

@@ -19,7 +19,7 @@ use haulage_store::nfs3::binding::{Limits, binding};
 
 use crate::calling::{self, Callee};
 use crate::cli::MountOptions;
-use crate::cli::values::{Provider, Switch};
+use crate::cli::values::Switch;
 use crate::failure::Failure;
 use crate::node::{Carrier, NodeConfig, client_limits, over};
 use crate::output::Output;
@@ -36,13 +36,6 @@ pub struct Session {
 impl Session {
     /// Asks what to work on, and connects.
     pub fn open(options: &MountOptions) -> Result<Self, Failure> {
-        match options.core.provider {
-            Provider::Iwarp => Self::open_over::<Iwarp>(options),
-            Provider::Shm => Self::open_over::<Shm>(options),
-        }
-    }
-
-    fn open_over<P: Carrier>(options: &MountOptions) -> Result<Self, Failure> {
         let timeout = options.timeout.0;
         let identity = process::identity()
             .map_err(|error| Failure::failed(format!("cannot find out who we are: {error}")))?;

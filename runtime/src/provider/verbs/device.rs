@@ -83,6 +83,9 @@ pub(super) fn fit(
         name: "verbs",
         queue_pairs_max: queue_pairs,
         send_queue_max: send_queue,
+        // Its doorbell is the system's or the device's own: one for each would cost more than a view.
+        inline_max: 0,
+        turn_events: TURN_EVENTS,
         receive_queue_max: receives,
         registrations_max: config.registrations_max.min(has.windows),
         ord_max: config.ord_max.min(has.reads_outstanding),
@@ -118,3 +121,6 @@ const SHARE_MIN: usize = 128;
 const SOFT_ROCE: u32 = 0xff_ffff;
 /// The count of retries that stands for no end of them.
 const RETRIES_WITHOUT_END: u8 = 7;
+
+/// As `iwarp` has it: nothing was measured on a device of its own speed.
+const TURN_EVENTS: usize = 64;

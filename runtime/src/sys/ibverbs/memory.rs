@@ -62,7 +62,7 @@ impl Region {
         let full = || Refused { what, error: std::io::ErrorKind::OutOfMemory.into() };
         let mut scrap = pool.lease(SCRAP).ok_or_else(full)?;
         scrap.bytes_mut().fill(0);
-        let lent = scrap.into_sink();
+        let mut lent = scrap.into_sink();
         let scrap = lent.sink(0..SCRAP).ok_or_else(full)?;
         let region = pool.region();
         let bind = if windows { ibv_access_flags::IBV_ACCESS_MW_BIND.0 } else { 0 };

@@ -83,16 +83,14 @@ impl SharedReceives {
         let Some(Some(receive)) = self.places.get(place as usize) else { return Ok(()) };
         let mut list = [ibv_sge { addr: 0, length: 0, lkey: 0 }; SCATTER_MAX];
         let mut count = 0;
-        for (entry, sink) in list.iter_mut().zip(receive.scatter.iter().map_while(Option::as_ref)) {
-            let Some(found) = scatter(sink, regions) else {
-                self.taken(place);
-                return Err(Refused {
-                    what: POSTING,
-                    error: std::io::ErrorKind::InvalidInput.into(),
-                });
-            };
-            *entry = found;
+        let found = list.iter_mut().zip(receive.sinks()).try_for_each(|(entry, sink)| {
+            *entry = scatter(sink, regions)?;
             count += 1;
+            Some(())
+        });
+        if found.is_none() {
+            self.taken(place);
+            return Err(Refused { what: POSTING, error: std::io::ErrorKind::InvalidInput.into() });
         }
         let mut request = ibv_recv_wr {
             wr_id: KIND | u64::from(place),
