@@ -83,6 +83,15 @@ impl Pair {
         Self { near: Some(near), far: Some(far), yielding: near == far }
     }
 
+    /// Two threads pinned to two CPUs of this machine, the measuring one to `near` if that is one of
+    /// them; to share the only one where there is no other.
+    pub fn here(near: Option<usize>) -> Self {
+        let usable = affinity::usable().unwrap_or_default();
+        let near = near.or_else(|| usable.first().copied());
+        let far = usable.iter().copied().find(|cpu| Some(*cpu) != near);
+        near.zip(far).map_or(Self::UNPINNED, |(near, far)| Self::pinned(near, far))
+    }
+
     /// Runs `near`, which measures and then lets go of what `far` waits for, and `far` beside it.
     fn run<T: Send>(
         self,

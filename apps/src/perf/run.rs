@@ -89,7 +89,11 @@ impl Bench<'_> {
 
     fn run_all<P: Carrier>(&self, provider: &'static str, output: &Output) -> Result<(), Failure> {
         let plot = self.options.plot.as_deref().map(Plot::create).transpose()?;
-        placement::favour(output);
+        match self.far {
+            // One end before the other is no measurement.
+            Far::At(to) if to.ip().is_loopback() => {}
+            _ => placement::favour(output),
+        }
         let mut progress = Progress::new(&self.plan);
         let mut runs = Vec::new();
         for number in 0..self.plan.runs {
@@ -116,8 +120,27 @@ impl Bench<'_> {
     ) -> Result<Tally, Failure> {
         let Self { plan, options, near, timeout, .. } = self;
         let (mode, crc) = (self.placement.polling, options.core.crc);
-        let room = plan.server_room();
-        let (to, end) = match self.far {
+        let (to, end) = self.start_far::<P>()?;
+        let callee = Callee { to, timeout: *timeout, served_by: "haulage perf serve" };
+        let limits = plan.client_limits(*timeout);
+        let (connections, room) = (plan.connections, plan.memory());
+        let client = Client { callee, binding: binding(), connections, room, limits, crc };
+        let name = "perf-client".to_owned();
+        let client = client.start::<P, _>(Thread { name, cpu: *near, polling: polling(mode) })?;
+        client.notes().details.iter().for_each(|note| output.detail(note));
+        client.notes().warnings.iter().for_each(|note| output.detail(note));
+        let calls = Calls::new(options.test, plan.size, plan.touch);
+        let (tally, _) = client.run(plan.pace, calls, progress)?;
+        client.stop();
+        end.stop()?;
+        Ok(tally)
+    }
+
+    /// Starts the server, unless it runs already. Returns where it listens.
+    fn start_far<P: Carrier>(&self) -> Result<(SocketAddr, FarEnd), Failure> {
+        let (room, core) = (self.plan.server_room(), &self.options.core);
+        let (mode, crc) = (self.placement.polling, core.crc);
+        Ok(match self.far {
             Far::At(to) => (to, FarEnd::NotOurs),
             Far::Process(cpu) => {
                 let [memory, connections, depth] =
@@ -137,7 +160,7 @@ impl Bench<'_> {
                     at: P::own_address()?,
                     cpu,
                     polling: mode,
-                    provider: options.core.provider,
+                    provider: core.provider,
                     crc,
                     speaks: false,
                 })?;
@@ -147,23 +170,10 @@ impl Bench<'_> {
                 let name = "perf-server".to_owned();
                 let thread = Thread { name, cpu, polling: polling(mode) };
                 let any = vec![SocketAddr::new(P::own_address()?, 0)];
-                let core = serve::start::<P>(thread, room, crc, any)?;
-                (core.started.address, FarEnd::Thread(core))
+                let server = serve::start::<P>(thread, room, crc, any)?;
+                (server.started.address, FarEnd::Thread(server))
             }
-        };
-        let callee = Callee { to, timeout: *timeout, served_by: "haulage perf serve" };
-        let limits = plan.client_limits(*timeout);
-        let (connections, room) = (plan.connections, plan.memory());
-        let client = Client { callee, binding: binding(), connections, room, limits, crc };
-        let name = "perf-client".to_owned();
-        let client = client.start::<P, _>(Thread { name, cpu: *near, polling: polling(mode) })?;
-        client.notes().details.iter().for_each(|note| output.detail(note));
-        client.notes().warnings.iter().for_each(|note| output.detail(note));
-        let calls = Calls::new(options.test, plan.size, plan.touch);
-        let (tally, _) = client.run(plan.pace, calls, progress)?;
-        client.stop();
-        end.stop()?;
-        Ok(tally)
+        })
     }
 
     /// Measures what the machine can do at best.
@@ -184,10 +194,10 @@ impl Bench<'_> {
         let mut limits =
             Limits { tcp_rtt_us: rtt, tcp_stream_gib_per_s: stream, ..Limits::default() };
         if to.ip().is_loopback() {
-            let beside = Pair::UNPINNED;
-            let memcpy = limits::memcpy_gib_per_s(beside, size, LIMIT_TIME);
+            let pair = Pair::here(self.near);
+            let memcpy = limits::memcpy_gib_per_s(pair, size, LIMIT_TIME);
             limits.memcpy_gib_per_s = Some(memcpy.map_err(|error| measure_failed(&error))?);
-            let rtt = limits::cacheline_rtt_us(beside, LIMIT_TIME);
+            let rtt = limits::cacheline_rtt_us(pair, LIMIT_TIME);
             limits.cacheline_rtt_us = Some(rtt.map_err(|error| measure_failed(&error))?);
         }
         Ok(limits)
