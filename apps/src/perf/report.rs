@@ -159,6 +159,12 @@ fn text(plan: &Plan, runs: &[Run], run: &Run, wording: &str) -> String {
     let mut text = format!("{}; {wording}\n\n", title(plan, run.provider));
     if runs.len() > 1 {
         text.push_str(&each(plan, runs));
+        let mut parts: Vec<_> = runs.iter().filter_map(|run| of_raw(plan, run)).collect();
+        parts.sort_by(f64::total_cmp);
+        if let Some(part) = parts.get(parts.len() / 2) {
+            let what = if plan.subject.moves() { "speed" } else { "p50" };
+            text.push_str(&format!("\nmedian of each run's {what} over its raw TCP: {part:.3}\n"));
+        }
         text.push_str("\nthe median run:\n");
     }
     let columns = [("", Align::Left), ("", Align::Left)];
@@ -167,6 +173,17 @@ fn text(plan: &Plan, runs: &[Run], run: &Run, wording: &str) -> String {
     // The columns need no titles.
     text.push_str(table::layout(&columns, &rows).trim_start_matches('\n'));
     text
+}
+
+/// Returns a run's speed over that of the raw TCP stream right before it; or, where nothing is moved and
+/// one Call is under way at a time, its median latency over the raw round trip.
+fn of_raw(plan: &Plan, run: &Run) -> Option<f64> {
+    if plan.subject.moves() {
+        return Some(run.gib_per_s(plan) / run.limits.tcp_stream_gib_per_s?);
+    }
+    let alone = plan.in_flight() == 1 && plan.pace.rate.is_none();
+    let rtt = run.limits.tcp_rtt_us.filter(|_| alone)?;
+    Some(run.quantile_us(0.5) / rtt)
 }
 
 /// One line a run.
@@ -182,6 +199,7 @@ fn each(plan: &Plan, runs: &[Run]) -> String {
         ("raw TCP GiB/s", right),
         ("raw TCP us", right),
         ("cache line us", right),
+        ("of raw TCP", right),
         ("time stamp ns", right),
     ];
     let cell = |figure: Option<f64>, decimals: usize| {
@@ -199,6 +217,7 @@ fn each(plan: &Plan, runs: &[Run]) -> String {
             cell(run.limits.tcp_stream_gib_per_s, 2),
             cell(run.limits.tcp_rtt_us, 2),
             cell(run.limits.cacheline_rtt_us, 3),
+            cell(of_raw(plan, run), 3),
             cell(run.noise_ns, 1),
         ]
     });
