@@ -76,7 +76,7 @@ impl End {
         end
     }
 
-    fn give(&mut self, number: usize, posted: PostedSink) {
+    fn give(&mut self, number: usize, mut posted: PostedSink) {
         let sink = posted.sink(0..posted.len()).expect("all of it");
         self.receives.push(Receive::single(WrId(number as u64), sink));
         self.posted[number] = Some(posted);

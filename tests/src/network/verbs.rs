@@ -6,7 +6,7 @@ use std::time::Duration;
 use haulage::provider::verbs::{Config, Verbs};
 use haulage::provider::{Provider, Waker};
 use haulage::sys::wake;
-use haulage_mr_pool::Pool;
+use haulage_mr_pool::{PagePreference, Pool};
 use haulage_proto::time::Instant;
 
 use super::{Expect, Network, RealTime, memory};
