@@ -88,8 +88,9 @@ pub const RECEIVES_IDLE: u32 = {
     receives
 };
 
-/// Octets of one Receive buffer, and of the largest message we send inline.
-pub const INLINE_SIZE: usize = 4096;
+/// Octets of one Receive buffer, and of the largest message we send inline: a page of payload, and what
+/// goes before it. Private data counts in units of 1024 octets.
+pub const INLINE_SIZE: usize = 5 << 10;
 
 /// Segments in one chunk, ours and the peer's.
 pub const SEGMENTS_MAX: usize = 16;

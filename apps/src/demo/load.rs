@@ -12,6 +12,7 @@ use haulage::provider::Waker;
 use haulage::service::{
     Binding, Call, CallError, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
 };
+use haulage::sys::clock;
 
 use crate::failure::Failure;
 use crate::kv::protocol::{Answer, Procedure};
@@ -285,7 +286,7 @@ impl Running {
             Op::Get | Op::Verify => (Procedure::Get, None, lease),
         };
         let request = Request { procedure: procedure as u32, argument, result, timeout: None };
-        slot.started = cx.now();
+        slot.started = clock::now();
         match cx.call(connection, request, number as u64, |w| w.opaque(slot.key.as_bytes())) {
             Ok(()) => self.in_flight += 1,
             Err((error, _)) => self.failed = Some(error.to_string()),
@@ -293,7 +294,7 @@ impl Running {
     }
 
     /// A Call has ended: counts it, and says what is wrong with it.
-    fn ended(&mut self, cx: &Cx<'_>, number: usize, finished: Finished<'_>) -> Result<(), String> {
+    fn ended(&mut self, number: usize, finished: Finished<'_>) -> Result<(), String> {
         let Finished { results, argument, result } = finished;
         let mut results = results.map_err(|error: CallError| error.to_string())?;
         let bad = |_| "the reply makes no sense".to_owned();
@@ -319,7 +320,7 @@ impl Running {
             lease.set_len(size);
             slot.lease = Some(lease);
         }
-        self.tally.samples.record(cx.now().saturating_since(slot.started));
+        self.tally.samples.record(clock::now().saturating_since(slot.started));
         self.tally.operations += 1;
         self.tally.octets += size as u64;
         Ok(())
@@ -343,7 +344,7 @@ impl Service for Load {
         running.in_flight -= 1;
         // The token is the slot it was made from.
         let Ok(number) = usize::try_from(token) else { return };
-        match running.ended(cx, number, finished) {
+        match running.ended(number, finished) {
             Err(error) => running.failed = Some(error),
             Ok(()) if cx.now().saturating_since(running.started) < running.job.time => {
                 running.issue(cx, number);

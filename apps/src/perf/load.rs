@@ -246,6 +246,7 @@ impl<W: Work> Service for Load<W> {
             return false;
         }
         running.make_due(cx);
+        running.looked = None;
         self.settle(cx);
         // The next one may be due before anything wakes the core.
         true
@@ -272,8 +273,9 @@ struct Running<W: Work> {
     arrivals: Option<Arrivals>,
     /// Calls until the next one that is timed.
     untimed: u32,
-    /// The turn the clock was last looked at in, and what it said.
-    looked: (Instant, Instant),
+    /// What the clock said when it was last looked at: in an open loop in this turn; with one Call at a
+    /// time when the last one ended, which is when the next begins.
+    looked: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -319,7 +321,7 @@ impl<W: Work> Running<W> {
             stopped: None,
             arrivals: pace.rate.map(|rate| Arrivals::new(rate, SEED)),
             untimed: 0,
-            looked: (cx.now(), cx.now()),
+            looked: None,
         })
     }
 
@@ -380,15 +382,16 @@ impl<W: Work> Running<W> {
     /// Makes the Calls of an open loop that are due, as far as there are slots.
     fn make_due(&mut self, cx: &mut Cx<'_>) {
         let Stage::Calls { until, .. } = self.stage else { return };
+        let now = self.look();
         for _ in 0..DUE_PER_TURN {
             let Some(arrivals) = &mut self.arrivals else { return };
             let Some(due) = arrivals.due() else { return };
-            if cx.now() >= until || self.stopped.is_some() {
+            if now >= until || self.stopped.is_some() {
                 // It is over: what could not be made in time is not made.
                 self.tally.late = arrivals.end(until);
                 return;
             }
-            if due > cx.now() {
+            if due > now {
                 return;
             }
             let Some(number) = self.idle.pop() else { return };
@@ -414,7 +417,7 @@ impl<W: Work> Running<W> {
 
     /// Makes a Call. `due` is when it should have been made.
     fn make(&mut self, cx: &mut Cx<'_>, number: usize, due: Option<Instant>) {
-        let began = due.or_else(|| self.stamp(cx));
+        let began = due.or_else(|| self.stamp());
         let Some(slot) = self.slots.get_mut(number) else { return };
         slot.began = began;
         match self.work.make(cx, slot.connection, &mut slot.of_work, number as u64) {
@@ -424,9 +427,9 @@ impl<W: Work> Running<W> {
     }
 
     /// Returns when a Call of a closed loop begins, if it is one that is timed.
-    fn stamp(&mut self, cx: &Cx<'_>) -> Option<Instant> {
+    fn stamp(&mut self) -> Option<Instant> {
         if self.slots.len() == 1 {
-            return Some(cx.now());
+            return Some(self.looked.take().unwrap_or_else(clock::now));
         }
         match self.untimed.checked_sub(1) {
             Some(left) => {
@@ -451,21 +454,18 @@ impl<W: Work> Running<W> {
         self.work.ended(cx, &mut slot.of_work, finished)?;
         self.tally.operations += 1;
         if let Some(began) = slot.began.take() {
-            let now = self.look(cx.now());
+            let now = self.look();
             self.tally.samples.record(now.saturating_since(began));
         }
         Ok(())
     }
 
-    /// Returns what the clock says, as far as it matters.
-    fn look(&mut self, turn: Instant) -> Instant {
+    /// Returns what the clock says; in an open loop it is read once a turn.
+    fn look(&mut self) -> Instant {
         if self.arrivals.is_none() {
-            return if self.slots.len() == 1 { turn } else { clock::now() };
+            return *self.looked.insert(clock::now());
         }
-        if self.looked.0 != turn {
-            self.looked = (turn, clock::now());
-        }
-        self.looked.1
+        *self.looked.get_or_insert_with(clock::now)
     }
 }
 
