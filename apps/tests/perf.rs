@@ -196,7 +196,7 @@ fn what_cannot_be_asked_is_status_2_and_one_line() {
         (&["perf", "local", "ping"], "ping"),
         (&["perf", "local", "read", "--size", "0"], "1 to"),
         (&["perf", "local", "read", "--size", "65MiB"], "67108864"),
-        (&["perf", "local", "inline", "--size", "4097"], "inline"),
+        (&["perf", "local", "inline", "--size", "4609"], "inline"),
         (&["perf", "local", "read", "--depth", "0"], "--depth"),
         (&["perf", "local", "null", "--depth", "16384"], "lower"),
         (&["perf", "local", "read", "--size", "64MiB", "--depth", "128"], "lower"),

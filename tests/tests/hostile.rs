@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use haulage::core::{Core, Cx};
 use haulage::cores::{self, CoreThread, Placement};
-use haulage::limits::{LIMITS_DEFAULT, Limits};
+use haulage::limits::{INLINE_SIZE, LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling;
 use haulage::provider::iwarp::{Config, Iwarp};
 use haulage::service::{Binding, Call, Outcome, Procedure, Reply, Service};
@@ -211,10 +211,10 @@ fn a_message_longer_than_a_receive_ends_its_connection_alone() {
     let mut bystander = Peer::connect(server.started);
     let mut peer = Peer::connect(server.started);
     let mut long = message(7, MSG, &NO_LISTS, &call(7, NULL, &[]));
-    long.resize(4096, 0);
+    long.resize(INLINE_SIZE, 0);
     peer.0.send(&long).unwrap();
     assert_eq!(peer.answer(), Answer::Reply { xid: 7 }, "as long as was agreed");
-    long.resize(4100, 0);
+    long.resize(INLINE_SIZE + 4, 0);
     peer.0.send(&long).unwrap();
     assert_eq!(peer.answer(), Answer::Closed);
     assert_eq!(bystander.null(5), Answer::Reply { xid: 5 });

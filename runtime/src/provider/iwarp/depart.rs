@@ -51,6 +51,7 @@ impl Connection {
         if !lane.is_between_messages() || lane.batch.is_full() {
             return Err(QueueFull);
         }
+        nic.counters.send_batches += u64::from(lane.batch.is_empty());
         let fpdu = self.transmitter.send(None, 0, message);
         lane.batch.push_copied(&fpdu, message);
         nic.wire.fpdus_sent += 1;
