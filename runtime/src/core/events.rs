@@ -152,12 +152,18 @@ impl State {
 
     /// A message arrived.
     fn on_receive(&mut self, now: Instant, done: &Done, received: Filled) {
-        let Some(key) = self.at(done.qp) else { return self.receives.give_back(received) };
-        self.touch(key);
+        let Self { by_queue_pair, connections, dirty, receives, .. } = self;
+        let named = by_queue_pair.get(done.qp.slot()).copied().flatten();
+        let found = named.and_then(|key| Some((key, connections.get_mut(key)?)));
+        let Some((key, connection)) = found.filter(|(_, found)| found.qp == done.qp) else {
+            return receives.give_back(received);
+        };
+        if !std::mem::replace(&mut connection.dirty, true) {
+            dirty.push_back(key);
+        }
         let proof = complete::invalidated(done);
-        if let Some(bare) = Bare::of(self.receives.buffers().bytes(&received))
+        if let Some(bare) = Bare::of(receives.buffers().bytes(&received))
             && (bare.kind == Kind::Reply || proof.is_none())
-            && let Some(connection) = self.connections.get_mut(key)
             && connection.engine.take(now, &bare)
         {
             return match bare.kind {
