@@ -9,7 +9,7 @@ use std::env;
 use std::hint::{black_box, spin_loop};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use haulage::provider::shm::{Config, Expose, Shm};
@@ -36,12 +36,15 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// What a provider reports.
+type Reported = Event<<Shm as Provider>::Listener>;
+
 /// One end, with its Receives posted.
 struct End {
     provider: Shm,
     pool: Pool,
     qp: QpNum,
-    events: Vec<Event<<Shm as Provider>::Listener>>,
+    events: Vec<Reported>,
     posted: Vec<Option<PostedSink>>,
     receives: Vec<Receive>,
     sends: WorkQueue,
@@ -91,6 +94,17 @@ impl End {
         }
     }
 
+    /// Polls until an event that `is_it`, and returns it; others are forgotten.
+    fn until(&mut self, is_it: impl Fn(&Reported) -> bool) -> Reported {
+        loop {
+            let mut events = Vec::new();
+            self.provider.poll(clock::now(), 64, &mut events);
+            if let Some(event) = events.into_iter().find(&is_it) {
+                return event;
+            }
+        }
+    }
+
     /// Posts what was queued; returns how many messages came meanwhile.
     fn turn(&mut self, now: Instant) -> usize {
         if !self.receives.is_empty() {
@@ -116,111 +130,94 @@ impl End {
     }
 }
 
+/// Connects two ends of this thread.
 fn connect(active: &mut End, passive: &mut End) {
-    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let (listener, at) = passive.provider.listen(at).expect("a port");
-    let params = ConnectionParams { private_data: b"", ord: 8, ird: 8 };
-    active.qp = active.provider.connect(clock::now(), at, &params).expect("a queue pair");
-    let mut open = 0;
-    while open < 2 {
-        for end in [&mut *active, &mut *passive] {
-            let (mut events, now) = (Vec::new(), clock::now());
-            end.provider.poll(now, 64, &mut events);
-            for event in events {
-                match event {
-                    Event::Request { qp, .. } => {
-                        end.qp = qp;
-                        end.provider.accept(now, qp, &params);
-                    }
-                    Event::Established { .. } => open += 1,
-                    other => eprintln!("{other:?}"),
-                }
-            }
-        }
-    }
+    let (listener, at) = passive.provider.listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a port");
+    active.qp = active.provider.connect(clock::now(), at, &PARAMS).expect("a queue pair");
+    let asked = passive.until(|event| matches!(event, Event::Request { .. }));
+    let Event::Request { qp, .. } = asked else { return };
+    passive.qp = qp;
+    passive.provider.accept(clock::now(), qp, &PARAMS);
+    passive.until(|event| matches!(event, Event::Established { .. }));
+    active.until(|event| matches!(event, Event::Established { .. }));
     passive.provider.unlisten(listener);
 }
 
-/// The address where a thread's end listens, and whether it is to stop.
-static MEETING: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// What two threads tell each other: a port and a handle, and that it is time to stop.
+#[derive(Default)]
+struct Meeting {
+    port: AtomicU64,
+    handle: AtomicU64,
+    over: AtomicBool,
+}
 
-/// Runs `active` on one CPU and a peer that only answers on another.
-fn pair(octets: usize, answers: bool, active: impl FnOnce(&mut End, QpNum)) {
-    let params = ConnectionParams { private_data: b"", ord: 8, ird: 8 };
+/// Runs `active` on one CPU, with a peer on another: one that answers every message, or one that opens
+/// memory to be written and does nothing.
+fn pair(octets: usize, answers: bool, active: impl FnOnce(&mut End, Handle)) {
+    let meeting = Meeting::default();
     std::thread::scope(|threads| {
-        threads.spawn(move || {
-            pin(1);
-            let mut end = End::new(octets);
-            let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            let (_, at) = end.provider.listen(at).expect("a port");
-            // Something to write to, told of in the private data.
-            let mut target = end.pool.lease(octets).expect("memory");
-            target.bytes_mut().fill(1);
-            let mut target = Some(target);
-            let mut exposed = None;
-            MEETING[0].store(u64::from(at.port()), Ordering::Release);
-            let mut asked = None;
-            while asked.is_none() {
-                let mut events = Vec::new();
-                end.provider.poll(clock::now(), 64, &mut events);
-                asked = events.into_iter().find_map(|event| match event {
-                    Event::Request { qp, .. } => Some(qp),
-                    _ => None,
-                });
-            }
-            end.qp = asked.expect("somebody asked");
-            end.provider.accept(clock::now(), end.qp, &params);
-            if let Some(lease) = target.take().filter(|_| !answers) {
-                let handle = end.provider.reserve_handle(end.qp).expect("a handle");
-                let (held, sink) = lease.expose_write(handle);
-                exposed = Some(held);
-                let memory = Exposure::RemoteWrite(sink);
-                let operation = Operation::FastReg { handle, offset: 0, memory };
-                let request = WorkRequest { id: WrId(0), flags: Flags::default(), operation };
-                end.sends.push_back(request);
-                end.turn(clock::now());
-                // In a benchmark of one thread with another the handle need not travel.
-                MEETING[0]
-                    .store(u64::from(handle.0) << 32 | u64::from(at.port()), Ordering::Release);
-            }
-            let (mut polls, mut now) = (0_u64, clock::now());
-            while MEETING[1].load(Ordering::Relaxed) == 0 {
-                polls += 1;
-                if polls.is_multiple_of(16) {
-                    now = clock::now();
-                }
-                let came = end.turn(now);
-                if came > 0 && answers {
-                    end.send(came);
-                    let _ = end.provider.post(end.qp, &mut end.sends);
-                }
-            }
-            drop(end);
-            drop(exposed);
-        });
+        threads.spawn(|| serve(octets, answers, &meeting));
         pin(0);
         let mut end = End::new(octets);
-        while MEETING[0].load(Ordering::Acquire) == 0 {
-            spin_loop();
-        }
-        let port = u16::try_from(MEETING[0].load(Ordering::Acquire) & 0xffff).expect("a port");
+        let port = u16::try_from(wait_for(&meeting.port)).expect("a port");
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        end.qp = end.provider.connect(clock::now(), at, &params).expect("a queue pair");
-        while end.events.is_empty() {
-            let (mut events, now) = (Vec::new(), clock::now());
-            end.provider.poll(now, 64, &mut events);
-            end.events = events;
-        }
-        end.events.clear();
-        let qp = end.qp;
-        active(&mut end, qp);
-        MEETING[1].store(1, Ordering::Relaxed);
+        end.qp = end.provider.connect(clock::now(), at, &PARAMS).expect("a queue pair");
+        end.until(|event| matches!(event, Event::Established { .. }));
+        let handle = Handle(u32::try_from(wait_for(&meeting.handle)).expect("a handle"));
+        active(&mut end, handle);
+        meeting.over.store(true, Ordering::Relaxed);
     });
+}
+
+/// The other end of a pair.
+fn serve(octets: usize, answers: bool, meeting: &Meeting) {
+    pin(1);
+    let mut end = End::new(octets);
+    let (_, at) = end.provider.listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a port");
+    meeting.port.store(at.port().into(), Ordering::Release);
+    let asked = end.until(|event| matches!(event, Event::Request { .. }));
+    let Event::Request { qp, .. } = asked else { return };
+    end.qp = qp;
+    end.provider.accept(clock::now(), qp, &PARAMS);
+    let mut target = end.pool.lease(octets).expect("memory");
+    target.bytes_mut().fill(1);
+    let handle = end.provider.reserve_handle(qp).expect("a handle");
+    let (exposed, sink) = target.expose_write(handle);
+    let memory = Exposure::RemoteWrite(sink);
+    let operation = Operation::FastReg { handle, offset: 0, memory };
+    end.sends.push_back(WorkRequest { id: WrId(0), flags: Flags::default(), operation });
+    end.turn(clock::now());
+    meeting.handle.store(handle.0.into(), Ordering::Release);
+    let (mut polls, mut now) = (0_u64, clock::now());
+    while !meeting.over.load(Ordering::Relaxed) {
+        polls += 1;
+        if polls.is_multiple_of(16) {
+            now = clock::now();
+        }
+        let came = end.turn(now);
+        if came > 0 && answers {
+            end.send(came);
+            let _ = end.provider.post(qp, &mut end.sends);
+        }
+    }
+    drop(end);
+    drop(exposed);
+}
+
+/// Returns what another thread will say, which is not 0.
+fn wait_for(said: &AtomicU64) -> u64 {
+    loop {
+        match said.load(Ordering::Acquire) {
+            0 => spin_loop(),
+            said => return said,
+        }
+    }
 }
 
 fn echo(depth: usize, octets: usize) {
     let round_trip = cache_line_round_trip();
-    pair(octets, true, |end, qp| {
+    pair(octets, true, |end, _| {
+        let qp = end.qp;
         let mut times = Vec::with_capacity(1 << 20);
         let (mut now, start) = (clock::now(), clock::now());
         let (mut count, mut turns, mut batches) = (0_u64, 0_u64, 0_u64);
@@ -262,14 +259,10 @@ fn echo(depth: usize, octets: usize) {
 }
 
 fn write(octets: usize) {
-    let mut from = vec![1_u8; octets];
+    let from = vec![1_u8; octets];
     let mut to = vec![2_u8; octets];
-    pair(octets, false, |end, qp| {
-        let mut told = 0;
-        while told >> 32 == 0 {
-            told = MEETING[0].load(Ordering::Acquire);
-        }
-        let handle = Handle(u32::try_from(told >> 32).expect("32 bits"));
+    pair(octets, false, |end, handle| {
+        let qp = end.qp;
         let length = u32::try_from(octets).expect("less than 4 GiB");
         let target =
             ClaimedSegment::try_from(Segment { handle, length, offset: 0 }).expect("no wrap");
@@ -309,7 +302,6 @@ fn write(octets: usize) {
             counters.bytes_copied as f64 / counters.tagged_sent as f64,
         );
     });
-    from.clear();
 }
 
 /// Sends `times` messages from one end to the other, a batch of 32 at a time, on this thread.
@@ -360,6 +352,7 @@ fn pin(nth: usize) {
 
 /// Octets of a null Call: 36 of transport header, 40 of RPC header.
 const NULL_CALL: usize = 76;
+const PARAMS: ConnectionParams<'static> = ConnectionParams { private_data: b"", ord: 8, ird: 8 };
 const RECEIVES: usize = 256;
 const BATCH: usize = 32;
 const RUN: Duration = Duration::from_millis(500);

@@ -157,11 +157,20 @@ impl Shared {
 
     fn map(memfd: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        let fd = memfd.as_raw_fd();
-        // SAFETY: no address is asked for, so no mapping is replaced.
-        let start = unsafe { libc::mmap(ptr::null_mut(), length, access, libc::MAP_SHARED, fd, 0) };
+        let (at, fixed) = match length.is_multiple_of(MIB_2) {
+            true => (Self::aligned_room(length)?, libc::MAP_FIXED),
+            false => (ptr::null_mut(), 0),
+        };
+        let (flags, fd) = (libc::MAP_SHARED | fixed, memfd.as_raw_fd());
+        // SAFETY: if an address is asked for it is that of room we reserved for this, all of it.
+        let start = unsafe { libc::mmap(at, length, access, flags, fd, 0) };
         if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
+            let error = io::Error::last_os_error();
+            if !at.is_null() {
+                // SAFETY: the room is still ours, and nothing is in it.
+                unsafe { libc::munmap(at, length) };
+            }
+            return Err(error);
         }
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let mapped = Self { start, length };
@@ -170,6 +179,28 @@ impl Shared {
             return Err(io::Error::last_os_error());
         }
         Ok(mapped)
+    }
+
+    /// Reserves addresses at which a huge page of the peer's can be mapped as one.
+    fn aligned_room(length: usize) -> io::Result<*mut libc::c_void> {
+        let with_slack = length.checked_add(MIB_2).ok_or(io::ErrorKind::OutOfMemory)?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: no address is asked for, so no mapping is replaced.
+        let room =
+            unsafe { libc::mmap(ptr::null_mut(), with_slack, libc::PROT_NONE, flags, -1, 0) };
+        if room == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let skip = room.addr().wrapping_neg() % MIB_2;
+        let (start, rest) = (room.wrapping_byte_add(skip), MIB_2 - skip);
+        if skip > 0 {
+            // SAFETY: what is before `start` is ours and nobody has been given it.
+            unsafe { libc::munmap(room, skip) };
+        }
+        // SAFETY: so is what is behind the `length` octets from `start`: at least one page, as `room` is a
+        // whole page.
+        unsafe { libc::munmap(start.wrapping_byte_add(length), rest) };
+        Ok(start)
     }
 
     /// Returns where `T` is at `offset`.
@@ -264,6 +295,9 @@ fn prefetch_to_write(line: *const u8) {
 /// Octets the compiler copies without a call; a message of up to twice as many is copied in two pieces.
 const SHORT: usize = 64;
 
+/// Octets of a huge page.
+const MIB_2: usize = 2 << 20;
+
 /// What a memfd must be sealed against before a peer maps it.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
@@ -305,6 +339,19 @@ mod tests {
         assert!(!theirs.copy_out(8190, &mut sink, 3, 2), "it does not fit");
         drop(sink);
         assert_eq!(posted.complete().unwrap().bytes(), b".ab.");
+    }
+
+    #[test]
+    fn whole_huge_pages_are_mapped_where_one_can_begin() {
+        for length in [MIB_2, 2 * MIB_2] {
+            let (ours, fd) = Shared::create(c"test", length).unwrap();
+            let theirs = Shared::open(fd.as_fd(), length).unwrap();
+            for shared in [&ours, &theirs] {
+                assert_eq!(ptr::from_ref(shared.u32_at(0)).addr() % MIB_2, 0);
+            }
+            ours.u32_at(length - 4).store(5, Ordering::Release);
+            assert_eq!(theirs.u32_at(length - 4).load(Ordering::Acquire), 5);
+        }
     }
 
     #[test]

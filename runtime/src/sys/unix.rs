@@ -6,7 +6,7 @@
 use std::io::{self, ErrorKind, Read as _};
 use std::mem::{self, MaybeUninit};
 use std::net::Shutdown;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
@@ -32,6 +32,11 @@ impl Listener {
             Err(e) if is_later(&e) => Ok(None),
             Err(e) => Err(e),
         }
+    }
+
+    /// Returns whether a connection waits.
+    pub fn is_waited_for(&self) -> bool {
+        is_readable(self.fd())
     }
 
     /// Returns the descriptor, for waiting.
@@ -217,10 +222,7 @@ pub struct Process(OwnedFd);
 impl Process {
     /// Returns whether no thread of it runs any more.
     pub fn is_gone(&self) -> bool {
-        let mut watched =
-            libc::pollfd { fd: self.0.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: `watched` is one live, initialized entry, as the count says.
-        unsafe { libc::poll(&raw mut watched, 1, 0) > 0 }
+        is_readable(self.0.as_raw_fd())
     }
 }
 
@@ -277,6 +279,12 @@ fn message(piece: &mut libc::iovec) -> libc::msghdr {
     message
 }
 
+fn is_readable(fd: RawFd) -> bool {
+    let mut watched = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: `watched` is one live, initialized entry, as the count says.
+    unsafe { libc::poll(&raw mut watched, 1, 0) > 0 }
+}
+
 fn is_later(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
@@ -298,6 +306,7 @@ const SO_PEERPIDFD: libc::c_int = 77;
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::os::fd::AsFd as _;
 
     use super::*;
 

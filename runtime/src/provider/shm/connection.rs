@@ -46,6 +46,8 @@ pub(super) struct Connection {
     pub(super) over: bool,
     /// A message waits for a Receive.
     pub(super) starved: bool,
+    /// It is on the provider's list of those who are given another look with the next Receive.
+    pub(super) listed: bool,
     /// Our ring, and the table of what we expose.
     pub(super) producer: Option<Producer>,
     /// The peer's.
@@ -190,6 +192,7 @@ impl Connection {
             hot: false,
             over: false,
             starved: false,
+            listed: false,
             producer: None,
             consumer: None,
             region: None,

@@ -11,9 +11,14 @@ use haulage_proto::verbs::{
     Access, ClaimedSegment, Exposure, Flags, Handle, Opcode, Segment as Claim, Status, WrId,
 };
 
+use std::net::IpAddr;
+
+use super::listening::PORT_FIRST;
+use super::watch::HOT_MAX;
 use super::*;
-use crate::provider::{Done, Operation, Quiesced, WorkRequest};
+use crate::provider::{DisconnectReason, Done, Operation, Quiesced, WorkRequest};
 use crate::sys::complete;
+use crate::sys::unix::{self, Stream};
 
 mod endings;
 mod hostile;
@@ -27,6 +32,8 @@ const PARAMS: ConnectionParams<'static> = ConnectionParams { private_data: b"", 
 
 /// Polls after which something that should have happened has not.
 const POLLS_MAX: u32 = 300_000;
+const POLLS_ALONE: u32 = 100_000;
+const PACE: std::time::Duration = std::time::Duration::from_micros(50);
 /// Polls in which what is not held back would have happened.
 const A_WHILE: u32 = 300;
 /// How much time passes in a poll: enough to listen to the sockets.
@@ -112,12 +119,16 @@ impl Node {
 
     /// Polls until `seen` was reported, and forgets that it was.
     fn until(&mut self, seen: &Seen) {
-        for _ in 0..POLLS_MAX {
+        for polls in 0..POLLS_MAX {
             if let Some(at) = self.seen.iter().position(|one| one == seen) {
                 self.seen.remove(at);
                 return;
             }
             self.poll();
+            if polls > POLLS_ALONE {
+                // A child of another test may still hold copies of our sockets, and want a processor.
+                std::thread::sleep(PACE);
+            }
         }
         panic!("waited in vain for {seen:?}: {:?}", self.seen);
     }
@@ -142,6 +153,10 @@ impl Node {
     fn connection(&mut self) -> &mut Connection {
         let qp = self.qp();
         self.nic.slots.get(qp).expect("a connection")
+    }
+
+    fn connection_of(&mut self, qp: QpNum) -> Option<&mut Connection> {
+        self.nic.slots.get(qp)
     }
 
     fn post(&mut self, operation: Operation) -> WrId {

@@ -192,3 +192,77 @@ fn what_was_sent_before_the_end_arrives_before_it() {
     victim.node.until(&Seen::Disconnected(DisconnectReason::Lost));
     victim.others_live_on();
 }
+
+/// Whatever is in the memory a peer shares, at whatever time it changes.
+#[test]
+fn random_words_everywhere_hurt_nobody_else() {
+    use crate::provider::sim::Rng;
+
+    let (mut honest, mut node) = (Node::new(), Node::with(&config(), 32 << 20));
+    connect(&mut honest, &mut node);
+    let honest_qp = node.qp();
+    for seed in 0..150 {
+        let mut rng = Rng::new(seed);
+        let rogue = Rogue::new(&mut node, Some(4096));
+        let rogue_qp = node.qp();
+        let (exposed, _) = node.expose(b"left alone?", Access::RemoteWrite);
+        let room = 8 - node.nic.nic.receives.len().min(8);
+        let posted: Vec<_> = (0..room).map(|_| node.receive(100)).collect();
+        for _ in 0..40 {
+            // A word of the rogue's own segment, half of the time one that looks like a header.
+            let memory = rogue.producer.segment().memory();
+            let word = rng.next();
+            let (kind, ahead, length) = (word % 6, word % 7, (word >> 8) % 1100);
+            let header = kind | (ahead << 3) | (length << 11) | ((word & 1) << 35);
+            let places = memory.len() as u64 / 8;
+            let at = match word % 3 {
+                0 => rng.next() % places,
+                1 => (super::super::segment::RING as u64 / 8) + rng.next() % 64,
+                _ => places - 1 - rng.next() % 128,
+            };
+            let value = if word & 2 == 0 { header } else { rng.next() };
+            memory.u64_at(usize::try_from(at).unwrap() * 8).store(value, Ordering::SeqCst);
+            if word & 12 == 0 {
+                // Or of the RNIC's, where the peer may write.
+                rogue.theirs.head().store(rng.next() % 5 * 64, Ordering::SeqCst);
+                rogue.theirs.waits().store(1, Ordering::SeqCst);
+            }
+            if node.connection_of(rogue_qp).is_some_and(|c| c.state == State::Open) {
+                node.qp = Some(rogue_qp);
+                let (_, _source) = node.send(&[1; 500], None);
+                let handle = Handle(u32::try_from(value >> 8 & 0xffff_ffff).unwrap());
+                if word & 16 == 0
+                    && node.connection_of(rogue_qp).is_some_and(|c| c.state == State::Open)
+                {
+                    node.write(b"eight...", Claim { handle, offset: value, length: 8 });
+                }
+            }
+            node.poll();
+        }
+        rogue.stream.shutdown();
+        // Receives it left are for others; a message that waits for one may end nothing before.
+        for _ in 0..POLLS_MAX {
+            if node.connection_of(rogue_qp).is_none() {
+                break;
+            }
+            if node.nic.nic.receives.len() < 8 {
+                node.receive(100);
+            }
+            node.poll();
+        }
+        assert!(node.connection_of(rogue_qp).is_none(), "seed {seed}");
+        let quiesced = node.quiesced.pop().expect("it was reported");
+        let proof = complete::destroyed(&exposed, &quiesced);
+        assert_eq!(exposed.fence(proof).unwrap().bytes(), b"left alone?", "seed {seed}");
+        rogue.producer.segment().waits().store(0, Ordering::SeqCst);
+        drop(posted);
+        node.seen.clear();
+        node.done.clear();
+        node.qp = Some(honest_qp);
+        honest.send(b"message", None);
+        if node.nic.nic.receives.is_empty() {
+            node.receive(100);
+        }
+        node.heard();
+    }
+}

@@ -147,6 +147,19 @@ fn a_peer_that_sleeps_is_rung_for_once() {
 }
 
 #[test]
+fn who_slept_without_a_receive_takes_what_waits_for_one() {
+    let (mut active, mut passive) = pair();
+    active.send(b"the only one", None);
+    passive.poll();
+    passive.nic.sleep(Some(Duration::ZERO));
+    passive.nic.sleep(Some(Duration::ZERO));
+    passive.nothing_happens();
+    let (received, _sink) = passive.receive(16);
+    passive.succeeded(received, Opcode::Receive);
+    assert_eq!(active.nic.link_counters().doorbells, 0);
+}
+
+#[test]
 fn among_many_the_silent_are_rung_for() {
     let wide = Config { receive_queue_max: 1024, ..config() };
     let (mut active, mut passive) = (Node::with(&wide, 4 << 20), Node::with(&wide, 4 << 20));

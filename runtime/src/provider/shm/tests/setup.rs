@@ -96,7 +96,10 @@ fn a_stranger_that_hangs_up_or_is_silent_is_forgotten() {
         node.poll();
     }
     assert_eq!((node.nic.link_counters().setups_failed, node.seen.len()), (failed + 1, 0));
-    assert!(!silent.discard());
+    // A child of another test may hold a copy of the socket for as long as it takes to start.
+    while silent.discard() {
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -1,0 +1,292 @@
+//! When rings are looked at and when sockets are listened to.
+//!
+//! # Normal operation
+//!
+//! Hot connections are looked at in every poll. The sockets, which tell of doorbells, newcomers and ends,
+//! cost a system call: they are listened to when nothing else happens, and now and then when much does,
+//! more often if somebody may ring. Nothing rings while every peer there is talks to us.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::QpNum;
+
+use super::connection::{Connection, State};
+use super::nic::Nic;
+use super::{ListenerId, Shm, ended};
+use crate::provider::{ConnectError, DisconnectReason, Event};
+use crate::sys::barrier;
+use crate::sys::epoll::Ready;
+
+impl Shm {
+    /// Goes through the hot connections; returns whether anything happened.
+    #[inline]
+    pub(super) fn read_hot(&mut self, events: &mut Vec<Event<ListenerId>>, limit: usize) -> bool {
+        let mut moved = false;
+        let count = self.hot.len();
+        // Each in turn is the first, or a busy one would use up the budget of the others.
+        let mut at = if self.turn < count { self.turn } else { 0 };
+        self.turn = at + 1;
+        for _ in 0..count {
+            let Some(&qp) = self.hot.get(at) else { break };
+            at = if at + 1 < count { at + 1 } else { 0 };
+            let Some(connection) = self.slots.get(qp) else { continue };
+            if !connection.pending.is_empty() || connection.state == State::Draining {
+                moved |= connection.pump(&mut self.nic);
+            }
+            if connection.state.is_live() && connection.arrive(&mut self.nic, events, limit) {
+                connection.heard = self.nic.now;
+                self.nic.counters.receive_batches += 1;
+                moved = true;
+            }
+            if events.len() >= limit {
+                break;
+            }
+        }
+        moved
+    }
+
+    /// Does what need not be done in every poll.
+    #[inline(never)]
+    pub(super) fn do_chores(&mut self) {
+        self.chores_at = self.nic.now.saturating_add(LOOK_IDLE);
+        if self.is_time_to_look() {
+            self.look(Some(Duration::ZERO));
+            if self.hot.len() > HOT_MAX {
+                self.cool(|connection, now| {
+                    let idle = connection.pending.is_empty() && !connection.over;
+                    idle && now.saturating_since(connection.heard) >= COOL_AFTER
+                });
+            }
+        }
+        self.fire_deadlines();
+        self.sweep();
+        self.resume_listeners();
+    }
+
+    /// Returns whether it is time to listen to the sockets, which costs a system call.
+    fn is_time_to_look(&self) -> bool {
+        let since = self.nic.now.saturating_since(self.looked);
+        if self.nic.now.saturating_since(self.moved) >= IDLE_AFTER {
+            return since >= LOOK_IDLE;
+        }
+        let all_hot = self.hot.len() == self.slots.in_use();
+        let listening = self.listeners.iter().any(|listening| listening.socket.is_some());
+        let listens = listening || self.hot.len() > 1;
+        match (all_hot, listens) {
+            (false, _) => since >= LOOK_BUSY,
+            (true, true) => since >= LOOK_RARELY,
+            // The only peer there is talks to us.
+            (true, false) => false,
+        }
+    }
+
+    /// Listens to the sockets for at most `limit` and does what they tell.
+    pub(super) fn look(&mut self, limit: Option<Duration>) {
+        self.nic.counters.syscalls += 1;
+        self.looked = self.nic.now;
+        let mut news = std::mem::take(&mut self.news);
+        news.extend(self.epoll.wait(limit));
+        for ready in news.drain(..) {
+            self.on_ready(ready);
+        }
+        self.news = news;
+        for qp in std::mem::take(&mut self.connecting) {
+            self.go_on_connecting(qp);
+        }
+    }
+
+    fn on_ready(&mut self, Ready { token, readable, .. }: Ready) {
+        if token == WAKER {
+            self.woken |= readable;
+        } else if token >= LISTENERS {
+            let listener = u16::try_from(token - LISTENERS).unwrap_or(u16::MAX);
+            self.accept_all(listener, true);
+        } else if readable {
+            let slot = u16::try_from(token & 0xffff).unwrap_or_default();
+            let generation = u16::try_from(token >> 16 & 0xffff).unwrap_or_default();
+            self.on_readable(QpNum::new(slot, generation));
+        }
+    }
+
+    fn on_readable(&mut self, qp: QpNum) {
+        let Some(connection) = self.slots.get(qp) else { return };
+        if connection.state.is_live() {
+            self.nic.counters.syscalls += 1;
+            connection.over |= connection.socket.as_ref().is_some_and(|socket| !socket.discard());
+        } else {
+            connection.on_setup_octets(&mut self.nic);
+        }
+        self.heat(qp);
+    }
+
+    /// Looks at a connection's ring in every poll from now on.
+    pub(super) fn heat(&mut self, qp: QpNum) {
+        let Some(connection) = self.slots.get(qp) else { return };
+        if connection.state.is_live() && !connection.hot {
+            connection.hot = true;
+            connection.heard = self.nic.now;
+            if let Some(consumer) = &connection.consumer {
+                consumer.need_no_doorbell();
+            }
+            self.hot.push(qp);
+        }
+    }
+
+    /// Looks again at connections that were given up while there was no Receive for them.
+    pub(super) fn feed_starved(&mut self) {
+        while let Some(qp) = self.starved.pop() {
+            if let Some(connection) = self.slots.get(qp) {
+                connection.listed = false;
+                self.heat(qp);
+            }
+        }
+    }
+
+    /// Asks every hot connection's peer for a doorbell that `may_cool` says; returns whether all are
+    /// silent, so that a doorbell will ring for whatever comes.
+    fn cool(&mut self, may_cool: impl Fn(&Connection, Instant) -> bool) -> bool {
+        let now = self.nic.now;
+        let (slots, nic) = (&mut self.slots, &mut self.nic);
+        let mut asked = false;
+        for &qp in &self.hot {
+            let Some(connection) = slots.get(qp) else { continue };
+            if may_cool(connection, now)
+                && let Some(consumer) = &connection.consumer
+            {
+                consumer.ask_for_doorbell();
+                asked = true;
+            }
+        }
+        if asked {
+            nic.counters.syscalls += 1;
+            barrier::heavy();
+        }
+        let (mut silent, starved) = (true, &mut self.starved);
+        self.hot.retain(|&qp| {
+            let Some(connection) = slots.get(qp) else { return false };
+            if !may_cool(connection, now) {
+                silent = false;
+                return true;
+            }
+            let Some(consumer) = &connection.consumer else { return true };
+            let takes = !nic.receives.is_empty() || connection.filling.is_some();
+            if consumer.has_record() {
+                if takes {
+                    consumer.need_no_doorbell();
+                    silent = false;
+                    return true;
+                }
+                // Its doorbell may be behind us. What it waits for is a Receive.
+                if !std::mem::replace(&mut connection.listed, true) {
+                    starved.push(qp);
+                }
+            }
+            nic.link.demotions += 1;
+            connection.hot = false;
+            false
+        });
+        silent
+    }
+
+    /// Sleeps until something may have happened, at most `limit`.
+    pub(super) fn rest(&mut self, limit: Option<Duration>) {
+        if std::mem::take(&mut self.woken) {
+            return self.waker.clear();
+        }
+        if !self.nic.done.is_empty() || !self.nic.events.is_empty() || !self.nic.closed.is_empty() {
+            return;
+        }
+        let idle = |connection: &Connection, _| connection.pending.is_empty() && !connection.over;
+        if self.cool(idle) {
+            self.look(limit);
+        } else if self
+            .hot
+            .iter()
+            .all(|&qp| self.slots.get(qp).is_none_or(|c| !c.may_go_on(&self.nic)))
+        {
+            // Nobody tells when there is room in a ring again: it is looked for.
+            self.look(Some(limit.unwrap_or(RETRY).min(RETRY)));
+        }
+        if std::mem::take(&mut self.woken) {
+            self.waker.clear();
+        }
+    }
+
+    fn fire_deadlines(&mut self) {
+        self.deadlines.extend(self.nic.deadlines.drain(..).map(Reverse));
+        while let Some(&Reverse((deadline, qp))) = self.deadlines.peek() {
+            if deadline > self.nic.now {
+                break;
+            }
+            self.deadlines.pop();
+            if let Some(connection) = self.slots.get(qp)
+                && connection.deadline == Some(deadline)
+            {
+                connection.on_deadline(&mut self.nic);
+            }
+        }
+    }
+
+    /// Lets go of what is over.
+    fn sweep(&mut self) {
+        if !self.nic.quarantined.is_empty() {
+            let mut quarantined = std::mem::take(&mut self.nic.quarantined);
+            quarantined.retain(|&qp| {
+                self.slots.get(qp).is_some_and(|connection| !connection.try_release(&mut self.nic))
+            });
+            self.nic.quarantined.append(&mut quarantined);
+        }
+        if self.nic.closed.is_empty() {
+            return;
+        }
+        for qp in std::mem::take(&mut self.nic.closed) {
+            self.slots.remove(qp);
+        }
+        let slots = &mut self.slots;
+        self.hot.retain(|&qp| slots.get(qp).is_some_and(|connection| connection.hot));
+    }
+}
+
+impl Connection {
+    /// Returns whether the next poll is likely to do something for it.
+    fn may_go_on(&self, nic: &Nic) -> bool {
+        let record = self.consumer.as_ref().is_some_and(|consumer| consumer.has_record());
+        let takes = !nic.receives.is_empty() || self.filling.is_some();
+        if record { takes } else { self.over }
+    }
+
+    fn on_deadline(&mut self, nic: &mut Nic) {
+        self.deadline = None;
+        match self.state {
+            State::Connecting | State::Requesting | State::Awaiting => {
+                self.fail_setup(nic, ConnectError::TimedOut);
+            }
+            _ => self.end(nic, ended::Ended::Closed, DisconnectReason::Local, None),
+        }
+    }
+}
+
+/// Returns the name of a connection with `epoll`.
+pub(super) fn token(qp: QpNum) -> u64 {
+    u64::from(qp.generation()) << 16 | qp.slot() as u64
+}
+
+pub(super) const WAKER: u64 = u64::MAX;
+pub(super) const LISTENERS: u64 = 1 << 32;
+/// Connections beyond which those that are silent ask for a doorbell: looking at a ring costs a few
+/// nanoseconds.
+pub(super) const HOT_MAX: usize = 64;
+/// How long a connection is silent before it does.
+const COOL_AFTER: Duration = Duration::from_millis(1);
+/// How long nothing happens before we count as idle.
+const IDLE_AFTER: Duration = Duration::from_micros(20);
+/// How often sockets are listened to while idle.
+const LOOK_IDLE: Duration = Duration::from_micros(20);
+/// How often while busy, when a doorbell may ring or a connection is being set up.
+const LOOK_BUSY: Duration = Duration::from_micros(100);
+/// How often while busy, when all they can tell is that somebody comes or goes.
+const LOOK_RARELY: Duration = Duration::from_millis(10);
+/// How often something that nobody tells of is tried again.
+pub(super) const RETRY: Duration = Duration::from_millis(1);
