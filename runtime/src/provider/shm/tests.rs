@@ -33,7 +33,8 @@ const PARAMS: ConnectionParams<'static> = ConnectionParams { private_data: b"", 
 /// Polls after which something that should have happened has not.
 const POLLS_MAX: u32 = 300_000;
 const POLLS_ALONE: u32 = 100_000;
-const PACE: std::time::Duration = std::time::Duration::from_micros(50);
+/// Longer than any wait for a thread or a process that runs.
+const HANG: Duration = Duration::from_secs(30);
 /// Polls in which what is not held back would have happened.
 const A_WHILE: u32 = 300;
 /// How much time passes in a poll: enough to listen to the sockets.
@@ -127,7 +128,7 @@ impl Node {
             self.poll();
             if polls > POLLS_ALONE {
                 // A child of another test may still hold copies of our sockets, and want a processor.
-                std::thread::sleep(PACE);
+                std::thread::yield_now();
             }
         }
         panic!("waited in vain for {seen:?}: {:?}", self.seen);
@@ -144,6 +145,17 @@ impl Node {
         self.nic.accept(self.now, qp, &PARAMS);
         self.until(&Seen::Established);
         qp
+    }
+
+    /// The same, if the peer is on another thread, or in another process.
+    fn accept_from_elsewhere(&mut self) -> QpNum {
+        let start = crate::sys::clock::now();
+        while !self.seen.contains(&Seen::Request(Vec::new())) {
+            self.poll();
+            std::thread::yield_now();
+            assert!(crate::sys::clock::now().saturating_since(start) < HANG, "nobody came");
+        }
+        self.accept()
     }
 
     fn qp(&self) -> QpNum {

@@ -177,3 +177,57 @@ fn among_many_the_silent_are_rung_for() {
     }
     assert!(active.nic.link_counters().doorbells >= silent as u64);
 }
+
+/// Answers, or starts with, messages until there were so many, asleep whenever there is none.
+fn play(node: &mut Node, starts: bool, rounds: u32) {
+    let mut events = Vec::new();
+    if starts {
+        let (_, _source) = node.send(b"over to you", None);
+    }
+    node.receive(16);
+    let mut heard = 0;
+    while heard < rounds {
+        node.now = crate::sys::clock::now();
+        node.nic.poll(node.now, 64, &mut events);
+        let received = |event: &Event<_>| matches!(event, Event::Completion(done) if done.opcode == Opcode::Receive);
+        if events.drain(..).filter(received).count() == 0 {
+            node.nic.sleep(Some(HANG));
+            let slept = crate::sys::clock::now().saturating_since(node.now);
+            assert!(slept < HANG, "a doorbell was not rung");
+            continue;
+        }
+        heard += 1;
+        node.receive(16);
+        if !starts || heard < rounds {
+            let (_, _source) = node.send(b"and back to you", None);
+        }
+    }
+}
+
+#[test]
+fn no_doorbell_is_missed_by_two_threads_that_sleep() {
+    let port = std::sync::atomic::AtomicU32::new(0);
+    std::thread::scope(|threads| {
+        let port = &port;
+        threads.spawn(move || {
+            let mut node = Node::new();
+            port.store(u32::from(node.listen()), Ordering::Release);
+            node.accept_from_elsewhere();
+            play(&mut node, false, ROUNDS);
+        });
+        let mut node = Node::new();
+        while port.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        let port = u16::try_from(port.load(Ordering::Acquire)).unwrap();
+        node.nic.connect(node.now, SocketAddr::new(LOCAL.ip(), port), &PARAMS).unwrap();
+        while !node.seen.contains(&Seen::Established) {
+            node.poll();
+            std::thread::yield_now();
+        }
+        play(&mut node, true, ROUNDS);
+        assert!(node.nic.link_counters().doorbells > 0, "the other one never slept");
+    });
+}
+
+const ROUNDS: u32 = 5000;

@@ -228,3 +228,31 @@ fn as_another_user() {
 
 const PORT_VARIABLE: &str = "HAULAGE_TEST_SHM_PORT";
 const NOBODY: u32 = 65534;
+
+#[test]
+fn whoever_finds_no_room_waits_for_it() {
+    let narrow = Config { connections_max: 2, ..config() };
+    let mut node = Node::with(&narrow, 4 << 20);
+    let port = node.listen();
+    let ask = || {
+        let stream = Stream::connect(&name(port)).unwrap().expect("room in the queue");
+        stream.send(&hello(None).encode(), &[sealed(layout().length()).as_fd()]).unwrap();
+        stream
+    };
+    // Two who never say a word, and one who does: the one who was silent longest makes room.
+    let silent = [0, 1].map(|_| Stream::connect(&name(port)).unwrap().expect("room"));
+    (0..A_WHILE).for_each(|_| node.poll());
+    assert_eq!((node.nic.connections(), node.seen.len()), (2, 0));
+    let asking = ask();
+    node.until(&Seen::Request(Vec::new()));
+    assert!(!silent[0].discard() && silent[1].discard(), "the first one was");
+    // Another one has to wait until somebody goes.
+    drop(silent);
+    let second = ask();
+    node.until(&Seen::Request(Vec::new()));
+    let waiting = ask();
+    node.nothing_happens();
+    node.nic.reject(node.now, node.qp(), b"");
+    node.until(&Seen::Request(Vec::new()));
+    drop((asking, second, waiting));
+}
