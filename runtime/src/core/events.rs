@@ -231,7 +231,10 @@ impl State {
     ) -> Option<EngineEvent> {
         let connection = self.connections.get_mut(key)?;
         connection.engine.handle(now, input);
-        self.replenish(key);
+        // Once it is ready that is done when the turn's messages leave.
+        if connection.state != ConnectionState::Ready {
+            self.replenish(key);
+        }
         self.carry_out(key)
     }
 
