@@ -9,11 +9,11 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::time::Duration;
 
-use haulage_mr_pool::{Sink, Source};
+use haulage_mr_pool::{Local, Sink, Source};
 use haulage_proto::iwarp::terminate::Code;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs as alphabet;
-use haulage_proto::verbs::{Completion, Handle, QpNum};
+use haulage_proto::verbs::{Access, Completion, Handle, QpNum};
 
 pub mod delaying;
 pub mod iwarp;
@@ -104,11 +104,13 @@ pub trait Provider: sealed::Sealed {
     /// Closes a connection in order: what was posted before leaves first, within a deadline.
     fn disconnect(&mut self, now: Instant, qp: QpNum);
 
-    /// Draws a fresh handle for one FastReg on `qp`, or `None` when all registrations are in use.
-    fn reserve_handle(&mut self, qp: QpNum) -> Option<Handle>;
+    /// Draws a fresh handle for one FastReg of `lease` on `qp`, or returns `None` when all registrations
+    /// are in use. Some devices let the peer in from here on: the lease is exposed before anything else
+    /// is done with it.
+    fn reserve_handle(&mut self, qp: QpNum, lease: &Local, access: Access) -> Option<Handle>;
 
-    /// Draws the offset a registration of `length` octets starts at in the peer's terms.
-    fn registration_offset(&mut self, length: usize) -> u64;
+    /// Draws the offset that the first octet of `lease` has in the peer's terms.
+    fn registration_offset(&mut self, lease: &Local) -> u64;
 
     /// Posts a Send of octets that may be used again as soon as this returns: what an inline Send is,
     /// without a view of its source. It is unsignaled, and if it fails that is told as of `WrId(0)`, or

@@ -336,9 +336,10 @@ impl<P: Provider> End<P> {
         bytes: &[u8],
         access: Access,
     ) -> (Exposed, Operation, Segment) {
-        let handle = self.provider.reserve_handle(qp).expect("a handle for a test");
-        let offset = self.provider.registration_offset(bytes.len());
         let lease = self.holding(bytes);
+        let handle = self.provider.reserve_handle(qp, &lease, access);
+        let handle = handle.expect("a handle for a test");
+        let offset = self.provider.registration_offset(&lease);
         let (exposed, memory) = match access {
             Access::RemoteRead => {
                 let (exposed, source) = lease.expose_read(handle);

@@ -181,8 +181,9 @@ impl Link {
         if let Some(start) = lease.bytes_mut().get_mut(..contents.len()) {
             start.copy_from_slice(contents);
         }
-        let handle = self.provider.reserve_handle(self.qp).ok_or_else(no_memory)?;
-        let offset = self.provider.registration_offset(length);
+        let handle = self.provider.reserve_handle(self.qp, &lease, access);
+        let handle = handle.ok_or_else(no_memory)?;
+        let offset = self.provider.registration_offset(&lease);
         let (exposed, memory) = match access {
             Access::RemoteRead => {
                 let (exposed, source) = lease.expose_read(handle);

@@ -5,8 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Handle, QpNum};
+use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use super::sim::Rng;
 use super::{
@@ -105,12 +106,12 @@ impl<P: Provider> Provider for Delaying<P> {
         self.inner.disconnect(now, qp);
     }
 
-    fn reserve_handle(&mut self, qp: QpNum) -> Option<Handle> {
-        self.inner.reserve_handle(qp)
+    fn reserve_handle(&mut self, qp: QpNum, lease: &Local, access: Access) -> Option<Handle> {
+        self.inner.reserve_handle(qp, lease, access)
     }
 
-    fn registration_offset(&mut self, length: usize) -> u64 {
-        self.inner.registration_offset(length)
+    fn registration_offset(&mut self, lease: &Local) -> u64 {
+        self.inner.registration_offset(lease)
     }
 
     fn send_inline(&mut self, qp: QpNum, message: &[u8]) -> Result<(), QueueFull> {

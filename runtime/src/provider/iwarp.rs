@@ -31,10 +31,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use haulage_mr_pool::Stags;
+use haulage_mr_pool::{Local, Stags};
 use haulage_proto::iwarp::mpa::handshake::Passive;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Handle, QpNum};
+use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use self::arrive::Found;
 use self::connection::{Connection, Intake, State};
@@ -558,11 +558,11 @@ impl Provider for Iwarp {
         }
     }
 
-    fn reserve_handle(&mut self, qp: QpNum) -> Option<Handle> {
+    fn reserve_handle(&mut self, qp: QpNum, _: &Local, _: Access) -> Option<Handle> {
         self.nic.stags.reserve(qp)
     }
 
-    fn registration_offset(&mut self, _length: usize) -> u64 {
+    fn registration_offset(&mut self, _: &Local) -> u64 {
         self.nic.stags.random_offset()
     }
 

@@ -30,9 +30,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use haulage_mr_pool::{Stags, Strategy};
+use haulage_mr_pool::{Local, Stags, Strategy};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Handle, QpNum};
+use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use super::{
     Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
@@ -247,11 +247,11 @@ impl Provider for Sim {
         world.disconnect(self.end(qp));
     }
 
-    fn reserve_handle(&mut self, qp: QpNum) -> Option<Handle> {
+    fn reserve_handle(&mut self, qp: QpNum, _: &Local, _: Access) -> Option<Handle> {
         self.fabric.borrow_mut().nodes[self.node].stags.reserve(qp)
     }
 
-    fn registration_offset(&mut self, _length: usize) -> u64 {
+    fn registration_offset(&mut self, _: &Local) -> u64 {
         self.fabric.borrow_mut().nodes[self.node].stags.random_offset()
     }
 

@@ -30,9 +30,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use haulage_mr_pool::Pool;
+use haulage_mr_pool::{Local, Pool};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Handle, QpNum};
+use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use self::connection::{Connection, Numbers, Objects, Phase, Slots};
 use self::setup::{count, failure, token};
@@ -311,12 +311,12 @@ impl Provider for Verbs {
         }
     }
 
-    fn reserve_handle(&mut self, qp: QpNum) -> Option<Handle> {
+    fn reserve_handle(&mut self, qp: QpNum, _: &Local, _: Access) -> Option<Handle> {
         self.windows.reserve(qp)
     }
 
     /// Windows begin at zero.
-    fn registration_offset(&mut self, _length: usize) -> u64 {
+    fn registration_offset(&mut self, _: &Local) -> u64 {
         0
     }
 

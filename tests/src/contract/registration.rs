@@ -126,6 +126,7 @@ pub fn line_21_an_invalidation_retires_its_handle_first<N: Network>(network: N) 
 pub fn line_22_views_are_dropped_before_the_report<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let link = bed.connect();
+    let registrations = bed.ends[PASSIVE].provider.caps().registrations_max;
     let before = bed.ends.each_ref().map(|end| end.pool.free_bytes());
     let bytes = pattern::of(10_000, 6);
     let (exposed, readable) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
@@ -151,11 +152,13 @@ pub fn line_22_views_are_dropped_before_the_report<N: Network>(network: N) {
     let after = bed.ends.each_ref().map(|end| end.pool.free_bytes());
     assert_eq!(after, before, "every lease came home");
     let link = bed.connect();
+    let lease = bed.ends[PASSIVE].holding(&bytes);
     let passive = &mut bed.ends[PASSIVE].provider;
-    for _ in 0..passive.caps().registrations_max {
-        assert!(passive.reserve_handle(link[PASSIVE]).is_some(), "every registration came back");
+    let mut reserve = || passive.reserve_handle(link[PASSIVE], &lease, Access::RemoteRead);
+    for _ in 0..registrations {
+        assert!(reserve().is_some(), "every registration came back");
     }
-    assert_eq!(passive.reserve_handle(link[PASSIVE]), None, "no more than the provider says");
+    assert_eq!(reserve(), None, "no more than the provider says");
 }
 
 /// What a peer may try with somebody's memory.

@@ -234,10 +234,11 @@ fn expose<P: Provider>(
     item: &mut Item,
     access: Access,
 ) -> Result<Segments, CallError> {
-    let handle = provider.reserve_handle(connection.qp).ok_or(CallError::Busy)?;
+    let Item::Local(lease) = &*item else { return Ok(Segments::default()) };
+    let handle = provider.reserve_handle(connection.qp, lease, access).ok_or(CallError::Busy)?;
+    let offset = provider.registration_offset(lease);
     let Some(lease) = item.take_local() else { return Ok(Segments::default()) };
     let length = lease.len();
-    let offset = provider.registration_offset(length);
     let (exposed, memory) = match access {
         Access::RemoteRead => {
             let (exposed, source) = lease.expose_read(handle);

@@ -204,8 +204,9 @@ impl Node {
     fn expose(&mut self, id: u64, lease: Local, write: bool) -> (Exposed, Segment) {
         let qp = self.qp();
         let length = lease.len();
-        let handle = self.nic.reserve_handle(qp).unwrap();
-        let offset = self.nic.registration_offset(length);
+        let access = if write { Access::RemoteWrite } else { Access::RemoteRead };
+        let handle = self.nic.reserve_handle(qp, &lease, access).unwrap();
+        let offset = self.nic.registration_offset(&lease);
         let (exposed, memory) = if write {
             let (exposed, sink) = lease.expose_write(handle);
             (exposed, Exposure::RemoteWrite(sink))
