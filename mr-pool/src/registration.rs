@@ -7,6 +7,8 @@ pub enum Strategy {
     FastReg,
     /// The same by memory windows of type 2, which user space has in its stead.
     Window,
+    /// A call registers and another takes back, each of which takes the system.
+    PerCall,
 }
 
 impl Strategy {
@@ -15,6 +17,7 @@ impl Strategy {
         match self {
             Self::FastReg => "FastReg",
             Self::Window => "Window",
+            Self::PerCall => "PerCall",
         }
     }
 }

@@ -30,13 +30,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use haulage_mr_pool::{Local, Pool};
+use haulage_mr_pool::{Local, Pool, Strategy};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use self::connection::{Connection, Numbers, Objects, Phase, Slots};
+use self::registrations::Registrations;
 use self::setup::{count, failure, token};
-use self::windows::Windows;
 use self::work::Share;
 use super::{
     Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
@@ -52,6 +52,8 @@ use crate::sys::interfaces;
 mod config;
 mod connection;
 mod device;
+mod grants;
+mod registrations;
 mod setup;
 mod windows;
 mod work;
@@ -75,7 +77,7 @@ pub struct Verbs {
     pending: Vec<QpNum>,
     listeners: Vec<(ListenerId, CmId)>,
     listened: u32,
-    windows: Windows,
+    registrations: Registrations,
     receives: SharedReceives,
     regions: Vec<Region>,
     queue: Rc<CompletionQueue>,
@@ -108,13 +110,15 @@ impl Verbs {
         let channel = EventChannel::new().map_err(Unavailable::NoRdma)?;
         let (device, name) = device::choose(config)?;
         let (caps, limits, share) = device::fit(config, &device, &name)?;
+        device.report_faults()?;
         let domain = Domain::new(&device)?;
         let completions = share.all + caps.receive_queue_max;
         let queue = CompletionQueue::new(&device, completions)?;
         let room = u32::try_from(caps.receive_queue_max).unwrap_or(u32::MAX);
         let receives = SharedReceives::new(&domain, room)?;
-        let windows = Windows::new(&domain, caps.registrations_max)?;
-        let caps = Caps { registrations_max: windows.len(), ..caps };
+        let count = caps.registrations_max;
+        let registrations = Registrations::new(&domain, caps.strategy, count)?;
+        let caps = Caps { registrations_max: registrations.len(), ..caps };
 
         let system =
             |error| Unavailable::Refused(crate::sys::ibverbs::Refused::of("waiting", error));
@@ -129,7 +133,7 @@ impl Verbs {
             pending: Vec::with_capacity(caps.queue_pairs_max),
             listeners: Vec::new(),
             listened: 0,
-            windows,
+            registrations,
             receives,
             regions: Vec::new(),
             queue,
@@ -161,7 +165,7 @@ impl Verbs {
     ///
     /// The system does not allow as much to be locked.
     pub fn register(&mut self, pool: &Pool) -> Result<(), Unavailable> {
-        let region = Region::new(&self.domain, pool, true)
+        let region = Region::new(&self.domain, pool, self.caps.strategy == Strategy::Window)
             .map_err(|refused| Unavailable::Memory { bytes: pool.usable(), refused })?;
         self.regions.push(region);
         Ok(())
@@ -259,6 +263,9 @@ impl Provider for Verbs {
             private_data: params.private_data.into(),
             early: Vec::new(),
         };
+        if !self.registrations.admit_another() {
+            return Err(ConnectError::NoQueuePair);
+        }
         let qp = self.slots.add(connection).ok_or(ConnectError::NoQueuePair)?;
         let started = CmId::new(&self.channel, token(qp)).and_then(|mut id| {
             id.resolve(to, limit)?;
@@ -311,13 +318,12 @@ impl Provider for Verbs {
         }
     }
 
-    fn reserve_handle(&mut self, qp: QpNum, _: &Local, _: Access) -> Option<Handle> {
-        self.windows.reserve(qp)
+    fn reserve_handle(&mut self, qp: QpNum, lease: &Local, access: Access) -> Option<Handle> {
+        self.registrations.reserve((qp, self.numbers.len()), lease, access)
     }
 
-    /// Windows begin at zero.
-    fn registration_offset(&mut self, _: &Local) -> u64 {
-        0
+    fn registration_offset(&mut self, lease: &Local) -> u64 {
+        self.registrations.offset(lease)
     }
 
     fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
@@ -397,7 +403,7 @@ impl Drop for Verbs {
                 let _ = id.disconnect();
             }
         }
-        self.windows.clear();
+        self.registrations.clear();
     }
 }
 

@@ -27,6 +27,7 @@ mod address;
 mod completion;
 mod connection;
 mod device;
+mod grant;
 mod memory;
 mod queue_pair;
 mod receives;
@@ -36,7 +37,8 @@ mod window;
 
 pub(crate) use completion::{CompletionQueue, Polled, WorkStatus};
 pub(crate) use connection::{Answer, CmEvent, CmEventKind, CmId, EventChannel, Parameters};
-pub(crate) use device::{Attributes, Device, Link};
+pub(crate) use device::{Attributes, Device, Fault, Link};
+pub(crate) use grant::Grant;
 pub(crate) use memory::{Domain, Region};
 pub(crate) use queue_pair::{Chain, Ended, QueuePair, QueuePairLimits, Subject, sequence_of};
 pub(crate) use receives::{SharedReceives, place_of};

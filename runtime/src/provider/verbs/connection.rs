@@ -160,6 +160,11 @@ impl Numbers {
         }
     }
 
+    /// Returns how many there are.
+    pub(super) const fn len(&self) -> usize {
+        self.known.len()
+    }
+
     pub(super) fn get(&self, number: u32) -> Option<QpNum> {
         let at = self.known.binary_search_by_key(&number, |(known, _)| *known).ok()?;
         self.known.get(at).map(|(_, qp)| *qp)

@@ -79,6 +79,12 @@ pub(super) fn fit(
         each: u32::try_from(each + 1).unwrap_or(u32::MAX),
         queue_pairs,
     };
+    let windows = has.windows_type_2 && has.windows > 0;
+    let (strategy, registrations) = if windows {
+        (Strategy::Window, config.registrations_max.min(has.windows))
+    } else {
+        (Strategy::PerCall, config.registrations_max)
+    };
     let caps = Caps {
         name: "verbs",
         queue_pairs_max: queue_pairs,
@@ -87,17 +93,19 @@ pub(super) fn fit(
         inline_max: 0,
         turn_events: TURN_EVENTS,
         receive_queue_max: receives,
-        registrations_max: config.registrations_max.min(has.windows),
+        registrations_max: registrations,
         ord_max: config.ord_max.min(has.reads_outstanding),
         ird_max: config.ird_max.min(has.reads_served),
-        strategy: Strategy::Window,
+        strategy,
         exact_bounds: has.vendor != SOFT_ROCE,
-        sends_wait: config.retries_no_receive == RETRIES_WITHOUT_END,
+        // iWARP knows no answer to a Send that finds no Receive but the end.
+        sends_wait: config.retries_no_receive == RETRIES_WITHOUT_END && !has.is_iwarp,
     };
     let limits = QueuePairLimits {
         send_queue: u32::try_from(send_queue + 1).unwrap_or(u32::MAX),
         inline_max: config.inline_max,
         message_max: message_max.max(1),
+        sinks_are_named: has.is_iwarp,
     };
     Ok((caps, limits, share))
 }
@@ -105,8 +113,6 @@ pub(super) fn fit(
 fn lacking(has: &Attributes) -> Option<&'static str> {
     if has.shared_receives == 0 || has.shared_scatter < haulage_proto::verbs::SCATTER_MAX {
         Some("shared receive queues")
-    } else if !has.windows_type_2 || has.windows == 0 {
-        Some("memory windows of type 2")
     } else {
         None
     }

@@ -5,7 +5,7 @@ use std::io;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
-use super::connection::{Connection, MISBEHAVED, Objects, Phase};
+use super::connection::{Connection, MISBEHAVED, Objects, Phase, Slots};
 use super::{LISTENER, ListenerId, Verbs};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::ibverbs::{Answer, CmEvent, CmEventKind, CmId, Parameters, QueuePair, Refused};
@@ -15,6 +15,17 @@ impl Verbs {
     pub(super) fn take_connection_events(&mut self, now: Instant) {
         self.counters.syscalls += 1;
         self.ask_manager_at = now.saturating_add(ASK_EVERY);
+        while let Some(fault) = self.device.next_fault() {
+            let failed = |slots: &mut Slots, qp: &QpNum| {
+                slots.get(*qp).and_then(Connection::pair).is_some_and(|pair| pair.is(&fault))
+            };
+            // Those of other cores' queue pairs come here, too.
+            let all: Vec<_> = self.slots.all().collect();
+            if let Some(qp) = all.iter().find(|qp| failed(&mut self.slots, qp)) {
+                self.reap(now, usize::MAX);
+                self.end(now, *qp, MISBEHAVED);
+            }
+        }
         for _ in 0..EVENTS_PER_TURN {
             let Some(event) = self.channel.next() else { return };
             self.counters.syscalls += 1;
@@ -47,6 +58,7 @@ impl Verbs {
     fn on_request(&mut self, now: Instant, listener: ListenerId, mut id: CmId, asked: &Answer) {
         // What we have no place for, or what came by another device, is refused by dropping it.
         let known = self.listeners.iter().any(|(own, _)| *own == listener);
+        let known = known && self.registrations.admit_another();
         let Some(peer) = id.peer().filter(|_| known && id.is_on(&self.device)) else { return };
         let connection = Connection {
             phase: Phase::Requested,
@@ -136,6 +148,9 @@ impl Verbs {
 
     /// Gives a connection its queues.
     fn make_queue_pair(&mut self, qp: QpNum) -> Result<(), Refused> {
+        if !self.registrations.admit_another() {
+            return Err(Refused::of("connecting", io::ErrorKind::ResourceBusy.into()));
+        }
         let Some(connection) = self.slots.get(qp) else { return Ok(()) };
         let id = match std::mem::replace(&mut connection.objects, Objects::Nothing) {
             Objects::Id(id) => id,

@@ -7,8 +7,8 @@ use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status};
 
 use super::Verbs;
 use super::connection::{Objects, Phase};
-use crate::provider::{DisconnectReason, Done, Event, Operation, QueueFull, Quiesced, WorkQueue};
-use crate::sys::ibverbs::{Ended, Polled, Subject, WorkStatus, place_of, sequence_of};
+use crate::provider::{DisconnectReason, Done, Event, QueueFull, Quiesced, WorkQueue};
+use crate::sys::ibverbs::{Ended, Polled, WorkStatus, place_of, sequence_of};
 
 impl Verbs {
     /// Posts a prefix of `batch`.
@@ -28,19 +28,9 @@ impl Verbs {
                 && doorbell.occupied() - before < room
                 && !is_wrong
             {
-                let windows = &self.windows;
-                let window = match &request.operation {
-                    Operation::FastReg { handle, .. } => match windows.reserved(*handle, qp) {
-                        Some(window) => Subject::Window(window),
-                        None => Subject::Nothing,
-                    },
-                    Operation::LocalInv { handle } if !windows.is_open(*handle, qp) => {
-                        Subject::Done
-                    }
-                    _ => Subject::Nothing,
-                };
+                let subject = self.registrations.subject(&request.operation, qp);
                 let Some(request) = batch.pop_front() else { break };
-                is_wrong = doorbell.add(request, window).is_err();
+                is_wrong = doorbell.add(request, subject).is_err();
                 added += 1;
             }
             is_wrong |= doorbell.ring().is_err();
@@ -117,9 +107,9 @@ impl Verbs {
             Some(Phase::Established | Phase::Closing) => {}
         }
         let invalidated = polled.invalidated;
-        if invalidated.is_some_and(|handle| !self.windows.closed(handle, qp)) {
+        if invalidated.is_some_and(|handle| !self.registrations.closed(handle, qp)) {
             // Soft-RoCE asks only for the key, not whose it is.
-            invalidated.into_iter().for_each(|handle| self.windows.stolen(handle));
+            invalidated.into_iter().for_each(|handle| self.registrations.stolen(handle));
             let _ = self.receives.again(place, &self.regions);
             let rule = "an invalidation of a handle it was not granted";
             return self.end(now, qp, DisconnectReason::PeerMisbehaved(rule));
@@ -171,7 +161,8 @@ impl Verbs {
                 }
                 Opcode::LocalInv => {
                     invalidated = ended.handle;
-                    let closed = invalidated.is_some_and(|handle| self.windows.closed(handle, qp));
+                    let closed =
+                        invalidated.is_some_and(|handle| self.registrations.closed(handle, qp));
                     self.counters.invalidated_local += u64::from(closed);
                 }
                 Opcode::FastReg | Opcode::Receive => {}
@@ -225,7 +216,7 @@ impl Verbs {
         self.reap(now, usize::MAX);
         // Windows first: soft-RoCE keeps a queue pair alive while a window is bound to it. The queue pair
         // has failed, so the peer reaches nothing by the others either.
-        self.windows.release(qp);
+        self.registrations.release(qp);
         let Some(connection) = self.slots.get(qp) else { return };
         connection.phase = Phase::Gone;
         let objects = std::mem::replace(&mut connection.objects, Objects::Nothing);

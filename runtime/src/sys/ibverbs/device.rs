@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use rdma_sys::{
-    ibv_context, ibv_device_attr, ibv_device_cap_flags, ibv_port_attr, ibv_port_state,
-    rdma_free_devices, rdma_get_devices,
+    ibv_async_event, ibv_context, ibv_device_attr, ibv_device_cap_flags, ibv_port_attr,
+    ibv_port_state, ibv_transport_type, rdma_free_devices, rdma_get_devices,
 };
 
 use super::Refused;
@@ -51,11 +51,17 @@ pub(crate) struct Attributes {
     pub(crate) reads_served: u32,
     /// RDMA Reads one queue pair has outstanding at once.
     pub(crate) reads_outstanding: u32,
+    /// It is an iWARP device.
+    pub(crate) is_iwarp: bool,
     /// Memory windows.
     pub(crate) windows: usize,
     /// Memory windows of type 2 are bound to one queue pair and invalidated by work requests.
     pub(crate) windows_type_2: bool,
 }
+
+/// A queue pair that its device found something wrong with, by address; it may be gone.
+#[derive(Debug)]
+pub(crate) struct Fault(pub(super) usize);
 
 /// One port of a device.
 #[derive(Clone, Copy, Debug)]
@@ -120,6 +126,9 @@ impl Device {
             shared_scatter: count(found.max_srq_sge),
             reads_served: reads(found.max_qp_rd_atom),
             reads_outstanding: reads(found.max_qp_init_rd_atom),
+            // SAFETY: the device is of a live context, and its transport never changes.
+            is_iwarp: unsafe { self.context().device.as_ref() }
+                .is_some_and(|d| d.transport_type == ibv_transport_type::IBV_TRANSPORT_IWARP),
             windows: count(found.max_mw),
             windows_type_2: found.device_cap_flags & type_2 != 0,
         })
@@ -136,6 +145,35 @@ impl Device {
         let found = unsafe { found.assume_init() };
         let is_active = found.state == ibv_port_state::IBV_PORT_ACTIVE;
         Ok(Link { is_active, message_max: found.max_msg_sz })
+    }
+
+    /// Has it report faults of queue pairs to [`next_fault`](Self::next_fault), which does not wait.
+    pub(crate) fn report_faults(&self) -> Result<(), Refused> {
+        let what = "watching an RDMA device";
+        super::connection::nonblocking(self.context().async_fd)
+            .map_err(|error| Refused { what, error })
+    }
+
+    /// Takes the next fault of a queue pair that the device reports, of any core's.
+    pub(crate) fn next_fault(&self) -> Option<Fault> {
+        loop {
+            let mut event = MaybeUninit::<ibv_async_event>::zeroed();
+            // SAFETY: the context is live, its descriptor does not block, and the place is live for the
+            // call.
+            if unsafe { rdma_sys::ibv_get_async_event(self.raw(), event.as_mut_ptr()) } != 0 {
+                return None;
+            }
+            let at = event.as_mut_ptr();
+            // SAFETY: the call filled both fields. As a number, as newer libraries know more kinds.
+            let kind = unsafe { (&raw const (*at).event_type).cast::<u32>().read() };
+            // SAFETY: all fields of the union are pointers or smaller, over zeros.
+            let about = unsafe { (&raw const (*at).element).cast::<usize>().read() };
+            // SAFETY: the event was filled by the library and is acknowledged once.
+            unsafe { rdma_sys::ibv_ack_async_event(at) };
+            if QUEUE_PAIR_FAULTS.contains(&kind) {
+                return Some(Fault(about));
+            }
+        }
     }
 
     /// Returns the context its objects are made from.
@@ -171,3 +209,6 @@ impl Refused {
         self.error.kind() == io::ErrorKind::PermissionDenied
     }
 }
+
+/// `IBV_EVENT_QP_FATAL`, `QP_REQ_ERR` and `QP_ACCESS_ERR`.
+const QUEUE_PAIR_FAULTS: std::ops::RangeInclusive<u32> = 1..=3;

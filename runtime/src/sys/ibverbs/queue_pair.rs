@@ -11,7 +11,7 @@ use rdma_sys::{
     ibv_qp_type, ibv_query_qp, rdma_create_qp, rdma_destroy_qp,
 };
 
-use super::{CmId, CompletionQueue, Domain, Refused, SharedReceives};
+use super::{CmId, CompletionQueue, Domain, Fault, Grant, Refused, SharedReceives};
 
 mod posting;
 
@@ -34,7 +34,7 @@ pub(crate) struct QueuePair {
     /// Entries since the last whose completion is asked for.
     quiet: u32,
     limits: QueuePairLimits,
-    _domain: Rc<Domain>,
+    domain: Rc<Domain>,
     _queue: Rc<CompletionQueue>,
 }
 
@@ -47,6 +47,8 @@ pub(crate) struct QueuePairLimits {
     pub(crate) inline_max: u32,
     /// Octets of the longest message.
     pub(crate) message_max: u32,
+    /// The peer names the sinks of our Reads, as on iWARP: each is registered for it.
+    pub(crate) sinks_are_named: bool,
 }
 
 /// A work request the device has not said to be done with.
@@ -64,6 +66,8 @@ struct Posted {
     /// Entries of the device's queue it took, the last of them this.
     entries: u32,
     last: u32,
+    /// The registration of a Read's sink: gone before its view is.
+    _grant: Option<Grant>,
     _held: Held,
 }
 
@@ -99,22 +103,25 @@ impl QueuePair {
         receives: &SharedReceives,
         mut limits: QueuePairLimits,
     ) -> Result<Self, (CmId, Refused)> {
-        // SAFETY: it is integers and pointers that may be null.
-        let mut attr: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
-        attr.send_cq = queue.raw();
-        attr.recv_cq = queue.raw();
-        attr.srq = receives.raw();
-        attr.qp_type = ibv_qp_type::IBV_QPT_RC;
-        attr.cap.max_send_wr = limits.send_queue;
-        attr.cap.max_send_sge = 1;
-        attr.cap.max_inline_data = limits.inline_max;
-        // SAFETY: id, domain and queues are live and of one device, which the library checks; `attr` is
-        // live for the call.
-        let result = unsafe { rdma_create_qp(id.raw(), domain.raw(), &raw mut attr) };
-        if let Err(refused) = Refused::check("making a queue pair", result) {
-            return Err((id, refused));
-        }
-        limits.inline_max = limits.inline_max.min(attr.cap.max_inline_data);
+        // Some devices refuse what is more than they can send from within the queue.
+        let sizes = [limits.inline_max, limits.inline_max.min(INLINE_COMMON), 0];
+        let made = sizes.iter().find_map(|inline_max| {
+            // SAFETY: it is integers and pointers that may be null.
+            let mut attr: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
+            attr.send_cq = queue.raw();
+            attr.recv_cq = queue.raw();
+            attr.srq = receives.raw();
+            attr.qp_type = ibv_qp_type::IBV_QPT_RC;
+            attr.cap.max_send_wr = limits.send_queue;
+            attr.cap.max_send_sge = 1;
+            attr.cap.max_inline_data = *inline_max;
+            // SAFETY: id, domain and queues are live and of one device, which the library checks; `attr`
+            // is live for the call.
+            let result = unsafe { rdma_create_qp(id.raw(), domain.raw(), &raw mut attr) };
+            (result == 0).then_some(attr.cap.max_inline_data.min(*inline_max))
+        });
+        let Some(inline_max) = made else { return Err((id, Refused::last("making a queue pair"))) };
+        limits.inline_max = inline_max;
         Ok(Self {
             id,
             posted: VecDeque::with_capacity(limits.send_queue as usize),
@@ -122,7 +129,7 @@ impl QueuePair {
             occupied: 0,
             quiet: 0,
             limits,
-            _domain: Rc::clone(domain),
+            domain: Rc::clone(domain),
             _queue: Rc::clone(queue),
         })
     }
@@ -164,6 +171,11 @@ impl QueuePair {
     /// Returns whether `entries` more fit into the send queue, beside the one kept for the mark.
     fn fits(&self, entries: u32) -> bool {
         self.occupied.saturating_add(entries) < self.limits.send_queue
+    }
+
+    /// Tells whether it is the one a device reported.
+    pub(crate) fn is(&self, fault: &Fault) -> bool {
+        fault.0 == self.raw().addr()
     }
 
     /// Tells whether everything posted is known to have ended.
@@ -226,6 +238,9 @@ impl Drop for QueuePair {
         self.release();
     }
 }
+
+/// Octets that even simple devices send from within the queue.
+const INLINE_COMMON: u32 = 64;
 
 /// Of the number of an entry, what its name has room for.
 const SEQUENCE_MASK: u32 = (1 << SEQUENCE_BITS) - 1;

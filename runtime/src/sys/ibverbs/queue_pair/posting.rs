@@ -13,7 +13,7 @@ use rdma_sys::{
 
 use super::{Held, Posted, QueuePair, SEQUENCE_BITS, SEQUENCE_MASK};
 use crate::provider::{Operation, WorkRequest};
-use crate::sys::ibverbs::{Refused, Region, Window, window};
+use crate::sys::ibverbs::{Grant, Refused, Region, Window, window};
 
 /// Storage of the requests that are posted together.
 pub(crate) struct Chain {
@@ -54,7 +54,9 @@ pub(crate) enum Subject<'w> {
     Nothing,
     /// The window that a FastReg binds.
     Window(&'w Window),
-    /// A LocalInv that is done already, and has only to complete.
+    /// The registration that a FastReg fills: it is done, and has only to complete.
+    Grant(&'w Grant),
+    /// The request is done already, or is not the device's, and has only to complete.
     Done,
 }
 
@@ -96,7 +98,8 @@ impl<'w> Doorbell<'w> {
         let before = self.chain.requests.len();
         let opcode = operation.opcode();
         let octets = length(&operation);
-        let mut entry = Entry { id, flags, octets, handle: None, entries: 1, held: Held::Nothing };
+        let mut entry =
+            Entry { id, flags, octets, handle: None, entries: 1, grant: None, held: Held::Nothing };
         let done = match operation {
             Operation::Send { source, invalidate } => {
                 let done = self.send(source.address(), octets, invalidate);
@@ -108,23 +111,44 @@ impl<'w> Doorbell<'w> {
                 let to = (target.handle(), target.offset());
                 let agree = octets == u64::from(target.length());
                 entry.entries = self.parts(octets);
-                let address = source.address();
+                let memory = (source.address(), octets);
                 entry.held = Held::Source(source);
-                self.transfer(ibv_wr_opcode::IBV_WR_RDMA_WRITE, address, octets, to, agree)
+                self.transfer(ibv_wr_opcode::IBV_WR_RDMA_WRITE, memory, None, to, agree)
             }
             Operation::Read { sink, source } => {
                 let from = (source.handle(), source.offset());
                 let agree = octets == u64::from(source.length());
                 entry.entries = self.parts(octets);
-                let address = sink.address();
-                entry.held = Held::Sink(sink);
-                self.transfer(ibv_wr_opcode::IBV_WR_RDMA_READ, address, octets, from, agree)
+                let memory = (sink.address(), octets);
+                let opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
+                if self.queue_pair.limits.sinks_are_named && octets > 0 {
+                    let grant = Grant::sink(&self.queue_pair.domain, &sink);
+                    let done = grant.map_err(drop).and_then(|grant| {
+                        let lkey = grant.lkey();
+                        entry.grant = Some(grant);
+                        self.transfer(opcode, memory, Some(lkey), from, agree)
+                    });
+                    entry.held = Held::Sink(sink);
+                    done
+                } else {
+                    entry.held = Held::Sink(sink);
+                    self.transfer(opcode, memory, None, from, agree)
+                }
             }
             Operation::FastReg { handle, memory, .. } => {
                 entry.octets = 0;
                 match subject {
                     Subject::Window(window) => self.bind(window, handle, memory),
-                    Subject::Nothing | Subject::Done => Err(()),
+                    Subject::Grant(grant) => {
+                        grant.opened(memory);
+                        entry.entries = self.complete_only(flags);
+                        Ok(())
+                    }
+                    Subject::Done => {
+                        entry.entries = self.complete_only(flags);
+                        Ok(())
+                    }
+                    Subject::Nothing => Err(()),
                 }
             }
             Operation::LocalInv { handle } => {
@@ -156,7 +180,7 @@ impl<'w> Doorbell<'w> {
         self.chain(blank(ibv_wr_opcode::IBV_WR_RDMA_WRITE), None);
         let flags = Flags { signaled: true, ..Flags::default() };
         let (id, held) = (WrId(0), Held::Nothing);
-        let entry = Entry { id, flags, octets: 0, handle: None, entries: 1, held };
+        let entry = Entry { id, flags, octets: 0, handle: None, entries: 1, grant: None, held };
         self.finish(entry, Opcode::Write);
         if let Some(posted) = self.queue_pair.posted.back_mut() {
             posted.is_mark = true;
@@ -200,7 +224,7 @@ impl<'w> Doorbell<'w> {
             // Where soft-iWARP's library looks for it.
             request.wr.rdma = rdma_t { remote_addr: 0, rkey: handle.0 };
         }
-        let piece = self.piece(address, octets)?;
+        let piece = self.piece(address, octets, None)?;
         self.chain(request, piece);
         Ok(())
     }
@@ -209,8 +233,8 @@ impl<'w> Doorbell<'w> {
     fn transfer(
         &mut self,
         opcode: ibv_wr_opcode::Type,
-        address: u64,
-        octets: u64,
+        (address, octets): (u64, u64),
+        lkey: Option<u32>,
         (handle, offset): (Handle, u64),
         agree: bool,
     ) -> Result<(), ()> {
@@ -221,7 +245,7 @@ impl<'w> Doorbell<'w> {
         let mut at = 0;
         loop {
             let part = (octets - at).min(max);
-            let piece = self.piece(address + at, part)?;
+            let piece = self.piece(address + at, part, lkey)?;
             let mut request = blank(opcode);
             request.wr.rdma = rdma_t { remote_addr: offset.wrapping_add(at), rkey: handle.0 };
             self.chain(request, piece);
@@ -262,14 +286,25 @@ impl<'w> Doorbell<'w> {
     }
 
     /// Returns the entry of a scatter list for octets of a region; `None` for no octets.
-    fn piece(&self, addr: u64, octets: u64) -> Result<Option<ibv_sge>, ()> {
+    fn piece(&self, addr: u64, octets: u64, lkey: Option<u32>) -> Result<Option<ibv_sge>, ()> {
         if octets == 0 {
             return Ok(None);
         }
+        let length = u32::try_from(octets).map_err(drop)?;
+        if let Some(lkey) = lkey {
+            return Ok(Some(ibv_sge { addr, length, lkey }));
+        }
         let count = usize::try_from(octets).map_err(drop)?;
         let region = self.regions.iter().find(|region| region.holds(addr, count)).ok_or(())?;
-        let length = u32::try_from(octets).map_err(drop)?;
         Ok(Some(ibv_sge { addr, length, lkey: region.lkey() }))
+    }
+
+    /// Chains what completes in its turn, if that is asked for; returns how many entries that takes.
+    fn complete_only(&mut self, flags: Flags) -> u32 {
+        if flags.signaled {
+            self.chain(blank(ibv_wr_opcode::IBV_WR_RDMA_WRITE), None);
+        }
+        u32::from(flags.signaled)
     }
 
     fn chain(&mut self, mut request: ibv_send_wr, piece: Option<ibv_sge>) {
@@ -286,7 +321,7 @@ impl<'w> Doorbell<'w> {
 
     /// Remembers a request that was chained, and names its last entry.
     fn finish(&mut self, entry: Entry, opcode: Opcode) {
-        let Entry { id, flags, octets, handle, entries, held } = entry;
+        let Entry { id, flags, octets, handle, entries, grant, held } = entry;
         let queue_pair = &mut *self.queue_pair;
         queue_pair.next = queue_pair.next.wrapping_add(entries) & SEQUENCE_MASK;
         queue_pair.occupied = queue_pair.occupied.saturating_add(entries);
@@ -320,6 +355,7 @@ impl<'w> Doorbell<'w> {
             octets,
             entries,
             last,
+            _grant: grant,
             _held: held,
         };
         queue_pair.posted.push_back(posted);
@@ -339,6 +375,7 @@ struct Entry {
     octets: u64,
     handle: Option<Handle>,
     entries: u32,
+    grant: Option<Grant>,
     held: Held,
 }
 

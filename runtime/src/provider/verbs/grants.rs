@@ -1,0 +1,97 @@
+//! The registrations of a device that has no memory windows: each by a call, slow and safe.
+//!
+//! # Limits
+//!
+//! A peer of any queue pair of the protection domain may use what is granted in it. So nothing is
+//! granted but to the only connection there is, and while anything is, there is no other.
+
+use std::rc::Rc;
+
+use haulage_mr_pool::Local;
+use haulage_proto::verbs::{Access, Handle, QpNum};
+
+use crate::sys::ibverbs::{Domain, Grant};
+
+/// What the peer of one connection is granted.
+#[derive(Debug)]
+pub(super) struct Grants {
+    domain: Rc<Domain>,
+    most: usize,
+    /// Ascending by handle.
+    granted: Vec<(Handle, QpNum, Use)>,
+}
+
+#[derive(Debug)]
+enum Use {
+    /// A registration, open once its FastReg is posted.
+    Granted(Grant),
+    /// No octets: the handle is of nothing.
+    Empty,
+}
+
+impl Grants {
+    pub(super) fn new(domain: &Rc<Domain>, most: usize) -> Self {
+        Self { domain: Rc::clone(domain), most, granted: Vec::with_capacity(most) }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.most
+    }
+
+    /// Tells whether anything is granted to anybody.
+    pub(super) fn in_use(&self) -> bool {
+        !self.granted.is_empty()
+    }
+
+    /// Registers the memory of `lease`; `None` if the device refuses, or enough is granted.
+    pub(super) fn reserve(&mut self, qp: QpNum, lease: &Local, access: Access) -> Option<Handle> {
+        if self.granted.len() >= self.most {
+            return None;
+        }
+        let (handle, granted) = if lease.is_empty() {
+            (self.unused(), Use::Empty)
+        } else {
+            let grant = Grant::new(&self.domain, lease, access).ok()?;
+            (grant.key(), Use::Granted(grant))
+        };
+        let at = self.granted.partition_point(|(known, ..)| known.0 < handle.0);
+        self.granted.insert(at, (handle, qp, granted));
+        Some(handle)
+    }
+
+    /// Finds what was reserved as `handle` by `qp`: a registration, unless it is of nothing.
+    pub(super) fn reserved(&self, handle: Handle, qp: QpNum) -> Option<Option<&Grant>> {
+        match &self.granted.get(self.find(handle, qp)?)?.2 {
+            Use::Granted(grant) => (!grant.is_open()).then_some(Some(grant)),
+            Use::Empty => Some(None),
+        }
+    }
+
+    /// Takes back what `qp`'s peer knows as `handle`. Returns whether it was granted.
+    pub(super) fn close(&mut self, handle: Handle, qp: QpNum) -> bool {
+        let found = self.find(handle, qp);
+        found.map(|at| self.granted.remove(at)).is_some()
+    }
+
+    /// Takes everything from a queue pair.
+    pub(super) fn release(&mut self, qp: QpNum) {
+        self.granted.retain(|(_, owner, _)| *owner != qp);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.granted.clear();
+    }
+
+    fn find(&self, handle: Handle, qp: QpNum) -> Option<usize> {
+        let at = self.granted.binary_search_by_key(&handle.0, |(known, ..)| known.0).ok()?;
+        self.granted.get(at).filter(|(_, owner, _)| *owner == qp).map(|_| at)
+    }
+
+    /// Returns a handle that no registration of ours has; a peer that names it asks for no octets.
+    fn unused(&self) -> Handle {
+        let taken = |handle: &u32| {
+            self.granted.binary_search_by_key(handle, |(known, ..)| known.0).is_err()
+        };
+        Handle((1..).find(taken).unwrap_or(1))
+    }
+}

@@ -1,0 +1,86 @@
+//! Memory registered by a call for one use: what a peer is granted where there are no windows, and the
+//! sinks of RDMA Reads on iWARP, which the peer's responses name.
+
+use std::cell::RefCell;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use haulage_mr_pool::{Local, Sink, Source};
+use haulage_proto::verbs::{Access, Exposure, Handle};
+use rdma_sys::{ibv_access_flags, ibv_dereg_mr, ibv_mr, ibv_reg_mr};
+
+use super::{Domain, Refused};
+
+/// A registration with remote access. The memory is that of a view which outlives it: of the one in
+/// `open`, or of the work request it is posted with.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    mr: NonNull<ibv_mr>,
+    open: RefCell<Option<Exposure<Source, Sink>>>,
+    _domain: Rc<Domain>,
+}
+
+impl Grant {
+    /// Lets every peer of the domain's queue pairs at the memory of `lease`, which is not empty and is
+    /// about to be exposed.
+    pub(crate) fn new(domain: &Rc<Domain>, lease: &Local, access: Access) -> Result<Self, Refused> {
+        let octets = lease.bytes();
+        Self::register(domain, octets.as_ptr().addr() as u64, octets.len(), access)
+    }
+
+    /// Lets the response of an RDMA Read at its sink, which is not empty and kept longer.
+    pub(super) fn sink(domain: &Rc<Domain>, sink: &Sink) -> Result<Self, Refused> {
+        Self::register(domain, sink.address(), sink.len(), Access::RemoteWrite)
+    }
+
+    fn register(
+        domain: &Rc<Domain>,
+        address: u64,
+        length: usize,
+        access: Access,
+    ) -> Result<Self, Refused> {
+        let access = match access {
+            Access::RemoteRead => ibv_access_flags::IBV_ACCESS_REMOTE_READ.0,
+            Access::RemoteWrite => {
+                ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
+                    | ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
+            }
+        };
+        let start = usize::try_from(address).unwrap_or_default();
+        let start = std::ptr::with_exposed_provenance_mut(start);
+        // SAFETY: the domain is live, and the octets are mapped: they are a lease's. The device touches
+        // them for a peer only until it is deregistered, while a view keeps them from being lent.
+        let mr = unsafe { ibv_reg_mr(domain.raw(), start, length, access.cast_signed()) };
+        let mr = NonNull::new(mr).ok_or_else(|| Refused::last("registering memory for a peer"))?;
+        Ok(Self { mr, open: RefCell::new(None), _domain: Rc::clone(domain) })
+    }
+
+    /// Returns the key that a peer names it by.
+    pub(crate) fn key(&self) -> Handle {
+        // SAFETY: the registration is live, and its keys never change.
+        Handle(unsafe { self.mr.as_ref() }.rkey)
+    }
+
+    /// Returns whether it keeps the view of its memory.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.borrow().is_some()
+    }
+
+    /// Keeps the view of the memory until it is deregistered.
+    pub(crate) fn opened(&self, memory: Exposure<Source, Sink>) {
+        self.open.replace(Some(memory));
+    }
+
+    pub(super) fn lkey(&self) -> u32 {
+        // SAFETY: as in `key`.
+        unsafe { self.mr.as_ref() }.lkey
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        // SAFETY: it came from ibv_reg_mr and is freed once. With it goes the peer's access, before the
+        // view does.
+        unsafe { ibv_dereg_mr(self.mr.as_ptr()) };
+    }
+}
