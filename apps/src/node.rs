@@ -89,7 +89,7 @@ impl Carrier for Verbs {
         let device = provider.device_name();
         let caps = provider.caps();
         let mut warnings = Vec::new();
-        if !caps.exact_bounds {
+        if !caps.promises.exact_bounds {
             warnings.push(format!(
                 "RDMA device {device} does not hold peers to what they are granted: for tests, and for \
                  peers that are trusted"

@@ -176,11 +176,43 @@ pub struct Caps {
     pub ird_max: u32,
     /// How memory is opened to a peer.
     pub strategy: haulage_mr_pool::Strategy,
-    /// Whether a peer is held to the range it was granted (line 20). Where it is not, it reaches the
-    /// memory around it: the device is for tests, and for peers that are trusted.
+    /// What of the contract the device keeps.
+    pub promises: Promises,
+}
+
+/// Which parts of the contract a provider keeps that not every device does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promises {
+    /// A peer is held to the range it was granted (line 20). Where it is not, it reaches the memory around
+    /// it: the device is for tests, and for peers that are trusted.
     pub exact_bounds: bool,
-    /// Whether a Send that finds no Receive waits for one (line 16), rather than ending the connection.
+    /// A peer is held to the access it was granted (line 20).
+    pub exact_access: bool,
+    /// Memory may be exposed on one connection while there are others (line 19). Where it may not, handles
+    /// would be good on any of them.
+    pub shared_exposure: bool,
+    /// A peer's Send with Invalidate is reported (line 21). Where it is not, handles are retired by
+    /// LocalInv, whatever the peer did.
+    pub remote_invalidation: bool,
+    /// A Send that finds no Receive waits for one (line 16), rather than ending the connection.
     pub sends_wait: bool,
+    /// What the passive end grants of Reads reaches the active one (line 3).
+    pub grants_reads: bool,
+    /// Each end learns that a connection ended because the RDMA protocol was broken, and by whom.
+    pub explains_ends: bool,
+}
+
+impl Promises {
+    /// The whole contract.
+    pub const ALL: Self = Self {
+        exact_bounds: true,
+        exact_access: true,
+        shared_exposure: true,
+        remote_invalidation: true,
+        sends_wait: true,
+        grants_reads: true,
+        explains_ends: true,
+    };
 }
 
 /// What one end proposes for a connection, or grants.

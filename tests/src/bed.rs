@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage::provider::{
-    ConnectionParams, Done, Event, Operation, Provider, Quiesced, Receive, WorkRequest,
+    ConnectionParams, Done, Event, Operation, Provider, Quiesced, Receive, WorkQueue, WorkRequest,
 };
 use haulage::sys::complete;
 use haulage_mr_pool::{Exposed, Local, Pool, PostedSink, PostedSource};
@@ -302,6 +302,21 @@ impl<P: Provider> End<P> {
         let posted = self.holding(bytes).into_source();
         let source = posted.source(0..bytes.len()).expect("the whole lease");
         (self.post(qp, SIGNALED, Operation::Write { source, target: claim(target) }), posted)
+    }
+
+    /// Posts Reads of all that `source` names, with one doorbell, which must fit.
+    pub fn reads(&mut self, qp: QpNum, source: Segment, flags: &[Flags]) -> Vec<WrId> {
+        let length = source.length as usize;
+        let mut batch = WorkQueue::new();
+        for flags in flags {
+            let posted = self.pool.lease(length).expect("memory for a test").into_sink();
+            let sink = posted.sink(0..length).expect("the whole lease");
+            let operation = Operation::Read { sink, source: claim(source) };
+            batch.push_back(WorkRequest { id: self.id(), flags: *flags, operation });
+        }
+        let ids = batch.iter().map(|request| request.id).collect();
+        self.provider.post(qp, &mut batch).expect("room in the send queue");
+        ids
     }
 
     /// Posts a Read of all that `source` names.

@@ -35,8 +35,8 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use super::{
-    Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
-    WorkQueue, sealed,
+    Caps, ConnectError, ConnectionParams, Counters, Event, Promises, Provider, QueueFull, Receive,
+    Waker, WorkQueue, sealed,
 };
 
 mod node;
@@ -132,8 +132,7 @@ impl Fabric {
             ord_max: config.ord_max,
             ird_max: config.ird_max,
             strategy: Strategy::FastReg,
-            exact_bounds: true,
-            sends_wait: true,
+            promises: Promises::ALL,
         };
         let (registrations_max, qps_max) = (config.registrations_max, config.queue_pairs_max);
         let seed = world.rng.next();

@@ -35,6 +35,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use self::connection::{Connection, Numbers, Objects, Phase, Slots};
+use self::device::Fitted;
 use self::registrations::Registrations;
 use self::setup::{count, failure, token};
 use self::work::Share;
@@ -109,7 +110,8 @@ impl Verbs {
     pub fn new(config: &Config) -> Result<Self, Unavailable> {
         let channel = EventChannel::new().map_err(Unavailable::NoRdma)?;
         let (device, name) = device::choose(config)?;
-        let (caps, limits, share) = device::fit(config, &device, &name)?;
+        let fitted = device::fit(config, &device, &name)?;
+        let Fitted { caps, limits, share } = fitted;
         device.report_faults()?;
         let domain = Domain::new(&device)?;
         let completions = share.all + caps.receive_queue_max;
@@ -319,7 +321,8 @@ impl Provider for Verbs {
     }
 
     fn reserve_handle(&mut self, qp: QpNum, lease: &Local, access: Access) -> Option<Handle> {
-        self.registrations.reserve((qp, self.numbers.len()), lease, access)
+        let scrap = self.regions.first().map(Region::scrap);
+        self.registrations.reserve((qp, self.numbers.len()), lease, access, scrap)
     }
 
     fn registration_offset(&mut self, lease: &Local) -> u64 {

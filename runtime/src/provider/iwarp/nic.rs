@@ -10,7 +10,7 @@ use super::ListenerId;
 use super::config::Config;
 use super::depart::INLINE_MAX;
 use super::lane::Lane;
-use crate::provider::{Caps, Counters, DisconnectReason, Done, Event, Quiesced, Receive};
+use crate::provider::{Caps, Counters, DisconnectReason, Done, Event, Promises, Quiesced, Receive};
 
 /// Registrations, Receives, events and scratch memory of one provider.
 #[derive(Debug)]
@@ -89,8 +89,7 @@ impl Nic {
             ord_max: self.config.ord_max,
             ird_max: self.config.ird_max,
             strategy: Strategy::FastReg,
-            exact_bounds: true,
-            sends_wait: true,
+            promises: Promises::ALL,
         }
     }
 

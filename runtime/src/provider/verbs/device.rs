@@ -4,7 +4,7 @@ use haulage_mr_pool::Strategy;
 
 use super::work::Share;
 use super::{Config, Unavailable};
-use crate::provider::Caps;
+use crate::provider::{Caps, Promises};
 use crate::sys::ibverbs::{Attributes, Device, EventChannel, Link, QueuePairLimits};
 
 /// A device of this machine, for who wants to know what there is.
@@ -56,12 +56,15 @@ pub(super) fn choose(config: &Config) -> Result<(Device, String), Unavailable> {
     found.map(|(name, device)| (device.clone(), name.clone()))
 }
 
+/// What is used of a device.
+pub(super) struct Fitted {
+    pub(super) caps: Caps,
+    pub(super) limits: QueuePairLimits,
+    pub(super) share: Share,
+}
+
 /// Fits what is asked for to what the device has.
-pub(super) fn fit(
-    config: &Config,
-    device: &Device,
-    name: &str,
-) -> Result<(Caps, QueuePairLimits, Share), Unavailable> {
+pub(super) fn fit(config: &Config, device: &Device, name: &str) -> Result<Fitted, Unavailable> {
     let has = device.attributes()?;
     let Link { message_max, .. } = device.link()?;
     if let Some(what) = lacking(&has) {
@@ -79,6 +82,7 @@ pub(super) fn fit(
         each: u32::try_from(each + 1).unwrap_or(u32::MAX),
         queue_pairs,
     };
+    let is_soft_iwarp = has.vendor == SOFT_IWARP;
     let windows = has.windows_type_2 && has.windows > 0;
     let (strategy, registrations) = if windows {
         (Strategy::Window, config.registrations_max.min(has.windows))
@@ -97,17 +101,24 @@ pub(super) fn fit(
         ord_max: config.ord_max.min(has.reads_outstanding),
         ird_max: config.ird_max.min(has.reads_served),
         strategy,
-        exact_bounds: has.vendor != SOFT_ROCE,
-        // iWARP knows no answer to a Send that finds no Receive but the end.
-        sends_wait: config.retries_no_receive == RETRIES_WITHOUT_END && !has.is_iwarp,
+        promises: Promises {
+            exact_bounds: has.vendor != SOFT_ROCE,
+            exact_access: !is_soft_iwarp,
+            shared_exposure: windows,
+            remote_invalidation: windows,
+            // iWARP knows no answer to a Send that finds no Receive but the end.
+            sends_wait: config.retries_no_receive == RETRIES_WITHOUT_END && !has.is_iwarp,
+            grants_reads: !is_soft_iwarp,
+            explains_ends: !is_soft_iwarp,
+        },
     };
     let limits = QueuePairLimits {
         send_queue: u32::try_from(send_queue + 1).unwrap_or(u32::MAX),
         inline_max: config.inline_max,
         message_max: message_max.max(1),
-        sinks_are_named: has.is_iwarp,
+        is_iwarp: has.is_iwarp,
     };
-    Ok((caps, limits, share))
+    Ok(Fitted { caps, limits, share })
 }
 
 fn lacking(has: &Attributes) -> Option<&'static str> {
@@ -125,6 +136,9 @@ const SHARE_MIN: usize = 128;
 /// The vendor that soft-RoCE (rxe) gives itself. It takes a peer that has a window at its word about the
 /// octets in it, up to the region's ends.
 const SOFT_ROCE: u32 = 0xff_ffff;
+/// The vendor that soft-iWARP (siw) gives itself. It answers a Read of what was granted for writing, grants
+/// as many Reads as it is asked for, and does not tell why a connection ended.
+const SOFT_IWARP: u32 = 0x62_6d74;
 /// The count of retries that stands for no end of them.
 const RETRIES_WITHOUT_END: u8 = 7;
 

@@ -18,15 +18,7 @@ pub(super) struct Grants {
     domain: Rc<Domain>,
     most: usize,
     /// Ascending by handle.
-    granted: Vec<(Handle, QpNum, Use)>,
-}
-
-#[derive(Debug)]
-enum Use {
-    /// A registration, open once its FastReg is posted.
-    Granted(Grant),
-    /// No octets: the handle is of nothing.
-    Empty,
+    granted: Vec<(Handle, QpNum, Grant)>,
 }
 
 impl Grants {
@@ -43,28 +35,29 @@ impl Grants {
         !self.granted.is_empty()
     }
 
-    /// Registers the memory of `lease`; `None` if the device refuses, or enough is granted.
-    pub(super) fn reserve(&mut self, qp: QpNum, lease: &Local, access: Access) -> Option<Handle> {
+    /// Registers the memory of `lease`, or `scrap` for one that is empty; `None` if the device refuses, or
+    /// enough is granted.
+    pub(super) fn reserve(
+        &mut self,
+        qp: QpNum,
+        lease: &Local,
+        access: Access,
+        scrap: Option<u64>,
+    ) -> Option<Handle> {
         if self.granted.len() >= self.most {
             return None;
         }
-        let (handle, granted) = if lease.is_empty() {
-            (self.unused(), Use::Empty)
-        } else {
-            let grant = Grant::new(&self.domain, lease, access).ok()?;
-            (grant.key(), Use::Granted(grant))
-        };
+        let grant = Grant::new(&self.domain, lease, access, scrap?).ok()?;
+        let handle = grant.key();
         let at = self.granted.partition_point(|(known, ..)| known.0 < handle.0);
-        self.granted.insert(at, (handle, qp, granted));
+        self.granted.insert(at, (handle, qp, grant));
         Some(handle)
     }
 
-    /// Finds what was reserved as `handle` by `qp`: a registration, unless it is of nothing.
-    pub(super) fn reserved(&self, handle: Handle, qp: QpNum) -> Option<Option<&Grant>> {
-        match &self.granted.get(self.find(handle, qp)?)?.2 {
-            Use::Granted(grant) => (!grant.is_open()).then_some(Some(grant)),
-            Use::Empty => Some(None),
-        }
+    /// Finds what was reserved as `handle` by `qp` and is not open yet.
+    pub(super) fn reserved(&self, handle: Handle, qp: QpNum) -> Option<&Grant> {
+        let (_, _, grant) = self.granted.get(self.find(handle, qp)?)?;
+        (!grant.is_open()).then_some(grant)
     }
 
     /// Takes back what `qp`'s peer knows as `handle`. Returns whether it was granted.
@@ -85,13 +78,5 @@ impl Grants {
     fn find(&self, handle: Handle, qp: QpNum) -> Option<usize> {
         let at = self.granted.binary_search_by_key(&handle.0, |(known, ..)| known.0).ok()?;
         self.granted.get(at).filter(|(_, owner, _)| *owner == qp).map(|_| at)
-    }
-
-    /// Returns a handle that no registration of ours has; a peer that names it asks for no octets.
-    fn unused(&self) -> Handle {
-        let taken = |handle: &u32| {
-            self.granted.binary_search_by_key(handle, |(known, ..)| known.0).is_err()
-        };
-        Handle((1..).find(taken).unwrap_or(1))
     }
 }

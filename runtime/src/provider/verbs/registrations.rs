@@ -14,7 +14,7 @@ use crate::sys::ibverbs::{Domain, Subject};
 /// The registrations of one provider.
 #[derive(Debug)]
 pub(super) enum Registrations {
-    Windows(Windows),
+    Windows(Box<Windows>),
     Grants(Grants),
 }
 
@@ -25,7 +25,7 @@ impl Registrations {
         count: usize,
     ) -> Result<Self, Unavailable> {
         Ok(match strategy {
-            Strategy::Window => Self::Windows(Windows::new(domain, count)?),
+            Strategy::Window => Self::Windows(Box::new(Windows::new(domain, count)?)),
             Strategy::FastReg | Strategy::PerCall => Self::Grants(Grants::new(domain, count)),
         })
     }
@@ -52,11 +52,12 @@ impl Registrations {
         (qp, connections): (QpNum, usize),
         lease: &Local,
         access: Access,
+        scrap: Option<u64>,
     ) -> Option<Handle> {
         match self {
             Self::Windows(windows) => windows.reserve(qp),
             Self::Grants(_) if connections > 1 => None,
-            Self::Grants(grants) => grants.reserve(qp, lease, access),
+            Self::Grants(grants) => grants.reserve(qp, lease, access, scrap),
         }
     }
 
@@ -79,11 +80,7 @@ impl Registrations {
                 if windows.is_open(*handle, qp) { Subject::Nothing } else { Subject::Done }
             }
             (Self::Grants(grants), Operation::FastReg { handle, .. }) => {
-                match grants.reserved(*handle, qp) {
-                    Some(Some(grant)) => Subject::Grant(grant),
-                    Some(None) => Subject::Done,
-                    None => Subject::Nothing,
-                }
+                grants.reserved(*handle, qp).map_or(Subject::Nothing, Subject::Grant)
             }
             // A call takes it back, when the request's turn has come.
             (Self::Grants(_), Operation::LocalInv { .. }) => Subject::Done,

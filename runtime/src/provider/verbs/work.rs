@@ -19,7 +19,7 @@ impl Verbs {
         let Objects::Pair(pair) = &mut connection.objects else { return Err(QueueFull) };
         let before = pair.occupied();
         let room = self.share.room(self.occupied, before);
-        let mut is_wrong = false;
+        let (mut is_wrong, mut is_refused) = (false, false);
         while !batch.is_empty() && !is_wrong {
             let mut doorbell = pair.doorbell(&mut self.chain, &self.regions, qp);
             let mut added = 0;
@@ -33,14 +33,17 @@ impl Verbs {
                 is_wrong = doorbell.add(request, subject).is_err();
                 added += 1;
             }
-            is_wrong |= doorbell.ring().is_err();
-            if added == 0 {
+            is_refused = doorbell.ring().is_err();
+            if added == 0 || is_refused {
                 break;
             }
         }
         self.occupied += (pair.occupied() - before) as usize;
+        // What is remembered as posted is flushed.
         if is_wrong {
             self.end(self.now, qp, DisconnectReason::Local);
+        } else if is_refused {
+            self.end(self.now, qp, DisconnectReason::Lost);
         }
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }

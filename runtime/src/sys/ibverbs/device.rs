@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_int};
 use std::io;
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
@@ -164,10 +164,13 @@ impl Device {
                 return None;
             }
             let at = event.as_mut_ptr();
-            // SAFETY: the call filled both fields. As a number, as newer libraries know more kinds.
-            let kind = unsafe { (&raw const (*at).event_type).cast::<u32>().read() };
-            // SAFETY: all fields of the union are pointers or smaller, over zeros.
-            let about = unsafe { (&raw const (*at).element).cast::<usize>().read() };
+            let (kind, about) =
+                (offset_of!(ibv_async_event, event_type), offset_of!(ibv_async_event, element));
+            // SAFETY: the field is a number, within the event, and the call filled it. It is not read as
+            // the enumeration it is declared as: newer libraries know more kinds.
+            let kind = unsafe { at.wrapping_byte_add(kind).cast::<u32>().read() };
+            // SAFETY: likewise; all fields of the union are pointers or smaller, over zeros.
+            let about = unsafe { at.wrapping_byte_add(about).cast::<usize>().read() };
             // SAFETY: the event was filled by the library and is acknowledged once.
             unsafe { rdma_sys::ibv_ack_async_event(at) };
             if QUEUE_PAIR_FAULTS.contains(&kind) {

@@ -21,11 +21,21 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// Lets every peer of the domain's queue pairs at the memory of `lease`, which is not empty and is
-    /// about to be exposed.
-    pub(crate) fn new(domain: &Rc<Domain>, lease: &Local, access: Access) -> Result<Self, Refused> {
+    /// Lets every peer of the domain's queue pairs at the memory of `lease`, which is about to be exposed;
+    /// or, as no octets cannot be registered, at the one at `scrap`, which is in a [`Region`].
+    ///
+    /// [`Region`]: super::Region
+    pub(crate) fn new(
+        domain: &Rc<Domain>,
+        lease: &Local,
+        access: Access,
+        scrap: u64,
+    ) -> Result<Self, Refused> {
         let octets = lease.bytes();
-        Self::register(domain, octets.as_ptr().addr() as u64, octets.len(), access)
+        match octets.len() {
+            0 => Self::register(domain, scrap, 1, access),
+            length => Self::register(domain, octets.as_ptr().addr() as u64, length, access),
+        }
     }
 
     /// Lets the response of an RDMA Read at its sink, which is not empty and kept longer.

@@ -85,7 +85,7 @@ impl Region {
     }
 
     /// Returns the address of an octet whose content is nobody's.
-    pub(super) fn scrap(&self) -> u64 {
+    pub(crate) fn scrap(&self) -> u64 {
         self.scrap.address()
     }
 

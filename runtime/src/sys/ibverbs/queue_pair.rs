@@ -47,8 +47,9 @@ pub(crate) struct QueuePairLimits {
     pub(crate) inline_max: u32,
     /// Octets of the longest message.
     pub(crate) message_max: u32,
-    /// The peer names the sinks of our Reads, as on iWARP: each is registered for it.
-    pub(crate) sinks_are_named: bool,
+    /// The device is one for iWARP: peers name the sinks of our Reads, each of which is registered for
+    /// that, and a Send that invalidates is not sent from within the queue.
+    pub(crate) is_iwarp: bool,
 }
 
 /// A work request the device has not said to be done with.

@@ -121,7 +121,7 @@ impl<'w> Doorbell<'w> {
                 entry.entries = self.parts(octets);
                 let memory = (sink.address(), octets);
                 let opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
-                if self.queue_pair.limits.sinks_are_named && octets > 0 {
+                if self.queue_pair.limits.is_iwarp && octets > 0 {
                     let grant = Grant::sink(&self.queue_pair.domain, &sink);
                     let done = grant.map_err(drop).and_then(|grant| {
                         let lkey = grant.lkey();
@@ -312,7 +312,10 @@ impl<'w> Doorbell<'w> {
         request.num_sge = c_int::from(piece.is_some());
         let length = piece.map_or(0, |piece| piece.length);
         let reads = request.opcode == ibv_wr_opcode::IBV_WR_RDMA_READ;
-        if !reads && length > 0 && length <= self.queue_pair.limits.inline_max {
+        let limits = &self.queue_pair.limits;
+        let invalidates = request.opcode == ibv_wr_opcode::IBV_WR_SEND_WITH_INV;
+        let inline = !(reads || invalidates && limits.is_iwarp);
+        if inline && length > 0 && length <= limits.inline_max {
             request.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
         }
         self.chain.requests.push(request);
