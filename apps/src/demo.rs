@@ -198,4 +198,4 @@ const ROUNDS: usize = 3;
 /// How long one measurement lasts.
 const SLICE: Duration = Duration::from_millis(200);
 /// How long an answer may take.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(10);

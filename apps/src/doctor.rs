@@ -13,12 +13,20 @@ use crate::placement::Cpus;
 
 mod checks;
 mod files;
+#[cfg(feature = "verbs")]
+mod verbs;
 
 /// Examines this machine and prints what was found.
 ///
 /// Fails if the default provider cannot run.
 pub fn run(output: &Output) -> Result<(), Failure> {
-    let findings = examine(&Machine::here()?);
+    #[cfg_attr(
+        not(feature = "verbs"),
+        expect(unused_mut, reason = "there is nothing more to find")
+    )]
+    let mut findings = examine(&Machine::here()?);
+    #[cfg(feature = "verbs")]
+    findings.push(verbs::finding());
     if output.json {
         output.line(&json::array(findings.iter().map(Finding::to_json)))?;
     } else {

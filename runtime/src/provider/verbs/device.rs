@@ -16,6 +16,17 @@ pub struct DeviceReport {
     pub is_active: bool,
     /// What keeps us from using it, if anything.
     pub lacking: Option<&'static str>,
+    /// It has memory windows of type 2. Without, a core that exposes memory has one connection.
+    pub has_windows: bool,
+    /// It holds peers to the range they were granted.
+    pub exact_bounds: bool,
+}
+
+impl DeviceReport {
+    /// Tells whether a provider can use it now.
+    pub const fn is_usable(&self) -> bool {
+        self.is_active && self.lacking.is_none()
+    }
 }
 
 /// Lists the devices of this machine.
@@ -27,7 +38,10 @@ pub fn devices() -> Result<Vec<DeviceReport>, Unavailable> {
     EventChannel::new().map_err(Unavailable::NoRdma)?;
     let report = |device: &Device| {
         let attributes = device.attributes().ok();
+        let has_windows = attributes.is_some_and(|found| has_windows(&found));
         DeviceReport {
+            has_windows,
+            exact_bounds: attributes.is_some_and(|found| found.vendor != SOFT_ROCE),
             name: device.name(),
             is_active: device.link().is_ok_and(|link| link.is_active),
             lacking: attributes.map_or(Some("limits it would tell"), |found| lacking(&found)),
@@ -83,7 +97,7 @@ pub(super) fn fit(config: &Config, device: &Device, name: &str) -> Result<Fitted
         queue_pairs,
     };
     let is_soft_iwarp = has.vendor == SOFT_IWARP;
-    let windows = has.windows_type_2 && has.windows > 0;
+    let windows = has_windows(&has);
     let (strategy, registrations) = if windows {
         (Strategy::Window, config.registrations_max.min(has.windows))
     } else {
@@ -119,6 +133,10 @@ pub(super) fn fit(config: &Config, device: &Device, name: &str) -> Result<Fitted
         is_iwarp: has.is_iwarp,
     };
     Ok(Fitted { caps, limits, share })
+}
+
+const fn has_windows(has: &Attributes) -> bool {
+    has.windows_type_2 && has.windows > 0
 }
 
 fn lacking(has: &Attributes) -> Option<&'static str> {

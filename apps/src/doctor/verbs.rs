@@ -1,0 +1,66 @@
+//! What the provider for RDMA devices finds.
+
+use haulage::provider::verbs::{DeviceReport, Unavailable, devices};
+
+use super::{Finding, State};
+
+/// Asks the libraries for devices, as the provider does.
+pub(super) fn finding() -> Finding {
+    told(&devices())
+}
+
+fn told(found: &Result<Vec<DeviceReport>, Unavailable>) -> Finding {
+    let missing = |error: &Unavailable| {
+        let said = error.to_string();
+        let (detail, fix) = said.split_once("; ").unwrap_or((&said, ""));
+        (State::Missing, detail.to_owned(), fix.to_owned())
+    };
+    let (state, detail, fix) = match found {
+        Err(error) => missing(error),
+        Ok(devices) if devices.is_empty() => missing(&Unavailable::NoDevice),
+        Ok(devices) => {
+            let detail = devices.iter().map(describe).collect::<Vec<_>>().join("; ");
+            let state = match devices.iter().find(|device| device.is_usable()) {
+                None => State::Missing,
+                Some(device) if device.has_windows && device.exact_bounds => State::Ok,
+                Some(_) => State::Slower,
+            };
+            (state, detail, String::new())
+        }
+    };
+    Finding { check: "verbs", state, detail, fix }
+}
+
+fn describe(device: &DeviceReport) -> String {
+    let DeviceReport { name, is_active, lacking, has_windows, exact_bounds } = device;
+    if let Some(what) = lacking {
+        return format!("{name}: has no {what}");
+    }
+    let port = if *is_active { "active" } else { "port not active" };
+    let windows = if *has_windows { "memory windows" } else { "registers by calls, for one peer" };
+    let bounds = if *exact_bounds { "" } else { ", does not hold peers to bounds: for tests" };
+    format!("{name}: {port}, {windows}{bounds}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_as_good_as_its_windows() {
+        let device = |has_windows, exact_bounds| DeviceReport {
+            name: "mlx5_0".to_owned(),
+            is_active: true,
+            lacking: None,
+            has_windows,
+            exact_bounds,
+        };
+        let state = |devices: Vec<DeviceReport>| told(&Ok(devices)).state;
+        assert_eq!(state(vec![device(true, true)]), State::Ok);
+        assert_eq!(state(vec![device(true, false)]), State::Slower);
+        assert_eq!(state(vec![device(false, true)]), State::Slower);
+        let none = told(&Ok(Vec::new()));
+        assert_eq!(none.state, State::Missing);
+        assert!(none.fix.starts_with("`rdma link add"), "{}", none.fix);
+    }
+}
