@@ -139,11 +139,11 @@ impl Verbs {
         let Objects::Pair(pair) = &mut connection.objects else { return };
         let mut ended = std::mem::take(&mut self.ended);
         let before = pair.occupied();
-        pair.completed(sequence, |one| ended.push(one));
+        pair.completed(sequence, polled.status, |one| ended.push(one));
         self.occupied -= (before - pair.occupied()) as usize;
         for one in ended.drain(..) {
-            let status = if one.is_last { status(polled.status, is_over) } else { Status::Success };
-            self.on_ended(qp, &one, status);
+            let is_late = is_over && one.is_signaled;
+            self.on_ended(qp, &one, status(one.status, is_late));
         }
         self.ended = ended;
     }
@@ -277,9 +277,9 @@ const fn reason(status: WorkStatus) -> Option<DisconnectReason> {
     }
 }
 
-const fn status(status: WorkStatus, is_over: bool) -> Status {
+const fn status(status: WorkStatus, is_late: bool) -> Status {
     match status {
-        WorkStatus::Success if !is_over => Status::Success,
+        WorkStatus::Success if !is_late => Status::Success,
         WorkStatus::Local => Status::LocalFault,
         WorkStatus::RemoteAccess => Status::RemoteAccess,
         _ => Status::Flushed,

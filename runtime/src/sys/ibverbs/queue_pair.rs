@@ -11,7 +11,7 @@ use rdma_sys::{
     ibv_qp_type, ibv_query_qp, rdma_create_qp, rdma_destroy_qp,
 };
 
-use super::{CmId, CompletionQueue, Domain, Fault, Grant, Refused, SharedReceives};
+use super::{CmId, CompletionQueue, Domain, Fault, Grant, Refused, SharedReceives, WorkStatus};
 
 mod posting;
 
@@ -31,6 +31,8 @@ pub(crate) struct QueuePair {
     next: u32,
     /// Entries of the device's queue not known to be free.
     occupied: u32,
+    /// The last entry of the device's queue that a completion was polled of.
+    reached: Option<u32>,
     /// Entries since the last whose completion is asked for.
     quiet: u32,
     limits: QueuePairLimits,
@@ -67,6 +69,10 @@ struct Posted {
     /// Entries of the device's queue it took, the last of them this.
     entries: u32,
     last: u32,
+    /// Its end is told by its own completion alone: that of a Read on iWARP, where later requests may
+    /// complete before it, or that of what the device never got.
+    is_told: bool,
+    status: Option<WorkStatus>,
     /// The registration of a Read's sink: gone before its view is.
     _grant: Option<Grant>,
     _held: Held,
@@ -89,10 +95,9 @@ pub(crate) struct Ended {
     pub(crate) is_signaled: bool,
     pub(crate) handle: Option<Handle>,
     pub(crate) octets: u64,
-    /// The completion that was polled is its own: those before it went well.
-    pub(crate) is_last: bool,
     /// It is nobody's: a mark.
     pub(crate) is_mark: bool,
+    pub(crate) status: WorkStatus,
 }
 
 impl QueuePair {
@@ -127,6 +132,7 @@ impl QueuePair {
             id,
             posted: VecDeque::with_capacity(limits.send_queue as usize),
             next: 0,
+            reached: None,
             occupied: 0,
             quiet: 0,
             limits,
@@ -189,33 +195,40 @@ impl QueuePair {
         self.occupied
     }
 
-    /// Takes note that the completion of entry `last` was polled, or that none will ever be, and hands
-    /// what is done with to `each`, oldest first.
-    pub(crate) fn completed(&mut self, last: u32, mut each: impl FnMut(Ended)) {
-        while let Some(front) = self.posted.front() {
-            // Modulo 2^24: fewer than 2^23 are posted.
-            if last.wrapping_sub(front.last) & SEQUENCE_MASK > SEQUENCE_MASK / 2 {
+    /// Takes note that the completion of entry `last` was polled, and hands what is done with to `each`,
+    /// oldest first.
+    ///
+    /// A completion tells that everything before it has ended well, but for what has to be told itself.
+    pub(crate) fn completed(&mut self, last: u32, status: WorkStatus, mut each: impl FnMut(Ended)) {
+        let own = |posted: &&mut Posted| posted.last == last && posted.entries > 0;
+        let Some(told) = self.posted.iter_mut().find(own) else { return };
+        told.status = Some(status);
+        // Modulo 2^24: fewer than 2^23 are posted.
+        let is_after = |a: u32, b: u32| a.wrapping_sub(b) & SEQUENCE_MASK <= SEQUENCE_MASK / 2;
+        if self.reached.is_none_or(|reached| is_after(last, reached)) {
+            self.reached = Some(last);
+        }
+        while let (Some(front), Some(reached)) = (self.posted.front(), self.reached) {
+            let implied = !front.is_told && is_after(reached, front.last);
+            let Some(status) = front.status.or(implied.then_some(WorkStatus::Success)) else {
                 return;
-            }
-            if let Some(ended) = self.pop() {
-                each(Ended { is_last: ended.1 == last, ..ended.0 });
-            }
+            };
+            self.pop(status).into_iter().for_each(&mut each);
         }
     }
 
-    /// Takes note of the oldest request, that no completion of it will ever be polled: the queue pair
-    /// was destroyed.
-    fn pop(&mut self) -> Option<(Ended, u32)> {
+    /// Lets go of the oldest request, which ended so.
+    fn pop(&mut self, status: WorkStatus) -> Option<Ended> {
         let posted = self.posted.pop_front()?;
         self.occupied = self.occupied.saturating_sub(posted.entries);
-        let Posted { id, opcode, is_signaled, is_mark, handle, octets, last, .. } = posted;
-        Some((Ended { id, opcode, is_signaled, handle, octets, is_last: true, is_mark }, last))
+        let Posted { id, opcode, is_signaled, is_mark, handle, octets, .. } = posted;
+        Some(Ended { id, opcode, is_signaled, is_mark, handle, octets, status })
     }
 
     /// Destroys the queue pair, then hands what it still held to `each`, oldest first.
     pub(crate) fn destroy(mut self, mut each: impl FnMut(Ended)) {
         self.release();
-        while let Some((ended, _)) = self.pop() {
+        while let Some(ended) = self.pop(WorkStatus::Flushed) {
             each(ended);
         }
     }

@@ -98,8 +98,16 @@ impl<'w> Doorbell<'w> {
         let before = self.chain.requests.len();
         let opcode = operation.opcode();
         let octets = length(&operation);
-        let mut entry =
-            Entry { id, flags, octets, handle: None, entries: 1, grant: None, held: Held::Nothing };
+        let mut entry = Entry {
+            id,
+            flags,
+            octets,
+            handle: None,
+            entries: 1,
+            is_told: false,
+            grant: None,
+            held: Held::Nothing,
+        };
         let done = match operation {
             Operation::Send { source, invalidate } => {
                 let done = self.send(source.address(), octets, invalidate);
@@ -121,7 +129,8 @@ impl<'w> Doorbell<'w> {
                 entry.entries = self.parts(octets);
                 let memory = (sink.address(), octets);
                 let opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
-                if self.queue_pair.limits.is_iwarp && octets > 0 {
+                entry.is_told = self.queue_pair.limits.is_iwarp;
+                if entry.is_told && octets > 0 {
                     let grant = Grant::sink(&self.queue_pair.domain, &sink);
                     let done = grant.map_err(drop).and_then(|grant| {
                         let lkey = grant.lkey();
@@ -163,6 +172,7 @@ impl<'w> Doorbell<'w> {
         };
         if done.is_err() {
             entry.entries = 0;
+            entry.is_told = true;
             self.chain.requests.truncate(before);
             self.chain.pieces.truncate(before);
         }
@@ -180,7 +190,16 @@ impl<'w> Doorbell<'w> {
         self.chain(blank(ibv_wr_opcode::IBV_WR_RDMA_WRITE), None);
         let flags = Flags { signaled: true, ..Flags::default() };
         let (id, held) = (WrId(0), Held::Nothing);
-        let entry = Entry { id, flags, octets: 0, handle: None, entries: 1, grant: None, held };
+        let entry = Entry {
+            id,
+            flags,
+            octets: 0,
+            handle: None,
+            entries: 1,
+            is_told: false,
+            grant: None,
+            held,
+        };
         self.finish(entry, Opcode::Write);
         if let Some(posted) = self.queue_pair.posted.back_mut() {
             posted.is_mark = true;
@@ -324,13 +343,14 @@ impl<'w> Doorbell<'w> {
 
     /// Remembers a request that was chained, and names its last entry.
     fn finish(&mut self, entry: Entry, opcode: Opcode) {
-        let Entry { id, flags, octets, handle, entries, grant, held } = entry;
+        let Entry { id, flags, octets, handle, entries, is_told, grant, held } = entry;
         let queue_pair = &mut *self.queue_pair;
         queue_pair.next = queue_pair.next.wrapping_add(entries) & SEQUENCE_MASK;
         queue_pair.occupied = queue_pair.occupied.saturating_add(entries);
         queue_pair.quiet = queue_pair.quiet.saturating_add(entries);
         // Places come back with completions: there must be some.
-        let asked = flags.signaled || queue_pair.quiet > queue_pair.limits.send_queue / 2;
+        let asked =
+            flags.signaled || is_told || queue_pair.quiet > queue_pair.limits.send_queue / 2;
         let last = queue_pair.next.wrapping_sub(1) & SEQUENCE_MASK;
         let added = self.chain.requests.len().saturating_sub(entries as usize);
         for request in self.chain.requests.iter_mut().skip(added) {
@@ -358,6 +378,8 @@ impl<'w> Doorbell<'w> {
             octets,
             entries,
             last,
+            is_told,
+            status: None,
             _grant: grant,
             _held: held,
         };
@@ -378,6 +400,7 @@ struct Entry {
     octets: u64,
     handle: Option<Handle>,
     entries: u32,
+    is_told: bool,
     grant: Option<Grant>,
     held: Held,
 }
