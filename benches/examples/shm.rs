@@ -19,7 +19,7 @@ use haulage::provider::{
 use haulage::sys::{affinity, clock, complete};
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig, PostedSink, PostedSource, Shared};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{ClaimedSegment, Exposure, Flags, Handle, QpNum, Segment, WrId};
+use haulage_proto::verbs::{Access, ClaimedSegment, Exposure, Flags, Handle, QpNum, Segment, WrId};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = env::args().skip(1).collect();
@@ -181,7 +181,7 @@ fn serve(octets: usize, answers: bool, meeting: &Meeting) {
     end.provider.accept(clock::now(), qp, &PARAMS);
     let mut target = end.pool.lease(octets).expect("memory");
     target.bytes_mut().fill(1);
-    let handle = end.provider.reserve_handle(qp).expect("a handle");
+    let handle = end.provider.reserve_handle(qp, &target, Access::RemoteWrite).expect("a handle");
     let (exposed, sink) = target.expose_write(handle);
     let memory = Exposure::RemoteWrite(sink);
     let operation = Operation::FastReg { handle, offset: 0, memory };

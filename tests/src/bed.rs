@@ -309,7 +309,7 @@ impl<P: Provider> End<P> {
         let length = source.length as usize;
         let mut batch = WorkQueue::new();
         for flags in flags {
-            let posted = self.pool.lease(length).expect("memory for a test").into_sink();
+            let mut posted = self.pool.lease(length).expect("memory for a test").into_sink();
             let sink = posted.sink(0..length).expect("the whole lease");
             let operation = Operation::Read { sink, source: claim(source) };
             batch.push_back(WorkRequest { id: self.id(), flags: *flags, operation });

@@ -43,9 +43,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use haulage_mr_pool::{Handles, Pool};
+use haulage_mr_pool::{Handles, Local, Pool};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Handle, QpNum};
+use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use self::connection::{Connection, State};
 use self::listening::{Listening, name};
@@ -264,7 +264,7 @@ impl Provider for Shm {
         }
     }
 
-    fn reserve_handle(&mut self, qp: QpNum) -> Option<Handle> {
+    fn reserve_handle(&mut self, qp: QpNum, _: &Local, _: Access) -> Option<Handle> {
         let connection = self.slots.get(qp)?;
         let entries = self.nic.layout.entries();
         let free = self.nic.registrations < entries as usize;
@@ -276,7 +276,7 @@ impl Provider for Shm {
         Some(handle)
     }
 
-    fn registration_offset(&mut self, _length: usize) -> u64 {
+    fn registration_offset(&mut self, _: &Local) -> u64 {
         self.nic.handles.offset()
     }
 

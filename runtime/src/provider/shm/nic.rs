@@ -13,7 +13,7 @@ use super::config::Config;
 use super::depart::INLINE_MAX;
 use super::receives::Receives;
 use super::segment::{Layout, RING_BYTES_MIN};
-use crate::provider::{Caps, Counters, DisconnectReason, Done, Event, Quiesced};
+use crate::provider::{Caps, Counters, DisconnectReason, Done, Event, Promises, Quiesced};
 use crate::sys::barrier;
 
 /// Receives, completions, events and the like of one provider.
@@ -125,8 +125,7 @@ impl Nic {
             ord_max: self.config.ord_max,
             ird_max: self.config.ird_max,
             strategy: Strategy::FastReg,
-            exact_bounds: true,
-            sends_wait: true,
+            promises: Promises::ALL,
         }
     }
 

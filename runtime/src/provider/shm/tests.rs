@@ -217,9 +217,9 @@ impl Node {
 
     /// Opens memory that holds `bytes` to the peer.
     fn expose(&mut self, bytes: &[u8], access: Access) -> (Exposed, Claim) {
-        let handle = self.nic.reserve_handle(self.qp()).expect("a handle");
-        let offset = self.nic.registration_offset(bytes.len());
         let lease = self.holding(bytes);
+        let handle = self.nic.reserve_handle(self.qp(), &lease, access).expect("a handle");
+        let offset = self.nic.registration_offset(&lease);
         let (exposed, memory) = match access {
             Access::RemoteRead => {
                 let (exposed, source) = lease.expose_read(handle);

@@ -169,7 +169,8 @@ fn an_end_that_only_serves_passes_no_memory() {
     connect(&mut active, &mut passive);
     assert!(active.connection().region.is_none(), "nothing of the server's was mapped");
     assert!(passive.connection().region.is_some());
-    assert_eq!(passive.nic.reserve_handle(passive.qp()), None);
+    let (lease, qp) = (passive.holding(b"the server's"), passive.qp());
+    assert_eq!(passive.nic.reserve_handle(qp, &lease, Access::RemoteRead), None);
     let (_exposed, segment) = active.expose(b"from the client", Access::RemoteRead);
     let (posted, sink) = passive.sink(15);
     let read = passive.post(Operation::Read { sink, source: claim(segment) });
@@ -182,8 +183,9 @@ fn memory_that_no_peer_can_map_cannot_be_exposed() {
     let (mut active, mut passive) = pair();
     let elsewhere = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
     let elsewhere = Pool::new(&elsewhere).unwrap();
-    let handle = active.nic.reserve_handle(active.qp()).unwrap();
-    let (_exposed, source) = elsewhere.lease(8).unwrap().expose_read(handle);
+    let (lease, qp) = (elsewhere.lease(8).unwrap(), active.qp());
+    let handle = active.nic.reserve_handle(qp, &lease, Access::RemoteRead).unwrap();
+    let (_exposed, source) = lease.expose_read(handle);
     let memory = Exposure::RemoteRead(source);
     let registered = active.post(Operation::FastReg { handle, offset: 0, memory });
     active.until(&Seen::Completion(registered, Opcode::FastReg, Status::LocalFault));
