@@ -262,6 +262,7 @@ impl Provider for Verbs {
             objects: Objects::Nothing,
             ord: count(params.ord, self.caps.ord_max),
             ird: count(params.ird, self.caps.ird_max),
+            to: Some(to),
             private_data: params.private_data.into(),
             early: Vec::new(),
         };
@@ -270,7 +271,7 @@ impl Provider for Verbs {
         }
         let qp = self.slots.add(connection).ok_or(ConnectError::NoQueuePair)?;
         let started = CmId::new(&self.channel, token(qp)).and_then(|mut id| {
-            id.resolve(to, limit)?;
+            id.resolve(to, limit.min(setup::RESOLVE_AGAIN))?;
             Ok(id)
         });
         match started {

@@ -1,5 +1,7 @@
 //! One connection: how far it is, and the library's objects for it.
 
+use std::net::SocketAddr;
+
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
@@ -16,6 +18,8 @@ pub(super) struct Connection {
     /// What we proposed, or, once the peer has answered, what is granted.
     pub(super) ord: u8,
     pub(super) ird: u8,
+    /// Where the way to the peer is looked for, until it is found.
+    pub(super) to: Option<SocketAddr>,
     /// What to say to the peer when asking it.
     pub(super) private_data: Box<[u8]>,
     /// Receives that completed before the connection was established here.

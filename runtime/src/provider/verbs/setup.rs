@@ -66,6 +66,7 @@ impl Verbs {
             objects: Objects::Nothing,
             ord: asked.ord,
             ird: asked.ird,
+            to: None,
             private_data: Box::default(),
             early: Vec::new(),
         };
@@ -81,6 +82,7 @@ impl Verbs {
     fn on_address(&mut self, qp: QpNum) {
         let (device, limit) = (self.device.clone(), self.config.handshake_timeout);
         let Some(connection) = self.slots.get(qp) else { return };
+        connection.to = None;
         let Some(id) = connection.id() else { return };
         let resolved = if id.is_on(&device) {
             id.resolve_route(limit).map_err(|refused| failure(&refused.error))
@@ -210,12 +212,25 @@ impl Verbs {
     }
 
     fn set_up_failed(&mut self, now: Instant, qp: QpNum, reason: ConnectError) {
+        if reason == ConnectError::TimedOut && self.resolve_again(qp) {
+            return;
+        }
         match self.slots.get(qp).map(|connection| connection.phase) {
             Some(Phase::Resolving | Phase::Connecting) => self.failed(qp, reason),
             // The peer gave up meanwhile; the core learns it when it has answered.
             Some(Phase::Requested | Phase::Gone) | None => {}
             Some(_) => self.end(now, qp, DisconnectReason::Lost),
         }
+    }
+
+    /// Looks once more for the way to the peer: the kernel forgets a question it asked while its link came
+    /// up. The deadline of the setup ends this.
+    fn resolve_again(&mut self, qp: QpNum) -> bool {
+        let Some(connection) = self.slots.get(qp) else { return false };
+        let Some(to) = connection.to.filter(|_| connection.phase == Phase::Resolving) else {
+            return false;
+        };
+        connection.id().is_some_and(|id| id.resolve(to, RESOLVE_AGAIN).is_ok())
     }
 
     /// Gives up connecting.
@@ -277,3 +292,5 @@ const NO_PORT: i32 = 1;
 /// How often the connection manager is asked while connections carry messages.
 const ASK_EVERY: std::time::Duration = std::time::Duration::from_micros(200);
 const EVENTS_PER_TURN: usize = 64;
+/// After which an address is asked for again.
+pub(super) const RESOLVE_AGAIN: std::time::Duration = std::time::Duration::from_millis(500);
