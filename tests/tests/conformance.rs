@@ -70,6 +70,14 @@ provider_conformance!(iwarp_delaying, Slow::new(Loopback::new(Backend::Auto), 4,
 
 #[cfg(feature = "verbs")]
 provider_conformance!(verbs, if haulage_tests::network::Rnic::find());
+#[cfg(feature = "verbs")]
+provider_conformance!(verbs_delaying, if slow_rnic());
+
+/// A device whose every report comes late, invalidations above all.
+#[cfg(feature = "verbs")]
+fn slow_rnic() -> Option<Slow<haulage_tests::network::Rnic>> {
+    haulage_tests::network::Rnic::find().map(|rnic| Slow::new(rnic, 5, 60))
+}
 
 /// Everything completes before it arrives.
 fn eager() -> FabricConfig {

@@ -234,9 +234,9 @@ pub fn copied_user(moved: &Counters) -> u64 {
 }
 
 /// Returns the octets of data items that the system copied between memory and sockets: each once,
-/// going out or coming in.
+/// going out or coming in, unless the provider has no sockets.
 pub fn copied_system(moved: &Counters) -> u64 {
-    moved.tagged_sent + moved.tagged_received
+    (moved.tagged_sent + moved.tagged_received).min(moved.bytes_system)
 }
 
 /// Takes the key that is all of the arguments.

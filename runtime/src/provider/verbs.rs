@@ -108,7 +108,7 @@ impl Verbs {
     ///
     /// There is no device that will do, or it has no more to give.
     pub fn new(config: &Config) -> Result<Self, Unavailable> {
-        let channel = EventChannel::new().map_err(Unavailable::NoRdma)?;
+        let channel = EventChannel::new().map_err(device::none)?;
         let (device, name) = device::choose(config)?;
         let fitted = device::fit(config, &device, &name)?;
         let Fitted { caps, limits, share } = fitted;

@@ -1,11 +1,13 @@
 //! Which device, and how much of what is asked for it gives.
 
+use std::path::Path;
+
 use haulage_mr_pool::Strategy;
 
 use super::work::Share;
 use super::{Config, Unavailable};
 use crate::provider::{Caps, Promises};
-use crate::sys::ibverbs::{Attributes, Device, EventChannel, Link, QueuePairLimits};
+use crate::sys::ibverbs::{Attributes, Device, EventChannel, Link, QueuePairLimits, Refused};
 
 /// A device of this machine, for who wants to know what there is.
 #[derive(Clone, Debug)]
@@ -35,7 +37,7 @@ impl DeviceReport {
 ///
 /// There can be none: libraries, kernel or permission are missing.
 pub fn devices() -> Result<Vec<DeviceReport>, Unavailable> {
-    EventChannel::new().map_err(Unavailable::NoRdma)?;
+    EventChannel::new().map_err(none)?;
     let report = |device: &Device| {
         let attributes = device.attributes().ok();
         let has_windows = attributes.is_some_and(|found| has_windows(&found));
@@ -48,6 +50,15 @@ pub fn devices() -> Result<Vec<DeviceReport>, Unavailable> {
         }
     };
     Ok(Device::all().map_err(Unavailable::NoRdma)?.iter().map(report).collect())
+}
+
+/// Says why there is no connection manager: where the kernel has one, it wants a device.
+pub(super) fn none(refused: Refused) -> Unavailable {
+    if refused.is_no_kernel() && Path::new("/dev/infiniband/rdma_cm").exists() {
+        Unavailable::NoDevice
+    } else {
+        Unavailable::NoRdma(refused)
+    }
 }
 
 /// Chooses the device that was asked for, or the first whose port is active.

@@ -119,7 +119,6 @@ impl Verbs {
         }
         self.counters.invalidated_remote += u64::from(invalidated.is_some());
         self.counters.receives += 1;
-        self.counters.bytes_direct += u64::from(polled.length);
         let Some(id) = self.receives.taken(place) else { return };
         let (opcode, status, length) = (Opcode::Receive, Status::Success, polled.length);
         self.report(Completion { id, qp, opcode, status, length, invalidated });
