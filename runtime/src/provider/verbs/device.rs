@@ -1,6 +1,7 @@
 //! Which device, and how much of what is asked for it gives.
 
-use std::path::Path;
+use std::fs::File;
+use std::io::ErrorKind;
 
 use haulage_mr_pool::Strategy;
 
@@ -52,12 +53,17 @@ pub fn devices() -> Result<Vec<DeviceReport>, Unavailable> {
     Ok(Device::all().map_err(Unavailable::NoRdma)?.iter().map(report).collect())
 }
 
-/// Says why there is no connection manager: where the kernel has one, it wants a device.
+/// Says why there is no connection manager. The library tells no more than that there is none.
 pub(super) fn none(refused: Refused) -> Unavailable {
-    if refused.is_no_kernel() && Path::new("/dev/infiniband/rdma_cm").exists() {
-        Unavailable::NoDevice
-    } else {
-        Unavailable::NoRdma(refused)
+    if !refused.is_no_kernel() {
+        return Unavailable::NoRdma(refused);
+    }
+    match File::options().read(true).write(true).open(MANAGER) {
+        Ok(_) => Unavailable::NoDevice,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            Unavailable::NoRdma(Refused::of("opening the RDMA connection manager", error))
+        }
+        Err(_) => Unavailable::NoRdma(refused),
     }
 }
 
@@ -170,6 +176,8 @@ const SOFT_ROCE: u32 = 0xff_ffff;
 const SOFT_IWARP: u32 = 0x62_6d74;
 /// The count of retries that stands for no end of them.
 const RETRIES_WITHOUT_END: u8 = 7;
+/// The kernel's part of the connection manager.
+const MANAGER: &str = "/dev/infiniband/rdma_cm";
 
 /// As `iwarp` has it: nothing was measured on a device of its own speed.
 const TURN_EVENTS: usize = 64;
