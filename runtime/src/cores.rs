@@ -38,18 +38,22 @@ impl Stop {
 /// Drives a core until it has drained after `stop` was asked.
 pub fn run<P: Provider, S: Service>(core: &mut Core<P, S>, polling: Polling, stop: &Stop) {
     let mut idle_since = clock::now();
-    let (mut now, mut turns) = (idle_since, 0);
+    let (mut now, mut turns, mut worked) = (idle_since, 0, false);
     while !core.is_drained() {
         if turns == 0 {
             (now, turns) = (clock::now(), TURNS_PER_READING);
+            // Turns that work can be long: the last may have ended just now.
+            if std::mem::take(&mut worked) {
+                idle_since = now;
+            }
         }
         turns -= 1;
         if stop.is_asked() {
             core.begin_shutdown(now);
         }
         if core.turn(now) {
-            idle_since = now;
-        } else if polling.sleeps(idle_since, now) {
+            worked = true;
+        } else if !worked && polling.sleeps(idle_since, now) {
             let limit = core.poll_deadline().map(|deadline| deadline.saturating_since(now));
             core.sleep(limit);
             turns = 0;
