@@ -228,9 +228,9 @@ impl Service for KvService {
     }
 }
 
-/// Returns the octets of data items that user space copied, out of what a provider moved.
+/// Returns the octets of data items that user space copied, at whichever end of a connection that was.
 pub fn copied_user(moved: &Counters) -> u64 {
-    moved.tagged_received.saturating_sub(moved.bytes_direct)
+    moved.tagged_copied.saturating_sub(copied_system(moved))
 }
 
 /// Returns the octets of data items that the system copied between memory and sockets: each once,
