@@ -19,6 +19,7 @@ pub mod delaying;
 pub mod iwarp;
 pub mod shm;
 pub mod sim;
+mod slots;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 

@@ -41,7 +41,7 @@ use self::connection::{Connection, Intake, State};
 use self::nic::Nic;
 use self::reactor::{News, Over, Reactor};
 use self::setup::Setup;
-use self::slots::Slots;
+use super::slots::Slots;
 use super::{
     Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
     WorkQueue, sealed,
@@ -57,7 +57,6 @@ mod nic;
 mod nudge;
 mod reactor;
 mod setup;
-mod slots;
 
 pub use config::{Backend, BackendReport, Config, Crc};
 pub use nic::WireCounters;
@@ -76,7 +75,7 @@ pub struct Iwarp {
     waker: Waker,
     /// The waker was signaled since the last sleep.
     woken: bool,
-    slots: Slots,
+    slots: Slots<Connection>,
     listeners: Vec<Listening>,
     /// When to try again to accept, after the system refused.
     accept_retry: Option<Instant>,

@@ -52,8 +52,8 @@ use self::listening::{Listening, name};
 use self::nic::{Nic, Region};
 use self::segment::Layout;
 use self::setup::Setup;
-use self::slots::Slots;
 use self::watch::{LISTENERS, RETRY, WAKER};
+use super::slots::Slots;
 use super::{
     Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
     WorkQueue, sealed,
@@ -73,7 +73,6 @@ mod receives;
 mod ring;
 mod segment;
 mod setup;
-mod slots;
 mod table;
 mod watch;
 
