@@ -61,8 +61,8 @@ pub fn run<P: Provider, S: Service>(core: &mut Core<P, S>, polling: Polling, sto
     }
 }
 
-/// Turns that share one reading of the clock. A reading takes as long as an idle turn; deadlines are
-/// thousands of turns away.
+/// Turns that share one reading of the clock. Readings were a fifth of a busy `shm` server's time;
+/// deadlines are thousands of turns away.
 const TURNS_PER_READING: u32 = 8;
 
 /// A core on a thread of its own.
