@@ -12,6 +12,7 @@
 pub(crate) mod connection;
 mod events;
 pub(crate) mod inbound;
+mod inline;
 pub(crate) mod outbound;
 mod receives;
 pub(crate) mod state;
@@ -30,7 +31,7 @@ use haulage_proto::v2::connection::Role;
 
 use crate::identity::Identity;
 use crate::inbox::Inbox;
-use crate::limits::{Limits, our_private_data};
+use crate::limits::{INLINE_SIZE, Limits, our_private_data};
 use crate::provider::{ConnectError, ConnectionParams, Counters, Event, Provider, Waker};
 use crate::remote::RemoteClient;
 use crate::service::{Binding, CallError, ConnectionId, Service};
@@ -52,6 +53,8 @@ pub struct Core<P: Provider, S> {
     listeners: Vec<P::Listener>,
     /// Storage of one turn's events.
     events: Vec<Event<P::Listener>>,
+    /// Storage of a message taken without a Receive.
+    incoming: Box<[u8]>,
     /// How many these may be, and Calls served and callers told.
     events_per_turn: usize,
     draining: bool,
@@ -79,7 +82,18 @@ impl<P: Provider, S: Service> Core<P, S> {
         let (listeners, draining) = (Vec::new(), false);
         let events_per_turn = provider.caps().turn_events;
         let events = Vec::with_capacity(events_per_turn);
-        Ok(Self { provider, service, state, inbox, listeners, events, events_per_turn, draining })
+        let incoming = vec![0; INLINE_SIZE].into();
+        Ok(Self {
+            provider,
+            service,
+            state,
+            inbox,
+            listeners,
+            events,
+            incoming,
+            events_per_turn,
+            draining,
+        })
     }
 
     /// One turn. Runs to completion, never blocks, does bounded work.
@@ -88,6 +102,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     pub fn turn(&mut self, now: Instant) -> bool {
         let mut worked = 0;
         worked += self.take_messages(now, MESSAGES_PER_TURN); // from other threads
+        worked += self.take_inline(now, self.events_per_turn); // acted upon as they come
         worked += self.reap_completions(now, self.events_per_turn); // received and sent
         worked += self.fire_deadlines(now);
         worked += self.run_handlers(now, self.events_per_turn); // application code

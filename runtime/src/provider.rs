@@ -62,6 +62,8 @@ pub type Receive = alphabet::Receive<Sink>;
 /// 16. A Send that finds no Receive waits; neither end loses the connection over it.
 /// 17. A Send larger than the Receive it meets ends the connection, and only that one.
 /// 18. A Receive fills its scatter list in order.
+///     A message that is taken without a Receive, by `receive_inline`, is taken in its turn: behind all
+///     that was polled of its queue pair, and before what is polled next.
 ///
 /// Registration
 /// 19. A handle is valid for one queue pair, one range and one access, from FastReg to invalidation.
@@ -125,6 +127,22 @@ pub trait Provider: sealed::Sealed {
     fn send_inline(&mut self, qp: QpNum, message: &[u8]) -> Result<(), QueueFull> {
         let _ = (qp, message);
         Err(QueueFull)
+    }
+
+    /// Takes a message without a Receive: the next one of some queue pair, if it is a Send no longer than
+    /// `into`, to which it is copied. `take` is shown it, and what that returns is returned with its
+    /// length. If that is `None`, or the message is any other, it stays, and [`Self::poll`] reports it in a
+    /// Receive. Others are looked at until one is taken, each queue pair once between two polls.
+    ///
+    /// A queue pair that a message was taken from may have more, which the next poll leaves here: who
+    /// calls this does so before every poll.
+    fn receive_inline<T>(
+        &mut self,
+        into: &mut [u8],
+        take: impl FnMut(QpNum, &[u8]) -> Option<T>,
+    ) -> Option<(T, usize)> {
+        let _ = (into, take);
+        None
     }
 
     /// Posts a prefix of `batch` with one doorbell, removing what it took.

@@ -278,6 +278,14 @@ impl Reply {
         Self { buffer, body, at, length_max, offered, data, refused }
     }
 
+    /// Begins another in the same buffer, with nothing offered.
+    #[inline]
+    pub(crate) const fn begin(&mut self, length_max: usize) {
+        self.at = ReplyHeader::SUCCESS_LEN;
+        self.length_max = length_max;
+        self.refused = None;
+    }
+
     /// Appends results that are never reduced.
     pub fn results<R>(&mut self, encode: impl FnOnce(&mut Writer<'_>) -> R) -> R {
         let stream = match &mut self.body {

@@ -328,6 +328,7 @@ impl State {
         };
         let connection = Connection::new((qp, role, peer), engine, agreed, Rc::clone(binding));
         let key = self.connections.insert(connection).ok()?;
+        self.receives.divide(self.connections.len());
         if let Some(place) = self.by_queue_pair.get_mut(qp.slot()) {
             *place = Some(key);
         }
@@ -389,6 +390,7 @@ impl State {
             *place = None;
         }
         self.receives.release(connection.engine.reserved());
+        self.receives.divide(self.connections.len());
         for reply in connection.replies {
             if let Outgoing::Bare(Complete { buffer, .. }) = reply {
                 self.recycle(buffer);

@@ -34,7 +34,7 @@ use crate::service::{Placement, Refusal};
 
 use answer::Answer;
 
-pub(crate) use run::run;
+pub(crate) use run::{act, run};
 
 /// A Call whose turn to be acted upon comes.
 #[derive(Debug)]
@@ -130,12 +130,6 @@ pub(crate) struct CallParts {
 }
 
 impl CallParts {
-    /// Those of a Call without chunks.
-    const fn bare(xid: u32, payload_at: u32) -> Self {
-        let (invalidate, body, read, write, reply) = (None, None, None, None, None);
-        Self { xid, invalidate, body, read, write, reply, payload_at }
-    }
-
     /// Copies them out of a message of `length` octets.
     pub(crate) fn of(call: &negotiate::Call<'_>, length: usize) -> Self {
         let body = Segments::collect(call.body());

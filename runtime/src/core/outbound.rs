@@ -40,7 +40,7 @@ use crate::provider::{ConnectError, Operation, Quiesced, WorkRequest};
 use crate::service::{self, CallError, Request};
 
 pub(crate) use opened::Opened;
-pub(crate) use tell::tell;
+pub(crate) use tell::{tell, tell_inline};
 
 /// A Call of ours that has not ended.
 #[derive(Debug)]
@@ -118,6 +118,17 @@ impl OutboundCall {
     /// Returns whether a Reply or a deadline still means something to it.
     fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Queued(_) | Stage::Sent)
+    }
+
+    /// Returns the token of our own service, if nothing is left of the Call once a Reply without chunks
+    /// has come on this connection.
+    #[inline]
+    pub(crate) fn is_over_with(&self, key: Key<Connection>) -> Option<u64> {
+        let waits = self.connection == key && !self.opens && matches!(self.stage, Stage::Sent);
+        match self.caller {
+            Caller::Service(token) if waits => Some(token),
+            _ => None,
+        }
     }
 }
 
@@ -268,20 +279,25 @@ impl State {
         let payload_at = bare.payload_at;
         let slot = self.xids.find(bare.xid).filter(|_| proof.is_none());
         if let Some(slot) = slot
-            && let Some(place) = self.outbound.get_mut(slot)
-            && let Some(OutboundCall {
-                connection, caller, stage: Stage::Sent, opens: false, ..
-            }) = place
-            && let (true, Caller::Service(token)) = (*connection == key, *caller)
+            && let Some(Some(call)) = self.outbound.get(slot)
+            && let Some(token) = call.is_over_with(key)
         {
-            *place = None;
-            self.xids.close(slot);
+            self.forget(slot);
             self.finished
                 .push_back(Over::Answered { token, message: Message { received, payload_at } });
             return true;
         }
         let checked = self.check(key, bare.xid, &ReplyLists::default(), payload_at);
         self.on_reply(checked, received, proof)
+    }
+
+    /// Forgets a Call whose caller knows, or is about to know, how it ended.
+    #[inline]
+    pub(crate) fn forget(&mut self, slot: usize) {
+        if let Some(place) = self.outbound.get_mut(slot) {
+            *place = None;
+        }
+        self.xids.close(slot);
     }
 
     /// The peer's transport could not act on a Call.

@@ -26,6 +26,8 @@ pub(crate) struct Receives {
     held: u32,
     /// Posted or about to be, and reserved for nobody.
     unreserved: u32,
+    /// What a busy connection may have.
+    share: u32,
     limits: Limits,
 }
 
@@ -33,7 +35,8 @@ pub(crate) struct Receives {
 #[derive(Debug, Default)]
 pub(crate) struct Buffers(Box<[PostedSink]>);
 
-/// A message in its Receive buffer, which is not posted again before this is given back.
+/// A message in its Receive buffer, which is not posted again before this is given back. Or one that
+/// took none ([`Receives::book`]), but counts as one.
 #[derive(Debug)]
 pub(crate) struct Filled {
     buffer: u32,
@@ -56,6 +59,9 @@ impl Buffers {
     }
 }
 
+/// The number of none.
+const NO_BUFFER: u32 = u32::MAX;
+
 impl Receives {
     /// Leases every buffer and prepares to post them all; `None` if the pool is too small.
     pub(crate) fn new(pool: &Pool, limits: &Limits) -> Option<Self> {
@@ -67,6 +73,7 @@ impl Receives {
             batch: Vec::with_capacity(count as usize),
             held: 0,
             unreserved: count,
+            share: limits.credits_max + 1,
             limits: *limits,
         })
     }
@@ -75,6 +82,12 @@ impl Receives {
     pub(crate) fn take(&mut self, buffer: usize, done: &Completion) -> Filled {
         self.held += 1;
         Filled { buffer: u32::try_from(buffer).unwrap_or(u32::MAX), length: done.length }
+    }
+
+    /// Counts a message that was taken without a Receive, though one was reserved for it.
+    pub(crate) const fn book(&mut self) -> Filled {
+        self.held += 1;
+        Filled { buffer: NO_BUFFER, length: 0 }
     }
 
     /// Borrows the buffers.
@@ -96,8 +109,10 @@ impl Receives {
     /// Queues a buffer to be posted again.
     pub(crate) fn give_back(&mut self, received: Filled) {
         self.held -= 1;
-        self.returned.push(received.buffer);
         self.unreserved += 1;
+        if received.buffer != NO_BUFFER {
+            self.returned.push(received.buffer);
+        }
     }
 
     /// Returns how many buffers there are: they count as posted leases, with or without messages.
@@ -132,11 +147,17 @@ impl Receives {
         fits
     }
 
-    /// Reserves more for a connection that has `reserved` left and awaits `owed` Replies, one of
-    /// `connections`. Returns how many.
-    pub(crate) fn grow(&mut self, reserved: u32, owed: u32, connections: u32) -> u32 {
+    /// Takes note of how many connections share what there is.
+    pub(crate) fn divide(&mut self, connections: u32) {
         let fair = self.limits.receives_max / connections.max(1);
-        let target = fair.clamp(RECEIVES_IDLE, self.limits.credits_max + 1);
+        self.share = fair.clamp(RECEIVES_IDLE, self.limits.credits_max + 1);
+    }
+
+    /// Reserves more for a connection that has `reserved` left and awaits `owed` Replies. Returns how
+    /// many.
+    #[inline]
+    pub(crate) fn grow(&mut self, reserved: u32, owed: u32) -> u32 {
+        let target = self.share;
         // Every connection there can be keeps its floor, whatever the busy ones would like.
         let floors = self.limits.connections_max * RECEIVES_IDLE;
         let spare = self.unreserved.saturating_sub(floors);

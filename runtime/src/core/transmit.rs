@@ -11,6 +11,7 @@ use haulage_proto::verbs::{Flags, Handle};
 use crate::core::Core;
 use crate::core::connection::{Connection, State as ConnectionState};
 use crate::core::inbound::{Complete, Outgoing};
+use crate::core::receives::Receives;
 use crate::core::state::State;
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, PostedData, Work};
@@ -105,17 +106,8 @@ impl<P: Provider, S: Service> Core<P, S> {
 impl State {
     /// Reserves Receives for a connection: what it has used is given again, and more if it is busy.
     pub(crate) fn replenish(&mut self, key: Key<Connection>) {
-        let connections = self.connections.len();
-        if let Some(connection) = self.connections.get_mut(key)
-            // A connection that is to close is given no new credits.
-            && connection.takes_calls()
-        {
-            let reserved = connection.engine.reserved();
-            // Replies that are about to leave hold no Receive any more, and are not owed for long.
-            let leaving = connection.engine.replies_left().min(wire_len(&connection.replies));
-            let owed = connection.engine.owed().saturating_sub(leaving);
-            let more = self.receives.grow(reserved, owed, connections);
-            connection.engine.reserve(more);
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.replenish(&mut self.receives, wire_len(&connection.replies));
         }
     }
 
@@ -139,7 +131,7 @@ impl State {
     }
 
     /// Queues a message that is complete.
-    fn send_complete(&mut self, key: Key<Connection>, message: Complete) {
+    pub(crate) fn send_complete(&mut self, key: Key<Connection>, message: Complete) {
         let Complete { buffer, start, end } = message;
         self.send(key, buffer, start as usize..end as usize, None, Default::default());
     }
@@ -194,7 +186,28 @@ impl State {
     }
 }
 
+impl Connection {
+    /// Does the same; so many Replies are about to leave, if credit allows.
+    #[inline]
+    pub(crate) fn replenish(&mut self, receives: &mut Receives, leaving: u32) {
+        // A connection that is to close is given no new credits.
+        if !self.takes_calls() {
+            return;
+        }
+        // Such Replies hold no Receive any more, and are not owed for long.
+        let leaving = self.engine.replies_left().min(leaving);
+        let owed = self.engine.owed().saturating_sub(leaving);
+        let more = receives.grow(self.engine.reserved(), owed);
+        self.engine.reserve(more);
+    }
+}
+
 impl Complete {
+    pub(crate) fn new(buffer: Local, range: Range<usize>) -> Self {
+        let [start, end] = [range.start, range.end].map(|at| u32::try_from(at).unwrap_or_default());
+        Self { buffer, start, end }
+    }
+
     /// Returns the message.
     fn message(&self) -> &[u8] {
         self.buffer.bytes().get(self.start as usize..self.end as usize).unwrap_or_default()
@@ -202,10 +215,18 @@ impl Complete {
 
     /// Fills in the credit word.
     fn set_credit(&mut self, credit: u32) {
-        let at = self.start as usize + CREDIT_AT;
-        if let Some(word) = self.buffer.bytes_mut().get_mut(at..at + 4) {
-            word.copy_from_slice(&credit.to_be_bytes());
-        }
+        set_credit(
+            self.buffer.bytes_mut().get_mut(self.start as usize..).unwrap_or_default(),
+            credit,
+        );
+    }
+}
+
+/// Fills in the credit word of a message.
+#[inline]
+pub(crate) fn set_credit(message: &mut [u8], credit: u32) {
+    if let Some(word) = message.get_mut(CREDIT_AT..CREDIT_AT + 4) {
+        word.copy_from_slice(&credit.to_be_bytes());
     }
 }
 

@@ -52,7 +52,7 @@ use self::listening::{Listening, name};
 use self::nic::{Nic, Region};
 use self::segment::Layout;
 use self::setup::Setup;
-use self::watch::{LISTENERS, RETRY, WAKER};
+use self::watch::{LISTENERS, RETRY, Round, WAKER};
 use super::slots::Slots;
 use super::{
     Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
@@ -104,8 +104,9 @@ pub struct Shm {
     hot: Vec<QpNum>,
     /// Connections that are not, although a message of theirs waits for a Receive.
     starved: Vec<QpNum>,
-    /// Which of the hot ones was looked at first last time.
+    /// Which of the hot ones is looked at first next time.
     turn: usize,
+    round: Round,
     deadlines: BinaryHeap<Reverse<(Instant, QpNum)>>,
     /// When something last happened, when the sockets were last listened to, and when to think of that
     /// and of deadlines again.
@@ -158,6 +159,7 @@ impl Shm {
             hot: Vec::new(),
             starved: Vec::new(),
             turn: 0,
+            round: Round::default(),
             deadlines: BinaryHeap::new(),
             moved: Instant::ZERO,
             looked: Instant::ZERO,
@@ -285,6 +287,15 @@ impl Provider for Shm {
             Some(connection) => connection.send_inline(&mut self.nic, message),
             None => Err(QueueFull),
         }
+    }
+
+    #[inline]
+    fn receive_inline<T>(
+        &mut self,
+        into: &mut [u8],
+        take: impl FnMut(QpNum, &[u8]) -> Option<T>,
+    ) -> Option<(T, usize)> {
+        self.take_inline(into, take)
     }
 
     #[inline]

@@ -139,6 +139,20 @@ impl Shared {
         true
     }
 
+    /// Copies octets from `offset` on to all of `to`.
+    ///
+    /// # Panics
+    ///
+    /// If they are not all in the memory.
+    #[inline]
+    pub fn copy_to(&self, offset: usize, to: &mut [u8]) {
+        let from = self.range(offset, to.len());
+        // SAFETY: `range` checked that the source is in the mapping. `to` is elsewhere: no reference to
+        // octets of a mapping is ever made here. The peer may change the source meanwhile: any octets are
+        // as good as any others.
+        unsafe { copy(from.as_ptr(), to.as_mut_ptr(), to.len()) };
+    }
+
     /// Asks the processor to have the line at `offset` at hand, if it is in the memory.
     #[inline]
     pub fn prefetch(&self, offset: usize) {

@@ -1,5 +1,7 @@
 //! Running the service for the Calls that are ready.
 
+use std::ops::Range;
+
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::{Few, PayloadReader};
 use haulage_proto::negotiate::{Version, put_bare_header};
@@ -10,9 +12,9 @@ use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::Writer;
 
 use super::answer::Answer;
-use super::{BareCall, CallParts, Complete, InboundCall, Outgoing, Ready, Running, Stage};
+use super::{BareCall, Complete, InboundCall, Judged, Message, Outgoing, Ready, Running, Stage};
 use crate::core::connection::{Connection, Terms};
-use crate::core::receives::Receives;
+use crate::core::receives::{Filled, Receives};
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
 use crate::limits::HEADER_ROOM;
@@ -44,8 +46,7 @@ pub(crate) fn run<S: Service>(
     ran
 }
 
-/// Runs the service for a Call that has no chunks. It is decoded here and nowhere else, and enters the
-/// table only if it is to be answered later.
+/// Runs the service for a Call that has no chunks, whose message is in a Receive buffer.
 fn run_bare<S: Service>(
     state: &mut State,
     service: &mut S,
@@ -54,57 +55,78 @@ fn run_bare<S: Service>(
     buffer: Local,
 ) {
     let BareCall { connection, xid, message } = call;
-    let Some(Terms { version, bare_reply_max, .. }) = state.terms(connection) else {
-        state.recycle(buffer);
-        return state.receives.give_back(message.received);
-    };
-    let (version, bare_reply_max) = (*version, *bare_reply_max);
     // The service reads the message while it may do anything else to the core.
     let buffers = state.receives.lend();
-    let payload = message.payload(&buffers);
+    let (named, mut reply) = ((connection, xid), Reply::new(buffer, None, 0, None));
+    let acted = act(state, service, now, named, message.payload(&buffers), &mut reply);
+    state.receives.restore(buffers);
+    let buffer = reply.buffer;
+    match state.settle(named, message.received, acted) {
+        Some(range) => state.queue_bare(connection, Complete::new(buffer, range)),
+        None => state.recycle(buffer),
+    }
+}
+
+/// What became of a Call without chunks.
+#[derive(Debug)]
+pub(crate) enum Acted {
+    /// A Reply of so many octets that is complete but for its credit word.
+    Reply(Range<usize>),
+    /// The transport refuses it.
+    Refused(ErrorBody),
+    /// It is to be answered later, under this name; whether it is to be resumed already.
+    Later(Key<InboundCall>, bool),
+    /// Its connection is gone.
+    Nothing,
+}
+
+/// Has the service act on a Call without chunks, with a Reply of which only the buffer counts. The Call
+/// is decoded here and nowhere else.
+#[inline]
+pub(crate) fn act<S: Service>(
+    state: &mut State,
+    service: &mut S,
+    now: Instant,
+    (key, xid): (Key<Connection>, u32),
+    payload: &[u8],
+    reply: &mut Reply,
+) -> Acted {
+    let Some(&Terms { version, bare_reply_max, .. }) = state.terms(key) else {
+        return Acted::Nothing;
+    };
+    reply.begin(bare_reply_max);
     let asked = Asked::of(payload).filter(|asked| asked.is_bound(&state.binding));
-    let (Some(Asked { procedure, credential, at, .. }), Some(key)) =
+    let (Some(Asked { procedure, credential, at, .. }), Some(token)) =
         (asked, state.inbound.next_key())
     else {
-        // What is wrong with it is found out the long way.
-        state.receives.restore(buffers);
-        state.recycle(buffer);
-        let parts = CallParts::bare(xid, message.payload_at);
-        return state.on_call(connection, parts, message.received);
+        return match state.judge_call(key, (xid, payload), None, 0) {
+            Judged::Verdict(header) => Acted::Reply(reply.seal(version, &header, 0)),
+            Judged::Refused(error) => Acted::Refused(error),
+            // An entry for everything that a Call can hold: there is always room.
+            Judged::Ready(_) | Judged::Read(_) => Acted::Refused(ErrorBody::System),
+        };
     };
     let call = Call {
         xid,
         procedure,
         credential,
-        connection: ConnectionId(connection),
-        token: CallToken(key),
+        connection: ConnectionId(key),
+        token: CallToken(token),
         arguments: Arguments {
             reader: PayloadReader::call(payload, at, None).of_version(version),
             placed: Placement::None,
         },
     };
-    let mut reply = Reply::new(buffer, None, bare_reply_max, None);
-    state.running = Some(Running { key, is_resumed: false });
-    let outcome = service.call(&mut Cx { now, state }, call, &mut reply);
-    state.receives.restore(buffers);
+    state.running = Some(Running { key: token, is_resumed: false });
+    let outcome = service.call(&mut Cx { now, state }, call, reply);
     let is_resumed = state.running.take().is_some_and(|running| running.is_resumed);
-    let Reply { buffer, at, refused, .. } = reply;
-    let (stat, length) = match (outcome, refused) {
-        (Outcome::Later, _) => {
-            state.recycle(buffer);
-            return state.keep(key, BareCall { connection, xid, message }, is_resumed);
-        }
-        (Outcome::Done, Some(error)) => {
-            state.counters.calls_refused += 1;
-            state.recycle(buffer);
-            state.answer_with_error(connection, xid, error);
-            return state.receives.give_back(message.received);
-        }
-        (Outcome::Done, None) => (AcceptStat::Success, at),
+    let (stat, length) = match (outcome, reply.refused) {
+        (Outcome::Later, _) => return Acted::Later(token, is_resumed),
+        (Outcome::Done, Some(error)) => return Acted::Refused(error),
+        (Outcome::Done, None) => (AcceptStat::Success, reply.at),
         (Outcome::Failed(stat), _) => (stat, 0),
     };
-    state.receives.give_back(message.received);
-    state.answer_bare(connection, ReplyHeader::accepted(xid, stat), buffer, length);
+    Acted::Reply(reply.seal(version, &ReplyHeader::accepted(xid, stat), length))
 }
 
 /// What a Call's RPC header asks for.
@@ -281,15 +303,61 @@ impl InboundCall {
     }
 }
 
+impl Reply {
+    /// Writes the headers of one without chunks, whose Payload stream then has `length` octets or is the
+    /// RPC header alone. Returns where in the buffer the message is. Its credit word is known when it
+    /// leaves.
+    #[inline]
+    fn seal(&mut self, version: Version, header: &ReplyHeader, length: usize) -> Range<usize> {
+        let (room, stream) = self.buffer.bytes_mut().split_at_mut(HEADER_ROOM);
+        let start = put_bare_header(version, Kind::Reply, room, header.xid, 0).unwrap_or_default();
+        let mut writer = Writer::new(stream);
+        let encoded = header.encode(&mut writer);
+        debug_assert!(encoded.is_ok(), "the shortest message holds an RPC header");
+        start..HEADER_ROOM + length.max(writer.position())
+    }
+}
+
 impl State {
     /// Returns what a connection agreed on, while it is there.
     fn terms(&self, key: Key<Connection>) -> Option<&Terms> {
         self.connections.get(key).map(|connection| &connection.terms)
     }
 
+    /// Does what is to be done about a Call without chunks, but for its Reply.
+    #[inline]
+    pub(crate) fn settle(
+        &mut self,
+        (key, xid): (Key<Connection>, u32),
+        received: Filled,
+        acted: Acted,
+    ) -> Option<Range<usize>> {
+        match acted {
+            Acted::Reply(range) => {
+                self.counters.calls_served += 1;
+                self.receives.give_back(received);
+                return Some(range);
+            }
+            Acted::Later(name, is_resumed) => self.keep(name, (key, xid), received, is_resumed),
+            Acted::Refused(error) => {
+                self.counters.calls_refused += 1;
+                self.receives.give_back(received);
+                self.answer_with_error(key, xid, error);
+            }
+            Acted::Nothing => self.receives.give_back(received),
+        }
+        None
+    }
+
     /// Takes a Call that is to be answered later into the table.
-    fn keep(&mut self, key: Key<InboundCall>, call: BareCall, is_resumed: bool) {
-        let BareCall { connection, xid, message } = call;
+    fn keep(
+        &mut self,
+        key: Key<InboundCall>,
+        (connection, xid): (Key<Connection>, u32),
+        received: Filled,
+        is_resumed: bool,
+    ) {
+        let message = Message { received, payload_at: 0 };
         let stage = if is_resumed { Stage::Resumed } else { Stage::Later };
         let (invalidate, write, reply) = (None, None, None);
         let (message, body) = (Some(message), None);
@@ -301,28 +369,12 @@ impl State {
         }
     }
 
-    /// Queues a Reply without chunks, of whose Payload stream only the header is missing; it has
-    /// `length` octets or is the header alone.
-    #[inline]
-    fn answer_bare(
-        &mut self,
-        key: Key<Connection>,
-        header: ReplyHeader,
-        mut buffer: Local,
-        length: usize,
-    ) {
-        let Some(connection) = self.connections.get_mut(key) else { return self.recycle(buffer) };
-        let (version, kind) = (connection.terms.version, Kind::Reply);
-        let (room, stream) = buffer.bytes_mut().split_at_mut(HEADER_ROOM);
-        // Its credit word is known when it leaves.
-        let start = put_bare_header(version, kind, room, header.xid, 0).unwrap_or_default();
-        let mut writer = Writer::new(stream);
-        let encoded = header.encode(&mut writer);
-        debug_assert!(encoded.is_ok(), "the shortest message holds an RPC header");
-        let end = HEADER_ROOM + length.max(writer.position());
-        let [start, end] = [start, end].map(|at| u32::try_from(at).unwrap_or_default());
-        connection.replies.push_back(Outgoing::Bare(Complete { buffer, start, end }));
-        self.counters.calls_served += 1;
+    /// Queues a Reply without chunks.
+    pub(crate) fn queue_bare(&mut self, key: Key<Connection>, reply: Complete) {
+        match self.connections.get_mut(key) {
+            Some(connection) => connection.replies.push_back(Outgoing::Bare(reply)),
+            None => return self.recycle(reply.buffer),
+        }
         self.touch(key);
     }
 

@@ -86,14 +86,26 @@ fn tell_answered<S: Service>(
     token: u64,
     message: Message,
 ) {
-    state.counters.calls_made += 1;
     let buffers = state.receives.lend();
-    // Only version 2 has this short way.
-    let results = parse_reply(message.payload(&buffers), &[], Version::Two);
-    let finished = Finished { results, argument: None, result: None };
-    service.replied(&mut Cx { now, state }, token, finished);
+    tell_inline(state, service, now, token, message.payload(&buffers));
     state.receives.restore(buffers);
     state.receives.give_back(message.received);
+}
+
+/// Does the same, with its Payload stream at hand.
+#[inline]
+pub(crate) fn tell_inline<S: Service>(
+    state: &mut State,
+    service: &mut S,
+    now: Instant,
+    token: u64,
+    payload: &[u8],
+) {
+    state.counters.calls_made += 1;
+    // Only version 2 has this short way.
+    let results = parse_reply(payload, &[], Version::Two);
+    let finished = Finished { results, argument: None, result: None };
+    service.replied(&mut Cx { now, state }, token, finished);
 }
 
 fn tell_one<S: Service>(

@@ -1,13 +1,13 @@
 //! What arrives on an open connection: messages into Receives, invalidations, the end.
 
 use haulage_proto::iwarp::terminate::Fault;
-use haulage_proto::verbs::{Completion, Handle, Opcode, Status, WrId};
+use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status, WrId};
 
 use super::ListenerId;
-use super::connection::Connection;
+use super::connection::{Connection, State};
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
-use super::ring::{Kind, Record};
+use super::ring::{Consumer, Kind, Record};
 use super::table::Retired;
 use crate::provider::{DisconnectReason, Done, Event};
 
@@ -45,15 +45,43 @@ impl Connection {
             }
         };
         let moved = events.len() > before;
-        if let Some(consumer) = &mut self.consumer {
-            consumer.release();
-        }
+        self.release_room();
         match stop {
             None => {}
             Some(Stop::Empty) if !self.over => {}
             Some(other) => self.on_stop(nic, &other),
         }
         moved
+    }
+
+    /// Takes the next message without a Receive, if it is a plain one and `take` wants it.
+    #[inline]
+    pub(super) fn take_inline<T>(
+        &mut self,
+        nic: &mut Nic,
+        into: &mut [u8],
+        take: impl FnOnce(QpNum, &[u8]) -> Option<T>,
+    ) -> Option<(T, usize)> {
+        self.left_inline = false;
+        let is_ordinary = self.state == State::Open && self.filling.is_none() && !self.over;
+        let consumer = self.consumer.as_mut().filter(|_| is_ordinary)?;
+        if !consumer.await_record() {
+            self.left_inline = true;
+            return None;
+        }
+        let length = consumer.copy_plain(into)?;
+        let taken = take(self.qp, into.get(..length)?)?;
+        consumer.pass_plain(length);
+        self.left_inline = true;
+        nic.counters.receives += 1;
+        nic.counters.bytes_copied += length as u64;
+        Some((taken, length))
+    }
+
+    /// Gives the room of what was taken back to the peer; returns whether there is any.
+    #[inline]
+    pub(super) fn release_room(&mut self) -> bool {
+        self.consumer.as_mut().is_some_and(Consumer::release)
     }
 
     /// Takes plain messages as long as there are any, and Receives for them: nearly all there is.

@@ -42,6 +42,8 @@ pub(super) struct Connection {
     pub(super) state: State,
     /// It is looked at in every poll; else the peer rings a doorbell.
     pub(super) hot: bool,
+    /// What is in the ring now is left to be taken without Receives.
+    pub(super) left_inline: bool,
     /// The peer has closed the socket: nothing comes that is not in the ring yet.
     pub(super) over: bool,
     /// A message waits for a Receive.
@@ -190,6 +192,7 @@ impl Connection {
             qp,
             state,
             hot: false,
+            left_inline: false,
             over: false,
             starved: false,
             listed: false,

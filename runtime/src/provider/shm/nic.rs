@@ -180,10 +180,13 @@ impl Nic {
     /// Returns whether something waits that a poll does rarely, or is still to be reported.
     #[inline]
     pub(super) fn has_chores(&self) -> bool {
-        !self.closed.is_empty()
-            || !self.deadlines.is_empty()
-            || !self.done.is_empty()
-            || !self.events.is_empty()
+        !self.closed.is_empty() || !self.deadlines.is_empty() || self.has_reports()
+    }
+
+    /// Returns whether something is still to be reported.
+    #[inline]
+    pub(super) fn has_reports(&self) -> bool {
+        !self.done.is_empty() || !self.events.is_empty()
     }
 
     /// Returns when the quarantined are to be looked at again.

@@ -302,6 +302,31 @@ impl Consumer {
         Some(length)
     }
 
+    /// Copies the next record to the beginning of `to` without taking it, if it is a whole plain message
+    /// that fits there. Returns its length.
+    #[inline]
+    pub(super) fn copy_plain(&mut self, to: &mut [u8]) -> Option<usize> {
+        let header = self.header();
+        if header & KIND_MASK != Kind::Send.code() {
+            return None;
+        }
+        let length = usize::try_from(header >> LENGTH_AT).ok()?;
+        let offset = self.offset();
+        let to = to.get_mut(..length)?;
+        if (HEADER + length) as u64 > self.capacity - offset {
+            return None;
+        }
+        self.fetch_ahead(header);
+        self.segment.memory().copy_to(at(offset) + HEADER, to);
+        Some(length)
+    }
+
+    /// Takes the plain message of `length` octets that was copied.
+    #[inline]
+    pub(super) const fn pass_plain(&mut self, length: usize) {
+        self.head += span(length);
+    }
+
     /// Copies `length` octets of a record to `at` in `sink`; returns whether it has room there.
     #[inline]
     pub(super) fn copy(
@@ -322,13 +347,15 @@ impl Consumer {
         self.head += span(record.length);
     }
 
-    /// Gives the room of what was taken back to the producer.
+    /// Gives the room of what was taken back to the producer; returns whether there is any.
     #[inline]
-    pub(super) fn release(&mut self) {
-        if self.head != self.released {
+    pub(super) fn release(&mut self) -> bool {
+        let is_taken = self.head != self.released;
+        if is_taken {
             self.released = self.head;
             self.segment.head().store(self.head, Ordering::Release);
         }
+        is_taken
     }
 
     /// Asks for a doorbell with the next record. Who means to sleep then issues a

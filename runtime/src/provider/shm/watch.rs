@@ -23,11 +23,12 @@ impl Shm {
     /// Goes through the hot connections; returns whether anything happened.
     #[inline]
     pub(super) fn read_hot(&mut self, events: &mut Vec<Event<ListenerId>>, limit: usize) -> bool {
-        let mut moved = false;
         let count = self.hot.len();
         // Each in turn is the first, or a busy one would use up the budget of the others.
-        let mut at = if self.turn < count { self.turn } else { 0 };
-        self.turn = at + 1;
+        let mut moved = self.round.taken > 0;
+        self.turn = if self.turn < count { self.turn } else { 0 };
+        let mut at = self.turn;
+        self.turn += 1;
         for _ in 0..count {
             let Some(&qp) = self.hot.get(at) else { break };
             at = if at + 1 < count { at + 1 } else { 0 };
@@ -35,7 +36,12 @@ impl Shm {
             if !connection.pending.is_empty() || connection.state == State::Draining {
                 moved |= connection.pump(&mut self.nic);
             }
-            if connection.state.is_live() && connection.arrive(&mut self.nic, events, limit) {
+            let arrived = if std::mem::take(&mut connection.left_inline) {
+                connection.release_room()
+            } else {
+                connection.state.is_live() && connection.arrive(&mut self.nic, events, limit)
+            };
+            if arrived {
                 connection.heard = self.nic.now;
                 self.nic.counters.receive_batches += 1;
                 moved = true;
@@ -44,7 +50,33 @@ impl Shm {
                 break;
             }
         }
+        self.round.begin(self.turn, count);
         moved
+    }
+
+    /// Takes a message without a Receive from one of the hot connections, of which each is looked at once
+    /// in a [`Round`], until it has no more.
+    #[inline]
+    pub(super) fn take_inline<T>(
+        &mut self,
+        into: &mut [u8],
+        mut take: impl FnMut(QpNum, &[u8]) -> Option<T>,
+    ) -> Option<(T, usize)> {
+        // What was polled before comes first.
+        if self.nic.has_reports() {
+            return None;
+        }
+        while self.round.left > 0 {
+            let qp = self.hot.get(self.round.at).copied();
+            if let Some(connection) = qp.and_then(|qp| self.slots.get(qp))
+                && let Some(taken) = connection.take_inline(&mut self.nic, into, &mut take)
+            {
+                self.round.taken += 1;
+                return Some(taken);
+            }
+            self.round.go_on(self.hot.len());
+        }
+        None
     }
 
     /// Does what need not be done in every poll.
@@ -290,3 +322,25 @@ const LOOK_BUSY: Duration = Duration::from_micros(100);
 const LOOK_RARELY: Duration = Duration::from_millis(10);
 /// How often something that nobody tells of is tried again.
 pub(super) const RETRY: Duration = Duration::from_millis(1);
+
+/// Which connections are asked for messages without Receives until the next poll.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    /// Who is asked, by place among the hot ones.
+    at: usize,
+    /// How many are still to be asked, this one included.
+    left: usize,
+    /// Messages that were taken.
+    taken: usize,
+}
+
+impl Round {
+    fn begin(&mut self, first: usize, count: usize) {
+        *self = Self { at: if first < count { first } else { 0 }, left: count, taken: 0 };
+    }
+
+    fn go_on(&mut self, count: usize) {
+        self.at = if self.at + 1 < count { self.at + 1 } else { 0 };
+        self.left -= 1;
+    }
+}
