@@ -33,21 +33,25 @@ impl Local {
     /// # Panics
     ///
     /// If `length` exceeds the capacity.
+    #[inline]
     pub fn set_len(&mut self, length: usize) {
         self.span.set_len(length);
     }
 
     /// Borrows the contents to change them.
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.span.bytes_mut()
     }
 
     /// Borrows the contents.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.span.bytes()
     }
 
     /// Returns the length in octets.
+    #[inline]
     pub const fn len(&self) -> usize {
         self.span.len()
     }
@@ -130,11 +134,13 @@ pub struct Shared {
 
 impl Shared {
     /// Borrows the contents.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.octets.bytes()
     }
 
     /// Returns the length in octets.
+    #[inline]
     pub const fn len(&self) -> usize {
         self.octets.len()
     }

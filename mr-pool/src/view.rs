@@ -43,11 +43,13 @@ impl Span {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 
+    #[inline]
     pub(crate) fn set_len(&mut self, length: usize) {
         assert!(length <= self.capacity, "{length} exceeds the lease's capacity {}", self.capacity);
         self.length = length;
     }
 
+    #[inline]
     pub(crate) const fn len(&self) -> usize {
         self.length
     }
@@ -56,6 +58,7 @@ impl Span {
         self.capacity
     }
 
+    #[inline]
     pub(crate) const fn octets(&self) -> (NonNull<u8>, usize) {
         (self.start, self.length)
     }
@@ -88,10 +91,12 @@ impl Frozen {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 
+    #[inline]
     pub(crate) const fn len(&self) -> usize {
         self.length
     }
 
+    #[inline]
     pub(crate) const fn octets(&self) -> (NonNull<u8>, usize) {
         (self.start, self.length)
     }
@@ -138,6 +143,7 @@ impl Source {
     }
 
     /// Returns the number of octets.
+    #[inline]
     pub const fn len(&self) -> usize {
         self.length
     }
@@ -204,6 +210,7 @@ impl Sink {
     }
 
     /// Returns the number of octets.
+    #[inline]
     pub const fn len(&self) -> usize {
         self.length
     }

@@ -24,7 +24,7 @@ use core::time::Duration;
 pub use alphabet::{
     Class, CloseReason, Control, Event, Input, Output, Received, Refusal, Remembered,
 };
-pub use message::{Call, CallChunks, Reply, ReplyChunks, put_bare_header};
+pub use message::{BARE_HEADER_MAX, Call, CallChunks, Reply, ReplyChunks, put_bare_header};
 
 pub use crate::chunk::Version;
 
@@ -157,6 +157,7 @@ impl Connection {
 
     /// Asks to post one RPC message now, in one message. Returns its credit word, or `None` while it may
     /// not go: ask again after the next input, [`Self::reserve`] or [`Self::refuse`].
+    #[inline]
     pub fn try_send(&mut self, class: Class) -> Option<u32> {
         match &mut self.engine {
             Engine::One(one) => one.try_send(class),
@@ -165,6 +166,7 @@ impl Connection {
     }
 
     /// Returns whether one RPC message could be posted now.
+    #[inline]
     pub fn may_send(&self, class: Class) -> bool {
         match &self.engine {
             Engine::One(one) => one.may_send(class),
@@ -173,6 +175,7 @@ impl Connection {
     }
 
     /// Returns how many Replies could be posted now.
+    #[inline]
     pub fn replies_left(&self) -> u32 {
         match &self.engine {
             Engine::One(one) if one.may_send(Class::Reply) => u32::MAX,
@@ -182,6 +185,7 @@ impl Connection {
     }
 
     /// Reserves `count` more Receives for the peer.
+    #[inline]
     pub fn reserve(&mut self, count: u32) {
         match &mut self.engine {
             Engine::One(one) => one.reserve(count),
@@ -222,6 +226,7 @@ impl Connection {
 
     /// Returns the Receives that are reserved for the peer and not yet used, modulo 2^32: a peer that
     /// was closed for an overrun has used more than that.
+    #[inline]
     pub fn reserved(&self) -> u32 {
         match &self.engine {
             Engine::One(one) => one.reserved(),
@@ -230,6 +235,7 @@ impl Connection {
     }
 
     /// Returns how many received Calls await a Reply or an error.
+    #[inline]
     pub fn owed(&self) -> u32 {
         match &self.engine {
             Engine::One(one) => one.owed(),

@@ -102,9 +102,9 @@ impl<P: Provider, S: Service> Core<P, S> {
     pub fn turn(&mut self, now: Instant) -> bool {
         let mut worked = 0;
         worked += self.take_messages(now, MESSAGES_PER_TURN); // from other threads
-        worked += self.take_inline(now, self.events_per_turn); // acted upon as they come
         worked += self.reap_completions(now, self.events_per_turn); // received and sent
         worked += self.fire_deadlines(now);
+        worked += self.take_inline(now, self.events_per_turn); // acted upon at once
         worked += self.run_handlers(now, self.events_per_turn); // application code
         worked += self.flush_posts(now); // one doorbell per queue pair
         worked != 0

@@ -157,6 +157,9 @@ pub fn put_bare_header(
     }
 }
 
+/// Octets of the longest such header.
+pub const BARE_HEADER_MAX: usize = 32;
+
 #[inline]
 fn put_words<const N: usize>(room: &mut [u8], words: [u32; N]) -> Option<usize> {
     let at = room.len().checked_sub(N.checked_mul(4)?)?;

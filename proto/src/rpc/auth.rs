@@ -95,6 +95,13 @@ impl<'a> Credential<'a> {
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         match self {
             Self::None => w.words([AUTH_NONE, 0]),
+            Self::Sys(_) | Self::Other { .. } => self.encode_other(w),
+        }
+    }
+
+    fn encode_other(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        match self {
+            Self::None => Ok(()),
             Self::Sys(sys) => {
                 w.u32(AUTH_SYS)?;
                 let length = u32::try_from(sys.wire_len());

@@ -210,6 +210,7 @@ impl Connection {
     }
 
     /// Returns whether one RPC message in Simple format could be posted now, as far as credits go.
+    #[inline]
     pub fn may_send(&self, class: Class) -> bool {
         let is_turn = match class {
             Class::Call => self.gate.is_turn(Kind::Call, 1),
@@ -220,6 +221,7 @@ impl Connection {
     }
 
     /// Returns how many Replies could be posted now, as far as credits go.
+    #[inline]
     pub fn replies_left(&self) -> u32 {
         if self.is_open_to_send() { self.credits.left_max() } else { 0 }
     }
@@ -235,6 +237,7 @@ impl Connection {
     }
 
     /// Reserves `count` more Receives for the peer.
+    #[inline]
     pub const fn reserve(&mut self, count: u32) {
         self.credits.reserve(count);
     }
@@ -302,11 +305,13 @@ impl Connection {
 
     /// Returns the Receives that are reserved for the peer and not yet used, modulo 2^32: a peer that
     /// was closed for an overrun has used more than that.
+    #[inline]
     pub const fn reserved(&self) -> u32 {
         self.credits.reserved_outstanding()
     }
 
     /// Returns how many received Calls await a Reply or an error.
+    #[inline]
     pub const fn owed(&self) -> u32 {
         self.credits.owed()
     }
@@ -332,6 +337,7 @@ impl Connection {
     }
 
     /// Whether RPC messages may leave, credits apart.
+    #[inline]
     fn is_open_to_send(&self) -> bool {
         // [V2-6.3.3-1] nothing else follows a MIDDLE of ours.
         self.phase == Phase::Open && !self.setup.is_speaking()

@@ -85,11 +85,13 @@ impl Credits {
     }
 
     /// Returns whether a message of this class may be posted now.
+    #[inline]
     pub fn may_send(&self, class: Class) -> bool {
         self.may_send_all(class, 1)
     }
 
     /// Returns whether so many messages of this class may be posted now, one behind the other.
+    #[inline]
     pub fn may_send_all(&self, class: Class, messages: u32) -> bool {
         let (left, messages) = (self.left(), i64::from(messages));
         match class {
@@ -106,11 +108,13 @@ impl Credits {
     }
 
     /// Counts a message that is posted now. Returns its credit word.
+    #[inline]
     pub const fn on_sent(&mut self, class: Class) -> u32 {
         self.on_all_sent(class, 1)
     }
 
     /// Counts the messages of one RPC message, which are posted now. Returns the credit word of each.
+    #[inline]
     pub const fn on_all_sent(&mut self, class: Class, messages: u32) -> u32 {
         self.sent = self.sent.wrapping_add(messages);
         self.answers = match class {
@@ -133,6 +137,7 @@ impl Credits {
     ///
     /// # Errors
     /// See [`CreditFault`]. The message is counted all the same.
+    #[inline]
     pub const fn on_received(&mut self, credit: u32, is_grant: bool) -> Result<(), CreditFault> {
         let counted = self.on_ignored(is_grant);
         if counted.is_err() {
@@ -162,6 +167,7 @@ impl Credits {
     ///
     /// # Errors
     /// [`CreditFault::Overrun`]
+    #[inline]
     pub const fn on_ignored(&mut self, is_grant: bool) -> Result<(), CreditFault> {
         self.received = self.received.wrapping_add(1);
         let used = if is_grant { &mut self.used_by_grants } else { &mut self.used };
@@ -173,6 +179,7 @@ impl Credits {
     }
 
     /// Reserves `count` more Receives for the peer.
+    #[inline]
     pub const fn reserve(&mut self, count: u32) {
         self.reserved = self.reserved.wrapping_add(count);
         // E3: what only replaces a Receive that a grant used can wait for company. All else is news,
@@ -199,21 +206,25 @@ impl Credits {
 
     /// Returns the Receives that are reserved for the peer and not used yet, modulo 2^32: after an
     /// overrun it is less than nothing.
+    #[inline]
     pub const fn reserved_outstanding(&self) -> u32 {
         self.reserved.wrapping_sub(self.received)
     }
 
     /// Counts a received Call: a Reply is owed.
+    #[inline]
     pub const fn owe(&mut self) {
         self.owed = self.owed.saturating_add(1);
     }
 
     /// Returns how many received Calls await a Reply or an error.
+    #[inline]
     pub const fn owed(&self) -> u32 {
         self.owed
     }
 
     /// Counts a Call that has been answered, or never will be.
+    #[inline]
     pub const fn owed_done(&mut self) {
         self.owed = self.owed.saturating_sub(1);
     }
@@ -229,6 +240,7 @@ impl Credits {
     }
 
     /// Returns how many messages the peer's limit leaves us now.
+    #[inline]
     pub fn left_max(&self) -> u32 {
         u32::try_from(self.left()).unwrap_or_default()
     }
@@ -239,11 +251,13 @@ impl Credits {
     }
 
     /// Returns how many messages the peer's limit still allows; negative if it was lowered.
+    #[inline]
     fn left(&self) -> i64 {
         i64::from(distance(self.peer_limit, self.sent))
     }
 
     /// Returns the limit we can announce: every reserved Receive but the one for a grant.
+    #[inline]
     const fn limit(&self) -> u32 {
         // [V2-4.2.1-7] [V2-4.2.1.1-1] it follows what is reserved, be that nothing more.
         self.reserved.wrapping_sub(1)

@@ -50,6 +50,7 @@ impl Xids {
     }
 
     /// Takes a free slot and returns it with its XID, or `None` when every slot is in use.
+    #[inline]
     pub fn open(&mut self) -> Option<(usize, u32)> {
         let index = self.free;
         let slot = self.slots.get_mut(index as usize)?;
@@ -59,6 +60,7 @@ impl Xids {
     }
 
     /// Returns the slot of a Call that has not ended.
+    #[inline]
     pub fn find(&self, xid: u32) -> Option<usize> {
         let index = xid & SLOT_MASK;
         let slot = self.slots.get(index as usize)?;
@@ -67,6 +69,7 @@ impl Xids {
     }
 
     /// Ends a Call; its XID is not used again for a whole round of generations.
+    #[inline]
     pub fn close(&mut self, index: usize) {
         let Some(slot) = self.slots.get_mut(index) else { return };
         debug_assert!(slot.next == IN_USE, "only a Call that was opened can end");

@@ -3,7 +3,9 @@
 //! # Normal operation
 //! A Call is given to the service at once, from a buffer that the next one is copied to when it has been
 //! answered; its Reply leaves at once too, if credit allows. A Reply is told at once. Whatever is in the way
-//! of that, the message stays with the provider, and the stages of the turn that follow take it.
+//! of that, the message stays with the provider, and the stages of the next turn take it.
+//!
+//! What leaves is shown to the peers at the end of the turn; so this comes as late in it as it can.
 
 use std::ops::Range;
 

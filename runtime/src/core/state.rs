@@ -146,6 +146,7 @@ impl State {
     }
 
     /// Remembers that a connection has something to post.
+    #[inline]
     pub(crate) fn touch(&mut self, key: Key<Connection>) {
         if let Some(connection) = self.connections.get_mut(key)
             && !std::mem::replace(&mut connection.dirty, true)
@@ -155,6 +156,7 @@ impl State {
     }
 
     /// Makes sure that deadlines are looked at no later than `at`.
+    #[inline]
     pub(crate) fn wake_by(&mut self, at: Instant) {
         self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
     }
@@ -173,6 +175,7 @@ impl State {
     }
 
     /// Puts a send buffer back.
+    #[inline]
     pub(crate) fn recycle(&mut self, buffer: Local) {
         self.buffers.recycle(buffer);
     }
@@ -195,17 +198,21 @@ impl SendBuffers {
     }
 
     /// Takes one that is not in use.
+    #[inline]
     pub(crate) fn pop(&mut self) -> Option<Local> {
         self.free.pop()
     }
 
     /// Puts one back. One more than there are to be goes home instead.
+    #[inline]
     pub(crate) fn recycle(&mut self, mut buffer: Local) {
         if self.spares > 0 {
             self.spares -= 1;
             return;
         }
-        buffer.set_len(SEND_BUFFER);
+        if buffer.len() != SEND_BUFFER {
+            buffer.set_len(SEND_BUFFER);
+        }
         self.free.push(buffer);
     }
 }

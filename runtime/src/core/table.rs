@@ -44,6 +44,7 @@ impl<T> Table<T> {
     }
 
     /// Returns the name that the next entry will have, or `None` if there is no room for it.
+    #[inline]
     pub(crate) fn next_key(&self) -> Option<Key<T>> {
         let slot = self.slots.get(self.free as usize)?;
         Some(Key::new(self.free, slot.generation))
@@ -71,12 +72,14 @@ impl<T> Table<T> {
     }
 
     /// Finds an entry.
+    #[inline]
     pub(crate) fn get(&self, key: Key<T>) -> Option<&T> {
         let slot = self.slots.get(key.slot as usize)?;
         slot.entry.as_ref().filter(|_| slot.generation == key.generation)
     }
 
     /// Finds an entry to change.
+    #[inline]
     pub(crate) fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.slot as usize)?;
         slot.entry.as_mut().filter(|_| slot.generation == key.generation)

@@ -55,6 +55,7 @@ impl<P: Provider, S: Service> Core<P, S> {
                 Outgoing::Kept(call) => self.state.send_reply(call, credit),
             }
         }
+        self.send_bare_calls(key);
         while let Some(slot) = self.state.next_call(key) {
             self.send_call(key, slot);
         }

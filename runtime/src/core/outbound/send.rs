@@ -1,17 +1,19 @@
 //! Sending a Call of ours: it is planned, what it exposes registered, and its header written, when it
 //! leaves.
 
+use std::ops::Range;
+
 use haulage_mr_pool::Pool;
 use haulage_proto::chunk::DataItem;
 use haulage_proto::exchange::{CallFault, CallPlan, CallShape, goes_bare, plan_call};
-use haulage_proto::negotiate::{CallChunks, Class, put_bare_header};
+use haulage_proto::negotiate::{BARE_HEADER_MAX, CallChunks, Class, Version, put_bare_header};
 use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::verbs::{Access, Exposure, Flags};
 use haulage_proto::xdr::{Writer, pad};
 
 use super::opened::{Item, Opened, What};
-use super::{Encoded, OutboundCall, Stage};
+use super::{Encoded, Stage};
 use crate::core::Core;
 use crate::core::connection::{Connection, Terms};
 use crate::core::inbound::Segments;
@@ -22,6 +24,36 @@ use crate::provider::{Operation, Provider, WorkRequest};
 use crate::service::{CallError, Service};
 
 impl<P: Provider, S: Service> Core<P, S> {
+    /// Sends the Calls without chunks at the front of the queue inline, as far as that goes.
+    pub(crate) fn send_bare_calls(&mut self, key: Key<Connection>) {
+        let Self { provider, state, .. } = self;
+        let Some(connection) = state.connections.get_mut(key) else { return };
+        let version = connection.terms.version;
+        while let Some(&slot) = connection.calls.front()
+            && connection.queue.is_empty()
+            && let Some(Some(call)) = state.outbound.get_mut(slot)
+            && let Stage::Queued(encoded) = &mut call.stage
+            && encoded.length + BARE_HEADER_MAX <= state.inline_max
+            && !call.opens
+            && goes_bare_now(call.procedure, connection, encoded)
+            && let Some(credit) = connection.engine.try_send(Class::Call)
+        {
+            connection.calls.pop_front();
+            let message = encoded.complete(version, call.xid, credit);
+            let sent = provider.send_inline(connection.qp, encoded.message(message.clone()));
+            let sent = sent.is_ok();
+            let Stage::Queued(encoded) = std::mem::replace(&mut call.stage, Stage::Sent) else {
+                return debug_assert!(false, "it was looked at");
+            };
+            call.version = version;
+            if !sent {
+                return state.send(key, encoded.buffer, message, None, Default::default());
+            }
+            connection.rings = true;
+            state.buffers.recycle(encoded.buffer);
+        }
+    }
+
     /// Registers what a Call exposes and queues it; its credit is known to be there.
     pub(crate) fn send_call(&mut self, key: Key<Connection>, slot: usize) {
         let Self { provider, state, .. } = self;
@@ -36,8 +68,13 @@ impl<P: Provider, S: Service> Core<P, S> {
         };
         let terms = &connection.terms;
         call.version = terms.version;
-        if !call.opens && call.goes_bare(terms, &connection.binding, &encoded) {
-            return self.send_bare(key, slot, encoded);
+        if !call.opens && goes_bare_now(call.procedure, connection, &encoded) {
+            let Some(credit) = connection.engine.try_send(Class::Call) else {
+                call.stage = Stage::Queued(encoded);
+                return connection.calls.push_front(slot);
+            };
+            let message = encoded.complete(connection.terms.version, call.xid, credit);
+            return state.send(key, encoded.buffer, message, None, Default::default());
         }
         let Some(opened) = state.opened.get_mut(slot) else { return };
         if !std::mem::replace(&mut call.opens, true) {
@@ -73,29 +110,6 @@ impl<P: Provider, S: Service> Core<P, S> {
         });
         state.send(key, buffer, range, None, Default::default());
     }
-
-    /// Sends a Call that opens nothing.
-    fn send_bare(&mut self, key: Key<Connection>, slot: usize, encoded: Encoded) {
-        let Self { provider, state, .. } = self;
-        let Some(call) = state.outbound.get_mut(slot).and_then(Option::as_mut) else { return };
-        let Some(connection) = state.connections.get_mut(key) else { return };
-        let Some(credit) = connection.engine.try_send(Class::Call) else {
-            call.stage = Stage::Queued(encoded);
-            return connection.calls.push_front(slot);
-        };
-        let Encoded { mut buffer, length, .. } = encoded;
-        let (version, xid) = (connection.terms.version, call.xid);
-        let room = buffer.bytes_mut().get_mut(..HEADER_ROOM).unwrap_or_default();
-        let start = put_bare_header(version, Kind::Call, room, xid, credit).unwrap_or_default();
-        let message = buffer.bytes().get(start..HEADER_ROOM + length).unwrap_or_default();
-        let is_next = connection.queue.is_empty() && message.len() <= state.inline_max;
-        if is_next && provider.send_inline(connection.qp, message).is_ok() {
-            connection.rings = true;
-            state.recycle(buffer);
-        } else {
-            state.send(key, buffer, start..HEADER_ROOM + length, None, Default::default());
-        }
-    }
 }
 
 /// The segments of what a Call exposes for being read. What is to be written to is in the Call's own
@@ -122,13 +136,27 @@ impl Exposures {
     }
 }
 
-impl OutboundCall {
-    /// Returns whether it goes in one message without chunks, and its longest Reply comes so.
-    fn goes_bare(&self, terms: &Terms, binding: &Binding, encoded: &Encoded) -> bool {
-        let procedure = binding.procedure(self.procedure).unwrap_or(&UNBOUND);
-        let length = u32::try_from(encoded.length).unwrap_or(u32::MAX);
-        !procedure.call_only && goes_bare(&terms.calls, length, procedure.reply_max(&[]))
+impl Encoded {
+    /// Writes the transport header of a Call without chunks. Returns where in the buffer the message is.
+    #[inline]
+    fn complete(&mut self, version: Version, xid: u32, credit: u32) -> Range<usize> {
+        let room = self.buffer.bytes_mut().get_mut(..HEADER_ROOM).unwrap_or_default();
+        let start = put_bare_header(version, Kind::Call, room, xid, credit).unwrap_or_default();
+        start..HEADER_ROOM + self.length
     }
+
+    #[inline]
+    fn message(&self, range: Range<usize>) -> &[u8] {
+        self.buffer.bytes().get(range).unwrap_or_default()
+    }
+}
+
+/// Returns whether a Call goes in one message without chunks, and its longest Reply comes so.
+#[inline]
+fn goes_bare_now(procedure: u32, connection: &Connection, encoded: &Encoded) -> bool {
+    let procedure = connection.binding.procedure(procedure).unwrap_or(&UNBOUND);
+    let length = u32::try_from(encoded.length).unwrap_or(u32::MAX);
+    !procedure.call_only && goes_bare(&connection.terms.calls, length, procedure.reply_max(&[]))
 }
 
 impl Opened {

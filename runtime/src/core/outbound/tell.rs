@@ -129,6 +129,7 @@ fn tell_one<S: Service>(
 }
 
 /// Reads the RPC header of a Reply; what is left are the results, less what is in Write chunks.
+#[inline]
 fn parse_reply<'a>(
     payload: &'a [u8],
     writes: &'a [Returned],

@@ -7,7 +7,7 @@ use super::ListenerId;
 use super::connection::{Connection, State};
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
-use super::ring::{Consumer, Kind, Record};
+use super::ring::{Consumer, Kind, Look, Record};
 use super::table::Retired;
 use crate::provider::{DisconnectReason, Done, Event};
 
@@ -65,13 +65,15 @@ impl Connection {
         self.left_inline = false;
         let is_ordinary = self.state == State::Open && self.filling.is_none() && !self.over;
         let consumer = self.consumer.as_mut().filter(|_| is_ordinary)?;
-        if !consumer.await_record() {
-            self.left_inline = true;
-            return None;
-        }
-        let length = consumer.copy_plain(into)?;
+        let length = match consumer.look(into) {
+            Look::Plain(length) => length,
+            look => {
+                self.left_inline = look == Look::Nothing;
+                return None;
+            }
+        };
         let taken = take(self.qp, into.get(..length)?)?;
-        consumer.pass_plain(length);
+        consumer.pass();
         self.left_inline = true;
         nic.counters.receives += 1;
         nic.counters.bytes_copied += length as u64;
@@ -177,7 +179,7 @@ impl Connection {
         match record.kind {
             Kind::Close if self.filling.is_none() => return Err(Stop::Close),
             Kind::Close | Kind::Skip => return Err(Stop::Fault(BAD_RING)),
-            Kind::Send | Kind::SendInvalidate | Kind::Part => {}
+            Kind::Send | Kind::SendInvalidate | Kind::Part | Kind::Squeezed => {}
         }
         let Some(mut filling) = self.filling.take().or_else(|| nic.receives.take()) else {
             return Err(Stop::Waits);

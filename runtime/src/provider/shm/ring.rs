@@ -14,6 +14,10 @@
 //! becomes visible all at once when the header of its first record is stored. The consumer, looking for
 //! it, reads only the line the message will be on; while nothing comes, nothing is written that both share.
 //!
+//! A Call without chunks has two runs of zeros: the empty lists of its transport header, and the credential
+//! and verifier of nobody in particular. A message of that shape that fits one line without them travels
+//! without them (`ring/squeeze.rs`), since a line more costs more than looking.
+//!
 //! What a line costs is the way from one core to the other, so the ways overlap. The first header of a batch
 //! says how many lines more became visible with it (`ahead`), and the consumer asks for them before it
 //! needs them; the producer asks for lines it is about to write while nobody looks at them.
@@ -32,6 +36,7 @@ use std::sync::atomic::Ordering;
 use haulage_mr_pool::Sink;
 use haulage_proto::verbs::Handle;
 
+use self::squeeze::{SQUEEZED, SQUEEZED_MAX, expand, squeeze};
 use super::segment::{LINE, RING, RING_BYTES_MAX, Segment};
 use crate::sys::barrier;
 
@@ -48,6 +53,8 @@ pub(super) enum Kind {
     Close,
     /// The rest of the ring holds nothing; the next record is at its start.
     Skip,
+    /// A message, squeezed into one line.
+    Squeezed,
 }
 
 impl Kind {
@@ -58,6 +65,7 @@ impl Kind {
             Self::Part => 3,
             Self::Close => 4,
             Self::Skip => 5,
+            Self::Squeezed => 6,
         }
     }
 
@@ -68,6 +76,7 @@ impl Kind {
             3 => Self::Part,
             4 => Self::Close,
             5 => Self::Skip,
+            6 => Self::Squeezed,
             _ => return None,
         })
     }
@@ -135,22 +144,41 @@ impl Producer {
         bytes: &[u8],
     ) -> Result<bool, BadRing> {
         debug_assert!(bytes.len() <= self.part_max(), "longer messages travel in parts");
+        let length = (bytes.len() as u64) << LENGTH_AT;
+        match squeeze(bytes) {
+            Some(line) if kind == Kind::Send => {
+                self.push_record(length | Kind::Squeezed.code(), &line)
+            }
+            _ => self.push_record(u64::from(handle.0) << 32 | length | kind.code(), bytes),
+        }
+    }
+
+    #[inline]
+    fn push_record(&mut self, header: u64, bytes: &[u8]) -> Result<bool, BadRing> {
         let span = span(bytes.len());
-        let to_end = self.capacity - self.offset(self.tail);
-        let skipped = if span > to_end { to_end } else { 0 };
-        // One more line, for the word that ends what can be seen.
-        let end = self.tail + skipped + span + LINE as u64;
+        if span > self.capacity - self.offset(self.tail) && !self.go_around(span)? {
+            return Ok(false);
+        }
+        let end = self.tail + span + SPARE;
         if end > self.limit && !self.has_room(end)? {
             return Ok(false);
         }
-        if skipped > 0 {
-            self.put(Kind::Skip.code(), &[]);
-            self.tail += skipped;
-        }
-        let length = bytes.len() as u64;
-        self.put(u64::from(handle.0) << 32 | length << LENGTH_AT | kind.code(), bytes);
+        self.put(header, bytes);
         self.tail += span;
         self.own_ahead();
+        Ok(true)
+    }
+
+    /// Skips what is left of the ring, if there is room for `span` octets at its start.
+    #[cold]
+    fn go_around(&mut self, span: u64) -> Result<bool, BadRing> {
+        let skipped = self.capacity - self.offset(self.tail);
+        let end = self.tail + skipped + span + SPARE;
+        if end > self.limit && !self.has_room(end)? {
+            return Ok(false);
+        }
+        self.put(Kind::Skip.code(), &[]);
+        self.tail += skipped;
         Ok(true)
     }
 
@@ -175,6 +203,7 @@ impl Producer {
         memory.u64_at(at).store(first, Ordering::Release);
         self.published = self.tail;
         self.first.header = 0;
+        self.owned = self.owned.max(self.tail + 2 * LINE as u64);
         barrier::light(self.light);
         let waits = self.segment.waits();
         waits.load(Ordering::Relaxed) != 0 && waits.swap(0, Ordering::Relaxed) != 0
@@ -194,7 +223,7 @@ impl Producer {
                 self.first.octets = *line;
                 memory.copy_in(at + LINE, rest);
             }
-            None => self.first.octets.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from),
+            None => self.first.octets[..bytes.len()].copy_from_slice(bytes),
         }
     }
 
@@ -203,7 +232,7 @@ impl Producer {
     #[inline]
     fn own_ahead(&mut self) {
         let end = (self.tail + DISTANCE).min(self.limit);
-        self.owned = self.owned.max(self.tail + 2 * LINE as u64);
+        self.owned = self.owned.max(self.tail);
         while self.owned < end {
             self.segment.memory().prefetch_to_write(self.at(self.owned));
             self.owned += LINE as u64;
@@ -243,10 +272,23 @@ pub(super) struct Consumer {
     head: u64,
     /// What the producer was told was taken.
     released: u64,
+    /// Octets of the ring that the message last looked at takes.
+    looked: u64,
     /// How far records are visible, as the producer says, and how far they were asked for.
     visible: u64,
     fetched: u64,
     capacity: u64,
+}
+
+/// What is next in a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Nothing yet.
+    Nothing,
+    /// A plain message of so many octets.
+    Plain(usize),
+    /// Anything else.
+    Other,
 }
 
 /// A record that can be taken.
@@ -258,11 +300,21 @@ pub(super) struct Record {
     at: usize,
 }
 
+impl Record {
+    /// Returns the octets of the ring that it takes.
+    const fn span(&self) -> u64 {
+        match self.kind {
+            Kind::Squeezed => LINE as u64,
+            _ => span(self.length),
+        }
+    }
+}
+
 impl Consumer {
     /// Receives from the ring of a peer's fresh segment.
     pub(super) const fn new(segment: Segment) -> Self {
         let capacity = segment.layout().ring_bytes() as u64;
-        Self { segment, head: 0, released: 0, visible: 0, fetched: 0, capacity }
+        Self { segment, head: 0, released: 0, looked: 0, visible: 0, fetched: 0, capacity }
     }
 
     pub(super) const fn segment(&self) -> &Segment {
@@ -303,28 +355,40 @@ impl Consumer {
     }
 
     /// Copies the next record to the beginning of `to` without taking it, if it is a whole plain message
-    /// that fits there. Returns its length.
+    /// that fits there.
     #[inline]
-    pub(super) fn copy_plain(&mut self, to: &mut [u8]) -> Option<usize> {
-        let header = self.header();
-        if header & KIND_MASK != Kind::Send.code() {
-            return None;
+    pub(super) fn look(&mut self, to: &mut [u8]) -> Look {
+        let (header, offset) = (self.header(), self.offset());
+        if header == 0 {
+            // The next line comes while the first is waited for.
+            self.segment.memory().prefetch(at(offset) + LINE);
+            return Look::Nothing;
         }
-        let length = usize::try_from(header >> LENGTH_AT).ok()?;
-        let offset = self.offset();
-        let to = to.get_mut(..length)?;
-        if (HEADER + length) as u64 > self.capacity - offset {
-            return None;
+        // A length has 32 bits; of a plain message nothing is above it.
+        let length = (header >> LENGTH_AT) as usize;
+        let Some(to) = to.get_mut(..length) else { return Look::Other };
+        let from = at(offset) + HEADER;
+        let kind = header & KIND_MASK;
+        if kind == Kind::Squeezed.code() && SQUEEZED.contains(&length) {
+            let mut line = [0; LINE - HEADER];
+            self.fetch_ahead(header);
+            self.segment.memory().copy_to(from, &mut line);
+            expand(&line, to);
+            self.looked = LINE as u64;
+        } else if kind == Kind::Send.code() && (HEADER + length) as u64 <= self.capacity - offset {
+            self.fetch_ahead(header);
+            self.segment.memory().copy_to(from, to);
+            self.looked = span(length);
+        } else {
+            return Look::Other;
         }
-        self.fetch_ahead(header);
-        self.segment.memory().copy_to(at(offset) + HEADER, to);
-        Some(length)
+        Look::Plain(length)
     }
 
-    /// Takes the plain message of `length` octets that was copied.
+    /// Takes the plain message that was looked at.
     #[inline]
-    pub(super) const fn pass_plain(&mut self, length: usize) {
-        self.head += span(length);
+    pub(super) const fn pass(&mut self) {
+        self.head += self.looked;
     }
 
     /// Copies `length` octets of a record to `at` in `sink`; returns whether it has room there.
@@ -337,14 +401,24 @@ impl Consumer {
         at: usize,
         length: usize,
     ) -> bool {
-        let inside = from.checked_add(length).is_some_and(|end| end <= record.length);
-        inside && self.segment.memory().copy_out(record.at + HEADER + from, sink, at, length)
+        let Some(end) = from.checked_add(length).filter(|end| *end <= record.length) else {
+            return false;
+        };
+        let memory = self.segment.memory();
+        if record.kind != Kind::Squeezed {
+            return memory.copy_out(record.at + HEADER + from, sink, at, length);
+        }
+        let (mut line, mut message) = ([0; LINE - HEADER], [0; SQUEEZED_MAX]);
+        memory.copy_to(record.at + HEADER, &mut line);
+        let Some(message) = message.get_mut(..record.length) else { return false };
+        expand(&line, message);
+        message.get(from..end).is_some_and(|part| sink.place(at, part).is_ok())
     }
 
     /// Takes the record that was looked at.
     #[inline]
     pub(super) fn advance(&mut self, record: &Record) {
-        self.head += span(record.length);
+        self.head += record.span();
     }
 
     /// Gives the room of what was taken back to the producer; returns whether there is any.
@@ -425,11 +499,13 @@ impl Consumer {
         let wrong = length > part_max || kind == Kind::Part && length != part_max;
         let offset = self.offset();
         let length = usize::try_from(length).map_err(|_| BadRing)?;
-        if wrong || kind != Kind::Skip && span(length) > self.capacity - offset {
+        let wrong = wrong || kind == Kind::Squeezed && !SQUEEZED.contains(&length);
+        let handle = Handle(u32::try_from(handle).map_err(|_| BadRing)?);
+        let record = Record { kind, handle, length, at: at(offset) };
+        if wrong || kind != Kind::Skip && record.span() > self.capacity - offset {
             return Err(BadRing);
         }
-        let handle = Handle(u32::try_from(handle).map_err(|_| BadRing)?);
-        Ok(Record { kind, handle, length, at: at(offset) })
+        Ok(record)
     }
 
     #[inline]
@@ -474,6 +550,9 @@ const LENGTH_MAX: u64 = 0x1f_ffff;
 const _: () = assert!(part_max(RING_BYTES_MAX as u64) as u64 <= LENGTH_MAX);
 /// How far ahead lines are asked for, in octets: what two cores can have under way at once.
 const DISTANCE: u64 = 16 * LINE as u64;
+/// One more line, for the word that ends what can be seen.
+const SPARE: u64 = LINE as u64;
 
+mod squeeze;
 #[cfg(test)]
 mod tests;
