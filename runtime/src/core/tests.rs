@@ -13,8 +13,8 @@ use haulage_proto::v2::error::ErrorBody;
 use super::work::{Held, Work};
 use super::{Core, Cx};
 use crate::limits::{LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
-use crate::provider::ConnectError;
 use crate::provider::sim::{Fabric, FabricConfig, Rng, Sim};
+use crate::provider::{ConnectError, Provider};
 use crate::service::{
     Argument, Binding, Call, CallError, CallToken, ConnectionId, Data, Eligible, Finished,
     NoService, Outcome, Procedure, Refusal, Reply, Request, Service, TransportError,
@@ -352,7 +352,7 @@ fn an_item_beyond_the_binding_is_not_fetched() {
 }
 
 /// Every lease is home: nothing is posted but the shared Receives, nothing exposed, nothing orphaned.
-fn all_home<S: Service>(core: &mut Core<Sim, S>, now: Instant) {
+fn all_home<P: Provider, S: Service>(core: &mut Core<P, S>, now: Instant) {
     let (cx, _) = core.cx(now);
     let gauges = cx.gauges();
     assert_eq!(gauges.posted, cx.receives_posted() as u64);
@@ -700,4 +700,5 @@ fn a_send_queue_that_stays_full_keeps_nobody_busy() {
     assert!(!world.client.turn(world.now));
 }
 
+mod inline;
 mod versions;

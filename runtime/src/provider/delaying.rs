@@ -118,6 +118,18 @@ impl<P: Provider> Provider for Delaying<P> {
         self.inner.send_inline(qp, message)
     }
 
+    /// Nothing is taken before what is held back.
+    fn receive_inline<T>(
+        &mut self,
+        into: &mut [u8],
+        take: impl FnMut(QpNum, &[u8]) -> Option<T>,
+    ) -> Option<(T, usize)> {
+        if !self.held.is_empty() || self.rng.below(0..100) < u64::from(self.percent) {
+            return None;
+        }
+        self.inner.receive_inline(into, take)
+    }
+
     fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         self.inner.post(qp, batch)
     }

@@ -5,7 +5,7 @@ use haulage::provider::{DisconnectReason, Event, Provider, Receive};
 use super::connections::ending;
 use crate::bed::{ACTIVE, Bed, PASSIVE, SIGNALED, filled, spent};
 use crate::network::Network;
-use crate::pattern;
+use crate::{Rng, pattern};
 
 /// Receives are shared by all queue pairs of the provider and used in the order they were posted.
 pub fn line_15_receives_are_shared_and_used_in_order<N: Network>(network: N) {
@@ -91,4 +91,69 @@ pub fn line_18_a_receive_fills_its_scatter_list_in_order<N: Network>(network: N)
         assert!(found[length..].iter().all(|&b| b == 0xa5), "octets after the end of {length}");
         spent(source, &bed.succeeded(ACTIVE, sent));
     }
+}
+
+/// A message that is taken without a Receive is taken in its turn, and one that is not wanted so arrives in
+/// a Receive like any other.
+pub fn line_18_messages_are_taken_without_receives_in_their_turn<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let links = [bed.connect(), bed.connect()];
+    let messages: Vec<Vec<u8>> = (0..120).map(message).collect();
+    let mut receives: Vec<_> = (0..16).map(|_| bed.ends[PASSIVE].receive(4096)).collect();
+    let mut sent = Vec::new();
+    let (mut arrived, mut taken, mut into) = ([0, 0], 0, [0; 300]);
+    let mut random = Rng::new(18);
+    // Both are sent every message, in bursts.
+    bed.until_with([4, 4], "every message", |bed| {
+        let active = &mut bed.ends[ACTIVE];
+        for _ in 0..random.below(0..6) {
+            let Some(message) = messages.get(sent.len() / 2) else { break };
+            let qp = links[sent.len() % 2][ACTIVE];
+            sent.push(active.send(qp, message, None, SIGNALED));
+        }
+        let passive = &mut bed.ends[PASSIVE];
+        while let Some(event) = passive.take(|event| matches!(event, Event::Completion(_))) {
+            let Event::Completion(done) = event else { unreachable!("it was looked for") };
+            let at = receives.iter().position(|(id, _)| *id == done.id).expect("a Receive of ours");
+            let bytes = filled(receives.remove(at).1, &done);
+            let link = usize::from(done.qp == links[1][PASSIVE]);
+            assert!(
+                bytes.bytes()[..done.length as usize] == messages[arrived[link]],
+                "{arrived:?}"
+            );
+            arrived[link] += 1;
+        }
+        for _ in 0..random.below(0..4) {
+            let wanted = random.below(0..4) > 0;
+            let take = |qp, bytes: &[u8]| wanted.then(|| (qp, bytes.to_vec()));
+            let Some(((qp, seen), length)) = passive.provider.receive_inline(&mut into, take)
+            else {
+                break;
+            };
+            assert_eq!(seen, into[..length], "it is shown where it is copied to");
+            let link = usize::from(qp == links[1][PASSIVE]);
+            assert!(seen == messages[arrived[link]], "{arrived:?} were before it");
+            arrived[link] += 1;
+            taken += 1;
+        }
+        if receives.len() < 8 {
+            receives.extend((0..8).map(|_| passive.receive(4096)));
+        }
+        (arrived == [messages.len(); 2]).then_some(())
+    });
+    eprintln!("{taken} of {} were taken without Receives", 2 * messages.len());
+    for (id, source) in sent {
+        spent(source, &bed.succeeded(ACTIVE, id));
+    }
+}
+
+/// Returns a message of some length; some are as Calls are, with runs of zeros.
+fn message(number: u64) -> Vec<u8> {
+    let lengths = [8, 72, 80, 88, 89, 300, 301, 4000];
+    let mut bytes = pattern::of(lengths[number as usize % lengths.len()], number);
+    if number.is_multiple_of(3) {
+        bytes.iter_mut().skip(16).take(16).for_each(|octet| *octet = 0);
+        bytes.iter_mut().skip(56).take(16).for_each(|octet| *octet = 0);
+    }
+    bytes
 }

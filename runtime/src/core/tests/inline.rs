@@ -1,0 +1,119 @@
+//! Calls that are acted upon as they come, over shared memory: the provider that hands them over.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::provider::shm::{Config, Shm};
+use crate::sys::clock;
+
+/// Sends back what it is sent: at once, or, every `later`th time, in the turn after the next.
+struct Echo {
+    later: u64,
+    calls: u64,
+    waiting: VecDeque<(CallToken, Vec<u8>)>,
+}
+
+impl Service for Echo {
+    fn binding(&self) -> Binding {
+        binding()
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
+        let Ok(told) = call.arguments.opaque(TELL_MAX) else {
+            return Outcome::Failed(AcceptStat::GarbageArgs);
+        };
+        self.calls += 1;
+        if self.calls.is_multiple_of(self.later) {
+            self.waiting.push_back((call.token, told.to_vec()));
+            return Outcome::Later;
+        }
+        reply.results(|w| w.opaque(told)).unwrap();
+        Outcome::Done
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        if let Some((token, _)) = self.waiting.front() {
+            cx.resume(*token);
+        }
+        false
+    }
+
+    fn resume(&mut self, _: &mut Cx<'_>, token: CallToken, reply: &mut Reply) -> Outcome {
+        let (first, told) = self.waiting.pop_front().unwrap();
+        assert_eq!(first, token);
+        reply.results(|w| w.opaque(&told)).unwrap();
+        Outcome::Done
+    }
+}
+
+fn core<S: Service>(service: S, limits: Limits, ring_bytes: u32) -> Core<Shm, S> {
+    let memory = PoolConfig { bytes: 4 << 20, pages: PagePreference::Shared, node: None };
+    let pool = Pool::new(&memory).unwrap();
+    let shm = Shm::new(&Config { ring_bytes, ..Config::default() }, &pool).unwrap();
+    Core::new(shm, service, pool, limits, 7).unwrap()
+}
+
+/// Makes 600 Calls of all lengths, up to 20 at a time. Returns how many the service saw.
+fn echoes(later: u64, limits: Limits, ring_bytes: u32, longest: usize) -> u64 {
+    let mut server = core(Echo { later, calls: 0, waiting: VecDeque::new() }, limits, ring_bytes);
+    let mut client = core(Caller::default(), LIMITS, ring_bytes);
+    let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let connection = client.connect(clock::now(), at, binding()).unwrap();
+    let told = |token: u64| vec![token as u8; token as usize * 7 % longest];
+    let (mut made, mut turns) = (0, 0);
+    while client.service.ended.len() < 600 {
+        let now = clock::now();
+        while made < 600 && made < client.service.ended.len() as u64 + 20 {
+            let (mut cx, _) = client.cx(now);
+            cx.call(connection, request(TELL), made, |w| w.opaque(&told(made))).unwrap();
+            made += 1;
+        }
+        // One end is ahead of the other, now this one, now that.
+        for _ in 0..1 + turns % 3 {
+            client.turn(now);
+        }
+        for _ in 0..1 + turns % 2 {
+            server.turn(now);
+        }
+        turns += 1;
+        assert!(turns < 1_000_000, "{} of {made} ended", client.service.ended.len());
+    }
+    let results = client.service.ended.iter().zip(&client.service.results);
+    for ((token, ended, _), result) in results {
+        assert_eq!(ended.as_ref().err(), None);
+        let mut stream = (told(*token).len() as u32).to_be_bytes().to_vec();
+        stream.extend(told(*token));
+        stream.resize(stream.len().next_multiple_of(4), 0);
+        assert!(*result == stream, "the result of {token}");
+    }
+    // What is left to be told, and reported.
+    for _ in 0..100 {
+        client.turn(clock::now());
+        server.turn(clock::now());
+    }
+    assert_eq!(server.state.counters.calls_served, 600);
+    all_home(&mut client, clock::now());
+    all_home(&mut server, clock::now());
+    server.service.calls
+}
+
+#[test]
+fn calls_are_answered_whatever_is_in_the_way() {
+    // Nothing is; some are answered later; hardly a buffer to answer from; few credits; a ring that is
+    // soon full; all of it.
+    let few = Limits { send_buffers_max: 2, ..LIMITS };
+    let poor = Limits { credits_max: 6, receives_max: 40, ..LIMITS };
+    let all = Limits { send_buffers_max: 2, ..poor };
+    for (later, limits, ring_bytes, longest) in [
+        (u64::MAX, LIMITS, 64 << 10, 4000),
+        (3, LIMITS, 64 << 10, 4000),
+        (u64::MAX, few, 64 << 10, 4000),
+        (u64::MAX, poor, 64 << 10, 4000),
+        (u64::MAX, LIMITS, 4 << 10, 900),
+        (2, all, 4 << 10, 900),
+        (1, all, 4 << 10, 4000),
+    ] {
+        let served = echoes(later, limits, ring_bytes, longest);
+        assert_eq!(served, 600, "{later}, {limits:?}, {ring_bytes}, {longest}");
+    }
+}
