@@ -1,11 +1,12 @@
 //! TCP sockets that never block.
 //!
 //! What `std::net` offers is used as it is; `unsafe` is only what it lacks: connecting without
-//! blocking, sending without SIGPIPE, receiving straight into registered memory, the segment size.
+//! blocking, sending without SIGPIPE, receiving straight into registered memory, the segment size, the
+//! choice of congestion control.
 
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::mem::{self, MaybeUninit};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use haulage_mr_pool::Sink;
@@ -36,7 +37,9 @@ impl Listener {
         let Some((stream, peer)) = unless_blocked(self.0.accept())? else { return Ok(None) };
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        Ok(Some((Socket(stream), peer)))
+        let socket = Socket(stream);
+        socket.suit_path_to(peer.ip());
+        Ok(Some((socket, peer)))
     }
 
     /// Returns the address really bound.
@@ -73,7 +76,9 @@ impl Socket {
         }
         let stream = TcpStream::from(fd);
         stream.set_nodelay(true)?;
-        Ok(Self(stream))
+        let socket = Self(stream);
+        socket.suit_path_to(to.ip());
+        Ok(socket)
     }
 
     /// Returns how connecting ended, once the socket is writable.
@@ -150,6 +155,31 @@ impl Socket {
         u32::try_from(size).map_err(|_| ErrorKind::InvalidData.into())
     }
 
+    /// Picks the congestion control of a path that does not leave this machine; leaves the
+    /// operator's choice to every other.
+    ///
+    /// Nothing congests such a path, and what paces its segments all the same, as BBR does, makes the
+    /// receiver wait for timers.
+    fn suit_path_to(&self, peer: IpAddr) {
+        let peer = peer.to_canonical();
+        let stays = |local: SocketAddr| local.ip().to_canonical() == peer;
+        if !peer.is_loopback() && !self.0.local_addr().is_ok_and(stays) {
+            return;
+        }
+        let length = libc::socklen_t::try_from(UNPACED.len()).unwrap_or(0);
+        // What the system then refuses works as it is, only slower.
+        // SAFETY: the name is live for the call, which reads no more than `length` octets of it.
+        let _ = unsafe {
+            libc::setsockopt(
+                self.fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_CONGESTION,
+                UNPACED.as_ptr().cast(),
+                length,
+            )
+        };
+    }
+
     /// Says that we send no more. The peer reads to the end of what was sent.
     pub fn shutdown_write(&self) {
         // The only failure is a connection that is gone already.
@@ -166,6 +196,10 @@ impl Socket {
         self.0.as_raw_fd()
     }
 }
+
+/// The congestion control every Linux has and lets everyone choose. It does not pace, and on a path
+/// that loses nothing its window only grows.
+const UNPACED: &[u8] = b"reno";
 
 fn empty_message() -> libc::msghdr {
     // SAFETY: a msghdr is integers and pointers, for which all zeros are valid: no name, no
@@ -212,4 +246,39 @@ fn to_system(address: SocketAddr) -> (libc::sockaddr_in6, libc::socklen_t) {
 
 fn family(family: libc::c_int) -> libc::sa_family_t {
     libc::sa_family_t::try_from(family).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn congestion_control(socket: &Socket) -> Vec<u8> {
+        let mut name = [0_u8; 16];
+        let mut length = libc::socklen_t::try_from(name.len()).unwrap();
+        // SAFETY: `name` has room for the `length` octets announced; both are live for the call.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_CONGESTION,
+                name.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        check(result).unwrap();
+        name.into_iter().take_while(|octet| *octet != 0).collect()
+    }
+
+    #[test]
+    fn neither_end_of_a_path_within_the_machine_is_paced() {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let active = Socket::connect(listener.local_addr().unwrap()).unwrap();
+        let (passive, _) = loop {
+            if let Some(accepted) = listener.accept().unwrap() {
+                break accepted;
+            }
+        };
+        assert_eq!(congestion_control(&active), UNPACED);
+        assert_eq!(congestion_control(&passive), UNPACED);
+    }
 }
