@@ -273,6 +273,12 @@ impl Receiver {
         self.segment.is_ok_and(|segment| segment.last)
     }
 
+    /// Returns whether the FPDU being received, or received last, is right so far and not the last of its
+    /// message.
+    pub fn goes_on(&self) -> bool {
+        self.segment.is_ok_and(|segment| !segment.last)
+    }
+
     /// Returns whether the stream stands between two FPDUs: the only place it may end.
     pub fn is_between(&self) -> bool {
         self.stage == Stage::Between

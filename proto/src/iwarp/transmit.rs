@@ -97,6 +97,11 @@ impl Transmitter {
         self.seal_own(Segment { last: true, kind }, w.written())
     }
 
+    /// Returns whether CRCs are in force, and sealing reads the payload.
+    pub const fn has_crc(&self) -> bool {
+        self.crc.is_some()
+    }
+
     /// Returns the payload of the largest FPDU of a Send.
     pub fn send_payload_max(&self) -> usize {
         self.mulpdu.untagged_payload()

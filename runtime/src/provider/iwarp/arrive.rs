@@ -4,6 +4,7 @@
 //!
 //! Octets come from a receive buffer of the ring, or are read here when the connection is hot. Payload
 //! is copied to its place, or, when much of it is to come, received there by the system call itself.
+//! Where much payload may follow little else is read with a header, so that little is left to copy.
 //! Nothing is acted upon before its FPDU has ended with a right CRC.
 //!
 //! # Limits
@@ -130,14 +131,27 @@ impl Connection {
         self.on_stream_end(nic, end);
     }
 
+    /// Returns how much to read when nothing is known of it yet.
+    fn read_ahead(&self) -> usize {
+        let long = self.receiver.payload_length() >= DIRECT_MIN && self.receiver.goes_on();
+        if long && self.receiver.payload_remaining() == 0 {
+            // The message goes on, with a header.
+            BEHIND
+        } else if self.bulk {
+            BULK_AHEAD
+        } else {
+            usize::MAX
+        }
+    }
+
     fn read_scratch(&mut self, nic: &mut Nic) -> (std::io::Result<Option<usize>>, usize) {
         let mut scratch = std::mem::take(&mut nic.scratch);
+        let wanted = self.read_ahead().min(scratch.len());
         nic.counters.syscalls += 1;
-        let result = self.socket.receive(&mut scratch);
+        let result = self.socket.receive(scratch.get_mut(..wanted).unwrap_or_default());
         if let Ok(Some(count)) = result {
             self.on_octets(nic, scratch.get(..count).unwrap_or_default());
         }
-        let wanted = scratch.len();
         nic.scratch = scratch;
         (result, wanted)
     }
@@ -149,7 +163,8 @@ impl Connection {
         length: usize,
     ) -> (std::io::Result<Option<usize>>, usize) {
         let mut scratch = std::mem::take(&mut nic.scratch);
-        let behind = if self.receiver.is_last() { scratch.len() } else { BEHIND };
+        let behind = if self.receiver.is_last() { BULK_AHEAD } else { BEHIND };
+        let behind = behind.min(scratch.len());
         let behind = scratch.get_mut(..behind).unwrap_or_default();
         let qp = self.qp;
         let place = match self.target {
@@ -232,9 +247,11 @@ impl Connection {
                 let length = length as usize;
                 nic.stags.sink(handle, self.qp, offset, length).map_err(write_fault)?;
                 self.target = Target::Registration { handle, offset };
+                self.tagged = self.tagged.saturating_add(length);
             }
-            Header::ReadResponse { handle, offset, .. } => {
+            Header::ReadResponse { handle, offset, length } => {
                 self.target = Target::Response { handle, offset };
+                self.tagged = self.tagged.saturating_add(length as usize);
             }
             Header::Send { offset: 0, length: 0 } if self.rtr == Some(Rtr::Send) => {}
             Header::Send { offset, .. } => {
@@ -320,6 +337,9 @@ impl Connection {
         if !self.may_send {
             self.may_send = true;
             self.unsettle(nic);
+        }
+        if matches!(delivery, Delivery::Write | Delivery::ReadResponse { .. }) {
+            self.bulk = std::mem::take(&mut self.tagged) >= BULK_MIN;
         }
         match delivery {
             Delivery::Segment | Delivery::Write => {}
@@ -469,6 +489,13 @@ const DIRECT_MIN: usize = 16 << 10;
 /// Octets behind such payload that are read with it: the end of this FPDU and the header of a tagged
 /// one, so that the payload of that one can go to its place too.
 const BEHIND: usize = 20;
+
+/// Octets of a tagged message from which on the next one is expected to be long as well.
+const BULK_MIN: usize = 2 * DIRECT_MIN;
+
+/// Octets read with what is not yet known to be long, where it may be: what of them turns out to be
+/// payload is copied, and a header that is not among them costs a system call.
+const BULK_AHEAD: usize = 16 << 10;
 
 /// Octets after which a connection lets the others have their turn.
 const OCTETS_PER_POLL: usize = 2 << 20;

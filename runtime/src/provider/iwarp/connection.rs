@@ -44,6 +44,10 @@ pub(super) struct Connection {
     pub(super) unheard: Option<u32>,
     /// Where the payload of the current FPDU goes next.
     pub(super) target: Target,
+    /// Octets of payload of the tagged message under way, so far.
+    pub(super) tagged: usize,
+    /// The last tagged message was long: the next one may be, and is to go to its place.
+    pub(super) bulk: bool,
     /// The Receive being filled.
     pub(super) receive: Option<Receive>,
     pub(super) lane: Option<Box<Lane>>,
@@ -202,6 +206,8 @@ impl Connection {
             rtr: None,
             unheard: None,
             target: Target::None,
+            tagged: 0,
+            bulk: false,
             receive: None,
             lane: None,
             intake: Intake::Off,

@@ -404,9 +404,10 @@ impl Batch {
         self.pieces.is_empty()
     }
 
-    /// Returns whether the batch is long enough to be sent before more is sealed.
-    pub(super) fn is_full(&self) -> bool {
-        self.length >= OCTETS_MAX || self.own.len() >= OWN_MAX || self.pieces.len() + 2 > PIECES_MAX
+    /// Returns whether the batch is long enough to be sent before more is sealed: of `octets`, or of as
+    /// many pieces as there may be.
+    pub(super) fn is_full(&self, octets: usize) -> bool {
+        self.length >= octets || self.own.len() >= OWN_MAX || self.pieces.len() + 2 > PIECES_MAX
     }
 
     pub(super) const fn pieces(&self) -> usize {
@@ -434,10 +435,10 @@ impl Batch {
 /// long one adds two.
 pub(super) const PIECES_MAX: usize = 256;
 
-/// Octets after which a batch is sent. What counts is the number of system calls: 1 MiB Writes on
+/// Octets after which a batch is sent at the latest. What counts is the number of system calls: 1 MiB Writes on
 /// loopback reach 0.76 of a raw stream with 256 KiB a batch, 0.9 with 512 KiB, 1.07 with 2 MiB; with
 /// CRCs 0.70, 0.83 and 0.90, although the cache no longer holds what the CRC has read.
-const OCTETS_MAX: usize = 2 << 20;
+pub(super) const OCTETS_MAX: usize = 2 << 20;
 
 /// Octets of a batch's own after which it is sent, so that a lane stays small.
 const OWN_MAX: usize = 32 << 10;

@@ -465,3 +465,37 @@ fn many_connections_are_served_by_turns_and_cost_little_when_idle() {
 }
 
 const CONNECTIONS: usize = 120;
+
+#[test]
+fn with_crcs_the_first_octets_leave_before_the_last_are_sealed() {
+    let mut pair = Pair::roomy((Backend::Sockets, Crc::Connecting), 8 << 20);
+    let contents = pattern(512 << 10);
+    let lease = pair.b.pool.lease(contents.len()).unwrap();
+    let (exposed, segment) = pair.b.expose(0, lease, true);
+    let before = pair.a.nic.counters().syscalls;
+    let written = pair.a.post_write(1, &contents, segment);
+    // The segment size is asked for, and three batches leave.
+    assert!(pair.a.nic.counters().syscalls - before > 3);
+    pair.until(|a, _| a.is_done(1));
+    complete::source(written, &pair.a.done(1).unwrap()).unwrap();
+    drop(exposed);
+}
+
+#[test]
+fn after_a_long_message_less_is_read_ahead() {
+    let mut pair = Pair::roomy((Backend::Sockets, Crc::IfAsked), 8 << 20);
+    let lease = pair.b.pool.lease(1 << 20).unwrap();
+    let (exposed, segment) = pair.b.expose(0, lease, true);
+    let qp = pair.b.qp();
+    for (id, length, long) in [(1, 1 << 20, true), (2, 4096, false), (3, 64 << 10, true)] {
+        let part = Segment { length: u32::try_from(length).unwrap(), ..segment };
+        let written = pair.a.post_write(id, &pattern(length), part);
+        pair.until(|a, b| {
+            let [sent, received] = [a, b].map(|node| node.nic.wire_counters());
+            a.is_done(id) && received.fpdus_received == sent.fpdus_sent
+        });
+        assert_eq!(pair.b.nic.slots.get(qp).unwrap().bulk, long, "{length}");
+        complete::source(written, &pair.a.done(id).unwrap()).unwrap();
+    }
+    drop(exposed);
+}
