@@ -276,6 +276,11 @@ impl Iwarp {
             let Some(listening) = self.listeners.get_mut(usize::from(listener)) else { return };
             let Some(socket) = &listening.socket else { return };
             if self.slots.is_full() {
+                self.nic.counters.syscalls += 1;
+                if !socket.is_waited_for() {
+                    // Whoever comes next is reported, and may need room.
+                    break;
+                }
                 listening.paused = true;
                 self.evict();
                 return;

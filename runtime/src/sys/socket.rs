@@ -11,6 +11,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use haulage_mr_pool::Sink;
 
+use super::unix::is_readable;
+
 /// What a call that would have blocked returns instead.
 fn unless_blocked<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
@@ -40,6 +42,11 @@ impl Listener {
         let socket = Socket(stream);
         socket.suit_path_to(peer.ip());
         Ok(Some((socket, peer)))
+    }
+
+    /// Returns whether a connection waits.
+    pub fn is_waited_for(&self) -> bool {
+        is_readable(self.fd())
     }
 
     /// Returns the address really bound.

@@ -279,7 +279,8 @@ fn message(piece: &mut libc::iovec) -> libc::msghdr {
     message
 }
 
-fn is_readable(fd: RawFd) -> bool {
+/// Returns whether `fd` can be read, or its connection accepted, without waiting.
+pub(super) fn is_readable(fd: RawFd) -> bool {
     let mut watched = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: `watched` is one live, initialized entry, as the count says.
     unsafe { libc::poll(&raw mut watched, 1, 0) > 0 }

@@ -218,6 +218,24 @@ fn silent_peers_cannot_keep_others_out() {
 }
 
 #[test]
+fn the_last_who_finds_room_costs_nobody_theirs() {
+    for (backend, crc) in VARIANTS {
+        let small = Config { connections_max: 4, ..config(backend, crc) };
+        let mut pair = Pair { a: Node::new(&config(backend, crc)), b: Node::new(&small) };
+        let (_, at) = pair.b.nic.listen(LOCAL).unwrap();
+        let silent = [0; 4].map(|_| TcpStream::connect(at).unwrap());
+        pair.idle();
+        assert_eq!(pair.b.nic.connections(), 4);
+        assert_eq!(pair.b.nic.wire_counters().handshakes_failed, 0);
+        // The next one needs room, and somebody goes.
+        pair.a.nic.connect(Instant::ZERO, at, &PARAMS).unwrap();
+        pair.until(|_, b| b.qp.is_some());
+        assert_eq!(pair.b.nic.wire_counters().handshakes_failed, 1);
+        drop(silent);
+    }
+}
+
+#[test]
 fn nobody_connects_once_we_stop_listening() {
     for (backend, crc) in VARIANTS {
         let mut node = Node::new(&config(backend, crc));
