@@ -212,7 +212,7 @@ impl Limits {
         let calls = u32::try_from(caps.registrations_max).unwrap_or(u32::MAX) / ITEMS_MAX;
         self.receives_max = self.receives_max.min(receives);
         self.calls_out_max = self.calls_out_max.min(calls);
-        self.connections_max = self.connections_max.min(self.receives_max / 2 / RECEIVES_IDLE);
+        self.connections_max = self.connections_max.min(self.receives_max / RECEIVES_IDLE);
         self.credits_max = self.credits_max.min(self.receives_max - 1);
         self
     }

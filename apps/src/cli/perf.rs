@@ -44,7 +44,8 @@ null is a call without payload; read and write move SIZE bytes by direct data pl
 the client; inline has SIZE bytes echoed inside the messages.
 One call at a time, each is timed. Of several in flight one in 17 is, as reading the clock takes as
 long as a call. With --rate calls are made when they are due, at random moments, and timed from then:
-what piles up behind a slow one counts. Before each run the machine's own limits are measured between
+what piles up behind a slow one counts. Of many connections it is measured what the memory of an end
+grows by for each that is idle. Before each run the machine's own limits are measured between
 the same CPUs: what copying memory, raw TCP and a cache line take.";
 
 /// What a benchmark's server can be told.
@@ -86,6 +87,9 @@ pub struct PerfOptions {
     /// Connections
     #[arg(long, value_name = "N", default_value = "1")]
     pub connections: Count,
+    /// Connections that calls are made on, the others being idle [default: all]
+    #[arg(long, value_name = "N")]
+    pub active: Option<Count>,
     /// Open loop: so many calls a second become due, whatever becomes of those before (Poisson)
     #[arg(long, value_name = "R")]
     pub rate: Option<Rate>,

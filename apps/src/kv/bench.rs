@@ -56,6 +56,7 @@ fn measure<P: Carrier>(
         callee: Callee { to, timeout, served_by: "haulage kv serve" },
         binding: binding(ITEM_MAX),
         connections: plan.connections,
+        active: plan.active,
         room: plan.memory(),
         limits: plan.client_limits(timeout),
         crc: options.connect.core.crc,
@@ -66,9 +67,10 @@ fn measure<P: Carrier>(
     let filling = Pace { warm: std::time::Duration::ZERO, time: FILL_MAX, ..plan.pace };
     let (_, calls) = client.run(filling, Calls::filling(options, plan.size), &mut progress)?;
     let (tally, calls) = client.run(plan.pace, calls.at_random(), &mut progress)?;
+    let idle = client.idle();
     client.stop();
     progress.clear();
-    let run = Run { provider, limits, tally, noise_ns, found: Some(calls.found) };
+    let run = Run { provider, limits, tally, noise_ns, idle, found: Some(calls.found) };
     if output.json {
         output.line(&report::json(&plan, &run))?;
     }
@@ -89,6 +91,8 @@ fn plan(options: &BenchKv) -> Result<Plan, Failure> {
         pace: Pace { depth: options.depth.0, rate: None, warm: time.min(WARM), time },
         touch: false,
         connections: options.connections.0,
+        active: options.connections.0,
+        threads: false,
         runs: 1,
         limits_size: size.max(crate::limits::SMALL),
     };

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use haulage::core::{Core, Cx};
 use haulage::cores::{self, CoreThread, Placement as Thread};
 use haulage::limits::Limits;
-use haulage::service::{Binding, CallError};
+use haulage::provider::Provider;
+use haulage::service::{Binding, CallError, ConnectionId};
 use haulage::sys::clock;
 
+use super::figures::Figures;
 use super::load::{Driver, Load, Pace, Stopped, Tally, Work};
 use super::progress::Progress;
 use crate::calling::Callee;
@@ -23,6 +26,8 @@ pub(crate) struct Client {
     pub(crate) binding: Binding,
     /// Connections it makes.
     pub(crate) connections: u32,
+    /// Those of them that have Calls.
+    pub(crate) active: u32,
     /// Octets for its items.
     pub(crate) room: usize,
     /// Bounds of its core.
@@ -34,14 +39,23 @@ pub(crate) struct Client {
 /// A client's core, at work for this thread.
 #[derive(Debug)]
 pub(crate) struct AtWork<W> {
-    core: CoreThread<(Driver<W>, Notes)>,
+    core: CoreThread<(Driver<W>, Notes, Option<Idle>)>,
     callee: Callee,
 }
 
+/// What an idle connection takes at each end, in octets: by how much the memory of the process grew.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Idle {
+    /// At the server.
+    pub(crate) server: u64,
+    /// At the client.
+    pub(crate) client: u64,
+}
+
 impl Client {
-    /// Starts its core, which connects. Calls wait until the connections are there.
+    /// Starts its core, which connects.
     pub(crate) fn start<P: Carrier, W: Work>(self, thread: Thread) -> Result<AtWork<W>, Failure> {
-        let Self { callee, binding, connections, room, limits, crc } = self;
+        let Self { callee, binding, connections, active, room, limits, crc } = self;
         let core = cores::start(thread, move || {
             let mut driver = None;
             let node = NodeConfig { room, limits, crc };
@@ -51,16 +65,90 @@ impl Client {
                 Ok(load)
             })?;
             let driver = driver.ok_or_else(|| Failure::failed("a core has one service"))?;
-            let now = clock::now();
-            let connections = (0..connections).map(|_| {
-                core.connect(now, callee.to, binding.clone())
-                    .map_err(|error| callee.explain(&error))
-            });
-            let connections = connections.collect::<Result<Vec<_>, _>>()?;
-            core.cx(now).1.connections = connections;
-            Ok::<_, Failure>((core, (driver, notes)))
+            let mut connecting = Connecting { core: &mut core, callee, binding };
+            let (made, idle) = connecting.all(connections as usize)?;
+            let evenly = made.iter().step_by((connections / active.max(1)).max(1) as usize);
+            let chosen = evenly.take(active as usize).copied().collect();
+            core.cx(clock::now()).1.connections = chosen;
+            Ok::<_, Failure>((core, (driver, notes, idle)))
         })?;
         Ok(AtWork { core, callee })
+    }
+}
+
+/// Makes a client's connections.
+struct Connecting<'a, P: Provider, W: Work> {
+    core: &'a mut Core<P, Load<W>>,
+    callee: Callee,
+    binding: Binding,
+}
+
+impl<P: Provider, W: Work> Connecting<'_, P, W> {
+    /// Makes so many. If they are many, also finds what one takes that is idle.
+    ///
+    /// What became of them the first Call on each says.
+    fn all(&mut self, count: usize) -> Result<(Vec<ConnectionId>, Option<Idle>), Failure> {
+        let mut made = Vec::with_capacity(count);
+        if count < CENSUS_MIN {
+            self.more(&mut made, count)?;
+            return Ok((made, None));
+        }
+        self.more(&mut made, 1)?;
+        let before = self.census(&made)?;
+        while made.len() < count {
+            let more = AT_ONCE.min(count - made.len());
+            self.more(&mut made, more)?;
+        }
+        let [server, client] = self.census(&made)?;
+        let each = |after: Figures, before| {
+            let grown = after.since(before);
+            grown.resident / grown.connections.max(1)
+        };
+        let idle = Idle { server: each(server, before[0]), client: each(client, before[1]) };
+        Ok((made, Some(idle)))
+    }
+
+    /// Makes some more, and waits until they are there, or are not going to be.
+    fn more(&mut self, made: &mut Vec<ConnectionId>, count: usize) -> Result<(), Failure> {
+        let old = made.len();
+        let now = clock::now();
+        for _ in 0..count {
+            let connection = self.core.connect(now, self.callee.to, self.binding.clone());
+            made.push(connection.map_err(|error| self.callee.explain(&error))?);
+        }
+        let new = made.get(old..).unwrap_or_default();
+        self.turn_until(|cx, _| {
+            let connecting = new.iter().any(|connection| cx.is_connecting(*connection));
+            (!connecting).then_some(())
+        });
+        Ok(())
+    }
+
+    /// Returns the figures of the server and of this core.
+    fn census(&mut self, made: &[ConnectionId]) -> Result<[Figures; 2], Failure> {
+        let Some(first) = made.first() else { return Ok(Default::default()) };
+        let (mut cx, load) = self.core.cx(clock::now());
+        load.ask(&mut cx, *first);
+        let asked = self.turn_until(|_, load| load.take_asked());
+        let server = asked.map_err(|stopped| explain(&self.callee, &stopped))?;
+        let (cx, _) = self.core.cx(clock::now());
+        Ok([server, Figures::of(&cx)])
+    }
+
+    /// Has the core work until something has happened, as it does within a time.
+    fn turn_until<T>(&mut self, mut happened: impl FnMut(&Cx<'_>, &mut Load<W>) -> Option<T>) -> T {
+        loop {
+            let now = clock::now();
+            let worked = self.core.turn(now);
+            let (cx, load) = self.core.cx(now);
+            if let Some(what) = happened(&cx, load) {
+                return what;
+            }
+            if !worked {
+                let limit = self.core.poll_deadline();
+                self.core.sleep(limit.map(|deadline| deadline.saturating_since(now)));
+            }
+        }
     }
 }
 
@@ -73,12 +161,12 @@ impl<W: Work> AtWork<W> {
         progress: &mut Progress,
     ) -> Result<(Tally, W), Failure> {
         let died = || Failure::failed("the client's core died");
-        let (driver, _) = &self.core.started;
+        let (driver, ..) = &self.core.started;
         driver.begin(pace, work).ok_or_else(died)?;
         let started = clock::now();
         loop {
             if let Some(ended) = driver.wait(TICK) {
-                return ended.map_err(|stopped| self.explain(&stopped));
+                return ended.map_err(|stopped| explain(&self.callee, &stopped));
             }
             if self.core.is_finished() {
                 return Err(died());
@@ -92,25 +180,34 @@ impl<W: Work> AtWork<W> {
         &self.core.started.1
     }
 
+    /// Returns what an idle connection takes, if there were many.
+    pub(crate) const fn idle(&self) -> Option<Idle> {
+        self.core.started.2
+    }
+
     /// Ends the core in order.
     pub(crate) fn stop(self) {
         self.core.stop();
     }
+}
 
-    /// Says in one line why work stopped and what to do about it.
-    fn explain(&self, stopped: &Stopped) -> Failure {
-        let Callee { to, served_by, .. } = self.callee;
-        Failure::failed(match stopped {
-            Stopped::Call(CallError::Busy) => {
-                format!("{to} takes no more calls; lower --depth or --connections")
-            }
-            Stopped::Call(error) => return self.callee.explain(error),
-            Stopped::NoMemory => "the client has no memory for so many items".to_owned(),
-            Stopped::Refused(why) => format!("{to} refuses: {why}"),
-            Stopped::BadReply => format!("{to} answers nonsense; check that it is `{served_by}`"),
-        })
-    }
+/// Says in one line why work stopped and what to do about it.
+fn explain(callee: &Callee, stopped: &Stopped) -> Failure {
+    let Callee { to, served_by, .. } = callee;
+    Failure::failed(match stopped {
+        Stopped::Call(CallError::Busy) => {
+            format!("{to} takes no more calls; lower --depth or --connections")
+        }
+        Stopped::Call(error) => return callee.explain(error),
+        Stopped::NoMemory => "the client has no memory for so many items".to_owned(),
+        Stopped::Refused(why) => format!("{to} refuses: {why}"),
+        Stopped::BadReply => format!("{to} answers nonsense; check that it is `{served_by}`"),
+    })
 }
 
 /// How often progress is shown.
 const TICK: Duration = Duration::from_millis(100);
+/// Connections from which on it is found what an idle one takes: of fewer, chance would have the say.
+const CENSUS_MIN: usize = 512;
+/// Connections that are set up at the same time, which no listener is too slow for.
+const AT_ONCE: usize = 64;

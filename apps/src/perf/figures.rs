@@ -2,7 +2,7 @@
 
 use haulage::core::Cx;
 use haulage::sys::alloc::allocations_on_this_thread;
-use haulage::sys::clock;
+use haulage::sys::{clock, process};
 use haulage_proto::xdr::{Reader, Truncated, Writer};
 
 /// Counters of one core since it started; or of a stretch of time, as [`since`](Self::since) has it.
@@ -28,10 +28,14 @@ pub struct Figures {
     pub tagged_copied: u64,
     /// Octets of anything the CPU copied, here or in the system.
     pub all_copied: u64,
+    /// Connections of the core.
+    pub connections: u64,
+    /// Octets of memory that the core's process occupies.
+    pub resident: u64,
 }
 
 impl Figures {
-    /// Takes them on the core's thread. Two system calls.
+    /// Takes them on the core's thread. Five system calls.
     pub fn of(cx: &Cx<'_>) -> Self {
         let (moved, done) = (cx.moved(), cx.counters());
         let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -46,6 +50,8 @@ impl Figures {
             receive_batches: moved.receive_batches,
             tagged_copied: moved.tagged_copied,
             all_copied: moved.bytes_copied + moved.bytes_system + done.bytes_inline,
+            connections: cx.connections().into(),
+            resident: process::resident().map_or(0, |resident| resident.total()),
         }
     }
 
@@ -77,7 +83,7 @@ impl Figures {
     }
 
     /// In the order in which they travel.
-    fn fields_mut(&mut self) -> [&mut u64; 10] {
+    fn fields_mut(&mut self) -> [&mut u64; 12] {
         [
             &mut self.now_ns,
             &mut self.cpu_ns,
@@ -89,6 +95,8 @@ impl Figures {
             &mut self.receive_batches,
             &mut self.tagged_copied,
             &mut self.all_copied,
+            &mut self.connections,
+            &mut self.resident,
         ]
     }
 }
@@ -101,16 +109,16 @@ mod tests {
     fn every_figure_travels_and_is_a_difference() {
         let mut after = Figures::default();
         (11..).zip(after.fields_mut()).for_each(|(n, field)| *field = n * 10);
-        let mut room = [0; 80];
+        let mut room = [0; 96];
         after.encode(&mut Writer::new(&mut room)).unwrap();
         assert_eq!(Figures::decode(&mut Reader::new(&room)), Ok(after));
-        assert!(Figures::decode(&mut Reader::new(&room[..79])).is_err());
+        assert!(Figures::decode(&mut Reader::new(&room[..95])).is_err());
         let mut before = Figures::default();
         before.fields_mut().into_iter().for_each(|field| *field = 10);
         let mut spent = after.since(before);
         assert_eq!(
             spent.fields_mut().map(|field| *field / 10),
-            [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]
+            [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]
         );
         assert!((Figures { now_ns: 4, cpu_ns: 3, ..Figures::default() }.cpu() - 0.75).abs() < 1e-9);
     }

@@ -154,6 +154,8 @@ pub struct Load<W: Work> {
     jobs: mpsc::Receiver<(Pace, W)>,
     ended: mpsc::Sender<Ended<W>>,
     running: Option<Running<W>>,
+    /// What the server said when it was asked without a job.
+    asked: Option<Result<Figures, Stopped>>,
 }
 
 impl<W: Work> Load<W> {
@@ -161,8 +163,22 @@ impl<W: Work> Load<W> {
     pub fn new(waker: Waker) -> (Self, Driver<W>) {
         let (jobs_in, jobs) = mpsc::channel();
         let (ended, ended_out) = mpsc::channel();
-        let load = Self { connections: Vec::new(), jobs, ended, running: None };
+        let load = Self { connections: Vec::new(), jobs, ended, running: None, asked: None };
         (load, Driver { jobs: jobs_in, ended: ended_out, waker })
+    }
+
+    /// Asks the server for its figures while there is no job.
+    pub(super) fn ask(&mut self, cx: &mut Cx<'_>, connection: ConnectionId) {
+        let request = figures_of::<W>();
+        self.asked = match cx.call(connection, request, FIGURES, |_| Ok(())) {
+            Ok(()) => None,
+            Err((error, _)) => Some(Err(error.into())),
+        };
+    }
+
+    /// Takes what the server said, once it has.
+    pub(super) const fn take_asked(&mut self) -> Option<Result<Figures, Stopped>> {
+        self.asked.take()
     }
 
     fn begin(&mut self, cx: &mut Cx<'_>, pace: Pace, work: W) {
@@ -219,7 +235,10 @@ impl<W: Work> Service for Load<W> {
     }
 
     fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
-        let Some(running) = &mut self.running else { return };
+        let Some(running) = &mut self.running else {
+            self.asked = Some(decode(finished));
+            return;
+        };
         running.in_flight -= 1;
         if token == FIGURES {
             running.on_figures(finished);
@@ -360,19 +379,14 @@ impl<W: Work> Running<W> {
     /// Asks the server for its figures.
     fn ask(&mut self, cx: &mut Cx<'_>, stage: Stage) {
         self.stage = stage;
-        let request =
-            Request { procedure: W::FIGURES, argument: None, result: None, timeout: None };
-        match cx.call(self.first, request, FIGURES, |_| Ok(())) {
+        match cx.call(self.first, figures_of::<W>(), FIGURES, |_| Ok(())) {
             Ok(()) => self.in_flight += 1,
             Err((error, _)) => self.stopped = Some(error.into()),
         }
     }
 
     fn on_figures(&mut self, finished: Finished<'_>) {
-        let figures = finished.results.map_err(Stopped::from).and_then(|results| {
-            Figures::decode(&mut Reader::new(results.rest())).map_err(|_| Stopped::BadReply)
-        });
-        match (figures, self.stage) {
+        match (decode(finished), self.stage) {
             (Ok(figures), Stage::After) => self.tally.server = figures.since(self.before[1]),
             (Ok(figures), _) => self.before[1] = figures,
             (Err(stopped), _) => self.stopped = Some(stopped),
@@ -467,6 +481,17 @@ impl<W: Work> Running<W> {
         }
         *self.looked.get_or_insert_with(clock::now)
     }
+}
+
+/// The Call that asks for the server's figures.
+const fn figures_of<W: Work>() -> Request {
+    Request { procedure: W::FIGURES, argument: None, result: None, timeout: None }
+}
+
+/// Returns what it brought.
+fn decode(finished: Finished<'_>) -> Result<Figures, Stopped> {
+    let results = finished.results?;
+    Figures::decode(&mut Reader::new(results.rest())).map_err(|_| Stopped::BadReply)
 }
 
 /// Of how many Calls one is timed. A prime, so that it is not always the first of a batch.

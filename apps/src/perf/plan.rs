@@ -23,8 +23,12 @@ pub struct Plan {
     pub pace: Pace,
     /// Every octet is summed at the client.
     pub touch: bool,
-    /// Connections it uses.
+    /// Connections it makes.
     pub connections: u32,
+    /// Those of them that it makes Calls on.
+    pub active: u32,
+    /// Both ends are this process.
+    pub threads: bool,
     /// How often it is run.
     pub runs: u32,
     /// Octets that the machine's limits are measured with.
@@ -33,7 +37,10 @@ pub struct Plan {
 
 impl Plan {
     /// Checks options against each other, and against what this build holds.
-    pub fn new(options: &PerfOptions) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// What they ask for makes no sense, or is more than this process may have.
+    pub fn new(options: &PerfOptions, threads: bool) -> Result<Self, Failure> {
         let test = options.test;
         let default = if test == Test::Inline { INLINE_DEFAULT } else { SIZE_DEFAULT };
         let asked = options.size.map_or(default, |size| size.0);
@@ -49,6 +56,12 @@ impl Plan {
         let depth_default = if rate.is_some() { OPEN_DEPTH } else { 1 };
         let depth = options.depth.map_or(depth_default, |depth| depth.0);
         let connections = options.connections.0;
+        let active = options.active.map_or(connections, |active| active.0);
+        if active > connections {
+            return Err(Failure::usage(format!(
+                "--active {active} is more than there are; raise --connections, which is {connections}"
+            )));
+        }
         let time = options.seconds.0;
         let plan = Self {
             subject: Subject::Test(test),
@@ -56,6 +69,8 @@ impl Plan {
             pace: Pace { depth, rate, warm: time.min(WARM), time },
             touch: options.touch,
             connections,
+            active,
+            threads,
             runs: options.runs.0,
             limits_size: size.max(SMALL),
         };
@@ -66,7 +81,7 @@ impl Plan {
     /// Checks it against what this build holds, and this process.
     pub fn check(&self) -> Result<(), Failure> {
         let (connections, depth) = (self.connections, self.pace.depth);
-        if Room::receives(connections, connections.saturating_mul(depth)) > RECEIVES_MAX {
+        if Room::receives(connections, self.active.saturating_mul(depth)) > RECEIVES_MAX {
             return Err(Failure::usage(format!(
                 "{connections} connections with {depth} calls in flight each are more than one core \
                  of this build holds; lower --connections or --depth"
@@ -87,7 +102,7 @@ impl Plan {
     /// Returns how many Calls are in flight, at most.
     pub const fn in_flight(&self) -> u32 {
         // Each factor is at most 2^14.
-        self.connections * self.pace.depth
+        self.active * self.pace.depth
     }
 
     /// Returns the octets of items at one end.
@@ -111,17 +126,25 @@ impl Plan {
     }
 
     fn check_open_files(&self) -> Result<(), Failure> {
-        let Ok(limit) = process::raise_open_files() else { return Ok(()) };
-        let needed = u64::from(self.connections) + FILES_BESIDE;
-        if needed <= limit {
-            return Ok(());
-        }
-        Err(Failure::failed(format!(
-            "{} connections need {needed} open files and the limit is {limit}; lower --connections, or \
-             raise it as root: `prlimit --pid $$ --nofile={needed}:{needed}`",
-            self.connections
-        )))
+        let ends = if self.threads { 2 } else { 1 };
+        open_files_for(self.connections, ends)
     }
+}
+
+/// Checks that this process may have so many connections, each with so many of its ends here.
+///
+/// # Errors
+/// The limit of open files does not allow it.
+pub(super) fn open_files_for(connections: u32, ends: u64) -> Result<(), Failure> {
+    let Ok(limit) = process::raise_open_files() else { return Ok(()) };
+    let needed = ends * u64::from(connections) + FILES_BESIDE;
+    if needed <= limit {
+        return Ok(());
+    }
+    Err(Failure::failed(format!(
+        "{connections} connections need {needed} open files and the limit is {limit}; lower \
+         --connections, or raise it as root: `prlimit --pid $$ --nofile={needed}:{needed}`"
+    )))
 }
 
 /// What Calls do.
@@ -176,7 +199,8 @@ impl Room {
     const fn send_buffers(&self) -> u32 {
         let mut buffers = 0;
         buffers += self.in_flight; // Calls, or their Replies
-        buffers += self.connections; // a grant each, or what a connection begins with
+        // A grant each, or what a connection begins with: thousands do not do so at once.
+        buffers += if self.connections < GRANTS_MAX { self.connections } else { GRANTS_MAX };
         buffers += CREDITS_BESIDE; // the Call for figures
         buffers
     }
@@ -184,8 +208,10 @@ impl Room {
     /// Returns how many Receives that takes. More would be in the way: they are used in turn, and the
     /// fewer there are the hotter they stay.
     const fn receives(connections: u32, in_flight: u32) -> u32 {
+        let busy = if connections < in_flight { connections } else { in_flight };
         let mut receives = 0_u32;
-        receives += 2 * RECEIVES_IDLE * connections; // the floor, and what is moved between connections
+        receives += RECEIVES_IDLE * connections; // the floors
+        receives += RECEIVES_IDLE * busy; // what is moved between connections
         receives = receives.saturating_add(in_flight); // Calls, and their Replies at the other end
         receives = receives.saturating_add(2 * CREDITS_BESIDE); // grants, and the Call for figures
         receives
@@ -199,7 +225,9 @@ const OPEN_DEPTH: u32 = 128;
 /// How long Calls are made before they count: memory is touched, buffers are found, windows open.
 pub const WARM: Duration = Duration::from_millis(300);
 /// Receives that the provider's queue holds.
-const RECEIVES_MAX: u32 = 16_384;
+const RECEIVES_MAX: u32 = 1 << 18;
+/// Messages without payload that all connections together send at once.
+const GRANTS_MAX: u32 = 512;
 /// Credits of a connection beside those for Calls.
 const CREDITS_BESIDE: u32 = 8;
 /// The most memory one end takes for items.

@@ -1,5 +1,6 @@
 //! What a benchmark prints.
 
+use super::client::Idle;
 use super::load::{SAMPLE, Tally};
 use super::plan::{Plan, Subject};
 use crate::cli::bytes;
@@ -18,6 +19,8 @@ pub(crate) struct Run {
     pub(crate) tally: Tally,
     /// What reading the CPU's time stamp took then, in nanoseconds.
     pub(crate) noise_ns: Option<f64>,
+    /// What an idle connection takes, if there were many.
+    pub(crate) idle: Option<Idle>,
     /// What a key-value service was found to hold.
     pub(crate) found: Option<Found>,
 }
@@ -80,6 +83,13 @@ impl Run {
         o.object("mean_batch", |o| _ = o.measure("send", send, 2).measure("recv", recv, 2));
         o.measure("copies_per_byte", self.copies_per_byte(plan), 3);
         o.object("limits", |o| self.limits.write(o));
+        if plan.active < plan.connections {
+            o.count("active", plan.active);
+        }
+        if let Some(idle) = self.idle {
+            o.count("idle_connection_bytes", idle.server);
+            o.count("idle_connection_bytes_client", idle.client);
+        }
         if let Some(rate) = plan.pace.rate {
             o.measure("offered_per_s", rate, 1).count("late", self.tally.late);
         }
@@ -143,6 +153,9 @@ pub(crate) fn title(plan: &Plan, provider: &str) -> String {
     };
     let connections = match plan.connections {
         1 => String::new(),
+        count if plan.active < count => {
+            format!(" on each of {} connections of {count}", plan.active)
+        }
         count => format!(", {count} connections"),
     };
     let depth = plan.pace.depth;
@@ -267,6 +280,10 @@ fn details(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
     if let [Some(send), Some(recv)] = run.mean_batch() {
         let batch = format!("{send:.1} replies sent at once, {recv:.1} calls found at once");
         rows.push(("server", batch));
+    }
+    if let Some(Idle { server, client }) = run.idle {
+        let idle = format!("{server} bytes at the server, {client} at the client");
+        rows.push(("idle conn.", idle));
     }
     if let Some(Found { hits, misses }) = run.found {
         rows.push(("keys", format!("{hits} found, {misses} not")));

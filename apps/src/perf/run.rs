@@ -9,7 +9,7 @@ use haulage::cores::Placement as Thread;
 use haulage::sys::cpu;
 
 use super::calls::Calls;
-use super::client::Client;
+use super::client::{Client, Idle};
 use super::load::Tally;
 use super::plan::Plan;
 use super::plot::Plot;
@@ -45,7 +45,7 @@ pub fn against(
     timeout: Duration,
     output: &Output,
 ) -> Result<(), Failure> {
-    let plan = Plan::new(options)?;
+    let plan = Plan::new(options, false)?;
     let placement =
         Placement::new(options.core.cores.as_ref(), options.core.polling, &Cpus::here()?);
     let [near] = placement.cores[..] else {
@@ -59,7 +59,7 @@ pub fn against(
 
 /// Measures with both ends on this machine, the client on the first CPU and the server on the second.
 pub fn locally(options: &PerfOptions, threads: bool, output: &Output) -> Result<(), Failure> {
-    let plan = Plan::new(options)?;
+    let plan = Plan::new(options, threads)?;
     let cpus = Cpus::here()?;
     let placement = Placement::new(options.core.cores.as_ref(), options.core.polling, &cpus);
     let (near, far) = placement
@@ -100,8 +100,8 @@ impl Bench<'_> {
             progress.begin_run(number);
             let limits = self.limits()?;
             let noise_ns = cpu::time_stamp_cost_ns();
-            let tally = self.run_once::<P>(&mut progress, output)?;
-            let run = Run { provider, limits, tally, noise_ns, found: None };
+            let (tally, idle) = self.run_once::<P>(&mut progress, output)?;
+            let run = Run { provider, limits, tally, noise_ns, idle, found: None };
             if output.json {
                 progress.clear();
                 output.line(&report::json(&self.plan, &run))?;
@@ -117,23 +117,25 @@ impl Bench<'_> {
         &self,
         progress: &mut Progress,
         output: &Output,
-    ) -> Result<Tally, Failure> {
+    ) -> Result<(Tally, Option<Idle>), Failure> {
         let Self { plan, options, near, timeout, .. } = self;
         let (mode, crc) = (self.placement.polling, options.core.crc);
         let (to, end) = self.start_far::<P>()?;
         let callee = Callee { to, timeout: *timeout, served_by: "haulage perf serve" };
         let limits = plan.client_limits(*timeout);
-        let (connections, room) = (plan.connections, plan.memory());
-        let client = Client { callee, binding: binding(), connections, room, limits, crc };
+        let (connections, active, room) = (plan.connections, plan.active, plan.memory());
+        let client = Client { callee, binding: binding(), connections, active, room, limits, crc };
         let name = "perf-client".to_owned();
         let client = client.start::<P, _>(Thread { name, cpu: *near, polling: polling(mode) })?;
         client.notes().details.iter().for_each(|note| output.detail(note));
         client.notes().warnings.iter().for_each(|note| output.detail(note));
         let calls = Calls::new(options.test, plan.size, plan.touch);
         let (tally, _) = client.run(plan.pace, calls, progress)?;
+        // One process of both ends cannot tell what which of them takes.
+        let idle = client.idle().filter(|_| !plan.threads);
         client.stop();
         end.stop()?;
-        Ok(tally)
+        Ok((tally, idle))
     }
 
     /// Starts the server, unless it runs already. Returns where it listens.

@@ -5,6 +5,10 @@
 //! used it. The sum of reservations never exceeds what is posted (P4), so no peer within its credit
 //! ever finds the queue empty because of another. Reservations are not taken back: a connection
 //! shrinks by not being given new ones (P1).
+//!
+//! Every connection has its *floor*, reserved for it or held by its Calls, from the moment it is
+//! admitted. What is beyond all floors is shared by those that are busy, the idle ones having no part
+//! in it: thousands of idle connections cost their floors, and take no credit from the others.
 
 use haulage_mr_pool::{Local, Pool, PostedSink};
 use haulage_proto::verbs::Completion;
@@ -26,7 +30,10 @@ pub(crate) struct Receives {
     held: u32,
     /// Posted or about to be, and reserved for nobody.
     unreserved: u32,
-    /// What a busy connection may have.
+    /// Those of them that came back in this turn: the floors of whom they came from may need them.
+    fresh: u32,
+    /// How many connections there are, and what each has if all are busy.
+    connections: u32,
     share: u32,
     limits: Limits,
 }
@@ -73,7 +80,9 @@ impl Receives {
             batch: Vec::with_capacity(count as usize),
             held: 0,
             unreserved: count,
-            share: limits.credits_max + 1,
+            fresh: 0,
+            connections: 0,
+            share: count,
             limits: *limits,
         })
     }
@@ -126,9 +135,10 @@ impl Receives {
         self.held
     }
 
-    /// Returns the Receives to post now.
+    /// Returns the Receives to post now, before any of them is reserved again.
     pub(crate) fn batch(&mut self) -> &mut Vec<Receive> {
         let Buffers(buffers) = &mut self.buffers;
+        self.fresh = u32::try_from(self.returned.len()).unwrap_or(u32::MAX);
         for number in self.returned.drain(..) {
             let buffer = buffers.get_mut(number as usize);
             if let Some(view) = buffer.and_then(|buffer| buffer.sink(0..INLINE_SIZE)) {
@@ -149,24 +159,35 @@ impl Receives {
 
     /// Takes note of how many connections share what there is.
     pub(crate) fn divide(&mut self, connections: u32) {
-        let fair = self.limits.receives_max / connections.max(1);
-        self.share = fair.clamp(RECEIVES_IDLE, self.limits.credits_max + 1);
+        self.connections = connections;
+        self.share = self.limits.receives_max / connections.max(1);
     }
 
     /// Reserves more for a connection that has `reserved` left and awaits `owed` Replies. Returns how
     /// many.
     #[inline]
     pub(crate) fn grow(&mut self, reserved: u32, owed: u32) -> u32 {
-        let target = self.share;
-        // Every connection there can be keeps its floor, whatever the busy ones would like.
-        let floors = self.limits.connections_max * RECEIVES_IDLE;
-        let spare = self.unreserved.saturating_sub(floors);
-        let busy = target.saturating_sub(reserved.saturating_add(owed)).min(spare);
         // Calls that are not answered hold Receives: who has so many waiting waits too.
-        let floor = if owed <= target { RECEIVES_IDLE.saturating_sub(reserved) } else { 0 };
+        let has = reserved.saturating_add(owed);
+        let floor = RECEIVES_IDLE.saturating_sub(has);
+        let spare = self.unreserved.saturating_sub(self.floors_due());
+        // Beyond its floor as much as is left to others after it: the fewer are busy, the more each has.
+        let even = has.saturating_add(spare + RECEIVES_IDLE) / 2;
+        let fair = even.max(self.share);
+        let target = fair.min(self.limits.credits_max + 1);
+        let busy = target.saturating_sub(has).min(spare);
         let more = busy.max(floor).min(self.unreserved);
         self.unreserved -= more;
         more
+    }
+
+    /// Returns the floors that unreserved Receives are kept for: those of connections to come, and those
+    /// that may be short of what has just come back.
+    const fn floors_due(&self) -> u32 {
+        let Self { connections, limits: Limits { connections_max, .. }, .. } = *self;
+        let others = connections.saturating_sub(1) * RECEIVES_IDLE;
+        let short = if self.fresh < others { self.fresh } else { others };
+        connections_max.saturating_sub(connections) * RECEIVES_IDLE + short
     }
 
     /// Forgets the reservations of a connection that is gone. Modulo 2^32: a peer that sent more than

@@ -260,6 +260,11 @@ impl Cx<'_> {
         self.state.connections.get(connection.0).map(|connection| connection.peer)
     }
 
+    /// Returns whether it is not known yet whether there is anybody to talk to on a connection.
+    pub fn is_connecting(&self, connection: ConnectionId) -> bool {
+        self.state.connections.get(connection.0).is_some_and(Connection::is_connecting)
+    }
+
     /// Returns the time at which this turn began.
     pub const fn now(&self) -> Instant {
         self.now

@@ -1,4 +1,8 @@
 //! A table of fixed capacity whose entries are named by slot and generation.
+//!
+//! # Limits
+//! All its memory is reserved when it is made, and touched only as far as entries were ever needed: a
+//! table for the worst case costs what the common one does, and looking through it as well.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,7 +17,10 @@ pub(crate) struct Key<T> {
 /// Entries in place, free slots chained, nothing allocated after construction.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
-    slots: Box<[Slot<T>]>,
+    /// Those that were ever in use; within its capacity.
+    slots: Vec<Slot<T>>,
+    capacity: u32,
+    /// The first of the chain; beyond the slots, the next that was never in use.
     free: u32,
     count: u32,
 }
@@ -29,13 +36,15 @@ struct Slot<T> {
 impl<T> Table<T> {
     /// Makes an empty table of `capacity` slots.
     pub(crate) fn new(capacity: u32) -> Self {
-        let slots = (1..=capacity).map(|next| Slot { generation: 0, next, entry: None }).collect();
-        Self { slots, free: 0, count: 0 }
+        Self { slots: Vec::with_capacity(capacity as usize), capacity, free: 0, count: 0 }
     }
 
     /// Adds an entry, or gives it back when the table is full.
     pub(crate) fn insert(&mut self, entry: T) -> Result<Key<T>, T> {
         let at = self.free;
+        if at as usize == self.slots.len() && at < self.capacity {
+            self.slots.push(Slot { generation: 0, next: at + 1, entry: None });
+        }
         let Some(slot) = self.slots.get_mut(at as usize) else { return Err(entry) };
         self.free = slot.next;
         self.count += 1;
@@ -46,8 +55,9 @@ impl<T> Table<T> {
     /// Returns the name that the next entry will have, or `None` if there is no room for it.
     #[inline]
     pub(crate) fn next_key(&self) -> Option<Key<T>> {
-        let slot = self.slots.get(self.free as usize)?;
-        Some(Key::new(self.free, slot.generation))
+        let fresh = (self.free < self.capacity).then_some(0);
+        let generation = self.slots.get(self.free as usize).map(|slot| slot.generation);
+        Some(Key::new(self.free, generation.or(fresh)?))
     }
 
     /// Takes an entry out; its name finds nothing from now on.
@@ -106,7 +116,7 @@ impl<T> Table<T> {
 
     /// Returns whether another entry fits.
     pub(crate) fn has_room(&self) -> bool {
-        (self.free as usize) < self.slots.len()
+        self.free < self.capacity
     }
 }
 
@@ -170,5 +180,20 @@ mod tests {
         assert_eq!(table.get(first), None);
         assert_eq!(table.next_key(), None);
         assert_eq!((table.get(second), second.slot()), (Some(&'c'), first.slot()));
+    }
+
+    #[test]
+    fn slots_are_touched_once_those_before_them_are_in_use() {
+        let mut table = Table::new(1000);
+        let place = table.slots.as_ptr();
+        for _ in 0..10 {
+            let key = table.insert('a').unwrap();
+            assert_eq!(table.remove(key), Some('a'));
+        }
+        assert_eq!(table.slots.len(), 1);
+        let keys: Vec<_> = (0..1000).map(|_| table.insert('b').unwrap()).collect();
+        assert!(table.insert('c').is_err() && !table.has_room());
+        assert!(keys.iter().all(|key| table.get(*key).is_some()));
+        assert_eq!(table.slots.as_ptr(), place, "it was moved");
     }
 }

@@ -16,6 +16,8 @@ fn plan(test: Test) -> Plan {
         pace: Pace { depth: 1, rate: None, warm: time, time },
         touch: false,
         connections: 1,
+        active: 1,
+        threads: false,
         runs: 1,
         limits_size: 4096,
     }
@@ -24,7 +26,7 @@ fn plan(test: Test) -> Plan {
 fn run(calls: u64, limits: Limits) -> Run {
     let mut tally = Tally { operations: calls, took: Duration::from_secs(1), ..Tally::default() };
     (0..calls).for_each(|n| tally.samples.record(Duration::from_nanos(5_000 + n * 7)));
-    Run { provider: "iwarp", limits, tally, noise_ns: None, found: None }
+    Run { provider: "iwarp", limits, tally, noise_ns: None, idle: None, found: None }
 }
 
 /// Checks that tags match, attributes are quoted, and no number is none. Returns how many elements of

@@ -54,7 +54,7 @@ impl Default for Config {
             ready_to_receive: false,
             connections_max: 16_384,
             send_queue_max: 1024,
-            receive_queue_max: 16_384,
+            receive_queue_max: 1 << 18,
             registrations_max: 65_536,
             ord_max: 128,
             ird_max: 128,
