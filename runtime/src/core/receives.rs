@@ -207,3 +207,92 @@ impl Drop for Receives {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use haulage_mr_pool::{PagePreference, PoolConfig};
+
+    use super::*;
+    use crate::limits::LIMITS_DEFAULT;
+
+    const CONNECTIONS: u32 = 100;
+    const BEYOND: u32 = 60;
+
+    /// Makes Receives with every floor there can be reserved.
+    fn admitted() -> (Receives, Pool) {
+        let (connections_max, credits_max) = (CONNECTIONS, 32);
+        let receives_max = CONNECTIONS * RECEIVES_IDLE + BEYOND;
+        let limits = Limits { connections_max, receives_max, credits_max, ..LIMITS_DEFAULT };
+        let bytes = 2 * receives_max as usize * INLINE_SIZE;
+        let pages = PagePreference::Best;
+        let pool = Pool::new(&PoolConfig { bytes, pages, node: None }).unwrap();
+        let mut receives = Receives::new(&pool, &limits).unwrap();
+        receives.batch().clear();
+        for _ in 0..CONNECTIONS {
+            assert!(receives.admit());
+        }
+        // Nothing of a turn is left.
+        receives.batch();
+        (receives, pool)
+    }
+
+    /// Has a message arrive and be done with.
+    fn used(receives: &mut Receives, buffer: u32) {
+        receives.held += 1;
+        receives.give_back(Filled { buffer, length: 0 });
+    }
+
+    #[test]
+    fn the_fewer_are_busy_the_more_each_has_and_idle_ones_cost_nothing_more() {
+        for (busy, least) in [(1, 20), (2, 15), (10, 4), (60, 0)] {
+            let (mut receives, _pool) = admitted();
+            let mut reserved = vec![RECEIVES_IDLE; busy];
+            for _ in 0..50 {
+                // Each uses the half of what it has, and is given more.
+                for has in &mut reserved {
+                    let half = *has / 2;
+                    (0..half).for_each(|buffer| used(&mut receives, buffer));
+                    *has -= half;
+                    receives.batch().clear();
+                    *has += receives.grow(*has, 0, CONNECTIONS);
+                }
+            }
+            let beyond = reserved.iter().map(|has| has.checked_sub(RECEIVES_IDLE).unwrap());
+            assert!(beyond.clone().all(|more| more >= least), "{busy} busy: {reserved:?}");
+            assert!(beyond.sum::<u32>() <= BEYOND, "{busy} busy: {reserved:?}");
+        }
+    }
+
+    #[test]
+    fn no_greed_keeps_a_floor_from_its_owner() {
+        let (mut receives, _pool) = admitted();
+        // Some have taken all there is.
+        let mut greedy = [RECEIVES_IDLE; 40];
+        for _ in 0..40 {
+            for has in &mut greedy {
+                *has += receives.grow(*has, 0, CONNECTIONS);
+            }
+        }
+        // In one turn messages of the others use up their floors, and the greedy are served first.
+        let others = CONNECTIONS - 40;
+        (0..others * RECEIVES_IDLE).for_each(|buffer| used(&mut receives, buffer));
+        receives.batch();
+        for has in &mut greedy {
+            *has += receives.grow(*has, 0, CONNECTIONS);
+        }
+        for _ in 0..others {
+            assert_eq!(receives.grow(0, 0, CONNECTIONS).min(RECEIVES_IDLE), RECEIVES_IDLE);
+        }
+    }
+
+    #[test]
+    fn calls_that_are_not_answered_are_part_of_the_floor() {
+        let (mut receives, _pool) = admitted();
+        receives.unreserved = 2;
+        assert_eq!(receives.grow(RECEIVES_IDLE - 3, 1, CONNECTIONS), 2);
+        receives.unreserved = 2;
+        assert_eq!(receives.grow(0, RECEIVES_IDLE, CONNECTIONS), 1);
+        receives.unreserved = 0;
+        assert_eq!(receives.grow(0, 0, CONNECTIONS), 0);
+    }
+}

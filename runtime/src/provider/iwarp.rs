@@ -38,6 +38,7 @@ use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use self::arrive::Found;
 use self::connection::{Connection, Intake, State};
+use self::crowd::Crowd;
 use self::nic::Nic;
 use self::reactor::{News, Over, Reactor};
 use self::setup::Setup;
@@ -51,6 +52,7 @@ use crate::sys::socket::{Listener, Socket};
 mod arrive;
 mod config;
 mod connection;
+mod crowd;
 mod depart;
 mod lane;
 mod nic;
@@ -83,6 +85,7 @@ pub struct Iwarp {
     awaiting: VecDeque<QpNum>,
     /// Connections read at every poll.
     hot: Vec<QpNum>,
+    crowd: Crowd,
     /// One of them may have octets that nobody else will tell of.
     unread: bool,
     deadlines: BinaryHeap<Reverse<(Instant, QpNum)>>,
@@ -128,6 +131,7 @@ impl Iwarp {
             accept_retry: None,
             awaiting: VecDeque::new(),
             hot: Vec::new(),
+            crowd: Crowd::default(),
             unread: false,
             deadlines: BinaryHeap::new(),
             polls: 0,
@@ -153,21 +157,25 @@ impl Iwarp {
         self.unread = false;
         let mut at = 0;
         while let Some(&qp) = self.hot.get(at) {
-            let crowded = self.hot.len() > HOT_MAX;
+            let crowded = self.hot.len() > HOT_MAX || self.crowd.is_here();
             let Some(connection) = self.slots.get(qp).filter(|c| c.intake == Intake::Hot) else {
                 self.hot.swap_remove(at);
                 continue;
             };
             match connection.read(&mut self.nic) {
                 Found::Nothing => connection.streak = connection.streak.saturating_add(1),
-                Found::All => connection.streak = 0,
+                Found::All => {
+                    connection.streak = 0;
+                    self.crowd.found();
+                }
                 Found::Some => {
                     connection.streak = 0;
+                    self.crowd.found();
                     self.unread = true;
                 }
             }
-            let epoll_knows = crowded && !self.reactor.receives() && connection.streak > 0;
-            if connection.intake == Intake::Hot && (connection.streak > IDLE_MAX || epoll_knows) {
+            let others_tell = crowded && connection.streak > 0;
+            if connection.intake == Intake::Hot && (connection.streak > IDLE_MAX || others_tell) {
                 connection.cool(&mut self.nic, &mut self.reactor);
                 self.hot.swap_remove(at);
             } else {
@@ -209,9 +217,10 @@ impl Iwarp {
                 if let Some(connection) = self.slots.get(qp) {
                     connection.on_octets(&mut self.nic, self.reactor.bytes(&filled));
                     connection.streak = connection.streak.saturating_add(1);
+                    self.crowd.heard(qp);
                     if !more {
                         self.on_receive_over(qp, Over::Paused);
-                    } else if self.hot.len() < HOT_MAX {
+                    } else if self.hot.len() < HOT_MAX && !self.crowd.is_here() {
                         self.consider_heating(qp);
                     }
                 }
