@@ -5,6 +5,7 @@ use super::load::{SAMPLE, Tally};
 use super::plan::{Plan, Subject};
 use crate::cli::bytes;
 use crate::cli::perf::Test;
+use crate::cli::values::Provider;
 use crate::failure::Failure;
 use crate::limits::Limits;
 use crate::output::table::{self, Align};
@@ -172,11 +173,12 @@ fn text(plan: &Plan, runs: &[Run], run: &Run, wording: &str) -> String {
     let mut text = format!("{}; {wording}\n\n", title(plan, run.provider));
     if runs.len() > 1 {
         text.push_str(&each(plan, runs));
-        let mut parts: Vec<_> = runs.iter().filter_map(|run| of_raw(plan, run)).collect();
+        let mut parts: Vec<_> = runs.iter().filter_map(|run| of_limit(plan, run)).collect();
         parts.sort_by(f64::total_cmp);
         if let Some(part) = parts.get(parts.len() / 2) {
             let what = if plan.subject.moves() { "speed" } else { "p50" };
-            text.push_str(&format!("\nmedian of each run's {what} over its raw TCP: {part:.3}\n"));
+            let limit = limit_name(plan, run);
+            text.push_str(&format!("\nmedian of each run's {what} over its {limit}: {part:.3}\n"));
         }
         text.push_str("\nthe median run:\n");
     }
@@ -188,20 +190,41 @@ fn text(plan: &Plan, runs: &[Run], run: &Run, wording: &str) -> String {
     text
 }
 
-/// Returns a run's speed over that of the raw TCP stream right before it; or, where nothing is moved and
-/// one Call is under way at a time, its median latency over the raw round trip.
-fn of_raw(plan: &Plan, run: &Run) -> Option<f64> {
+/// Returns a run's speed over the limit measured right before it: of what stays on this machine a copy in
+/// memory, of all else the raw TCP stream. Where nothing is moved and one Call is under way at a time, its
+/// median latency over the round trip of a cache line, or of raw TCP.
+fn of_limit(plan: &Plan, run: &Run) -> Option<f64> {
+    let shared = shares_memory(run);
+    let Limits { memcpy_gib_per_s, tcp_stream_gib_per_s, tcp_rtt_us, cacheline_rtt_us } =
+        run.limits;
     if plan.subject.moves() {
-        return Some(run.gib_per_s(plan) / run.limits.tcp_stream_gib_per_s?);
+        let most = if shared { memcpy_gib_per_s } else { tcp_stream_gib_per_s };
+        return Some(run.gib_per_s(plan) / most?);
     }
     let alone = plan.in_flight() == 1 && plan.pace.rate.is_none();
-    let rtt = run.limits.tcp_rtt_us.filter(|_| alone)?;
-    Some(run.quantile_us(0.5) / rtt)
+    let least = if shared { cacheline_rtt_us } else { tcp_rtt_us };
+    Some(run.quantile_us(0.5) / least.filter(|_| alone)?)
+}
+
+/// Returns what that limit is called.
+fn limit_name(plan: &Plan, run: &Run) -> &'static str {
+    match (shares_memory(run), plan.subject.moves()) {
+        (true, true) => "memcpy",
+        (true, false) => "cache line",
+        (false, _) => "raw TCP",
+    }
+}
+
+/// Returns whether both ends have the same memory.
+fn shares_memory(run: &Run) -> bool {
+    run.provider == Provider::Shm.name()
 }
 
 /// One line a run.
 fn each(plan: &Plan, runs: &[Run]) -> String {
     let right = Align::Right;
+    let of = runs.first().map_or("", |run| limit_name(plan, run));
+    let of = format!("of {of}");
     let columns = [
         ("run", right),
         ("rate/s", right),
@@ -209,10 +232,11 @@ fn each(plan: &Plan, runs: &[Run]) -> String {
         ("p50 us", right),
         ("p99 us", right),
         ("p99.9 us", right),
+        ("memcpy GiB/s", right),
         ("raw TCP GiB/s", right),
         ("raw TCP us", right),
         ("cache line us", right),
-        ("of raw TCP", right),
+        (&of, right),
         ("time stamp ns", right),
     ];
     let cell = |figure: Option<f64>, decimals: usize| {
@@ -227,10 +251,11 @@ fn each(plan: &Plan, runs: &[Run]) -> String {
             us(0.5),
             us(0.99),
             us(0.999),
+            cell(run.limits.memcpy_gib_per_s, 2),
             cell(run.limits.tcp_stream_gib_per_s, 2),
             cell(run.limits.tcp_rtt_us, 2),
             cell(run.limits.cacheline_rtt_us, 3),
-            cell(of_raw(plan, run), 3),
+            cell(of_limit(plan, run), 3),
             cell(run.noise_ns, 1),
         ]
     });
@@ -302,24 +327,27 @@ fn limits(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
     let moves = plan.subject.moves();
     let alone = plan.in_flight() == 1 && plan.pace.rate.is_none();
     let size = bytes::format(plan.limits_size as u64);
-    let speed = |what: &str, limit: Option<f64>| {
+    // What it does not go through is no limit of it.
+    let (shared, tcp) = (shares_memory(run), !shares_memory(run));
+    let speed = |what: &str, limit: Option<f64>, limits: bool| {
         let limit = limit?;
         let part = run.gib_per_s(plan) / limit;
-        let part = if moves { format!("; this is {part:.2} of it") } else { String::new() };
+        let compared = moves && limits;
+        let part = if compared { format!("; this is {part:.2} of it") } else { String::new() };
         Some(format!("{what} of {size} {limit:.2} GiB/s{part}"))
     };
-    let trip = |what: &str, limit: Option<f64>| {
+    let trip = |what: &str, limit: Option<f64>, limits: bool| {
         let limit = limit?;
         let times = run.quantile_us(0.5) / limit;
-        let times =
-            if alone && !moves { format!("; p50 is {times:.2} of it") } else { String::new() };
+        let compared = alone && !moves && limits;
+        let times = if compared { format!("; p50 is {times:.2} of it") } else { String::new() };
         Some(format!("{what} {limit:.3} us{times}"))
     };
     let rows = [
-        speed("raw TCP stream", tcp_stream_gib_per_s),
-        speed("memcpy", memcpy_gib_per_s),
-        trip("raw TCP round trip", tcp_rtt_us),
-        trip("cache line round trip", cacheline_rtt_us),
+        speed("raw TCP stream", tcp_stream_gib_per_s, tcp),
+        speed("memcpy", memcpy_gib_per_s, true),
+        trip("raw TCP round trip", tcp_rtt_us, tcp),
+        trip("cache line round trip", cacheline_rtt_us, shared),
     ];
     rows.into_iter().flatten().map(|row| ("limit", row)).collect()
 }
