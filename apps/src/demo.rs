@@ -38,7 +38,7 @@ pub fn run(options: &CoreOptions, output: &Output) -> Result<(), Failure> {
 fn run_over<P: Carrier>(options: &CoreOptions, output: &Output) -> Result<(), Failure> {
     let cpus = Cpus::here()?;
     let placement = Placement::new(options.cores.as_ref(), options.polling, &cpus);
-    placement.note.into_iter().for_each(|note| output.note(note));
+    // What there is to note of it the server says, which is placed alike.
     let (near, far) = placement
         .pair(options.cores.is_some(), &cpus)
         .ok_or_else(|| Failure::usage("the demo needs two CPUs: name them with --cores"))?;

@@ -45,6 +45,7 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
         checks::provider(machine),
         checks::hugepages(machine),
         checks::memlock(machine),
+        checks::open_files(machine),
         checks::io_uring(machine),
         checks::cpu_isolation(machine),
         checks::numa(machine),
@@ -104,6 +105,8 @@ pub struct Machine {
     pub cpus: Cpus,
     /// Octets this process may lock; `None`: any number.
     pub memlock: Option<u64>,
+    /// Files this process may have open.
+    pub open_files: u64,
     /// Why no ring can be made; `None`: it can.
     pub io_uring: Option<io::Error>,
     /// Why no TCP socket can listen on this machine; `None`: it can.
@@ -119,6 +122,9 @@ impl Machine {
             root: PathBuf::from("/"),
             cpus: Cpus::here()?,
             memlock,
+            open_files: process::raise_open_files().map_err(|error| {
+                Failure::failed(format!("cannot read the limit of open files: {error}"))
+            })?,
             io_uring: process::probe_io_uring().err(),
             tcp: TcpListener::bind("127.0.0.1:0").err(),
         })

@@ -21,6 +21,7 @@ use crate::cli::bytes;
 use crate::cli::values::{Polling, Switch};
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::placement::Cpus;
 
 /// A provider that commands can be told to use.
 pub trait Carrier: Provider + Sized {
@@ -188,10 +189,14 @@ pub fn client_limits(timeout: Duration) -> Limits {
     }
 }
 
-/// Returns how a core waits for work.
-pub const fn polling(mode: Polling) -> CorePolling {
+/// Returns how a core waits for work. One that turns without finding any keeps the only CPU from who
+/// would give it some: there it is adaptive without that.
+pub fn polling(mode: Polling) -> CorePolling {
     match mode {
         Polling::Busy => CorePolling::Busy,
+        Polling::Adaptive if Cpus::here().is_ok_and(|cpus| cpus.is_single()) => {
+            CorePolling::Adaptive { spin: Duration::ZERO }
+        }
         Polling::Adaptive => CorePolling::ADAPTIVE,
         Polling::Event => CorePolling::Event,
     }

@@ -149,6 +149,31 @@ fn many_connections_have_a_call_each_in_flight() {
 }
 
 #[test]
+fn thousands_of_idle_connections_cost_little_and_are_measured() {
+    let many = ["--connections", "2500", "--active", "10", "--depth", "2"];
+    let arguments = ["perf", "local", "null", "--seconds", "0.1", "--json"];
+    let json = judge(&lines(&[&arguments[..], &many].concat())[0], "null", 0, 2);
+    assert_eq!((&json["connections"], &json["active"]), (&2500.into(), &10.into()));
+    // Beyond the shared Receives; a page a connection is what chance may add in a debug build.
+    for end in ["idle_connection_bytes", "idle_connection_bytes_client"] {
+        let bytes = json[end].as_u64().unwrap();
+        assert!((512..8192).contains(&bytes), "{end}: {json}");
+    }
+    assert!(json["operations"].as_u64() >= Some(20), "{json}");
+}
+
+#[test]
+fn what_stays_in_memory_is_compared_with_memory() {
+    let arguments = ["--seconds", "0.05", "--runs", "2", "--provider", "shm", "--size", "4KiB"];
+    for (test, says, not) in
+        [("read", "over its memcpy", "raw TCP:"), ("null", "over its cache line", "raw TCP:")]
+    {
+        let said = lines(&[&["perf", "local", test][..], &arguments].concat()).join("\n");
+        assert!(said.contains(says) && !said.contains(not), "{said}");
+    }
+}
+
+#[test]
 fn an_open_loop_makes_calls_when_they_are_due() {
     let line =
         &lines(&["perf", "local", "null", "--rate", "2000", "--seconds", "0.5", "--json"])[0];
@@ -198,7 +223,8 @@ fn what_cannot_be_asked_is_status_2_and_one_line() {
         (&["perf", "local", "read", "--size", "65MiB"], "67108864"),
         (&["perf", "local", "inline", "--size", "4609"], "inline"),
         (&["perf", "local", "read", "--depth", "0"], "--depth"),
-        (&["perf", "local", "null", "--depth", "16384"], "lower"),
+        (&["perf", "local", "null", "--connections", "16384", "--depth", "16"], "lower"),
+        (&["perf", "local", "null", "--connections", "4", "--active", "5"], "--connections"),
         (&["perf", "local", "read", "--size", "64MiB", "--depth", "128"], "lower"),
         (&["perf", "local", "null", "--rate", "0"], "--rate"),
         (&["perf", "local", "null", "--provider", "verbs"], "verbs"),

@@ -75,6 +75,21 @@ pub(super) fn memlock(machine: &Machine) -> Finding {
     }
 }
 
+/// Descriptors: each connection is one.
+pub(super) fn open_files(machine: &Machine) -> Finding {
+    let check = "open_files";
+    let limit = machine.open_files;
+    if limit >= FILES_WANTED {
+        return ok(check, format!("limit {limit}"));
+    }
+    Finding {
+        check,
+        state: State::Slower,
+        detail: format!("limit {limit}: fewer connections than that, {FILES_WANTED} wanted"),
+        fix: machine.as_root(&format!("prlimit --pid $$ --nofile={FILES_WANTED}:{FILES_WANTED}")),
+    }
+}
+
 /// The ring the iWARP provider polls; it falls back to plain sockets.
 pub(super) fn io_uring(machine: &Machine) -> Finding {
     let check = "io_uring";
@@ -212,5 +227,7 @@ const MEMORY_WANTED: u64 = 256 << 20;
 
 /// Rings and their buffers, for some tens of cores.
 const MEMLOCK_WANTED: u64 = 64 << 20;
+/// Files a core may want to have open: its connections, and few others.
+const FILES_WANTED: u64 = 1024;
 
 const RDMA_CLASS: &str = "sys/class/infiniband";

@@ -17,6 +17,7 @@ fn a_bare_machine_is_told_everything_it_lacks_and_how_to_get_it() {
     tree.write("proc/self/status", "Uid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\n");
     let machine = Machine {
         memlock: Some(64 << 10),
+        open_files: 256,
         io_uring: Some(io::Error::from_raw_os_error(1)),
         ..tree.machine()
     };
@@ -32,6 +33,9 @@ fn a_bare_machine_is_told_everything_it_lacks_and_how_to_get_it() {
     let memlock = told("memlock");
     assert_eq!(memlock.state, State::Slower);
     assert_eq!(memlock.fix, "sudo prlimit --pid $$ --memlock=unlimited:unlimited");
+    let files = told("open_files");
+    assert_eq!(files.fix, "sudo prlimit --pid $$ --nofile=1024:1024");
+    assert!(files.detail.contains("256"), "{files:?}");
     assert_eq!(told("io_uring").fix, "sudo sysctl -w kernel.io_uring_disabled=0");
     assert_eq!(told("cpu_isolation").fix, "boot with isolcpus=1-3 nohz_full=1-3 rcu_nocbs=1-3");
     assert_eq!(told("numa").fix, "sudo sysctl -w kernel.numa_balancing=0");
@@ -66,7 +70,16 @@ fn a_machine_that_says_nothing_still_gets_an_answer_to_each_check() {
     let tree = Tree::new("silent");
     let findings = examine(&tree.machine());
     let checks: Vec<_> = findings.iter().map(|f| f.check).collect();
-    let all = ["iwarp", "hugepages", "memlock", "io_uring", "cpu_isolation", "numa", "rdma"];
+    let all = [
+        "iwarp",
+        "hugepages",
+        "memlock",
+        "open_files",
+        "io_uring",
+        "cpu_isolation",
+        "numa",
+        "rdma",
+    ];
     assert_eq!(checks, all);
     assert_eq!(finding(&tree.machine(), "hugepages").state, State::Missing);
     for finding in findings {
@@ -149,7 +162,14 @@ impl Tree {
     /// A machine with four CPUs on which everything asked by system call is well.
     fn machine(&self) -> Machine {
         let cpus = Cpus { usable: vec![0, 1, 2, 3], isolated: vec![] };
-        Machine { root: self.0.clone(), cpus, memlock: None, io_uring: None, tcp: None }
+        Machine {
+            root: self.0.clone(),
+            cpus,
+            memlock: None,
+            open_files: 20_000,
+            io_uring: None,
+            tcp: None,
+        }
     }
 }
 

@@ -234,5 +234,5 @@ const CREDITS_BESIDE: u32 = 8;
 const MEMORY_MAX: usize = 8 << 30;
 /// Slabs of other lengths than the items'.
 const SLABS: usize = 4 << 20;
-/// Descriptors that are no connections.
-const FILES_BESIDE: u64 = 64;
+/// Descriptors that are no connections: at most 16 were seen, and a few are open only for a moment.
+const FILES_BESIDE: u64 = 32;

@@ -1,0 +1,84 @@
+//! The command on machines that give it little: one CPU, few open files.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::process::{Command, Output, Stdio};
+
+use haulage::sys::affinity;
+
+/// Runs it where only one CPU is to be had, which processes inherit from the thread that starts them.
+fn on_one_cpu(arguments: &[&str]) -> Output {
+    let arguments: Vec<_> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+    let narrow = std::thread::Builder::new().spawn(move || {
+        affinity::pin(affinity::usable().unwrap()[0]).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
+        command.args(arguments).stdin(Stdio::null()).output().unwrap()
+    });
+    narrow.unwrap().join().unwrap()
+}
+
+/// Runs it with at most so many open files.
+fn with_files(limit: u32, arguments: &str) -> Output {
+    let script = format!("ulimit -n {limit} && exec \"$0\" {arguments}");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_haulage")]).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
+}
+
+const SAID: &str = "this machine has one CPU: nothing is pinned and polling is adaptive";
+
+#[test]
+fn one_cpu_is_enough_and_it_is_said() {
+    let doctor = on_one_cpu(&["doctor", "--json"]);
+    assert!(doctor.status.success());
+    let found = r#""check":"cpu_isolation","state":"slower","detail":"one CPU:"#;
+    assert!(text(&doctor.stdout).contains(found), "{}", text(&doctor.stdout));
+    for arguments in [
+        &["perf", "local", "null", "--seconds", "0.1"][..],
+        &["perf", "local", "read", "--size", "64KiB", "--depth", "4", "--seconds", "0.1"],
+        &["perf", "local", "null", "--provider", "shm", "--seconds", "0.1"],
+        &["perf", "local", "write", "--provider", "shm", "--threads", "--seconds", "0.1"],
+        &["demo"],
+    ] {
+        let output = on_one_cpu(arguments);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        assert_eq!(said.matches(SAID).count(), 1, "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn few_open_files_are_enough_for_few_connections() {
+    for limit in [64, 256] {
+        let doctor = with_files(limit, "doctor --json");
+        assert!(doctor.status.success());
+        let found = format!(r#""check":"open_files","state":"slower","detail":"limit {limit}:"#);
+        assert!(text(&doctor.stdout).contains(&found), "{}", text(&doctor.stdout));
+        for arguments in [
+            "perf local null --seconds 0.05",
+            "perf local null --seconds 0.05 --connections 16",
+            "perf local read --size 4KiB --provider shm --seconds 0.05 --connections 16",
+            "perf local null --seconds 0.05 --threads",
+            // The rest of the time it takes is not about files.
+            if limit == 64 { "demo" } else { "doctor" },
+        ] {
+            let output = with_files(limit, arguments);
+            assert!(output.status.success(), "{limit}: {arguments}: {}", text(&output.stderr));
+        }
+        for arguments in [
+            "perf local null --connections 300",
+            "perf local null --threads --connections 120",
+            "perf serve --listen :0 --connections 300",
+        ] {
+            let output = with_files(limit, arguments);
+            let said = text(&output.stderr);
+            let asks =
+                said.contains(&format!("the limit is {limit}")) && said.contains("--nofile=");
+            assert_eq!((output.status.code(), asks), (Some(1), true), "{arguments}: {said}");
+            assert_eq!(said.lines().count(), 1, "{arguments}: {said}");
+        }
+    }
+}
