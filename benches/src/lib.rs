@@ -1,4 +1,4 @@
-//! How long Haulage's own code takes, without a network: wire formats, memory, and a Call through
+//! How long Haulage's own code takes, without a network: wire formats, memory, rings, and a Call through
 //! two whole cores.
 //!
 //! The crate is its benches, run with `cargo bench -p haulage-benches`; each of them says what it
