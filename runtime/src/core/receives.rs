@@ -9,6 +9,10 @@
 //! Every connection has its *floor*, reserved for it or held by its Calls, from the moment it is
 //! admitted. What is beyond all floors is shared by those that are busy, the idle ones having no part
 //! in it: thousands of idle connections cost their floors, and take no credit from the others.
+//!
+//! The floors of idle connections are memory that nobody touches. Where a Send may wait for its Receive,
+//! only as many are posted as busy connections use, the one used last first, so that these stay in a cache;
+//! each turn posts more of the others if that was not enough.
 
 use haulage_mr_pool::{Local, Pool, PostedSink};
 use haulage_proto::verbs::Completion;
@@ -22,13 +26,19 @@ use crate::provider::Receive;
 pub(crate) struct Receives {
     /// Every buffer, in its place from the beginning to the end.
     buffers: Buffers,
-    /// Buffers to be posted before the next Send, by number.
+    /// Buffers that are not posted, by number, the one used last at the end.
     returned: Vec<u32>,
+    /// How many of them were left when the last were posted.
+    cold: u32,
+    /// Buffers that are posted.
+    posted: u32,
+    /// How many of them there are to be.
+    posted_max: u32,
     /// The same as the provider takes them.
     batch: Vec<Receive>,
     /// Buffers with messages in them.
     held: u32,
-    /// Posted or about to be, and reserved for nobody.
+    /// Posted or to be posted, and reserved for nobody.
     unreserved: u32,
     /// Those of them that came back in this turn: the floors of whom they came from may need them.
     fresh: u32,
@@ -70,14 +80,20 @@ impl Buffers {
 const NO_BUFFER: u32 = u32::MAX;
 
 impl Receives {
-    /// Leases every buffer and prepares to post them all; `None` if the pool is too small.
-    pub(crate) fn new(pool: &Pool, limits: &Limits) -> Option<Self> {
+    /// Leases every buffer; `None` if the pool is too small. All are posted at once unless `sends_wait`.
+    pub(crate) fn new(pool: &Pool, limits: &Limits, sends_wait: bool) -> Option<Self> {
         let count = limits.receives_max;
+        let floors = limits.connections_max.saturating_mul(RECEIVES_IDLE);
+        let shared = count.saturating_sub(floors).saturating_add(FLOORS_POSTED);
+        let posted_max = if sends_wait { shared.min(count) } else { count };
         let buffers = (0..count).map(|_| pool.lease(INLINE_SIZE).map(Local::into_sink));
         Some(Self {
             buffers: Buffers(buffers.collect::<Option<_>>()?),
-            returned: (0..count).collect(),
-            batch: Vec::with_capacity(count as usize),
+            returned: (0..count).rev().collect(),
+            cold: count,
+            posted: 0,
+            posted_max,
+            batch: Vec::with_capacity(posted_max as usize),
             held: 0,
             unreserved: count,
             fresh: 0,
@@ -90,6 +106,7 @@ impl Receives {
     /// Takes the message that a completed Receive left in this buffer.
     pub(crate) fn take(&mut self, buffer: usize, done: &Completion) -> Filled {
         self.held += 1;
+        self.posted -= 1;
         Filled { buffer: u32::try_from(buffer).unwrap_or(u32::MAX), length: done.length }
     }
 
@@ -138,8 +155,11 @@ impl Receives {
     /// Returns the Receives to post now, before any of them is reserved again.
     pub(crate) fn batch(&mut self) -> &mut Vec<Receive> {
         let Buffers(buffers) = &mut self.buffers;
-        self.fresh = u32::try_from(self.returned.len()).unwrap_or(u32::MAX);
-        for number in self.returned.drain(..) {
+        let unposted = u32::try_from(self.returned.len()).unwrap_or(u32::MAX);
+        self.fresh = unposted.saturating_sub(self.cold);
+        let count = unposted.min(self.posted_max.saturating_sub(self.posted));
+        (self.cold, self.posted) = (unposted - count, self.posted + count);
+        for number in self.returned.drain(self.cold as usize..) {
             let buffer = buffers.get_mut(number as usize);
             if let Some(view) = buffer.and_then(|buffer| buffer.sink(0..INLINE_SIZE)) {
                 self.batch.push(Receive::single(Name::Receive(number as usize).wr_id(), view));
@@ -197,6 +217,9 @@ impl Receives {
     }
 }
 
+/// Receives posted for the floors of connections that are idle: what a turn may bring of them at once.
+const FLOORS_POSTED: u32 = 512;
+
 impl Drop for Receives {
     fn drop(&mut self) {
         // The provider is gone, and with it every view of what it was given; these are the others.
@@ -226,7 +249,7 @@ mod tests {
         let bytes = 2 * receives_max as usize * INLINE_SIZE;
         let pages = PagePreference::Best;
         let pool = Pool::new(&PoolConfig { bytes, pages, node: None }).unwrap();
-        let mut receives = Receives::new(&pool, &limits).unwrap();
+        let mut receives = Receives::new(&pool, &limits, true).unwrap();
         receives.batch().clear();
         for _ in 0..CONNECTIONS {
             assert!(receives.admit());
@@ -239,6 +262,7 @@ mod tests {
     /// Has a message arrive and be done with.
     fn used(receives: &mut Receives, buffer: u32) {
         receives.held += 1;
+        receives.posted -= 1;
         receives.give_back(Filled { buffer, length: 0 });
     }
 
@@ -261,6 +285,36 @@ mod tests {
             assert!(beyond.clone().all(|more| more >= least), "{busy} busy: {reserved:?}");
             assert!(beyond.sum::<u32>() <= BEYOND, "{busy} busy: {reserved:?}");
         }
+    }
+
+    #[test]
+    fn few_are_posted_and_those_used_last_are_used_again() {
+        let (connections_max, receives_max) = (1000, 1000 * RECEIVES_IDLE + BEYOND);
+        let limits = Limits { connections_max, receives_max, ..LIMITS_DEFAULT };
+        let bytes = 2 * receives_max as usize * INLINE_SIZE;
+        let pages = PagePreference::Best;
+        let pool = Pool::new(&PoolConfig { bytes, pages, node: None }).unwrap();
+        let names = |receives: &mut Receives| -> Vec<u64> {
+            receives.batch().drain(..).map(|receive| receive.id.0).collect()
+        };
+        let mut eager = Receives::new(&pool, &limits, false).unwrap();
+        assert_eq!(names(&mut eager).len(), receives_max as usize);
+        drop(eager);
+        let mut receives = Receives::new(&pool, &limits, true).unwrap();
+        let mut posted = names(&mut receives);
+        assert_eq!(posted.len(), (FLOORS_POSTED + BEYOND) as usize);
+        assert!(names(&mut receives).is_empty(), "there are enough");
+        // What is used comes back; what is kept is made up for.
+        for buffer in [5, 3] {
+            used(&mut receives, buffer);
+        }
+        receives.held += 1;
+        receives.posted -= 1;
+        let again = names(&mut receives);
+        posted.truncate(0);
+        posted.extend([5, 3].map(|buffer| Name::Receive(buffer).wr_id().0));
+        assert_eq!(again.len(), 3);
+        assert_eq!(again[1..], posted, "the last two are those that were used");
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl State {
         caps: &Caps,
         seed: u64,
     ) -> Option<Self> {
-        let receives = Receives::new(&pool, &limits)?;
+        let receives = Receives::new(&pool, &limits, caps.promises.sends_wait)?;
         let buffers = (0..limits.send_buffers_max)
             .map(|_| pool.lease(SEND_BUFFER))
             .collect::<Option<Vec<_>>>()?;
