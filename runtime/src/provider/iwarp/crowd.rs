@@ -40,8 +40,8 @@ impl Crowd {
     }
 }
 
-/// What makes a crowd: this many connections one after the other, twice over.
-const CROWD_MIN: u32 = 4 * HOT_MAX as u32;
+/// What makes a crowd: half as many connections, each heard of for the first time in a while.
+const CROWD_MIN: u32 = 16;
 /// How long a crowd is remembered, in messages of the same few connections.
 const STRANGERS_MAX: u32 = 4 * CROWD_MIN;
 
