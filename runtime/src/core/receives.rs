@@ -42,6 +42,8 @@ pub(crate) struct Receives {
     unreserved: u32,
     /// Those of them that came back in this turn: the floors of whom they came from may need them.
     fresh: u32,
+    /// Those that came back without a buffer since Receives were posted.
+    freed: u32,
     /// How many connections there are, and what each has if all are busy.
     connections: u32,
     share: u32,
@@ -97,6 +99,7 @@ impl Receives {
             held: 0,
             unreserved: count,
             fresh: 0,
+            freed: 0,
             connections: 0,
             share: count,
             limits: *limits,
@@ -136,7 +139,9 @@ impl Receives {
     pub(crate) fn give_back(&mut self, received: Filled) {
         self.held -= 1;
         self.unreserved += 1;
-        if received.buffer != NO_BUFFER {
+        if received.buffer == NO_BUFFER {
+            self.freed += 1;
+        } else {
             self.returned.push(received.buffer);
         }
     }
@@ -156,7 +161,7 @@ impl Receives {
     pub(crate) fn batch(&mut self) -> &mut Vec<Receive> {
         let Buffers(buffers) = &mut self.buffers;
         let unposted = u32::try_from(self.returned.len()).unwrap_or(u32::MAX);
-        self.fresh = unposted.saturating_sub(self.cold);
+        self.fresh = unposted.saturating_sub(self.cold) + std::mem::take(&mut self.freed);
         let count = unposted.min(self.posted_max.saturating_sub(self.posted));
         (self.cold, self.posted) = (unposted - count, self.posted + count);
         for number in self.returned.drain(self.cold as usize..) {
@@ -206,7 +211,8 @@ impl Receives {
     const fn floors_due(&self) -> u32 {
         let Self { connections, limits: Limits { connections_max, .. }, .. } = *self;
         let others = connections.saturating_sub(1) * RECEIVES_IDLE;
-        let short = if self.fresh < others { self.fresh } else { others };
+        let fresh = self.fresh + self.freed;
+        let short = if fresh < others { fresh } else { others };
         connections_max.saturating_sub(connections) * RECEIVES_IDLE + short
     }
 
@@ -254,6 +260,7 @@ mod tests {
         for _ in 0..CONNECTIONS {
             assert!(receives.admit());
         }
+        receives.divide(CONNECTIONS);
         // Nothing of a turn is left.
         receives.batch();
         (receives, pool)
@@ -278,7 +285,7 @@ mod tests {
                     (0..half).for_each(|buffer| used(&mut receives, buffer));
                     *has -= half;
                     receives.batch().clear();
-                    *has += receives.grow(*has, 0, CONNECTIONS);
+                    *has += receives.grow(*has, 0);
                 }
             }
             let beyond = reserved.iter().map(|has| has.checked_sub(RECEIVES_IDLE).unwrap());
@@ -324,7 +331,7 @@ mod tests {
         let mut greedy = [RECEIVES_IDLE; 40];
         for _ in 0..40 {
             for has in &mut greedy {
-                *has += receives.grow(*has, 0, CONNECTIONS);
+                *has += receives.grow(*has, 0);
             }
         }
         // In one turn messages of the others use up their floors, and the greedy are served first.
@@ -332,10 +339,10 @@ mod tests {
         (0..others * RECEIVES_IDLE).for_each(|buffer| used(&mut receives, buffer));
         receives.batch();
         for has in &mut greedy {
-            *has += receives.grow(*has, 0, CONNECTIONS);
+            *has += receives.grow(*has, 0);
         }
         for _ in 0..others {
-            assert_eq!(receives.grow(0, 0, CONNECTIONS).min(RECEIVES_IDLE), RECEIVES_IDLE);
+            assert_eq!(receives.grow(0, 0).min(RECEIVES_IDLE), RECEIVES_IDLE);
         }
     }
 
@@ -343,10 +350,10 @@ mod tests {
     fn calls_that_are_not_answered_are_part_of_the_floor() {
         let (mut receives, _pool) = admitted();
         receives.unreserved = 2;
-        assert_eq!(receives.grow(RECEIVES_IDLE - 3, 1, CONNECTIONS), 2);
+        assert_eq!(receives.grow(RECEIVES_IDLE - 3, 1), 2);
         receives.unreserved = 2;
-        assert_eq!(receives.grow(0, RECEIVES_IDLE, CONNECTIONS), 1);
+        assert_eq!(receives.grow(0, RECEIVES_IDLE), 1);
         receives.unreserved = 0;
-        assert_eq!(receives.grow(0, 0, CONNECTIONS), 0);
+        assert_eq!(receives.grow(0, 0), 0);
     }
 }
