@@ -19,7 +19,7 @@ pub struct Calls {
     test: Test,
     /// Octets of each.
     size: usize,
-    /// Sum every octet.
+    /// Sum every octet, and hold what arrived against what was sent.
     touch: bool,
     /// What an echo sends.
     echo: Vec<u8>,
@@ -46,8 +46,8 @@ impl Calls {
         if length != self.size as u64 || lease.len() != self.size {
             return Err(Stopped::BadReply);
         }
-        if self.touch {
-            sum(lease.bytes());
+        if self.touch && sum(lease.bytes()) != sum_of_ones(self.size) {
+            return Err(Stopped::BadReply);
         }
         lease.set_len(self.size);
         Ok(lease)
@@ -64,7 +64,8 @@ impl Work for Calls {
             return Some(None);
         }
         let mut lease = cx.pool().lease(self.size)?;
-        lease.bytes_mut().fill(1);
+        // What arrives is ones: were nothing placed, zeros would show it.
+        lease.bytes_mut().fill(u8::from(self.test == Test::Write));
         Some(Some(lease))
     }
 
@@ -82,7 +83,7 @@ impl Work for Calls {
             Test::Inline => (Procedure::Echo, None, None),
         };
         if let Some(argument) = argument.as_ref().filter(|_| self.touch) {
-            sum(argument.bytes());
+            std::hint::black_box(sum(argument.bytes()));
         }
         let request = Request { procedure: procedure as u32, argument, result, timeout: None };
         let made = match procedure {
@@ -119,8 +120,8 @@ impl Work for Calls {
                 if octets.len() != self.size {
                     return Err(Stopped::BadReply);
                 }
-                if self.touch {
-                    sum(octets);
+                if self.touch && sum(octets) != sum_of_ones(self.size) {
+                    return Err(Stopped::BadReply);
                 }
                 // Into the Call; what came back was left where it is.
                 cx.count_inline(octets.len() as u64);
@@ -141,9 +142,32 @@ fn status(results: &mut PayloadReader<'_>) -> Result<(), Stopped> {
 }
 
 /// Looks at every octet.
-fn sum(octets: &[u8]) {
+fn sum(octets: &[u8]) -> u64 {
     let (words, rest) = octets.as_chunks();
     let words = words.iter().fold(0_u64, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)));
     let rest = rest.iter().fold(0_u64, |sum, octet| sum.wrapping_add(u64::from(*octet)));
-    std::hint::black_box(words.wrapping_add(rest));
+    words.wrapping_add(rest)
+}
+
+/// Returns the [`sum`] of `size` octets that are all one, as both ends' items are.
+fn sum_of_ones(size: usize) -> u64 {
+    let words = u64::from_le_bytes([1; 8]).wrapping_mul(size as u64 / 8);
+    words.wrapping_add(size as u64 % 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ones_are_told_from_what_has_one_octet_wrong() {
+        for size in [0, 1, 7, 8, 9, 4096, 5001] {
+            let mut octets = vec![1; size];
+            assert_eq!(sum(&octets), sum_of_ones(size), "{size}");
+            if let Some(last) = octets.last_mut() {
+                *last = 0;
+                assert_ne!(sum(&octets), sum_of_ones(size), "{size}");
+            }
+        }
+    }
 }
