@@ -147,7 +147,8 @@ impl<P: Provider, S: Service> Core<P, S> {
         if self.draining {
             return Err(CallError::Closed);
         }
-        let (caps, (_, private_data)) = (self.provider.caps(), our_private_data());
+        let caps = self.provider.caps();
+        let (_, private_data) = our_private_data(Role::Client, self.state.solicits);
         let (ord, ird) = (caps.ord_max, caps.ird_max);
         let params = ConnectionParams { private_data: &private_data, ord, ird };
         let qp = self.provider.connect(now, to, &params).map_err(CallError::Connect)?;

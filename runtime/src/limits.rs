@@ -155,10 +155,17 @@ fn our_properties() -> Properties {
 const NUDGE_AFTER: Duration = Duration::from_millis(200);
 
 /// What we tell every peer about our version 1 while connecting, and how the connection manager carries
-/// it. Every registration is of one Call, so all may be invalidated (P8).
-pub(crate) fn our_private_data() -> (PrivateData, [u8; PrivateData::WIRE_LEN]) {
+/// it.
+///
+/// As a server we can always send with invalidation. As a client every registration is of one Call, so
+/// all may be invalidated (P8), if we are told of it: `solicits`.
+pub(crate) fn our_private_data(
+    role: Role,
+    solicits: bool,
+) -> (PrivateData, [u8; PrivateData::WIRE_LEN]) {
     let (send_size, receive_size) = (wire(INLINE_SIZE), wire(INLINE_SIZE));
-    let ours = PrivateData { invalidation: true, send_size, receive_size };
+    let invalidation = role == Role::Server || solicits;
+    let ours = PrivateData { invalidation, send_size, receive_size };
     let mut octets = [0; PrivateData::WIRE_LEN];
     let encoded = ours.encode(&mut Writer::new(&mut octets));
     debug_assert!(encoded.is_ok(), "it has one length");
@@ -232,6 +239,20 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_client_that_is_told_of_invalidations_asks_for_them() {
+        for (role, solicits, says) in [
+            (Role::Client, true, true),
+            (Role::Client, false, false),
+            (Role::Server, true, true),
+            (Role::Server, false, true),
+        ] {
+            let (ours, octets) = our_private_data(role, solicits);
+            assert_eq!(PrivateData::find(&octets), Some(ours));
+            assert_eq!(ours.invalidation, says, "{role:?}, {solicits}");
+        }
+    }
 
     #[test]
     fn the_segments_that_peers_are_told_of_cover_the_largest_item() {

@@ -174,10 +174,10 @@ impl Connection {
         }
     }
 
-    /// Takes what a server sent along when it accepted.
-    pub(crate) fn heard(&mut self, private_data: &[u8]) {
+    /// Takes what a server sent along when it accepted; we said that we take invalidations if `solicits`.
+    pub(crate) fn heard(&mut self, private_data: &[u8], solicits: bool) {
         if self.role == Role::Client {
-            let (ours, _) = our_private_data();
+            let (ours, _) = our_private_data(self.role, solicits);
             self.agreed = Agreement::new(Some(ours), PrivateData::find(private_data));
         }
     }

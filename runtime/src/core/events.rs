@@ -57,7 +57,7 @@ impl<P: Provider, S: Service> Core<P, S> {
                     self.state.change(key, Change::Established);
                     if let Some(connection) = self.state.connections.get_mut(key) {
                         connection.may_read = ord > 0;
-                        connection.heard(&private_data);
+                        connection.heard(&private_data, self.state.solicits);
                     }
                     self.state.drive(now, key, Input::Established);
                 }
@@ -89,7 +89,8 @@ impl<P: Provider, S: Service> Core<P, S> {
             self.state.open(qp, client, &binding).is_some()
         };
         if admitted {
-            let (caps, (_, private_data)) = (self.provider.caps(), our_private_data());
+            let caps = self.provider.caps();
+            let (_, private_data) = our_private_data(Role::Server, self.state.solicits);
             let (ord, ird) = (caps.ord_max, caps.ird_max);
             let params = ConnectionParams { private_data: &private_data, ord, ird };
             self.provider.accept(now, qp, &params);
@@ -321,7 +322,7 @@ impl State {
         let config = self.limits.engine(role, first_xid);
         let mut engine = Engine::new(config, Remembered::Nothing).ok()?;
         engine.reserve(RECEIVES_IDLE - engine.reserved());
-        let (ours, _) = our_private_data();
+        let (ours, _) = our_private_data(role, self.solicits);
         let agreed = match role {
             Role::Client => Agreement::new(Some(ours), None),
             Role::Server => Agreement::new(theirs, Some(ours)),

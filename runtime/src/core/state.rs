@@ -56,6 +56,8 @@ pub(crate) struct State {
     pub(crate) drain_by: Option<Instant>,
     /// Octets of the longest message that the provider sends inline.
     pub(crate) inline_max: usize,
+    /// Whether peers are asked to invalidate: the provider reports it when they do.
+    pub(crate) solicits: bool,
     /// Where connections' first XIDs come from.
     pub(crate) seed: u64,
     pub(crate) counters: CoreCounters,
@@ -138,6 +140,7 @@ impl State {
             next_deadline: None,
             drain_by: None,
             inline_max: caps.inline_max,
+            solicits: caps.promises.remote_invalidation,
             seed,
             counters: CoreCounters::default(),
             moved: Counters::default(),

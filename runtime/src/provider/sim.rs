@@ -79,6 +79,9 @@ pub struct FabricConfig {
     pub ord_max: u32,
     /// RDMA Reads a connection may serve at once.
     pub ird_max: u32,
+    /// What is promised. Without `remote_invalidation`, what a peer tries to invalidate costs it the
+    /// connection; the rest is kept whatever is said here.
+    pub promises: Promises,
 }
 
 impl Default for FabricConfig {
@@ -96,6 +99,7 @@ impl Default for FabricConfig {
             registrations_max: 1024,
             ord_max: 16,
             ird_max: 16,
+            promises: Promises::ALL,
         }
     }
 }
@@ -132,7 +136,7 @@ impl Fabric {
             ord_max: config.ord_max,
             ird_max: config.ird_max,
             strategy: Strategy::FastReg,
-            promises: Promises::ALL,
+            promises: config.promises,
         };
         let (registrations_max, qps_max) = (config.registrations_max, config.queue_pairs_max);
         let seed = world.rng.next();

@@ -9,7 +9,7 @@ use haulage_proto::exchange::{CallFault, CallPlan, CallShape, goes_bare, plan_ca
 use haulage_proto::negotiate::{BARE_HEADER_MAX, CallChunks, Class, Version, put_bare_header};
 use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::v2::continuation::Kind;
-use haulage_proto::verbs::{Access, Exposure, Flags};
+use haulage_proto::verbs::{Access, Exposure, Flags, Handle};
 use haulage_proto::xdr::{Writer, pad};
 
 use super::opened::{Item, Opened, What};
@@ -100,7 +100,8 @@ impl<P: Provider, S: Service> Core<P, S> {
         };
         let Encoded { mut buffer, length, .. } = encoded;
         let xid = call.xid;
-        let range = chunks.with(opened, |chunks| {
+        let inv_handle = if state.solicits { opened.solicited() } else { Handle(0) };
+        let range = chunks.with(opened, inv_handle, |chunks| {
             let start = HEADER_ROOM - chunks.wire_len(terms.version);
             let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
             let written = chunks.encode(terms.version, &mut Writer::new(room), xid, credit);
@@ -122,12 +123,17 @@ struct Exposures {
 
 impl Exposures {
     /// Lists the chunks of a Call.
-    fn with<R>(&self, opened: &Opened, f: impl FnOnce(&CallChunks<'_>) -> R) -> R {
+    fn with<R>(
+        &self,
+        opened: &Opened,
+        inv_handle: Handle,
+        f: impl FnOnce(&CallChunks<'_>) -> R,
+    ) -> R {
         let [write, reply] = opened.offered.each_ref().map(|offered| offered.as_ref());
         let reads = self.argument.as_ref().map(|(position, read)| [(*position, read.as_slice())]);
         let writes = write.map(|write| [write.as_slice()]);
         f(&CallChunks {
-            inv_handle: opened.solicited(),
+            inv_handle,
             body: self.body.as_ref().map(Segments::as_slice),
             reads: reads.as_ref().map_or(&[][..], |reads| reads.as_slice()),
             writes: writes.as_ref().map_or(&[][..], |writes| writes.as_slice()),

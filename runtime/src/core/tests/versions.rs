@@ -4,6 +4,7 @@ use haulage_proto::negotiate::Version;
 
 use super::*;
 use crate::limits::Versions;
+use crate::provider::Promises;
 
 /// What client and server speak, and what comes of it.
 const PAIRS: [([Versions; 2], Version); 4] = [
@@ -13,9 +14,13 @@ const PAIRS: [([Versions; 2], Version); 4] = [
     ([Versions::OnlyOne, Versions::OnlyOne], Version::One),
 ];
 
-fn world([client, server]: [Versions; 2]) -> World {
+fn world(versions: [Versions; 2]) -> World {
+    world_of(versions, FabricConfig::default())
+}
+
+fn world_of([client, server]: [Versions; 2], fabric: FabricConfig) -> World {
     let speaks = |versions| Limits { versions, ..LIMITS };
-    World::with(Keeper::default(), [speaks(server), speaks(client)], FabricConfig::default())
+    World::with(Keeper::default(), [speaks(server), speaks(client)], fabric)
 }
 
 impl World {
@@ -55,6 +60,28 @@ fn an_item_goes_there_and_comes_back_in_either_version() {
             let invalidated = world.client.provider_counters().invalidated_remote;
             assert!(invalidated > 0, "{pair:?}, {length}: what one Call names is invalidated");
         }
+    }
+}
+
+/// As on soft-iWARP. What a peer invalidates all the same costs it the connection here.
+#[test]
+fn nobody_is_asked_to_invalidate_what_is_not_reported() {
+    let promises = Promises { remote_invalidation: false, ..Promises::ALL };
+    for (pair, version) in PAIRS {
+        let mut world = world_of(pair, FabricConfig { promises, ..FabricConfig::default() });
+        let argument = world.lease(9000, 0x5a);
+        world.call(1, Request { argument: Some(argument), ..request(STORE) });
+        world.until(|w| w.ended().len() == 1);
+        let result = world.lease(ITEM_MAX, 0);
+        world.call(2, Request { result: Some(result), ..request(FETCH) });
+        world.call_with(3, LIST, &LIST_MAX.to_be_bytes());
+        world.until(|w| w.ended().len() == 3);
+        assert_eq!(world.versions(), [version; 2], "{pair:?}");
+        assert!(world.ended().iter().all(|(_, outcome, _)| outcome.is_ok()), "{pair:?}");
+        let moved = world.client.provider_counters();
+        assert_eq!((moved.invalidated_remote, moved.invalidated_local), (0, 3), "{pair:?}");
+        world.settle();
+        world.all_home();
     }
 }
 

@@ -241,7 +241,13 @@ impl Node {
             return Arrival::Refused(TOO_LONG);
         };
         if let Some(handle) = invalidate {
-            if let Err(fault) = self.stags.invalidate(handle, qp) {
+            let may = self.caps.promises.remote_invalidation;
+            let done = if may {
+                self.stags.invalidate(handle, qp)
+            } else {
+                Err(StagFault::AccessViolation)
+            };
+            if let Err(fault) = done {
                 return Arrival::Refused(invalidate_refusal(fault));
             }
             self.counters.invalidated_remote += 1;
