@@ -110,17 +110,15 @@ impl Verbs {
     pub fn new(config: &Config) -> Result<Self, Unavailable> {
         let channel = EventChannel::new().map_err(device::none)?;
         let (device, name) = device::choose(config)?;
-        let fitted = device::fit(config, &device, &name)?;
-        let Fitted { caps, limits, share } = fitted;
-        device.report_faults()?;
         let domain = Domain::new(&device)?;
+        let Fitted { caps, limits, share } = device::fit(config, &device, &name, &domain)?;
+        device.report_faults()?;
         let completions = share.all + caps.receive_queue_max;
         let queue = CompletionQueue::new(&device, completions)?;
         let room = u32::try_from(caps.receive_queue_max).unwrap_or(u32::MAX);
         let receives = SharedReceives::new(&domain, room)?;
-        let count = caps.registrations_max;
-        let registrations = Registrations::new(&domain, caps.strategy, count)?;
-        let caps = Caps { registrations_max: registrations.len(), ..caps };
+        let counts = (caps.registrations_max, caps.queue_pairs_max);
+        let registrations = Registrations::new(&domain, caps.strategy, counts)?;
 
         let system =
             |error| Unavailable::Refused(crate::sys::ibverbs::Refused::of("waiting", error));
@@ -322,6 +320,9 @@ impl Provider for Verbs {
     }
 
     fn reserve_handle(&mut self, qp: QpNum, lease: &Local, access: Access) -> Option<Handle> {
+        if !self.slots.peek(qp)?.phase.is_open() {
+            return None;
+        }
         let scrap = self.regions.first().map(Region::scrap);
         self.registrations.reserve((qp, self.numbers.len()), lease, access, scrap)
     }

@@ -17,7 +17,7 @@ pub struct Config {
     pub send_queue_max: usize,
     /// Receives the shared queue holds.
     pub receive_queue_max: usize,
-    /// Registrations at once: memory windows, all made at the start.
+    /// Registrations at once.
     pub registrations_max: usize,
     /// RDMA Reads a connection may have outstanding.
     pub ord_max: u32,

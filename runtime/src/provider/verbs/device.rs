@@ -2,13 +2,17 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
+use std::rc::Rc;
 
 use haulage_mr_pool::Strategy;
 
+use super::windows::Windows;
 use super::work::Share;
 use super::{Config, Unavailable};
 use crate::provider::{Caps, Promises};
-use crate::sys::ibverbs::{Attributes, Device, EventChannel, Link, QueuePairLimits, Refused};
+use crate::sys::ibverbs::{
+    Attributes, Device, Domain, EventChannel, Link, QueuePairLimits, Refused,
+};
 
 /// A device of this machine, for who wants to know what there is.
 #[derive(Clone, Debug)]
@@ -41,7 +45,9 @@ pub fn devices() -> Result<Vec<DeviceReport>, Unavailable> {
     EventChannel::new().map_err(none)?;
     let report = |device: &Device| {
         let attributes = device.attributes().ok();
-        let has_windows = attributes.is_some_and(|found| has_windows(&found));
+        let has_windows = attributes.is_some_and(|found| {
+            Domain::new(device).is_ok_and(|domain| has_windows(&found, &domain))
+        });
         DeviceReport {
             has_windows,
             exact_bounds: attributes.is_some_and(|found| found.vendor != SOFT_ROCE),
@@ -95,7 +101,12 @@ pub(super) struct Fitted {
 }
 
 /// Fits what is asked for to what the device has.
-pub(super) fn fit(config: &Config, device: &Device, name: &str) -> Result<Fitted, Unavailable> {
+pub(super) fn fit(
+    config: &Config,
+    device: &Device,
+    name: &str,
+    domain: &Rc<Domain>,
+) -> Result<Fitted, Unavailable> {
     let has = device.attributes()?;
     let Link { message_max, .. } = device.link()?;
     if let Some(what) = lacking(&has) {
@@ -114,7 +125,7 @@ pub(super) fn fit(config: &Config, device: &Device, name: &str) -> Result<Fitted
         queue_pairs,
     };
     let is_soft_iwarp = has.vendor == SOFT_IWARP;
-    let windows = has_windows(&has);
+    let windows = has_windows(&has, domain);
     let (strategy, registrations) = if windows {
         (Strategy::Window, config.registrations_max.min(has.windows))
     } else {
@@ -152,8 +163,9 @@ pub(super) fn fit(config: &Config, device: &Device, name: &str) -> Result<Fitted
     Ok(Fitted { caps, limits, share })
 }
 
-const fn has_windows(has: &Attributes) -> bool {
-    has.windows_type_2 && has.windows > 0
+/// Tells whether the device has memory windows of type 2: it says so, and makes one when asked.
+fn has_windows(has: &Attributes, domain: &Rc<Domain>) -> bool {
+    has.windows_type_2 && has.windows > 0 && Windows::probe(domain).is_ok()
 }
 
 fn lacking(has: &Attributes) -> Option<&'static str> {

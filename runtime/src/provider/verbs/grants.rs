@@ -26,10 +26,6 @@ impl Grants {
         Self { domain: Rc::clone(domain), most, granted: Vec::with_capacity(most) }
     }
 
-    pub(super) const fn len(&self) -> usize {
-        self.most
-    }
-
     /// Tells whether anything is granted to anybody.
     pub(super) fn in_use(&self) -> bool {
         !self.granted.is_empty()

@@ -22,20 +22,12 @@ impl Registrations {
     pub(super) fn new(
         domain: &Rc<Domain>,
         strategy: Strategy,
-        count: usize,
+        (count, connections): (usize, usize),
     ) -> Result<Self, Unavailable> {
         Ok(match strategy {
-            Strategy::Window => Self::Windows(Box::new(Windows::new(domain, count)?)),
+            Strategy::Window => Self::Windows(Box::new(Windows::new(domain, count, connections)?)),
             Strategy::FastReg | Strategy::PerCall => Self::Grants(Grants::new(domain, count)),
         })
-    }
-
-    /// Returns how many there can be.
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Windows(windows) => windows.len(),
-            Self::Grants(grants) => grants.len(),
-        }
     }
 
     /// Tells whether another connection may be made; see [`Grants`].

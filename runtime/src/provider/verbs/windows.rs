@@ -1,9 +1,20 @@
 //! The registrations of a device: memory windows, each open to one peer at most.
 //!
+//! # Normal operation
+//!
+//! A window is made for one queue pair, after it, and serves no other. The kernel takes away what a
+//! process that is killed leaves behind, the youngest first, and soft-RoCE waits 50 s for a queue pair
+//! that a window is still bound to, then frees it all the same: no window may be older than the queue
+//! pair it is bound to.
+//!
+//! A connection gets as many as it has open at once, and some more, so that one that was closed rests
+//! for a while: a late message of the peer meets nothing.
+//!
 //! # Limits
 //!
-//! All windows are made at the start. One that is found open when its connection ends cannot be closed
-//! by a work request any more: it is freed, which takes the access away, and another is made.
+//! All connections share one number of windows. Where that is reached, one that rests makes room.
+//! A window that is found open when its connection ends cannot be closed by a work request any more: it
+//! is freed, as are all others of the connection, which takes the access away.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -12,15 +23,18 @@ use haulage_mr_pool::Stags;
 use haulage_proto::verbs::{Handle, QpNum};
 
 use super::Unavailable;
-use crate::sys::ibverbs::{Domain, Window};
+use crate::sys::ibverbs::{Domain, Refused, Window};
 
 /// The windows of one provider.
 #[derive(Debug)]
 pub(super) struct Windows {
     domain: Rc<Domain>,
-    places: Vec<Place>,
-    /// Places nobody uses, longest unused first: a late message of a peer meets nothing for a while.
-    free: VecDeque<usize>,
+    /// As many as there may be windows.
+    places: Vec<Option<Place>>,
+    /// Places without a window.
+    vacant: Vec<usize>,
+    /// The places of each connection that are not in use, by slot, longest unused first.
+    resting: Vec<VecDeque<usize>>,
     /// Which place a handle is of: what of its handle never changes, ascending.
     index: Vec<(u32, usize)>,
     /// Where our part of handles comes from; the device chooses the rest.
@@ -29,134 +43,159 @@ pub(super) struct Windows {
 
 #[derive(Debug)]
 struct Place {
-    /// `None` if the device would not make another.
-    window: Option<Window>,
-    used: Option<(QpNum, Handle)>,
+    window: Window,
+    /// Whose it is for life.
+    owner: QpNum,
+    used: Option<Handle>,
     /// The device has closed it for someone else than its owner.
     is_void: bool,
 }
 
 impl Windows {
-    /// Makes `count` windows, or as many as the device does.
-    pub(super) fn new(domain: &Rc<Domain>, count: usize) -> Result<Self, Unavailable> {
-        let random = Stags::new(1).map_err(|_| Unavailable::NoEntropy)?;
-        let mut places = Vec::with_capacity(count);
-        while places.len() < count {
-            match Window::new(domain) {
-                Ok(window) => {
-                    places.push(Place { window: Some(window), used: None, is_void: false })
-                }
-                Err(refused) if places.is_empty() => return Err(refused.into()),
-                Err(_) => break,
+    /// Prepares for `count` windows of at most `connections` at once.
+    pub(super) fn new(
+        domain: &Rc<Domain>,
+        count: usize,
+        connections: usize,
+    ) -> Result<Self, Unavailable> {
+        Ok(Self {
+            domain: Rc::clone(domain),
+            places: std::iter::repeat_with(|| None).take(count).collect(),
+            vacant: (0..count).rev().collect(),
+            resting: vec![VecDeque::new(); connections],
+            index: Vec::with_capacity(count),
+            random: Stags::new(1).map_err(|_| Unavailable::NoEntropy)?,
+        })
+    }
+
+    /// Tells whether the device makes windows, by having it make one.
+    pub(super) fn probe(domain: &Rc<Domain>) -> Result<(), Refused> {
+        Window::new(domain).map(drop)
+    }
+
+    /// Draws a handle for a use by `qp`; `None` if all windows are in use, or the device makes no more.
+    pub(super) fn reserve(&mut self, qp: QpNum) -> Option<Handle> {
+        let rested = self.resting.get(qp.slot())?.len() >= RESTING_MIN;
+        if !rested {
+            self.add(qp);
+        }
+        let number = self.resting.get_mut(qp.slot())?.pop_front()?;
+        let place = self.places.get_mut(number)?.as_mut()?;
+        let last = place.window.key();
+        let handle = Handle(last.0 & !KEY | fresh_key(&mut self.random, last.0));
+        place.used = Some(handle);
+        Some(handle)
+    }
+
+    /// Makes a window for `qp`, if there may be one more, or if it has none that rests and another
+    /// connection has.
+    fn add(&mut self, qp: QpNum) {
+        let needs = self.resting.get(qp.slot()).is_some_and(VecDeque::is_empty);
+        if self.vacant.is_empty() && needs {
+            let most = self.resting.iter_mut().max_by_key(|resting| resting.len());
+            if let Some(number) = most.and_then(VecDeque::pop_front) {
+                self.free(number);
             }
         }
-        let free = (0..places.len()).collect();
-        let index = Vec::with_capacity(count);
-        let domain = Rc::clone(domain);
-        let mut windows = Self { domain, places, free, index, random };
-        windows.sort();
-        Ok(windows)
-    }
-
-    /// Returns how many there are.
-    pub(super) fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    /// Draws a handle for a use by `qp`; `None` if all windows are in use.
-    pub(super) fn reserve(&mut self, qp: QpNum) -> Option<Handle> {
-        let number = self.free.pop_front()?;
-        let place = self.places.get_mut(number)?;
-        let last = place.window.as_ref()?.key();
-        let handle = Handle(last.0 & !KEY | fresh_key(&mut self.random, last.0));
-        place.used = Some((qp, handle));
-        Some(handle)
+        let Some(number) = self.vacant.pop() else { return };
+        let Ok(window) = Window::new(&self.domain) else { return self.vacant.push(number) };
+        let known = window.key().0 >> 8;
+        let at = self.index.partition_point(|(index, _)| *index < known);
+        self.index.insert(at, (known, number));
+        let place = Place { window, owner: qp, used: None, is_void: false };
+        if let (Some(free), Some(resting)) =
+            (self.places.get_mut(number), self.resting.get_mut(qp.slot()))
+        {
+            *free = Some(place);
+            // Before those that rest: it has never been used.
+            resting.push_front(number);
+        }
     }
 
     /// Finds the window that was reserved as `handle` by `qp` and is not bound yet.
     pub(super) fn reserved(&self, handle: Handle, qp: QpNum) -> Option<&Window> {
-        let place = self.places.get(self.place(handle)?)?;
-        let window = place.window.as_ref()?;
-        (place.used == Some((qp, handle)) && !window.is_open()).then_some(window)
+        let place = self.place(handle).filter(|place| place.is_used(handle, qp))?;
+        (!place.window.is_open()).then_some(&place.window)
     }
 
     /// Tells whether the device has the window of `qp`'s `handle` open. To close one that is not open
     /// would be an error, and to soft-RoCE a fatal one.
     pub(super) fn is_open(&self, handle: Handle, qp: QpNum) -> bool {
-        let place = self.place(handle).and_then(|number| self.places.get(number));
-        place.is_some_and(|place| {
-            let is_open = place.window.as_ref().is_some_and(Window::is_open);
-            is_open && !place.is_void && place.used == Some((qp, handle))
+        self.place(handle).is_some_and(|place| {
+            place.is_used(handle, qp) && place.window.is_open() && !place.is_void
         })
     }
 
     /// Takes note that the device closed a window for someone it does not belong to.
     pub(super) fn stolen(&mut self, handle: Handle) {
-        if let Some(place) = self.place(handle).and_then(|number| self.places.get_mut(number)) {
-            place.is_void |= place.used.is_some_and(|(_, used)| used == handle);
+        let found = self.find(handle).and_then(|number| self.places.get_mut(number));
+        if let Some(place) = found.and_then(Option::as_mut) {
+            place.is_void |= place.used == Some(handle);
         }
     }
 
     /// Takes note that `qp`'s `handle` was invalidated; drops the view. Returns whether it was open.
     pub(super) fn closed(&mut self, handle: Handle, qp: QpNum) -> bool {
-        let Some(number) = self.place(handle) else { return false };
-        let Some(place) = self.places.get_mut(number) else { return false };
-        let Some(window) = place.window.as_ref().filter(|window| window.is_open()) else {
-            return false;
-        };
-        if place.used != Some((qp, handle)) {
+        let Some(number) = self.find(handle) else { return false };
+        let found = self.places.get_mut(number).and_then(Option::as_mut);
+        let Some(place) = found.filter(|place| place.is_used(handle, qp)) else { return false };
+        if !place.window.is_open() {
             return false;
         }
-        window.closed();
+        place.window.closed();
         place.used = None;
         place.is_void = false;
-        self.free.push_back(number);
+        if let Some(resting) = self.resting.get_mut(qp.slot()) {
+            resting.push_back(number);
+        }
         true
     }
 
-    /// Takes everything from a queue pair that has failed: after this its peer reaches nothing.
+    /// Frees the windows of a queue pair that has failed: after this its peer reaches nothing.
     pub(super) fn release(&mut self, qp: QpNum) {
-        let mut replaced = false;
-        for (number, place) in self.places.iter_mut().enumerate() {
-            if place.used.is_none_or(|(owner, _)| owner != qp) {
-                continue;
-            }
-            if place.window.as_ref().is_some_and(Window::is_open) {
-                place.window = None; // before another is made: there may be room for no more
-                place.window = Window::new(&self.domain).ok();
-                replaced = true;
-            }
-            place.used = None;
-            place.is_void = false;
-            if place.window.is_some() {
-                self.free.push_back(number);
-            }
+        if let Some(resting) = self.resting.get_mut(qp.slot()) {
+            resting.clear();
         }
-        if replaced {
-            self.sort();
+        for number in 0..self.places.len() {
+            let place = self.places.get(number).and_then(Option::as_ref);
+            if place.is_some_and(|place| place.owner == qp) {
+                self.free(number);
+            }
         }
     }
 
     /// Frees all windows: no peer reaches anything.
     pub(super) fn clear(&mut self) {
         self.places.clear();
-        self.free.clear();
+        self.vacant.clear();
+        self.resting.clear();
         self.index.clear();
     }
 
-    fn place(&self, handle: Handle) -> Option<usize> {
+    /// Frees the window of a place that is not among those that rest.
+    fn free(&mut self, number: usize) {
+        let place = self.places.get_mut(number).and_then(Option::take);
+        if let Some(Place { window, .. }) = place {
+            let known = window.key().0 >> 8;
+            self.index.retain(|(index, _)| *index != known);
+            drop(window);
+            self.vacant.push(number);
+        }
+    }
+
+    fn place(&self, handle: Handle) -> Option<&Place> {
+        self.places.get(self.find(handle)?)?.as_ref()
+    }
+
+    fn find(&self, handle: Handle) -> Option<usize> {
         let at = self.index.binary_search_by_key(&(handle.0 >> 8), |(index, _)| *index).ok()?;
         self.index.get(at).map(|(_, number)| *number)
     }
+}
 
-    fn sort(&mut self) {
-        let places = self.places.iter().enumerate();
-        let known = places.filter_map(|(number, place)| {
-            place.window.as_ref().map(|window| (window.key().0 >> 8, number))
-        });
-        self.index.clear();
-        self.index.extend(known);
-        self.index.sort_unstable();
+impl Place {
+    fn is_used(&self, handle: Handle, by: QpNum) -> bool {
+        self.owner == by && self.used == Some(handle)
     }
 }
 
@@ -169,6 +208,9 @@ fn fresh_key(random: &mut Stags, last: u32) -> u32 {
 
 /// The key within a handle.
 const KEY: u32 = 0xff;
+
+/// How many windows of a connection rest, if there are as many, before one is used again.
+const RESTING_MIN: usize = 16;
 
 #[cfg(test)]
 mod tests {
