@@ -83,7 +83,7 @@ impl Carrier for Verbs {
             receive_queue_max: count(limits.receives_max),
             registrations_max: count(limits.calls_out_max.saturating_mul(ITEMS_MAX)),
             handshake_timeout: limits.setup_timeout,
-            ..VerbsConfig::default()
+            ..asked_for()
         };
         let mut provider = Self::new(&config).map_err(|error| no_verbs(&error))?;
         provider.register(pool).map_err(|error| no_verbs(&error))?;
@@ -97,13 +97,15 @@ impl Carrier for Verbs {
             ));
         }
         let (strategy, windows) = (caps.strategy.name(), caps.registrations_max);
-        let details = vec![format!("RDMA device: {device}, {strategy}, {windows} registrations")];
+        let details = vec![
+            format!("RDMA device: {}", provider.describe()),
+            format!("registrations: {strategy}, {windows} at once"),
+        ];
         Ok((provider, Notes { warnings, details }))
     }
 
     fn own_address() -> Result<IpAddr, Failure> {
-        let config =
-            VerbsConfig { connections_max: 1, registrations_max: 1, ..VerbsConfig::default() };
+        let config = VerbsConfig { connections_max: 1, registrations_max: 1, ..asked_for() };
         let provider = Self::new(&config).map_err(|error| no_verbs(&error))?;
         provider.address().ok_or_else(|| {
             let name = provider.device_name();
@@ -111,6 +113,23 @@ impl Carrier for Verbs {
         })
     }
 }
+
+/// Returns which device the user wants, by the variable [`RDMA_DEVICE`]: processes that we start have it,
+/// too.
+#[cfg(feature = "verbs")]
+fn asked_for() -> VerbsConfig {
+    let wanted = std::env::var(RDMA_DEVICE).ok().filter(|wanted| !wanted.is_empty());
+    let mut config = VerbsConfig::default();
+    match wanted.as_ref().map(|wanted| wanted.parse()) {
+        Some(Ok(address)) => config.source = Some(address),
+        _ => config.device = wanted,
+    }
+    config
+}
+
+/// Names the RDMA device to use, by its name or by an address of this machine that leads to it.
+#[cfg(feature = "verbs")]
+pub const RDMA_DEVICE: &str = "HAULAGE_RDMA_DEVICE";
 
 #[cfg(feature = "verbs")]
 fn no_verbs(error: &Unavailable) -> Failure {

@@ -32,14 +32,17 @@ fn told(found: &Result<Vec<DeviceReport>, Unavailable>) -> Finding {
 }
 
 fn describe(device: &DeviceReport) -> String {
-    let DeviceReport { name, is_active, lacking, has_windows, exact_bounds } = device;
+    let DeviceReport { name, is_active, lacking, has_windows, exact_bounds, gids, node } = device;
     if let Some(what) = lacking {
         return format!("{name}: has no {what}");
     }
     let port = if *is_active { "active" } else { "port not active" };
-    let windows = if *has_windows { "memory windows" } else { "registers by calls, for one peer" };
+    let gid = gids.first().map_or_else(|| "no GID".to_owned(), ToString::to_string);
+    let node = node.map(|node| format!(", node {node}")).unwrap_or_default();
+    let windows =
+        if *has_windows { "memory windows" } else { "registers by calls, for one connection" };
     let bounds = if *exact_bounds { "" } else { ", does not hold peers to bounds: for tests" };
-    format!("{name}: {port}, {windows}{bounds}")
+    format!("{name}: {port}, {gid}{node}, {windows}{bounds}")
 }
 
 #[cfg(test)]
@@ -54,11 +57,15 @@ mod tests {
             lacking: None,
             has_windows,
             exact_bounds,
+            gids: Vec::new(),
+            node: Some(1),
         };
         let state = |devices: Vec<DeviceReport>| told(&Ok(devices)).state;
         assert_eq!(state(vec![device(true, true)]), State::Ok);
         assert_eq!(state(vec![device(true, false)]), State::Slower);
         assert_eq!(state(vec![device(false, true)]), State::Slower);
+        let ours = describe(&device(true, true));
+        assert_eq!(ours, "mlx5_0: active, no GID, node 1, memory windows");
         let none = told(&Ok(Vec::new()));
         assert_eq!(none.state, State::Missing);
         assert!(none.fix.starts_with("`rdma link add"), "{}", none.fix);

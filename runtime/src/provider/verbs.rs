@@ -34,6 +34,7 @@ use haulage_mr_pool::{Local, Pool, Strategy};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Handle, QpNum};
 
+use self::choice::Chosen;
 use self::connection::{Connection, Numbers, Objects, Phase, Slots};
 use self::device::Fitted;
 use self::registrations::Registrations;
@@ -48,12 +49,13 @@ use crate::sys::ibverbs::{
     Chain, CmId, CompletionQueue, Device, Domain, Ended, EventChannel, Polled, QueuePairLimits,
     Region, SharedReceives,
 };
-use crate::sys::interfaces;
 
+mod choice;
 mod config;
 mod connection;
 mod device;
 mod grants;
+mod place;
 mod registrations;
 mod setup;
 mod windows;
@@ -61,6 +63,7 @@ mod work;
 
 pub use config::{Config, Unavailable};
 pub use device::{DeviceReport, devices};
+pub use place::{Gid, GidKind};
 
 /// Names a listener of a [`Verbs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +74,7 @@ pub struct ListenerId(u32);
 pub struct Verbs {
     config: Config,
     caps: Caps,
-    name: String,
+    chosen: Chosen,
     slots: Slots,
     numbers: Numbers,
     /// Connections that wait for something, with a deadline.
@@ -109,9 +112,10 @@ impl Verbs {
     /// There is no device that will do, or it has no more to give.
     pub fn new(config: &Config) -> Result<Self, Unavailable> {
         let channel = EventChannel::new().map_err(device::none)?;
-        let (device, name) = device::choose(config)?;
+        let chosen = Chosen::new(config, &channel)?;
+        let device = chosen.device.clone();
         let domain = Domain::new(&device)?;
-        let Fitted { caps, limits, share } = device::fit(config, &device, &name, &domain)?;
+        let Fitted { caps, limits, share } = device::fit(config, &device, &chosen.name, &domain)?;
         device.report_faults()?;
         let completions = share.all + caps.receive_queue_max;
         let queue = CompletionQueue::new(&device, completions)?;
@@ -154,7 +158,7 @@ impl Verbs {
             ended: Vec::with_capacity(caps.send_queue_max),
             config: config.clone(),
             caps,
-            name,
+            chosen,
         })
     }
 
@@ -173,19 +177,20 @@ impl Verbs {
 
     /// Returns the name of the device.
     pub fn device_name(&self) -> &str {
-        &self.name
+        &self.chosen.name
     }
 
-    /// Returns an address of this machine that leads to the device, IPv4 before IPv6.
+    /// Returns its name, why it was chosen, and the best of its GIDs, for people.
+    pub fn describe(&self) -> String {
+        let Some(gid) = self.chosen.gids().into_iter().next() else {
+            return self.chosen.to_string();
+        };
+        format!("{}; {gid}", self.chosen)
+    }
+
+    /// Returns an address of this machine that leads to the device: that of its best GID, if it has one.
     pub fn address(&self) -> Option<IpAddr> {
-        let mut all = interfaces::addresses().ok()?;
-        all.retain(|address| !address.is_loopback());
-        all.sort_by_key(IpAddr::is_ipv6);
-        all.into_iter().find(|address| {
-            let id = CmId::new(&self.channel, LISTENER);
-            let bound = id.and_then(|mut id| id.bind(SocketAddr::new(*address, 0)).map(|()| id));
-            bound.is_ok_and(|id| id.is_on(&self.device))
-        })
+        self.chosen.address(&self.channel)
     }
 
     /// Does what is due for connections that wait for something.
@@ -237,7 +242,17 @@ impl Provider for Verbs {
         self.listened += 1;
         let listener = ListenerId(self.listened);
         let mut id = CmId::new(&self.channel, LISTENER | listener.0).map_err(|r| r.error)?;
-        id.listen(at).map_err(|refused| refused.error)?;
+        let listens = id.listen(at).map_err(|refused| refused.error);
+        // Without an address it is on all devices, and others' peers are refused.
+        let elsewhere = match &listens {
+            Ok(()) => id.has_device() && !id.is_on(&self.device),
+            Err(error) => error.raw_os_error() == Some(libc::ENODEV),
+        };
+        if elsewhere {
+            let name = self.device_name();
+            return Err(io::Error::other(format!("it does not lead to RDMA device {name}")));
+        }
+        listens?;
         let bound = id.local().ok_or(io::ErrorKind::AddrNotAvailable)?;
         self.listeners.push((listener, id));
         Ok((listener, bound))
@@ -269,7 +284,7 @@ impl Provider for Verbs {
         }
         let qp = self.slots.add(connection).ok_or(ConnectError::NoQueuePair)?;
         let started = CmId::new(&self.channel, token(qp)).and_then(|mut id| {
-            id.resolve(to, limit.min(setup::RESOLVE_AGAIN))?;
+            id.resolve(self.config.source, to, limit.min(setup::RESOLVE_AGAIN))?;
             Ok(id)
         });
         match started {

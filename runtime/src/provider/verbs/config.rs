@@ -1,6 +1,7 @@
 //! What a `verbs` provider is to be like, and why there is none.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::sys::ibverbs::Refused;
@@ -9,8 +10,14 @@ use crate::sys::process;
 /// Limits and choices of a `verbs` provider. A device that has less lowers them.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The device, by the name `rdma link` shows; `None` takes the first whose port is active.
+    /// The device, by the name `rdma link` shows; `None` takes that of `source`, or one on `node`, or the
+    /// first whose port is active.
     pub device: Option<String>,
+    /// An address of ours, by which connections leave, and with it device, port and GID; `None` leaves it
+    /// to the routes of the system.
+    pub source: Option<IpAddr>,
+    /// The NUMA node to prefer devices on; `None` is the one of the CPUs that the thread may run on.
+    pub node: Option<usize>,
     /// Connections at once, those being set up and those closing included; at most 65,536.
     pub connections_max: usize,
     /// Work requests one send queue holds.
@@ -44,6 +51,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             device: None,
+            source: None,
+            node: None,
             connections_max: 256,
             send_queue_max: 1024,
             receive_queue_max: 4096,
@@ -70,6 +79,8 @@ pub enum Unavailable {
     NoDevice,
     /// There is none of that name, but these.
     NoSuchDevice(String, Vec<String>),
+    /// The address is not one of ours that leads to the device.
+    NoSuchAddress(IpAddr),
     /// No port is active, of these devices.
     NoPort(Vec<String>),
     /// The device lacks an ability.
@@ -113,6 +124,10 @@ impl fmt::Display for Unavailable {
             ),
             Self::NoSuchDevice(name, others) => {
                 write!(f, "there is no RDMA device {name}, but {}", others.join(", "))
+            }
+            Self::NoSuchAddress(address) => {
+                write!(f, "{address} leads to no RDMA device that is to be used; `rdma link` and `ip \
+                           address` show which do")
             }
             Self::NoPort(devices) => {
                 write!(f, "no port is active of {}; `rdma link` shows why", devices.join(", "))

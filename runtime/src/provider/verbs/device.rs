@@ -1,11 +1,13 @@
-//! Which device, and how much of what is asked for it gives.
+//! What devices there are, and how much of what is asked for one gives.
 
 use std::fs::File;
 use std::io::ErrorKind;
+use std::path::Path;
 use std::rc::Rc;
 
 use haulage_mr_pool::Strategy;
 
+use super::place::{self, Gid};
 use super::windows::Windows;
 use super::work::Share;
 use super::{Config, Unavailable};
@@ -27,6 +29,10 @@ pub struct DeviceReport {
     pub has_windows: bool,
     /// It holds peers to the range they were granted.
     pub exact_bounds: bool,
+    /// The names by which peers reach it, the best first.
+    pub gids: Vec<Gid>,
+    /// The NUMA node it is on, if the machine says so.
+    pub node: Option<usize>,
 }
 
 impl DeviceReport {
@@ -48,10 +54,13 @@ pub fn devices() -> Result<Vec<DeviceReport>, Unavailable> {
         let has_windows = attributes.is_some_and(|found| {
             Domain::new(device).is_ok_and(|domain| has_windows(&found, &domain))
         });
+        let (root, name) = (Path::new("/"), device.name());
         DeviceReport {
             has_windows,
+            gids: place::gids(root, &name),
+            node: place::node_of(root, &name),
             exact_bounds: attributes.is_some_and(|found| found.vendor != SOFT_ROCE),
-            name: device.name(),
+            name,
             is_active: device.link().is_ok_and(|link| link.is_active),
             lacking: attributes.map_or(Some("limits it would tell"), |found| lacking(&found)),
         }
@@ -71,26 +80,6 @@ pub(super) fn none(refused: Refused) -> Unavailable {
         }
         Err(_) => Unavailable::NoRdma(refused),
     }
-}
-
-/// Chooses the device that was asked for, or the first whose port is active.
-pub(super) fn choose(config: &Config) -> Result<(Device, String), Unavailable> {
-    let devices = Device::all().map_err(Unavailable::NoRdma)?;
-    let named: Vec<_> = devices.into_iter().map(|device| (device.name(), device)).collect();
-    let names = || named.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
-    let is_active = |device: &Device| device.link().is_ok_and(|link| link.is_active);
-    let found = match &config.device {
-        _ if named.is_empty() => return Err(Unavailable::NoDevice),
-        Some(wanted) => named
-            .iter()
-            .find(|(name, _)| name == wanted)
-            .ok_or_else(|| Unavailable::NoSuchDevice(wanted.clone(), names())),
-        None => named
-            .iter()
-            .find(|(_, device)| is_active(device))
-            .ok_or_else(|| Unavailable::NoPort(names())),
-    };
-    found.map(|(name, device)| (device.clone(), name.clone()))
 }
 
 /// What is used of a device.

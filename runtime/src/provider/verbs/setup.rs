@@ -226,11 +226,12 @@ impl Verbs {
     /// Looks once more for the way to the peer: the kernel forgets a question it asked while its link came
     /// up. The deadline of the setup ends this.
     fn resolve_again(&mut self, qp: QpNum) -> bool {
+        let source = self.config.source;
         let Some(connection) = self.slots.get(qp) else { return false };
         let Some(to) = connection.to.filter(|_| connection.phase == Phase::Resolving) else {
             return false;
         };
-        connection.id().is_some_and(|id| id.resolve(to, RESOLVE_AGAIN).is_ok())
+        connection.id().is_some_and(|id| id.resolve(source, to, RESOLVE_AGAIN).is_ok())
     }
 
     /// Gives up connecting.

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
@@ -229,13 +229,22 @@ impl CmId {
         Refused::check("listening", unsafe { rdma_listen(self.raw(), BACKLOG) })
     }
 
-    /// Starts to find the way to `to`: `AddressResolved` or `Failed` follows.
-    pub(crate) fn resolve(&mut self, to: SocketAddr, limit: Duration) -> Result<(), Refused> {
+    /// Starts to find the way to `to`, from `source` if it is given and of the same family:
+    /// `AddressResolved` or `Failed` follows.
+    pub(crate) fn resolve(
+        &mut self,
+        source: Option<IpAddr>,
+        to: SocketAddr,
+        limit: Duration,
+    ) -> Result<(), Refused> {
         let mut address = address::encode(to);
-        let (none, limit) = (ptr::null_mut(), millis(limit));
-        // SAFETY: the id is live, and the address for the call.
+        let source = source.filter(|source| source.is_ipv4() == to.is_ipv4());
+        let mut source = source.map(|source| address::encode(SocketAddr::new(source, 0)));
+        let from = source.as_mut().map_or(ptr::null_mut(), address::raw);
+        let limit = millis(limit);
+        // SAFETY: the id is live, and so are the addresses, for the call; `from` may be null.
         let result =
-            unsafe { rdma_resolve_addr(self.raw(), none, address::raw(&mut address), limit) };
+            unsafe { rdma_resolve_addr(self.raw(), from, address::raw(&mut address), limit) };
         Refused::check("resolving an RDMA address", result)
     }
 
@@ -286,6 +295,11 @@ impl CmId {
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         // SAFETY: as above.
         address::decode(unsafe { &self.get().route.addr.dst_addr_union.dst_storage })
+    }
+
+    /// Returns whether its address or the way to its peer has settled which device it is on.
+    pub(crate) fn has_device(&self) -> bool {
+        !self.get().verbs.is_null()
     }
 
     /// Returns whether the way to the peer is through `device`.

@@ -37,6 +37,8 @@ impl Drop for Opened {
 pub(crate) struct Attributes {
     /// Who made it, as the IEEE numbers makers.
     pub(crate) vendor: u32,
+    /// Ports, which are numbered from 1.
+    pub(crate) ports: u8,
     /// Queue pairs.
     pub(crate) queue_pairs: usize,
     /// Work requests of one queue.
@@ -119,6 +121,7 @@ impl Device {
             | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
         Ok(Attributes {
             vendor: found.vendor_id,
+            ports: found.phys_port_cnt,
             queue_pairs: count(found.max_qp),
             work_requests: count(found.max_qp_wr),
             completions: count(found.max_cqe),
@@ -134,12 +137,19 @@ impl Device {
         })
     }
 
-    /// Asks how its first port is.
+    /// Asks how its ports are: the first that carries messages, or else the first.
     pub(crate) fn link(&self) -> Result<Link, Refused> {
+        let first = self.port(1)?;
+        let more = 2..=self.attributes()?.ports;
+        let active = more.filter_map(|port| self.port(port).ok()).find(|link| link.is_active);
+        Ok(active.filter(|_| !first.is_active).unwrap_or(first))
+    }
+
+    fn port(&self, number: u8) -> Result<Link, Refused> {
         let mut found = MaybeUninit::<ibv_port_attr>::zeroed();
         // SAFETY: the context is live; `found` is a whole ibv_port_attr, whose length the call passes
         // on, so that a library that knows a shorter one fills no more.
-        let result = unsafe { rdma_sys::ibv_query_port(self.raw(), 1, found.as_mut_ptr()) };
+        let result = unsafe { rdma_sys::ibv_query_port(self.raw(), number, found.as_mut_ptr()) };
         Refused::check("asking an RDMA device for its port", result)?;
         // SAFETY: it is integers, zeroed and then filled.
         let found = unsafe { found.assume_init() };

@@ -51,7 +51,7 @@ fn ours() -> Layout {
         whole ibv_srq_init_attr { srq_context, attr }
         whole ibv_device_attr {
             vendor_id, max_qp, max_qp_wr, device_cap_flags, max_cqe, max_qp_rd_atom,
-            max_qp_init_rd_atom, max_mw, max_srq, max_srq_wr, max_srq_sge
+            max_qp_init_rd_atom, max_mw, max_srq, max_srq_wr, max_srq_sge, phys_port_cnt
         }
         whole rdma_conn_param {
             private_data, private_data_len, responder_resources, initiator_depth, retry_count,
