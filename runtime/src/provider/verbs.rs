@@ -273,15 +273,13 @@ impl Provider for Verbs {
             phase: Phase::Resolving,
             deadline: now.saturating_add(limit),
             objects: Objects::Nothing,
+            regions: Vec::new(),
             ord: count(params.ord, self.caps.ord_max),
             ird: count(params.ird, self.caps.ird_max),
             to: Some(to),
             private_data: params.private_data.into(),
             early: Vec::new(),
         };
-        if !self.registrations.admit_another() {
-            return Err(ConnectError::NoQueuePair);
-        }
         let qp = self.slots.add(connection).ok_or(ConnectError::NoQueuePair)?;
         let started = CmId::new(&self.channel, token(qp)).and_then(|mut id| {
             id.resolve(self.config.source, to, limit.min(setup::RESOLVE_AGAIN))?;
@@ -335,11 +333,15 @@ impl Provider for Verbs {
     }
 
     fn reserve_handle(&mut self, qp: QpNum, lease: &Local, access: Access) -> Option<Handle> {
-        if !self.slots.peek(qp)?.phase.is_open() {
-            return None;
-        }
+        let connection = self.slots.peek(qp).filter(|connection| connection.phase.is_open())?;
+        // One that shares a domain with nobody has it for itself, as long as anything is granted in it.
+        let shared = self.registrations.need_domains() && connection.own_domain().is_none() && {
+            let others = self.slots.all().filter_map(|qp| self.slots.peek(qp));
+            others.filter(|other| other.shares_domain()).count() > 1
+        };
+        let own = connection.own_domain().or_else(|| (!shared).then_some(&self.domain));
         let scrap = self.regions.first().map(Region::scrap);
-        self.registrations.reserve((qp, self.numbers.len()), lease, access, scrap)
+        self.registrations.reserve((qp, own), lease, access, scrap)
     }
 
     fn registration_offset(&mut self, lease: &Local) -> u64 {

@@ -91,6 +91,22 @@ pub fn line_20_a_peer_that_names_anything_else_loses_its_connection<N: Network>(
         assert_eq!(outlive(exposed, &proof).bytes(), bytes, "{name}");
     }
 
+    // A handle of another connection, of those that the end which exposes has asked for.
+    let link = bed.connect();
+    let bytes = pattern::of(64, 7);
+    for attempt in [Attempt::Write, Attempt::Read] {
+        let access = if matches!(attempt, Attempt::Write) { RemoteWrite } else { RemoteRead };
+        let thief = bed.connect();
+        let (exposed, segment) = bed.ends[ACTIVE].expose(link[ACTIVE], &bytes, access);
+        let (other, _) = bed.ends[ACTIVE].expose(thief[ACTIVE], &bytes, access);
+        let proof = refused_by(&mut bed, PASSIVE, thief, attempt, segment);
+        assert_eq!(outlive(other, &proof).bytes(), bytes);
+        let retired = bed.ends[ACTIVE].invalidate(link[ACTIVE], &exposed);
+        let done = bed.succeeded(ACTIVE, retired);
+        assert_eq!(fence(exposed, &done).bytes(), bytes);
+    }
+    bed.carry(link, PASSIVE, b"unharmed");
+
     let Some(bystander) = bystander else {
         eprintln!("skipped: other connections; `shared_exposure` of Caps is false");
         return;
@@ -201,24 +217,36 @@ fn refused<N: Network>(
     attempt: Attempt,
     segment: Segment,
 ) -> Quiesced {
+    refused_by(bed, ACTIVE, link, attempt, segment)
+}
+
+/// Lets either end try, and returns the other's proof.
+fn refused_by<N: Network>(
+    bed: &mut Bed<N>,
+    by: usize,
+    link: Link,
+    attempt: Attempt,
+    segment: Segment,
+) -> Quiesced {
+    let owner = 1 - by;
     let bytes = pattern::of(segment.length as usize, 99);
-    let receive = matches!(attempt, Attempt::Invalidate).then(|| bed.ends[PASSIVE].receive(64));
-    let (active, qp) = (&mut bed.ends[ACTIVE], link[ACTIVE]);
+    let receive = matches!(attempt, Attempt::Invalidate).then(|| bed.ends[owner].receive(64));
+    let (thief, qp) = (&mut bed.ends[by], link[by]);
     let tried = match attempt {
-        Attempt::Read => active.read(qp, segment, SIGNALED).0,
-        Attempt::Write => active.write(qp, &bytes, segment).0,
-        Attempt::Invalidate => active.send(qp, b"x", Some(segment.handle), SIGNALED).0,
+        Attempt::Read => thief.read(qp, segment, SIGNALED).0,
+        Attempt::Write => thief.write(qp, &bytes, segment).0,
+        Attempt::Invalidate => thief.send(qp, b"x", Some(segment.handle), SIGNALED).0,
     };
-    let [active, passive] = [ACTIVE, PASSIVE].map(|end| ending(bed, end, link[end]));
+    let [thief, owner] = [by, owner].map(|end| ending(bed, end, link[end]));
     let explained = bed.ends[PASSIVE].provider.caps().promises.explains_ends;
-    let blamed = matches!(passive.reason, DisconnectReason::PeerMisbehaved(_));
-    assert!(blamed || !explained, "{:?}", passive.reason);
+    let blamed = matches!(owner.reason, DisconnectReason::PeerMisbehaved(_));
+    assert!(blamed || !explained, "{:?}", owner.reason);
     // InfiniBand does not say why it ends a connection over an invalidation.
-    let told = matches!(active.reason, DisconnectReason::Terminated { .. });
-    let untold = matches!((attempt, active.reason), (Attempt::Invalidate, DisconnectReason::Peer));
-    assert!(told || untold || !explained, "{:?}", active.reason);
+    let told = matches!(thief.reason, DisconnectReason::Terminated { .. });
+    let untold = matches!((attempt, thief.reason), (Attempt::Invalidate, DisconnectReason::Peer));
+    assert!(told || untold || !explained, "{:?}", thief.reason);
     if matches!(attempt, Attempt::Read) {
-        assert_eq!(active.failed, [tried], "a refused Read fails");
+        assert_eq!(thief.failed, [tried], "a refused Read fails");
     }
     if let Some((receive, sink)) = receive {
         // It was not used, so it is still there.
@@ -227,5 +255,5 @@ fn refused<N: Network>(
         let done = bed.succeeded(PASSIVE, receive);
         assert_eq!(&filled(sink, &done).bytes()[..4], b"next");
     }
-    passive.proof
+    owner.proof
 }

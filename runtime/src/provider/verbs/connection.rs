@@ -1,12 +1,13 @@
 //! One connection: how far it is, and the library's objects for it.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
 use super::super::DisconnectReason;
-use crate::sys::ibverbs::{CmId, Polled, QueuePair};
+use crate::sys::ibverbs::{CmId, Domain, Polled, QueuePair, Region};
 
 /// One end of a connection.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub(super) struct Connection {
     /// When to stop waiting for what the phase waits for.
     pub(super) deadline: Instant,
     pub(super) objects: Objects,
+    /// Our memory in a protection domain that is this connection's alone; none if it shares one.
+    pub(super) regions: Vec<Region>,
     /// What we proposed, or, once the peer has answered, what is granted.
     pub(super) ord: u8,
     pub(super) ird: u8,
@@ -79,6 +82,23 @@ impl Connection {
     pub(super) fn pair(&mut self) -> Option<&mut QueuePair> {
         match &mut self.objects {
             Objects::Pair(pair) => Some(pair),
+            Objects::Id(_) | Objects::Nothing => None,
+        }
+    }
+
+    /// Returns the protection domain of its queue pair, if it has one that it does not share.
+    pub(super) fn own_domain(&self) -> Option<&Rc<Domain>> {
+        self.domain().filter(|_| !self.regions.is_empty())
+    }
+
+    /// Tells whether its queue pair is in the protection domain that connections share.
+    pub(super) fn shares_domain(&self) -> bool {
+        self.domain().is_some() && self.regions.is_empty()
+    }
+
+    fn domain(&self) -> Option<&Rc<Domain>> {
+        match &self.objects {
+            Objects::Pair(pair) => Some(pair.domain()),
             Objects::Id(_) | Objects::Nothing => None,
         }
     }
@@ -162,11 +182,6 @@ impl Numbers {
         if let Ok(at) = self.known.binary_search_by_key(&number, |(known, _)| *known) {
             self.known.remove(at);
         }
-    }
-
-    /// Returns how many there are.
-    pub(super) const fn len(&self) -> usize {
-        self.known.len()
     }
 
     pub(super) fn get(&self, number: u32) -> Option<QpNum> {

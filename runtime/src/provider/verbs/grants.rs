@@ -2,8 +2,11 @@
 //!
 //! # Limits
 //!
-//! A peer of any queue pair of the protection domain may use what is granted in it. So nothing is
-//! granted but to the only connection there is, and while anything is, there is no other.
+//! A peer of any queue pair of a protection domain may use what is granted in it. So each connection that
+//! we ask for has a domain of its own, in which our memory is registered once more. Those that peers ask
+//! for, whose memory we use rather than they ours, share one, as one for each would count all memory
+//! against memlock again: there nothing is granted but to the only connection there is, and while
+//! anything is, there is no other.
 
 use std::rc::Rc;
 
@@ -12,9 +15,10 @@ use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use crate::sys::ibverbs::{Domain, Grant};
 
-/// What the peer of one connection is granted.
+/// What peers are granted.
 #[derive(Debug)]
 pub(super) struct Grants {
+    /// The one that connections share.
     domain: Rc<Domain>,
     most: usize,
     /// Ascending by handle.
@@ -26,16 +30,16 @@ impl Grants {
         Self { domain: Rc::clone(domain), most, granted: Vec::with_capacity(most) }
     }
 
-    /// Tells whether anything is granted to anybody.
+    /// Tells whether anything is granted in the domain that connections share.
     pub(super) fn in_use(&self) -> bool {
-        !self.granted.is_empty()
+        self.granted.iter().any(|(.., grant)| grant.is_in(&self.domain))
     }
 
-    /// Registers the memory of `lease`, or `scrap` for one that is empty; `None` if the device refuses, or
-    /// enough is granted.
+    /// Registers the memory of `lease`, or `scrap` for one that is empty, in a domain that is the
+    /// connection's alone, for now at least; `None` if the device refuses, or enough is granted.
     pub(super) fn reserve(
         &mut self,
-        qp: QpNum,
+        (qp, domain): (QpNum, &Rc<Domain>),
         lease: &Local,
         access: Access,
         scrap: Option<u64>,
@@ -43,7 +47,7 @@ impl Grants {
         if self.granted.len() >= self.most {
             return None;
         }
-        let grant = Grant::new(&self.domain, lease, access, scrap?).ok()?;
+        let grant = Grant::new(domain, lease, access, scrap?).ok()?;
         let handle = grant.key();
         let at = self.granted.partition_point(|(known, ..)| known.0 < handle.0);
         self.granted.insert(at, (handle, qp, grant));

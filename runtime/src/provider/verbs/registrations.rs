@@ -30,7 +30,12 @@ impl Registrations {
         })
     }
 
-    /// Tells whether another connection may be made; see [`Grants`].
+    /// Tells whether each connection that we ask for is to have a protection domain of its own.
+    pub(super) const fn need_domains(&self) -> bool {
+        matches!(self, Self::Grants(_))
+    }
+
+    /// Tells whether another connection may share the protection domain; see [`Grants`].
     pub(super) fn admit_another(&self) -> bool {
         match self {
             Self::Windows(_) => true,
@@ -38,18 +43,17 @@ impl Registrations {
         }
     }
 
-    /// Draws a handle for a use by `qp`, of as many connections.
+    /// Draws a handle for a use by `qp`, whose protection domain is no other's where it is given.
     pub(super) fn reserve(
         &mut self,
-        (qp, connections): (QpNum, usize),
+        (qp, domain): (QpNum, Option<&Rc<Domain>>),
         lease: &Local,
         access: Access,
         scrap: Option<u64>,
     ) -> Option<Handle> {
         match self {
             Self::Windows(windows) => windows.reserve(qp),
-            Self::Grants(_) if connections > 1 => None,
-            Self::Grants(grants) => grants.reserve(qp, lease, access, scrap),
+            Self::Grants(grants) => grants.reserve((qp, domain?), lease, access, scrap),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Connections on their way up and down, as the connection manager reports them.
 
 use std::io;
+use std::rc::Rc;
 
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
@@ -8,7 +9,9 @@ use haulage_proto::verbs::QpNum;
 use super::connection::{Connection, MISBEHAVED, Objects, Phase, Slots};
 use super::{LISTENER, ListenerId, Verbs};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
-use crate::sys::ibverbs::{Answer, CmEvent, CmEventKind, CmId, Parameters, QueuePair, Refused};
+use crate::sys::ibverbs::{
+    Answer, CmEvent, CmEventKind, CmId, Domain, Parameters, QueuePair, Refused, Region,
+};
 
 impl Verbs {
     /// Takes what the connection manager has to report.
@@ -64,6 +67,7 @@ impl Verbs {
             phase: Phase::Requested,
             deadline: now,
             objects: Objects::Nothing,
+            regions: Vec::new(),
             ord: asked.ord,
             ird: asked.ird,
             to: None,
@@ -150,9 +154,12 @@ impl Verbs {
 
     /// Gives a connection its queues.
     fn make_queue_pair(&mut self, qp: QpNum) -> Result<(), Refused> {
-        if !self.registrations.admit_another() {
+        let connects = self.slots.peek(qp).is_some_and(|c| c.phase == Phase::Resolving);
+        let own = if connects { self.own_domain() } else { None };
+        if own.is_none() && !self.registrations.admit_another() {
             return Err(Refused::of("connecting", io::ErrorKind::ResourceBusy.into()));
         }
+        let (domain, regions) = own.unwrap_or_else(|| (Rc::clone(&self.domain), Vec::new()));
         let Some(connection) = self.slots.get(qp) else { return Ok(()) };
         let id = match std::mem::replace(&mut connection.objects, Objects::Nothing) {
             Objects::Id(id) => id,
@@ -161,11 +168,12 @@ impl Verbs {
                 return Ok(());
             }
         };
-        let made = QueuePair::new(id, &self.domain, &self.queue, &self.receives, self.limits);
+        let made = QueuePair::new(id, &domain, &self.queue, &self.receives, self.limits);
         match made {
             Ok(pair) => {
                 self.numbers.add(pair.number(), qp);
                 connection.objects = Objects::Pair(pair);
+                connection.regions = regions;
                 Ok(())
             }
             Err((id, refused)) => {
@@ -173,6 +181,18 @@ impl Verbs {
                 Err(refused)
             }
         }
+    }
+
+    /// Makes a protection domain for a single connection, with our memory in it, if it is to have one and
+    /// the system has room; see [`Grants`](super::grants::Grants).
+    fn own_domain(&self) -> Option<(Rc<Domain>, Vec<Region>)> {
+        if !self.registrations.need_domains() || self.regions.is_empty() {
+            return None;
+        }
+        let domain = Domain::new(&self.device).ok()?;
+        let again = self.regions.iter().map(|region| region.again(&domain));
+        let regions = again.collect::<Result<_, _>>().ok()?;
+        Some((domain, regions))
     }
 
     /// The connection carries messages: the manager says so, with the peer's `answer`, or, at the passive

@@ -17,11 +17,13 @@ impl Verbs {
             return Err(QueueFull);
         };
         let Objects::Pair(pair) = &mut connection.objects else { return Err(QueueFull) };
+        let own = &connection.regions;
+        let regions = if own.is_empty() { &self.regions } else { own };
         let before = pair.occupied();
         let room = self.share.room(self.occupied, before);
         let (mut is_wrong, mut is_refused) = (false, false);
         while !batch.is_empty() && !is_wrong {
-            let mut doorbell = pair.doorbell(&mut self.chain, &self.regions, qp);
+            let mut doorbell = pair.doorbell(&mut self.chain, regions, qp);
             let mut added = 0;
             while let Some(request) = batch.front()
                 && doorbell.fits(request)

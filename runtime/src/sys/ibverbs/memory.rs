@@ -48,34 +48,56 @@ pub(crate) struct Region {
     mr: NonNull<ibv_mr>,
     octets: Range<u64>,
     _domain: Rc<Domain>,
-    /// Octets nobody wants: what windows are bound to that are for no octets, which devices do not
-    /// bind. While they are lent the pool's memory stays where it is, too: the next who gets these
-    /// addresses must not be taken for it.
-    scrap: Sink,
+    scrap: Rc<Scrap>,
+}
+
+/// Octets nobody wants: what windows are bound to that are for no octets, which devices do not bind.
+/// While they are lent the pool's memory stays where it is, too: the next who gets these addresses must
+/// not be taken for it.
+#[derive(Debug)]
+struct Scrap {
+    sink: Sink,
     _lent: PostedSink,
 }
 
 impl Region {
     /// Registers all memory of `pool`, which has room for one lease more.
     pub(crate) fn new(domain: &Rc<Domain>, pool: &Pool, windows: bool) -> Result<Self, Refused> {
-        let what = "registering memory";
-        let full = || Refused { what, error: std::io::ErrorKind::OutOfMemory.into() };
+        let full = || Refused { what: REGISTERING, error: std::io::ErrorKind::OutOfMemory.into() };
         let mut scrap = pool.lease(SCRAP).ok_or_else(full)?;
         scrap.bytes_mut().fill(0);
         let mut lent = scrap.into_sink();
-        let scrap = lent.sink(0..SCRAP).ok_or_else(full)?;
+        let sink = lent.sink(0..SCRAP).ok_or_else(full)?;
+        let scrap = Rc::new(Scrap { sink, _lent: lent });
         let region = pool.region();
+        let start = region.cast::<u8>().as_ptr().expose_provenance() as u64;
+        let octets = start..start.saturating_add(region.len() as u64);
+        Self::register(domain, octets, scrap, windows)
+    }
+
+    /// Registers the same memory in another domain of the device, without windows.
+    pub(crate) fn again(&self, domain: &Rc<Domain>) -> Result<Self, Refused> {
+        Self::register(domain, self.octets.clone(), Rc::clone(&self.scrap), false)
+    }
+
+    /// Registers `octets`, which stay mapped while `scrap` is lent.
+    fn register(
+        domain: &Rc<Domain>,
+        octets: Range<u64>,
+        scrap: Rc<Scrap>,
+        windows: bool,
+    ) -> Result<Self, Refused> {
         let bind = if windows { ibv_access_flags::IBV_ACCESS_MW_BIND.0 } else { 0 };
         let access = (ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | bind).cast_signed();
-        let start = region.cast::<u8>().as_ptr();
-        // SAFETY: the domain is live, and the pool's memory is mapped, here and until `lent` is gone,
-        // which is after the region was deregistered. Registering lets the device touch what work
-        // requests name, each of which holds a view of that.
-        let mr = unsafe { ibv_reg_mr(domain.raw(), start.cast(), region.len(), access) };
-        let mr = NonNull::new(mr).ok_or_else(|| Refused::last(what))?;
-        let start = start.addr() as u64;
-        let octets = start..start.saturating_add(region.len() as u64);
-        Ok(Self { mr, octets, _domain: Rc::clone(domain), scrap, _lent: lent })
+        let start = usize::try_from(octets.start).unwrap_or_default();
+        let length = usize::try_from(octets.end - octets.start).unwrap_or_default();
+        let start = std::ptr::with_exposed_provenance_mut(start);
+        // SAFETY: the domain is live, and the pool's memory is mapped, here and until `scrap` is not lent
+        // any more, which is after the region was deregistered. Registering lets the device touch what
+        // work requests name, each of which holds a view of that.
+        let mr = unsafe { ibv_reg_mr(domain.raw(), start, length, access) };
+        let mr = NonNull::new(mr).ok_or_else(|| Refused::last(REGISTERING))?;
+        Ok(Self { mr, octets, _domain: Rc::clone(domain), scrap })
     }
 
     /// Tells whether all `length` octets at `address` are in it.
@@ -86,7 +108,7 @@ impl Region {
 
     /// Returns the address of an octet whose content is nobody's.
     pub(crate) fn scrap(&self) -> u64 {
-        self.scrap.address()
+        self.scrap.sink.address()
     }
 
     pub(super) fn lkey(&self) -> u32 {
@@ -108,3 +130,4 @@ impl Drop for Region {
 }
 
 const SCRAP: usize = 64;
+const REGISTERING: &str = "registering memory";

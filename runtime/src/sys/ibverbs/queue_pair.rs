@@ -146,6 +146,11 @@ impl QueuePair {
         &mut self.id
     }
 
+    /// Returns the protection domain it is in.
+    pub(crate) const fn domain(&self) -> &Rc<Domain> {
+        &self.domain
+    }
+
     /// Returns the number the device knows it by.
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: the queue pair is live, and its number never changes.
