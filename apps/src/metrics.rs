@@ -229,6 +229,10 @@ impl Page {
                 ("by=\"system\"", moved.bytes_system),
             ],
         )?;
+        let (provider, strategy) = cx.provider();
+        let named = format!("provider=\"{provider}\",registration=\"{}\"", strategy.name());
+        let what = "What carries the messages, and how memory is opened to peers.";
+        self.many("haulage_provider_info", gauge, what, &[(&named, 1)])?;
         self.many(
             "haulage_invalidations_total",
             counter,

@@ -266,6 +266,7 @@ fn who_watches_the_server_sees_what_it_does() {
         ("haulage_tagged_bytes_total{direction=\"received\"}", 100_000),
         ("haulage_tagged_bytes_total{direction=\"sent\"}", 100_000),
         ("haulage_invalidations_total{by=\"peer\"}", 0),
+        ("haulage_provider_info{provider=\"iwarp\",registration=\"FastReg\"}", 1),
         ("haulage_connections_opened_total", 2),
     ] {
         assert!(value(name) >= least, "{name} is {}", value(name));

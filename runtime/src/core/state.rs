@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use haulage_mr_pool::{Gauges, Local, PageReport, Pool};
+use haulage_mr_pool::{Gauges, Local, PageReport, Pool, Strategy};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::requester::Xids;
 use haulage_proto::xdr::{Truncated, Writer};
@@ -56,6 +56,8 @@ pub(crate) struct State {
     pub(crate) drain_by: Option<Instant>,
     /// Octets of the longest message that the provider sends inline.
     pub(crate) inline_max: usize,
+    /// The provider's name, and how it opens memory to peers.
+    pub(crate) provider: (&'static str, Strategy),
     /// Whether peers are asked to invalidate: the provider reports it when they do.
     pub(crate) solicits: bool,
     /// Where connections' first XIDs come from.
@@ -140,6 +142,7 @@ impl State {
             next_deadline: None,
             drain_by: None,
             inline_max: caps.inline_max,
+            provider: (caps.name, caps.strategy),
             solicits: caps.promises.remote_invalidation,
             seed,
             counters: CoreCounters::default(),
@@ -296,6 +299,11 @@ impl Cx<'_> {
     /// Returns what the core did so far.
     pub const fn counters(&self) -> &CoreCounters {
         &self.state.counters
+    }
+
+    /// Returns the provider's name, and how it opens memory to peers.
+    pub const fn provider(&self) -> (&'static str, Strategy) {
+        self.state.provider
     }
 
     /// Returns what the provider moved until this turn.
