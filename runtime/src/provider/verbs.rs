@@ -128,7 +128,13 @@ impl Verbs {
             |error| Unavailable::Refused(crate::sys::ibverbs::Refused::of("waiting", error));
         let waker = Waker::new().map_err(system)?;
         let mut epoll = Epoll::new().map_err(system)?;
-        for (fd, token) in [(waker.fd(), WAKER), (queue.fd(), QUEUE), (channel.fd(), CHANNEL)] {
+        let fds = [
+            (waker.fd(), WAKER),
+            (queue.fd(), QUEUE),
+            (channel.fd(), CHANNEL),
+            (device.fault_fd(), CHANNEL),
+        ];
+        for (fd, token) in fds {
             epoll.watch(fd, token).map_err(system)?;
         }
         Ok(Self {

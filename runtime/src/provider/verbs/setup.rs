@@ -10,7 +10,7 @@ use super::connection::{Connection, MISBEHAVED, Objects, Phase, Slots};
 use super::{LISTENER, ListenerId, Verbs};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::ibverbs::{
-    Answer, CmEvent, CmEventKind, CmId, Domain, Parameters, QueuePair, Refused, Region,
+    Answer, CmEvent, CmEventKind, CmId, Domain, Fault, Parameters, QueuePair, Refused, Region,
 };
 
 impl Verbs {
@@ -24,7 +24,9 @@ impl Verbs {
             };
             // Those of other cores' queue pairs come here, too.
             let all: Vec<_> = self.slots.all().collect();
-            if let Some(qp) = all.iter().find(|qp| failed(&mut self.slots, qp)) {
+            if matches!(fault, Fault::Device) {
+                all.iter().for_each(|qp| self.end(now, *qp, DisconnectReason::Lost));
+            } else if let Some(qp) = all.iter().find(|qp| failed(&mut self.slots, qp)) {
                 self.reap(now, usize::MAX);
                 self.end(now, *qp, MISBEHAVED);
             }

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_int};
 use std::io;
 use std::mem::{MaybeUninit, offset_of};
+use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
@@ -61,9 +62,14 @@ pub(crate) struct Attributes {
     pub(crate) windows_type_2: bool,
 }
 
-/// A queue pair that its device found something wrong with, by address; it may be gone.
+/// What a device found something wrong with.
 #[derive(Debug)]
-pub(crate) struct Fault(pub(super) usize);
+pub(crate) enum Fault {
+    /// A queue pair, by address; it may be gone.
+    QueuePair(usize),
+    /// Itself: it carries nothing any more.
+    Device,
+}
 
 /// One port of a device.
 #[derive(Clone, Copy, Debug)]
@@ -157,14 +163,19 @@ impl Device {
         Ok(Link { is_active, message_max: found.max_msg_sz })
     }
 
-    /// Has it report faults of queue pairs to [`next_fault`](Self::next_fault), which does not wait.
+    /// Has it report faults to [`next_fault`](Self::next_fault), which does not wait.
     pub(crate) fn report_faults(&self) -> Result<(), Refused> {
         let what = "watching an RDMA device";
         super::connection::nonblocking(self.context().async_fd)
             .map_err(|error| Refused { what, error })
     }
 
-    /// Takes the next fault of a queue pair that the device reports, of any core's.
+    /// Returns the descriptor that is readable while there are faults, or other news.
+    pub(crate) fn fault_fd(&self) -> RawFd {
+        self.context().async_fd
+    }
+
+    /// Takes the next fault that the device reports, of any core's queue pairs.
     pub(crate) fn next_fault(&self) -> Option<Fault> {
         loop {
             let mut event = MaybeUninit::<ibv_async_event>::zeroed();
@@ -183,8 +194,10 @@ impl Device {
             let about = unsafe { at.wrapping_byte_add(about).cast::<usize>().read() };
             // SAFETY: the event was filled by the library and is acknowledged once.
             unsafe { rdma_sys::ibv_ack_async_event(at) };
-            if QUEUE_PAIR_FAULTS.contains(&kind) {
-                return Some(Fault(about));
+            match kind {
+                DEVICE_FATAL => return Some(Fault::Device),
+                kind if QUEUE_PAIR_FAULTS.contains(&kind) => return Some(Fault::QueuePair(about)),
+                _ => {}
             }
         }
     }
@@ -225,3 +238,5 @@ impl Refused {
 
 /// `IBV_EVENT_QP_FATAL`, `QP_REQ_ERR` and `QP_ACCESS_ERR`.
 const QUEUE_PAIR_FAULTS: std::ops::RangeInclusive<u32> = 1..=3;
+/// `IBV_EVENT_DEVICE_FATAL`.
+const DEVICE_FATAL: u32 = 8;

@@ -187,7 +187,7 @@ impl QueuePair {
 
     /// Tells whether it is the one a device reported.
     pub(crate) fn is(&self, fault: &Fault) -> bool {
-        fault.0 == self.raw().addr()
+        matches!(fault, Fault::QueuePair(at) if *at == self.raw().addr())
     }
 
     /// Tells whether everything posted is known to have ended.
