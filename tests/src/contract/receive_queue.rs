@@ -148,9 +148,9 @@ pub fn line_18_messages_are_taken_without_receives_in_their_turn<N: Network>(net
 }
 
 /// Returns a message of some length; some are as Calls are, with runs of zeros.
-fn message(number: u64) -> Vec<u8> {
+fn message(number: usize) -> Vec<u8> {
     let lengths = [8, 72, 80, 88, 89, 300, 301, 4000];
-    let mut bytes = pattern::of(lengths[number as usize % lengths.len()], number);
+    let mut bytes = pattern::of(lengths[number % lengths.len()], number as u64);
     if number.is_multiple_of(3) {
         bytes.iter_mut().skip(16).take(16).for_each(|octet| *octet = 0);
         bytes.iter_mut().skip(56).take(16).for_each(|octet| *octet = 0);
