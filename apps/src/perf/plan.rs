@@ -199,8 +199,9 @@ impl Room {
     const fn send_buffers(&self) -> u32 {
         let mut buffers = 0;
         buffers += self.in_flight; // Calls, or their Replies
-        // A grant each, or what a connection begins with: thousands do not do so at once.
-        buffers += if self.connections < GRANTS_MAX { self.connections } else { GRANTS_MAX };
+        // A grant of each that is busy, or what a connection begins with: few do so at once.
+        let grants = if self.in_flight > STARTING_MAX { self.in_flight } else { STARTING_MAX };
+        buffers += if self.connections < grants { self.connections } else { grants };
         buffers += CREDITS_BESIDE; // the Call for figures
         buffers
     }
@@ -226,8 +227,8 @@ const OPEN_DEPTH: u32 = 128;
 pub const WARM: Duration = Duration::from_millis(300);
 /// Receives that the provider's queue holds.
 const RECEIVES_MAX: u32 = 1 << 18;
-/// Messages without payload that all connections together send at once.
-const GRANTS_MAX: u32 = 512;
+/// Connections whose first message is under way, at most.
+const STARTING_MAX: u32 = 512;
 /// Credits of a connection beside those for Calls.
 const CREDITS_BESIDE: u32 = 8;
 /// The most memory one end takes for items.

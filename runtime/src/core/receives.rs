@@ -6,9 +6,7 @@
 //! ever finds the queue empty because of another. Reservations are not taken back: a connection
 //! shrinks by not being given new ones (P1).
 //!
-//! Every connection has its *floor*, reserved for it or held by its Calls, from the moment it is
-//! admitted. What is beyond all floors is shared by those that are busy, the idle ones having no part
-//! in it: thousands of idle connections cost their floors, and take no credit from the others.
+//! Every connection has its *floor* reserved for it from the moment it is admitted.
 //!
 //! The floors of idle connections are memory that nobody touches. Where a Send may wait for its Receive,
 //! only as many are posted as busy connections use, the one used last first, so that these stay in a cache;
@@ -40,12 +38,7 @@ pub(crate) struct Receives {
     held: u32,
     /// Posted or to be posted, and reserved for nobody.
     unreserved: u32,
-    /// Those of them that came back in this turn: the floors of whom they came from may need them.
-    fresh: u32,
-    /// Those that came back without a buffer since Receives were posted.
-    freed: u32,
-    /// How many connections there are, and what each has if all are busy.
-    connections: u32,
+    /// What a busy connection may have.
     share: u32,
     limits: Limits,
 }
@@ -98,10 +91,7 @@ impl Receives {
             batch: Vec::with_capacity(posted_max as usize),
             held: 0,
             unreserved: count,
-            fresh: 0,
-            freed: 0,
-            connections: 0,
-            share: count,
+            share: limits.credits_max + 1,
             limits: *limits,
         })
     }
@@ -138,12 +128,10 @@ impl Receives {
     /// Queues a buffer to be posted again.
     pub(crate) fn give_back(&mut self, received: Filled) {
         self.held -= 1;
-        self.unreserved += 1;
-        if received.buffer == NO_BUFFER {
-            self.freed += 1;
-        } else {
+        if received.buffer != NO_BUFFER {
             self.returned.push(received.buffer);
         }
+        self.unreserved += 1;
     }
 
     /// Returns how many buffers there are: they count as posted leases, with or without messages.
@@ -161,7 +149,6 @@ impl Receives {
     pub(crate) fn batch(&mut self) -> &mut Vec<Receive> {
         let Buffers(buffers) = &mut self.buffers;
         let unposted = u32::try_from(self.returned.len()).unwrap_or(u32::MAX);
-        self.fresh = unposted.saturating_sub(self.cold) + std::mem::take(&mut self.freed);
         let count = unposted.min(self.posted_max.saturating_sub(self.posted));
         (self.cold, self.posted) = (unposted - count, self.posted + count);
         for number in self.returned.drain(self.cold as usize..) {
@@ -184,36 +171,24 @@ impl Receives {
 
     /// Takes note of how many connections share what there is.
     pub(crate) fn divide(&mut self, connections: u32) {
-        self.connections = connections;
-        self.share = self.limits.receives_max / connections.max(1);
+        let fair = self.limits.receives_max / connections.max(1);
+        self.share = fair.clamp(RECEIVES_IDLE, self.limits.credits_max + 1);
     }
 
     /// Reserves more for a connection that has `reserved` left and awaits `owed` Replies. Returns how
     /// many.
     #[inline]
     pub(crate) fn grow(&mut self, reserved: u32, owed: u32) -> u32 {
+        let target = self.share;
+        // Every connection there can be keeps its floor, whatever the busy ones would like.
+        let floors = self.limits.connections_max * RECEIVES_IDLE;
+        let spare = self.unreserved.saturating_sub(floors);
+        let busy = target.saturating_sub(reserved.saturating_add(owed)).min(spare);
         // Calls that are not answered hold Receives: who has so many waiting waits too.
-        let has = reserved.saturating_add(owed);
-        let floor = RECEIVES_IDLE.saturating_sub(has);
-        let spare = self.unreserved.saturating_sub(self.floors_due());
-        // Beyond its floor as much as is left to others after it: the fewer are busy, the more each has.
-        let even = has.saturating_add(spare + RECEIVES_IDLE) / 2;
-        let fair = even.max(self.share);
-        let target = fair.min(self.limits.credits_max + 1);
-        let busy = target.saturating_sub(has).min(spare);
+        let floor = if owed <= target { RECEIVES_IDLE.saturating_sub(reserved) } else { 0 };
         let more = busy.max(floor).min(self.unreserved);
         self.unreserved -= more;
         more
-    }
-
-    /// Returns the floors that unreserved Receives are kept for: those of connections to come, and those
-    /// that may be short of what has just come back.
-    const fn floors_due(&self) -> u32 {
-        let Self { connections, limits: Limits { connections_max, .. }, .. } = *self;
-        let others = connections.saturating_sub(1) * RECEIVES_IDLE;
-        let fresh = self.fresh + self.freed;
-        let short = if fresh < others { fresh } else { others };
-        connections_max.saturating_sub(connections) * RECEIVES_IDLE + short
     }
 
     /// Forgets the reservations of a connection that is gone. Modulo 2^32: a peer that sent more than
@@ -244,54 +219,13 @@ mod tests {
     use super::*;
     use crate::limits::LIMITS_DEFAULT;
 
-    const CONNECTIONS: u32 = 100;
     const BEYOND: u32 = 60;
-
-    /// Makes Receives with every floor there can be reserved.
-    fn admitted() -> (Receives, Pool) {
-        let (connections_max, credits_max) = (CONNECTIONS, 32);
-        let receives_max = CONNECTIONS * RECEIVES_IDLE + BEYOND;
-        let limits = Limits { connections_max, receives_max, credits_max, ..LIMITS_DEFAULT };
-        let bytes = 2 * receives_max as usize * INLINE_SIZE;
-        let pages = PagePreference::Best;
-        let pool = Pool::new(&PoolConfig { bytes, pages, node: None }).unwrap();
-        let mut receives = Receives::new(&pool, &limits, true).unwrap();
-        receives.batch().clear();
-        for _ in 0..CONNECTIONS {
-            assert!(receives.admit());
-        }
-        receives.divide(CONNECTIONS);
-        // Nothing of a turn is left.
-        receives.batch();
-        (receives, pool)
-    }
 
     /// Has a message arrive and be done with.
     fn used(receives: &mut Receives, buffer: u32) {
         receives.held += 1;
         receives.posted -= 1;
         receives.give_back(Filled { buffer, length: 0 });
-    }
-
-    #[test]
-    fn the_fewer_are_busy_the_more_each_has_and_idle_ones_cost_nothing_more() {
-        for (busy, least) in [(1, 20), (2, 15), (10, 4), (60, 0)] {
-            let (mut receives, _pool) = admitted();
-            let mut reserved = vec![RECEIVES_IDLE; busy];
-            for _ in 0..50 {
-                // Each uses the half of what it has, and is given more.
-                for has in &mut reserved {
-                    let half = *has / 2;
-                    (0..half).for_each(|buffer| used(&mut receives, buffer));
-                    *has -= half;
-                    receives.batch().clear();
-                    *has += receives.grow(*has, 0);
-                }
-            }
-            let beyond = reserved.iter().map(|has| has.checked_sub(RECEIVES_IDLE).unwrap());
-            assert!(beyond.clone().all(|more| more >= least), "{busy} busy: {reserved:?}");
-            assert!(beyond.sum::<u32>() <= BEYOND, "{busy} busy: {reserved:?}");
-        }
     }
 
     #[test]
@@ -322,38 +256,5 @@ mod tests {
         posted.extend([5, 3].map(|buffer| Name::Receive(buffer).wr_id().0));
         assert_eq!(again.len(), 3);
         assert_eq!(again[1..], posted, "the last two are those that were used");
-    }
-
-    #[test]
-    fn no_greed_keeps_a_floor_from_its_owner() {
-        let (mut receives, _pool) = admitted();
-        // Some have taken all there is.
-        let mut greedy = [RECEIVES_IDLE; 40];
-        for _ in 0..40 {
-            for has in &mut greedy {
-                *has += receives.grow(*has, 0);
-            }
-        }
-        // In one turn messages of the others use up their floors, and the greedy are served first.
-        let others = CONNECTIONS - 40;
-        (0..others * RECEIVES_IDLE).for_each(|buffer| used(&mut receives, buffer));
-        receives.batch();
-        for has in &mut greedy {
-            *has += receives.grow(*has, 0);
-        }
-        for _ in 0..others {
-            assert_eq!(receives.grow(0, 0).min(RECEIVES_IDLE), RECEIVES_IDLE);
-        }
-    }
-
-    #[test]
-    fn calls_that_are_not_answered_are_part_of_the_floor() {
-        let (mut receives, _pool) = admitted();
-        receives.unreserved = 2;
-        assert_eq!(receives.grow(RECEIVES_IDLE - 3, 1), 2);
-        receives.unreserved = 2;
-        assert_eq!(receives.grow(0, RECEIVES_IDLE), 1);
-        receives.unreserved = 0;
-        assert_eq!(receives.grow(0, 0), 0);
     }
 }

@@ -336,13 +336,15 @@ impl Consumer {
     /// Returns its length.
     #[inline]
     pub(super) fn take_plain(&mut self, sink: &mut Sink) -> Option<usize> {
-        let header = self.header();
+        let (header, offset) = (self.header(), self.offset());
         // The handle of a plain message is 0, as are the bits above its length. An empty word is none.
+        let length = usize::try_from(header >> LENGTH_AT).ok()?;
+        if header & KIND_MASK == Kind::Squeezed.code() {
+            return self.take_squeezed(header, sink, length);
+        }
         if header & KIND_MASK != Kind::Send.code() {
             return None;
         }
-        let length = usize::try_from(header >> LENGTH_AT).ok()?;
-        let offset = self.offset();
         if (HEADER + length) as u64 > self.capacity - offset {
             return None;
         }
@@ -351,6 +353,18 @@ impl Consumer {
             return None;
         }
         self.head += span(length);
+        Some(length)
+    }
+
+    #[inline]
+    fn take_squeezed(&mut self, header: u64, sink: &mut Sink, length: usize) -> Option<usize> {
+        let (mut line, mut message) = ([0; LINE - HEADER], [0; SQUEEZED_MAX]);
+        let message = message.get_mut(..length).filter(|_| SQUEEZED.contains(&length))?;
+        self.fetch_ahead(header);
+        self.segment.memory().copy_to(at(self.offset()) + HEADER, &mut line);
+        expand(&line, message);
+        sink.place(0, message).ok()?;
+        self.head += LINE as u64;
         Some(length)
     }
 
