@@ -59,7 +59,10 @@ fn echoes(later: u64, limits: Limits, ring_bytes: u32, longest: usize) -> u64 {
     let mut client = core(Caller::default(), LIMITS, ring_bytes);
     let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let connection = client.connect(clock::now(), at, binding()).unwrap();
-    let told = |token: u64| vec![token as u8; token as usize * 7 % longest];
+    let told = |token: u64| {
+        let (octet, length) = ((token % 251) as u8, usize::try_from(token * 7).unwrap() % longest);
+        vec![octet; length]
+    };
     let (mut made, mut turns) = (0, 0);
     while client.service.ended.len() < 600 {
         let now = clock::now();
@@ -81,7 +84,8 @@ fn echoes(later: u64, limits: Limits, ring_bytes: u32, longest: usize) -> u64 {
     let results = client.service.ended.iter().zip(&client.service.results);
     for ((token, ended, _), result) in results {
         assert_eq!(ended.as_ref().err(), None);
-        let mut stream = (told(*token).len() as u32).to_be_bytes().to_vec();
+        let length = u32::try_from(told(*token).len()).unwrap();
+        let mut stream = length.to_be_bytes().to_vec();
         stream.extend(told(*token));
         stream.resize(stream.len().next_multiple_of(4), 0);
         assert!(*result == stream, "the result of {token}");
