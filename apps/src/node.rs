@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use haulage::core::Core;
-#[cfg(feature = "verbs")]
 use haulage::limits::ITEMS_MAX;
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling as CorePolling;
@@ -65,8 +64,14 @@ impl Carrier for Shm {
     const PAGES: PagePreference = PagePreference::Shared;
 
     fn start(node: &NodeConfig, pool: &Pool) -> Result<(Self, Notes), Failure> {
-        let handshake_timeout = node.limits.setup_timeout;
-        let config = shm::Config { handshake_timeout, ..shm::Config::default() };
+        let (limits, usual) = (&node.limits, shm::Config::default());
+        // All that the Calls of the core may have open at once.
+        let open_max = limits.calls_out_max.saturating_mul(ITEMS_MAX).min(shm::REGISTRATIONS_MAX);
+        let config = shm::Config {
+            registrations_max: open_max.max(usual.registrations_max),
+            handshake_timeout: limits.setup_timeout,
+            ..usual
+        };
         let provider = Self::new(&config, pool)
             .map_err(|error| Failure::failed(format!("cannot start the shm provider: {error}")))?;
         Ok((provider, Notes::default()))

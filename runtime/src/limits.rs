@@ -11,6 +11,7 @@ use haulage_proto::v2::connection::{ChunkLimits, Role};
 use haulage_proto::v2::credit::WINDOW_MIN;
 use haulage_proto::v2::host_auth::Policy;
 use haulage_proto::v2::properties::Properties;
+use haulage_proto::v2::requester::SLOTS_MAX;
 use haulage_proto::verbs::Segment;
 use haulage_proto::xdr::Writer;
 
@@ -104,6 +105,10 @@ pub const CHUNKS_MAX: u32 = 1;
 /// Leases that one Call of ours may have open to the peer: its argument and itself, its result and its
 /// Reply.
 pub const ITEMS_MAX: u32 = 4;
+
+/// Calls of our own that one core can have in flight: as many as its XIDs tell apart.
+#[expect(clippy::cast_possible_truncation, reason = "a slot takes a part of an XID's 32 bits")]
+pub const CALLS_OUT_MAX: u32 = SLOTS_MAX as u32;
 
 /// Room for a transport header in front of the Payload stream in a send buffer.
 pub const HEADER_ROOM: usize = {
@@ -218,7 +223,7 @@ impl Limits {
         let receives = u32::try_from(caps.receive_queue_max).unwrap_or(u32::MAX);
         let calls = u32::try_from(caps.registrations_max).unwrap_or(u32::MAX) / ITEMS_MAX;
         self.receives_max = self.receives_max.min(receives);
-        self.calls_out_max = self.calls_out_max.min(calls);
+        self.calls_out_max = self.calls_out_max.min(calls).min(CALLS_OUT_MAX);
         self.connections_max = self.connections_max.min(self.receives_max / RECEIVES_IDLE);
         self.credits_max = self.credits_max.min(self.receives_max - 1);
         self

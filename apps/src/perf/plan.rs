@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haulage::limits::{ITEM_MAX, LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
+use haulage::limits::{CALLS_OUT_MAX, ITEM_MAX, LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
 use haulage::sys::process;
 
 use super::load::Pace;
@@ -81,7 +81,16 @@ impl Plan {
     /// Checks it against what this build holds, and this process.
     pub fn check(&self) -> Result<(), Failure> {
         let (connections, depth) = (self.connections, self.pace.depth);
-        if Room::receives(connections, self.active.saturating_mul(depth)) > RECEIVES_MAX {
+        let in_flight = self.active.saturating_mul(depth);
+        // One more is the Call for the server's figures.
+        if in_flight >= CALLS_OUT_MAX {
+            return Err(Failure::usage(format!(
+                "{in_flight} calls in flight are more than one core makes, which is {}; lower --depth, \
+                 --active or --connections",
+                CALLS_OUT_MAX - 1
+            )));
+        }
+        if Room::receives(connections, in_flight) > RECEIVES_MAX {
             return Err(Failure::usage(format!(
                 "{connections} connections with {depth} calls in flight each are more than one core \
                  of this build holds; lower --connections or --depth"

@@ -78,6 +78,7 @@ mod watch;
 
 pub use config::{Config, Expose};
 pub use nic::LinkCounters;
+pub use segment::ENTRIES_MAX as REGISTRATIONS_MAX;
 
 /// Names a listener of a [`Shm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

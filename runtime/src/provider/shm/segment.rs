@@ -113,8 +113,8 @@ pub(super) const RING: usize = 6 * LINE;
 pub(super) const RING_BYTES_MIN: u32 = 4 << 10;
 /// Longest ring: the length of a record has 21 bits.
 pub(super) const RING_BYTES_MAX: u32 = 8 << 20;
-/// Most entries: the slots a handle can name.
-pub(super) const ENTRIES_MAX: u32 = 1 << 16;
+/// Most registrations at once: the slots a handle can name.
+pub const ENTRIES_MAX: u32 = 1 << 16;
 const PAGE: usize = 4096;
 
 #[cfg(test)]
