@@ -149,6 +149,18 @@ fn many_connections_have_a_call_each_in_flight() {
 }
 
 #[test]
+fn over_either_provider_a_core_has_as_many_calls_in_flight_as_are_asked_for() {
+    for provider in ["iwarp", "shm"] {
+        let many = ["--connections", "40", "--depth", "32", "--provider", provider];
+        let arguments = ["perf", "local", "null", "--seconds", "0.1", "--json"];
+        let line = &lines(&[&arguments[..], &many].concat())[0];
+        let json: Value = serde_json::from_str(line).unwrap();
+        assert_eq!((&json["provider"], &json["depth"]), (&provider.into(), &32.into()));
+        assert!(json["operations"].as_u64() >= Some(1280), "{json}");
+    }
+}
+
+#[test]
 fn thousands_of_idle_connections_cost_little_and_are_measured() {
     let many = ["--connections", "2500", "--active", "10", "--depth", "2"];
     let arguments = ["perf", "local", "null", "--seconds", "0.1", "--json"];
@@ -224,6 +236,7 @@ fn what_cannot_be_asked_is_status_2_and_one_line() {
         (&["perf", "local", "inline", "--size", "4609"], "inline"),
         (&["perf", "local", "read", "--depth", "0"], "--depth"),
         (&["perf", "local", "null", "--connections", "16384", "--depth", "16"], "lower"),
+        (&["perf", "local", "null", "--connections", "1024", "--depth", "4"], "4095"),
         (&["perf", "local", "null", "--connections", "4", "--active", "5"], "--connections"),
         (&["perf", "local", "read", "--size", "64MiB", "--depth", "128"], "lower"),
         (&["perf", "local", "null", "--rate", "0"], "--rate"),
