@@ -62,8 +62,6 @@ pub type Receive = alphabet::Receive<Sink>;
 /// 16. A Send that finds no Receive waits; neither end loses the connection over it.
 /// 17. A Send larger than the Receive it meets ends the connection, and only that one.
 /// 18. A Receive fills its scatter list in order.
-///     A message that is taken without a Receive, by `receive_inline`, is taken in its turn: behind all
-///     that was polled of its queue pair, and before what is polled next.
 ///
 /// Registration
 /// 19. A handle is valid for one queue pair, one range and one access, from FastReg to invalidation.
@@ -77,6 +75,10 @@ pub type Receive = alphabet::Receive<Sink>;
 /// Sleeping
 /// 23. `sleep` returns when an event may be waiting, when its deadline passes, or when a waker of
 ///     this provider was signaled since the last `sleep`; never later.
+///
+/// Messages without Receives
+/// 24. A message that `receive_inline` takes is taken in its turn: behind all that was polled of its queue
+///     pair, and before what is polled next. One that is not taken arrives as if nobody had asked.
 pub trait Provider: sealed::Sealed {
     /// Names a listener of this provider.
     type Listener: Copy + Eq + fmt::Debug;

@@ -31,12 +31,12 @@ macro_rules! provider_conformance {
                 line_16_a_send_without_a_receive_waits
                 line_17_a_send_larger_than_its_receive_ends_its_connection
                 line_18_a_receive_fills_its_scatter_list_in_order
-                line_18_messages_are_taken_without_receives_in_their_turn
                 line_19_a_handle_is_valid_from_registration_to_invalidation
                 line_20_a_peer_that_names_anything_else_loses_its_connection
                 line_21_an_invalidation_retires_its_handle_first
                 line_22_views_are_dropped_before_the_report
                 line_23_sleep_ends_for_every_reason
+                line_24_messages_are_taken_without_receives_in_their_turn
             }
         }
     };

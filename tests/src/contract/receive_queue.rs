@@ -1,4 +1,4 @@
-//! Lines 15 to 18.
+//! Lines 15 to 18, and 24.
 
 use haulage::provider::{DisconnectReason, Event, Provider, Receive};
 
@@ -95,7 +95,7 @@ pub fn line_18_a_receive_fills_its_scatter_list_in_order<N: Network>(network: N)
 
 /// A message that is taken without a Receive is taken in its turn, and one that is not wanted so arrives in
 /// a Receive like any other.
-pub fn line_18_messages_are_taken_without_receives_in_their_turn<N: Network>(network: N) {
+pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let links = [bed.connect(), bed.connect()];
     let messages: Vec<Vec<u8>> = (0..120).map(message).collect();
