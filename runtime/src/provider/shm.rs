@@ -1,15 +1,16 @@
 //! Shared memory: RPCs between threads and between processes of one machine, with us as the RNIC.
 //!
 //! Both ends map one segment of memory of each other, with a ring for messages and a table of
-//! registrations, and the region that the other exposes. A Send is copied into the ring and out of it into
-//! a Receive. RDMA Writes and Reads are one copy by whoever posts them, straight between the registered
-//! memory of both applications.
+//! registrations, and the region that the other exposes. A Send is copied into the ring and out of it, into
+//! a Receive or to who takes it without one. RDMA Writes and Reads are one copy by whoever posts them,
+//! straight between the registered memory of both applications.
 //!
 //! # Normal operation
 //!
 //! [`Provider::post`] carries requests out as they come (`shm/depart.rs`); [`Provider::poll`] looks at the
-//! rings of all *hot* connections (`shm/arrive.rs`). Neither makes a system call. A ring is looked at by
-//! reading one word of a line that nobody writes while nothing comes.
+//! rings of all *hot* connections (`shm/arrive.rs`), and so does [`Provider::receive_inline`] before it.
+//! None of them makes a system call. A ring is looked at by reading one word of a line that nobody writes
+//! while nothing comes.
 //!
 //! Before it sleeps, or when very many others are hot, a connection asks its peer for a doorbell, an octet
 //! on the socket that connected them, and is looked at again when that rings. The socket also tells of the
