@@ -1,7 +1,7 @@
 //! What memory costs in `haulage-mr-pool`: a lease from the free list and back, and a registration
 //! of a software RNIC from its handle to its end.
 //!
-//! What posting a lease costs is part of the bench of a whole Call, `core`.
+//! What posting a lease costs is part of the bench of a whole Call, `turn`.
 
 use std::hint::black_box;
 

@@ -5,3 +5,7 @@
 //! measures. The numbers are for comparing two versions on one machine, not machines. Numbers over
 //! a real transport are `haulage demo`'s.
 #![forbid(unsafe_code)]
+
+mod world;
+
+pub use world::{Kind, World, memory};
