@@ -14,6 +14,7 @@ pub mod epoll;
 pub mod files;
 #[cfg(feature = "verbs")]
 pub mod ibverbs;
+pub mod instructions;
 pub mod interfaces;
 pub mod local;
 pub mod process;

@@ -2,7 +2,7 @@
 
 use haulage::core::Cx;
 use haulage::sys::alloc::allocations_on_this_thread;
-use haulage::sys::{clock, process};
+use haulage::sys::{clock, instructions, process};
 use haulage_proto::xdr::{Reader, Truncated, Writer};
 
 /// Counters of one core since it started; or of a stretch of time, as [`since`](Self::since) has it.
@@ -32,10 +32,12 @@ pub struct Figures {
     pub connections: u64,
     /// Octets of memory that the core's process occupies.
     pub resident: u64,
+    /// Instructions of the core's thread, without the system's; zero where they are not counted.
+    pub instructions: u64,
 }
 
 impl Figures {
-    /// Takes them on the core's thread. Five system calls.
+    /// Takes them on the core's thread. Six system calls.
     pub fn of(cx: &Cx<'_>) -> Self {
         let (moved, done) = (cx.moved(), cx.counters());
         let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -52,6 +54,7 @@ impl Figures {
             all_copied: moved.bytes_copied + moved.bytes_system + done.bytes_inline,
             connections: cx.connections().into(),
             resident: process::resident().map_or(0, |resident| resident.total()),
+            instructions: instructions::of_this_thread().unwrap_or(0),
         }
     }
 
@@ -83,7 +86,7 @@ impl Figures {
     }
 
     /// In the order in which they travel.
-    fn fields_mut(&mut self) -> [&mut u64; 12] {
+    fn fields_mut(&mut self) -> [&mut u64; 13] {
         [
             &mut self.now_ns,
             &mut self.cpu_ns,
@@ -97,6 +100,7 @@ impl Figures {
             &mut self.all_copied,
             &mut self.connections,
             &mut self.resident,
+            &mut self.instructions,
         ]
     }
 }
@@ -109,16 +113,16 @@ mod tests {
     fn every_figure_travels_and_is_a_difference() {
         let mut after = Figures::default();
         (11..).zip(after.fields_mut()).for_each(|(n, field)| *field = n * 10);
-        let mut room = [0; 96];
+        let mut room = [0; 104];
         after.encode(&mut Writer::new(&mut room)).unwrap();
         assert_eq!(Figures::decode(&mut Reader::new(&room)), Ok(after));
-        assert!(Figures::decode(&mut Reader::new(&room[..95])).is_err());
+        assert!(Figures::decode(&mut Reader::new(&room[..103])).is_err());
         let mut before = Figures::default();
         before.fields_mut().into_iter().for_each(|field| *field = 10);
         let mut spent = after.since(before);
         assert_eq!(
             spent.fields_mut().map(|field| *field / 10),
-            [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21]
+            [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]
         );
         assert!((Figures { now_ns: 4, cpu_ns: 3, ..Figures::default() }.cpu() - 0.75).abs() < 1e-9);
     }

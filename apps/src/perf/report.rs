@@ -58,6 +58,15 @@ impl Run {
         (payload > 0).then(|| copied as f64 / payload as f64)
     }
 
+    /// Returns how many instructions both ends executed; `None` if they are not counted at one of them.
+    const fn instructions(&self) -> Option<u64> {
+        let Tally { client, server, .. } = &self.tally;
+        match (client.instructions, server.instructions) {
+            (0, _) | (_, 0) => None,
+            (client, server) => Some(client + server),
+        }
+    }
+
     /// Returns what the server's messages left in, and came in, on average.
     fn mean_batch(&self) -> [Option<f64>; 2] {
         let server = &self.tally.server;
@@ -84,6 +93,7 @@ impl Run {
         o.object("mean_batch", |o| _ = o.measure("send", send, 2).measure("recv", recv, 2));
         o.measure("copies_per_byte", self.copies_per_byte(plan), 3);
         o.object("limits", |o| self.limits.write(o));
+        o.measure("instructions", self.instructions().map(|all| all as f64), 0);
         if plan.active < plan.connections {
             o.count("active", plan.active);
         }
@@ -295,6 +305,10 @@ fn details(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
     if let Some(copies) = run.copies_per_byte(plan) {
         calls.push_str(&format!("; {copies:.2} copies per byte"));
     }
+    calls.push_str(&match run.instructions() {
+        Some(all) => format!("; {:.0} instructions", per_call(all)),
+        None => "; instructions are not counted on this machine".to_owned(),
+    });
     let mut rows = vec![
         ("rate", rate),
         ("latency", latency),
