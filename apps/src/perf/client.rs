@@ -102,7 +102,7 @@ impl<P: Provider, W: Work> Connecting<'_, P, W> {
         let [server, client] = self.census(&made)?;
         let each = |after: Figures, before| {
             let grown = after.since(before);
-            grown.resident / grown.connections.max(1)
+            grown.memory / grown.connections.max(1)
         };
         let idle = Idle { server: each(server, before[0]), client: each(client, before[1]) };
         Ok((made, Some(idle)))

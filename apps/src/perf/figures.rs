@@ -30,8 +30,8 @@ pub struct Figures {
     pub all_copied: u64,
     /// Connections of the core.
     pub connections: u64,
-    /// Octets of memory that the core's process occupies.
-    pub resident: u64,
+    /// Octets of memory of the core's process, its part of what it shares with others.
+    pub memory: u64,
     /// Instructions of the core's thread, without the system's; zero where they are not counted.
     pub instructions: u64,
 }
@@ -39,6 +39,8 @@ pub struct Figures {
 impl Figures {
     /// Takes them on the core's thread. Six system calls.
     pub fn of(cx: &Cx<'_>) -> Self {
+        // First: what this takes is to lie before a stretch that begins, and it may take long.
+        let memory = process::share_of_memory().unwrap_or(0);
         let (moved, done) = (cx.moved(), cx.counters());
         let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Self {
@@ -53,7 +55,7 @@ impl Figures {
             tagged_copied: moved.tagged_copied,
             all_copied: moved.bytes_copied + moved.bytes_system + done.bytes_inline,
             connections: cx.connections().into(),
-            resident: process::resident().map_or(0, |resident| resident.total()),
+            memory,
             instructions: instructions::of_this_thread().unwrap_or(0),
         }
     }
@@ -99,7 +101,7 @@ impl Figures {
             &mut self.tagged_copied,
             &mut self.all_copied,
             &mut self.connections,
-            &mut self.resident,
+            &mut self.memory,
             &mut self.instructions,
         ]
     }

@@ -321,7 +321,9 @@ fn details(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
         rows.push(("server", batch));
     }
     if let Some(Idle { server, client }) = run.idle {
-        let idle = format!("{server} bytes at the server, {client} at the client");
+        let idle = format!(
+            "{server} bytes at the server, {client} at the client; of memory that both have, half"
+        );
         rows.push(("idle conn.", idle));
     }
     if let Some(Found { hits, misses }) = run.found {

@@ -46,16 +46,28 @@ impl Resident {
 
 /// Returns the memory this process occupies. Does not allocate.
 pub fn resident() -> io::Result<Resident> {
-    let mut memory = [0; STATUS_MAX];
-    let mut file = File::open("/proc/self/status")?;
+    let mut room = [0; STATUS_MAX];
+    Ok(parse_resident(read_start("/proc/self/status", &mut room)?))
+}
+
+/// Returns the octets this process has in memory, where of a page that several have each has its part
+/// (`Pss`). Does not allocate. Takes the longer the more the process has mapped.
+pub fn share_of_memory() -> io::Result<u64> {
+    let mut room = [0; STATUS_MAX];
+    Ok(parse_share(read_start("/proc/self/smaps_rollup", &mut room)?))
+}
+
+/// Reads as much of a file as there is room for.
+fn read_start<'a>(path: &str, room: &'a mut [u8]) -> io::Result<&'a [u8]> {
+    let mut file = File::open(path)?;
     let mut length = 0;
-    while let Some(room) = memory.get_mut(length..).filter(|room| !room.is_empty()) {
-        match file.read(room)? {
+    while let Some(rest) = room.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        match file.read(rest)? {
             0 => break,
             count => length += count,
         }
     }
-    Ok(parse_resident(&memory[..length]))
+    Ok(&room[..length])
 }
 
 /// Returns as whom this process acts on files, and on which machine.
@@ -77,7 +89,7 @@ pub fn probe_io_uring() -> io::Result<()> {
     ring.map(drop)
 }
 
-/// Octets of `/proc/self/status` that are looked at; the figures are in its first half.
+/// Octets that are looked at of what the system says; the figures of `status` are in its first half.
 const STATUS_MAX: usize = 4096;
 
 fn limit(resource: libc::__rlimit_resource_t) -> io::Result<libc::rlimit> {
@@ -100,6 +112,16 @@ fn parse_resident(status: &[u8]) -> Resident {
         }
     }
     resident
+}
+
+fn parse_share(rollup: &[u8]) -> u64 {
+    const OF_A_PROCESS: [&[u8]; 3] = [b"Pss:", b"Shared_Hugetlb:", b"Private_Hugetlb:"];
+    let lines = rollup.split(|byte| *byte == b'\n');
+    let figure = |line: &[u8]| {
+        let kib = OF_A_PROCESS.iter().find_map(|name| line.strip_prefix(*name));
+        kib.map_or(0, octets)
+    };
+    lines.map(figure).sum()
 }
 
 /// Finds the numbers that count for files: the last of four.
@@ -189,6 +211,15 @@ mod tests {
     fn this_process_occupies_something() {
         let resident = resident().unwrap();
         assert!(resident.rss > 100 * 1024, "{resident:?}");
+    }
+
+    #[test]
+    fn shared_pages_count_in_part() {
+        let rollup = b"0-1 ---p 0 00:00 0 [rollup]\nRss: 30 kB\nPss: 20 kB\nPss_Anon: 9 kB\n\
+            Shared_Hugetlb: 2 kB\nPrivate_Hugetlb: 4 kB\nSwapPss: 1 kB\n";
+        assert_eq!(parse_share(rollup), 26 * 1024);
+        let share = share_of_memory().unwrap();
+        assert!(share > 0 && share < resident().unwrap().total(), "{share}: libraries are shared");
     }
 
     #[test]
