@@ -18,9 +18,11 @@ use haulage::sys::affinity;
 use crate::output::json;
 
 mod memory;
+mod noise;
 mod tcp;
 
 pub use memory::{cacheline_rtt_us, memcpy_gib_per_s};
+pub use noise::Noise;
 pub use tcp::{answer, tcp_rtt_us, tcp_rtt_us_to, tcp_stream_gib_per_s, tcp_stream_gib_per_s_to};
 
 /// The limits of one machine, as results show them.

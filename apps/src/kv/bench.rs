@@ -5,14 +5,13 @@ use haulage::cores::Placement as Thread;
 use haulage::limits::ITEM_MAX;
 use haulage::pool::Local;
 use haulage::service::{CallError, ConnectionId, Finished, Request};
-use haulage::sys::cpu;
 
 use super::protocol::{Answer, Procedure, Refusal, Value};
 use super::service::binding;
 use crate::calling::{self, Callee};
 use crate::cli::{BenchKv, bytes};
 use crate::failure::Failure;
-use crate::limits::{Limits, Pair};
+use crate::limits::{Limits, Noise, Pair};
 use crate::node::{Carrier, over};
 use crate::output::Output;
 use crate::perf::client::{AtWork, Client};
@@ -51,7 +50,7 @@ fn measure<P: Carrier>(
     } else {
         Limits::default()
     };
-    let noise_ns = cpu::time_stamp_cost_ns();
+    let noise = Noise::measure(pair, LIMIT_TIME).map_err(|error| measure_failed(&error))?;
     let client = Client {
         callee: Callee { to, timeout, served_by: "haulage kv serve" },
         binding: binding(ITEM_MAX),
@@ -70,7 +69,7 @@ fn measure<P: Carrier>(
     let idle = client.idle();
     client.stop();
     progress.clear();
-    let run = Run { provider, limits, tally, noise_ns, idle, found: Some(calls.found) };
+    let run = Run { provider, limits, tally, noise, idle, found: Some(calls.found) };
     if output.json {
         output.line(&report::json(&plan, &run))?;
     }

@@ -7,7 +7,7 @@ use crate::cli::bytes;
 use crate::cli::perf::Test;
 use crate::cli::values::Provider;
 use crate::failure::Failure;
-use crate::limits::Limits;
+use crate::limits::{Limits, Noise};
 use crate::output::table::{self, Align};
 use crate::output::{Output, json};
 
@@ -18,8 +18,8 @@ pub(crate) struct Run {
     /// Measured right before it.
     pub(crate) limits: Limits,
     pub(crate) tally: Tally,
-    /// What reading the CPU's time stamp took then, in nanoseconds.
-    pub(crate) noise_ns: Option<f64>,
+    /// Likewise.
+    pub(crate) noise: Noise,
     /// What an idle connection takes, if there were many.
     pub(crate) idle: Option<Idle>,
     /// What a key-value service was found to hold.
@@ -93,6 +93,7 @@ impl Run {
         o.object("mean_batch", |o| _ = o.measure("send", send, 2).measure("recv", recv, 2));
         o.measure("copies_per_byte", self.copies_per_byte(plan), 3);
         o.object("limits", |o| self.limits.write(o));
+        o.object("noise", |o| self.noise.write(o));
         o.measure("instructions", self.instructions().map(|all| all as f64), 0);
         if plan.active < plan.connections {
             o.count("active", plan.active);
@@ -247,7 +248,7 @@ fn each(plan: &Plan, runs: &[Run]) -> String {
         ("raw TCP us", right),
         ("cache line us", right),
         (&of, right),
-        ("time stamp ns", right),
+        ("stalled %", right),
     ];
     let cell = |figure: Option<f64>, decimals: usize| {
         figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.decimals$}"))
@@ -266,7 +267,7 @@ fn each(plan: &Plan, runs: &[Run]) -> String {
             cell(run.limits.tcp_rtt_us, 2),
             cell(run.limits.cacheline_rtt_us, 3),
             cell(of_limit(plan, run), 3),
-            cell(run.noise_ns, 1),
+            format!("{:.1}", run.noise.stalled * 100.0),
         ]
     });
     table::layout(&columns, &rows.collect::<Vec<_>>())
@@ -330,10 +331,21 @@ fn details(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
         rows.push(("keys", format!("{hits} found, {misses} not")));
     }
     rows.extend(limits(plan, run));
-    if let Some(noise) = run.noise_ns {
-        rows.push(("noise", format!("reading the CPU's time stamp took {noise:.1} ns")));
-    }
+    rows.push(("noise", noise(&run.noise)));
     rows
+}
+
+/// What the machine did to both CPUs just before, with nothing of ours on them.
+fn noise(noise: &Noise) -> String {
+    let Noise { time_stamp_ns, stalled, stalled_max_us } = noise;
+    let mut text = format!(
+        "a bare loop stood still for {:.1} % of the time, {stalled_max_us:.0} us at the longest",
+        stalled * 100.0
+    );
+    if let Some(cost) = time_stamp_ns {
+        text.push_str(&format!("; reading the CPU's time stamp took {cost:.1} ns"));
+    }
+    text
 }
 
 /// The limits, and what part of them this is.

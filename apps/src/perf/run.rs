@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage::cores::Placement as Thread;
-use haulage::sys::cpu;
 
 use super::calls::Calls;
 use super::client::{Client, Idle};
@@ -21,7 +20,7 @@ use crate::calling::{self, Callee};
 use crate::cli::address::Address;
 use crate::cli::perf::PerfOptions;
 use crate::failure::Failure;
-use crate::limits::{self, Limits, Pair, SMALL};
+use crate::limits::{self, Limits, Noise, Pair, SMALL};
 use crate::node::{Carrier, over, polling};
 use crate::output::Output;
 use crate::placement::{self, Cpus, Placement};
@@ -99,9 +98,10 @@ impl Bench<'_> {
         for number in 0..self.plan.runs {
             progress.begin_run(number);
             let limits = self.limits()?;
-            let noise_ns = cpu::time_stamp_cost_ns();
+            let noise = Noise::measure(self.pair(), LIMIT_TIME);
+            let noise = noise.map_err(|error| measure_failed(&error))?;
             let (tally, idle) = self.run_once::<P>(&mut progress, output)?;
-            let run = Run { provider, limits, tally, noise_ns, idle, found: None };
+            let run = Run { provider, limits, tally, noise, idle, found: None };
             if output.json {
                 progress.clear();
                 output.line(&report::json(&self.plan, &run))?;

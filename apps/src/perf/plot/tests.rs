@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::cli::perf::Test;
-use crate::limits::Limits;
+use crate::limits::{Limits, Noise};
 use crate::perf::load::{Pace, Tally};
 use crate::perf::plan::Subject;
 
@@ -26,7 +26,8 @@ fn plan(test: Test) -> Plan {
 fn run(calls: u64, limits: Limits) -> Run {
     let mut tally = Tally { operations: calls, took: Duration::from_secs(1), ..Tally::default() };
     (0..calls).for_each(|n| tally.samples.record(Duration::from_nanos(5_000 + n * 7)));
-    Run { provider: "iwarp", limits, tally, noise_ns: None, idle: None, found: None }
+    let noise = Noise { time_stamp_ns: None, stalled: 0.0, stalled_max_us: 0.0 };
+    Run { provider: "iwarp", limits, tally, noise, idle: None, found: None }
 }
 
 /// Checks that tags match, attributes are quoted, and no number is none. Returns how many elements of
