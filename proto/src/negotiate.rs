@@ -32,6 +32,7 @@ use crate::time::Instant;
 use crate::v1;
 use crate::v2;
 use crate::v2::connection::Role;
+use crate::v2::continuation::Kind;
 use crate::v2::header::Bare;
 use crate::v2::host_auth::Policy;
 use crate::xdr::{Reader, Truncated, Writer};
@@ -139,6 +140,16 @@ impl Connection {
         match (&mut self.engine, &self.fallback) {
             (Engine::Two(two), None) => two.take(now, message),
             _ => false,
+        }
+    }
+
+    /// Takes a Call or a Reply of any form the short way, if that goes: as
+    /// [`v2::connection::Connection::take_whole`].
+    #[inline]
+    pub fn take_whole(&mut self, now: Instant, received: &Received<'_>) -> Option<Kind> {
+        match (&mut self.engine, &self.fallback, received) {
+            (Engine::Two(two), None, Received::Two(Ok(message))) => two.take_whole(now, message),
+            _ => None,
         }
     }
 

@@ -201,11 +201,16 @@ impl State {
 
     /// Lets the engine judge a message. What is needed of it later is copied out while it is at hand.
     fn judge(&mut self, now: Instant, key: Key<Connection>, message: &[u8]) -> Arrived {
-        let Some(connection) = self.connections.get(key) else { return Arrived::Nothing };
+        let Some(connection) = self.connections.get_mut(key) else { return Arrived::Nothing };
         let (received, agreed) = (connection.engine.decode(message), connection.agreed);
         let bad = matches!(received, Received::One(Err(_)) | Received::Two(Err(_)));
         self.counters.messages_bad += u64::from(bad);
-        match self.drive(now, key, Input::Received(&received)) {
+        let event = match connection.engine.take_whole(now, &received) {
+            Some(Kind::Call) => Some(EngineEvent::Call),
+            Some(Kind::Reply) => Some(EngineEvent::Reply),
+            None => self.drive(now, key, Input::Received(&received)),
+        };
+        match event {
             Some(EngineEvent::Call) => match negotiate::Call::of(&received, &agreed) {
                 Some(call) => Arrived::Call(CallParts::of(&call, message.len())),
                 None => Arrived::Nothing,

@@ -161,7 +161,7 @@ impl Connection {
     }
 
     /// Returns what is wrong with a message that is not continued.
-    fn serves_whole(&self, message: &Message<'_>) -> Result<(), ErrorBody> {
+    pub(super) fn serves_whole(&self, message: &Message<'_>) -> Result<(), ErrorBody> {
         message.check_start(0).map_err(|_| ErrorBody::BadXdr)?;
         self.serves(message)
     }

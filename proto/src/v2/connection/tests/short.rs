@@ -2,17 +2,19 @@
 
 use super::*;
 use crate::v2::header::{
-    Bare, CALL_INLINE, CALL_MIDDLE, GRANT, REPLY_INLINE, REPLY_MIDDLE, decode_transport,
+    Bare, CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, GRANT, REPLY_EXTERNAL, REPLY_INLINE,
+    REPLY_MIDDLE, decode_transport,
 };
 
-/// Two connections hear the same; one takes what it can the short way.
+/// Three connections hear the same; one takes what it can by its words alone, one what it can once it is
+/// decoded, and one nothing.
 #[test]
-fn the_short_way_ends_where_the_long_way_does() {
-    let (mut short, mut refused, mut closed) = (0, 0, 0);
+fn the_short_ways_end_where_the_long_way_does() {
+    let (mut short, mut whole, mut refused, mut closed) = (0, 0, 0, 0);
     for seed in 0..600 {
         let mut rng = Rng::new(seed);
         let role = if seed % 2 == 0 { Role::Server } else { Role::Client };
-        let mut ends = [(); 2].map(|()| Connection::new(config(role)));
+        let mut ends = [(); 3].map(|()| Connection::new(config(role)));
         for end in &mut ends {
             end.reserve(8);
             end.handle(Instant::ZERO, Input::Established);
@@ -20,36 +22,40 @@ fn the_short_way_ends_where_the_long_way_does() {
         }
         for _ in 0..40 {
             let message = message(&mut rng);
-            let told = match Bare::of(&message) {
-                Some(bare) if ends[0].take(Instant::ZERO, &bare) => {
-                    short += 1;
-                    Some(match bare.kind {
-                        Kind::Call => Event::Call,
-                        Kind::Reply => Event::Reply,
-                    })
-                }
-                other => {
-                    refused += u32::from(other.is_some());
-                    ends[0].handle(Instant::ZERO, Input::Received(&decode_transport(&message)));
-                    None
-                }
+            let (bare, decoded) = (Bare::of(&message), decode_transport(&message));
+            let taken = bare.as_ref().filter(|bare| ends[0].take(Instant::ZERO, bare));
+            let taken_whole = match &decoded {
+                Ok(message) => ends[1].take_whole(Instant::ZERO, message),
+                Err(_) => None,
             };
-            ends[1].handle(Instant::ZERO, Input::Received(&decode_transport(&message)));
-            let outputs: [Vec<Output>; 2] =
-                ends.each_mut().map(|end| core::iter::from_fn(|| end.poll()).collect());
-            let [mut ours, theirs] = outputs;
-            if let Some(event) = told {
-                ours.insert(0, Output::Event(event));
-            }
-            assert_eq!(ours, theirs, "seed {seed}");
+            short += u32::from(taken.is_some());
+            whole += u32::from(bare.is_none() && taken_whole.is_some());
+            refused += u32::from(bare.is_some() && taken.is_none());
+            let told = [taken.map(|bare| bare.kind), taken_whole, None];
+            let outputs = ends.each_mut().into_iter().zip(told).map(|(end, kind)| {
+                let event = kind.map(|kind| match kind {
+                    Kind::Call => Event::Call,
+                    Kind::Reply => Event::Reply,
+                });
+                if event.is_none() {
+                    end.handle(Instant::ZERO, Input::Received(&decoded));
+                }
+                let told = event.map(Output::Event);
+                told.into_iter().chain(core::iter::from_fn(|| end.poll())).collect::<Vec<_>>()
+            });
+            let outputs: Vec<_> = outputs.collect();
+            assert_eq!(outputs[0], outputs[2], "seed {seed}");
+            assert_eq!(outputs[1], outputs[2], "seed {seed}");
             if rng.below(12) > 0 {
                 ends.iter_mut().for_each(|end| end.reserve(1));
             }
-            closed += u32::from(theirs.iter().any(|o| matches!(o, Output::Close(_))));
-            assert_eq!(format!("{:?}", ends[0]), format!("{:?}", ends[1]), "seed {seed}");
+            closed += u32::from(outputs[2].iter().any(|o| matches!(o, Output::Close(_))));
+            let states = ends.each_ref().map(|end| format!("{end:?}"));
+            assert!(states[0] == states[2] && states[1] == states[2], "seed {seed}: {states:#?}");
         }
     }
-    assert!(short > 2_000 && refused > 500 && closed > 20, "{short}, {refused}, {closed}");
+    let counts = [short, whole, refused, closed];
+    assert!(short > 2_000 && whole > 300 && refused > 500 && closed > 20, "{counts:?}");
 }
 
 /// A message that may be anything, most often a bare one.
@@ -60,7 +66,15 @@ fn message(rng: &mut Rng) -> Vec<u8> {
         _ => u32::from(rng.octet() % 32),
     };
     let start = |htype| Xdr::common(xid, 2, credit, htype);
-    let message = match rng.below(40) {
+    let segments = [(5, 100, 0), (6, 100, 0), (7, 100, 0), (8, 100, 0), (9, 100, 0)];
+    // More than are served, now and then.
+    let chunk = &segments[..rng.below(6)];
+    let chunks = &[chunk, chunk][..rng.below(3)];
+    let message = match rng.below(48) {
+        40..43 => start(CALL_INLINE).words(&[0, 0]).write_list(chunks).words(&[0]),
+        43..46 => start(REPLY_INLINE).write_list(chunks),
+        46 => return start(REPLY_EXTERNAL).words(&[0]).write_chunk(chunk).0,
+        47 => return start(CALL_EXTERNAL).words(&[0, 1, 0, 5, 100, 0, 0, 0, 0, 0, 0]).0,
         0..16 => start(CALL_INLINE).words(&[0, 0, 0, 0]),
         16..32 => start(REPLY_INLINE).words(&[0]),
         32 => start(CALL_MIDDLE).words(&[8]),
