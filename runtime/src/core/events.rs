@@ -258,6 +258,8 @@ impl State {
                     let connection = self.connections.get_mut(key)?;
                     let Connection { engine, role, agreed, .. } = &*connection;
                     connection.terms = Terms::of(engine.engine(), *role, agreed);
+                    // It may be by terms that held before.
+                    self.planned = None;
                     if connection.state == ConnectionState::Negotiating {
                         connection.change(Change::Opened);
                         self.counters.connections_opened += 1;

@@ -40,6 +40,7 @@ use crate::provider::{ConnectError, Operation, Quiesced, WorkRequest};
 use crate::service::{self, CallError, Request};
 
 pub(crate) use opened::Opened;
+pub(crate) use send::Planned;
 pub(crate) use tell::{tell, tell_inline};
 
 /// A Call of ours that has not ended.

@@ -11,7 +11,7 @@ use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::core::connection::Connection;
 use crate::core::inbound::{InboundCall, Ready, Running};
-use crate::core::outbound::{Caller, Opened, OutboundCall, Over};
+use crate::core::outbound::{Caller, Opened, OutboundCall, Over, Planned};
 use crate::core::receives::Receives;
 use crate::core::table::{Key, Table};
 use crate::core::work::WorkTable;
@@ -41,6 +41,8 @@ pub(crate) struct State {
     pub(crate) outbound: Vec<Option<OutboundCall>>,
     /// Beside those, for the Calls that have anything open.
     pub(crate) opened: Box<[Opened]>,
+    /// How the last Call that opened anything was planned.
+    pub(crate) planned: Option<Planned>,
     /// Calls of ours that have ended and whose callers do not know yet.
     pub(crate) finished: VecDeque<Over>,
     /// Callers of Calls that were given up, who do not know yet.
@@ -134,6 +136,7 @@ impl State {
             xids: Xids::new(calls_out, seed),
             outbound: std::iter::repeat_with(|| None).take(calls_out).collect(),
             opened: std::iter::repeat_with(Opened::default).take(calls_out).collect(),
+            planned: None,
             finished: VecDeque::with_capacity(calls_out),
             released: VecDeque::with_capacity(calls_out),
             work: Table::new(work),

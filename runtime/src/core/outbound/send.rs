@@ -66,8 +66,7 @@ impl<P: Provider, S: Service> Core<P, S> {
                 return;
             }
         };
-        let terms = &connection.terms;
-        call.version = terms.version;
+        call.version = connection.terms.version;
         if !call.opens && goes_bare_now(call.procedure, connection, &encoded) {
             let Some(credit) = connection.engine.try_send(Class::Call) else {
                 call.stage = Stage::Queued(encoded);
@@ -80,11 +79,12 @@ impl<P: Provider, S: Service> Core<P, S> {
         if !std::mem::replace(&mut call.opens, true) {
             opened.begin(None, None);
         }
-        let (terms, procedure) = (connection.terms, call.procedure);
-        let chunks = opened
-            .plan(&terms, &connection.binding, procedure, &encoded)
-            .and_then(|plan| opened.place(&plan, &state.pool, &mut encoded).map(|()| plan))
-            .and_then(|plan| opened.expose(&plan, provider, connection));
+        let version = connection.terms.version;
+        let outline = Outline::of((key, call.procedure), &encoded, opened);
+        let chunks = outline.plan(&mut state.planned, connection).and_then(|plan| {
+            opened.place(plan, &state.pool, &mut encoded)?;
+            opened.expose(plan, provider, connection)
+        });
         let sent = chunks.and_then(|chunks| {
             let credit = connection.engine.try_send(Class::Call).ok_or(CallError::Busy)?;
             Ok((chunks, credit))
@@ -102,9 +102,9 @@ impl<P: Provider, S: Service> Core<P, S> {
         let xid = call.xid;
         let inv_handle = if state.solicits { opened.solicited() } else { Handle(0) };
         let range = chunks.with(opened, inv_handle, |chunks| {
-            let start = HEADER_ROOM - chunks.wire_len(terms.version);
+            let start = HEADER_ROOM - chunks.wire_len(version);
             let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
-            let written = chunks.encode(terms.version, &mut Writer::new(room), xid, credit);
+            let written = chunks.encode(version, &mut Writer::new(room), xid, credit);
             debug_assert!(written.is_ok(), "the header room holds the longest header");
             let payload = if chunks.body.is_some() { 0 } else { length };
             start..HEADER_ROOM + payload
@@ -165,26 +165,64 @@ fn goes_bare_now(procedure: u32, connection: &Connection, encoded: &Encoded) -> 
     !procedure.call_only && goes_bare(&connection.terms.calls, length, procedure.reply_max(&[]))
 }
 
-impl Opened {
-    /// Plans how the Call goes and what is provided for its Reply.
-    fn plan(
-        &self,
-        terms: &Terms,
-        binding: &Binding,
-        procedure: u32,
+/// All that the plan of a Call depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Outline {
+    /// It has the terms and the binding.
+    connection: Key<Connection>,
+    procedure: u32,
+    /// Octets of the Payload stream, without the argument, and where the arguments start.
+    length: usize,
+    arguments_at: usize,
+    /// Octets of the argument, and of the room for the result.
+    argument: usize,
+    result: usize,
+}
+
+/// A plan that was made, for the next Call of the same outline: that is most of them.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    outline: Outline,
+    plan: CallPlan,
+}
+
+impl Outline {
+    fn of(
+        (connection, procedure): (Key<Connection>, u32),
         encoded: &Encoded,
-    ) -> Result<CallPlan, CallError> {
-        let procedure = binding.procedure(procedure).unwrap_or(&UNBOUND);
-        let (argument, result) = (self.length(What::Argument), self.length(What::Result));
-        let item = DataItem::opaque(encoded.length.saturating_sub(4), argument);
-        let all = encoded.length + argument + pad(argument);
+        opened: &Opened,
+    ) -> Self {
+        let Encoded { arguments_at, length, .. } = *encoded;
+        let [argument, result] = [What::Argument, What::Result].map(|what| opened.length(what));
+        Self { connection, procedure, length, arguments_at, argument, result }
+    }
+
+    /// Returns the plan of such a Call: the one `made` last, if its outline was the same.
+    fn plan<'a>(
+        &self,
+        made: &'a mut Option<Planned>,
+        connection: &Connection,
+    ) -> Result<&'a CallPlan, CallError> {
+        if made.as_ref().is_none_or(|made| made.outline != *self) {
+            let plan = self.make_plan(&connection.terms, &connection.binding)?;
+            *made = Some(Planned { outline: *self, plan });
+        }
+        made.as_ref().map(|made| &made.plan).ok_or(CallError::Busy)
+    }
+
+    /// Plans how the Call goes and what is provided for its Reply.
+    fn make_plan(&self, terms: &Terms, binding: &Binding) -> Result<CallPlan, CallError> {
+        let Self { length, arguments_at, argument, result, .. } = *self;
+        let procedure = binding.procedure(self.procedure).unwrap_or(&UNBOUND);
+        let item = DataItem::opaque(length.saturating_sub(4), argument);
+        let all = length + argument + pad(argument);
         let results = [u32::try_from(result).unwrap_or(u32::MAX)];
         let results = &results[..usize::from(result > 0)];
         let reply_max = u32::try_from(procedure.reply_max(results)).unwrap_or(u32::MAX);
         let shape = CallShape {
             procedure,
             length: u32::try_from(all).map_err(|_| CallError::TooLong)?,
-            arguments_at: u32::try_from(encoded.arguments_at).map_err(|_| CallError::TooLong)?,
+            arguments_at: u32::try_from(arguments_at).map_err(|_| CallError::TooLong)?,
             items: &[item][..usize::from(argument > 0)],
             results,
             reply_max,
@@ -193,7 +231,9 @@ impl Opened {
         };
         Ok(plan_call(&terms.calls, &shape)?)
     }
+}
 
+impl Opened {
     /// Puts everything where the plan has it: an argument that is not reduced into the Payload stream, a
     /// Payload stream that is fetched into memory of its own. Takes memory for the Reply.
     fn place(
