@@ -69,7 +69,7 @@ impl Pair {
         assert!(posted.is_ok(), "there was room for them before");
         let End { provider, qp, .. } = &mut self.from;
         for _ in 0..count {
-            assert!(provider.send_inline(*qp, message).is_ok(), "the ring holds a batch");
+            assert!(provider.send_inline(*qp, message, None).is_ok(), "the ring holds a batch");
         }
         assert!(provider.post(*qp, &mut WorkQueue::new()).is_ok(), "the doorbell");
         let mut left = count;

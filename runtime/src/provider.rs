@@ -117,8 +117,20 @@ pub trait Provider: sealed::Sealed {
     /// Draws the offset that the first octet of `lease` has in the peer's terms.
     fn registration_offset(&mut self, lease: &Local) -> u64;
 
+    /// Takes one request to go before whatever is posted, staged or sent inline after it. It is carried out
+    /// no later than with the doorbell of the next [`Self::post`] on its queue pair, which may be of an empty
+    /// batch; what that would do for it is better done now, if it is little.
+    ///
+    /// # Errors
+    /// The request comes back, and nothing happened: it goes by `post`.
+    #[expect(clippy::result_large_err, reason = "a refused request is queued instead, not boxed")]
+    fn stage(&mut self, qp: QpNum, request: WorkRequest) -> Result<(), WorkRequest> {
+        let _ = qp;
+        Err(request)
+    }
+
     /// Posts a Send of octets that may be used again as soon as this returns: what an inline Send is,
-    /// without a view of its source. It is unsignaled, and if it fails that is told as of `WrId(0)`, or
+    /// without a view of its source. It may invalidate a handle of the peer's. It is unsignaled, and if it fails that is told as of `WrId(0)`, or
     /// by the end of the connection alone. It may wait for the doorbell of the next [`Self::post`] on
     /// its queue pair, which may be of an empty batch. It takes no place in the send queue: whoever is
     /// refused one waits for a completion, and there is none for this.
@@ -126,8 +138,13 @@ pub trait Provider: sealed::Sealed {
     /// # Errors
     /// [`QueueFull`]: nothing happened. So it is for more than [`Caps::inline_max`] octets, and may be
     /// while earlier requests wait in the send queue.
-    fn send_inline(&mut self, qp: QpNum, message: &[u8]) -> Result<(), QueueFull> {
-        let _ = (qp, message);
+    fn send_inline(
+        &mut self,
+        qp: QpNum,
+        message: &[u8],
+        invalidate: Option<Handle>,
+    ) -> Result<(), QueueFull> {
+        let _ = (qp, message, invalidate);
         Err(QueueFull)
     }
 

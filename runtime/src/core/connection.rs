@@ -10,12 +10,12 @@ use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::thresholds::Thresholds;
-use haulage_proto::verbs::QpNum;
+use haulage_proto::verbs::{Handle, QpNum};
 
 use crate::core::inbound::Outgoing;
 use crate::identity::Identity;
 use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER, our_private_data};
-use crate::provider::{WorkQueue, WorkRequest};
+use crate::provider::{Provider, WorkQueue, WorkRequest};
 use crate::service::{Binding, CallError};
 
 /// A connection of this core, in either role.
@@ -172,6 +172,31 @@ impl Connection {
             dirty: false,
             failure: None,
         }
+    }
+
+    /// Gives a request to the provider at once if it takes it so, or to the queue for the next doorbell.
+    pub(crate) fn stage<P: Provider>(&mut self, provider: &mut P, request: WorkRequest) {
+        if !self.queue.is_empty() {
+            return self.queue.push_back(request);
+        }
+        match provider.stage(self.qp, request) {
+            Ok(()) => self.rings = true,
+            Err(request) => self.queue.push_back(request),
+        }
+    }
+
+    /// Sends a message without a view of it, behind all that was staged. False if it is to be posted.
+    #[inline]
+    pub(crate) fn send_inline<P: Provider>(
+        &mut self,
+        provider: &mut P,
+        message: &[u8],
+        invalidate: Option<Handle>,
+    ) -> bool {
+        let goes = self.queue.is_empty()
+            && provider.send_inline(self.qp, message, invalidate).is_ok();
+        self.rings |= goes;
+        goes
     }
 
     /// Takes what a server sent along when it accepted; we said that we take invalidations if `solicits`.

@@ -137,6 +137,10 @@ impl State {
                     self.recycle(buffer);
                 }
             }
+            Held::Written(data) => {
+                self.written -= 1;
+                data.complete(done);
+            }
             Held::Read { sink, call } => {
                 let lease = complete::sink(sink, done);
                 if let Some(lease) = lease.filter(|_| done.status == Status::Success) {
@@ -383,6 +387,10 @@ impl State {
                     if let Some(buffer) = complete::source_quiesced(buffer, proof) {
                         self.recycle(buffer);
                     }
+                }
+                Held::Written(data) => {
+                    self.written -= 1;
+                    data.quiesced(proof);
                 }
                 Held::Read { sink, .. } => drop(complete::sink_quiesced(sink, proof)),
                 Held::LocalInv { .. } => {}

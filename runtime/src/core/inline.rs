@@ -104,7 +104,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         connection.replenish(&mut state.receives, 1);
         let Some(credit) = connection.engine.try_send(Class::Reply) else { return Way::Queue };
         set_credit(message, credit);
-        if provider.send_inline(connection.qp, message).is_err() {
+        if provider.send_inline(connection.qp, message, None).is_err() {
             return Way::Post;
         }
         connection.rings = true;

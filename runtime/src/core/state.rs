@@ -48,6 +48,8 @@ pub(crate) struct State {
     /// Callers of Calls that were given up, who do not know yet.
     pub(crate) released: VecDeque<Caller>,
     pub(crate) work: WorkTable,
+    /// Its entries for Writes whose Replies left inline.
+    pub(crate) written: u32,
     /// Connections with something to post.
     pub(crate) dirty: VecDeque<Key<Connection>>,
     /// Connections to be closed at the end of the turn.
@@ -116,6 +118,7 @@ impl State {
         let calls_out = limits.calls_out_max as usize;
         let mut work = 0;
         work += limits.send_buffers_max; // messages being sent
+        work += limits.send_buffers_max; // Writes whose Replies left inline
         work += limits.receives_max * CHUNKS_MAX; // arguments being read
         work += limits.calls_out_max * ITEMS_MAX; // invalidations
         work += limits.connections_max; // control messages sent when every send buffer is in use
@@ -140,6 +143,7 @@ impl State {
             finished: VecDeque::with_capacity(calls_out),
             released: VecDeque::with_capacity(calls_out),
             work: Table::new(work),
+            written: 0,
             dirty: VecDeque::with_capacity(limits.connections_max as usize),
             closing: Vec::with_capacity(limits.connections_max as usize),
             next_deadline: None,

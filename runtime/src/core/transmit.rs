@@ -52,7 +52,7 @@ impl<P: Provider, S: Service> Core<P, S> {
                     reply.set_credit(credit);
                     self.state.send_complete(key, reply);
                 }
-                Outgoing::Kept(call) => self.state.send_reply(call, credit),
+                Outgoing::Kept(call) => self.send_reply(call, credit),
             }
         }
         self.send_bare_calls(key);
@@ -81,7 +81,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             && let Some(Outgoing::Bare(mut reply)) = connection.replies.pop_front()
         {
             reply.set_credit(credit);
-            if provider.send_inline(connection.qp, reply.message()).is_err() {
+            if provider.send_inline(connection.qp, reply.message(), None).is_err() {
                 return state.send_complete(key, reply);
             }
             connection.rings = true;

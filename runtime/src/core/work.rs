@@ -37,6 +37,8 @@ pub(crate) enum Held {
         /// The sources of the Writes posted just before it: a data item, and the Payload stream.
         written: [PostedData; 2],
     },
+    /// The source of Writes, of which this was the last. The Reply behind them left inline.
+    Written(PostedData),
     /// The last RDMA Read of a Call or of a reduced argument.
     Read {
         /// Where it goes.
@@ -73,6 +75,16 @@ impl PostedData {
                 Self::Pieces(parts.map(|(block, range)| (block.into_source(), range)).collect())
             }
             Data::Empty | Data::Local(_) | Data::Shared(_) => Self::None,
+        }
+    }
+
+    /// Returns its octets.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Local(posted) => posted.len(),
+            Self::Shared(posted) => posted.len(),
+            Self::Pieces(pieces) => pieces.iter().map(|(_, range)| range.len()).sum(),
         }
     }
 

@@ -12,7 +12,7 @@ use haulage_proto::verbs::{Access, Handle, QpNum};
 use super::sim::Rng;
 use super::{
     Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
-    WorkQueue, sealed,
+    WorkQueue, WorkRequest, sealed,
 };
 
 /// Wraps a provider and withholds what it reports, in order, for a few polls chosen by a seed.
@@ -114,8 +114,17 @@ impl<P: Provider> Provider for Delaying<P> {
         self.inner.registration_offset(lease)
     }
 
-    fn send_inline(&mut self, qp: QpNum, message: &[u8]) -> Result<(), QueueFull> {
-        self.inner.send_inline(qp, message)
+    fn stage(&mut self, qp: QpNum, request: WorkRequest) -> Result<(), WorkRequest> {
+        self.inner.stage(qp, request)
+    }
+
+    fn send_inline(
+        &mut self,
+        qp: QpNum,
+        message: &[u8],
+        invalidate: Option<Handle>,
+    ) -> Result<(), QueueFull> {
+        self.inner.send_inline(qp, message, invalidate)
     }
 
     /// Nothing is taken before what is held back.

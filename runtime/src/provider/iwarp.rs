@@ -45,7 +45,7 @@ use self::setup::Setup;
 use super::slots::Slots;
 use super::{
     Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
-    WorkQueue, sealed,
+    WorkQueue, WorkRequest, sealed,
 };
 use crate::sys::socket::{Listener, Socket};
 
@@ -579,9 +579,21 @@ impl Provider for Iwarp {
         self.nic.stags.random_offset()
     }
 
-    fn send_inline(&mut self, qp: QpNum, message: &[u8]) -> Result<(), QueueFull> {
+    fn stage(&mut self, qp: QpNum, request: WorkRequest) -> Result<(), WorkRequest> {
         match self.slots.get(qp).filter(|connection| connection.state == State::Open) {
-            Some(connection) => connection.send_inline(&mut self.nic, message),
+            Some(connection) => connection.stage(&mut self.nic, request),
+            None => Err(request),
+        }
+    }
+
+    fn send_inline(
+        &mut self,
+        qp: QpNum,
+        message: &[u8],
+        invalidate: Option<Handle>,
+    ) -> Result<(), QueueFull> {
+        match self.slots.get(qp).filter(|connection| connection.state == State::Open) {
+            Some(connection) => connection.send_inline(&mut self.nic, message, invalidate),
             None => Err(QueueFull),
         }
     }

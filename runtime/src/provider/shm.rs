@@ -57,7 +57,7 @@ use self::watch::{LISTENERS, RETRY, Round, WAKER};
 use super::slots::Slots;
 use super::{
     Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
-    WorkQueue, sealed,
+    WorkQueue, WorkRequest, sealed,
 };
 use crate::sys::epoll::{Epoll, Ready};
 use crate::sys::unix::Listener;
@@ -283,10 +283,22 @@ impl Provider for Shm {
         self.nic.handles.offset()
     }
 
-    #[inline]
-    fn send_inline(&mut self, qp: QpNum, message: &[u8]) -> Result<(), QueueFull> {
+    fn stage(&mut self, qp: QpNum, request: WorkRequest) -> Result<(), WorkRequest> {
         match self.slots.get(qp) {
-            Some(connection) => connection.send_inline(&mut self.nic, message),
+            Some(connection) => connection.stage(&mut self.nic, request),
+            None => Err(request),
+        }
+    }
+
+    #[inline]
+    fn send_inline(
+        &mut self,
+        qp: QpNum,
+        message: &[u8],
+        invalidate: Option<Handle>,
+    ) -> Result<(), QueueFull> {
+        match self.slots.get(qp) {
+            Some(connection) => connection.send_inline(&mut self.nic, message, invalidate),
             None => Err(QueueFull),
         }
     }

@@ -36,7 +36,7 @@ use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use super::{
     Caps, ConnectError, ConnectionParams, Counters, Event, Promises, Provider, QueueFull, Receive,
-    Waker, WorkQueue, sealed,
+    Waker, WorkQueue, WorkRequest, sealed,
 };
 
 mod node;
@@ -258,11 +258,20 @@ impl Provider for Sim {
         self.fabric.borrow_mut().nodes[self.node].stags.random_offset()
     }
 
-    fn send_inline(&mut self, qp: QpNum, message: &[u8]) -> Result<(), QueueFull> {
+    fn stage(&mut self, qp: QpNum, request: WorkRequest) -> Result<(), WorkRequest> {
+        self.fabric.borrow_mut().stage(self.end(qp), request)
+    }
+
+    fn send_inline(
+        &mut self,
+        qp: QpNum,
+        message: &[u8],
+        invalidate: Option<Handle>,
+    ) -> Result<(), QueueFull> {
         if message.len() > INLINE_MAX {
             return Err(QueueFull);
         }
-        self.fabric.borrow_mut().send_inline(self.end(qp), message)
+        self.fabric.borrow_mut().send_inline(self.end(qp), message, invalidate)
     }
 
     fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {

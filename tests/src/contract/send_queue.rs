@@ -217,14 +217,14 @@ fn send_inline<N: Network>(bed: &mut Bed<N>, link: Link) {
     let qp = link[ACTIVE];
     let inline_max = bed.ends[ACTIVE].provider.caps().inline_max;
     let long = vec![7; inline_max + 1];
-    let refused = bed.ends[ACTIVE].provider.send_inline(qp, &long);
+    let refused = bed.ends[ACTIVE].provider.send_inline(qp, &long, None);
     assert_eq!(refused, Err(QueueFull), "it is longer than any");
     if inline_max < 8 {
         return;
     }
     let receives: Vec<_> = (0..3).map(|_| bed.ends[PASSIVE].receive(8)).collect();
     for message in [*b"octets 0", *b"octets 1"] {
-        assert_eq!(bed.ends[ACTIVE].provider.send_inline(qp, &message), Ok(()));
+        assert_eq!(bed.ends[ACTIVE].provider.send_inline(qp, &message, None), Ok(()));
     }
     let last = bed.ends[ACTIVE].send(qp, b"octets 2", None, SIGNALED);
     for (at, (received, sink)) in receives.into_iter().enumerate() {
@@ -234,7 +234,7 @@ fn send_inline<N: Network>(bed: &mut Bed<N>, link: Link) {
     spent(last.1, &bed.succeeded(ACTIVE, last.0));
     // An empty batch rings the doorbell as well as any other.
     let (received, sink) = bed.ends[PASSIVE].receive(8);
-    assert_eq!(bed.ends[ACTIVE].provider.send_inline(qp, b"alone..."), Ok(()));
+    assert_eq!(bed.ends[ACTIVE].provider.send_inline(qp, b"alone...", None), Ok(()));
     let mut nothing = WorkQueue::new();
     assert_eq!(bed.ends[ACTIVE].provider.post(qp, &mut nothing), Ok(()));
     let done = bed.succeeded(PASSIVE, received);

@@ -10,17 +10,17 @@ use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::Returned;
 use haulage_proto::v2::invalidation::invalidates;
-use haulage_proto::verbs::{Flags, Segment};
+use haulage_proto::verbs::{Flags, Handle, Segment};
 use haulage_proto::xdr::Writer;
 
 use super::{InboundCall, Segments, Stage};
+use crate::core::Core;
 use crate::core::connection::{Connection, Terms};
-use crate::core::state::State;
 use crate::core::table::Key;
-use crate::core::work::{Name, PostedData};
+use crate::core::work::{Held, Name, PostedData, Work};
 use crate::limits::{HEADER_ROOM, SEND_BUFFER};
-use crate::provider::{Operation, WorkRequest};
-use crate::service::{Data, Reply};
+use crate::provider::{Operation, Provider, WorkRequest};
+use crate::service::{Data, Reply, Service};
 
 /// A Reply that waits for credit.
 #[derive(Debug)]
@@ -89,20 +89,22 @@ impl InboundCall {
     }
 }
 
-impl State {
-    /// Queues the Reply of a Call behind the Writes of its result. The credit is already spent.
+impl<P: Provider, S: Service> Core<P, S> {
+    /// Sends the Reply of a Call behind the Writes of its result. The credit is already spent.
     pub(crate) fn send_reply(&mut self, call: Key<InboundCall>, credit: u32) {
-        let Some(inbound) = self.inbound.remove(call) else { return };
+        let state = &mut self.state;
+        let Some(inbound) = state.inbound.remove(call) else { return };
         let Stage::Replying(answer) = inbound.stage else { return };
-        let Some(connection) = self.connections.get_mut(inbound.connection) else { return };
+        let key = inbound.connection;
+        let Some(connection) = state.connections.get_mut(key) else { return };
         let Answer { mut buffer, body, length, is_special, data } = answer;
 
         let write = inbound.write.as_ref().map(Segments::as_slice).unwrap_or_default();
         let reply = inbound.reply.as_ref().map(Segments::as_slice).unwrap_or_default();
         let item = data.len();
-        let writes = [Returned { offered: write, length: item }];
+        let returned = [Returned { offered: write, length: item }];
         let chunks = ReplyChunks {
-            writes: &writes[..usize::from(inbound.write.is_some())],
+            writes: &returned[..usize::from(inbound.write.is_some())],
             reply: is_special.then_some(Returned { offered: reply, length }),
         };
         let version = connection.terms.version;
@@ -110,44 +112,83 @@ impl State {
         let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
         let encoded = chunks.encode(version, &mut Writer::new(room), inbound.xid, credit);
         debug_assert!(encoded.is_ok(), "the header room holds the longest header");
-
-        let data = PostedData::of(data);
-        connection.write(write, item, |range| data.sources(range));
-        let (buffer, body) = (buffer.into_source(), body.map(Local::into_source));
-        let mut end = HEADER_ROOM + length;
-        if is_special {
-            connection.write(reply, length, |range| match &body {
-                Some(body) => body.source(range),
-                None => buffer.source(HEADER_ROOM + range.start..HEADER_ROOM + range.end),
-            });
-            end = HEADER_ROOM;
-        }
-        let written = [data, body.map_or(PostedData::None, PostedData::Local)];
         let invalidate =
             inbound.invalidate.and_then(|handle| invalidates(Kind::Reply, true, handle));
-        self.send_posted(inbound.connection, buffer, start..end, invalidate, written);
+
+        let mut data = PostedData::of(data);
+        let mut end = HEADER_ROOM + length;
+        let goes_inline = !is_special && end - start <= state.inline_max;
+        if goes_inline && connection.queue.is_empty() && state.written < state.limits.send_buffers_max {
+            return self.send_reply_inline(key, (buffer, start..end), invalidate, (data, write));
+        }
+        connection.queue.extend(writes(write, item, |range| data.sources(range)));
+        let (buffer, body) = (buffer.into_source(), body.map(Local::into_source));
+        if is_special {
+            connection.queue.extend(writes(reply, length, |range| match &body {
+                Some(body) => body.source(range),
+                None => buffer.source(HEADER_ROOM + range.start..HEADER_ROOM + range.end),
+            }));
+            end = HEADER_ROOM;
+        }
+        let written = [std::mem::take(&mut data), body.map_or(PostedData::None, PostedData::Local)];
+        state.send_posted(key, buffer, start..end, invalidate, written);
+    }
+
+    /// Stages the Writes of a result, the last of which tells when they are done, and sends the Reply
+    /// without a view of it.
+    fn send_reply_inline(
+        &mut self,
+        key: Key<Connection>,
+        (buffer, range): (Local, Range<usize>),
+        invalidate: Option<Handle>,
+        (mut data, write): (PostedData, &[Segment]),
+    ) {
+        let Self { provider, state, .. } = self;
+        let Some(connection) = state.connections.get_mut(key) else { return };
+        let mut last: Option<WorkRequest> = None;
+        for request in writes(write, data.len(), |range| data.sources(range)) {
+            if let Some(request) = last.replace(request) {
+                connection.stage(provider, request);
+            }
+        }
+        if let Some(mut request) = last {
+            let held = Held::Written(std::mem::take(&mut data));
+            let Ok(name) = state.work.insert(Work { connection: key, held }) else {
+                return debug_assert!(false, "an entry for every such Reply there may be");
+            };
+            state.written += 1;
+            request.id = Name::Work(name.to_bits()).wr_id();
+            request.flags.signaled = true;
+            connection.stage(provider, request);
+        }
+        let message = buffer.bytes().get(range.clone()).unwrap_or_default();
+        if matches!(data, PostedData::None) && connection.send_inline(provider, message, invalidate)
+        {
+            return state.buffers.recycle(buffer);
+        }
+        state.send(key, buffer, range, invalidate, [data, PostedData::None]);
     }
 }
 
-impl Connection {
-    /// Queues the Writes that fill a chunk of the peer's with `length` octets, which `sources` are.
-    fn write<I: IntoIterator<Item = Source>>(
-        &mut self,
-        segments: &[Segment],
-        length: usize,
-        sources: impl Fn(Range<usize>) -> I,
-    ) {
-        // [V2-4.5.2.1-1] contiguously, in segment order.
-        for (claim, range) in chunk::fill(segments, length) {
-            let mut at = 0;
-            for source in sources(range) {
-                let part = u32::try_from(source.len()).unwrap_or(u32::MAX);
-                let Ok(target) = claim.window(at, part) else { break };
-                at += u64::from(part);
-                let operation = Operation::Write { source, target };
-                let id = Name::Unsignaled.wr_id();
-                self.queue.push_back(WorkRequest { id, flags: Flags::default(), operation });
-            }
-        }
-    }
+/// Returns the Writes that fill a chunk of the peer's with `length` octets, which `sources` are.
+fn writes<'a, I: IntoIterator<Item = Source>>(
+    segments: &'a [Segment],
+    length: usize,
+    sources: impl Fn(Range<usize>) -> I + 'a,
+) -> impl Iterator<Item = WorkRequest> + 'a
+where
+    I::IntoIter: 'a,
+{
+    // [V2-4.5.2.1-1] contiguously, in segment order.
+    chunk::fill(segments, length).flat_map(move |(claim, range)| {
+        let parts = sources(range).into_iter().scan(0, move |at, source| {
+            let part = u32::try_from(source.len()).unwrap_or(u32::MAX);
+            let target = claim.window(*at, part).ok()?;
+            *at += u64::from(part);
+            let operation = Operation::Write { source, target };
+            let id = Name::Unsignaled.wr_id();
+            Some(WorkRequest { id, flags: Flags::default(), operation })
+        });
+        parts
+    })
 }

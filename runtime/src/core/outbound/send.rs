@@ -40,8 +40,8 @@ impl<P: Provider, S: Service> Core<P, S> {
         {
             connection.calls.pop_front();
             let message = encoded.complete(version, call.xid, credit);
-            let sent = provider.send_inline(connection.qp, encoded.message(message.clone()));
-            let sent = sent.is_ok();
+            let sent =
+                connection.send_inline(provider, encoded.message(message.clone()), None);
             let Stage::Queued(encoded) = std::mem::replace(&mut call.stage, Stage::Sent) else {
                 return debug_assert!(false, "it was looked at");
             };
@@ -49,7 +49,6 @@ impl<P: Provider, S: Service> Core<P, S> {
             if !sent {
                 return state.send(key, encoded.buffer, message, None, Default::default());
             }
-            connection.rings = true;
             state.buffers.recycle(encoded.buffer);
         }
     }
@@ -109,6 +108,10 @@ impl<P: Provider, S: Service> Core<P, S> {
             let payload = if chunks.body.is_some() { 0 } else { length };
             start..HEADER_ROOM + payload
         });
+        let message = buffer.bytes().get(range.clone()).unwrap_or_default();
+        if message.len() <= state.inline_max && connection.send_inline(provider, message, None) {
+            return state.buffers.recycle(buffer);
+        }
         state.send(key, buffer, range, None, Default::default());
     }
 }
@@ -326,7 +329,7 @@ fn expose<P: Provider>(
     *item = Item::Exposed(exposed);
     let operation = Operation::FastReg { handle, offset, memory };
     let id = Name::Unsignaled.wr_id();
-    connection.queue.push_back(WorkRequest { id, flags: Flags::default(), operation });
+    connection.stage(provider, WorkRequest { id, flags: Flags::default(), operation });
     // P7: split at what the peer takes.
     let length = u32::try_from(length).unwrap_or(u32::MAX);
     Ok(Segments::collect(plan.split(handle, offset, length)))

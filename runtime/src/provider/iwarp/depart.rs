@@ -17,7 +17,7 @@ use haulage_proto::verbs::{Handle, Status};
 use super::connection::{Connection, State, Step};
 use super::lane::{Lane, OCTETS_MAX, OutstandingRead, PIECES_MAX, Response, Work};
 use super::nic::Nic;
-use crate::provider::QueueFull;
+use crate::provider::{Operation, QueueFull, WorkRequest};
 
 impl Connection {
     /// Sends what can be sent, and takes the connection to its end if that was the last of it.
@@ -44,9 +44,43 @@ impl Connection {
         self.finish_if_drained(nic);
     }
 
+    /// Opens memory, or seals a short Write, if nothing is ahead of it that has not been sealed. It leaves
+    /// with the next [`Self::pump`].
+    pub(super) fn stage(
+        &mut self,
+        nic: &mut Nic,
+        request: WorkRequest,
+    ) -> Result<(), WorkRequest> {
+        let octets = match &request.operation {
+            Operation::FastReg { .. } => 0,
+            Operation::Write { source, .. } => source.len(),
+            _ => return Err(request),
+        };
+        let batch_max = if self.transmitter.has_crc() { OCTETS_FIRST } else { OCTETS_MAX };
+        let lane = self.lane.get_or_insert_with(|| nic.lend_lane());
+        let goes = self.may_send
+            && octets <= STAGED_MAX
+            && lane.is_between_messages()
+            && lane.entries.len() < nic.config.send_queue_max
+            && !lane.batch.is_full(batch_max);
+        if !goes {
+            return Err(request);
+        }
+        lane.push(request);
+        let Some(mut lane) = self.lane.take() else { return Ok(()) };
+        while !lane.is_between_messages() && self.seal_entry(nic, &mut lane) {}
+        self.lane = Some(lane);
+        Ok(())
+    }
+
     /// Seals a short Send whose octets are not to be kept, if nothing is ahead of it that has not been
     /// sealed. It leaves with the next [`Self::pump`].
-    pub(super) fn send_inline(&mut self, nic: &mut Nic, message: &[u8]) -> Result<(), QueueFull> {
+    pub(super) fn send_inline(
+        &mut self,
+        nic: &mut Nic,
+        message: &[u8],
+        invalidate: Option<Handle>,
+    ) -> Result<(), QueueFull> {
         if !self.may_send || message.len() > INLINE_MAX.min(self.transmitter.send_payload_max()) {
             return Err(QueueFull);
         }
@@ -55,7 +89,7 @@ impl Connection {
             return Err(QueueFull);
         }
         nic.counters.send_batches += u64::from(lane.batch.is_empty());
-        let fpdu = self.transmitter.send(None, 0, message);
+        let fpdu = self.transmitter.send(invalidate, 0, message);
         lane.batch.push_copied(&fpdu, message);
         nic.wire.fpdus_sent += 1;
         nic.counters.sends += 1;
@@ -324,6 +358,9 @@ const OCTETS_FIRST: usize = 128 << 10;
 
 /// Octets of a message before which the segment size is asked for again: it grows with the window.
 const REMEASURE_MIN: usize = 256 << 10;
+
+/// Octets of the longest Write that is sealed before its doorbell.
+const STAGED_MAX: usize = 64 << 10;
 
 /// Octets of a message up to which copying it next to its header is cheaper than naming it.
 const COPY_MAX: usize = 512;

@@ -53,17 +53,42 @@ impl Connection {
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }
 
+    /// Opens memory, or writes a little, at once, if nothing waits to go before it.
+    pub(super) fn stage(
+        &mut self,
+        nic: &mut Nic,
+        request: WorkRequest,
+    ) -> Result<(), WorkRequest> {
+        let is_short = match &request.operation {
+            Operation::FastReg { .. } => true,
+            Operation::Write { source, .. } => source.len() < PUBLISH_BEFORE,
+            _ => false,
+        };
+        if !is_short || self.state != State::Open || !self.pending.is_empty() || nic.is_choked() {
+            return Err(request);
+        }
+        let mut budget = MOVED_PER_CALL;
+        self.post_other(nic, request, &mut budget);
+        Ok(())
+    }
+
     /// Puts a Send into the ring, if it has room and nothing waits to go before it. The peer sees it
     /// with the next [`Self::post`].
     #[inline]
-    pub(super) fn send_inline(&mut self, nic: &mut Nic, message: &[u8]) -> Result<(), QueueFull> {
+    pub(super) fn send_inline(
+        &mut self,
+        nic: &mut Nic,
+        message: &[u8],
+        invalidate: Option<Handle>,
+    ) -> Result<(), QueueFull> {
         let goes = self.state == State::Open && self.pending.is_empty();
         let producer = self.producer.as_mut().filter(|_| goes && message.len() <= INLINE_MAX);
         let Some(producer) = producer.filter(|producer| message.len() <= producer.part_max())
         else {
             return Err(QueueFull);
         };
-        if producer.push(Kind::Send, Handle(0), message) != Ok(true) {
+        let (kind, handle) = kind(invalidate);
+        if producer.push(kind, handle, message) != Ok(true) {
             return Err(QueueFull);
         }
         nic.counters.sends += 1;

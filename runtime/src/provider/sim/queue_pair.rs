@@ -184,8 +184,8 @@ impl QueuePair {
     }
 
     /// Appends an unsignaled Send of octets that are nobody else's.
-    pub(super) fn post_inline(&mut self, message: Vec<u8>) {
-        let work = Work::Send { payload: Payload::Copied(message), invalidate: None };
+    pub(super) fn post_inline(&mut self, message: Vec<u8>, invalidate: Option<Handle>) {
+        let work = Work::Send { payload: Payload::Copied(message), invalidate };
         let (id, opcode, flags) = (WrId(0), Opcode::Send, Flags::default());
         self.append(Entry {
             id,

@@ -4,14 +4,14 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{QpNum, Status};
+use haulage_proto::verbs::{Handle, QpNum, Status};
 
 use super::FabricConfig;
 use super::node::Node;
 use super::queue_pair::{Payload, QueuePair, State, Work};
 use super::rng::Rng;
 use super::schedule::{Body, End, Gone, Message, Packet, Schedule};
-use crate::provider::{DisconnectReason, Event, QueueFull, Receive, WorkQueue};
+use crate::provider::{DisconnectReason, Event, QueueFull, Receive, WorkQueue, WorkRequest};
 
 mod connections;
 mod messages;
@@ -84,14 +84,29 @@ impl World {
 
     // What the consumer asks for.
 
-    pub(super) fn send_inline(&mut self, end: End, message: &[u8]) -> Result<(), QueueFull> {
+    pub(super) fn stage(&mut self, end: End, request: WorkRequest) -> Result<(), WorkRequest> {
+        if !self.takes_requests(end) || self.nodes[end.node].is_full(end.qp) {
+            return Err(request);
+        }
+        let Self { nodes, spare, .. } = self;
+        let Some(qp) = nodes[end.node].qp(end.qp) else { return Err(request) };
+        qp.post(request, || spare.pop().unwrap_or_default());
+        Ok(())
+    }
+
+    pub(super) fn send_inline(
+        &mut self,
+        end: End,
+        message: &[u8],
+        invalidate: Option<Handle>,
+    ) -> Result<(), QueueFull> {
         if !self.takes_requests(end) || self.nodes[end.node].is_full(end.qp) {
             return Err(QueueFull);
         }
         let mut copy = self.spare.pop().unwrap_or_default();
         copy.extend_from_slice(message);
         if let Some(qp) = self.qp(end) {
-            qp.post_inline(copy);
+            qp.post_inline(copy, invalidate);
         }
         Ok(())
     }
