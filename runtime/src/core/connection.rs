@@ -193,8 +193,8 @@ impl Connection {
         message: &[u8],
         invalidate: Option<Handle>,
     ) -> bool {
-        let goes = self.queue.is_empty()
-            && provider.send_inline(self.qp, message, invalidate).is_ok();
+        let goes =
+            self.queue.is_empty() && provider.send_inline(self.qp, message, invalidate).is_ok();
         self.rings |= goes;
         goes
     }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use haulage_mr_pool::Invalidated;
 use haulage_proto::negotiate::{
     self, CloseReason, Connection as Engine, Control, Engine as Spoken, Event as EngineEvent,
     Input, Output, Received, Remembered,
@@ -20,8 +21,7 @@ use haulage_proto::xdr::Writer;
 
 use crate::core::Core;
 use crate::core::connection::{Change, Connection, State as ConnectionState, Terms};
-use crate::core::inbound::{CallParts, Complete, Outgoing};
-use crate::core::outbound::CheckedReply;
+use crate::core::inbound::{Complete, Message, Outgoing};
 use crate::core::receives::Filled;
 use crate::core::state::{ENDED_MAX, State};
 use crate::core::table::Key;
@@ -180,19 +180,9 @@ impl State {
             };
         }
         let buffers = self.receives.lend();
-        let arrived = self.judge(now, key, buffers.bytes(&received));
+        let message = buffers.bytes(&received);
+        let trusted = self.on_message(now, key, message, received, proof);
         self.receives.restore(buffers);
-        let trusted = match arrived {
-            Arrived::Call(call) => {
-                self.on_call(key, call, received);
-                proof.is_none()
-            }
-            Arrived::Reply(reply) => self.on_reply(reply, received, proof),
-            Arrived::Nothing => {
-                self.receives.give_back(received);
-                proof.is_none()
-            }
-        };
         self.distrust(key, trusted);
     }
 
@@ -203,32 +193,49 @@ impl State {
         }
     }
 
-    /// Lets the engine judge a message. What is needed of it later is copied out while it is at hand.
-    fn judge(&mut self, now: Instant, key: Key<Connection>, message: &[u8]) -> Arrived {
-        let Some(connection) = self.connections.get_mut(key) else { return Arrived::Nothing };
-        let (received, agreed) = (connection.engine.decode(message), connection.agreed);
-        let bad = matches!(received, Received::One(Err(_)) | Received::Two(Err(_)));
+    /// Lets the engine judge a message, and takes it in. `proof` is what its Send invalidated. False if the
+    /// connection must go.
+    fn on_message(
+        &mut self,
+        now: Instant,
+        key: Key<Connection>,
+        message: &[u8],
+        received: Filled,
+        proof: Option<Invalidated<'_>>,
+    ) -> bool {
+        let Some(connection) = self.connections.get_mut(key) else {
+            self.receives.give_back(received);
+            return proof.is_none();
+        };
+        let (decoded, agreed) = (connection.engine.decode(message), connection.agreed);
+        let bad = matches!(decoded, Received::One(Err(_)) | Received::Two(Err(_)));
         self.counters.messages_bad += u64::from(bad);
-        let event = match connection.engine.take_whole(now, &received) {
+        let event = match connection.engine.take_whole(now, &decoded) {
             Some(Kind::Call) => Some(EngineEvent::Call),
             Some(Kind::Reply) => Some(EngineEvent::Reply),
-            None => self.drive(now, key, Input::Received(&received)),
+            None => self.drive(now, key, Input::Received(&decoded)),
         };
+        let payload_at =
+            |payload: &[u8]| u32::try_from(message.len() - payload.len()).unwrap_or(u32::MAX);
         match event {
-            Some(EngineEvent::Call) => match negotiate::Call::of(&received, &agreed) {
-                Some(call) => Arrived::Call(CallParts::of(&call, message.len())),
-                None => Arrived::Nothing,
-            },
-            Some(EngineEvent::Reply) => match negotiate::Reply::of(&received) {
-                Some(reply) => {
-                    let payload_at = message.len() - reply.payload.len();
-                    let payload_at = u32::try_from(payload_at).unwrap_or(u32::MAX);
-                    Arrived::Reply(self.check(key, reply.xid, &reply.lists, payload_at))
+            Some(EngineEvent::Call) => {
+                if let Some(call) = negotiate::Call::of(&decoded, &agreed) {
+                    let payload_at = payload_at(call.payload);
+                    self.on_call(key, &call, Message { received, payload_at });
+                    return proof.is_none();
                 }
-                None => Arrived::Nothing,
-            },
-            _ => Arrived::Nothing,
+            }
+            Some(EngineEvent::Reply) => {
+                if let Some(reply) = negotiate::Reply::of(&decoded) {
+                    let payload_at = payload_at(reply.payload);
+                    let message = Message { received, payload_at };
+                    return self.on_reply((key, reply.xid), &reply.lists, message, proof);
+                }
+            }
+            _ => {}
         }
+        self.receives.give_back(received);
+        proof.is_none()
     }
 
     /// Applies one input to a connection's engine and carries out what it asks for. Returns what is to
@@ -465,14 +472,6 @@ impl State {
 
 /// How often a shutdown looks whether connections have become idle.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(1);
-
-/// What a received message is to the core.
-#[derive(Debug)]
-enum Arrived {
-    Call(CallParts),
-    Reply(CheckedReply),
-    Nothing,
-}
 
 impl From<CloseReason> for CallError {
     fn from(reason: CloseReason) -> Self {

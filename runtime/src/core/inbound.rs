@@ -115,37 +115,6 @@ enum Stage {
     Replying(Answer),
 }
 
-/// What is needed of a Call's transport header after its message has been judged.
-#[derive(Debug)]
-pub(crate) struct CallParts {
-    xid: u32,
-    invalidate: Option<Handle>,
-    /// The Call chunk.
-    body: Option<Segments>,
-    /// Position and segments of the reduced argument.
-    read: Option<(u32, Segments)>,
-    write: Option<Segments>,
-    reply: Option<Segments>,
-    payload_at: u32,
-}
-
-impl CallParts {
-    /// Copies them out of a message of `length` octets.
-    pub(crate) fn of(call: &negotiate::Call<'_>, length: usize) -> Self {
-        let body = Segments::collect(call.body());
-        let read = call.items().next();
-        Self {
-            xid: call.xid,
-            invalidate: call.invalidate,
-            body: Some(body).filter(|body| body.len() > 0),
-            read: read.map(|chunk| (chunk.position(), Segments::collect(chunk.segments()))),
-            write: call.writes.chunks().next().map(|chunk| Segments::collect(chunk.segments())),
-            reply: call.reply.map(|chunk| Segments::collect(chunk.segments())),
-            payload_at: u32::try_from(length - call.payload.len()).unwrap_or(u32::MAX),
-        }
-    }
-}
-
 /// A received message whose Payload stream is still needed.
 #[derive(Debug)]
 pub(crate) struct Message {
@@ -242,19 +211,26 @@ impl State {
     }
 
     /// Takes in a Call the engine found acceptable.
-    pub(crate) fn on_call(&mut self, key: Key<Connection>, mut call: CallParts, received: Filled) {
-        self.counters.call_chunks += u64::from(call.body.is_some());
-        self.counters.read_chunks += u64::from(call.read.is_some());
-        self.counters.write_chunks += u64::from(call.write.is_some());
+    pub(crate) fn on_call(
+        &mut self,
+        key: Key<Connection>,
+        call: &negotiate::Call<'_>,
+        message: Message,
+    ) {
+        let body = Segments::collect(call.body());
+        let read = call
+            .items()
+            .next()
+            .map(|chunk| (chunk.position(), Segments::collect(chunk.segments())));
+        let write_chunks = call.writes.chunks().next().is_some().into();
+        self.counters.call_chunks += u64::from(body.len() > 0);
+        self.counters.read_chunks += u64::from(read.is_some());
+        self.counters.write_chunks += u64::from(write_chunks);
         self.counters.reply_chunks += u64::from(call.reply.is_some());
-        let message = Message { received, payload_at: call.payload_at };
-        if let Some(body) = call.body.take() {
-            return self.fetch_call(key, call, body, message);
+        if body.len() > 0 {
+            return self.fetch_call(key, call, (body, read), message);
         }
-        let read = call.read.take();
-        let write_chunks = call.write.is_some().into();
-        let payload = message.payload(self.receives.buffers());
-        match self.judge_call(key, (call.xid, payload), read.as_ref(), write_chunks) {
+        match self.judge_call(key, (call.xid, call.payload), read.as_ref(), write_chunks) {
             Judged::Refused(error) => self.refuse(key, call.xid, error, message),
             judged => {
                 if let Some(call) = self.insert(key, call, message) {
@@ -268,8 +244,8 @@ impl State {
     fn fetch_call(
         &mut self,
         key: Key<Connection>,
-        mut call: CallParts,
-        body: Segments,
+        call: &negotiate::Call<'_>,
+        (body, read): (Segments, Option<(u32, Segments)>),
         message: Message,
     ) {
         let may_read = self.connections.get(key).is_some_and(|connection| connection.may_read);
@@ -283,9 +259,8 @@ impl State {
         match lease {
             Err(error) => self.refuse(key, call.xid, error, message),
             Ok(lease) => {
-                let stage = Stage::Fetching { read: call.read.take() };
                 if let Some(call) = self.insert(key, call, message) {
-                    self.read(call, stage, &body, lease);
+                    self.read(call, Stage::Fetching { read }, &body, lease);
                 }
             }
         }
@@ -470,14 +445,19 @@ impl State {
     fn insert(
         &mut self,
         connection: Key<Connection>,
-        call: CallParts,
+        call: &negotiate::Call<'_>,
         message: Message,
     ) -> Option<Key<InboundCall>> {
-        let CallParts { xid, invalidate, write, reply, .. } = call;
-        let (message, body, stage) = (Some(message), None, Stage::Later);
-        let inbound =
-            InboundCall { connection, xid, invalidate, write, reply, message, body, stage };
-        let inserted = self.inbound.insert(inbound);
+        let inserted = self.inbound.insert(InboundCall {
+            connection,
+            xid: call.xid,
+            invalidate: call.invalidate,
+            write: call.writes.chunks().next().map(|chunk| Segments::collect(chunk.segments())),
+            reply: call.reply.map(|chunk| Segments::collect(chunk.segments())),
+            message: Some(message),
+            body: None,
+            stage: Stage::Later,
+        });
         debug_assert!(inserted.is_ok(), "an entry for everything that a Call can hold");
         inserted.ok()
     }

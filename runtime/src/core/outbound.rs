@@ -21,7 +21,7 @@ mod send;
 mod tell;
 
 use haulage_mr_pool::{Invalidated, Local};
-use haulage_proto::exchange::{Arrived, Offered, ReplyLists, check_reply};
+use haulage_proto::exchange::{Offered, ReplyLists, check_reply};
 use haulage_proto::negotiate::{Refusal, Version};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::time::Instant;
@@ -30,7 +30,7 @@ use haulage_proto::verbs::Flags;
 use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::core::connection::Connection;
-use crate::core::inbound::{Message, Segments};
+use crate::core::inbound::Message;
 use crate::core::receives::Filled;
 use crate::core::state::State;
 use crate::core::table::Key;
@@ -58,15 +58,6 @@ pub(crate) struct OutboundCall {
     version: Version,
     reply: Option<Message>,
     error: Option<CallError>,
-}
-
-/// A Reply's transport header, held against our own record of its Call.
-#[derive(Debug)]
-pub(crate) struct CheckedReply {
-    /// The Call's slot, unless it answers none.
-    slot: Option<usize>,
-    outcome: Result<Arrived, &'static str>,
-    payload_at: u32,
 }
 
 /// A Call of ours that has ended and whose caller does not know yet.
@@ -205,31 +196,6 @@ impl State {
         }
     }
 
-    /// Holds a Reply's header against the Call it answers.
-    pub(crate) fn check(
-        &self,
-        key: Key<Connection>,
-        xid: u32,
-        lists: &ReplyLists<'_>,
-        payload_at: u32,
-    ) -> CheckedReply {
-        let (slot, outcome) = match self.find_open(key, xid) {
-            Some((slot, call)) => {
-                let opened = self.opened.get(slot).filter(|_| call.opens);
-                let offered = opened
-                    .map_or([None; 2], |opened| opened.offered.each_ref().map(Option::as_ref));
-                let [write, chunk] = offered.map(|offered| offered.map(Segments::as_slice));
-                let writes = [write.unwrap_or_default()];
-                let writes = &writes[..usize::from(write.is_some())];
-                let offered = Offered { writes, reply: chunk };
-                let outcome = check_reply(call.version, &offered, lists);
-                (Some(slot), outcome.map_err(|fault| fault.rule()))
-            }
-            None => (None, Err("it answers no call")),
-        };
-        CheckedReply { slot, outcome, payload_at }
-    }
-
     /// Finds a Call of a connection that still waits for its Reply.
     fn find_open(&self, key: Key<Connection>, xid: u32) -> Option<(usize, &OutboundCall)> {
         let slot = self.xids.find(xid)?;
@@ -237,33 +203,42 @@ impl State {
         (call.connection == key && call.is_open()).then_some((slot, call))
     }
 
-    /// Takes in a Reply. `proof` is what its Send invalidated. False if the connection must go.
+    /// Takes in a Reply, whose chunks are held against our own record of its Call. `proof` is what its
+    /// Send invalidated. False if the connection must go.
     pub(crate) fn on_reply(
         &mut self,
-        reply: CheckedReply,
-        received: Filled,
+        (key, xid): (Key<Connection>, u32),
+        lists: &ReplyLists<'_>,
+        message: Message,
         proof: Option<Invalidated<'_>>,
     ) -> bool {
-        let found =
-            reply.slot.and_then(|slot| Some((slot, self.outbound.get_mut(slot)?.as_mut()?)));
+        let found = self.xids.find(xid).and_then(|slot| {
+            let call = self.outbound.get_mut(slot)?.as_mut()?;
+            (call.connection == key && call.is_open()).then_some((slot, call))
+        });
         let Some((slot, call)) = found else {
+            // It answers no Call.
             self.counters.replies_unmatched += 1;
-            self.receives.give_back(received);
+            self.receives.give_back(message.received);
             return proof.is_none();
         };
-        let mut opened = self.opened.get_mut(slot).filter(|_| call.opens);
+        let opened = self.opened.get_mut(slot).filter(|_| call.opens);
         // A handle that is not this Call's is not the peer's to invalidate.
-        let stray = proof.and_then(|proof| match &mut opened {
-            Some(opened) => opened.fence(proof),
-            None => Some(proof),
-        });
-        match (reply.outcome, opened) {
-            (Ok(arrived), Some(opened)) => opened.arrived = Some(arrived),
-            // It is inline, or it would not be in order.
-            (Ok(_), None) => {}
-            (Err(rule), _) => call.error = Some(CallError::BadReply(rule)),
+        let (checked, stray) = match opened {
+            Some(opened) => (
+                opened.check(call.version, lists),
+                match proof {
+                    Some(proof) => opened.fence(proof),
+                    None => None,
+                },
+            ),
+            // If it is in order it is inline.
+            None => (check_reply(call.version, &Offered::default(), lists).map(drop), proof),
+        };
+        if let Err(fault) = checked {
+            call.error = Some(CallError::BadReply(fault.rule()));
         }
-        call.reply = Some(Message { received, payload_at: reply.payload_at });
+        call.reply = Some(message);
         call.stage = Stage::Fencing;
         self.fence_rest(slot);
         stray.is_none()
@@ -288,8 +263,8 @@ impl State {
                 .push_back(Over::Answered { token, message: Message { received, payload_at } });
             return true;
         }
-        let checked = self.check(key, bare.xid, &ReplyLists::default(), payload_at);
-        self.on_reply(checked, received, proof)
+        let message = Message { received, payload_at };
+        self.on_reply((key, bare.xid), &ReplyLists::default(), message, proof)
     }
 
     /// Forgets a Call whose caller knows, or is about to know, how it ended.

@@ -40,6 +40,7 @@ impl<T> Table<T> {
     }
 
     /// Adds an entry, or gives it back when the table is full.
+    #[inline]
     pub(crate) fn insert(&mut self, entry: T) -> Result<Key<T>, T> {
         let at = self.free;
         if at as usize == self.slots.len() && at < self.capacity {

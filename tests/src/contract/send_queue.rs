@@ -146,6 +146,38 @@ pub fn line_11_a_write_is_at_rest_before_a_later_send<N: Network>(network: N) {
         spent(written, &bed.succeeded(ACTIVE, wrote));
         spent(told, &bed.succeeded(ACTIVE, sent));
     }
+    if remote && bed.ends[ACTIVE].provider.caps().inline_max >= 8 {
+        stage(&mut bed, link);
+    }
+}
+
+/// The same of a Write that is staged, before a Send that goes inline and invalidates.
+fn stage<N: Network>(bed: &mut Bed<N>, link: Link) {
+    for length in [0, 1, 4096, 300_001] {
+        let (old, new) = (pattern::of(length, 5), pattern::of(length, 6));
+        let (exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &old, Access::RemoteWrite);
+        let (receive, _sink) = bed.ends[PASSIVE].receive(8);
+        let (active, qp) = (&mut bed.ends[ACTIVE], link[ACTIVE]);
+        let (id, posted) = (active.id(), active.holding(&new).into_source());
+        let source = posted.source(0..length).expect("the whole lease");
+        let operation = Operation::Write { source, target: claim(segment) };
+        let mut batch = WorkQueue::new();
+        if let Err(request) =
+            active.provider.stage(qp, WorkRequest { id, flags: SIGNALED, operation })
+        {
+            batch.push_back(request);
+            assert_eq!(active.provider.post(qp, &mut batch), Ok(()));
+        }
+        bed.until("room for an inline Send", |bed| {
+            // There may be none while earlier requests wait in the send queue.
+            let provider = &mut bed.ends[ACTIVE].provider;
+            provider.send_inline(qp, b"look now", Some(segment.handle)).ok()
+        });
+        assert_eq!(bed.ends[ACTIVE].provider.post(qp, &mut batch), Ok(()));
+        let done = bed.succeeded(PASSIVE, receive);
+        assert!(fence(exposed, &done).bytes() == new, "a Write of {length} octets came late");
+        spent(posted, &bed.succeeded(ACTIVE, id));
+    }
 }
 
 /// Reads beyond the granted ORD wait in the send queue; the peer never sees more.

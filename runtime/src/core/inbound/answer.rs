@@ -118,7 +118,10 @@ impl<P: Provider, S: Service> Core<P, S> {
         let mut data = PostedData::of(data);
         let mut end = HEADER_ROOM + length;
         let goes_inline = !is_special && end - start <= state.inline_max;
-        if goes_inline && connection.queue.is_empty() && state.written < state.limits.send_buffers_max {
+        if goes_inline
+            && connection.queue.is_empty()
+            && state.written < state.limits.send_buffers_max
+        {
             return self.send_reply_inline(key, (buffer, start..end), invalidate, (data, write));
         }
         connection.queue.extend(writes(write, item, |range| data.sources(range)));

@@ -1,7 +1,8 @@
 //! What a Call of ours has open to the peer. Most Calls open nothing, so it lies apart from them.
 
 use haulage_mr_pool::{Exposed, Invalidated, Local};
-use haulage_proto::exchange::Arrived;
+use haulage_proto::exchange::{Arrived, Offered, ReplyFault, ReplyLists, check_reply};
+use haulage_proto::negotiate::Version;
 use haulage_proto::verbs::Handle;
 
 use crate::core::inbound::Segments;
@@ -117,6 +118,20 @@ impl Opened {
     /// Returns the handles that are alive.
     pub(super) fn handles(&self) -> [Option<Handle>; ITEMS_MAX as usize] {
         self.items.each_ref().map(Item::exposed)
+    }
+
+    /// Holds the chunks of a Reply against our own record, and keeps what they say was written.
+    pub(super) fn check(
+        &mut self,
+        version: Version,
+        lists: &ReplyLists<'_>,
+    ) -> Result<(), ReplyFault> {
+        let [write, reply] = self.offered.each_ref().map(|chunk| chunk.as_ref());
+        let writes = write.map(|write| [write.as_slice()]);
+        let writes = writes.as_ref().map_or(&[][..], |writes| writes.as_slice());
+        let offered = Offered { writes, reply: reply.map(Segments::as_slice) };
+        self.arrived = Some(check_reply(version, &offered, lists)?);
+        Ok(())
     }
 
     pub(super) fn is_fenced(&self) -> bool {

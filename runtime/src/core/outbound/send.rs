@@ -40,8 +40,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         {
             connection.calls.pop_front();
             let message = encoded.complete(version, call.xid, credit);
-            let sent =
-                connection.send_inline(provider, encoded.message(message.clone()), None);
+            let sent = connection.send_inline(provider, encoded.message(message.clone()), None);
             let Stage::Queued(encoded) = std::mem::replace(&mut call.stage, Stage::Sent) else {
                 return debug_assert!(false, "it was looked at");
             };

@@ -46,11 +46,7 @@ impl Connection {
 
     /// Opens memory, or seals a short Write, if nothing is ahead of it that has not been sealed. It leaves
     /// with the next [`Self::pump`].
-    pub(super) fn stage(
-        &mut self,
-        nic: &mut Nic,
-        request: WorkRequest,
-    ) -> Result<(), WorkRequest> {
+    pub(super) fn stage(&mut self, nic: &mut Nic, request: WorkRequest) -> Result<(), WorkRequest> {
         let octets = match &request.operation {
             Operation::FastReg { .. } => 0,
             Operation::Write { source, .. } => source.len(),

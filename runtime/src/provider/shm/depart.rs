@@ -54,11 +54,7 @@ impl Connection {
     }
 
     /// Opens memory, or writes a little, at once, if nothing waits to go before it.
-    pub(super) fn stage(
-        &mut self,
-        nic: &mut Nic,
-        request: WorkRequest,
-    ) -> Result<(), WorkRequest> {
+    pub(super) fn stage(&mut self, nic: &mut Nic, request: WorkRequest) -> Result<(), WorkRequest> {
         let is_short = match &request.operation {
             Operation::FastReg { .. } => true,
             Operation::Write { source, .. } => source.len() < PUBLISH_BEFORE,
