@@ -159,6 +159,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         if let Some(connection) = self.state.connections.get_mut(key) {
             connection.identity = identity;
         }
+        self.provide(key);
         Ok(ConnectionId(key))
     }
 

@@ -225,7 +225,9 @@ impl Limits {
         self.receives_max = self.receives_max.min(receives);
         self.calls_out_max = self.calls_out_max.min(calls).min(CALLS_OUT_MAX);
         self.connections_max = self.connections_max.min(self.receives_max / RECEIVES_IDLE);
-        self.credits_max = self.credits_max.min(self.receives_max - 1);
+        let each =
+            caps.receives_each.map_or(u32::MAX, |each| u32::try_from(each).unwrap_or(u32::MAX));
+        self.credits_max = self.credits_max.min(self.receives_max.min(each) - 1);
         self
     }
 }

@@ -20,6 +20,7 @@ pub mod iwarp;
 pub mod shm;
 pub mod sim;
 mod slots;
+mod supply;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 
@@ -58,7 +59,8 @@ pub type Receive = alphabet::Receive<Sink>;
 /// 14. An inline Send's source may be reused as soon as `post`, or `send_inline`, returns.
 ///
 /// Receive queue
-/// 15. Receives are shared by all queue pairs of the provider and used in the order they were posted.
+/// 15. Receives are used in the order they were posted, by whichever queue pair a message is for, or by those
+///     they are reserved for (line 25).
 /// 16. A Send that finds no Receive waits; neither end loses the connection over it.
 /// 17. A Send larger than the Receive it meets ends the connection, and only that one.
 /// 18. A Receive fills its scatter list in order.
@@ -79,6 +81,11 @@ pub type Receive = alphabet::Receive<Sink>;
 /// Messages without Receives
 /// 24. A message that `receive_inline` takes is taken in its turn: behind all that was polled of its queue
 ///     pair, and before what is polled next. One that is not taken arrives as if nobody had asked.
+///
+/// Receive queues of each queue pair
+/// 25. What is reserved for a queue pair (`reserve_receives`) it has as soon as it is posted, before and after
+///     it was connected, Receives and reservations each in order. What it leaves is for the others. Where
+///     receives are shared, it may have more.
 pub trait Provider: sealed::Sealed {
     /// Names a listener of this provider.
     type Listener: Copy + Eq + fmt::Debug;
@@ -167,8 +174,18 @@ pub trait Provider: sealed::Sealed {
     /// Posts a prefix of `batch` with one doorbell, removing what it took.
     fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull>;
 
-    /// Posts Receives to the shared queue, removing what it took.
+    /// Posts Receives for all queue pairs, removing what it took.
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull>;
+
+    /// Reserves `count` Receives more for a queue pair, each for one message, at most
+    /// [`Caps::receives_each`] that have not been used. Whoever tells its peer that it may send so many more
+    /// has done this before, with as many posted; for the first messages before `accept`, or after
+    /// `connect` and before the next `poll`. Those of a queue pair that is gone are reserved for nobody.
+    ///
+    /// It is nothing to a provider whose queue pairs share their Receives.
+    fn reserve_receives(&mut self, qp: QpNum, count: u32) {
+        let _ = (qp, count);
+    }
 
     /// Does the RNIC's work and moves at most `budget` events into `events`.
     fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<Self::Listener>>);
@@ -204,8 +221,11 @@ pub struct Caps {
     /// Events that one turn of a core takes: enough for doorbells to cost little, and so few that the
     /// peer has the answers to some while the others are served.
     pub turn_events: usize,
-    /// Receives the shared queue holds.
+    /// Receives there can be in all: the shared queue holds as many.
     pub receive_queue_max: usize,
+    /// Receives one queue pair may have reserved, if each has a queue of its own (line 25); `None` if they
+    /// share one.
+    pub receives_each: Option<usize>,
     /// Registrations that can be in flight at once.
     pub registrations_max: usize,
     /// RDMA Reads a connection may have outstanding as Requester (ORD), before negotiation.

@@ -209,7 +209,7 @@ impl<N: Network> Bed<N> {
 
     /// Sends `bytes` from `end` over `link` and waits until the other end has them.
     pub fn carry(&mut self, link: Link, end: usize, bytes: &[u8]) {
-        let (receive, sink) = self.ends[1 - end].receive(bytes.len());
+        let (receive, sink) = self.ends[1 - end].receive(link[1 - end], bytes.len());
         let (send, source) = self.ends[end].send(link[end], bytes, None, SIGNALED);
         let done = self.succeeded(1 - end, receive);
         assert_eq!((done.qp, done.length as usize), (link[1 - end], bytes.len()));
@@ -327,8 +327,9 @@ impl<P: Provider> End<P> {
         (self.post(qp, flags, Operation::Read { sink, source: claim(source) }), posted)
     }
 
-    /// Posts a Receive of `length` octets.
-    pub fn receive(&mut self, length: usize) -> (WrId, PostedSink) {
+    /// Posts a Receive of `length` octets, reserved for a message on `qp`.
+    pub fn receive(&mut self, qp: QpNum, length: usize) -> (WrId, PostedSink) {
+        self.provider.reserve_receives(qp, 1);
         let mut posted = self.pool.lease(length).expect("memory for a test").into_sink();
         let sink = posted.sink(0..length).expect("the whole lease");
         let id = self.id();

@@ -2,7 +2,11 @@
 
 use haulage::provider::iwarp::Backend;
 use haulage::provider::sim::FabricConfig;
+#[cfg(feature = "verbs")]
+use haulage::provider::verbs::ReceiveQueues;
 use haulage_tests::contract;
+#[cfg(feature = "verbs")]
+use haulage_tests::network::Rnic;
 use haulage_tests::network::{Loopback, OneMachine, Slow, Virtual};
 
 /// Runs every line on one kind of provider, or, with `if`, on one that there may be. A new provider is
@@ -27,7 +31,7 @@ macro_rules! provider_conformance {
                 line_12_reads_beyond_the_ord_wait
                 line_13_a_fenced_request_waits_for_reads
                 line_14_an_inline_source_is_free_at_once
-                line_15_receives_are_shared_and_used_in_order
+                line_15_receives_are_used_in_order
                 line_16_a_send_without_a_receive_waits
                 line_17_a_send_larger_than_its_receive_ends_its_connection
                 line_18_a_receive_fills_its_scatter_list_in_order
@@ -37,6 +41,7 @@ macro_rules! provider_conformance {
                 line_22_views_are_dropped_before_the_report
                 line_23_sleep_ends_for_every_reason
                 line_24_messages_are_taken_without_receives_in_their_turn
+                line_25_receives_are_there_for_whom_they_are_reserved
             }
         }
     };
@@ -61,6 +66,7 @@ macro_rules! lines {
 provider_conformance!(sim, Virtual::new(FabricConfig::default()));
 provider_conformance!(sim_eager, Virtual::new(eager()));
 provider_conformance!(sim_late, Virtual::new(late()));
+provider_conformance!(sim_own_receives, Virtual::new(own_receives()));
 provider_conformance!(delaying, Slow::new(Virtual::new(FabricConfig::default()), 1, 60));
 provider_conformance!(iwarp, Loopback::new(Backend::Auto));
 provider_conformance!(iwarp_sockets, Loopback::new(Backend::Sockets));
@@ -70,19 +76,26 @@ provider_conformance!(shm_delaying, Slow::new(OneMachine::default(), 7, 60));
 provider_conformance!(iwarp_delaying, Slow::new(Loopback::new(Backend::Auto), 4, 60));
 
 #[cfg(feature = "verbs")]
-provider_conformance!(verbs, if haulage_tests::network::Rnic::find());
+provider_conformance!(verbs, if Rnic::find(ReceiveQueues::Any));
+#[cfg(feature = "verbs")]
+provider_conformance!(verbs_own_receives, if Rnic::find(ReceiveQueues::Own));
 #[cfg(feature = "verbs")]
 provider_conformance!(verbs_delaying, if slow_rnic());
 
 /// A device whose every report comes late, invalidations above all.
 #[cfg(feature = "verbs")]
-fn slow_rnic() -> Option<Slow<haulage_tests::network::Rnic>> {
-    haulage_tests::network::Rnic::find().map(|rnic| Slow::new(rnic, 5, 60))
+fn slow_rnic() -> Option<Slow<Rnic>> {
+    Rnic::find(ReceiveQueues::Any).map(|rnic| Slow::new(rnic, 5, 60))
 }
 
 /// Everything completes before it arrives.
 fn eager() -> FabricConfig {
     FabricConfig { seed: 2, eager_percent: 100, latency_min_ns: 0, ..FabricConfig::default() }
+}
+
+/// Every queue pair has a receive queue of its own.
+fn own_receives() -> FabricConfig {
+    FabricConfig { receives_each: Some(64), ..FabricConfig::default() }
 }
 
 /// Nothing completes before it arrived, and acknowledgements straggle.

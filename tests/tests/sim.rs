@@ -21,7 +21,7 @@ fn a_seed_repeats_a_run_to_the_nanosecond() {
         let bytes = pattern::of(1000, 1);
         for link in links {
             let grant = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
-            let _ = (bed.ends[PASSIVE].receive(8), bed.ends[PASSIVE].receive(8));
+            let _ = [8, 8].map(|length| bed.ends[PASSIVE].receive(link[PASSIVE], length));
             for _ in 0..4 {
                 bed.ends[ACTIVE].read(link[ACTIVE], grant.1, SIGNALED);
                 bed.ends[ACTIVE].send(link[ACTIVE], b"either", None, SIGNALED);
@@ -46,7 +46,7 @@ fn a_seed_repeats_a_run_to_the_nanosecond() {
 fn nothing_is_seen_before_it_is_due() {
     let mut bed = bed(FabricConfig { latency_min_ns: 700, latency_max_ns: 900, ..exact() });
     let link = bed.connect();
-    let (receive, _sink) = bed.ends[PASSIVE].receive(8);
+    let (receive, _sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
     bed.settle();
     let start = bed.network.now();
     assert_eq!(bed.network.fabric().next_event(), None, "deadlines that were met are forgotten");
@@ -68,7 +68,7 @@ fn a_black_hole_is_noticed_by_deadlines_alone() {
     let mut bed = bed(exact());
     let link = bed.connect();
     let hole = bed.listening().ip();
-    let received = bed.ends[PASSIVE].receive(8);
+    let received = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
 
     // What the passive end sends is swallowed: acknowledgements too, so the Send never completes.
     bed.network.fabric().black_hole(hole, true);
@@ -126,7 +126,7 @@ fn a_request_that_is_wrong_ends_its_connection() {
     let link = bed.connect();
     let bytes = pattern::of(64, 1);
     let (_exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteWrite);
-    let _received = bed.ends[PASSIVE].receive(8);
+    let _received = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
     let longer = Segment { length: 65, ..segment };
     let active = &mut bed.ends[ACTIVE];
     let (wrong, _source) = active.write(link[ACTIVE], &bytes, longer);
@@ -173,7 +173,7 @@ fn a_node_can_connect_to_itself() {
     let node = &mut bed.ends[PASSIVE];
     let (exposed, segment) = node.expose(passive, &vec![0; 5000], Access::RemoteWrite);
     let (wrote, _source) = node.write(active, &bytes, segment);
-    let (received, _sink) = node.receive(8);
+    let (received, _sink) = node.receive(passive, 8);
     node.send(active, b"there", Some(segment.handle), SIGNALED);
     let done = bed.succeeded(PASSIVE, received);
     assert!(haulage_tests::bed::fence(exposed, &done).bytes() == bytes);
@@ -196,7 +196,7 @@ fn queues_are_bounded_and_places_come_back_when_completions_are_polled() {
     bed.ends[ACTIVE].poll(later, 1);
     assert!(bed.ends[ACTIVE].provider.post(qp, &mut batch).is_ok());
 
-    let receives = [bed.ends[ACTIVE].receive(8), bed.ends[ACTIVE].receive(8)];
+    let receives = [8, 8].map(|length| bed.ends[ACTIVE].receive(qp, length));
     let mut sink = bed.ends[ACTIVE].pool.lease(8).unwrap().into_sink();
     let mut third =
         vec![haulage::provider::Receive::single(receives[0].0, sink.sink(0..8).unwrap())];
@@ -242,7 +242,8 @@ fn a_deep_queue_completes_in_order_whatever_the_delays() {
         let bytes = pattern::of(300, seed);
         let (_exposed, segment) =
             bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
-        let _received: Vec<_> = (0..40).map(|_| bed.ends[PASSIVE].receive(8)).collect();
+        let _received: Vec<_> =
+            (0..40).map(|_| bed.ends[PASSIVE].receive(link[PASSIVE], 8)).collect();
         let active = &mut bed.ends[ACTIVE];
         let posted: Vec<_> = (0..80)
             .map(|n| match n % 2 {

@@ -44,6 +44,8 @@ pub(crate) struct Connection {
     pub(crate) queue: WorkQueue,
     /// Whether inline Sends wait for that doorbell.
     pub(crate) rings: bool,
+    /// Receives reserved for the peer of which the provider has not been told.
+    pub(crate) reserved: u32,
     /// Since when messages have waited for credit.
     pub(crate) stalled_since: Option<Instant>,
     /// Whether it is on the core's list of connections with something to post.
@@ -168,6 +170,7 @@ impl Connection {
             calls: VecDeque::new(),
             queue: WorkQueue::new(),
             rings: false,
+            reserved: 0,
             stalled_since: None,
             dirty: false,
             failure: None,

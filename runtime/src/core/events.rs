@@ -83,12 +83,14 @@ impl<P: Provider, S: Service> Core<P, S> {
 
     /// A peer wants a connection.
     fn on_request(&mut self, now: Instant, (qp, peer): (QpNum, SocketAddr), theirs: &[u8]) {
-        let admitted = !self.draining && self.service.admits(peer) && {
+        let mut admitted = None;
+        if !self.draining && self.service.admits(peer) {
             let binding = Rc::clone(&self.state.binding);
             let client = (Role::Server, peer, PrivateData::find(theirs));
-            self.state.open(qp, client, &binding).is_some()
-        };
-        if admitted {
+            admitted = self.state.open(qp, client, &binding);
+        }
+        if let Some(key) = admitted {
+            self.provide(key);
             let caps = self.provider.caps();
             let (_, private_data) = our_private_data(Role::Server, self.state.solicits);
             let (ord, ird) = (caps.ord_max, caps.ird_max);
@@ -345,7 +347,8 @@ impl State {
             Role::Client => Agreement::new(Some(ours), None),
             Role::Server => Agreement::new(theirs, Some(ours)),
         };
-        let connection = Connection::new((qp, role, peer), engine, agreed, Rc::clone(binding));
+        let mut connection = Connection::new((qp, role, peer), engine, agreed, Rc::clone(binding));
+        connection.reserved = RECEIVES_IDLE;
         let key = self.connections.insert(connection).ok()?;
         self.receives.divide(self.connections.len());
         if let Some(place) = self.by_queue_pair.get_mut(qp.slot()) {

@@ -102,6 +102,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         }
         // Room for another Call is given with the Reply to this one.
         connection.replenish(&mut state.receives, 1);
+        connection.provide(provider);
         let Some(credit) = connection.engine.try_send(Class::Reply) else { return Way::Queue };
         set_credit(message, credit);
         if provider.send_inline(connection.qp, message, None).is_err() {

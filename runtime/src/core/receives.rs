@@ -8,7 +8,11 @@
 //!
 //! Every connection has its *floor* reserved for it from the moment it is admitted.
 //!
+//! Where each connection has a receive queue of its own, the provider is told of reservations, and the same
+//! sum shows that it can meet them: see [`Supply`](crate::provider).
+//!
 //! The floors of idle connections are memory that nobody touches. Where a Send may wait for its Receive,
+//! and Receives are shared,
 //! only as many are posted as busy connections use, the one used last first, so that these stay in a cache;
 //! each turn posts more of the others if that was not enough.
 
@@ -75,12 +79,12 @@ impl Buffers {
 const NO_BUFFER: u32 = u32::MAX;
 
 impl Receives {
-    /// Leases every buffer; `None` if the pool is too small. All are posted at once unless `sends_wait`.
-    pub(crate) fn new(pool: &Pool, limits: &Limits, sends_wait: bool) -> Option<Self> {
+    /// Leases every buffer; `None` if the pool is too small. All are posted at once unless a `few` do.
+    pub(crate) fn new(pool: &Pool, limits: &Limits, few: bool) -> Option<Self> {
         let count = limits.receives_max;
         let floors = limits.connections_max.saturating_mul(RECEIVES_IDLE);
         let shared = count.saturating_sub(floors).saturating_add(FLOORS_POSTED);
-        let posted_max = if sends_wait { shared.min(count) } else { count };
+        let posted_max = if few { shared.min(count) } else { count };
         let buffers = (0..count).map(|_| pool.lease(INLINE_SIZE).map(Local::into_sink));
         Some(Self {
             buffers: Buffers(buffers.collect::<Option<_>>()?),

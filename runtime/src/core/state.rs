@@ -111,7 +111,9 @@ impl State {
         caps: &Caps,
         seed: u64,
     ) -> Option<Self> {
-        let receives = Receives::new(&pool, &limits, caps.promises.sends_wait)?;
+        // What is posted to one connection's own queue is no other's, so all is.
+        let few = caps.promises.sends_wait && caps.receives_each.is_none();
+        let receives = Receives::new(&pool, &limits, few)?;
         let buffers = (0..limits.send_buffers_max)
             .map(|_| pool.lease(SEND_BUFFER))
             .collect::<Option<Vec<_>>>()?;

@@ -14,7 +14,7 @@ use super::work::{Held, Work};
 use super::{Core, Cx};
 use crate::limits::{LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
 use crate::provider::sim::{Fabric, FabricConfig, Rng, Sim};
-use crate::provider::{ConnectError, Provider};
+use crate::provider::{ConnectError, Promises, Provider};
 use crate::service::{
     Argument, Binding, Call, CallError, CallToken, ConnectionId, Data, Eligible, Finished,
     NoService, Outcome, Procedure, Refusal, Reply, Request, Service, TransportError,
@@ -646,6 +646,54 @@ fn a_full_core_turns_connections_away_and_serves_the_others() {
     world.call(1, request(0));
     world.until(|w| w.ended().len() == 1);
     assert_eq!(world.ended()[0].1, Ok(0));
+}
+
+/// Connections that come and go, each with a receive queue of its own, where a Send that finds no Receive ends
+/// its connection.
+#[test]
+fn whoever_has_credit_finds_a_receive_in_the_queue_of_its_connection() {
+    for seed in 0..20 {
+        let mut rng = Rng::new(seed);
+        let fabric = FabricConfig {
+            seed,
+            latency_max_ns: rng.below(1_001..50_000),
+            receives_each: Some(usize::try_from(rng.below(4..70)).unwrap()),
+            promises: Promises { sends_wait: false, ..Promises::ALL },
+            ..FabricConfig::default()
+        };
+        let slow = Slow { answers: usize::MAX, ..Slow::default() };
+        let mut world = World::with(slow, [LIMITS; 2], fabric);
+        let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20050);
+        let mut connections = vec![world.connection];
+        let mut made = 0;
+        while made < 1500 {
+            if rng.below(0..8) == 0 && connections.len() > 1 {
+                let gone = connections.swap_remove(usize::try_from(rng.below(0..2)).unwrap());
+                world.client.close(gone);
+                world.settle();
+            }
+            while connections.len() < 6 && rng.below(0..3) == 0 {
+                connections.push(world.client.connect(world.now, at, binding()).unwrap());
+            }
+            for _ in 0..rng.below(1..25) {
+                let among = 0..u64::try_from(connections.len()).unwrap();
+                world.connection = connections[usize::try_from(rng.below(among)).unwrap()];
+                let length = usize::try_from(rng.below(1..6_000)).unwrap();
+                let argument = (rng.below(0..4) == 0).then(|| world.lease(length, 0x5a));
+                let procedure = if argument.is_some() { STORE } else { 0 };
+                world.call(made, Request { argument, ..request(procedure) });
+                made += 1;
+            }
+            let expected = usize::try_from(made).unwrap();
+            world.until(|w| w.ended().len() == expected);
+        }
+        for (token, result, _) in world.ended() {
+            assert!(result.is_ok(), "seed {seed}: {token}: {result:?}");
+        }
+        world.settle();
+        world.server.service.keeper.item = None;
+        world.all_home();
+    }
 }
 
 #[test]

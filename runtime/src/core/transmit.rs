@@ -22,11 +22,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Posts everything that is ready. Returns how many connections had something.
     pub(crate) fn flush_posts(&mut self, now: Instant) -> usize {
         // Receives first: P1, a limit is told only once the Receives behind it are posted.
-        let receives = self.state.receives.batch();
-        if !receives.is_empty() {
-            let posted = self.provider.post_receives(receives);
-            debug_assert!(posted.is_ok(), "the shared queue holds every buffer there is");
-        }
+        self.post_receives();
         let mut flushed = 0;
         // What is touched meanwhile has its turn next time; the bound is what stands here now.
         for _ in 0..self.state.dirty.len() {
@@ -37,6 +33,22 @@ impl<P: Provider, S: Service> Core<P, S> {
         flushed + self.close_connections(now)
     }
 
+    fn post_receives(&mut self) {
+        let receives = self.state.receives.batch();
+        if !receives.is_empty() {
+            let posted = self.provider.post_receives(receives);
+            debug_assert!(posted.is_ok(), "the provider holds every buffer there is");
+        }
+    }
+
+    /// Has the provider provide for the first messages of a connection, before its peer can send any.
+    pub(crate) fn provide(&mut self, key: Key<Connection>) {
+        self.post_receives();
+        if let Some(connection) = self.state.connections.get_mut(key) {
+            connection.provide(&mut self.provider);
+        }
+    }
+
     fn flush_connection(&mut self, now: Instant, key: Key<Connection>) {
         let Some(connection) = self.state.connections.get_mut(key) else { return };
         if connection.state == ConnectionState::Closed {
@@ -44,7 +56,8 @@ impl<P: Provider, S: Service> Core<P, S> {
             return;
         }
         // It stays marked meanwhile: what is queued now leaves below.
-        self.state.replenish(key);
+        connection.replenish(&mut self.state.receives, wire_len(&connection.replies));
+        connection.provide(&mut self.provider);
         self.send_bare_replies(key);
         while let Some((reply, credit)) = self.state.next_reply(key) {
             match reply {
@@ -65,6 +78,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         connection.dirty = false;
         if connection.rings || !connection.queue.is_empty() {
             connection.rings = false;
+            connection.provide(&mut self.provider);
             // What a full send queue leaves here goes on with the next completion.
             let _ = self.provider.post(connection.qp, &mut connection.queue);
         }
@@ -200,6 +214,16 @@ impl Connection {
         let owed = self.engine.owed().saturating_sub(leaving);
         let more = receives.grow(self.engine.reserved(), owed);
         self.engine.reserve(more);
+        self.reserved += more;
+    }
+
+    /// Tells the provider what is reserved for the peer, before the peer is told.
+    #[inline]
+    pub(crate) fn provide<P: Provider>(&mut self, provider: &mut P) {
+        let reserved = std::mem::take(&mut self.reserved);
+        if reserved > 0 {
+            provider.reserve_receives(self.qp, reserved);
+        }
     }
 }
 

@@ -147,6 +147,10 @@ impl<P: Provider> Provider for Delaying<P> {
         self.inner.post_receives(batch)
     }
 
+    fn reserve_receives(&mut self, qp: QpNum, count: u32) {
+        self.inner.reserve_receives(qp, count);
+    }
+
     fn waker(&self) -> Waker {
         self.inner.waker()
     }

@@ -71,8 +71,10 @@ pub struct FabricConfig {
     pub queue_pairs_max: u16,
     /// Work requests one send queue holds.
     pub send_queue_max: usize,
-    /// Receives a node's shared queue holds.
+    /// Receives a node holds.
     pub receive_queue_max: usize,
+    /// Receives one queue pair may have reserved, if each has a receive queue of its own.
+    pub receives_each: Option<usize>,
     /// Registrations a node may have at once.
     pub registrations_max: usize,
     /// RDMA Reads a connection may have outstanding as Requester.
@@ -80,7 +82,8 @@ pub struct FabricConfig {
     /// RDMA Reads a connection may serve at once.
     pub ird_max: u32,
     /// What is promised. Without `remote_invalidation`, what a peer tries to invalidate costs it the
-    /// connection; the rest is kept whatever is said here.
+    /// connection, and without `sends_wait` a Send that finds no Receive does; the rest is kept whatever is
+    /// said here.
     pub promises: Promises,
 }
 
@@ -96,6 +99,7 @@ impl Default for FabricConfig {
             queue_pairs_max: 64,
             send_queue_max: 256,
             receive_queue_max: 1024,
+            receives_each: None,
             registrations_max: 1024,
             ord_max: 16,
             ird_max: 16,
@@ -132,6 +136,7 @@ impl Fabric {
             inline_max: INLINE_MAX,
             turn_events: 256,
             receive_queue_max: config.receive_queue_max,
+            receives_each: config.receives_each,
             registrations_max: config.registrations_max,
             ord_max: config.ord_max,
             ird_max: config.ird_max,
@@ -280,6 +285,10 @@ impl Provider for Sim {
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
         self.fabric.borrow_mut().post_receives(self.node, batch)
+    }
+
+    fn reserve_receives(&mut self, qp: QpNum, count: u32) {
+        self.fabric.borrow_mut().reserve_receives(self.end(qp), count);
     }
 
     fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<Listener>>) {

@@ -2,8 +2,8 @@
 //!
 //! # Normal operation
 //!
-//! Each provider has one completion queue and one shared receive queue on one device, and a queue pair
-//! for each connection. Work requests of one [`Provider::post`] are chained and handed over with one
+//! Each provider has one completion queue on one device, and a queue pair for each connection, which share
+//! a receive queue if the device has that, or else have one each. Work requests of one [`Provider::post`] are chained and handed over with one
 //! doorbell; completions are taken from the queue without a system call. The connection manager is
 //! asked when something waits for it, when a sleep was ended by it, and now and then.
 //!
@@ -37,9 +37,11 @@ use haulage_proto::verbs::{Access, Handle, QpNum};
 use self::choice::Chosen;
 use self::connection::{Connection, Numbers, Objects, Phase, Slots};
 use self::device::Fitted;
+use self::receives::Receives;
 use self::registrations::Registrations;
 use self::setup::{count, failure, token};
 use self::work::Share;
+use super::supply::Supply;
 use super::{
     Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
     WorkQueue, sealed,
@@ -56,6 +58,7 @@ mod connection;
 mod device;
 mod grants;
 mod place;
+mod receives;
 mod registrations;
 mod setup;
 mod windows;
@@ -64,6 +67,7 @@ mod work;
 pub use config::{Config, Unavailable};
 pub use device::{DeviceReport, devices};
 pub use place::{Gid, GidKind};
+pub use receives::ReceiveQueues;
 
 /// Names a listener of a [`Verbs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +86,7 @@ pub struct Verbs {
     listeners: Vec<(ListenerId, CmId)>,
     listened: u32,
     registrations: Registrations,
-    receives: SharedReceives,
+    receives: Receives,
     regions: Vec<Region>,
     queue: Rc<CompletionQueue>,
     domain: Rc<Domain>,
@@ -119,8 +123,12 @@ impl Verbs {
         device.report_faults()?;
         let completions = share.all + caps.receive_queue_max;
         let queue = CompletionQueue::new(&device, completions)?;
-        let room = u32::try_from(caps.receive_queue_max).unwrap_or(u32::MAX);
-        let receives = SharedReceives::new(&domain, room)?;
+        let receives = if caps.receives_each.is_some() {
+            Receives::Own(Supply::new(caps.receive_queue_max))
+        } else {
+            let room = u32::try_from(caps.receive_queue_max).unwrap_or(u32::MAX);
+            Receives::Shared(SharedReceives::new(&domain, room)?)
+        };
         let counts = (caps.registrations_max, caps.queue_pairs_max);
         let registrations = Registrations::new(&domain, caps.strategy, counts)?;
 
@@ -285,6 +293,7 @@ impl Provider for Verbs {
             to: Some(to),
             private_data: params.private_data.into(),
             early: Vec::new(),
+            is_flushed: false,
         };
         let qp = self.slots.add(connection).ok_or(ConnectError::NoQueuePair)?;
         let started = CmId::new(&self.channel, token(qp)).and_then(|mut id| {
@@ -359,13 +368,11 @@ impl Provider for Verbs {
     }
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
-        let room = self.receives.room().min(batch.len());
-        for receive in batch.drain(..room) {
-            // A Receive into memory that is not registered is lost to its poster, who is at fault.
-            let posted = self.receives.post(receive, &self.regions);
-            debug_assert!(posted.is_ok(), "{posted:?}");
-        }
-        if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
+        self.take_receives(batch)
+    }
+
+    fn reserve_receives(&mut self, qp: QpNum, count: u32) {
+        self.reserve(qp, count);
     }
 
     fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<ListenerId>>) {

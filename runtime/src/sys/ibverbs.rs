@@ -41,7 +41,7 @@ pub(crate) use device::{Attributes, Device, Fault, Link};
 pub(crate) use grant::Grant;
 pub(crate) use memory::{Domain, Region};
 pub(crate) use queue_pair::{Chain, Ended, QueuePair, QueuePairLimits, Subject, sequence_of};
-pub(crate) use receives::{SharedReceives, place_of};
+pub(crate) use receives::{Arrival, SharedReceives};
 pub(crate) use window::Window;
 
 /// What a library refused, and why.

@@ -109,8 +109,8 @@ pub fn line_04_a_connection_that_fails_says_why<N: Network>(network: N) {
 /// A Send that arrives before the receiver's `Established` is kept and delivered after it.
 pub fn line_05_an_early_send_is_delivered_after_established<N: Network>(network: N) {
     let mut bed = Bed::new(network);
-    let (receive, _sink) = bed.ends[PASSIVE].receive(64);
     let link = bed.request(&PARAMS);
+    let (receive, _sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 64);
     bed.ends[PASSIVE].provider.accept(bed.network.now(), link[PASSIVE], &PARAMS);
     // From here on the passive end works but reports nothing.
     bed.until_with([64, 0], "Established", |bed| bed.ends[ACTIVE].established(link[ACTIVE]));
@@ -130,7 +130,7 @@ pub fn line_06_a_connection_ends_in_order<N: Network>(network: N) {
 
     // Closed in order: what was posted before still arrives.
     let link = bed.connect();
-    let (received, _sink) = bed.ends[PASSIVE].receive(8);
+    let (received, _sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
     let (sent, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"the last", None, SIGNALED);
     bed.ends[ACTIVE].provider.disconnect(bed.network.now(), link[ACTIVE]);
     bed.succeeded(PASSIVE, received);

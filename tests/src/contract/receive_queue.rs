@@ -1,21 +1,25 @@
-//! Lines 15 to 18, and 24.
+//! Lines 15 to 18, 24 and 25.
 
 use std::collections::VecDeque;
 
 use haulage::provider::{DisconnectReason, Event, Provider, Receive};
+use haulage_mr_pool::PostedSink;
+use haulage_proto::verbs::WrId;
 
 use super::connections::ending;
-use crate::bed::{ACTIVE, Bed, PASSIVE, SIGNALED, filled, spent};
+use crate::bed::{ACTIVE, Bed, End, Link, PARAMS, PASSIVE, SIGNALED, filled, spent};
 use crate::network::Network;
 use crate::{Rng, pattern};
 
-/// Receives are shared by all queue pairs of the provider and used in the order they were posted.
-pub fn line_15_receives_are_shared_and_used_in_order<N: Network>(network: N) {
+/// Receives are used in the order they were posted, by whichever queue pair a message is for, or by those
+/// they are reserved for.
+pub fn line_15_receives_are_used_in_order<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let links = [bed.connect(), bed.connect(), bed.connect()];
-    let sinks: Vec<_> = (0..9).map(|_| bed.ends[PASSIVE].receive(8)).collect();
-    for (turn, (receive, sink)) in sinks.into_iter().enumerate() {
-        let link = links[(turn * 2) % 3];
+    let turns: Vec<_> = (0..9).map(|turn| links[(turn * 2) % 3]).collect();
+    let passive = &mut bed.ends[PASSIVE];
+    let sinks: Vec<_> = turns.iter().map(|link| passive.receive(link[PASSIVE], 8)).collect();
+    for (turn, ((receive, sink), link)) in sinks.into_iter().zip(turns).enumerate() {
         let message = pattern::of(8, turn as u64);
         let (_, _source) = bed.ends[ACTIVE].send(link[ACTIVE], &message, None, SIGNALED);
         let done = bed.succeeded(PASSIVE, receive);
@@ -39,7 +43,7 @@ pub fn line_16_a_send_without_a_receive_waits<N: Network>(network: N) {
     let lost = |event: &Event<_>| matches!(event, Event::Disconnected { .. });
     assert!(!bed.ends[ACTIVE].log.iter().any(lost), "{:?}", bed.ends[ACTIVE].log);
     for message in messages {
-        let (receive, sink) = bed.ends[PASSIVE].receive(64);
+        let (receive, sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 64);
         let done = bed.succeeded(PASSIVE, receive);
         assert_eq!(&filled(sink, &done).bytes()[..done.length as usize], message);
     }
@@ -52,7 +56,7 @@ pub fn line_16_a_send_without_a_receive_waits<N: Network>(network: N) {
 pub fn line_17_a_send_larger_than_its_receive_ends_its_connection<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let (doomed, other) = (bed.connect(), bed.connect());
-    let (receive, sink) = bed.ends[PASSIVE].receive(16);
+    let (receive, sink) = bed.ends[PASSIVE].receive(doomed[PASSIVE], 16);
     let long = pattern::of(17, 7);
     let (_, _source) = bed.ends[ACTIVE].send(doomed[ACTIVE], &long, None, SIGNALED);
     let reason = ending(&mut bed, PASSIVE, doomed[PASSIVE]).reason;
@@ -63,6 +67,7 @@ pub fn line_17_a_send_larger_than_its_receive_ends_its_connection<N: Network>(ne
     let told = matches!(reason, DisconnectReason::Terminated { .. });
     assert!(told || !explained, "{reason:?}");
 
+    bed.ends[PASSIVE].provider.reserve_receives(other[PASSIVE], 1);
     let (_, _source) = bed.ends[ACTIVE].send(other[ACTIVE], &long[..16], None, SIGNALED);
     let done = bed.succeeded(PASSIVE, receive);
     assert_eq!((done.qp, done.length), (other[PASSIVE], 16));
@@ -80,6 +85,7 @@ pub fn line_18_a_receive_fills_its_scatter_list_in_order<N: Network>(network: N)
         let sinks = [0, 1, 2, 3].map(|at| leases[at].sink(0..sizes[at]).expect("the whole lease"));
         let ([first, rest @ ..], id) = (sinks, passive.id());
         let receive = Receive { id, first, rest: Box::from(rest) };
+        passive.provider.reserve_receives(link[PASSIVE], 1);
         passive.provider.post_receives(&mut vec![receive]).expect("room");
         let message = pattern::of(length, 8);
         let (sent, source) = bed.ends[ACTIVE].send(link[ACTIVE], &message, None, SIGNALED);
@@ -105,7 +111,11 @@ pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(net
     }
     let links = [bed.connect(), bed.connect()];
     let messages: Vec<Vec<u8>> = (0..120).map(message).collect();
-    let mut receives: Vec<_> = (0..16).map(|_| bed.ends[PASSIVE].receive(4096)).collect();
+    // For one and the other in turn.
+    let more = |passive: &mut End<N::Provider>, count| -> Vec<_> {
+        (0..count).map(|at| passive.receive(links[at % 2][PASSIVE], 4096)).collect()
+    };
+    let mut receives = more(&mut bed.ends[PASSIVE], 16);
     let (mut posted, mut sent) = (0, VecDeque::new());
     let (mut arrived, mut taken, mut into) = ([0, 0], 0, [0; 300]);
     let mut random = Rng::new(18);
@@ -153,11 +163,61 @@ pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(net
             taken += 1;
         }
         if receives.len() < 8 {
-            receives.extend((0..8).map(|_| passive.receive(4096)));
+            receives.extend(more(passive, 8));
         }
         (arrived == [messages.len(); 2] && sent.is_empty()).then_some(())
     });
     eprintln!("{taken} of {} were taken without Receives", 2 * messages.len());
+}
+
+/// What is reserved for a queue pair it has, whenever that was; what it leaves is for the others.
+pub fn line_25_receives_are_there_for_whom_they_are_reserved<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    // Before the queue pair is connected, and there may be any.
+    let first = bed.request(&PARAMS);
+    bed.ends[PASSIVE].provider.reserve_receives(first[PASSIVE], 2);
+    let sinks: Vec<_> = (0..5).map(|_| posted(&mut bed.ends[PASSIVE], 8)).collect();
+    bed.ends[PASSIVE].provider.accept(bed.network.now(), first[PASSIVE], &PARAMS);
+    for end in [ACTIVE, PASSIVE] {
+        bed.until("Established", |bed| bed.ends[end].established(first[end]));
+    }
+    let (second, third) = (bed.connect(), bed.connect());
+    bed.ends[PASSIVE].provider.reserve_receives(second[PASSIVE], 1);
+    // And one that comes after what is reserved.
+    bed.ends[PASSIVE].provider.reserve_receives(third[PASSIVE], 3);
+    let sinks = sinks.into_iter().chain([posted(&mut bed.ends[PASSIVE], 8)]);
+    let mut left: Vec<_> = sinks.collect();
+    let mut expect = |bed: &mut Bed<N>, link: Link, count: usize| {
+        for at in 0..count {
+            let message = pattern::of(8, at as u64);
+            let (_, _source) = bed.ends[ACTIVE].send(link[ACTIVE], &message, None, SIGNALED);
+            let done = bed.until("a message", |bed| {
+                let passive = &mut bed.ends[PASSIVE];
+                left.iter().find_map(|(id, _)| passive.done(*id))
+            });
+            let at = left.iter().position(|(id, _)| *id == done.id).expect("one of them");
+            assert_eq!(done.qp, link[PASSIVE]);
+            assert_eq!(filled(left.remove(at).1, &done).bytes(), message);
+        }
+    };
+    expect(&mut bed, third, 3);
+    expect(&mut bed, second, 1);
+    // Those that the first has not used are the others' once it is gone.
+    bed.ends[PASSIVE].provider.disconnect(bed.network.now(), first[PASSIVE]);
+    ending(&mut bed, PASSIVE, first[PASSIVE]);
+    bed.ends[PASSIVE].provider.reserve_receives(second[PASSIVE], 1);
+    bed.ends[PASSIVE].provider.reserve_receives(third[PASSIVE], 1);
+    expect(&mut bed, second, 1);
+    expect(&mut bed, third, 1);
+}
+
+/// Posts a Receive of `length` octets, for nobody in particular.
+fn posted<P: Provider>(end: &mut End<P>, length: usize) -> (WrId, PostedSink) {
+    let mut posted = end.holding(&vec![0; length]).into_sink();
+    let sink = posted.sink(0..length).expect("the whole lease");
+    let id = end.id();
+    end.provider.post_receives(&mut vec![Receive::single(id, sink)]).expect("room");
+    (id, posted)
 }
 
 /// Sends in flight at once: fewer than any send queue holds.

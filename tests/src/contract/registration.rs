@@ -138,7 +138,7 @@ pub fn line_21_an_invalidation_retires_its_handle_first<N: Network>(network: N) 
         let link = bed.connect();
         let (exposed, segment) =
             bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteWrite);
-        let (receive, _sink) = bed.ends[PASSIVE].receive(8);
+        let (receive, _sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
         let handle = Some(segment.handle);
         let (_, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"done", handle, SIGNALED);
         let done = bed.succeeded(PASSIVE, receive);
@@ -170,7 +170,7 @@ pub fn line_22_views_are_dropped_before_the_report<N: Network>(network: N) {
     let before = bed.ends.each_ref().map(|end| end.pool.free_bytes());
     let bytes = pattern::of(10_000, 6);
     let (exposed, readable) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
-    let (received, sink) = bed.ends[PASSIVE].receive(8);
+    let (received, sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
     let (sent, source) = bed.ends[ACTIVE].send(link[ACTIVE], b"a", None, SIGNALED);
     let (read, read_sink) = bed.ends[ACTIVE].read(link[ACTIVE], readable, SIGNALED);
     spent(source, &bed.succeeded(ACTIVE, sent));
@@ -230,7 +230,8 @@ fn refused_by<N: Network>(
 ) -> Quiesced {
     let owner = 1 - by;
     let bytes = pattern::of(segment.length as usize, 99);
-    let receive = matches!(attempt, Attempt::Invalidate).then(|| bed.ends[owner].receive(64));
+    let receive =
+        matches!(attempt, Attempt::Invalidate).then(|| bed.ends[owner].receive(link[owner], 64));
     let (thief, qp) = (&mut bed.ends[by], link[by]);
     let tried = match attempt {
         Attempt::Read => thief.read(qp, segment, SIGNALED).0,
@@ -251,6 +252,7 @@ fn refused_by<N: Network>(
     if let Some((receive, sink)) = receive {
         // It was not used, so it is still there.
         let link = bed.connect();
+        bed.ends[PASSIVE].provider.reserve_receives(link[PASSIVE], 1);
         let (_, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"next", None, SIGNALED);
         let done = bed.succeeded(PASSIVE, receive);
         assert_eq!(&filled(sink, &done).bytes()[..4], b"next");

@@ -53,7 +53,7 @@ pub fn line_08_requests_complete_in_the_order_posted<N: Network>(network: N) {
     let zeros = vec![0; bytes.len()];
     let (_read, readable) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
     let (_write, writable) = bed.ends[PASSIVE].expose(link[PASSIVE], &zeros, Access::RemoteWrite);
-    let _received: Vec<_> = (0..8).map(|_| bed.ends[PASSIVE].receive(8)).collect();
+    let _received: Vec<_> = (0..8).map(|_| bed.ends[PASSIVE].receive(link[PASSIVE], 8)).collect();
     let (active, qp) = (&mut bed.ends[ACTIVE], link[ACTIVE]);
     let mut posted = Vec::new();
     for _ in 0..4 {
@@ -76,7 +76,7 @@ pub fn line_09_signaled_requests_complete_once<N: Network>(network: N) {
     let link = bed.connect();
     let (_exposed, segment) =
         bed.ends[PASSIVE].expose(link[PASSIVE], b"fetch me", Access::RemoteRead);
-    let _received: Vec<_> = (0..4).map(|_| bed.ends[PASSIVE].receive(8)).collect();
+    let _received: Vec<_> = (0..4).map(|_| bed.ends[PASSIVE].receive(link[PASSIVE], 8)).collect();
     let (active, qp) = (&mut bed.ends[ACTIVE], link[ACTIVE]);
     let mut signaled = Vec::new();
     for flags in [UNSIGNALED, SIGNALED, UNSIGNALED, SIGNALED] {
@@ -107,7 +107,7 @@ pub fn line_09_signaled_requests_complete_once<N: Network>(network: N) {
 pub fn line_10_after_one_flush_everything_is_flushed<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let link = bed.connect();
-    let sinks = [8, 8].map(|length| bed.ends[ACTIVE].receive(length));
+    let sinks = [8, 8].map(|length| bed.ends[ACTIVE].receive(link[ACTIVE], length));
     let mut lost = strand(&mut bed, link, 4);
     let (sent, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"behind", None, SIGNALED);
     // `ending` checks that no completion after a flushed one is anything else, and none a Receive's.
@@ -117,6 +117,7 @@ pub fn line_10_after_one_flush_everything_is_flushed<N: Network>(network: N) {
 
     // The Receives are still there, for whoever comes next.
     let link = bed.connect();
+    bed.ends[ACTIVE].provider.reserve_receives(link[ACTIVE], 2);
     for ((receive, sink), message) in sinks.into_iter().zip([b"one     ", b"two     "]) {
         bed.ends[PASSIVE].send(link[PASSIVE], message, None, SIGNALED);
         let done = bed.succeeded(ACTIVE, receive);
@@ -132,7 +133,7 @@ pub fn line_11_a_write_is_at_rest_before_a_later_send<N: Network>(network: N) {
     for length in [0, 1, 4096, 1_500_003] {
         let (old, new) = (pattern::of(length, 3), pattern::of(length, 4));
         let (exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &old, Access::RemoteWrite);
-        let (receive, _sink) = bed.ends[PASSIVE].receive(8);
+        let (receive, _sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
         let (active, qp) = (&mut bed.ends[ACTIVE], link[ACTIVE]);
         let (wrote, written) = active.write(qp, &new, segment);
         let handle = remote.then_some(segment.handle);
@@ -215,7 +216,7 @@ pub fn line_13_a_fenced_request_waits_for_reads<N: Network>(network: N) {
     let link = bed.connect();
     let bytes = pattern::of(4 << 20, 6);
     let (_exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
-    let (received, _sink) = bed.ends[PASSIVE].receive(8);
+    let (received, _sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
     let (read, sink) = bed.ends[ACTIVE].read(link[ACTIVE], segment, SIGNALED);
     let flags = Flags { fence: true, ..SIGNALED };
     let (_, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"after it", None, flags);
@@ -234,7 +235,7 @@ pub fn line_13_a_fenced_request_waits_for_reads<N: Network>(network: N) {
 pub fn line_14_an_inline_source_is_free_at_once<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let link = bed.connect();
-    let (received, sink) = bed.ends[PASSIVE].receive(8);
+    let (received, sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
     let flags = Flags { inline: true, ..SIGNALED };
     let (sent, source) = bed.ends[ACTIVE].send(link[ACTIVE], b"original", None, flags);
     let done = bed.succeeded(PASSIVE, received);
@@ -254,7 +255,7 @@ fn send_inline<N: Network>(bed: &mut Bed<N>, link: Link) {
     if inline_max < 8 {
         return;
     }
-    let receives: Vec<_> = (0..3).map(|_| bed.ends[PASSIVE].receive(8)).collect();
+    let receives: Vec<_> = (0..3).map(|_| bed.ends[PASSIVE].receive(link[PASSIVE], 8)).collect();
     for message in [*b"octets 0", *b"octets 1"] {
         assert_eq!(bed.ends[ACTIVE].provider.send_inline(qp, &message, None), Ok(()));
     }
@@ -265,7 +266,7 @@ fn send_inline<N: Network>(bed: &mut Bed<N>, link: Link) {
     }
     spent(last.1, &bed.succeeded(ACTIVE, last.0));
     // An empty batch rings the doorbell as well as any other.
-    let (received, sink) = bed.ends[PASSIVE].receive(8);
+    let (received, sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
     assert_eq!(bed.ends[ACTIVE].provider.send_inline(qp, b"alone...", None), Ok(()));
     let mut nothing = WorkQueue::new();
     assert_eq!(bed.ends[ACTIVE].provider.post(qp, &mut nothing), Ok(()));

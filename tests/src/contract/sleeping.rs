@@ -13,7 +13,7 @@ use crate::network::{HANG, Network};
 pub fn line_23_sleep_ends_for_every_reason<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let link = bed.connect();
-    let (receive, _sink) = bed.ends[PASSIVE].receive(8);
+    let (receive, _sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
     bed.settle();
 
     let slept = |bed: &mut Bed<N>, limit| {

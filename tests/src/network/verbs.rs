@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use haulage::provider::verbs::{Config, Verbs};
+use haulage::provider::verbs::{Config, ReceiveQueues, Verbs};
 use haulage::provider::{Provider, Waker};
 use haulage::sys::wake;
 use haulage_mr_pool::{PagePreference, Pool};
@@ -15,6 +15,7 @@ use super::{Expect, Network, RealTime, memory};
 #[derive(Debug)]
 pub struct Rnic {
     at: IpAddr,
+    receive_queues: ReceiveQueues,
     time: RealTime,
     /// Never signaled.
     nobody: Waker,
@@ -24,14 +25,14 @@ pub struct Rnic {
 impl Rnic {
     /// Finds the device to test with: that of the address in `HAULAGE_VERBS_AT`. Says so if there is
     /// none.
-    pub fn find() -> Option<Self> {
+    pub fn find(receive_queues: ReceiveQueues) -> Option<Self> {
         let named = std::env::var(ADDRESS).ok();
         let Some(at) = named.and_then(|named| named.parse().ok()) else {
             eprintln!("skipped: {ADDRESS} names no address of an RDMA device");
             return None;
         };
         let nobody = Waker::new().expect("a descriptor");
-        Some(Self { at, time: RealTime::default(), nobody, silent: Vec::new() })
+        Some(Self { at, receive_queues, time: RealTime::default(), nobody, silent: Vec::new() })
     }
 
     fn provider(&self) -> Verbs {
@@ -39,6 +40,7 @@ impl Rnic {
             connections_max: 64,
             send_queue_max: 64,
             receive_queue_max: 64,
+            receive_queues: self.receive_queues,
             registrations_max: 64,
             // Line 16 of the contract, to the letter.
             retries_no_receive: 7,

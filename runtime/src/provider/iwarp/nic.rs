@@ -85,6 +85,7 @@ impl Nic {
             inline_max: INLINE_MAX,
             turn_events: TURN_EVENTS,
             receive_queue_max: self.config.receive_queue_max,
+            receives_each: None,
             registrations_max: self.config.registrations_max,
             ord_max: self.config.ord_max,
             ird_max: self.config.ird_max,

@@ -10,6 +10,7 @@ use haulage_proto::verbs::{ClaimedSegment, Completion, Handle, Opcode, QpNum, St
 
 use super::Listener;
 use super::queue_pair::{Entry, QueuePair};
+use crate::provider::supply::{Given, Supply};
 use crate::provider::{Caps, Counters, Done, Event, Quiesced, Receive};
 
 /// An RNIC of the fabric.
@@ -21,11 +22,14 @@ pub(super) struct Node {
     pub(super) muted: bool,
     pub(super) stags: Stags,
     pub(super) counters: Counters,
-    pub(super) receives: VecDeque<Receive>,
+    /// Receives that all queue pairs share.
+    receives: VecDeque<Receive>,
     /// Queue pairs whose next Send waits for a Receive, longest waiting first.
     pub(super) starved: VecDeque<QpNum>,
     caps: Caps,
     receives_unpolled: usize,
+    /// Receives for queue pairs that have queues of their own.
+    supply: Supply<Receive>,
     listeners: Vec<(Listener, SocketAddr)>,
     listened: u32,
     slots: Vec<Slot>,
@@ -76,6 +80,7 @@ impl Node {
             counters: Counters::default(),
             receives: VecDeque::with_capacity(caps.receive_queue_max),
             starved: VecDeque::with_capacity(usize::from(qps_max)),
+            supply: Supply::new(caps.receives_each.map_or(0, |_| caps.receive_queue_max)),
             caps,
             receives_unpolled: 0,
             listeners: Vec::new(),
@@ -91,6 +96,7 @@ impl Node {
         self.gone = true;
         self.listeners.clear();
         self.receives.clear();
+        self.supply.clear();
         self.reports.clear();
     }
 
@@ -111,9 +117,12 @@ impl Node {
     pub(super) fn remove(&mut self, qp: QpNum) {
         self.stags.destroy(qp);
         let slot = &mut self.slots[qp.slot()];
-        slot.qp = None;
+        let left = slot.qp.take().map(|qp| qp.receives);
         slot.generation = slot.generation.wrapping_add(1);
         self.free.extend(u16::try_from(qp.slot()));
+        left.into_iter().flatten().for_each(|receive| self.supply.unused(receive));
+        self.supply.forget(qp);
+        self.deal();
     }
 
     pub(super) fn qp(&mut self, qp: QpNum) -> Option<&mut QueuePair> {
@@ -126,14 +135,77 @@ impl Node {
         used.map(|(index, slot)| QpNum::new(index, slot.generation))
     }
 
-    /// Tells whether another request, or another Receive, would not fit.
+    /// Tells whether another request would not fit.
     pub(super) fn is_full(&mut self, qp: QpNum) -> bool {
         let max = self.caps.send_queue_max;
         self.qp(qp).is_none_or(|qp| qp.occupied() >= max)
     }
 
-    pub(super) fn is_full_of_receives(&self) -> bool {
-        self.receives.len() + self.receives_unpolled >= self.caps.receive_queue_max
+    // Receives.
+
+    /// Returns how many more Receives fit.
+    pub(super) fn receives_room(&self) -> usize {
+        if self.caps.receives_each.is_some() {
+            return self.supply.room();
+        }
+        let taken = self.receives.len() + self.receives_unpolled;
+        self.caps.receive_queue_max.saturating_sub(taken)
+    }
+
+    pub(super) fn post_receives(&mut self, receives: impl Iterator<Item = Receive>) {
+        if self.caps.receives_each.is_some() {
+            receives.for_each(|receive| self.supply.post(receive));
+            self.deal();
+        } else {
+            self.receives.extend(receives);
+        }
+    }
+
+    pub(super) fn reserve_receives(&mut self, qp: QpNum, count: u32) {
+        if self.caps.receives_each.is_some() && self.qp(qp).is_some() {
+            self.supply.reserve(qp, count);
+            self.deal();
+        }
+    }
+
+    /// Takes a queue pair whose next Send waits for a Receive that there is now.
+    pub(super) fn next_starved(&mut self) -> Option<QpNum> {
+        if self.caps.receives_each.is_none() {
+            return if self.receives.is_empty() { None } else { self.starved.pop_front() };
+        }
+        let has = |qp: &QpNum| {
+            let slot = self.slots.get(qp.slot()).filter(|slot| slot.generation == qp.generation());
+            // One that is gone is not to be found again.
+            slot.and_then(|slot| slot.qp.as_ref()).is_none_or(|qp| !qp.receives.is_empty())
+        };
+        let at = self.starved.iter().position(has)?;
+        self.starved.remove(at)
+    }
+
+    /// Gives queue pairs the Receives that are reserved for them.
+    fn deal(&mut self) {
+        let Self { supply, slots, caps, .. } = self;
+        let depth = caps.receives_each.unwrap_or(0);
+        supply.deal(|qp, receive| {
+            let slot = slots.get_mut(qp.slot()).filter(|slot| slot.generation == qp.generation());
+            match slot.and_then(|slot| slot.qp.as_mut()) {
+                None => Given::Never(receive),
+                Some(qp) if qp.receives.len() >= depth => Given::Later(receive),
+                Some(qp) => {
+                    qp.receives.push_back(receive);
+                    Given::Taken
+                }
+            }
+        });
+    }
+
+    /// Returns where the Receives for a queue pair lie.
+    fn receives_of(&mut self, qp: QpNum) -> Option<&mut VecDeque<Receive>> {
+        if self.caps.receives_each.is_some() {
+            self.qp(qp).map(|qp| &mut qp.receives)
+        } else {
+            Some(&mut self.receives)
+        }
     }
 
     // Listeners.
@@ -220,6 +292,8 @@ impl Node {
         let Event::Completion(done) = event else { return };
         if done.opcode == Opcode::Receive {
             self.receives_unpolled -= 1;
+            self.supply.used();
+            self.deal();
         } else if let Some(qp) = self.qp(done.qp) {
             qp.unpolled -= 1;
         }
@@ -235,7 +309,8 @@ impl Node {
         bytes: &[u8],
         invalidate: Option<Handle>,
     ) -> Arrival {
-        let Some(receive) = self.receives.front() else { return Arrival::NoReceive };
+        let receive = self.receives_of(qp).and_then(|receives| receives.front());
+        let Some(receive) = receive else { return Arrival::NoReceive };
         let room: usize = receive.sinks().map(haulage_mr_pool::Sink::len).sum();
         let Some(length) = u32::try_from(bytes.len()).ok().filter(|_| bytes.len() <= room) else {
             return Arrival::Refused(TOO_LONG);
@@ -252,7 +327,8 @@ impl Node {
             }
             self.counters.invalidated_remote += 1;
         }
-        let Some(mut receive) = self.receives.pop_front() else { return Arrival::NoReceive };
+        let receive = self.receives_of(qp).and_then(VecDeque::pop_front);
+        let Some(mut receive) = receive else { return Arrival::NoReceive };
         let mut rest = bytes;
         for sink in receive.sinks_mut() {
             let (part, after) = rest.split_at(rest.len().min(sink.len()));
@@ -328,6 +404,9 @@ pub(super) const EPHEMERAL: u16 = 49152;
 
 const TOO_LONG: Refusal =
     Refusal { rule: "a Send longer than the Receive it met", layer: 1, etype: 2, code: 5 };
+
+pub(super) const NO_RECEIVE: Refusal =
+    Refusal { rule: "a Send that finds no Receive", layer: 1, etype: 2, code: 2 };
 
 pub(super) const TOO_MANY_READS: Refusal =
     Refusal { rule: "more Reads outstanding than were granted", layer: 1, etype: 2, code: 2 };

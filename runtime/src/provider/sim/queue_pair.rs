@@ -9,7 +9,7 @@ use haulage_proto::verbs::{
 };
 
 use super::schedule::{End, Message};
-use crate::provider::WorkRequest;
+use crate::provider::{Receive, WorkRequest};
 
 /// A queue pair. Entries are numbered from 0 as they are posted; the number is their `seq`.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(super) struct QueuePair {
     pub(super) reads_served: u32,
     /// Completions reported but not yet polled; they still hold their place in the send queue.
     pub(super) unpolled: usize,
+    /// What Sends fill, if this has a receive queue of its own.
+    pub(super) receives: VecDeque<Receive>,
     /// What arrived behind a Send that found no Receive.
     pub(super) inbound: VecDeque<Message>,
     /// When the last message we sent arrives; the next cannot overtake it.
@@ -137,6 +139,7 @@ impl QueuePair {
             ird,
             reads_served: 0,
             unpolled: 0,
+            receives: VecDeque::new(),
             inbound: VecDeque::new(),
             last_due: Instant::ZERO,
             deadline: None,

@@ -139,13 +139,15 @@ impl World {
         batch: &mut Vec<Receive>,
     ) -> Result<(), QueueFull> {
         let own = &mut self.nodes[node];
-        let mut room = 0;
-        while room < batch.len() && !own.is_full_of_receives() {
-            room += 1;
-        }
-        own.receives.extend(batch.drain(..room));
+        let room = own.receives_room().min(batch.len());
+        own.post_receives(batch.drain(..room));
         self.feed_starved(node);
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
+    }
+
+    pub(super) fn reserve_receives(&mut self, end: End, count: u32) {
+        self.nodes[end.node].reserve_receives(end.qp, count);
+        self.feed_starved(end.node);
     }
 
     // What befalls a node or a connection from outside.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::ReceiveQueues;
 use crate::sys::ibverbs::Refused;
 use crate::sys::process;
 
@@ -22,8 +23,13 @@ pub struct Config {
     pub connections_max: usize,
     /// Work requests one send queue holds.
     pub send_queue_max: usize,
-    /// Receives the shared queue holds.
+    /// Receives in all.
     pub receive_queue_max: usize,
+    /// Whether queue pairs share a receive queue.
+    pub receive_queues: ReceiveQueues,
+    /// Receives one queue pair may have reserved, if each has a receive queue of its own: the highest
+    /// credit it is ever granted, and one.
+    pub receives_each_max: usize,
     /// Registrations at once.
     pub registrations_max: usize,
     /// RDMA Reads a connection may have outstanding.
@@ -56,6 +62,8 @@ impl Default for Config {
             connections_max: 256,
             send_queue_max: 1024,
             receive_queue_max: 4096,
+            receive_queues: ReceiveQueues::Any,
+            receives_each_max: 256,
             registrations_max: 1024,
             ord_max: 16,
             ird_max: 16,

@@ -27,6 +27,8 @@ pub(super) struct Connection {
     pub(super) private_data: Box<[u8]>,
     /// Receives that completed before the connection was established here.
     pub(super) early: Vec<Polled>,
+    /// A Receive came back unused from its own queue: the queue pair has failed.
+    pub(super) is_flushed: bool,
 }
 
 /// How far a connection is.

@@ -6,11 +6,13 @@ use std::path::Path;
 use std::rc::Rc;
 
 use haulage_mr_pool::Strategy;
+use haulage_proto::verbs::SCATTER_MAX;
 
 use super::place::{self, Gid};
 use super::windows::Windows;
 use super::work::Share;
-use super::{Config, Unavailable};
+use super::{Config, ReceiveQueues, Unavailable};
+use crate::limits::RECEIVES_IDLE;
 use crate::provider::{Caps, Promises};
 use crate::sys::ibverbs::{
     Attributes, Device, Domain, EventChannel, Link, QueuePairLimits, Refused,
@@ -27,6 +29,8 @@ pub struct DeviceReport {
     pub lacking: Option<&'static str>,
     /// It has memory windows of type 2. Without, a core that exposes memory has one connection.
     pub has_windows: bool,
+    /// Its connections share a receive queue. Without, each has one of its own.
+    pub shares_receives: bool,
     /// It holds peers to the range they were granted.
     pub exact_bounds: bool,
     /// The names by which peers reach it, the best first.
@@ -62,7 +66,11 @@ pub fn devices() -> Result<Vec<DeviceReport>, Unavailable> {
             exact_bounds: attributes.is_some_and(|found| found.vendor != SOFT_ROCE),
             name,
             is_active: device.link().is_ok_and(|link| link.is_active),
-            lacking: attributes.map_or(Some("limits it would tell"), |found| lacking(&found)),
+            lacking: attributes.map_or(Some("limits it would tell"), |found| {
+                shares_receives(&found, ReceiveQueues::Any).err()
+            }),
+            shares_receives: attributes
+                .is_some_and(|found| shares_receives(&found, ReceiveQueues::Any) == Ok(true)),
         }
     };
     Ok(Device::all().map_err(Unavailable::NoRdma)?.iter().map(report).collect())
@@ -98,19 +106,21 @@ pub(super) fn fit(
 ) -> Result<Fitted, Unavailable> {
     let has = device.attributes()?;
     let Link { message_max, .. } = device.link()?;
-    if let Some(what) = lacking(&has) {
-        return Err(Unavailable::Lacking { device: name.to_owned(), what });
-    }
-    let receives = config.receive_queue_max.min(has.shared_receives);
+    let shares = shares_receives(&has, config.receive_queues)
+        .map_err(|what| Unavailable::Lacking { device: name.to_owned(), what })?;
+    // Each has a place in the completion queue, too.
+    let receives_max = if shares { has.shared_receives } else { has.completions / 2 };
+    let receives = config.receive_queue_max.min(receives_max);
+    let each = config.receives_each_max.max(RECEIVES_LEAST).min(has.work_requests);
     // One entry of each queue is kept for the mark that tells that it is empty.
     let send_queue = config.send_queue_max.min(has.work_requests.saturating_sub(1)).max(1);
-    let each = send_queue.min(SHARE_MIN);
+    let least = send_queue.min(SHARE_MIN);
     let completions = has.completions.saturating_sub(receives);
-    let fitting = completions / (each + 1);
+    let fitting = completions / (least + 1);
     let queue_pairs = config.connections_max.min(has.queue_pairs).min(fitting).max(1);
     let share = Share {
         all: completions.min(queue_pairs * (send_queue + 1)),
-        each: u32::try_from(each + 1).unwrap_or(u32::MAX),
+        each: u32::try_from(least + 1).unwrap_or(u32::MAX),
         queue_pairs,
     };
     let is_soft_iwarp = has.vendor == SOFT_IWARP;
@@ -128,6 +138,7 @@ pub(super) fn fit(
         inline_max: 0,
         turn_events: TURN_EVENTS,
         receive_queue_max: receives,
+        receives_each: (!shares).then_some(each),
         registrations_max: registrations,
         ord_max: config.ord_max.min(has.reads_outstanding),
         ird_max: config.ird_max.min(has.reads_served),
@@ -145,6 +156,7 @@ pub(super) fn fit(
     };
     let limits = QueuePairLimits {
         send_queue: u32::try_from(send_queue + 1).unwrap_or(u32::MAX),
+        receive_queue: if shares { 0 } else { u32::try_from(each).unwrap_or(u32::MAX) },
         inline_max: config.inline_max,
         message_max: message_max.max(1),
         is_iwarp: has.is_iwarp,
@@ -157,14 +169,20 @@ fn has_windows(has: &Attributes, domain: &Rc<Domain>) -> bool {
     has.windows_type_2 && has.windows > 0 && Windows::probe(domain).is_ok()
 }
 
-fn lacking(has: &Attributes) -> Option<&'static str> {
-    if has.shared_receives == 0 || has.shared_scatter < haulage_proto::verbs::SCATTER_MAX {
-        Some("shared receive queues")
-    } else {
-        None
+/// Tells whether receive queues are shared, or else each queue pair has its own; or what the device lacks.
+fn shares_receives(has: &Attributes, wanted: ReceiveQueues) -> Result<bool, &'static str> {
+    let shared = has.shared_receives > 0 && has.shared_scatter >= SCATTER_MAX;
+    let own = has.scatter >= SCATTER_MAX && has.work_requests >= RECEIVES_LEAST;
+    match wanted {
+        ReceiveQueues::Any if shared || own => Ok(shared),
+        ReceiveQueues::Any => Err("receive queues for scattered messages"),
+        ReceiveQueues::Shared => shared.then_some(true).ok_or("shared receive queues"),
+        ReceiveQueues::Own => own.then_some(false).ok_or("receive queues of a connection's own"),
     }
 }
 
+/// Receives that a connection has however quiet it is.
+const RECEIVES_LEAST: usize = RECEIVES_IDLE as usize;
 /// Entries of a send queue that a connection has whatever the others do: no fewer than a Reply takes
 /// with the Writes of its result.
 const SHARE_MIN: usize = 128;

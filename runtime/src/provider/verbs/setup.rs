@@ -75,6 +75,7 @@ impl Verbs {
             to: None,
             private_data: Box::default(),
             early: Vec::new(),
+            is_flushed: false,
         };
         let Some(qp) = self.slots.add(connection) else { return };
         id.name(token(qp));
@@ -170,12 +171,14 @@ impl Verbs {
                 return Ok(());
             }
         };
-        let made = QueuePair::new(id, &domain, &self.queue, &self.receives, self.limits);
+        let made = QueuePair::new(id, &domain, &self.queue, self.receives.shared(), self.limits);
         match made {
             Ok(pair) => {
                 self.numbers.add(pair.number(), qp);
                 connection.objects = Objects::Pair(pair);
                 connection.regions = regions;
+                // Before the peer can send: what was reserved for it.
+                self.deal();
                 Ok(())
             }
             Err((id, refused)) => {
@@ -273,11 +276,9 @@ impl Verbs {
         let Some(connection) = self.slots.get(qp) else { return };
         connection.phase = Phase::Gone;
         let objects = std::mem::replace(&mut connection.objects, Objects::Nothing);
-        if let Objects::Pair(pair) = &objects {
-            self.numbers.remove(pair.number());
-            self.occupied -= pair.occupied() as usize;
+        if let Objects::Pair(pair) = objects {
+            self.destroy(self.now, qp, pair, drop);
         }
-        drop(objects);
     }
 }
 

@@ -8,7 +8,7 @@ use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status};
 use super::Verbs;
 use super::connection::{Objects, Phase};
 use crate::provider::{DisconnectReason, Done, Event, QueueFull, Quiesced, WorkQueue};
-use crate::sys::ibverbs::{Ended, Polled, WorkStatus, place_of, sequence_of};
+use crate::sys::ibverbs::{Arrival, Ended, Polled, WorkStatus, sequence_of};
 
 impl Verbs {
     /// Posts a prefix of `batch`.
@@ -71,19 +71,17 @@ impl Verbs {
     }
 
     pub(super) fn on_completion(&mut self, now: Instant, polled: &Polled) {
-        match place_of(polled.name) {
-            Some(place) => self.on_receive(now, place, polled),
+        match Arrival::of(polled.name) {
+            Some(arrival) => self.on_receive(now, arrival, polled),
             None => self.on_work(now, polled),
         }
     }
 
-    fn on_receive(&mut self, now: Instant, place: u32, polled: &Polled) {
-        let qp = self.numbers.get(polled.number);
+    fn on_receive(&mut self, now: Instant, arrival: Arrival, polled: &Polled) {
+        let qp = self.user_of(arrival, polled.number);
         let phase = qp.and_then(|qp| self.slots.get(qp)).map(|connection| connection.phase);
         let (Some(qp), WorkStatus::Success) = (qp, polled.status) else {
-            // It goes back to the queue for whoever comes next. That a device which refuses it now took
-            // it before is not expected; then there is one Receive less.
-            let _ = self.receives.again(place, &self.regions);
+            self.unused(arrival, polled.status);
             let rule = match polled.status {
                 WorkStatus::Success | WorkStatus::Flushed => return,
                 WorkStatus::Local => "a message longer than its Receive",
@@ -106,7 +104,7 @@ impl Verbs {
             // It has been reported gone. Nobody is told of the message, so nobody may count on it; a
             // window it closed is taken away with the connection.
             Some(Phase::Flushing | Phase::Requested | Phase::Gone) | None => {
-                let _ = self.receives.again(place, &self.regions);
+                self.unused(arrival, polled.status);
                 return;
             }
             Some(Phase::Established | Phase::Closing) => {}
@@ -115,13 +113,13 @@ impl Verbs {
         if invalidated.is_some_and(|handle| !self.registrations.closed(handle, qp)) {
             // Soft-RoCE asks only for the key, not whose it is.
             invalidated.into_iter().for_each(|handle| self.registrations.stolen(handle));
-            let _ = self.receives.again(place, &self.regions);
+            self.unused(arrival, polled.status);
             let rule = "an invalidation of a handle it was not granted";
             return self.end(now, qp, DisconnectReason::PeerMisbehaved(rule));
         }
         self.counters.invalidated_remote += u64::from(invalidated.is_some());
         self.counters.receives += 1;
-        let Some(id) = self.receives.taken(place) else { return };
+        let Some(id) = self.taken(arrival) else { return };
         let (opcode, status, length) = (Opcode::Receive, Status::Success, polled.length);
         self.report(Completion { id, qp, opcode, status, length, invalidated });
     }
@@ -225,10 +223,8 @@ impl Verbs {
         connection.phase = Phase::Gone;
         let objects = std::mem::replace(&mut connection.objects, Objects::Nothing);
         if let Objects::Pair(pair) = objects {
-            self.numbers.remove(pair.number());
-            self.occupied -= pair.occupied() as usize;
             let mut left = Vec::new();
-            pair.destroy(|ended| left.push(ended));
+            self.destroy(now, qp, pair, |ended| left.push(ended));
             left.iter().for_each(|ended| self.on_ended(qp, ended, Status::Flushed));
         }
         self.reports.push_back(Event::Quiesced(Quiesced::new(qp)));

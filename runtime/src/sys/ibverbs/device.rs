@@ -50,6 +50,8 @@ pub(crate) struct Attributes {
     pub(crate) shared_receives: usize,
     /// Places one Receive of a shared queue is scattered to.
     pub(crate) shared_scatter: usize,
+    /// Places one Receive of a queue pair's own queue is scattered to.
+    pub(crate) scatter: usize,
     /// RDMA Reads one queue pair serves at once.
     pub(crate) reads_served: u32,
     /// RDMA Reads one queue pair has outstanding at once.
@@ -133,6 +135,7 @@ impl Device {
             completions: count(found.max_cqe),
             shared_receives: if found.max_srq > 0 { count(found.max_srq_wr) } else { 0 },
             shared_scatter: count(found.max_srq_sge),
+            scatter: count(found.max_sge),
             reads_served: reads(found.max_qp_rd_atom),
             reads_outstanding: reads(found.max_qp_init_rd_atom),
             // SAFETY: the device is of a live context, and its transport never changes.

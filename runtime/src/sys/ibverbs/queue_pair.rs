@@ -2,19 +2,25 @@
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
+use std::ptr;
 use std::rc::Rc;
 
 use haulage_mr_pool::{Sink, Source};
-use haulage_proto::verbs::{Handle, Opcode, WrId};
+use haulage_proto::verbs::{Handle, Opcode, QpNum, SCATTER_MAX, WrId};
 use rdma_sys::{
     ibv_modify_qp, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_state,
     ibv_qp_type, ibv_query_qp, rdma_create_qp, rdma_destroy_qp,
 };
 
-use super::{CmId, CompletionQueue, Domain, Fault, Grant, Refused, SharedReceives, WorkStatus};
+use super::receives::OwnReceives;
+use super::{
+    CmId, CompletionQueue, Domain, Fault, Grant, Refused, Region, SharedReceives, WorkStatus,
+};
+use crate::provider::Receive;
 
 mod posting;
 
+pub(super) use posting::name_of;
 pub(crate) use posting::{Chain, Subject, sequence_of};
 
 /// One end of a connection that has queues.
@@ -22,7 +28,8 @@ pub(crate) use posting::{Chain, Subject, sequence_of};
 /// # Memory ownership
 ///
 /// The views of a request lie in `posted` until a completion of it or of a later one was polled
-/// ([`completed`](Self::completed)), or until the queue pair is destroyed.
+/// ([`completed`](Self::completed)), or until the queue pair is destroyed; those of a Receive likewise in
+/// `receives` ([`received`](Self::received)), unless receives are shared.
 #[derive(Debug)]
 pub(crate) struct QueuePair {
     id: CmId,
@@ -35,6 +42,8 @@ pub(crate) struct QueuePair {
     reached: Option<u32>,
     /// Entries since the last whose completion is asked for.
     quiet: u32,
+    /// What lies in its own receive queue, if it has one.
+    receives: OwnReceives,
     limits: QueuePairLimits,
     domain: Rc<Domain>,
     _queue: Rc<CompletionQueue>,
@@ -45,6 +54,8 @@ pub(crate) struct QueuePair {
 pub(crate) struct QueuePairLimits {
     /// Entries of the send queue.
     pub(crate) send_queue: u32,
+    /// Entries of its own receive queue; zero if it shares one.
+    pub(crate) receive_queue: u32,
     /// Octets that may be sent from within the queue.
     pub(crate) inline_max: u32,
     /// Octets of the longest message.
@@ -101,12 +112,13 @@ pub(crate) struct Ended {
 }
 
 impl QueuePair {
-    /// Makes one for the connection of `id`, whose device is known.
+    /// Makes one for the connection of `id`, whose device is known. Without a `shared` receive queue it has
+    /// one of its own.
     pub(crate) fn new(
         id: CmId,
         domain: &Rc<Domain>,
         queue: &Rc<CompletionQueue>,
-        receives: &SharedReceives,
+        shared: Option<&SharedReceives>,
         mut limits: QueuePairLimits,
     ) -> Result<Self, (CmId, Refused)> {
         // Some devices refuse what is more than they can send from within the queue.
@@ -116,7 +128,9 @@ impl QueuePair {
             let mut attr: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
             attr.send_cq = queue.raw();
             attr.recv_cq = queue.raw();
-            attr.srq = receives.raw();
+            attr.srq = shared.map_or(ptr::null_mut(), SharedReceives::raw);
+            attr.cap.max_recv_wr = limits.receive_queue;
+            attr.cap.max_recv_sge = limits.receive_queue.min(SCATTER);
             attr.qp_type = ibv_qp_type::IBV_QPT_RC;
             attr.cap.max_send_wr = limits.send_queue;
             attr.cap.max_send_sge = 1;
@@ -135,6 +149,7 @@ impl QueuePair {
             reached: None,
             occupied: 0,
             quiet: 0,
+            receives: OwnReceives::default(),
             limits,
             domain: Rc::clone(domain),
             _queue: Rc::clone(queue),
@@ -230,12 +245,48 @@ impl QueuePair {
         Some(Ended { id, opcode, is_signaled, is_mark, handle, octets, status })
     }
 
-    /// Destroys the queue pair, then hands what it still held to `each`, oldest first.
-    pub(crate) fn destroy(mut self, mut each: impl FnMut(Ended)) {
+    /// Destroys the queue pair, then hands what its send queue still held to `each`, oldest first, and
+    /// returns the Receives left in its own receive queue, oldest first.
+    pub(crate) fn destroy<F: FnMut(Ended)>(
+        mut self,
+        mut each: F,
+    ) -> impl Iterator<Item = Receive> + use<F> {
         self.release();
         while let Some(ended) = self.pop(WorkStatus::Flushed) {
             each(ended);
         }
+        self.receives.left()
+    }
+
+    /// Tells whether its own receive queue has room.
+    pub(crate) fn takes_receives(&self) -> bool {
+        self.receives.len() < self.limits.receive_queue as usize
+    }
+
+    /// Posts a Receive to its own queue. `name` is the queue pair's. Gives it back if the queue is full,
+    /// the device refuses it, or some of its octets are in no region.
+    pub(crate) fn post_receive(
+        &mut self,
+        name: QpNum,
+        receive: Receive,
+        regions: &[Region],
+    ) -> Result<(), (Receive, Refused)> {
+        if !self.takes_receives() {
+            let error = std::io::ErrorKind::OutOfMemory.into();
+            return Err((receive, Refused::of("posting a Receive", error)));
+        }
+        let qp = self.raw();
+        // SAFETY: the queue pair is live and this thread's, like its id, and has a receive queue of its
+        // own, or its limit would be zero. `receives` has all that was posted to it. What is taken out of
+        // it was polled, as `received` asks, or is left when the queue pair has been destroyed, which
+        // `destroy` and `drop` do first.
+        unsafe { self.receives.post(qp, name, receive, regions) }
+    }
+
+    /// Takes note that a completion of the Receive called `number` in its own queue was polled, and
+    /// returns that.
+    pub(crate) fn received(&mut self, number: u32) -> Option<Receive> {
+        self.receives.taken(number)
     }
 
     /// Has the device let go of all memory.
@@ -258,9 +309,13 @@ impl Drop for QueuePair {
     }
 }
 
+/// Entries of a Receive's scatter list.
+#[expect(clippy::cast_possible_truncation, reason = "it is a handful")]
+const SCATTER: u32 = SCATTER_MAX as u32;
+
 /// Octets that even simple devices send from within the queue.
 const INLINE_COMMON: u32 = 64;
 
 /// Of the number of an entry, what its name has room for.
-const SEQUENCE_MASK: u32 = (1 << SEQUENCE_BITS) - 1;
+pub(super) const SEQUENCE_MASK: u32 = (1 << SEQUENCE_BITS) - 1;
 const SEQUENCE_BITS: u32 = 24;

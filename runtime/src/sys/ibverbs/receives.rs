@@ -1,16 +1,18 @@
-//! A shared receive queue, and what lies in it.
+//! Receive queues, and what lies in them: one for all queue pairs, or one of a queue pair's own.
 
 use std::collections::VecDeque;
+use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
 use haulage_mr_pool::Sink;
-use haulage_proto::verbs::{SCATTER_MAX, WrId};
+use haulage_proto::verbs::{QpNum, SCATTER_MAX, WrId};
 use rdma_sys::{
-    ibv_create_srq, ibv_destroy_srq, ibv_post_srq_recv, ibv_recv_wr, ibv_sge, ibv_srq,
-    ibv_srq_attr, ibv_srq_init_attr,
+    ibv_create_srq, ibv_destroy_srq, ibv_post_recv, ibv_post_srq_recv, ibv_qp, ibv_recv_wr,
+    ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
 };
 
+use super::queue_pair::{SEQUENCE_MASK, name_of, sequence_of};
 use super::{Domain, Refused, Region};
 use crate::provider::Receive;
 
@@ -81,30 +83,14 @@ impl SharedReceives {
 
     fn hand_over(&mut self, place: u32, regions: &[Region]) -> Result<(), Refused> {
         let Some(Some(receive)) = self.places.get(place as usize) else { return Ok(()) };
-        let mut list = [ibv_sge { addr: 0, length: 0, lkey: 0 }; SCATTER_MAX];
-        let mut count = 0;
-        let found = list.iter_mut().zip(receive.sinks()).try_for_each(|(entry, sink)| {
-            *entry = scatter(sink, regions)?;
-            count += 1;
-            Some(())
+        let srq = self.srq.as_ptr();
+        let result = with_request(receive, SHARED | u64::from(place), regions, |request| {
+            let mut refused = ptr::null_mut();
+            // SAFETY: the queue is live and used by this thread alone. The request and its list are live
+            // for the call, which copies them. The octets they name are the views', which stay at `place`
+            // until the device is done with them.
+            unsafe { ibv_post_srq_recv(srq, request, &raw mut refused) }
         });
-        if found.is_none() {
-            self.taken(place);
-            return Err(Refused { what: POSTING, error: std::io::ErrorKind::InvalidInput.into() });
-        }
-        let mut request = ibv_recv_wr {
-            wr_id: KIND | u64::from(place),
-            next: ptr::null_mut(),
-            sg_list: list.as_mut_ptr(),
-            num_sge: count,
-        };
-        let mut refused = ptr::null_mut();
-        // SAFETY: the queue is live and used by this thread alone. `request` and its list are live for
-        // the call, which copies them. The octets they name are the views', which stay at `place` until
-        // the device is done with them.
-        let result =
-            unsafe { ibv_post_srq_recv(self.srq.as_ptr(), &raw mut request, &raw mut refused) };
-        let result = Refused::check(POSTING, result);
         if result.is_err() {
             self.taken(place);
         }
@@ -125,17 +111,173 @@ impl Drop for SharedReceives {
     }
 }
 
+/// The Receives in a receive queue that is one queue pair's own.
+///
+/// # Memory ownership
+///
+/// The views of a Receive lie here until [`taken`](Self::taken), which is to be called once its
+/// completion was polled, or until the queue pair is destroyed.
+#[derive(Debug, Default)]
+pub(super) struct OwnReceives {
+    /// In the order they were posted, but for those that were taken.
+    posted: VecDeque<Option<Receive>>,
+    /// The number of the first of these.
+    first: u32,
+}
+
+impl OwnReceives {
+    /// Returns how many are posted, those included that were taken before an earlier one.
+    pub(super) fn len(&self) -> usize {
+        self.posted.len()
+    }
+
+    /// Posts a Receive to the queue of `qp`, which is `name`. Gives it back if the device refuses it, or
+    /// some of its octets are in no region.
+    ///
+    /// # Safety
+    ///
+    /// `qp` is live, used by this thread alone, and has a receive queue of its own. Nothing here is
+    /// dropped or taken before its completion was polled or `qp` was destroyed, and all Receives of `qp`
+    /// are posted here.
+    pub(super) unsafe fn post(
+        &mut self,
+        qp: *mut ibv_qp,
+        name: QpNum,
+        receive: Receive,
+        regions: &[Region],
+    ) -> Result<(), (Receive, Refused)> {
+        let count = u32::try_from(self.posted.len()).unwrap_or_default();
+        let number = self.first.wrapping_add(count) & SEQUENCE_MASK;
+        let name = OWN | name_of(name) | u64::from(number);
+        let result = with_request(&receive, name, regions, |request| {
+            let mut refused = ptr::null_mut();
+            // SAFETY: the queue pair is live and this thread's, as the caller promises. The request and
+            // its list are live for the call, which copies them. The octets they name are the views',
+            // which are put into `posted` below and stay until the device is done with them.
+            unsafe { ibv_post_recv(qp, request, &raw mut refused) }
+        });
+        match result {
+            Ok(()) => {
+                self.posted.push_back(Some(receive));
+                Ok(())
+            }
+            Err(refused) => Err((receive, refused)),
+        }
+    }
+
+    /// Takes note that a completion of the Receive called `number` was polled, and returns that.
+    pub(super) fn taken(&mut self, number: u32) -> Option<Receive> {
+        // Modulo 2^24: fewer are posted.
+        let at = number.wrapping_sub(self.first) & SEQUENCE_MASK;
+        let receive = self.posted.get_mut(at as usize)?.take()?;
+        while let Some(None) = self.posted.front() {
+            self.posted.pop_front();
+            self.first = self.first.wrapping_add(1) & SEQUENCE_MASK;
+        }
+        Some(receive)
+    }
+
+    /// Returns those that are left once the queue pair was destroyed, oldest first.
+    pub(super) fn left(&mut self) -> impl Iterator<Item = Receive> + use<> {
+        std::mem::take(&mut self.posted).into_iter().flatten()
+    }
+}
+
+/// Has `post` post a Receive, whose request it is lent.
+fn with_request(
+    receive: &Receive,
+    name: u64,
+    regions: &[Region],
+    post: impl FnOnce(*mut ibv_recv_wr) -> c_int,
+) -> Result<(), Refused> {
+    let mut list = [ibv_sge { addr: 0, length: 0, lkey: 0 }; SCATTER_MAX];
+    let mut count = 0;
+    let found = list.iter_mut().zip(receive.sinks()).try_for_each(|(entry, sink)| {
+        *entry = scatter(sink, regions)?;
+        count += 1;
+        Some(())
+    });
+    if found.is_none() {
+        return Err(Refused { what: POSTING, error: std::io::ErrorKind::InvalidInput.into() });
+    }
+    let mut request = ibv_recv_wr {
+        wr_id: name,
+        next: ptr::null_mut(),
+        sg_list: list.as_mut_ptr(),
+        num_sge: count,
+    };
+    Refused::check(POSTING, post(&raw mut request))
+}
+
 fn scatter(sink: &Sink, regions: &[Region]) -> Option<ibv_sge> {
     let (addr, length) = (sink.address(), sink.len());
     let region = regions.iter().find(|region| region.holds(addr, length))?;
     Some(ibv_sge { addr, length: u32::try_from(length).ok()?, lkey: region.lkey() })
 }
 
-/// Returns the place of the Receive that a completion names, if it is of a Receive.
-pub(crate) fn place_of(name: u64) -> Option<u32> {
-    if name & KIND == 0 { None } else { u32::try_from(name & !KIND).ok() }
+/// Which Receive a completion is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// That at a place of the shared queue.
+    Shared(u32),
+    /// The one of that number in a queue pair's own queue.
+    Own(QpNum, u32),
 }
 
-/// Distinguishes the names of Receives from those of send queue entries.
-const KIND: u64 = 1 << 63;
+impl Arrival {
+    /// Reads the name that a completion has; `None` if it is of no Receive.
+    pub(crate) fn of(name: u64) -> Option<Self> {
+        if name & SHARED != 0 {
+            u32::try_from(name & !SHARED).ok().map(Self::Shared)
+        } else if name & OWN != 0 {
+            let (qp, number) = sequence_of(name & !OWN);
+            Some(Self::Own(qp, number))
+        } else {
+            None
+        }
+    }
+}
+
+/// Distinguish the names of Receives from those of send queue entries, which take 56 bits.
+const SHARED: u64 = 1 << 63;
+const OWN: u64 = 1 << 62;
 const POSTING: &str = "posting a Receive";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_receives_are_told_apart() {
+        let qp = QpNum::new(u16::MAX, u16::MAX);
+        assert_eq!(Arrival::of(SHARED | 70_000), Some(Arrival::Shared(70_000)));
+        let own = OWN | name_of(qp) | u64::from(SEQUENCE_MASK);
+        assert_eq!(Arrival::of(own), Some(Arrival::Own(qp, SEQUENCE_MASK)));
+        assert_eq!(Arrival::of(name_of(qp) | 5), None, "it is of the send queue");
+    }
+
+    #[test]
+    fn a_receive_is_taken_once_and_by_its_own_number() {
+        let config = haulage_mr_pool::PoolConfig {
+            bytes: 1 << 20,
+            pages: haulage_mr_pool::PagePreference::Heap,
+            node: None,
+        };
+        let pool = haulage_mr_pool::Pool::new(&config).unwrap();
+        let mut lease = pool.lease(8).unwrap().into_sink();
+        let mut receive = |id| Receive::single(WrId(id), lease.sink(0..1).unwrap());
+        // The numbers go round.
+        let mut own = OwnReceives { posted: VecDeque::new(), first: SEQUENCE_MASK - 1 };
+        own.posted.extend((0..4).map(|id| Some(receive(id))));
+        let mut taken = |number| own.taken(number).map(|receive| receive.id.0);
+        assert_eq!(taken(SEQUENCE_MASK - 2), None, "it was before these");
+        assert_eq!(taken(2), None, "none has that number yet");
+        assert_eq!(taken(0), Some(2), "before those that were posted earlier");
+        assert_eq!(taken(0), None);
+        assert_eq!(taken(SEQUENCE_MASK - 1), Some(0));
+        assert_eq!(own.len(), 3);
+        assert_eq!(own.taken(SEQUENCE_MASK).map(|receive| receive.id.0), Some(1));
+        assert_eq!((own.len(), own.first), (1, 1));
+        assert_eq!(own.left().map(|receive| receive.id.0).collect::<Vec<_>>(), [3]);
+    }
+}

@@ -51,7 +51,8 @@ fn ours() -> Layout {
         whole ibv_srq_init_attr { srq_context, attr }
         whole ibv_device_attr {
             vendor_id, max_qp, max_qp_wr, device_cap_flags, max_cqe, max_qp_rd_atom,
-            max_qp_init_rd_atom, max_mw, max_srq, max_srq_wr, max_srq_sge, phys_port_cnt
+            max_qp_init_rd_atom, max_mw, max_srq, max_srq_wr, max_srq_sge, max_sge,
+            phys_port_cnt
         }
         whole rdma_conn_param {
             private_data, private_data_len, responder_resources, initiator_depth, retry_count,
@@ -59,7 +60,9 @@ fn ours() -> Layout {
         }
         begins ibv_port_attr { state, max_msg_sz }
         begins ibv_context { device, ops, async_fd }
-        begins ibv_context_ops { poll_cq, req_notify_cq, alloc_mw, dealloc_mw, post_srq_recv, post_send }
+        begins ibv_context_ops {
+            poll_cq, req_notify_cq, alloc_mw, dealloc_mw, post_srq_recv, post_send, post_recv
+        }
         begins ibv_comp_channel { fd }
         begins ibv_mr { lkey, rkey }
         begins ibv_mw { rkey }

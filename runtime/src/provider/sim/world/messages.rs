@@ -2,7 +2,7 @@
 
 use haulage_proto::verbs::{ClaimedSegment, Handle, Status};
 
-use super::super::node::{Arrival, Node, Refusal, TOO_MANY_READS};
+use super::super::node::{Arrival, NO_RECEIVE, Node, Refusal, TOO_MANY_READS};
 use super::super::queue_pair::Work;
 use super::super::schedule::{Body, End, Gone, Message, Packet};
 use super::World;
@@ -23,8 +23,7 @@ impl World {
 
     /// Lets the queue pairs that wait for a Receive have those there are, longest waiting first.
     pub(super) fn feed_starved(&mut self, node: usize) {
-        while !self.nodes[node].receives.is_empty() {
-            let Some(qp) = self.nodes[node].starved.pop_front() else { return };
+        while let Some(qp) = self.nodes[node].next_starved() {
             self.drain_inbound(End { node, qp });
         }
     }
@@ -59,6 +58,11 @@ impl World {
         let clock = self.clock;
         let arrival =
             self.with_body(to, &body, |node, bytes| node.on_send(clock, to.qp, bytes, invalidate));
+        let waits = self.config.promises.sends_wait;
+        let arrival = match arrival {
+            Some(Arrival::NoReceive) if !waits => Some(Arrival::Refused(NO_RECEIVE)),
+            other => other,
+        };
         if matches!(arrival, Some(Arrival::NoReceive)) {
             return Some(Message::Send { body, invalidate });
         }

@@ -70,8 +70,7 @@ impl QueuePair {
     ) -> Doorbell<'w> {
         chain.requests.clear();
         chain.pieces.clear();
-        let number = u64::from(name.generation()) << 16 | name.slot() as u64;
-        let name = number << SEQUENCE_BITS;
+        let name = name_of(name);
         Doorbell { queue_pair: self, chain, regions, name, bound: [const { None }; CHAIN_MAX] }
     }
 }
@@ -403,6 +402,12 @@ struct Entry {
     is_told: bool,
     grant: Option<Grant>,
     held: Held,
+}
+
+/// Returns the name of a queue pair's requests, without their numbers.
+pub(in super::super) fn name_of(qp: QpNum) -> u64 {
+    let number = u64::from(qp.generation()) << 16 | qp.slot() as u64;
+    number << SEQUENCE_BITS
 }
 
 /// Returns which queue pair, by slot and generation, and which of its entries a completion names.
