@@ -11,7 +11,7 @@ use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig};
 use haulage::provider::iwarp::{BackendReport, Config, Crc, Iwarp};
 use haulage::provider::shm::{self, Shm};
 #[cfg(feature = "verbs")]
-use haulage::provider::verbs::{Config as VerbsConfig, Unavailable, Verbs};
+use haulage::provider::verbs::{Config as VerbsConfig, ReceiveQueues, Unavailable, Verbs};
 use haulage::provider::{Provider, Waker};
 use haulage::service::Service;
 use haulage::sys::process;
@@ -86,9 +86,10 @@ impl Carrier for Verbs {
         let config = VerbsConfig {
             connections_max: count(limits.connections_max),
             receive_queue_max: count(limits.receives_max),
+            receives_each_max: count(limits.credits_max.saturating_add(1)),
             registrations_max: count(limits.calls_out_max.saturating_mul(ITEMS_MAX)),
             handshake_timeout: limits.setup_timeout,
-            ..asked_for()
+            ..asked_for()?
         };
         let mut provider = Self::new(&config).map_err(|error| no_verbs(&error))?;
         provider.register(pool).map_err(|error| no_verbs(&error))?;
@@ -102,15 +103,20 @@ impl Carrier for Verbs {
             ));
         }
         let (strategy, windows) = (caps.strategy.name(), caps.registrations_max);
+        let receives = caps.receives_each.map_or_else(
+            || format!("one for all connections, of {}", caps.receive_queue_max),
+            |each| format!("one for each connection, of up to {each}"),
+        );
         let details = vec![
             format!("RDMA device: {}", provider.describe()),
             format!("registrations: {strategy}, {windows} at once"),
+            format!("receive queue: {receives}"),
         ];
         Ok((provider, Notes { warnings, details }))
     }
 
     fn own_address() -> Result<IpAddr, Failure> {
-        let config = VerbsConfig { connections_max: 1, registrations_max: 1, ..asked_for() };
+        let config = VerbsConfig { connections_max: 1, registrations_max: 1, ..asked_for()? };
         let provider = Self::new(&config).map_err(|error| no_verbs(&error))?;
         provider.address().ok_or_else(|| {
             let name = provider.device_name();
@@ -119,22 +125,55 @@ impl Carrier for Verbs {
     }
 }
 
-/// Returns which device the user wants, by the variable [`RDMA_DEVICE`]: processes that we start have it,
-/// too.
+/// Returns which device the user wants, and how it is to be used, by variables: processes that we start have
+/// them, too.
 #[cfg(feature = "verbs")]
-fn asked_for() -> VerbsConfig {
-    let wanted = std::env::var(RDMA_DEVICE).ok().filter(|wanted| !wanted.is_empty());
+fn asked_for() -> Result<VerbsConfig, Failure> {
+    let said = |variable| std::env::var(variable).ok().filter(|wanted| !wanted.is_empty());
+    let wanted = said(RDMA_DEVICE);
     let mut config = VerbsConfig::default();
+    if let Some(wanted) = said(RDMA_RECEIVES) {
+        config.receive_queues = receive_queues(&wanted)?;
+    }
+    if let Some(wanted) = said(RDMA_RNR_RETRIES) {
+        config.retries_no_receive = rnr_retries(&wanted)?;
+    }
     match wanted.as_ref().map(|wanted| wanted.parse()) {
         Some(Ok(address)) => config.source = Some(address),
         _ => config.device = wanted,
     }
-    config
+    Ok(config)
+}
+
+#[cfg(feature = "verbs")]
+fn receive_queues(wanted: &str) -> Result<ReceiveQueues, Failure> {
+    match wanted {
+        "shared" => Ok(ReceiveQueues::Shared),
+        "own" => Ok(ReceiveQueues::Own),
+        _ => Err(Failure::failed(format!("{RDMA_RECEIVES} is `shared` or `own`, not `{wanted}`"))),
+    }
+}
+
+#[cfg(feature = "verbs")]
+fn rnr_retries(wanted: &str) -> Result<u8, Failure> {
+    let count = wanted.parse().ok().filter(|count| *count <= 7);
+    let wrong =
+        || format!("{RDMA_RNR_RETRIES} is a number up to 7, which is without end, not `{wanted}`");
+    count.ok_or_else(|| Failure::failed(wrong()))
 }
 
 /// Names the RDMA device to use, by its name or by an address of this machine that leads to it.
 #[cfg(feature = "verbs")]
 pub const RDMA_DEVICE: &str = "HAULAGE_RDMA_DEVICE";
+
+/// Says whether connections have a receive queue in common (`shared`) or each its own (`own`). Otherwise they
+/// have one in common if the device has that.
+#[cfg(feature = "verbs")]
+pub const RDMA_RECEIVES: &str = "HAULAGE_RDMA_RECEIVES";
+
+/// Says how often a message is sent again for which the peer had no Receive; 7 is without end.
+#[cfg(feature = "verbs")]
+pub const RDMA_RNR_RETRIES: &str = "HAULAGE_RDMA_RNR_RETRIES";
 
 #[cfg(feature = "verbs")]
 fn no_verbs(error: &Unavailable) -> Failure {
@@ -283,3 +322,23 @@ macro_rules! over {
     };
 }
 pub(crate) use over;
+
+#[cfg(all(test, feature = "verbs"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_receives_is_one_of_what_there_is() {
+        assert_eq!(receive_queues("shared").unwrap(), ReceiveQueues::Shared);
+        assert_eq!(receive_queues("own").unwrap(), ReceiveQueues::Own);
+        let refused = receive_queues("any").unwrap_err().to_string();
+        assert_eq!(refused, "HAULAGE_RDMA_RECEIVES is `shared` or `own`, not `any`");
+        assert_eq!([rnr_retries("0").unwrap(), rnr_retries("7").unwrap()], [0, 7]);
+        for wrong in ["8", "-1", "256", "few"] {
+            let refused = rnr_retries(wrong).unwrap_err().to_string();
+            assert!(
+                refused.contains("a number up to 7") && refused.ends_with(&format!("`{wrong}`"))
+            );
+        }
+    }
+}

@@ -32,7 +32,8 @@ fn told(found: &Result<Vec<DeviceReport>, Unavailable>) -> Finding {
 }
 
 fn describe(device: &DeviceReport) -> String {
-    let DeviceReport { name, is_active, lacking, has_windows, exact_bounds, gids, node } = device;
+    let DeviceReport { name, is_active, lacking, gids, node, .. } = device;
+    let DeviceReport { has_windows, shares_receives, exact_bounds, .. } = device;
     if let Some(what) = lacking {
         return format!("{name}: has no {what}");
     }
@@ -41,8 +42,9 @@ fn describe(device: &DeviceReport) -> String {
     let node = node.map(|node| format!(", node {node}")).unwrap_or_default();
     let windows =
         if *has_windows { "memory windows" } else { "registers by calls, for one connection" };
+    let receives = if *shares_receives { "" } else { ", a receive queue for each connection" };
     let bounds = if *exact_bounds { "" } else { ", does not hold peers to bounds: for tests" };
-    format!("{name}: {port}, {gid}{node}, {windows}{bounds}")
+    format!("{name}: {port}, {gid}{node}, {windows}{receives}{bounds}")
 }
 
 #[cfg(test)]
@@ -55,6 +57,7 @@ mod tests {
             name: "mlx5_0".to_owned(),
             is_active: true,
             lacking: None,
+            shares_receives: has_windows,
             has_windows,
             exact_bounds,
             gids: Vec::new(),
@@ -66,6 +69,11 @@ mod tests {
         assert_eq!(state(vec![device(false, true)]), State::Slower);
         let ours = describe(&device(true, true));
         assert_eq!(ours, "mlx5_0: active, no GID, node 1, memory windows");
+        let ours = describe(&device(false, true));
+        assert!(
+            ours.ends_with("for one connection, a receive queue for each connection"),
+            "{ours}"
+        );
         let none = told(&Ok(Vec::new()));
         assert_eq!(none.state, State::Missing);
         assert!(none.fix.starts_with("`rdma link add"), "{}", none.fix);
