@@ -157,7 +157,7 @@ fn stage<N: Network>(bed: &mut Bed<N>, link: Link) {
     for length in [0, 1, 4096, 300_001] {
         let (old, new) = (pattern::of(length, 5), pattern::of(length, 6));
         let (exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &old, Access::RemoteWrite);
-        let (receive, _sink) = bed.ends[PASSIVE].receive(8);
+        let (receive, _sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
         let (active, qp) = (&mut bed.ends[ACTIVE], link[ACTIVE]);
         let (id, posted) = (active.id(), active.holding(&new).into_source());
         let source = posted.source(0..length).expect("the whole lease");
