@@ -36,8 +36,6 @@ pub(super) enum Given<R> {
     Later(R),
     /// The queue pair is to have none any more.
     Never(R),
-    /// Nobody can have it.
-    Lost,
 }
 
 impl<R> Supply<R> {
@@ -89,7 +87,6 @@ impl<R> Supply<R> {
             let Some(receive) = self.waiting.pop_front() else { return };
             match give(*qp, receive) {
                 Given::Taken => *lacks -= 1,
-                Given::Lost => self.room += 1,
                 Given::Later(receive) => {
                     self.waiting.push_front(receive);
                     at += 1;
@@ -180,14 +177,14 @@ mod tests {
         supply.used();
         device.deal(&mut supply);
         assert_eq!(device.holding()[0], [2, 3, 5]);
-        // Reserved for nobody that is there, and what nobody can have.
+        // Reserved for nobody that is there.
         supply.reserve(qp(3), 2);
         supply.forget(qp(3));
         device.deal(&mut supply);
         assert_eq!(supply.waiting, [6, 7]);
         supply.reserve(qp(2), 1);
-        supply.deal(|_, receive| if receive == 6 { Given::Lost } else { Given::Taken });
-        assert_eq!((supply.room(), supply.waiting.len(), supply.lacking.len()), (2, 0, 0));
+        device.deal(&mut supply);
+        assert_eq!((supply.room(), supply.waiting.len(), supply.lacking.len()), (1, 1, 0));
     }
 
     /// A core's accounts: it reserves no more than it has posted, and gives back what it was brought.

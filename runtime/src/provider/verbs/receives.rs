@@ -107,7 +107,7 @@ impl Verbs {
                 // One into memory that is not registered is lost to its poster, who is at fault.
                 Err((_, refused)) if refused.error.kind() == std::io::ErrorKind::InvalidInput => {
                     debug_assert!(false, "{refused:?}");
-                    Given::Lost
+                    Given::Taken
                 }
                 // A device that refuses will report what is wrong with the queue pair.
                 Err((receive, _)) => Given::Never(receive),
