@@ -64,7 +64,9 @@ impl Connection {
         }
         lane.push(request);
         let Some(mut lane) = self.lane.take() else { return Ok(()) };
+        let before = lane.batch.is_empty();
         while !lane.is_between_messages() && self.seal_entry(nic, &mut lane) {}
+        nic.counters.send_batches += u64::from(before && !lane.batch.is_empty());
         self.lane = Some(lane);
         Ok(())
     }
