@@ -130,7 +130,6 @@ pub trait Provider: sealed::Sealed {
     ///
     /// # Errors
     /// The request comes back, and nothing happened: it goes by `post`.
-    #[expect(clippy::result_large_err, reason = "a refused request is queued instead, not boxed")]
     fn stage(&mut self, qp: QpNum, request: WorkRequest) -> Result<(), WorkRequest> {
         let _ = qp;
         Err(request)

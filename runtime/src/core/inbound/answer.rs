@@ -184,14 +184,13 @@ where
 {
     // [V2-4.5.2.1-1] contiguously, in segment order.
     chunk::fill(segments, length).flat_map(move |(claim, range)| {
-        let parts = sources(range).into_iter().scan(0, move |at, source| {
+        sources(range).into_iter().scan(0, move |at, source| {
             let part = u32::try_from(source.len()).unwrap_or(u32::MAX);
             let target = claim.window(*at, part).ok()?;
             *at += u64::from(part);
             let operation = Operation::Write { source, target };
             let id = Name::Unsignaled.wr_id();
             Some(WorkRequest { id, flags: Flags::default(), operation })
-        });
-        parts
+        })
     })
 }
