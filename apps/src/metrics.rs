@@ -229,9 +229,12 @@ impl Page {
                 ("by=\"system\"", moved.bytes_system),
             ],
         )?;
-        let (provider, strategy) = cx.provider();
-        let named = format!("provider=\"{provider}\",registration=\"{}\"", strategy.name());
-        let what = "What carries the messages, and how memory is opened to peers.";
+        let (provider, strategy, posting) = cx.provider();
+        let mut named = format!("provider=\"{provider}\",registration=\"{}\"", strategy.name());
+        if let Some(posting) = posting {
+            named.push_str(&format!(",posting=\"{posting}\""));
+        }
+        let what = "What carries the messages, how memory is opened to peers, how work is posted.";
         self.many("haulage_provider_info", gauge, what, &[(&named, 1)])?;
         self.many(
             "haulage_invalidations_total",

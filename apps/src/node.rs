@@ -111,6 +111,7 @@ impl Carrier for Verbs {
             format!("RDMA device: {}", provider.describe()),
             format!("registrations: {strategy}, {windows} at once"),
             format!("receive queue: {receives}"),
+            format!("work requests: posted by {}", caps.posting.unwrap_or("the provider")),
         ];
         Ok((provider, Notes { warnings, details }))
     }

@@ -233,6 +233,9 @@ pub struct Caps {
     pub ird_max: u32,
     /// How memory is opened to a peer.
     pub strategy: haulage_mr_pool::Strategy,
+    /// What a library calls the way in which work requests are handed to the device, if there is more than
+    /// one.
+    pub posting: Option<&'static str>,
     /// What of the contract the device keeps.
     pub promises: Promises,
 }

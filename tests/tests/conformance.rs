@@ -3,7 +3,7 @@
 use haulage::provider::iwarp::Backend;
 use haulage::provider::sim::FabricConfig;
 #[cfg(feature = "verbs")]
-use haulage::provider::verbs::ReceiveQueues;
+use haulage::provider::verbs::{Config, ReceiveQueues};
 use haulage_tests::contract;
 #[cfg(feature = "verbs")]
 use haulage_tests::network::Rnic;
@@ -76,16 +76,24 @@ provider_conformance!(shm_delaying, Slow::new(OneMachine::default(), 7, 60));
 provider_conformance!(iwarp_delaying, Slow::new(Loopback::new(Backend::Auto), 4, 60));
 
 #[cfg(feature = "verbs")]
-provider_conformance!(verbs, if Rnic::find(ReceiveQueues::Any));
+provider_conformance!(verbs, if Rnic::find(Config::default()));
 #[cfg(feature = "verbs")]
-provider_conformance!(verbs_own_receives, if Rnic::find(ReceiveQueues::Own));
+provider_conformance!(verbs_own_receives, if own_queues_rnic());
+#[cfg(feature = "verbs")]
+provider_conformance!(verbs_post_send, if Rnic::find_posting_lists());
 #[cfg(feature = "verbs")]
 provider_conformance!(verbs_delaying, if slow_rnic());
 
 /// A device whose every report comes late, invalidations above all.
 #[cfg(feature = "verbs")]
 fn slow_rnic() -> Option<Slow<Rnic>> {
-    Rnic::find(ReceiveQueues::Any).map(|rnic| Slow::new(rnic, 5, 60))
+    Rnic::find(Config::default()).map(|rnic| Slow::new(rnic, 5, 60))
+}
+
+/// A device with a receive queue for each queue pair.
+#[cfg(feature = "verbs")]
+fn own_queues_rnic() -> Option<Rnic> {
+    Rnic::find(Config { receive_queues: ReceiveQueues::Own, ..Config::default() })
 }
 
 /// Everything completes before it arrives.

@@ -32,7 +32,7 @@ fn told(found: &Result<Vec<DeviceReport>, Unavailable>) -> Finding {
 }
 
 fn describe(device: &DeviceReport) -> String {
-    let DeviceReport { name, is_active, lacking, gids, node, .. } = device;
+    let DeviceReport { name, is_active, lacking, gids, node, posting, .. } = device;
     let DeviceReport { has_windows, shares_receives, exact_bounds, .. } = device;
     if let Some(what) = lacking {
         return format!("{name}: has no {what}");
@@ -44,7 +44,7 @@ fn describe(device: &DeviceReport) -> String {
         if *has_windows { "memory windows" } else { "registers by calls, for one connection" };
     let receives = if *shares_receives { "" } else { ", a receive queue for each connection" };
     let bounds = if *exact_bounds { "" } else { ", does not hold peers to bounds: for tests" };
-    format!("{name}: {port}, {gid}{node}, {windows}{receives}{bounds}")
+    format!("{name}: {port}, {gid}{node}, {windows}{receives}, posts by {posting}{bounds}")
 }
 
 #[cfg(test)]
@@ -59,6 +59,7 @@ mod tests {
             lacking: None,
             shares_receives: has_windows,
             has_windows,
+            posting: "ibv_wr",
             exact_bounds,
             gids: Vec::new(),
             node: Some(1),
@@ -68,10 +69,10 @@ mod tests {
         assert_eq!(state(vec![device(true, false)]), State::Slower);
         assert_eq!(state(vec![device(false, true)]), State::Slower);
         let ours = describe(&device(true, true));
-        assert_eq!(ours, "mlx5_0: active, no GID, node 1, memory windows");
+        assert_eq!(ours, "mlx5_0: active, no GID, node 1, memory windows, posts by ibv_wr");
         let ours = describe(&device(false, true));
         assert!(
-            ours.ends_with("for one connection, a receive queue for each connection"),
+            ours.contains("for one connection, a receive queue for each connection, posts"),
             "{ours}"
         );
         let none = told(&Ok(Vec::new()));

@@ -60,8 +60,8 @@ pub(crate) struct State {
     pub(crate) drain_by: Option<Instant>,
     /// Octets of the longest message that the provider sends inline.
     pub(crate) inline_max: usize,
-    /// The provider's name, and how it opens memory to peers.
-    pub(crate) provider: (&'static str, Strategy),
+    /// The provider's name, how it opens memory to peers, and how it posts, if that can differ.
+    pub(crate) provider: (&'static str, Strategy, Option<&'static str>),
     /// Whether peers are asked to invalidate: the provider reports it when they do.
     pub(crate) solicits: bool,
     /// Where connections' first XIDs come from.
@@ -151,7 +151,7 @@ impl State {
             next_deadline: None,
             drain_by: None,
             inline_max: caps.inline_max,
-            provider: (caps.name, caps.strategy),
+            provider: (caps.name, caps.strategy, caps.posting),
             solicits: caps.promises.remote_invalidation,
             seed,
             counters: CoreCounters::default(),
@@ -310,8 +310,8 @@ impl Cx<'_> {
         &self.state.counters
     }
 
-    /// Returns the provider's name, and how it opens memory to peers.
-    pub const fn provider(&self) -> (&'static str, Strategy) {
+    /// Returns the provider's name, how it opens memory to peers, and how it posts, if that can differ.
+    pub const fn provider(&self) -> (&'static str, Strategy, Option<&'static str>) {
         self.state.provider
     }
 

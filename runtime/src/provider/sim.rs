@@ -141,6 +141,7 @@ impl Fabric {
             ord_max: config.ord_max,
             ird_max: config.ird_max,
             strategy: Strategy::FastReg,
+            posting: None,
             promises: config.promises,
         };
         let (registrations_max, qps_max) = (config.registrations_max, config.queue_pairs_max);

@@ -3,9 +3,10 @@
 //! # Normal operation
 //!
 //! Each provider has one completion queue on one device, and a queue pair for each connection, which share
-//! a receive queue if the device has that, or else have one each. Work requests of one [`Provider::post`] are chained and handed over with one
-//! doorbell; completions are taken from the queue without a system call. The connection manager is
-//! asked when something waits for it, when a sleep was ended by it, and now and then.
+//! a receive queue if the device has that, or else have one each. Work requests of one [`Provider::post`]
+//! are chained and handed over with one doorbell, by `ibv_wr_*` if the device's library has that;
+//! completions are taken from the queue without a system call. The connection manager is asked when
+//! something waits for it, when a sleep was ended by it, and now and then.
 //!
 //! # Registration
 //!

@@ -40,7 +40,9 @@ pub(crate) use connection::{Answer, CmEvent, CmEventKind, CmId, EventChannel, Pa
 pub(crate) use device::{Attributes, Device, Fault, Link};
 pub(crate) use grant::Grant;
 pub(crate) use memory::{Domain, Region};
-pub(crate) use queue_pair::{Chain, Ended, QueuePair, QueuePairLimits, Subject, sequence_of};
+pub(crate) use queue_pair::{
+    Chain, Ended, Posting, QueuePair, QueuePairLimits, Subject, sequence_of,
+};
 pub(crate) use receives::{Arrival, SharedReceives};
 pub(crate) use window::Window;
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use haulage::provider::verbs::{Config, ReceiveQueues, Verbs};
+use haulage::provider::verbs::{Config, Verbs};
 use haulage::provider::{Provider, Waker};
 use haulage::sys::wake;
 use haulage_mr_pool::{PagePreference, Pool};
@@ -15,7 +15,7 @@ use super::{Expect, Network, RealTime, memory};
 #[derive(Debug)]
 pub struct Rnic {
     at: IpAddr,
-    receive_queues: ReceiveQueues,
+    choices: Config,
     time: RealTime,
     /// Never signaled.
     nobody: Waker,
@@ -24,15 +24,26 @@ pub struct Rnic {
 
 impl Rnic {
     /// Finds the device to test with: that of the address in `HAULAGE_VERBS_AT`. Says so if there is
-    /// none.
-    pub fn find(receive_queues: ReceiveQueues) -> Option<Self> {
+    /// none. Sizes apart, it is used as `choices` say.
+    pub fn find(choices: Config) -> Option<Self> {
         let named = std::env::var(ADDRESS).ok();
         let Some(at) = named.and_then(|named| named.parse().ok()) else {
             eprintln!("skipped: {ADDRESS} names no address of an RDMA device");
             return None;
         };
         let nobody = Waker::new().expect("a descriptor");
-        Some(Self { at, receive_queues, time: RealTime::default(), nobody, silent: Vec::new() })
+        Some(Self { at, choices, time: RealTime::default(), nobody, silent: Vec::new() })
+    }
+
+    /// Finds one that could do better than `ibv_post_send`, and has it do with that.
+    pub fn find_posting_lists() -> Option<Self> {
+        let mut rnic = Self::find(Config::default())?;
+        if rnic.provider().caps().posting == Some("ibv_post_send") {
+            eprintln!("skipped: nothing is posted otherwise on this device");
+            return None;
+        }
+        rnic.choices.extended_posting = false;
+        Some(rnic)
     }
 
     fn provider(&self) -> Verbs {
@@ -40,11 +51,10 @@ impl Rnic {
             connections_max: 64,
             send_queue_max: 64,
             receive_queue_max: 64,
-            receive_queues: self.receive_queues,
             registrations_max: 64,
             // Line 16 of the contract, to the letter.
             retries_no_receive: 7,
-            ..Config::default()
+            ..self.choices.clone()
         };
         Verbs::new(&config).expect("a device, as the variable says")
     }

@@ -126,6 +126,7 @@ impl Nic {
             ord_max: self.config.ord_max,
             ird_max: self.config.ird_max,
             strategy: Strategy::FastReg,
+            posting: None,
             promises: Promises::ALL,
         }
     }

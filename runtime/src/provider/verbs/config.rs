@@ -38,6 +38,9 @@ pub struct Config {
     pub ird_max: u32,
     /// Octets sent from within the send queue, so that the device need not fetch them.
     pub inline_max: u32,
+    /// Post by `ibv_wr_*` where the device's library has it; otherwise by `ibv_post_send`, as on all
+    /// devices.
+    pub extended_posting: bool,
     /// How often a message is sent again that nobody acknowledges, at most 7; the time between is the
     /// connection manager's.
     pub retries: u8,
@@ -68,6 +71,7 @@ impl Default for Config {
             ord_max: 16,
             ird_max: 16,
             inline_max: 128,
+            extended_posting: true,
             retries: 7,
             retries_no_receive: 6,
             no_receive_timer: 14,

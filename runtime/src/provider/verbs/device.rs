@@ -15,7 +15,7 @@ use super::{Config, ReceiveQueues, Unavailable};
 use crate::limits::RECEIVES_IDLE;
 use crate::provider::{Caps, Promises};
 use crate::sys::ibverbs::{
-    Attributes, Device, Domain, EventChannel, Link, QueuePairLimits, Refused,
+    Attributes, Device, Domain, EventChannel, Link, Posting, QueuePairLimits, Refused,
 };
 
 /// A device of this machine, for who wants to know what there is.
@@ -31,6 +31,8 @@ pub struct DeviceReport {
     pub has_windows: bool,
     /// Its connections share a receive queue. Without, each has one of its own.
     pub shares_receives: bool,
+    /// What its library has for posting: `ibv_wr`, or only `ibv_post_send`.
+    pub posting: &'static str,
     /// It holds peers to the range they were granted.
     pub exact_bounds: bool,
     /// The names by which peers reach it, the best first.
@@ -55,12 +57,14 @@ pub fn devices() -> Result<Vec<DeviceReport>, Unavailable> {
     EventChannel::new().map_err(none)?;
     let report = |device: &Device| {
         let attributes = device.attributes().ok();
-        let has_windows = attributes.is_some_and(|found| {
-            Domain::new(device).is_ok_and(|domain| has_windows(&found, &domain))
-        });
+        let domain = Domain::new(device).ok();
+        let both = attributes.zip(domain.as_ref());
+        let has_windows = both.is_some_and(|(found, domain)| has_windows(&found, domain));
+        let posting = domain.map(|domain| Posting::probe(device, &domain, has_windows));
         let (root, name) = (Path::new("/"), device.name());
         DeviceReport {
             has_windows,
+            posting: posting.unwrap_or(Posting::List).name(),
             gids: place::gids(root, &name),
             node: place::node_of(root, &name),
             exact_bounds: attributes.is_some_and(|found| found.vendor != SOFT_ROCE),
@@ -130,6 +134,11 @@ pub(super) fn fit(
     } else {
         (Strategy::PerCall, config.registrations_max)
     };
+    let posting = if config.extended_posting {
+        Posting::probe(device, domain, windows)
+    } else {
+        Posting::List
+    };
     let caps = Caps {
         name: "verbs",
         queue_pairs_max: queue_pairs,
@@ -143,6 +152,7 @@ pub(super) fn fit(
         ord_max: config.ord_max.min(has.reads_outstanding),
         ird_max: config.ird_max.min(has.reads_served),
         strategy,
+        posting: Some(posting.name()),
         promises: Promises {
             exact_bounds: has.vendor != SOFT_ROCE,
             exact_access: !is_soft_iwarp,
@@ -160,6 +170,7 @@ pub(super) fn fit(
         inline_max: config.inline_max,
         message_max: message_max.max(1),
         is_iwarp: has.is_iwarp,
+        posting,
     };
     Ok(Fitted { caps, limits, share })
 }

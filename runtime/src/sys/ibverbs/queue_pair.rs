@@ -9,7 +9,7 @@ use haulage_mr_pool::{Sink, Source};
 use haulage_proto::verbs::{Handle, Opcode, QpNum, SCATTER_MAX, WrId};
 use rdma_sys::{
     ibv_modify_qp, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_state,
-    ibv_qp_type, ibv_query_qp, rdma_create_qp, rdma_destroy_qp,
+    ibv_query_qp, rdma_destroy_qp,
 };
 
 use super::receives::OwnReceives;
@@ -18,8 +18,14 @@ use super::{
 };
 use crate::provider::Receive;
 
+mod create;
+mod extended;
+mod list;
+mod part;
 mod posting;
 
+pub(crate) use create::Posting;
+use create::Way;
 pub(super) use posting::name_of;
 pub(crate) use posting::{Chain, Subject, sequence_of};
 
@@ -45,6 +51,7 @@ pub(crate) struct QueuePair {
     /// What lies in its own receive queue, if it has one.
     receives: OwnReceives,
     limits: QueuePairLimits,
+    way: Way,
     domain: Rc<Domain>,
     _queue: Rc<CompletionQueue>,
 }
@@ -63,6 +70,8 @@ pub(crate) struct QueuePairLimits {
     /// The device is one for iWARP: peers name the sinks of our Reads, each of which is registered for
     /// that, and a Send that invalidates is not sent from within the queue.
     pub(crate) is_iwarp: bool,
+    /// How it is posted to.
+    pub(crate) posting: Posting,
 }
 
 /// A work request the device has not said to be done with.
@@ -124,23 +133,21 @@ impl QueuePair {
         // Some devices refuse what is more than they can send from within the queue.
         let sizes = [limits.inline_max, limits.inline_max.min(INLINE_COMMON), 0];
         let made = sizes.iter().find_map(|inline_max| {
-            // SAFETY: it is integers and pointers that may be null.
-            let mut attr: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
+            let mut attr = create::blank();
             attr.send_cq = queue.raw();
             attr.recv_cq = queue.raw();
             attr.srq = shared.map_or(ptr::null_mut(), SharedReceives::raw);
             attr.cap.max_recv_wr = limits.receive_queue;
             attr.cap.max_recv_sge = limits.receive_queue.min(SCATTER);
-            attr.qp_type = ibv_qp_type::IBV_QPT_RC;
             attr.cap.max_send_wr = limits.send_queue;
             attr.cap.max_send_sge = 1;
             attr.cap.max_inline_data = *inline_max;
-            // SAFETY: id, domain and queues are live and of one device, which the library checks; `attr`
-            // is live for the call.
-            let result = unsafe { rdma_create_qp(id.raw(), domain.raw(), &raw mut attr) };
-            (result == 0).then_some(attr.cap.max_inline_data.min(*inline_max))
+            let way = create::make(&id, domain, &mut attr, limits.posting)?;
+            Some((way, attr.cap.max_inline_data.min(*inline_max)))
         });
-        let Some(inline_max) = made else { return Err((id, Refused::last("making a queue pair"))) };
+        let Some((way, inline_max)) = made else {
+            return Err((id, Refused::last("making a queue pair")));
+        };
         limits.inline_max = inline_max;
         Ok(Self {
             id,
@@ -151,6 +158,7 @@ impl QueuePair {
             quiet: 0,
             receives: OwnReceives::default(),
             limits,
+            way,
             domain: Rc::clone(domain),
             _queue: Rc::clone(queue),
         })
@@ -312,6 +320,7 @@ impl Drop for QueuePair {
 /// Entries of a Receive's scatter list.
 #[expect(clippy::cast_possible_truncation, reason = "it is a handful")]
 const SCATTER: u32 = SCATTER_MAX as u32;
+const POSTING: &str = "posting to a send queue";
 
 /// Octets that even simple devices send from within the queue.
 const INLINE_COMMON: u32 = 64;

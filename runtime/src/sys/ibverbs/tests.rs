@@ -47,6 +47,9 @@ fn ours() -> Layout {
         }
         whole ibv_mw_bind_info { mr, addr, length, mw_access_flags }
         whole ibv_qp_init_attr { send_cq, recv_cq, srq, cap, qp_type, sq_sig_all }
+        whole ibv_qp_init_attr_ex {
+            send_cq, recv_cq, srq, cap, qp_type, sq_sig_all, comp_mask, pd, send_ops_flags
+        }
         whole ibv_qp_attr { qp_state, min_rnr_timer, max_rd_atomic }
         whole ibv_srq_init_attr { srq_context, attr }
         whole ibv_device_attr {
@@ -59,7 +62,7 @@ fn ours() -> Layout {
             rnr_retry_count
         }
         begins ibv_port_attr { state, max_msg_sz }
-        begins ibv_context { device, ops, async_fd }
+        begins ibv_context { device, ops, async_fd, abi_compat }
         begins ibv_context_ops {
             poll_cq, req_notify_cq, alloc_mw, dealloc_mw, post_srq_recv, post_send, post_recv
         }
@@ -67,9 +70,23 @@ fn ours() -> Layout {
         begins ibv_mr { lkey, rkey }
         begins ibv_mw { rkey }
         begins ibv_qp { qp_num }
+        begins ibv_qp_ex {
+            wr_id, wr_flags, wr_bind_mw, wr_local_inv, wr_rdma_read, wr_rdma_write, wr_send,
+            wr_send_inv, wr_set_inline_data, wr_set_sge, wr_start, wr_complete, wr_abort
+        }
         begins rdma_event_channel { fd }
         begins rdma_cm_id { verbs, context, qp, route }
         begins rdma_cm_event { id, listen_id, event, status, param }
+    }
+    // It grows at its beginning, and is found by its end.
+    let end = offset_of!(verbs_context, context);
+    let before = [
+        ("sz", offset_of!(verbs_context, sz)),
+        ("create_qp_ex", offset_of!(verbs_context, create_qp_ex)),
+    ];
+    for (field, at) in before {
+        let ends = [offset("verbs_context", "context"), offset("verbs_context", field)];
+        found.insert(ends.join(" - "), end - at);
     }
     found
 }

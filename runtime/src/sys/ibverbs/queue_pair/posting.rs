@@ -1,37 +1,32 @@
-//! Posting to a send queue: requests are chained, and handed over with one doorbell.
-
-use std::ffi::c_int;
-use std::mem::MaybeUninit;
-use std::ptr;
+//! Posting to a send queue: requests are chained, and handed over with one doorbell, either way.
 
 use haulage_mr_pool::{Sink, Source};
 use haulage_proto::verbs::{Exposure, Flags, Handle, Opcode, QpNum, WrId};
-use rdma_sys::{
-    bind_mw_t, ibv_mw_bind_info, ibv_post_send, ibv_send_flags, ibv_send_wr, ibv_sge,
-    ibv_wr_opcode, imm_data_invalidated_rkey_union_t, rdma_t,
-};
+use rdma_sys::{ibv_mw_bind_info, ibv_send_flags, ibv_sge};
 
+use super::create::Way;
+use super::list::List;
+use super::part::{Part, Place, Work};
 use super::{Held, Posted, QueuePair, SEQUENCE_BITS, SEQUENCE_MASK};
 use crate::provider::{Operation, WorkRequest};
 use crate::sys::ibverbs::{Grant, Refused, Region, Window, window};
 
 /// Storage of the requests that are posted together.
 pub(crate) struct Chain {
-    requests: Vec<ibv_send_wr>,
-    /// What each of them gathers or scatters, if anything, by the same index.
-    pieces: Vec<ibv_sge>,
+    parts: Vec<Part>,
+    list: List,
 }
 
 impl Chain {
     /// Makes storage for as many requests as one doorbell takes.
     pub(crate) fn new() -> Self {
-        Self { requests: Vec::with_capacity(CHAIN_MAX), pieces: Vec::with_capacity(CHAIN_MAX) }
+        Self { parts: Vec::with_capacity(CHAIN_MAX), list: List::new(CHAIN_MAX) }
     }
 }
 
 impl std::fmt::Debug for Chain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Chain({})", self.requests.len())
+        write!(f, "Chain({})", self.parts.len())
     }
 }
 
@@ -68,8 +63,7 @@ impl QueuePair {
         regions: &'w [Region],
         name: QpNum,
     ) -> Doorbell<'w> {
-        chain.requests.clear();
-        chain.pieces.clear();
+        chain.parts.clear();
         let name = name_of(name);
         Doorbell { queue_pair: self, chain, regions, name, bound: [const { None }; CHAIN_MAX] }
     }
@@ -79,7 +73,7 @@ impl<'w> Doorbell<'w> {
     /// Tells whether `request` can be added.
     pub(crate) fn fits(&self, request: &WorkRequest) -> bool {
         let entries = self.parts(length(&request.operation));
-        self.chain.requests.len() + entries as usize <= CHAIN_MAX && self.queue_pair.fits(entries)
+        self.chain.parts.len() + entries as usize <= CHAIN_MAX && self.queue_pair.fits(entries)
     }
 
     /// Returns the entries of the device's queue not known to be free, these included.
@@ -94,7 +88,7 @@ impl<'w> Doorbell<'w> {
     /// The request itself is wrong. It is remembered as posted, and the queue pair must go.
     pub(crate) fn add(&mut self, request: WorkRequest, subject: Subject<'w>) -> Result<(), ()> {
         let WorkRequest { id, flags, operation } = request;
-        let before = self.chain.requests.len();
+        let before = self.chain.parts.len();
         let opcode = operation.opcode();
         let octets = length(&operation);
         let mut entry = Entry {
@@ -115,32 +109,31 @@ impl<'w> Doorbell<'w> {
                 done
             }
             Operation::Write { source, target } => {
-                let to = (target.handle(), target.offset());
+                let to = Place { handle: target.handle(), offset: target.offset() };
                 let agree = octets == u64::from(target.length());
                 entry.entries = self.parts(octets);
                 let memory = (source.address(), octets);
                 entry.held = Held::Source(source);
-                self.transfer(ibv_wr_opcode::IBV_WR_RDMA_WRITE, memory, None, to, agree)
+                self.transfer(Work::Write, memory, None, to, agree)
             }
             Operation::Read { sink, source } => {
-                let from = (source.handle(), source.offset());
+                let from = Place { handle: source.handle(), offset: source.offset() };
                 let agree = octets == u64::from(source.length());
                 entry.entries = self.parts(octets);
                 let memory = (sink.address(), octets);
-                let opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
                 entry.is_told = self.queue_pair.limits.is_iwarp;
                 if entry.is_told && octets > 0 {
                     let grant = Grant::sink(&self.queue_pair.domain, &sink);
                     let done = grant.map_err(drop).and_then(|grant| {
                         let lkey = grant.lkey();
                         entry.grant = Some(grant);
-                        self.transfer(opcode, memory, Some(lkey), from, agree)
+                        self.transfer(Work::Read, memory, Some(lkey), from, agree)
                     });
                     entry.held = Held::Sink(sink);
                     done
                 } else {
                     entry.held = Held::Sink(sink);
-                    self.transfer(opcode, memory, None, from, agree)
+                    self.transfer(Work::Read, memory, None, from, agree)
                 }
             }
             Operation::FastReg { handle, memory, .. } => {
@@ -161,19 +154,15 @@ impl<'w> Doorbell<'w> {
             }
             Operation::LocalInv { handle } => {
                 entry.handle = Some(handle);
-                let mut request = blank(ibv_wr_opcode::IBV_WR_LOCAL_INV);
-                request.imm_data_invalidated_rkey_union = key(handle);
-                let nothing = blank(ibv_wr_opcode::IBV_WR_RDMA_WRITE);
                 let is_done = matches!(subject, Subject::Done);
-                self.chain(if is_done { nothing } else { request }, None);
+                self.chain(if is_done { Work::NOTHING } else { Work::LocalInv(handle) }, None);
                 Ok(())
             }
         };
         if done.is_err() {
             entry.entries = 0;
             entry.is_told = true;
-            self.chain.requests.truncate(before);
-            self.chain.pieces.truncate(before);
+            self.chain.parts.truncate(before);
         }
         self.finish(entry, opcode);
         done
@@ -186,7 +175,7 @@ impl<'w> Doorbell<'w> {
         if queue_pair.occupied >= queue_pair.limits.send_queue {
             return false;
         }
-        self.chain(blank(ibv_wr_opcode::IBV_WR_RDMA_WRITE), None);
+        self.chain(Work::NOTHING, None);
         let flags = Flags { signaled: true, ..Flags::default() };
         let (id, held) = (WrId(0), Held::Nothing);
         let entry = Entry {
@@ -213,47 +202,37 @@ impl<'w> Doorbell<'w> {
     /// The device refused, some or all. What it refused is remembered as posted, and the queue pair
     /// must go.
     pub(crate) fn ring(self) -> Result<(), Refused> {
-        let Chain { requests, pieces } = self.chain;
-        let mut next = ptr::null_mut();
-        for (request, piece) in requests.iter_mut().zip(pieces.iter_mut()).rev() {
-            request.next = next;
-            request.sg_list = if request.num_sge == 0 { ptr::null_mut() } else { piece };
-            next = ptr::from_mut(request);
-        }
-        if next.is_null() {
+        let Chain { parts, list } = self.chain;
+        if parts.is_empty() {
             return Ok(());
         }
-        let mut refused = ptr::null_mut();
-        // SAFETY: the queue pair is live and used by this thread alone. Requests and pieces are live for
-        // the call, which copies them; the windows they name are borrowed by us. The octets they name
-        // are of views that lie in `posted`, or in their windows, until the device is done with them.
-        let result = unsafe { ibv_post_send(self.queue_pair.raw(), next, &raw mut refused) };
+        let result = match self.queue_pair.way {
+            // SAFETY: the queue pair is live and used by this thread alone. The windows that parts name
+            // are borrowed by us, the regions are in `regions`. The octets are of views that lie in
+            // `posted`, or in their windows, until the device is done with them.
+            Way::List => unsafe { list.post(self.queue_pair.raw(), parts) },
+            // SAFETY: as above.
+            Way::Extended(extended) => unsafe { extended.post(parts) },
+        };
         for (window, key) in self.bound.iter().map_while(Option::as_ref) {
             window.renamed(*key);
         }
-        Refused::check("posting to a send queue", result)
+        result
     }
 
     fn send(&mut self, address: u64, octets: u64, invalidate: Option<Handle>) -> Result<(), ()> {
-        let mut request = blank(ibv_wr_opcode::IBV_WR_SEND);
-        if let Some(handle) = invalidate {
-            request.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_INV;
-            request.imm_data_invalidated_rkey_union = key(handle);
-            // Where soft-iWARP's library looks for it.
-            request.wr.rdma = rdma_t { remote_addr: 0, rkey: handle.0 };
-        }
         let piece = self.piece(address, octets, None)?;
-        self.chain(request, piece);
+        self.chain(invalidate.map_or(Work::Send, Work::SendWithInv), piece);
         Ok(())
     }
 
     /// Chains an RDMA Write or Read, in as many parts as the device wants it.
     fn transfer(
         &mut self,
-        opcode: ibv_wr_opcode::Type,
+        work: fn(Place) -> Work,
         (address, octets): (u64, u64),
         lkey: Option<u32>,
-        (handle, offset): (Handle, u64),
+        Place { handle, offset }: Place,
         agree: bool,
     ) -> Result<(), ()> {
         if !agree {
@@ -264,9 +243,7 @@ impl<'w> Doorbell<'w> {
         loop {
             let part = (octets - at).min(max);
             let piece = self.piece(address + at, part, lkey)?;
-            let mut request = blank(opcode);
-            request.wr.rdma = rdma_t { remote_addr: offset.wrapping_add(at), rkey: handle.0 };
-            self.chain(request, piece);
+            self.chain(work(Place { handle, offset: offset.wrapping_add(at) }), piece);
             at += part;
             if at == octets {
                 return Ok(());
@@ -295,11 +272,8 @@ impl<'w> Doorbell<'w> {
             length,
             mw_access_flags: window::flags(memory.access()),
         };
-        let mut request = blank(ibv_wr_opcode::IBV_WR_BIND_MW);
-        let mw = window.raw();
-        request.bind_mw_tso_union.bind_mw = bind_mw_t { mw, rkey: handle.0, bind_info };
         window.opened(memory);
-        self.chain(request, None);
+        self.chain(Work::Bind(window.raw(), handle, bind_info), None);
         Ok(())
     }
 
@@ -320,24 +294,25 @@ impl<'w> Doorbell<'w> {
     /// Chains what completes in its turn, if that is asked for; returns how many entries that takes.
     fn complete_only(&mut self, flags: Flags) -> u32 {
         if flags.signaled {
-            self.chain(blank(ibv_wr_opcode::IBV_WR_RDMA_WRITE), None);
+            self.chain(Work::NOTHING, None);
         }
         u32::from(flags.signaled)
     }
 
-    fn chain(&mut self, mut request: ibv_send_wr, piece: Option<ibv_sge>) {
-        debug_assert!(self.chain.requests.len() < CHAIN_MAX, "`fits` was asked");
-        request.num_sge = c_int::from(piece.is_some());
+    fn chain(&mut self, work: Work, piece: Option<ibv_sge>) {
+        debug_assert!(self.chain.parts.len() < CHAIN_MAX, "`fits` was asked");
+        let mut part = Part::new(work, piece);
         let length = piece.map_or(0, |piece| piece.length);
-        let reads = request.opcode == ibv_wr_opcode::IBV_WR_RDMA_READ;
         let limits = &self.queue_pair.limits;
-        let invalidates = request.opcode == ibv_wr_opcode::IBV_WR_SEND_WITH_INV;
-        let inline = !(reads || invalidates && limits.is_iwarp);
+        let inline = match work {
+            Work::Send | Work::Write(_) => true,
+            Work::SendWithInv(_) => !limits.is_iwarp,
+            Work::Read(_) | Work::Bind(..) | Work::LocalInv(_) => false,
+        };
         if inline && length > 0 && length <= limits.inline_max {
-            request.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
+            part.flags |= ibv_send_flags::IBV_SEND_INLINE;
         }
-        self.chain.requests.push(request);
-        self.chain.pieces.push(piece.unwrap_or(ibv_sge { addr: 0, length: 0, lkey: 0 }));
+        self.chain.parts.push(part);
     }
 
     /// Remembers a request that was chained, and names its last entry.
@@ -351,20 +326,20 @@ impl<'w> Doorbell<'w> {
         let asked =
             flags.signaled || is_told || queue_pair.quiet > queue_pair.limits.send_queue / 2;
         let last = queue_pair.next.wrapping_sub(1) & SEQUENCE_MASK;
-        let added = self.chain.requests.len().saturating_sub(entries as usize);
-        for request in self.chain.requests.iter_mut().skip(added) {
-            request.wr_id = self.name | u64::from(last);
+        let added = self.chain.parts.len().saturating_sub(entries as usize);
+        for part in self.chain.parts.iter_mut().skip(added) {
+            part.name = self.name | u64::from(last);
         }
         if flags.fence
-            && let Some(first) = self.chain.requests.get_mut(added)
+            && let Some(first) = self.chain.parts.get_mut(added)
         {
-            first.send_flags |= ibv_send_flags::IBV_SEND_FENCE.0;
+            first.flags |= ibv_send_flags::IBV_SEND_FENCE;
         }
         if entries > 0
             && asked
-            && let Some(request) = self.chain.requests.last_mut()
+            && let Some(part) = self.chain.parts.last_mut()
         {
-            request.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
+            part.flags |= ibv_send_flags::IBV_SEND_SIGNALED;
             queue_pair.quiet = 0;
         }
         let is_signaled = flags.signaled;
@@ -425,17 +400,6 @@ fn length(operation: &Operation) -> u64 {
         Operation::FastReg { .. } | Operation::LocalInv { .. } => 0,
     };
     octets as u64
-}
-
-fn blank(opcode: ibv_wr_opcode::Type) -> ibv_send_wr {
-    // SAFETY: it is integers, pointers that may be null, and unions of these.
-    let mut request: ibv_send_wr = unsafe { MaybeUninit::zeroed().assume_init() };
-    request.opcode = opcode;
-    request
-}
-
-const fn key(handle: Handle) -> imm_data_invalidated_rkey_union_t {
-    imm_data_invalidated_rkey_union_t { invalidated_rkey: handle.0 }
 }
 
 /// Requests posted with one doorbell, at most.
