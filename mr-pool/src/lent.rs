@@ -282,8 +282,8 @@ impl Invalidated<'_> {
     ///
     /// # Safety
     ///
-    /// The registration of `handle` is gone: whatever a peer sends, no octet is read or written under
-    /// it. (Should another provider have drawn the same handle, it still holds the view, and `fence`
+    /// The registration of `handle` is gone, or was never of the memory itself: whatever a peer sends, no
+    /// octet of what was exposed as `handle` is read or written under it. (Should another provider have drawn the same handle, it still holds the view, and `fence`
     /// refuses.)
     pub const unsafe fn mint(handle: Handle) -> Self {
         Self { handle, _turn: PhantomData }

@@ -9,6 +9,9 @@ pub enum Strategy {
     Window,
     /// A call registers and another takes back, each of which takes the system.
     PerCall,
+    /// Registered once for each connection, beside the leases, which are copied there or from there: the
+    /// handles stay good, and are never invalidated. For who asks for it.
+    Persistent,
 }
 
 impl Strategy {
@@ -18,6 +21,7 @@ impl Strategy {
             Self::FastReg => "FastReg",
             Self::Window => "Window",
             Self::PerCall => "PerCall",
+            Self::Persistent => "Persistent",
         }
     }
 }

@@ -121,7 +121,8 @@ pub trait Provider: sealed::Sealed {
     /// is done with it.
     fn reserve_handle(&mut self, qp: QpNum, lease: &Local, access: Access) -> Option<Handle>;
 
-    /// Draws the offset that the first octet of `lease` has in the peer's terms.
+    /// Draws the offset that the first octet of `lease` has in the peer's terms, by the handle that was
+    /// reserved for it last.
     fn registration_offset(&mut self, lease: &Local) -> u64;
 
     /// Takes one request to go before whatever is posted, staged or sent inline after it. It is carried out
@@ -254,6 +255,11 @@ pub struct Promises {
     /// A peer's Send with Invalidate is reported (line 21). Where it is not, handles are retired by
     /// LocalInv, whatever the peer did.
     pub remote_invalidation: bool,
+    /// A handle is good for what was told of it, from FastReg to invalidation, and what a peer may write and
+    /// does not stays as it was (lines 19 to 21). Where not, handles are of memory set apart for their
+    /// connection: a peer that uses one early, late or beyond what it was told reaches no lease, but may
+    /// spoil what its own connection receives, and what it does not write is zero or what it wrote before.
+    pub handles_end: bool,
     /// A Send that finds no Receive waits for one (line 16), rather than ending the connection.
     pub sends_wait: bool,
     /// What the passive end grants of Reads reaches the active one (line 3).
@@ -269,6 +275,7 @@ impl Promises {
         exact_access: true,
         shared_exposure: true,
         remote_invalidation: true,
+        handles_end: true,
         sends_wait: true,
         grants_reads: true,
         explains_ends: true,

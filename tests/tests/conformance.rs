@@ -5,9 +5,10 @@ use haulage::provider::sim::FabricConfig;
 #[cfg(feature = "verbs")]
 use haulage::provider::verbs::{Config, ReceiveQueues};
 use haulage_tests::contract;
-#[cfg(feature = "verbs")]
-use haulage_tests::network::Rnic;
 use haulage_tests::network::{Loopback, OneMachine, Slow, Virtual};
+#[cfg(feature = "verbs")]
+use haulage_mr_pool::Strategy;
+
 
 /// Runs every line on one kind of provider, or, with `if`, on one that there may be. A new provider is
 /// done when its line here is green.
@@ -83,6 +84,8 @@ provider_conformance!(verbs_own_receives, if own_queues_rnic());
 provider_conformance!(verbs_post_send, if Rnic::find_posting_lists());
 #[cfg(feature = "verbs")]
 provider_conformance!(verbs_delaying, if slow_rnic());
+#[cfg(feature = "verbs")]
+provider_conformance!(verbs_persistent, if persistent_rnic());
 
 /// A device whose every report comes late, invalidations above all.
 #[cfg(feature = "verbs")]
@@ -94,6 +97,12 @@ fn slow_rnic() -> Option<Slow<Rnic>> {
 #[cfg(feature = "verbs")]
 fn own_queues_rnic() -> Option<Rnic> {
     Rnic::find(Config { receive_queues: ReceiveQueues::Own, ..Config::default() })
+}
+
+/// A device that copies what is exposed to where peers always reach.
+#[cfg(feature = "verbs")]
+fn persistent_rnic() -> Option<Rnic> {
+    Rnic::find(Config { registration: Some(Strategy::Persistent), ..Config::default() })
 }
 
 /// Everything completes before it arrives.

@@ -398,6 +398,11 @@ impl State {
                     }
                     continue;
                 }
+                // [V2-7.4-1] an answer that came now would be written where the next one is expected.
+                Stage::Sent if call.caller == Caller::Nobody && call.opens && !self.handles_end => {
+                    let why = "a call was not answered, and its handle stays good";
+                    self.close(key, CallError::Disconnected(why.into()));
+                }
                 // The grace is over: nobody waits, the peer keeps silent, the memory comes home.
                 Stage::Sent if call.caller == Caller::Nobody => self.fence_rest(slot),
                 // P10: the caller is released at once, the leases stay where they are.

@@ -64,6 +64,8 @@ pub(crate) struct State {
     pub(crate) provider: (&'static str, Strategy, Option<&'static str>),
     /// Whether peers are asked to invalidate: the provider reports it when they do.
     pub(crate) solicits: bool,
+    /// Whether a peer loses what it was opened when its handle is closed; else when its connection is.
+    pub(crate) handles_end: bool,
     /// Where connections' first XIDs come from.
     pub(crate) seed: u64,
     pub(crate) counters: CoreCounters,
@@ -153,6 +155,7 @@ impl State {
             inline_max: caps.inline_max,
             provider: (caps.name, caps.strategy, caps.posting),
             solicits: caps.promises.remote_invalidation,
+            handles_end: caps.promises.handles_end,
             seed,
             counters: CoreCounters::default(),
             moved: Counters::default(),

@@ -337,6 +337,31 @@ fn a_silent_server_is_an_error_at_the_deadline() {
     assert!(world.now.saturating_since(started) >= LIMITS.call_timeout + LIMITS.grace_timeout);
 }
 
+/// As with registrations that last as long as their connection.
+#[test]
+fn a_call_given_up_ends_its_connection_if_its_handle_stays_good() {
+    for handles_end in [true, false] {
+        let promises = Promises { handles_end, ..Promises::ALL };
+        let fabric = FabricConfig { promises, ..FabricConfig::default() };
+        // It never answers.
+        let mut world = World::with(Slow::default(), [LIMITS; 2], fabric);
+        let given_up = LIMITS.call_timeout + LIMITS.grace_timeout;
+        let started = world.now;
+        world.call(1, request(0));
+        world.until(|w| w.now.saturating_since(started) >= given_up);
+        assert_eq!(world.client.state.connections.len(), 1, "it opened nothing");
+        let started = world.now;
+        let result = world.lease(5000, 0);
+        world.call(2, Request { result: Some(result), ..request(FETCH) });
+        world.until(|w| w.ended().len() == 2);
+        assert_eq!(world.ended()[1].1, Err(CallError::TimedOut));
+        assert_eq!(world.client.cx(world.now).0.gauges().exposed, 1);
+        world.until(|w| w.client.state.pool.gauges().exposed == 0);
+        assert!(world.now.saturating_since(started) >= given_up);
+        assert_eq!(world.client.state.connections.len(), u32::from(handles_end));
+    }
+}
+
 #[test]
 fn an_item_beyond_the_binding_is_not_fetched() {
     let mut world = World::new();

@@ -12,7 +12,9 @@
 //!
 //! The core's memory is registered once, for ourselves. A peer is let in by memory windows of type 2:
 //! bound to a range, an access and one queue pair by a work request, closed by another or by the peer's
-//! Send with Invalidate. Offsets begin at zero. Of a handle the device chooses 24 bits and we 8.
+//! Send with Invalidate. Offsets begin at zero. Of a handle the device chooses 24 bits and we 8. Where a
+//! device has none, each lease is registered by a call. Who asks for it, by [`Config::registration`], has
+//! neither: what is exposed is copied to or from memory that stays registered (`bounces.rs`).
 //!
 //! # Memory ownership
 //!
@@ -35,6 +37,7 @@ use haulage_mr_pool::{Local, Pool, Strategy};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Handle, QpNum};
 
+use self::bounces::Copied;
 use self::choice::Chosen;
 use self::connection::{Connection, Numbers, Objects, Phase, Slots};
 use self::device::Fitted;
@@ -53,6 +56,7 @@ use crate::sys::ibverbs::{
     Region, SharedReceives,
 };
 
+mod bounces;
 mod choice;
 mod config;
 mod connection;
@@ -187,6 +191,7 @@ impl Verbs {
         let region = Region::new(&self.domain, pool, self.caps.strategy == Strategy::Window)
             .map_err(|refused| Unavailable::Memory { bytes: pool.usable(), refused })?;
         self.regions.push(region);
+        self.registrations.cover(pool.usable());
         Ok(())
     }
 
@@ -427,7 +432,11 @@ impl Provider for Verbs {
     }
 
     fn counters(&self) -> Counters {
-        self.counters
+        let mut counters = self.counters;
+        let Copied { there, back } = self.registrations.copied();
+        counters.bytes_copied += back;
+        counters.tagged_copied += there + back;
+        counters
     }
 }
 

@@ -34,7 +34,7 @@ pub fn sink(posted: PostedSink, _: &Done) -> Option<Local> {
 pub fn invalidated(done: &Done) -> Option<Invalidated<'_>> {
     let handle = done.invalidated.filter(|_| done.status == Status::Success)?;
     // SAFETY: a provider names a handle in a `Done` only after it retired it, and serves no peer that
-    // names a retired one.
+    // names a retired one; or the handle was never of the memory that was exposed, but of a `Bounce`.
     Some(unsafe { Invalidated::mint(handle) })
 }
 

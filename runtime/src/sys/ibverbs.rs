@@ -13,7 +13,8 @@
 //! [`Sink`](haulage_mr_pool::Sink)). A view of posted memory lies in the queue it was posted to, until
 //! a completion of that request, or of a later one on the same send queue, was polled, or until the
 //! queue is destroyed: the libraries promise that a device then touches nothing. A view of memory
-//! opened to a peer lies in its `Window` until that is invalidated or freed.
+//! opened to a peer lies in its `Window` until that is invalidated or freed. That of memory which is only
+//! copied for a peer lies in its `Bounce`, and no device is told of it.
 //!
 //! Structures the program allocates, or indexes, are laid out as in the installed headers, which
 //! `tests` checks; of those it only ever gets from the libraries, fields are read through pointers to
@@ -24,6 +25,7 @@ use std::fmt;
 use std::io;
 
 mod address;
+mod bounce;
 mod completion;
 mod connection;
 mod device;
@@ -35,6 +37,7 @@ mod receives;
 mod tests;
 mod window;
 
+pub(crate) use bounce::Bounce;
 pub(crate) use completion::{CompletionQueue, Polled, WorkStatus};
 pub(crate) use connection::{Answer, CmEvent, CmEventKind, CmId, EventChannel, Parameters};
 pub(crate) use device::{Attributes, Device, Fault, Link};

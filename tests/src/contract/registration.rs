@@ -1,7 +1,7 @@
 //! Lines 19 to 22.
 
 use haulage::provider::{DisconnectReason, Provider, Quiesced};
-use haulage_mr_pool::Strategy;
+use haulage_mr_pool::{Local, Strategy};
 use haulage_proto::verbs::{Access, Handle, Opcode, Segment, Status};
 
 use super::connections::ending;
@@ -14,9 +14,10 @@ pub fn line_19_a_handle_is_valid_from_registration_to_invalidation<N: Network>(n
     let mut bed = Bed::new(network);
 
     // Reserved but not registered.
-    let by_call = bed.ends[PASSIVE].provider.caps().strategy == Strategy::PerCall;
-    if by_call {
-        eprintln!("skipped: a handle before its FastReg; `strategy` of Caps is PerCall");
+    let caps = bed.ends[PASSIVE].provider.caps();
+    let (strategy, handles_end) = (caps.strategy, caps.promises.handles_end);
+    if matches!(strategy, Strategy::PerCall | Strategy::Persistent) {
+        eprintln!("skipped: a handle before its FastReg; `strategy` of Caps is {strategy:?}");
     } else {
         let link = bed.connect();
         let (exposed, operation, segment) =
@@ -41,7 +42,12 @@ pub fn line_19_a_handle_is_valid_from_registration_to_invalidation<N: Network>(n
     let retired = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
     let done = bed.succeeded(PASSIVE, retired);
     assert_eq!(fence(exposed, &done).bytes(), bytes);
-    refused(&mut bed, link, Attempt::Read, segment);
+    if handles_end {
+        refused(&mut bed, link, Attempt::Read, segment);
+    } else {
+        eprintln!("skipped: a handle after its invalidation; `handles_end` of Caps is false");
+        outlasted(&mut bed, link, segment, &bytes);
+    }
 }
 
 /// A peer that names anything else loses its connection; no memory changes.
@@ -73,7 +79,11 @@ pub fn line_20_a_peer_that_names_anything_else_loses_its_connection<N: Network>(
     if !promises.exact_access {
         eprintln!("skipped: a Read of what may be written; `exact_access` of Caps is false");
     }
-    let bounds = bounds.into_iter().filter(|_| promises.exact_bounds);
+    if !promises.handles_end {
+        eprintln!("skipped: what is just out of bounds; `handles_end` of Caps is false");
+    }
+    let exact = promises.exact_bounds && promises.handles_end;
+    let bounds = bounds.into_iter().filter(|_| exact);
     let access = access.into_iter().filter(|_| promises.exact_access);
     let others = others.into_iter().filter(|(_, _, attempt, ..)| {
         promises.remote_invalidation || !matches!(attempt, Attempt::Invalidate)
@@ -103,7 +113,7 @@ pub fn line_20_a_peer_that_names_anything_else_loses_its_connection<N: Network>(
         assert_eq!(outlive(other, &proof).bytes(), bytes);
         let retired = bed.ends[ACTIVE].invalidate(link[ACTIVE], &exposed);
         let done = bed.succeeded(ACTIVE, retired);
-        assert_eq!(fence(exposed, &done).bytes(), bytes);
+        untouched(&fence(exposed, &done), &bytes, access, promises.handles_end);
     }
     bed.carry(link, PASSIVE, b"unharmed");
 
@@ -150,14 +160,56 @@ pub fn line_21_an_invalidation_retires_its_handle_first<N: Network>(network: N) 
         eprintln!("skipped: Send with Invalidate; `remote_invalidation` of Caps is false");
     }
 
+    let handles_end = bed.ends[PASSIVE].provider.caps().promises.handles_end;
     let link = bed.connect();
     let (exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteWrite);
     let retired = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
     let done = bed.succeeded(PASSIVE, retired);
     assert_eq!((done.opcode, done.invalidated), (Opcode::LocalInv, Some(segment.handle)));
     let lease = fence(exposed, &done);
-    refused(&mut bed, link, Attempt::Write, segment);
-    assert_eq!(lease.bytes(), bytes);
+    if handles_end {
+        refused(&mut bed, link, Attempt::Write, segment);
+        assert_eq!(lease.bytes(), bytes);
+    } else {
+        eprintln!("skipped: a Write after LocalInv is refused; `handles_end` of Caps is false");
+        late(&mut bed, link, segment, &lease);
+    }
+}
+
+/// A handle stays good when its lease is ours again: what a peer reads by it then is what it was let read,
+/// whatever becomes of the lease.
+fn outlasted<N: Network>(bed: &mut Bed<N>, link: Link, segment: Segment, bytes: &[u8]) {
+    let mut reused = bed.ends[PASSIVE].holding(&pattern::of(bytes.len(), 98));
+    reused.bytes_mut().fill(0x55);
+    let (read, sink) = bed.ends[ACTIVE].read(link[ACTIVE], segment, SIGNALED);
+    assert_eq!(filled(sink, &bed.succeeded(ACTIVE, read)).bytes(), bytes);
+}
+
+/// A handle stays good when its lease is ours again: what a peer writes by it then changes no lease, and is
+/// found where the same connection exposes the next one, if there.
+fn late<N: Network>(bed: &mut Bed<N>, link: Link, segment: Segment, lease: &Local) {
+    let before = lease.bytes().to_vec();
+    let bytes = pattern::of(segment.length as usize, 97);
+    let (wrote, source) = bed.ends[ACTIVE].write(link[ACTIVE], &bytes, segment);
+    spent(source, &bed.succeeded(ACTIVE, wrote));
+    bed.carry(link, ACTIVE, b"behind it");
+    assert_eq!(lease.bytes(), before, "a lease that is ours again is out of reach");
+
+    let (exposed, again) = bed.ends[PASSIVE].expose(link[PASSIVE], &before, Access::RemoteWrite);
+    assert_eq!(again.handle, segment.handle, "the same place");
+    let retired = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
+    let found = fence(exposed, &bed.succeeded(PASSIVE, retired));
+    assert_eq!(found.bytes(), bytes);
+}
+
+/// Checks a lease that a peer did not write though it might have.
+fn untouched(lease: &Local, bytes: &[u8], access: Access, handles_end: bool) {
+    if access == Access::RemoteWrite && !handles_end {
+        eprintln!("skipped: octets not written stay as they were; `handles_end` of Caps is false");
+        assert!(lease.bytes().iter().all(|octet| *octet == 0), "nobody has written there");
+    } else {
+        assert_eq!(lease.bytes(), bytes);
+    }
 }
 
 /// A completion is reported only after the provider dropped every view of the memory it names, an
@@ -178,6 +230,18 @@ pub fn line_22_views_are_dropped_before_the_report<N: Network>(network: N) {
     filled(sink, &bed.succeeded(PASSIVE, received));
     let retired = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
     fence(exposed, &bed.succeeded(PASSIVE, retired));
+
+    // What was exposed leaves room for whatever comes next.
+    let longest = bed.ends[PASSIVE].pool.gauges().largest_run * 3 / 5;
+    for length in (0..10).rev().map(|halved| longest >> halved) {
+        for access in [Access::RemoteRead, Access::RemoteWrite] {
+            let (passive, qp) = (&mut bed.ends[PASSIVE], link[PASSIVE]);
+            let (exposed, _) = passive.expose(qp, &vec![0; length], access);
+            let retired = passive.invalidate(qp, &exposed);
+            let lease = fence(exposed, &bed.succeeded(PASSIVE, retired));
+            assert!(lease.bytes().iter().all(|octet| *octet == 0));
+        }
+    }
 
     // What the end of a connection finds posted and exposed.
     let (exposed, readable) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);

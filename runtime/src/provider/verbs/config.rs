@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use haulage_mr_pool::Strategy;
+
 use super::ReceiveQueues;
 use crate::sys::ibverbs::Refused;
 use crate::sys::process;
@@ -19,6 +21,9 @@ pub struct Config {
     pub source: Option<IpAddr>,
     /// The NUMA node to prefer devices on; `None` is the one of the CPUs that the thread may run on.
     pub node: Option<usize>,
+    /// How memory is opened to peers: by [`Strategy::Window`], [`Strategy::PerCall`], or, only if asked
+    /// for, [`Strategy::Persistent`]; `None` is the first of these that the device has.
+    pub registration: Option<Strategy>,
     /// Connections at once, those being set up and those closing included; at most 65,536.
     pub connections_max: usize,
     /// Work requests one send queue holds.
@@ -30,7 +35,7 @@ pub struct Config {
     /// Receives one queue pair may have reserved, if each has a receive queue of its own: the highest
     /// credit it is ever granted, and one.
     pub receives_each_max: usize,
-    /// Registrations at once.
+    /// Registrations at once: with [`Strategy::Persistent`], leases that are exposed.
     pub registrations_max: usize,
     /// RDMA Reads a connection may have outstanding.
     pub ord_max: u32,
@@ -62,6 +67,7 @@ impl Default for Config {
             device: None,
             source: None,
             node: None,
+            registration: None,
             connections_max: 256,
             send_queue_max: 1024,
             receive_queue_max: 4096,

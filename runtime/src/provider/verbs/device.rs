@@ -8,6 +8,7 @@ use std::rc::Rc;
 use haulage_mr_pool::Strategy;
 use haulage_proto::verbs::SCATTER_MAX;
 
+use super::bounces::Bounces;
 use super::place::{self, Gid};
 use super::windows::Windows;
 use super::work::Share;
@@ -129,11 +130,10 @@ pub(super) fn fit(
     };
     let is_soft_iwarp = has.vendor == SOFT_IWARP;
     let windows = has_windows(&has, domain);
-    let (strategy, registrations) = if windows {
-        (Strategy::Window, config.registrations_max.min(has.windows))
-    } else {
-        (Strategy::PerCall, config.registrations_max)
-    };
+    let strategy = strategy(config, name, domain, windows)?;
+    let windows = strategy == Strategy::Window;
+    let windows_max = if windows { has.windows } else { usize::MAX };
+    let registrations = config.registrations_max.min(windows_max);
     let posting = if config.extended_posting {
         Posting::probe(device, domain, windows)
     } else {
@@ -158,6 +158,7 @@ pub(super) fn fit(
             exact_access: !is_soft_iwarp,
             shared_exposure: windows,
             remote_invalidation: windows,
+            handles_end: strategy != Strategy::Persistent,
             // iWARP knows no answer to a Send that finds no Receive but the end.
             sends_wait: config.retries_no_receive == RETRIES_WITHOUT_END && !has.is_iwarp,
             grants_reads: !is_soft_iwarp,
@@ -173,6 +174,23 @@ pub(super) fn fit(
         posting,
     };
     Ok(Fitted { caps, limits, share })
+}
+
+/// Chooses how memory is opened to peers, as `config` says.
+fn strategy(
+    config: &Config,
+    name: &str,
+    domain: &Rc<Domain>,
+    has_windows: bool,
+) -> Result<Strategy, Unavailable> {
+    let lacking = |what| Err(Unavailable::Lacking { device: name.to_owned(), what });
+    match config.registration {
+        None | Some(Strategy::Window) if has_windows => Ok(Strategy::Window),
+        None | Some(Strategy::PerCall) => Ok(Strategy::PerCall),
+        Some(Strategy::Persistent) => Ok(Bounces::probe(domain).map(|()| Strategy::Persistent)?),
+        Some(Strategy::Window) => lacking("memory windows of type 2"),
+        Some(Strategy::FastReg) => lacking("fast registration for user space"),
+    }
 }
 
 /// Tells whether the device has memory windows of type 2: it says so, and makes one when asked.

@@ -1,4 +1,4 @@
-//! How memory is opened to peers on this device: by windows, or by calls.
+//! How memory is opened to peers on this device: by windows, by calls, or by copies.
 
 use std::rc::Rc;
 
@@ -6,6 +6,7 @@ use haulage_mr_pool::{Local, Strategy};
 use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use super::Unavailable;
+use super::bounces::{Bounces, Copied};
 use super::grants::Grants;
 use super::windows::Windows;
 use crate::provider::Operation;
@@ -16,6 +17,7 @@ use crate::sys::ibverbs::{Domain, Subject};
 pub(super) enum Registrations {
     Windows(Box<Windows>),
     Grants(Grants),
+    Bounces(Bounces),
 }
 
 impl Registrations {
@@ -26,20 +28,29 @@ impl Registrations {
     ) -> Result<Self, Unavailable> {
         Ok(match strategy {
             Strategy::Window => Self::Windows(Box::new(Windows::new(domain, count, connections)?)),
+            Strategy::Persistent => Self::Bounces(Bounces::new(domain, count, connections)),
             Strategy::FastReg | Strategy::PerCall => Self::Grants(Grants::new(domain, count)),
         })
     }
 
     /// Tells whether each connection that we ask for is to have a protection domain of its own.
     pub(super) const fn need_domains(&self) -> bool {
-        matches!(self, Self::Grants(_))
+        matches!(self, Self::Grants(_) | Self::Bounces(_))
+    }
+
+    /// Takes note that `octets` more of our memory may be exposed.
+    pub(super) const fn cover(&mut self, octets: usize) {
+        if let Self::Bounces(bounces) = self {
+            bounces.cover(octets);
+        }
     }
 
     /// Tells whether another connection may share the protection domain; see [`Grants`].
-    pub(super) fn admit_another(&self) -> bool {
+    pub(super) fn admit_another(&mut self) -> bool {
         match self {
             Self::Windows(_) => true,
             Self::Grants(grants) => !grants.in_use(),
+            Self::Bounces(bounces) => !bounces.in_use(),
         }
     }
 
@@ -54,15 +65,17 @@ impl Registrations {
         match self {
             Self::Windows(windows) => windows.reserve(qp),
             Self::Grants(grants) => grants.reserve((qp, domain?), lease, access, scrap),
+            Self::Bounces(bounces) => bounces.reserve((qp, domain?), lease, access),
         }
     }
 
-    /// Returns the offset of a lease's first octet: windows begin at zero, a registration where the
-    /// memory is, which tells the peer an address.
+    /// Returns the offset of the first octet of the lease that a handle was drawn for last: windows begin at
+    /// zero, a registration where the memory is, which tells the peer an address.
     pub(super) fn offset(&self, lease: &Local) -> u64 {
         match self {
             Self::Windows(_) => 0,
             Self::Grants(_) => lease.bytes().as_ptr().addr() as u64,
+            Self::Bounces(bounces) => bounces.latest(),
         }
     }
 
@@ -78,9 +91,20 @@ impl Registrations {
             (Self::Grants(grants), Operation::FastReg { handle, .. }) => {
                 grants.reserved(*handle, qp).map_or(Subject::Nothing, Subject::Grant)
             }
-            // A call takes it back, when the request's turn has come.
-            (Self::Grants(_), Operation::LocalInv { .. }) => Subject::Done,
+            (Self::Bounces(bounces), Operation::FastReg { handle, .. }) => {
+                bounces.reserved(*handle, qp).map_or(Subject::Nothing, Subject::Bounce)
+            }
+            // A call or a copy takes it back, when the request's turn has come.
+            (Self::Grants(_) | Self::Bounces(_), Operation::LocalInv { .. }) => Subject::Done,
             _ => Subject::Nothing,
+        }
+    }
+
+    /// Takes note that the peer invalidated `qp`'s `handle`. Returns whether it was open.
+    pub(super) fn closed_by_peer(&mut self, handle: Handle, qp: QpNum) -> bool {
+        match self {
+            Self::Windows(_) | Self::Grants(_) => self.closed(handle, qp),
+            Self::Bounces(bounces) => bounces.close_for_good(handle, qp),
         }
     }
 
@@ -89,6 +113,15 @@ impl Registrations {
         match self {
             Self::Windows(windows) => windows.closed(handle, qp),
             Self::Grants(grants) => grants.close(handle, qp),
+            Self::Bounces(bounces) => bounces.close(handle, qp),
+        }
+    }
+
+    /// Returns how many octets were copied to open memory to peers.
+    pub(super) fn copied(&self) -> Copied {
+        match self {
+            Self::Windows(_) | Self::Grants(_) => Copied::default(),
+            Self::Bounces(bounces) => bounces.copied(),
         }
     }
 
@@ -104,6 +137,7 @@ impl Registrations {
         match self {
             Self::Windows(windows) => windows.release(qp),
             Self::Grants(grants) => grants.release(qp),
+            Self::Bounces(bounces) => bounces.release(qp),
         }
     }
 
@@ -112,6 +146,7 @@ impl Registrations {
         match self {
             Self::Windows(windows) => windows.clear(),
             Self::Grants(grants) => grants.clear(),
+            Self::Bounces(bounces) => bounces.clear(),
         }
     }
 }

@@ -110,7 +110,7 @@ impl Verbs {
             Some(Phase::Established | Phase::Closing) => {}
         }
         let invalidated = polled.invalidated;
-        if invalidated.is_some_and(|handle| !self.registrations.closed(handle, qp)) {
+        if invalidated.is_some_and(|handle| !self.registrations.closed_by_peer(handle, qp)) {
             // Soft-RoCE asks only for the key, not whose it is.
             invalidated.into_iter().for_each(|handle| self.registrations.stolen(handle));
             self.unused(arrival, polled.status);

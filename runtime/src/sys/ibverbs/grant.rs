@@ -12,7 +12,7 @@ use rdma_sys::{ibv_access_flags, ibv_dereg_mr, ibv_mr, ibv_reg_mr};
 use super::{Domain, Refused};
 
 /// A registration with remote access. The memory is that of a view which outlives it: of the one in
-/// `open`, or of the work request it is posted with.
+/// `open`, or of the work request it is posted with; or it is a [`Bounce`](super::Bounce)'s.
 #[derive(Debug)]
 pub(crate) struct Grant {
     mr: NonNull<ibv_mr>,
@@ -43,7 +43,8 @@ impl Grant {
         Self::register(domain, sink.address(), sink.len(), Access::RemoteWrite)
     }
 
-    fn register(
+    /// Lets every peer of the domain's queue pairs at octets that stay mapped while it lives.
+    pub(super) fn register(
         domain: &Rc<Domain>,
         address: u64,
         length: usize,
@@ -58,8 +59,9 @@ impl Grant {
         };
         let start = usize::try_from(address).unwrap_or_default();
         let start = std::ptr::with_exposed_provenance_mut(start);
-        // SAFETY: the domain is live, and the octets are mapped: they are a lease's. The device touches
-        // them for a peer only until it is deregistered, while a view keeps them from being lent.
+        // SAFETY: the domain is live, and the octets are mapped: they are a lease's or a bounce's. The
+        // device touches them for a peer only until it is deregistered, while a view keeps them from being
+        // lent, or for good in a bounce, which never lends them.
         let mr = unsafe { ibv_reg_mr(domain.raw(), start, length, access.cast_signed()) };
         let mr = NonNull::new(mr).ok_or_else(|| Refused::last("registering memory for a peer"))?;
         Ok(Self { mr, open: RefCell::new(None), domain: Rc::clone(domain) })
@@ -84,6 +86,11 @@ impl Grant {
     /// Keeps the view of the memory until it is deregistered.
     pub(crate) fn opened(&self, memory: Exposure<Source, Sink>) {
         self.open.replace(Some(memory));
+    }
+
+    /// Gives the view back that it keeps.
+    pub(super) fn closed(&self) -> Option<Exposure<Source, Sink>> {
+        self.open.take()
     }
 
     pub(super) fn lkey(&self) -> u32 {

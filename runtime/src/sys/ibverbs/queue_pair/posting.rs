@@ -9,7 +9,7 @@ use super::list::List;
 use super::part::{Part, Place, Work};
 use super::{Held, Posted, QueuePair, SEQUENCE_BITS, SEQUENCE_MASK};
 use crate::provider::{Operation, WorkRequest};
-use crate::sys::ibverbs::{Grant, Refused, Region, Window, window};
+use crate::sys::ibverbs::{Bounce, Grant, Refused, Region, Window, window};
 
 /// Storage of the requests that are posted together.
 pub(crate) struct Chain {
@@ -51,6 +51,9 @@ pub(crate) enum Subject<'w> {
     Window(&'w Window),
     /// The registration that a FastReg fills: it is done, and has only to complete.
     Grant(&'w Grant),
+    /// The place that a FastReg lets stand for its memory: that is a copy at most, and it has only to
+    /// complete.
+    Bounce(&'w Bounce),
     /// The request is done already, or is not the device's, and has only to complete.
     Done,
 }
@@ -145,6 +148,9 @@ impl<'w> Doorbell<'w> {
                         entry.entries = self.complete_only(flags);
                         Ok(())
                     }
+                    Subject::Bounce(bounce) => bounce.opened(memory).map(|()| {
+                        entry.entries = self.complete_only(flags);
+                    }),
                     Subject::Done => {
                         entry.entries = self.complete_only(flags);
                         Ok(())
