@@ -7,6 +7,8 @@ use haulage::core::Core;
 use haulage::limits::ITEMS_MAX;
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling as CorePolling;
+#[cfg(feature = "verbs")]
+use haulage::pool::Strategy;
 use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig};
 use haulage::provider::iwarp::{BackendReport, Config, Crc, Iwarp};
 use haulage::provider::shm::{self, Shm};
@@ -102,14 +104,15 @@ impl Carrier for Verbs {
                  peers that are trusted"
             ));
         }
-        let (strategy, windows) = (caps.strategy.name(), caps.registrations_max);
+        let (strategy, most) = (caps.strategy.name(), caps.registrations_max);
+        let why = if config.registration.is_some() { ", as asked for" } else { "" };
         let receives = caps.receives_each.map_or_else(
             || format!("one for all connections, of {}", caps.receive_queue_max),
             |each| format!("one for each connection, of up to {each}"),
         );
         let details = vec![
             format!("RDMA device: {}", provider.describe()),
-            format!("registrations: {strategy}, {windows} at once"),
+            format!("registrations: {strategy}{why}, {most} at once"),
             format!("receive queue: {receives}"),
             format!("work requests: posted by {}", caps.posting.unwrap_or("the provider")),
         ];
@@ -132,7 +135,7 @@ impl Carrier for Verbs {
 fn asked_for() -> Result<VerbsConfig, Failure> {
     let said = |variable| std::env::var(variable).ok().filter(|wanted| !wanted.is_empty());
     let wanted = said(RDMA_DEVICE);
-    let mut config = VerbsConfig::default();
+    let mut config = VerbsConfig { registration: registration()?, ..VerbsConfig::default() };
     if let Some(wanted) = said(RDMA_RECEIVES) {
         config.receive_queues = receive_queues(&wanted)?;
     }
@@ -151,7 +154,7 @@ fn receive_queues(wanted: &str) -> Result<ReceiveQueues, Failure> {
     match wanted {
         "shared" => Ok(ReceiveQueues::Shared),
         "own" => Ok(ReceiveQueues::Own),
-        _ => Err(Failure::failed(format!("{RDMA_RECEIVES} is `shared` or `own`, not `{wanted}`"))),
+        _ => Err(Failure::usage(format!("{RDMA_RECEIVES} is `shared` or `own`, not `{wanted}`"))),
     }
 }
 
@@ -160,7 +163,32 @@ fn rnr_retries(wanted: &str) -> Result<u8, Failure> {
     let count = wanted.parse().ok().filter(|count| *count <= 7);
     let wrong =
         || format!("{RDMA_RNR_RETRIES} is a number up to 7, which is without end, not `{wanted}`");
-    count.ok_or_else(|| Failure::failed(wrong()))
+    count.ok_or_else(|| Failure::usage(wrong()))
+}
+
+/// Returns how the user wants RDMA devices to open memory to peers, if the user says so.
+///
+/// # Errors
+/// The variable says something else.
+#[cfg(feature = "verbs")]
+pub fn registration() -> Result<Option<Strategy>, Failure> {
+    let wanted = std::env::var(RDMA_REGISTRATION).unwrap_or_default();
+    strategy(&wanted)
+}
+
+/// Reads the value of [`RDMA_REGISTRATION`].
+#[cfg(feature = "verbs")]
+fn strategy(wanted: &str) -> Result<Option<Strategy>, Failure> {
+    Ok(match wanted {
+        "" => None,
+        "window" => Some(Strategy::Window),
+        "per-call" => Some(Strategy::PerCall),
+        "persistent" => Some(Strategy::Persistent),
+        _ => {
+            let all = "`window`, `per-call` or `persistent`";
+            return Err(Failure::usage(format!("{RDMA_REGISTRATION} is {all}, not `{wanted}`")));
+        }
+    })
 }
 
 /// Names the RDMA device to use, by its name or by an address of this machine that leads to it.
@@ -175,6 +203,9 @@ pub const RDMA_RECEIVES: &str = "HAULAGE_RDMA_RECEIVES";
 /// Says how often a message is sent again for which the peer had no Receive; 7 is without end.
 #[cfg(feature = "verbs")]
 pub const RDMA_RNR_RETRIES: &str = "HAULAGE_RDMA_RNR_RETRIES";
+/// Says how RDMA devices open memory to peers: `window`, `per-call` or `persistent`; unset, as they can.
+#[cfg(feature = "verbs")]
+pub const RDMA_REGISTRATION: &str = "HAULAGE_RDMA_REGISTRATION";
 
 #[cfg(feature = "verbs")]
 fn no_verbs(error: &Unavailable) -> Failure {
@@ -340,6 +371,17 @@ mod tests {
             assert!(
                 refused.contains("a number up to 7") && refused.ends_with(&format!("`{wrong}`"))
             );
+        }
+    }
+
+    #[cfg(feature = "verbs")]
+    #[test]
+    fn registrations_are_asked_for_by_these_words_alone() {
+        let asked = ["", "window", "per-call", "persistent"].map(|word| strategy(word).unwrap());
+        let known = [Strategy::Window, Strategy::PerCall, Strategy::Persistent].map(Some);
+        assert_eq!(asked, [None, known[0], known[1], known[2]]);
+        for wrong in ["Window", "percall", "persistent ", "fast-reg"] {
+            assert!(strategy(wrong).unwrap_err().to_string().ends_with(&format!("`{wrong}`")));
         }
     }
 }

@@ -4,11 +4,12 @@ use haulage::provider::iwarp::Backend;
 use haulage::provider::sim::FabricConfig;
 #[cfg(feature = "verbs")]
 use haulage::provider::verbs::{Config, ReceiveQueues};
-use haulage_tests::contract;
-use haulage_tests::network::{Loopback, OneMachine, Slow, Virtual};
 #[cfg(feature = "verbs")]
 use haulage_mr_pool::Strategy;
-
+use haulage_tests::contract;
+#[cfg(feature = "verbs")]
+use haulage_tests::network::Rnic;
+use haulage_tests::network::{Loopback, OneMachine, Slow, Virtual};
 
 /// Runs every line on one kind of provider, or, with `if`, on one that there may be. A new provider is
 /// done when its line here is green.

@@ -3,10 +3,20 @@
 use haulage::provider::verbs::{DeviceReport, Unavailable, devices};
 
 use super::{Finding, State};
+use crate::node;
 
 /// Asks the libraries for devices, as the provider does.
 pub(super) fn finding() -> Finding {
-    told(&devices())
+    let mut finding = told(&devices());
+    match node::registration() {
+        Ok(None) => {}
+        Ok(Some(strategy)) => {
+            let name = strategy.name();
+            finding.detail += &format!("; {} asks for {name}", node::RDMA_REGISTRATION);
+        }
+        Err(wrong) => (finding.state, finding.detail) = (State::Missing, wrong.to_string()),
+    }
+    finding
 }
 
 fn told(found: &Result<Vec<DeviceReport>, Unavailable>) -> Finding {
