@@ -7,13 +7,9 @@ use haulage::core::Core;
 use haulage::limits::ITEMS_MAX;
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling as CorePolling;
-#[cfg(feature = "verbs")]
-use haulage::pool::Strategy;
 use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig};
 use haulage::provider::iwarp::{BackendReport, Config, Crc, Iwarp};
 use haulage::provider::shm::{self, Shm};
-#[cfg(feature = "verbs")]
-use haulage::provider::verbs::{Config as VerbsConfig, ReceiveQueues, Unavailable, Verbs};
 use haulage::provider::{Provider, Waker};
 use haulage::service::Service;
 use haulage::sys::process;
@@ -23,6 +19,9 @@ use crate::cli::values::{Polling, Switch};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::placement::Cpus;
+
+#[cfg(feature = "verbs")]
+pub mod verbs;
 
 /// A provider that commands can be told to use.
 pub trait Carrier: Provider + Sized {
@@ -78,138 +77,6 @@ impl Carrier for Shm {
             .map_err(|error| Failure::failed(format!("cannot start the shm provider: {error}")))?;
         Ok((provider, Notes::default()))
     }
-}
-
-#[cfg(feature = "verbs")]
-impl Carrier for Verbs {
-    fn start(node: &NodeConfig, pool: &Pool) -> Result<(Self, Notes), Failure> {
-        let limits = &node.limits;
-        let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-        let config = VerbsConfig {
-            connections_max: count(limits.connections_max),
-            receive_queue_max: count(limits.receives_max),
-            receives_each_max: count(limits.credits_max.saturating_add(1)),
-            registrations_max: count(limits.calls_out_max.saturating_mul(ITEMS_MAX)),
-            handshake_timeout: limits.setup_timeout,
-            ..asked_for()?
-        };
-        let mut provider = Self::new(&config).map_err(|error| no_verbs(&error))?;
-        provider.register(pool).map_err(|error| no_verbs(&error))?;
-        let device = provider.device_name();
-        let caps = provider.caps();
-        let mut warnings = Vec::new();
-        if !caps.promises.exact_bounds {
-            warnings.push(format!(
-                "RDMA device {device} does not hold peers to what they are granted: for tests, and for \
-                 peers that are trusted"
-            ));
-        }
-        let (strategy, most) = (caps.strategy.name(), caps.registrations_max);
-        let why = if config.registration.is_some() { ", as asked for" } else { "" };
-        let receives = caps.receives_each.map_or_else(
-            || format!("one for all connections, of {}", caps.receive_queue_max),
-            |each| format!("one for each connection, of up to {each}"),
-        );
-        let details = vec![
-            format!("RDMA device: {}", provider.describe()),
-            format!("registrations: {strategy}{why}, {most} at once"),
-            format!("receive queue: {receives}"),
-            format!("work requests: posted by {}", caps.posting.unwrap_or("the provider")),
-        ];
-        Ok((provider, Notes { warnings, details }))
-    }
-
-    fn own_address() -> Result<IpAddr, Failure> {
-        let config = VerbsConfig { connections_max: 1, registrations_max: 1, ..asked_for()? };
-        let provider = Self::new(&config).map_err(|error| no_verbs(&error))?;
-        provider.address().ok_or_else(|| {
-            let name = provider.device_name();
-            Failure::failed(format!("RDMA device {name} has no address; `ip address` shows them"))
-        })
-    }
-}
-
-/// Returns which device the user wants, and how it is to be used, by variables: processes that we start have
-/// them, too.
-#[cfg(feature = "verbs")]
-fn asked_for() -> Result<VerbsConfig, Failure> {
-    let said = |variable| std::env::var(variable).ok().filter(|wanted| !wanted.is_empty());
-    let wanted = said(RDMA_DEVICE);
-    let mut config = VerbsConfig { registration: registration()?, ..VerbsConfig::default() };
-    if let Some(wanted) = said(RDMA_RECEIVES) {
-        config.receive_queues = receive_queues(&wanted)?;
-    }
-    if let Some(wanted) = said(RDMA_RNR_RETRIES) {
-        config.retries_no_receive = rnr_retries(&wanted)?;
-    }
-    match wanted.as_ref().map(|wanted| wanted.parse()) {
-        Some(Ok(address)) => config.source = Some(address),
-        _ => config.device = wanted,
-    }
-    Ok(config)
-}
-
-#[cfg(feature = "verbs")]
-fn receive_queues(wanted: &str) -> Result<ReceiveQueues, Failure> {
-    match wanted {
-        "shared" => Ok(ReceiveQueues::Shared),
-        "own" => Ok(ReceiveQueues::Own),
-        _ => Err(Failure::usage(format!("{RDMA_RECEIVES} is `shared` or `own`, not `{wanted}`"))),
-    }
-}
-
-#[cfg(feature = "verbs")]
-fn rnr_retries(wanted: &str) -> Result<u8, Failure> {
-    let count = wanted.parse().ok().filter(|count| *count <= 7);
-    let wrong =
-        || format!("{RDMA_RNR_RETRIES} is a number up to 7, which is without end, not `{wanted}`");
-    count.ok_or_else(|| Failure::usage(wrong()))
-}
-
-/// Returns how the user wants RDMA devices to open memory to peers, if the user says so.
-///
-/// # Errors
-/// The variable says something else.
-#[cfg(feature = "verbs")]
-pub fn registration() -> Result<Option<Strategy>, Failure> {
-    let wanted = std::env::var(RDMA_REGISTRATION).unwrap_or_default();
-    strategy(&wanted)
-}
-
-/// Reads the value of [`RDMA_REGISTRATION`].
-#[cfg(feature = "verbs")]
-fn strategy(wanted: &str) -> Result<Option<Strategy>, Failure> {
-    Ok(match wanted {
-        "" => None,
-        "window" => Some(Strategy::Window),
-        "per-call" => Some(Strategy::PerCall),
-        "persistent" => Some(Strategy::Persistent),
-        _ => {
-            let all = "`window`, `per-call` or `persistent`";
-            return Err(Failure::usage(format!("{RDMA_REGISTRATION} is {all}, not `{wanted}`")));
-        }
-    })
-}
-
-/// Names the RDMA device to use, by its name or by an address of this machine that leads to it.
-#[cfg(feature = "verbs")]
-pub const RDMA_DEVICE: &str = "HAULAGE_RDMA_DEVICE";
-
-/// Says whether connections have a receive queue in common (`shared`) or each its own (`own`). Otherwise they
-/// have one in common if the device has that.
-#[cfg(feature = "verbs")]
-pub const RDMA_RECEIVES: &str = "HAULAGE_RDMA_RECEIVES";
-
-/// Says how often a message is sent again for which the peer had no Receive; 7 is without end.
-#[cfg(feature = "verbs")]
-pub const RDMA_RNR_RETRIES: &str = "HAULAGE_RDMA_RNR_RETRIES";
-/// Says how RDMA devices open memory to peers: `window`, `per-call` or `persistent`; unset, as they can.
-#[cfg(feature = "verbs")]
-pub const RDMA_REGISTRATION: &str = "HAULAGE_RDMA_REGISTRATION";
-
-#[cfg(feature = "verbs")]
-fn no_verbs(error: &Unavailable) -> Failure {
-    Failure::failed(format!("cannot start the verbs provider: {error}"))
 }
 
 /// What there is to say about how a core came out.
@@ -354,34 +221,3 @@ macro_rules! over {
     };
 }
 pub(crate) use over;
-
-#[cfg(all(test, feature = "verbs"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_said_of_receives_is_one_of_what_there_is() {
-        assert_eq!(receive_queues("shared").unwrap(), ReceiveQueues::Shared);
-        assert_eq!(receive_queues("own").unwrap(), ReceiveQueues::Own);
-        let refused = receive_queues("any").unwrap_err().to_string();
-        assert_eq!(refused, "HAULAGE_RDMA_RECEIVES is `shared` or `own`, not `any`");
-        assert_eq!([rnr_retries("0").unwrap(), rnr_retries("7").unwrap()], [0, 7]);
-        for wrong in ["8", "-1", "256", "few"] {
-            let refused = rnr_retries(wrong).unwrap_err().to_string();
-            assert!(
-                refused.contains("a number up to 7") && refused.ends_with(&format!("`{wrong}`"))
-            );
-        }
-    }
-
-    #[cfg(feature = "verbs")]
-    #[test]
-    fn registrations_are_asked_for_by_these_words_alone() {
-        let asked = ["", "window", "per-call", "persistent"].map(|word| strategy(word).unwrap());
-        let known = [Strategy::Window, Strategy::PerCall, Strategy::Persistent].map(Some);
-        assert_eq!(asked, [None, known[0], known[1], known[2]]);
-        for wrong in ["Window", "percall", "persistent ", "fast-reg"] {
-            assert!(strategy(wrong).unwrap_err().to_string().ends_with(&format!("`{wrong}`")));
-        }
-    }
-}

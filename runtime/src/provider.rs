@@ -137,10 +137,10 @@ pub trait Provider: sealed::Sealed {
     }
 
     /// Posts a Send of octets that may be used again as soon as this returns: what an inline Send is,
-    /// without a view of its source. It may invalidate a handle of the peer's. It is unsignaled, and if it fails that is told as of `WrId(0)`, or
-    /// by the end of the connection alone. It may wait for the doorbell of the next [`Self::post`] on
-    /// its queue pair, which may be of an empty batch. It takes no place in the send queue: whoever is
-    /// refused one waits for a completion, and there is none for this.
+    /// without a view of its source. It may invalidate a handle of the peer's. It is unsignaled, and if it
+    /// fails that is told as of `WrId(0)`, or by the end of the connection alone. It may wait for the doorbell
+    /// of the next [`Self::post`] on its queue pair, which may be of an empty batch. It takes no place in the
+    /// send queue: whoever is refused one waits for a completion, and there is none for this.
     ///
     /// # Errors
     /// [`QueueFull`]: nothing happened. So it is for more than [`Caps::inline_max`] octets, and may be

@@ -3,16 +3,16 @@
 use haulage::provider::verbs::{DeviceReport, Unavailable, devices};
 
 use super::{Finding, State};
-use crate::node;
+use crate::node::verbs::{REGISTRATION, registration};
 
 /// Asks the libraries for devices, as the provider does.
 pub(super) fn finding() -> Finding {
     let mut finding = told(&devices());
-    match node::registration() {
+    match registration() {
         Ok(None) => {}
         Ok(Some(strategy)) => {
             let name = strategy.name();
-            finding.detail += &format!("; {} asks for {name}", node::RDMA_REGISTRATION);
+            finding.detail += &format!("; {} asks for {name}", REGISTRATION);
         }
         Err(wrong) => (finding.state, finding.detail) = (State::Missing, wrong.to_string()),
     }
