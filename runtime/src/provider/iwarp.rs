@@ -32,13 +32,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage_mr_pool::{Local, Stags};
-use haulage_proto::iwarp::mpa::handshake::Passive;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use self::arrive::Found;
 use self::connection::{Connection, Intake, State};
 use self::crowd::Crowd;
+use self::listening::Listening;
 use self::nic::Nic;
 use self::reactor::{News, Over, Reactor};
 use self::setup::Setup;
@@ -47,7 +47,7 @@ use super::{
     Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
     WorkQueue, WorkRequest, sealed,
 };
-use crate::sys::socket::{Listener, Socket};
+use crate::sys::socket::Socket;
 
 mod arrive;
 mod config;
@@ -55,6 +55,7 @@ mod connection;
 mod crowd;
 mod depart;
 mod lane;
+mod listening;
 mod nic;
 mod nudge;
 mod reactor;
@@ -90,14 +91,6 @@ pub struct Iwarp {
     unread: bool,
     deadlines: BinaryHeap<Reverse<(Instant, QpNum)>>,
     polls: u32,
-}
-
-#[derive(Debug)]
-struct Listening {
-    /// `None` once we stopped listening.
-    socket: Option<Listener>,
-    /// No news is asked for until a slot is free.
-    paused: bool,
 }
 
 impl Iwarp {
@@ -280,59 +273,6 @@ impl Iwarp {
         connection.unsettle(&mut self.nic);
     }
 
-    fn accept_all(&mut self, listener: u16) {
-        for _ in 0..ACCEPTS_PER_NEWS {
-            let Some(listening) = self.listeners.get_mut(usize::from(listener)) else { return };
-            let Some(socket) = &listening.socket else { return };
-            if self.slots.is_full() {
-                self.nic.counters.syscalls += 1;
-                if !socket.is_waited_for() {
-                    // Whoever comes next is reported, and may need room.
-                    break;
-                }
-                listening.paused = true;
-                self.evict();
-                return;
-            }
-            self.nic.counters.syscalls += 1;
-            match socket.accept() {
-                Ok(Some((socket, peer))) => self.welcome(socket, peer, ListenerId(listener)),
-                Ok(None) => break,
-                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(_) => {
-                    // Out of descriptors, most likely: whoever is silent longest gives up its own.
-                    listening.paused = true;
-                    self.accept_retry = Some(self.nic.now.saturating_add(ACCEPT_RETRY));
-                    self.evict();
-                    return;
-                }
-            }
-        }
-        self.watch_listener(listener);
-    }
-
-    /// Ends the oldest handshake, so that silent peers cannot keep others out.
-    fn evict(&mut self) {
-        while let Some(qp) = self.awaiting.pop_front() {
-            if let Some(connection) = self.slots.get(qp)
-                && connection.state == State::Awaiting
-            {
-                self.nic.wire.handshakes_failed += 1;
-                return connection.end(&mut self.nic);
-            }
-        }
-    }
-
-    fn welcome(&mut self, socket: Socket, peer: SocketAddr, listener: ListenerId) {
-        let setup = Setup::Passive { handshake: Passive::new(), listener, peer };
-        if let Ok(qp) = self.admit(socket, State::Awaiting, setup) {
-            self.awaiting.push_back(qp);
-            while self.awaiting.len() > self.slots.in_use() {
-                self.awaiting.pop_front();
-            }
-        }
-    }
-
     fn admit(&mut self, socket: Socket, state: State, setup: Setup) -> Result<QpNum, ConnectError> {
         let fd = socket.fd();
         let qp = self
@@ -349,21 +289,6 @@ impl Iwarp {
             connection.unsettle(&mut self.nic);
         }
         Ok(qp)
-    }
-
-    fn watch_listener(&mut self, listener: u16) {
-        let Some(listening) = self.listeners.get_mut(usize::from(listener)) else { return };
-        if let Some(socket) = &listening.socket {
-            listening.paused = self.reactor.acceptable(socket.fd(), listener, false).is_err();
-        }
-    }
-
-    fn resume_listeners(&mut self) {
-        for listener in 0..u16::try_from(self.listeners.len()).unwrap_or(u16::MAX) {
-            if self.listeners.get(usize::from(listener)).is_some_and(|l| l.paused) {
-                self.accept_all(listener);
-            }
-        }
     }
 
     fn resume_starved(&mut self) {
@@ -504,23 +429,11 @@ impl Provider for Iwarp {
     }
 
     fn listen(&mut self, at: SocketAddr) -> io::Result<(ListenerId, SocketAddr)> {
-        let listener = u16::try_from(self.listeners.len())
-            .map_err(|_| io::Error::from(io::ErrorKind::QuotaExceeded))?;
-        let socket = Listener::bind(at)?;
-        let bound = socket.local_addr()?;
-        self.reactor.acceptable(socket.fd(), listener, true)?;
-        self.listeners.push(Listening { socket: Some(socket), paused: false });
-        Ok((ListenerId(listener), bound))
+        self.start_listening(at)
     }
 
     fn unlisten(&mut self, listener: ListenerId) {
-        if let Some(listening) = self.listeners.get_mut(usize::from(listener.0))
-            && listening.socket.take().is_some()
-        {
-            self.reactor.forget(listener.0);
-            // Takes effect now: a ring holds the socket until it has been entered.
-            let _ = self.reactor.look();
-        }
+        self.stop_listening(listener);
     }
 
     fn connect(
@@ -691,10 +604,6 @@ const EVENTS_HELD_MAX: usize = 4096;
 const LOOKS_PER_POLL: u32 = 2;
 /// News taken per look.
 const NEWS_PER_LOOK: u32 = 256;
-/// Connections accepted before the others have their turn.
-const ACCEPTS_PER_NEWS: u32 = 64;
-/// How long to wait when the system has no descriptors left.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests;
