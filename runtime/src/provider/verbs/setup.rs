@@ -6,7 +6,7 @@ use std::rc::Rc;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
-use super::connection::{Connection, MISBEHAVED, Objects, Phase, Slots};
+use super::connection::{Connection, MISBEHAVED, Objects, Phase};
 use super::{LISTENER, ListenerId, Verbs};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::ibverbs::{
@@ -19,16 +19,9 @@ impl Verbs {
         self.counters.syscalls += 1;
         self.ask_manager_at = now.saturating_add(ASK_EVERY);
         while let Some(fault) = self.device.next_fault() {
-            let failed = |slots: &mut Slots, qp: &QpNum| {
-                slots.get(*qp).and_then(Connection::pair).is_some_and(|pair| pair.is(&fault))
-            };
             // Those of other cores' queue pairs come here, too.
-            let all: Vec<_> = self.slots.all().collect();
-            if matches!(fault, Fault::Device) {
-                all.iter().for_each(|qp| self.end(now, *qp, DisconnectReason::Lost));
-            } else if let Some(qp) = all.iter().find(|qp| failed(&mut self.slots, qp)) {
-                self.reap(now, usize::MAX);
-                self.end(now, *qp, MISBEHAVED);
+            for qp in self.slots.all().collect::<Vec<_>>() {
+                self.on_fault(now, qp, &fault);
             }
         }
         for _ in 0..EVENTS_PER_TURN {
@@ -37,6 +30,26 @@ impl Verbs {
             self.on_connection_event(now, event);
         }
         self.ask_manager_at = now;
+    }
+
+    /// Ends a connection that a fault concerns.
+    fn on_fault(&mut self, now: Instant, qp: QpNum, fault: &Fault) {
+        let Some(connection) = self.slots.get(qp) else { return };
+        match fault {
+            Fault::Device => self.end(now, qp, DisconnectReason::Lost),
+            Fault::Port => {
+                let port = connection.id().and_then(|id| id.port());
+                if port.is_some_and(|port| !self.device.is_active(port)) {
+                    self.end(now, qp, DisconnectReason::Lost);
+                }
+            }
+            Fault::QueuePair(_) => {
+                if connection.pair().is_some_and(|pair| pair.is(fault)) {
+                    self.reap(now, usize::MAX);
+                    self.end(now, qp, MISBEHAVED);
+                }
+            }
+        }
     }
 
     fn on_connection_event(&mut self, now: Instant, event: CmEvent) {

@@ -302,6 +302,12 @@ impl CmId {
         !self.get().verbs.is_null()
     }
 
+    /// Returns which port of its device it goes through, once that is settled.
+    pub(crate) fn port(&self) -> Option<u8> {
+        let port = self.get().port_num;
+        (port > 0).then_some(port)
+    }
+
     /// Returns whether the way to the peer is through `device`.
     pub(crate) fn is_on(&self, device: &Device) -> bool {
         device.is(self.get().verbs)

@@ -1,11 +1,13 @@
 //! The RDMA devices of this machine, and what they can do.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 use std::io;
 use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rdma_sys::{
     ibv_async_event, ibv_context, ibv_device_attr, ibv_device_cap_flags, ibv_port_attr,
@@ -18,6 +20,8 @@ use super::Refused;
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     context: NonNull<ibv_context>,
+    /// Of [`OUTAGES`], those that were told.
+    told: Cell<u64>,
     _opened: Rc<Opened>,
 }
 
@@ -71,6 +75,8 @@ pub(crate) enum Fault {
     QueuePair(usize),
     /// Itself: it carries nothing any more.
     Device,
+    /// Some port of some device of this process may have gone down.
+    Port,
 }
 
 /// One port of a device.
@@ -101,7 +107,9 @@ impl Device {
         // SAFETY: the list has `count` entries, lives as long as `opened`, and nobody writes it.
         let contexts = unsafe { std::slice::from_raw_parts(list.as_ptr(), count) };
         let contexts = contexts.iter().filter_map(|context| NonNull::new(*context));
-        Ok(contexts.map(|context| Self { context, _opened: Rc::clone(&opened) }).collect())
+        let told = OUTAGES.load(Ordering::Relaxed);
+        let device = |context| Self { context, told: Cell::new(told), _opened: Rc::clone(&opened) };
+        Ok(contexts.map(device).collect())
     }
 
     /// Returns the name the administrator knows it by.
@@ -154,6 +162,11 @@ impl Device {
         Ok(active.filter(|_| !first.is_active).unwrap_or(first))
     }
 
+    /// Tells whether a port carries messages.
+    pub(crate) fn is_active(&self, port: u8) -> bool {
+        self.port(port).is_ok_and(|link| link.is_active)
+    }
+
     fn port(&self, number: u8) -> Result<Link, Refused> {
         let mut found = MaybeUninit::<ibv_port_attr>::zeroed();
         // SAFETY: the context is live; `found` is a whole ibv_port_attr, whose length the call passes
@@ -179,7 +192,21 @@ impl Device {
     }
 
     /// Takes the next fault that the device reports, of any core's queue pairs.
+    ///
+    /// Cores share what librdmacm opened: a report comes to one of them. That of a port is for all: whoever
+    /// finds none looks whether another core has taken one, or is about to.
     pub(crate) fn next_fault(&self) -> Option<Fault> {
+        ASKING.fetch_add(1, Ordering::AcqRel);
+        let fault = self.take_fault();
+        let is_alone = ASKING.fetch_sub(1, Ordering::AcqRel) == 1;
+        let outages = OUTAGES.load(Ordering::Relaxed);
+        fault.or_else(|| {
+            let is_news = self.told.replace(outages) != outages;
+            (is_news || !is_alone).then_some(Fault::Port)
+        })
+    }
+
+    fn take_fault(&self) -> Option<Fault> {
         loop {
             let mut event = MaybeUninit::<ibv_async_event>::zeroed();
             // SAFETY: the context is live, its descriptor does not block, and the place is live for the
@@ -199,6 +226,7 @@ impl Device {
             unsafe { rdma_sys::ibv_ack_async_event(at) };
             match kind {
                 DEVICE_FATAL => return Some(Fault::Device),
+                PORT_DOWN => _ = OUTAGES.fetch_add(1, Ordering::Relaxed),
                 kind if QUEUE_PAIR_FAULTS.contains(&kind) => return Some(Fault::QueuePair(about)),
                 _ => {}
             }
@@ -243,3 +271,10 @@ impl Refused {
 const QUEUE_PAIR_FAULTS: std::ops::RangeInclusive<u32> = 1..=3;
 /// `IBV_EVENT_DEVICE_FATAL`.
 const DEVICE_FATAL: u32 = 8;
+/// `IBV_EVENT_PORT_ERR`.
+const PORT_DOWN: u32 = 10;
+
+/// How many ports of devices went down, as far as anybody in this process took a report of it.
+static OUTAGES: AtomicU64 = AtomicU64::new(0);
+/// How many cores are taking reports at this moment.
+static ASKING: AtomicU64 = AtomicU64::new(0);

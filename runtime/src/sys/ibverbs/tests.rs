@@ -75,7 +75,7 @@ fn ours() -> Layout {
             wr_send_inv, wr_set_inline_data, wr_set_sge, wr_start, wr_complete, wr_abort
         }
         begins rdma_event_channel { fd }
-        begins rdma_cm_id { verbs, context, qp, route }
+        begins rdma_cm_id { verbs, context, qp, route, port_num }
         begins rdma_cm_event { id, listen_id, event, status, param }
     }
     // It grows at its beginning, and is found by its end.
