@@ -249,9 +249,6 @@ pub struct Promises {
     pub exact_bounds: bool,
     /// A peer is held to the access it was granted (line 20).
     pub exact_access: bool,
-    /// Memory may be exposed on an accepted connection while there are others (line 19). Where it may not,
-    /// handles would be good on any of them. On connections that were asked for it always may.
-    pub shared_exposure: bool,
     /// A peer's Send with Invalidate is reported (line 21). Where it is not, handles are retired by
     /// LocalInv, whatever the peer did.
     pub remote_invalidation: bool,
@@ -273,7 +270,6 @@ impl Promises {
     pub const ALL: Self = Self {
         exact_bounds: true,
         exact_access: true,
-        shared_exposure: true,
         remote_invalidation: true,
         handles_end: true,
         sends_wait: true,

@@ -50,8 +50,7 @@ fn describe(device: &DeviceReport) -> String {
     let port = if *is_active { "active" } else { "port not active" };
     let gid = gids.first().map_or_else(|| "no GID".to_owned(), ToString::to_string);
     let node = node.map(|node| format!(", node {node}")).unwrap_or_default();
-    let windows =
-        if *has_windows { "memory windows" } else { "registers by calls, for one connection" };
+    let windows = if *has_windows { "memory windows" } else { "registers by calls" };
     let receives = if *shares_receives { "" } else { ", a receive queue for each connection" };
     let bounds = if *exact_bounds { "" } else { ", does not hold peers to bounds: for tests" };
     format!("{name}: {port}, {gid}{node}, {windows}{receives}, posts by {posting}{bounds}")
@@ -82,7 +81,7 @@ mod tests {
         assert_eq!(ours, "mlx5_0: active, no GID, node 1, memory windows, posts by ibv_wr");
         let ours = describe(&device(false, true));
         assert!(
-            ours.contains("for one connection, a receive queue for each connection, posts"),
+            ours.contains("registers by calls, a receive queue for each connection, posts"),
             "{ours}"
         );
         let none = told(&Ok(Vec::new()));

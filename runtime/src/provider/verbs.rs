@@ -355,14 +355,8 @@ impl Provider for Verbs {
 
     fn reserve_handle(&mut self, qp: QpNum, lease: &Local, access: Access) -> Option<Handle> {
         let connection = self.slots.peek(qp).filter(|connection| connection.phase.is_open())?;
-        // One that shares a domain with nobody has it for itself, as long as anything is granted in it.
-        let shared = self.registrations.need_domains() && connection.own_domain().is_none() && {
-            let others = self.slots.all().filter_map(|qp| self.slots.peek(qp));
-            others.filter(|other| other.shares_domain()).count() > 1
-        };
-        let own = connection.own_domain().or_else(|| (!shared).then_some(&self.domain));
         let scrap = self.regions.first().map(Region::scrap);
-        self.registrations.reserve((qp, own), lease, access, scrap)
+        self.registrations.reserve((qp, connection.domain()), lease, access, scrap)
     }
 
     fn registration_offset(&mut self, lease: &Local) -> u64 {

@@ -41,8 +41,6 @@ use crate::sys::ibverbs::{Bounce, Domain, Refused};
 /// The places of one provider.
 #[derive(Debug)]
 pub(super) struct Bounces {
-    /// The domain that connections share.
-    domain: Rc<Domain>,
     most: usize,
     /// Octets that all places may have together, and those they have.
     octets_max: usize,
@@ -67,9 +65,8 @@ pub(super) struct Copied {
 
 impl Bounces {
     /// Prepares for `most` handles at once on at most `connections`.
-    pub(super) fn new(domain: &Rc<Domain>, most: usize, connections: usize) -> Self {
+    pub(super) fn new(most: usize, connections: usize) -> Self {
         Self {
-            domain: Rc::clone(domain),
             most,
             octets_max: most.saturating_mul(OCTETS_MIN),
             octets: 0,
@@ -92,21 +89,7 @@ impl Bounces {
         self.octets_max = self.octets_max.saturating_add(octets.saturating_mul(2));
     }
 
-    /// Tells whether anything is open in the domain that connections share. What rests there is given up.
-    pub(super) fn in_use(&mut self) -> bool {
-        let Self { domain, octets, resting, .. } = self;
-        for place in resting {
-            place.retain(|bounce| {
-                let stays = !bounce.is_in(domain);
-                *octets -= if stays { 0 } else { bounce.octets() };
-                stays
-            });
-        }
-        self.used.iter().any(|(.., bounce)| bounce.is_in(&self.domain))
-    }
-
-    /// Finds a place for `lease`, in a domain that is the connection's alone, for now at least; `None` if
-    /// there is none and can be none.
+    /// Finds a place for `lease`, in the connection's own domain; `None` if there is none and can be none.
     pub(super) fn reserve(
         &mut self,
         (qp, domain): (QpNum, &Rc<Domain>),

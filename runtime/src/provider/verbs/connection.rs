@@ -16,7 +16,7 @@ pub(super) struct Connection {
     /// When to stop waiting for what the phase waits for.
     pub(super) deadline: Instant,
     pub(super) objects: Objects,
-    /// Our memory in a protection domain that is this connection's alone; none if it shares one.
+    /// Our memory in its protection domain, if that is not the one in which it is anyway.
     pub(super) regions: Vec<Region>,
     /// What we proposed, or, once the peer has answered, what is granted.
     pub(super) ord: u8,
@@ -88,17 +88,8 @@ impl Connection {
         }
     }
 
-    /// Returns the protection domain of its queue pair, if it has one that it does not share.
-    pub(super) fn own_domain(&self) -> Option<&Rc<Domain>> {
-        self.domain().filter(|_| !self.regions.is_empty())
-    }
-
-    /// Tells whether its queue pair is in the protection domain that connections share.
-    pub(super) fn shares_domain(&self) -> bool {
-        self.domain().is_some() && self.regions.is_empty()
-    }
-
-    fn domain(&self) -> Option<&Rc<Domain>> {
+    /// Returns the protection domain of its queue pair, if it has one.
+    pub(super) fn domain(&self) -> Option<&Rc<Domain>> {
         match &self.objects {
             Objects::Pair(pair) => Some(pair.domain()),
             Objects::Id(_) | Objects::Nothing => None,

@@ -28,7 +28,7 @@ pub struct DeviceReport {
     pub is_active: bool,
     /// What keeps us from using it, if anything.
     pub lacking: Option<&'static str>,
-    /// It has memory windows of type 2. Without, a core that exposes memory has one connection.
+    /// It has memory windows of type 2. Without, connections have a protection domain each.
     pub has_windows: bool,
     /// Its connections share a receive queue. Without, each has one of its own.
     pub shares_receives: bool,
@@ -156,7 +156,6 @@ pub(super) fn fit(
         promises: Promises {
             exact_bounds: has.vendor != SOFT_ROCE,
             exact_access: !is_soft_iwarp,
-            shared_exposure: windows,
             remote_invalidation: windows,
             handles_end: strategy != Strategy::Persistent,
             // iWARP knows no answer to a Send that finds no Receive but the end.

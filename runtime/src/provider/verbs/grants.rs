@@ -2,11 +2,10 @@
 //!
 //! # Limits
 //!
-//! A peer of any queue pair of a protection domain may use what is granted in it. So each connection that
-//! we ask for has a domain of its own, in which our memory is registered once more. Those that peers ask
-//! for, whose memory we use rather than they ours, share one, as one for each would count all memory
-//! against memlock again: there nothing is granted but to the only connection there is, and while
-//! anything is, there is no other.
+//! A peer of any queue pair of a protection domain may use what is granted in it, and on iWARP that is also
+//! where our RDMA Reads put what they fetch. So no two connections have one in common: while one is in the
+//! domain in which our memory was registered at first, every other has a domain of its own, in which it is
+//! registered once more, and counts against memlock once more.
 
 use std::rc::Rc;
 
@@ -18,25 +17,18 @@ use crate::sys::ibverbs::{Domain, Grant};
 /// What peers are granted.
 #[derive(Debug)]
 pub(super) struct Grants {
-    /// The one that connections share.
-    domain: Rc<Domain>,
     most: usize,
     /// Ascending by handle.
     granted: Vec<(Handle, QpNum, Grant)>,
 }
 
 impl Grants {
-    pub(super) fn new(domain: &Rc<Domain>, most: usize) -> Self {
-        Self { domain: Rc::clone(domain), most, granted: Vec::with_capacity(most) }
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, granted: Vec::with_capacity(most) }
     }
 
-    /// Tells whether anything is granted in the domain that connections share.
-    pub(super) fn in_use(&self) -> bool {
-        self.granted.iter().any(|(.., grant)| grant.is_in(&self.domain))
-    }
-
-    /// Registers the memory of `lease`, or `scrap` for one that is empty, in a domain that is the
-    /// connection's alone, for now at least; `None` if the device refuses, or enough is granted.
+    /// Registers the memory of `lease`, or `scrap` for one that is empty, in the connection's own
+    /// domain; `None` if the device refuses, or enough is granted.
     pub(super) fn reserve(
         &mut self,
         (qp, domain): (QpNum, &Rc<Domain>),

@@ -28,12 +28,12 @@ impl Registrations {
     ) -> Result<Self, Unavailable> {
         Ok(match strategy {
             Strategy::Window => Self::Windows(Box::new(Windows::new(domain, count, connections)?)),
-            Strategy::Persistent => Self::Bounces(Bounces::new(domain, count, connections)),
-            Strategy::FastReg | Strategy::PerCall => Self::Grants(Grants::new(domain, count)),
+            Strategy::Persistent => Self::Bounces(Bounces::new(count, connections)),
+            Strategy::FastReg | Strategy::PerCall => Self::Grants(Grants::new(count)),
         })
     }
 
-    /// Tells whether each connection that we ask for is to have a protection domain of its own.
+    /// Tells whether each connection is to have a protection domain of its own.
     pub(super) const fn need_domains(&self) -> bool {
         matches!(self, Self::Grants(_) | Self::Bounces(_))
     }
@@ -42,15 +42,6 @@ impl Registrations {
     pub(super) const fn cover(&mut self, octets: usize) {
         if let Self::Bounces(bounces) = self {
             bounces.cover(octets);
-        }
-    }
-
-    /// Tells whether another connection may share the protection domain; see [`Grants`].
-    pub(super) fn admit_another(&mut self) -> bool {
-        match self {
-            Self::Windows(_) => true,
-            Self::Grants(grants) => !grants.in_use(),
-            Self::Bounces(bounces) => !bounces.in_use(),
         }
     }
 

@@ -76,7 +76,6 @@ impl Verbs {
     fn on_request(&mut self, now: Instant, listener: ListenerId, mut id: CmId, asked: &Answer) {
         // What we have no place for, or what came by another device, is refused by dropping it.
         let known = self.listeners.iter().any(|(own, _)| *own == listener);
-        let known = known && self.registrations.admit_another();
         let Some(peer) = id.peer().filter(|_| known && id.is_on(&self.device)) else { return };
         let connection = Connection {
             phase: Phase::Requested,
@@ -170,12 +169,7 @@ impl Verbs {
 
     /// Gives a connection its queues.
     fn make_queue_pair(&mut self, qp: QpNum) -> Result<(), Refused> {
-        let connects = self.slots.peek(qp).is_some_and(|c| c.phase == Phase::Resolving);
-        let own = if connects { self.own_domain() } else { None };
-        if own.is_none() && !self.registrations.admit_another() {
-            return Err(Refused::of("connecting", io::ErrorKind::ResourceBusy.into()));
-        }
-        let (domain, regions) = own.unwrap_or_else(|| (Rc::clone(&self.domain), Vec::new()));
+        let (domain, regions) = self.domain_for_one()?;
         let Some(connection) = self.slots.get(qp) else { return Ok(()) };
         let id = match std::mem::replace(&mut connection.objects, Objects::Nothing) {
             Objects::Id(id) => id,
@@ -201,16 +195,18 @@ impl Verbs {
         }
     }
 
-    /// Makes a protection domain for a single connection, with our memory in it, if it is to have one and
-    /// the system has room; see [`Grants`](super::grants::Grants).
-    fn own_domain(&self) -> Option<(Rc<Domain>, Vec<Region>)> {
-        if !self.registrations.need_domains() || self.regions.is_empty() {
-            return None;
+    /// Returns the protection domain for a connection, with our memory in it if it is another than the
+    /// first; see [`Grants`](super::grants::Grants).
+    fn domain_for_one(&self) -> Result<(Rc<Domain>, Vec<Region>), Refused> {
+        let mut domains = self.slots.all().filter_map(|qp| self.slots.peek(qp)?.domain());
+        let is_free = !domains.any(|domain| Rc::ptr_eq(domain, &self.domain));
+        if is_free || !self.registrations.need_domains() {
+            return Ok((Rc::clone(&self.domain), Vec::new()));
         }
-        let domain = Domain::new(&self.device).ok()?;
+        let domain = Domain::new(&self.device)?;
         let again = self.regions.iter().map(|region| region.again(&domain));
-        let regions = again.collect::<Result<_, _>>().ok()?;
-        Some((domain, regions))
+        let regions = again.collect::<Result<_, _>>()?;
+        Ok((domain, regions))
     }
 
     /// The connection carries messages: the manager says so, with the peer's `answer`, or, at the passive

@@ -54,11 +54,6 @@ impl Bounce {
         self.access
     }
 
-    /// Returns whether the peers of the queue pairs of `domain` reach it.
-    pub(crate) fn is_in(&self, domain: &Rc<Domain>) -> bool {
-        self.grant.is_in(domain)
-    }
-
     /// Returns whether it stands for a lease.
     pub(crate) fn is_open(&self) -> bool {
         self.grant.is_open()

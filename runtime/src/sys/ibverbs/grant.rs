@@ -17,7 +17,7 @@ use super::{Domain, Refused};
 pub(crate) struct Grant {
     mr: NonNull<ibv_mr>,
     open: RefCell<Option<Exposure<Source, Sink>>>,
-    domain: Rc<Domain>,
+    _domain: Rc<Domain>,
 }
 
 impl Grant {
@@ -64,18 +64,13 @@ impl Grant {
         // lent, or for good in a bounce, which never lends them.
         let mr = unsafe { ibv_reg_mr(domain.raw(), start, length, access.cast_signed()) };
         let mr = NonNull::new(mr).ok_or_else(|| Refused::last("registering memory for a peer"))?;
-        Ok(Self { mr, open: RefCell::new(None), domain: Rc::clone(domain) })
+        Ok(Self { mr, open: RefCell::new(None), _domain: Rc::clone(domain) })
     }
 
     /// Returns the key that a peer names it by.
     pub(crate) fn key(&self) -> Handle {
         // SAFETY: the registration is live, and its keys never change.
         Handle(unsafe { self.mr.as_ref() }.rkey)
-    }
-
-    /// Returns whether the peers of the queue pairs of `domain` may use it.
-    pub(crate) fn is_in(&self, domain: &Rc<Domain>) -> bool {
-        Rc::ptr_eq(&self.domain, domain)
     }
 
     /// Returns whether it keeps the view of its memory.
