@@ -11,6 +11,7 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -105,6 +106,22 @@ impl Shared {
         let place = self.place::<AtomicU64>(offset);
         // SAFETY: as in `u32_at`, of eight octets.
         unsafe { place.as_ref() }
+    }
+
+    /// Returns the cache line at `offset`.
+    ///
+    /// # Panics
+    ///
+    /// If it is not in the memory, or `offset` no multiple of [`LINE`].
+    #[inline]
+    pub fn line(&self, offset: usize) -> Line<'_> {
+        if !offset.is_multiple_of(LINE) || offset >= self.length - self.length % LINE {
+            misplaced(offset, LINE, self.length);
+        }
+        // SAFETY: `offset` is below the end of the last whole line, so it is within the mapping, and as it
+        // is a multiple of a line's length so are all octets of the line.
+        let start = unsafe { self.start.add(offset) };
+        Line { start, of: PhantomData }
     }
 
     /// Copies `bytes` to `offset`.
@@ -236,6 +253,48 @@ impl Shared {
     }
 }
 
+/// A cache line of memory that is [`Shared`]: a word, and octets behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    /// So many octets from here on are in the mapping, which is aligned to more than that.
+    start: NonNull<u8>,
+    of: PhantomData<&'a Shared>,
+}
+
+impl<'a> Line<'a> {
+    /// Returns the word it begins with.
+    #[inline]
+    pub fn word(self) -> &'a AtomicU64 {
+        // SAFETY: as in `Shared::u64_at`; the line is in the mapping and aligned.
+        unsafe { self.start.cast::<AtomicU64>().as_ref() }
+    }
+
+    /// Copies `bytes` behind the word.
+    ///
+    /// # Panics
+    ///
+    /// If the line has no room for them.
+    #[inline]
+    pub fn copy_in(self, bytes: &[u8]) {
+        if bytes.len() > LINE_OCTETS {
+            misplaced(LINE - LINE_OCTETS, bytes.len(), LINE);
+        }
+        // SAFETY: the word is part of the line.
+        let to = unsafe { self.start.add(LINE - LINE_OCTETS) };
+        // SAFETY: so many octets of the line follow. For the rest, as in `Shared::copy_in`.
+        unsafe { copy(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+    }
+
+    /// Copies all octets behind the word.
+    #[inline]
+    pub fn copy_to(self, to: &mut [u8; LINE_OCTETS]) {
+        // SAFETY: the word is part of the line.
+        let from = unsafe { self.start.add(LINE - LINE_OCTETS) };
+        // SAFETY: so many octets of the line follow. For the rest, as in `Shared::copy_to`.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), LINE_OCTETS) };
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         // SAFETY: the whole mapping is ours, and every reference to it borrowed `self`. The peer has its
@@ -258,19 +317,34 @@ fn misplaced(offset: usize, length: usize, all: usize) -> ! {
 /// As of [`ptr::copy_nonoverlapping`].
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
-    if !(SHORT..=2 * SHORT).contains(&length) {
+    match length {
+        // SAFETY: the caller's promise, and there are at least so many octets.
+        16..32 => unsafe { copy_ends::<16>(from, to, length) },
+        // SAFETY: as above.
+        32..64 => unsafe { copy_ends::<32>(from, to, length) },
+        // SAFETY: as above.
+        64..=128 => unsafe { copy_ends::<64>(from, to, length) },
         // SAFETY: the caller's promise.
-        return unsafe { ptr::copy_nonoverlapping(from, to, length) };
+        _ => unsafe { ptr::copy_nonoverlapping(from, to, length) },
     }
-    let rest = length - SHORT;
+}
+
+/// Copies the first and the last `N` octets of `length`, which is all of them: so many the compiler copies
+/// without a call.
+///
+/// # Safety
+///
+/// As of [`ptr::copy_nonoverlapping`], and `length` is from `N` to twice as much.
+#[inline]
+unsafe fn copy_ends<const N: usize>(from: *const u8, to: *mut u8, length: usize) {
     // SAFETY: there are at least so many octets.
-    unsafe { ptr::copy_nonoverlapping(from, to, SHORT) };
-    // SAFETY: `rest` is within the octets.
-    let from = unsafe { from.add(rest) };
+    unsafe { ptr::copy_nonoverlapping(from, to, N) };
+    // SAFETY: what follows the rest are `N` octets of them.
+    let from = unsafe { from.add(length - N) };
     // SAFETY: as above.
-    let to = unsafe { to.add(rest) };
-    // SAFETY: so many octets follow. They overlap those copied before, which then are copied twice.
-    unsafe { ptr::copy_nonoverlapping(from, to, SHORT) };
+    let to = unsafe { to.add(length - N) };
+    // SAFETY: so many octets follow. They may overlap those copied before, which then are copied twice.
+    unsafe { ptr::copy_nonoverlapping(from, to, N) };
 }
 
 /// Asks the processor to have the line of `sink`'s first octet to itself.
@@ -306,8 +380,10 @@ fn prefetch_to_write(line: *const u8) {
     let _ = line;
 }
 
-/// Octets the compiler copies without a call; a message of up to twice as many is copied in two pieces.
-const SHORT: usize = 64;
+/// Octets of a cache line.
+pub const LINE: usize = 64;
+/// Those of a [`Line`] behind its word.
+pub const LINE_OCTETS: usize = LINE - 8;
 
 /// Octets of a huge page.
 const MIB_2: usize = 2 << 20;

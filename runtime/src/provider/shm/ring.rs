@@ -37,8 +37,9 @@ use haulage_mr_pool::Sink;
 use haulage_proto::verbs::Handle;
 
 use self::squeeze::{SQUEEZED, SQUEEZED_MAX, expand, squeeze};
-use super::segment::{LINE, RING, RING_BYTES_MAX, Segment};
+use super::segment::{RING, RING_BYTES_MAX, Segment};
 use crate::sys::barrier;
+use crate::sys::shared::{LINE, LINE_OCTETS, Line};
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +92,7 @@ pub(super) struct BadRing;
 struct FirstLine {
     /// 0 while there is none.
     header: u64,
-    octets: [u8; LINE - HEADER],
+    octets: [u8; LINE_OCTETS],
 }
 
 /// The sending end of a connection's ring.
@@ -118,7 +119,7 @@ impl Producer {
     /// Sends on the ring of a fresh segment. `light`: see [`barrier::light`].
     pub(super) const fn new(segment: Segment, light: bool) -> Self {
         let capacity = segment.layout().ring_bytes() as u64;
-        let (limit, first) = (capacity, FirstLine { header: 0, octets: [0; LINE - HEADER] });
+        let (limit, first) = (capacity, FirstLine { header: 0, octets: [0; LINE_OCTETS] });
         Self { segment, tail: 0, published: 0, first, limit, owned: 0, capacity, light }
     }
 
@@ -145,40 +146,40 @@ impl Producer {
     ) -> Result<bool, BadRing> {
         debug_assert!(bytes.len() <= self.part_max(), "longer messages travel in parts");
         let length = (bytes.len() as u64) << LENGTH_AT;
-        match squeeze(bytes) {
-            Some(line) if kind == Kind::Send => {
-                self.push_record(length | Kind::Squeezed.code(), &line)
-            }
-            _ => self.push_record(u64::from(handle.0) << 32 | length | kind.code(), bytes),
+        let mut line = [0; LINE_OCTETS];
+        if kind == Kind::Send && squeeze(bytes, &mut line) {
+            return self.push_record(length | Kind::Squeezed.code(), &line);
         }
+        self.push_record(u64::from(handle.0) << 32 | length | kind.code(), bytes)
     }
 
     #[inline]
     fn push_record(&mut self, header: u64, bytes: &[u8]) -> Result<bool, BadRing> {
         let span = span(bytes.len());
-        if span > self.capacity - self.offset(self.tail) && !self.go_around(span)? {
-            return Ok(false);
-        }
-        let end = self.tail + span + SPARE;
-        if end > self.limit && !self.has_room(end)? {
+        let left = self.capacity - self.offset(self.tail);
+        let fits = span <= left && self.tail + span + SPARE <= self.limit;
+        if !fits && !self.make_room(span)? {
             return Ok(false);
         }
         self.put(header, bytes);
         self.tail += span;
-        self.own_ahead();
         Ok(true)
     }
 
-    /// Skips what is left of the ring, if there is room for `span` octets at its start.
+    /// Looks how far the consumer has come, and skips what is left of the ring if `span` octets do not fit
+    /// there; false if there is no room.
     #[cold]
-    fn go_around(&mut self, span: u64) -> Result<bool, BadRing> {
-        let skipped = self.capacity - self.offset(self.tail);
+    fn make_room(&mut self, span: u64) -> Result<bool, BadRing> {
+        let left = self.capacity - self.offset(self.tail);
+        let skipped = if span > left { left } else { 0 };
         let end = self.tail + skipped + span + SPARE;
         if end > self.limit && !self.has_room(end)? {
             return Ok(false);
         }
-        self.put(Kind::Skip.code(), &[]);
-        self.tail += skipped;
+        if skipped > 0 {
+            self.put(Kind::Skip.code(), &[]);
+            self.tail += skipped;
+        }
         Ok(true)
     }
 
@@ -194,16 +195,15 @@ impl Producer {
         if !self.is_filled() {
             return false;
         }
-        let memory = self.segment.memory();
-        memory.u64_at(self.at(self.tail)).store(0, Ordering::Relaxed);
         let ahead = (self.tail - self.published) / LINE as u64 - 1;
-        let first = self.first.header | ahead.min(AHEAD_MAX) << AHEAD_AT;
-        let at = self.at(self.published);
-        memory.copy_in(at + HEADER, &self.first.octets);
-        memory.u64_at(at).store(first, Ordering::Release);
+        let header = self.first.header | ahead.min(AHEAD_MAX) << AHEAD_AT;
+        self.line(self.tail).word().store(0, Ordering::Relaxed);
+        let line = self.line(self.published);
+        line.copy_in(&self.first.octets);
+        line.word().store(header, Ordering::Release);
         self.published = self.tail;
         self.first.header = 0;
-        self.owned = self.owned.max(self.tail + 2 * LINE as u64);
+        self.own_ahead();
         barrier::light(self.light);
         let waits = self.segment.waits();
         waits.load(Ordering::Relaxed) != 0 && waits.swap(0, Ordering::Relaxed) != 0
@@ -212,27 +212,36 @@ impl Producer {
     /// Writes a record at the tail, but for the line that shows the batch.
     #[inline]
     fn put(&mut self, header: u64, bytes: &[u8]) {
-        let (at, memory) = (self.at(self.tail), self.segment.memory());
-        if self.tail != self.published {
-            memory.u64_at(at).store(header, Ordering::Relaxed);
-            return memory.copy_in(at + HEADER, bytes);
+        if self.tail == self.published {
+            return self.keep(header, bytes);
         }
+        let line = self.line(self.tail);
+        line.word().store(header, Ordering::Relaxed);
+        if bytes.len() <= LINE_OCTETS {
+            line.copy_in(bytes);
+        } else {
+            self.segment.memory().copy_in(self.at(self.tail) + HEADER, bytes);
+        }
+    }
+
+    /// Writes the first record of a batch, and keeps its first line back.
+    fn keep(&mut self, header: u64, bytes: &[u8]) {
         self.first.header = header;
         match bytes.split_first_chunk() {
             Some((line, rest)) => {
                 self.first.octets = *line;
-                memory.copy_in(at + LINE, rest);
+                self.segment.memory().copy_in(self.at(self.tail) + LINE, rest);
             }
             None => self.first.octets[..bytes.len()].copy_from_slice(bytes),
         }
     }
 
-    /// Asks for the lines behind the tail, to be written soon: but not the two at the tail, at which the
+    /// Asks for the lines behind what was published, to be written soon: but not the two at which the
     /// consumer looks, nor those that it may not have taken yet.
     #[inline]
     fn own_ahead(&mut self) {
         let end = (self.tail + DISTANCE).min(self.limit);
-        self.owned = self.owned.max(self.tail);
+        self.owned = self.owned.max(self.tail + 2 * LINE as u64);
         while self.owned < end {
             self.segment.memory().prefetch_to_write(self.at(self.owned));
             self.owned += LINE as u64;
@@ -261,6 +270,11 @@ impl Producer {
     #[inline]
     fn at(&self, position: u64) -> usize {
         at(self.offset(position))
+    }
+
+    #[inline]
+    fn line(&self, position: u64) -> Line<'_> {
+        self.segment.memory().line(self.at(position))
     }
 }
 
@@ -358,10 +372,10 @@ impl Consumer {
 
     #[inline]
     fn take_squeezed(&mut self, header: u64, sink: &mut Sink, length: usize) -> Option<usize> {
-        let (mut line, mut message) = ([0; LINE - HEADER], [0; SQUEEZED_MAX]);
+        let (mut line, mut message) = ([0; LINE_OCTETS], [0; SQUEEZED_MAX]);
         let message = message.get_mut(..length).filter(|_| SQUEEZED.contains(&length))?;
         self.fetch_ahead(header);
-        self.segment.memory().copy_to(at(self.offset()) + HEADER, &mut line);
+        self.line().copy_to(&mut line);
         expand(&line, message);
         sink.place(0, message).ok()?;
         self.head += LINE as u64;
@@ -372,7 +386,8 @@ impl Consumer {
     /// that fits there.
     #[inline]
     pub(super) fn look(&mut self, to: &mut [u8]) -> Look {
-        let (header, offset) = (self.header(), self.offset());
+        let (line, offset) = (self.line(), self.offset());
+        let header = line.word().load(Ordering::Acquire);
         if header == 0 {
             // The next line comes while the first is waited for.
             self.segment.memory().prefetch(at(offset) + LINE);
@@ -380,18 +395,29 @@ impl Consumer {
         }
         // A length has 32 bits; of a plain message nothing is above it.
         let length = (header >> LENGTH_AT) as usize;
-        let Some(to) = to.get_mut(..length) else { return Look::Other };
-        let from = at(offset) + HEADER;
+        if length > to.len() {
+            return Look::Other;
+        }
         let kind = header & KIND_MASK;
         if kind == Kind::Squeezed.code() && SQUEEZED.contains(&length) {
-            let mut line = [0; LINE - HEADER];
-            self.fetch_ahead(header);
-            self.segment.memory().copy_to(from, &mut line);
-            expand(&line, to);
+            let mut octets = [0; LINE_OCTETS];
+            line.copy_to(&mut octets);
+            expand(&octets, to.get_mut(..length).unwrap_or_default());
             self.looked = LINE as u64;
-        } else if kind == Kind::Send.code() && (HEADER + length) as u64 <= self.capacity - offset {
             self.fetch_ahead(header);
-            self.segment.memory().copy_to(from, to);
+        } else if kind == Kind::Send.code() && (HEADER + length) as u64 <= self.capacity - offset {
+            match to.first_chunk_mut() {
+                // The whole line, as that is faster than to look how much of it.
+                Some(to) if length <= LINE_OCTETS => {
+                    line.copy_to(to);
+                    self.fetch_ahead(header);
+                }
+                _ => {
+                    self.fetch_ahead(header);
+                    let to = to.get_mut(..length).unwrap_or_default();
+                    self.segment.memory().copy_to(at(offset) + HEADER, to);
+                }
+            }
             self.looked = span(length);
         } else {
             return Look::Other;
@@ -422,7 +448,7 @@ impl Consumer {
         if record.kind != Kind::Squeezed {
             return memory.copy_out(record.at + HEADER + from, sink, at, length);
         }
-        let (mut line, mut message) = ([0; LINE - HEADER], [0; SQUEEZED_MAX]);
+        let (mut line, mut message) = ([0; LINE_OCTETS], [0; SQUEEZED_MAX]);
         memory.copy_to(record.at + HEADER, &mut line);
         let Some(message) = message.get_mut(..record.length) else { return false };
         expand(&line, message);
@@ -480,6 +506,13 @@ impl Consumer {
             self.visible = self.head + (1 + ahead) * LINE as u64;
             self.fetched = self.head + LINE as u64;
         }
+        if self.fetched < self.visible {
+            self.fetch_more();
+        }
+    }
+
+    #[inline(never)]
+    fn fetch_more(&mut self) {
         let end = self.visible.min(self.head + DISTANCE);
         while self.fetched < end {
             self.segment.memory().prefetch(at(self.fetched & (self.capacity - 1)));
@@ -524,7 +557,12 @@ impl Consumer {
 
     #[inline]
     fn header(&self) -> u64 {
-        self.segment.memory().u64_at(at(self.offset())).load(Ordering::Acquire)
+        self.line().word().load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn line(&self) -> Line<'_> {
+        self.segment.memory().line(at(self.offset()))
     }
 
     #[inline]

@@ -14,7 +14,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::sys::shared::{Shared, Unfit};
+use crate::sys::shared::{LINE, Shared, Unfit};
 
 /// How large the parts of a segment are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,8 +105,6 @@ impl Segment {
     }
 }
 
-/// Octets of a cache line, and what everything in a segment is a multiple of.
-pub(super) const LINE: usize = 64;
 /// Where the ring begins.
 pub(super) const RING: usize = 6 * LINE;
 /// Shortest ring: four records of the longest kind.

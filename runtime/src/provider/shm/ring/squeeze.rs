@@ -2,8 +2,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::HEADER;
-use crate::provider::shm::segment::LINE;
+use crate::sys::shared::LINE_OCTETS;
 
 /// Where the zeros are: the chunk lists of a version 2 Call without chunks,
 const LISTS: Range<usize> = 16..32;
@@ -11,27 +10,25 @@ const LISTS: Range<usize> = 16..32;
 const NOBODY: Range<usize> = 56..72;
 /// Octets of a message that fits a line without them, and would not with them.
 pub(super) const SQUEEZED: RangeInclusive<usize> = NOBODY.end..=SQUEEZED_MAX;
-pub(super) const SQUEEZED_MAX: usize = LINE - HEADER + 32;
+pub(super) const SQUEEZED_MAX: usize = LINE_OCTETS + 32;
 
-/// Returns a message without its zeros, if it has that shape; behind it there is no meaning.
+/// Puts a message without its zeros into a line, if it has that shape; behind it there is no meaning.
+/// Returns whether it has.
 #[inline]
-pub(super) fn squeeze(message: &[u8]) -> Option<[u8; LINE - HEADER]> {
-    let (front, rest) = message.split_first_chunk::<{ NOBODY.end }>()?;
+pub(super) fn squeeze(message: &[u8], line: &mut [u8; LINE_OCTETS]) -> bool {
+    let Some((front, rest)) = message.split_first_chunk::<{ NOBODY.end }>() else { return false };
     if message.len() > SQUEEZED_MAX || front[LISTS] != [0; 16] || front[NOBODY] != [0; 16] {
-        return None;
+        return false;
     }
-    let mut line = [0; LINE - HEADER];
-    let (first, behind) = line.split_at_mut(16);
-    let (second, last) = behind.split_at_mut(24);
-    first.copy_from_slice(&front[..16]);
-    second.copy_from_slice(&front[32..56]);
-    last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-    Some(line)
+    line[..16].copy_from_slice(&front[..16]);
+    line[16..40].copy_from_slice(&front[32..56]);
+    line[40..].iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+    true
 }
 
 /// Makes the message whole again; it is as long as `message`, which is in [`SQUEEZED`].
 #[inline]
-pub(super) fn expand(line: &[u8; LINE - HEADER], message: &mut [u8]) {
+pub(super) fn expand(line: &[u8; LINE_OCTETS], message: &mut [u8]) {
     let Some((front, rest)) = message.split_first_chunk_mut::<{ NOBODY.end }>() else { return };
     front[..16].copy_from_slice(&line[..16]);
     front[LISTS].fill(0);
@@ -52,17 +49,20 @@ mod tests {
             for at in LISTS.chain(NOBODY) {
                 call.get_mut(at).into_iter().for_each(|octet| *octet = 0);
             }
-            let line = squeeze(&call);
-            assert_eq!(line.is_some(), SQUEEZED.contains(&call.len()), "{length}");
-            assert!(squeeze(&all).is_none(), "{length}: it has no zeros");
-            let Some(line) = line else { continue };
+            let mut line = [0; LINE_OCTETS];
+            assert!(!squeeze(&all, &mut line), "{length}: it has no zeros");
+            let squeezed = squeeze(&call, &mut line);
+            assert_eq!(squeezed, SQUEEZED.contains(&call.len()), "{length}");
+            if !squeezed {
+                continue;
+            }
             let mut again = vec![0xaa; call.len()];
             expand(&line, &mut again);
             assert_eq!(again, call);
             for at in LISTS.chain(NOBODY) {
                 let mut other = call.clone();
                 other[at] = 1;
-                assert!(squeeze(&other).is_none(), "{length}: octet {at} is not zero");
+                assert!(!squeeze(&other, &mut line), "{length}: octet {at} is not zero");
             }
         }
     }
