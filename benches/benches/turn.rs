@@ -14,15 +14,16 @@ use haulage_benches::{Kind, World, memory};
 
 fn over_shm(c: &mut Criterion) {
     let mut world = World::over_shm();
-    world.batch(Kind::Null, 1);
+    world.batch(Kind::Null, 1, 1);
     let mut group = c.benchmark_group("turn");
     for count in [1, 32] {
         for (name, kind) in
             [("null calls", Kind::Null), ("reads", Kind::Read), ("writes", Kind::Write)]
         {
             group.throughput(Throughput::Elements(count));
-            group
-                .bench_function(format!("{count} {name}"), |b| b.iter(|| world.batch(kind, count)));
+            group.bench_function(format!("{count} {name}"), |b| {
+                b.iter(|| world.batch(kind, count, count))
+            });
         }
     }
     group.finish();
@@ -38,7 +39,7 @@ fn over_the_fabric(c: &mut Criterion) {
     let mut now = Instant::ZERO;
     let mut world = World::new(now, part(2), part(1), SocketAddr::new(node(1), 20050));
     let mut call = || {
-        world.call(now, Kind::Null, 1);
+        world.call(now, Kind::Null, 1, 1);
         while !world.is_done() {
             if !world.turn(now) {
                 now = fabric.next_event().expect("a Call under way").max(now);

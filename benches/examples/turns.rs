@@ -1,8 +1,8 @@
 //! Makes Calls between two cores on one thread, so many at a time, for `benches/counts` to count the
 //! instructions of a Call at both ends.
 //!
-//! `turns null|read|write DEPTH BATCHES`: a batch is `DEPTH` Calls that the client makes in one turn and
-//! the server answers in one.
+//! `turns null|read|write DEPTH BATCHES`: `DEPTH` Calls are in flight, and the next is made when one has
+//! been answered, until `BATCHES` times as many were made.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -20,7 +20,5 @@ fn main() {
     let mut number = || arguments.next().and_then(|n| n.parse().ok()).expect("DEPTH BATCHES");
     let (depth, batches): (u64, u64) = (number(), number());
     let mut world = World::over_shm();
-    for _ in 0..batches {
-        world.batch(kind, depth);
-    }
+    world.batch(kind, depth, depth * batches);
 }

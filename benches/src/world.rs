@@ -21,7 +21,6 @@ pub struct World<P: Provider> {
     server: Core<P, Keeper>,
     client: Core<P, Caller>,
     connection: ConnectionId,
-    made: u64,
 }
 
 /// What a Call does.
@@ -50,11 +49,11 @@ impl World<Shm> {
         Self::new(clock::now(), part(), part(), any)
     }
 
-    /// Makes `count` Calls in one turn of the client, and gives both ends their turns until all have
-    /// been answered.
-    pub fn batch(&mut self, kind: Kind, count: u64) {
+    /// Makes `count` Calls, of which `depth` at most are in flight: the next is made when one has been
+    /// answered. Gives both ends their turns until all have been.
+    pub fn batch(&mut self, kind: Kind, depth: u64, count: u64) {
         let mut now = clock::now();
-        self.call(now, kind, count);
+        self.call(now, kind, depth, count);
         let mut turns = 0_u32;
         while !self.is_done() {
             self.turn(now);
@@ -82,27 +81,20 @@ impl<P: Provider> World<P> {
         let mut client = Core::new(here, Caller::default(), ours, LIMITS, 2).expect("room enough");
         let at = server.listen(at).expect("an address that is free");
         let connection = client.connect(now, at, binding()).expect("a queue pair");
-        Self { server, client, connection, made: 0 }
+        Self { server, client, connection }
     }
 
-    /// Makes `count` Calls.
+    /// Makes `depth` Calls, and more as they are answered, `count` in all.
     ///
     /// # Panics
     ///
     /// If a core takes no more.
-    pub fn call(&mut self, now: Instant, kind: Kind, count: u64) {
-        for _ in 0..count {
-            let (mut cx, caller) = self.client.cx(now);
-            let mut lease = || caller.leases.pop().or_else(|| cx.pool().lease(ITEM));
-            let (argument, result) = match kind {
-                Kind::Null => (None, None),
-                Kind::Read => (None, lease()),
-                Kind::Write => (lease(), None),
-            };
-            let request = Request { procedure: kind as u32, argument, result, timeout: None };
-            let queued = cx.call(self.connection, request, self.made, |_| Ok(()));
-            assert!(queued.is_ok(), "{:?}", queued.map_err(|(why, _)| why));
-            self.made += 1;
+    pub fn call(&mut self, now: Instant, kind: Kind, depth: u64, count: u64) {
+        let (mut cx, caller) = self.client.cx(now);
+        caller.calls = Some((self.connection, kind));
+        caller.left += count;
+        for _ in 0..depth.min(count) {
+            caller.call(&mut cx);
         }
     }
 
@@ -114,7 +106,8 @@ impl<P: Provider> World<P> {
 
     /// Tells whether all Calls have been answered.
     pub fn is_done(&self) -> bool {
-        self.client.service().succeeded == self.made
+        let Caller { left, in_flight, .. } = self.client.service();
+        *left == 0 && *in_flight == 0
     }
 }
 
@@ -162,11 +155,34 @@ fn binding() -> Binding {
     Binding { program: 0x2000_0001, version: 1, procedures }
 }
 
-/// Counts what was answered, and keeps the leases for the next Calls.
+/// Makes Calls, and others as they are answered, with the same leases.
 #[derive(Debug, Default)]
 struct Caller {
-    succeeded: u64,
+    /// What is called, and how.
+    calls: Option<(ConnectionId, Kind)>,
+    /// Calls that are still to be made.
+    left: u64,
+    in_flight: u64,
     leases: Vec<Local>,
+}
+
+impl Caller {
+    fn call(&mut self, cx: &mut Cx<'_>) {
+        let (Some((connection, kind)), Some(left)) = (self.calls, self.left.checked_sub(1)) else {
+            return;
+        };
+        let mut lease = || self.leases.pop().or_else(|| cx.pool().lease(ITEM));
+        let (argument, result) = match kind {
+            Kind::Null => (None, None),
+            Kind::Read => (None, lease()),
+            Kind::Write => (lease(), None),
+        };
+        let request = Request { procedure: kind as u32, argument, result, timeout: None };
+        let made = cx.call(connection, request, left, |_| Ok(()));
+        assert!(made.is_ok(), "{:?}", made.map_err(|(why, _)| why));
+        self.left = left;
+        self.in_flight += 1;
+    }
 }
 
 impl Service for Caller {
@@ -178,9 +194,11 @@ impl Service for Caller {
         Outcome::Failed(AcceptStat::ProcUnavail)
     }
 
-    fn replied(&mut self, _: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
-        self.succeeded += u64::from(finished.results.is_ok());
+    fn replied(&mut self, cx: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
+        assert!(finished.results.is_ok(), "{:?}", finished.results.map(drop));
         self.leases.extend(finished.argument.into_iter().chain(finished.result));
+        self.in_flight -= 1;
+        Self::call(self, cx);
     }
 }
 

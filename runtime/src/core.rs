@@ -204,7 +204,7 @@ impl<P: Provider, S: Service> Core<P, S> {
 
     /// Returns what a service sees of this core.
     pub fn cx(&mut self, now: Instant) -> (Cx<'_>, &mut S) {
-        (Cx { now, state: &mut self.state }, &mut self.service)
+        (Cx::new(now, &mut self.state), &mut self.service)
     }
 
     /// Makes a client of `connection` for another thread; `None` if there are too many.
@@ -248,7 +248,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         let Self { state, service, inbox, .. } = self;
         let mut worked = outbound::tell(state, service, inbox, now, budget);
         worked += inbound::run(state, service, now, budget);
-        worked + usize::from(service.turn(&mut Cx { now, state }))
+        worked + usize::from(service.turn(&mut Cx::new(now, state)))
     }
 }
 

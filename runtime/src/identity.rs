@@ -1,6 +1,7 @@
 //! Who our Calls say makes them.
 
-use haulage_proto::rpc::{AuthSys, Credential};
+use haulage_proto::rpc::{AuthSys, CallHeader, Credential};
+use haulage_proto::xdr::{Truncated, Writer};
 
 /// What the credential of our Calls says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +23,16 @@ pub struct User {
 }
 
 impl Identity {
+    /// Appends the header of a Call that this makes.
+    #[cold]
+    pub(crate) fn encode<'a>(
+        &'a self,
+        header: CallHeader<'a>,
+        w: &mut Writer<'_>,
+    ) -> Result<(), Truncated> {
+        CallHeader { credential: self.credential(), ..header }.encode(w)
+    }
+
     /// Returns the credential.
     pub fn credential(&self) -> Credential<'_> {
         match self {

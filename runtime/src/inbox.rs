@@ -16,6 +16,7 @@ use std::sync::mpsc;
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
+use haulage_proto::xdr::Writer;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::core::outbound::Caller;
@@ -169,13 +170,12 @@ impl Inbox {
                 let lease = state.pool.lease(length);
                 self.push(client, Completion::Lease(lease));
             }
-            Entry::Call { connection, token, arguments, request } => {
+            Entry::Call { connection, token, arguments, mut request } => {
                 let caller = Caller::Remote { client, token };
-                let asked =
-                    state.call(now, connection.0, request, caller, |w| w.put(arguments.bytes()));
-                match asked {
+                let encode = |w: &mut Writer<'_>| w.put(arguments.bytes());
+                match state.call((now, None), connection.0, &mut request, caller, encode) {
                     Ok(slot) => state.lend(slot, arguments),
-                    Err((error, request)) => self.push(
+                    Err(error) => self.push(
                         client,
                         Completion::Call {
                             token,

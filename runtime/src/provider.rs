@@ -155,20 +155,16 @@ pub trait Provider: sealed::Sealed {
         Err(QueueFull)
     }
 
-    /// Takes a message without a Receive: the next one of some queue pair, if it is a Send no longer than
-    /// `into`, to which it is copied. `take` is shown it, and what that returns is returned with its
-    /// length. If that is `None`, or the message is any other, it stays, and [`Self::poll`] reports it in a
-    /// Receive. Others are looked at until one is taken, each queue pair once between two polls.
+    /// Takes messages without Receives: of each queue pair in its turn the next ones, as long as each is a
+    /// Send no longer than `into`, to which it is copied, and `inlet` takes it. Returns how many were taken,
+    /// at most `budget`. The first that is not taken stays, and [`Self::poll`] reports it in a Receive. Each
+    /// queue pair is asked once between two polls.
     ///
     /// A queue pair that a message was taken from may have more, which the next poll leaves here: who
-    /// calls this does so before every poll.
-    fn receive_inline<T>(
-        &mut self,
-        into: &mut [u8],
-        take: impl FnMut(QpNum, &[u8]) -> Option<T>,
-    ) -> Option<(T, usize)> {
-        let _ = (into, take);
-        None
+    /// calls this does so before every poll. One that has a receive queue of its own has no such messages.
+    fn receive_inline(&mut self, into: &mut [u8], budget: usize, inlet: &mut impl Inlet) -> usize {
+        let _ = (into, budget, inlet);
+        0
     }
 
     /// Posts a prefix of `batch` with one doorbell, removing what it took.
@@ -201,6 +197,22 @@ pub trait Provider: sealed::Sealed {
 
     /// Returns what moved so far.
     fn counters(&self) -> Counters;
+}
+
+/// What messages are given to that are taken without Receives.
+pub trait Inlet {
+    /// Takes a message of a queue pair, on which `outlet` sends. Returns whether it did; if not, nothing
+    /// has happened.
+    fn take(&mut self, qp: QpNum, message: &[u8], outlet: &mut impl Outlet) -> bool;
+}
+
+/// Sends on the queue pair whose message is being taken.
+pub trait Outlet {
+    /// Sends a message as [`Provider::send_inline`] does; it may wait for a doorbell.
+    ///
+    /// # Errors
+    /// [`QueueFull`]: nothing happened.
+    fn send(&mut self, message: &[u8]) -> Result<(), QueueFull>;
 }
 
 /// Entries waiting to be posted on one send queue, oldest first.

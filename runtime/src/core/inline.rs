@@ -7,10 +7,8 @@
 //!
 //! What leaves is shown to the peers at the end of the turn; so this comes as late in it as it can.
 
-use std::ops::Range;
-
 use haulage_mr_pool::Local;
-use haulage_proto::negotiate::Class;
+use haulage_proto::negotiate::{Class, Version};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::Bare;
@@ -18,19 +16,46 @@ use haulage_proto::verbs::QpNum;
 
 use crate::core::Core;
 use crate::core::connection::Connection;
-use crate::core::inbound::{Complete, act};
+use crate::core::inbound::{Acted, Complete, act};
 use crate::core::outbound::tell_inline;
-use crate::core::state::State;
+use crate::core::state::{Cx, State};
 use crate::core::table::Key;
 use crate::core::transmit::set_credit;
-use crate::provider::Provider;
+use crate::provider::{Inlet, Outlet, Provider};
 use crate::service::{Reply, Service};
 
-/// A message that the connection's engine has taken; its Payload stream starts at `payload_at`.
-#[derive(Debug)]
-enum Taken {
-    Call { connection: Key<Connection>, xid: u32, payload_at: u32 },
-    Reply { slot: usize, token: u64, payload_at: u32 },
+impl<P: Provider, S: Service> Core<P, S> {
+    /// Acts on at most `budget` messages. Returns how many there were.
+    pub(crate) fn take_inline(&mut self, now: Instant, budget: usize) -> usize {
+        let Self { provider, service, state, incoming, .. } = self;
+        let reply = state.buffers.pop().map(|buffer| Reply::new(buffer, None, 0, None));
+        let mut short = Short { state, service, now, reply, from: None };
+        let taken = provider.receive_inline(incoming, budget, &mut short);
+        if let Some(Reply { buffer, .. }) = short.reply {
+            state.recycle(buffer);
+        }
+        taken
+    }
+}
+
+/// The short way while it is taken.
+struct Short<'a, S> {
+    state: &'a mut State,
+    service: &'a mut S,
+    now: Instant,
+    /// What Replies are made in, one after the other; without it no Call is taken.
+    reply: Option<Reply>,
+    /// Where the last message came from.
+    from: Option<From>,
+}
+
+/// What is known of a connection while messages come from it.
+#[derive(Clone, Copy)]
+struct From {
+    qp: QpNum,
+    key: Key<Connection>,
+    /// Octets of the longest Payload stream of a Reply without chunks.
+    bare_reply_max: usize,
 }
 
 /// How a Reply goes.
@@ -44,43 +69,110 @@ enum Way {
     Post,
 }
 
-impl<P: Provider, S: Service> Core<P, S> {
-    /// Acts on at most `budget` messages. Returns how many there were.
-    pub(crate) fn take_inline(&mut self, now: Instant, budget: usize) -> usize {
-        // What Replies are made in, one after the other.
-        let mut reply = self.state.buffers.pop().map(|buffer| Reply::new(buffer, None, 0, None));
-        let mut taken = 0;
-        while taken < budget {
-            let Self { provider, service, state, incoming, .. } = self;
-            let may_reply = reply.is_some();
-            let next = provider.receive_inline(incoming, |qp, message| {
-                state.take_inline(now, may_reply, qp, message)
-            });
-            let Some((message, length)) = next else { break };
-            taken += 1;
-            let payload = |at: u32| incoming.get(at as usize..length).unwrap_or_default();
-            let booked = state.receives.book();
-            match (message, &mut reply) {
-                (Taken::Call { connection, xid, payload_at }, Some(making)) => {
-                    let named = (connection, xid);
-                    let acted = act(state, service, now, named, payload(payload_at), making);
-                    let Some(range) = state.settle(named, booked, acted) else { continue };
-                    let way = self.answer_inline(connection, making, range.clone());
-                    if way != Way::Gone
-                        && let Some(buffer) = self.state.take_buffer(&mut reply)
-                    {
-                        self.state.answer_later(connection, way, Complete::new(buffer, range));
-                    }
-                }
-                (Taken::Call { .. }, None) => debug_assert!(false, "it was not to be taken"),
-                (Taken::Reply { token, payload_at, .. }, _) => {
-                    state.receives.give_back(booked);
-                    tell_inline(state, service, now, token, payload(payload_at));
+impl<S: Service> Inlet for Short<'_, S> {
+    #[inline]
+    fn take(&mut self, qp: QpNum, message: &[u8], outlet: &mut impl Outlet) -> bool {
+        let Some(bare) = Bare::of(message) else { return false };
+        let from = match self.from {
+            Some(from) if from.qp == qp => from,
+            _ => match self.state.from(qp) {
+                Some(from) => *self.from.insert(from),
+                None => return false,
+            },
+        };
+        let payload = message.get(bare.payload_at as usize..).unwrap_or_default();
+        match bare.kind {
+            Kind::Call => self.take_call(from, &bare, payload, outlet),
+            Kind::Reply => self.take_reply(from, &bare, payload, outlet),
+        }
+    }
+}
+
+impl<S: Service> Short<'_, S> {
+    /// Has the service act on a Call, and answers it, if there is something to answer from.
+    #[inline]
+    fn take_call(
+        &mut self,
+        from: From,
+        bare: &Bare,
+        payload: &[u8],
+        outlet: &mut impl Outlet,
+    ) -> bool {
+        let Self { state, service, now, reply, .. } = self;
+        // Older Calls are acted upon before it.
+        let Some(making) = reply.as_mut().filter(|_| state.ready.is_empty()) else { return false };
+        if !state.take(*now, from.key, bare) {
+            return false;
+        }
+        let named = (from.key, bare.xid);
+        making.begin(from.bare_reply_max);
+        // The short way is of version 2 alone.
+        match act(state, *service, *now, named, Version::Two, payload, making) {
+            Acted::Reply(start, end) => {
+                state.counters.calls_served += 1;
+                state.receives.pass();
+                let message = making.buffer.bytes_mut().get_mut(start..end).unwrap_or_default();
+                let way = state.answer_inline(from.key, message, outlet);
+                if way != Way::Gone
+                    && let Some(buffer) = state.take_buffer(reply)
+                {
+                    state.answer_later(from.key, way, Complete::new(buffer, start..end));
                 }
             }
+            other => {
+                let booked = state.receives.book();
+                let answered = state.settle(named, booked, other);
+                debug_assert!(answered.is_none(), "there is no Reply");
+            }
         }
-        if let Some(Reply { buffer, .. }) = reply {
-            self.state.recycle(buffer);
+        true
+    }
+
+    /// Tells how a Call of ours ended, if nothing is left of it then.
+    #[inline]
+    fn take_reply(
+        &mut self,
+        from: From,
+        bare: &Bare,
+        payload: &[u8],
+        outlet: &mut impl Outlet,
+    ) -> bool {
+        let Self { state, service, now, .. } = self;
+        let Some(slot) = state.xids.find(bare.xid) else { return false };
+        let Some(Some(call)) = state.outbound.get(slot) else { return false };
+        let Some(token) = call.is_over_with(from.key) else { return false };
+        if !state.take(*now, from.key, bare) {
+            return false;
+        }
+        state.forget(slot);
+        state.receives.pass();
+        if let Some(connection) = state.connections.get_mut(from.key)
+            && state.receives.is_due(connection.engine.reserved())
+        {
+            connection.replenish(&mut state.receives, 0);
+        }
+        // It may call again, which leaves at once.
+        let cx = Cx::within(*now, state, from.key, outlet);
+        tell_inline(cx, *service, token, payload);
+        true
+    }
+}
+
+impl State {
+    /// Finds the connection of a queue pair.
+    fn from(&self, qp: QpNum) -> Option<From> {
+        let key = (*self.by_queue_pair.get(qp.slot())?)?;
+        let connection = self.connections.get(key).filter(|found| found.qp == qp)?;
+        Some(From { qp, key, bare_reply_max: connection.terms.bare_reply_max })
+    }
+
+    /// Has a connection's engine take a message, and marks the connection.
+    #[inline]
+    fn take(&mut self, now: Instant, key: Key<Connection>, bare: &Bare) -> bool {
+        let Some(connection) = self.connections.get_mut(key) else { return false };
+        let taken = connection.engine.take(now, bare);
+        if taken && !std::mem::replace(&mut connection.dirty, true) {
+            self.dirty.push_back(key);
         }
         taken
     }
@@ -90,30 +182,27 @@ impl<P: Provider, S: Service> Core<P, S> {
     fn answer_inline(
         &mut self,
         key: Key<Connection>,
-        reply: &mut Reply,
-        range: Range<usize>,
+        message: &mut [u8],
+        outlet: &mut impl Outlet,
     ) -> Way {
-        let Self { provider, state, .. } = self;
-        let Some(connection) = state.connections.get_mut(key) else { return Way::Queue };
-        let message = reply.buffer.bytes_mut().get_mut(range).unwrap_or_default();
+        let Some(connection) = self.connections.get_mut(key) else { return Way::Queue };
         let is_next = connection.replies.is_empty() && connection.queue.is_empty();
-        if !is_next || message.len() > state.inline_max {
+        if !is_next || message.len() > self.inline_max {
             return Way::Queue;
         }
-        // Room for another Call is given with the Reply to this one.
-        connection.replenish(&mut state.receives, 1);
-        connection.provide(provider);
+        // Room for other Calls is given with the Reply to this one.
+        if self.receives.is_due(connection.engine.reserved()) {
+            connection.replenish(&mut self.receives, 1);
+        }
         let Some(credit) = connection.engine.try_send(Class::Reply) else { return Way::Queue };
         set_credit(message, credit);
-        if provider.send_inline(connection.qp, message, None).is_err() {
+        if outlet.send(message).is_err() {
             return Way::Post;
         }
         connection.rings = true;
         Way::Gone
     }
-}
 
-impl State {
     /// Takes the buffer of a Reply that does not leave at once. The next one has another, if there is one.
     #[cold]
     fn take_buffer(&mut self, reply: &mut Option<Reply>) -> Option<Local> {
@@ -130,42 +219,5 @@ impl State {
             Way::Post => self.send_complete(key, reply),
             Way::Queue | Way::Gone => self.queue_bare(key, reply),
         }
-    }
-
-    /// Looks whether a message can be acted upon at once, and if so lets the engine take it. A Call only
-    /// if there is something to answer from.
-    #[inline]
-    fn take_inline(
-        &mut self,
-        now: Instant,
-        may_reply: bool,
-        qp: QpNum,
-        message: &[u8],
-    ) -> Option<Taken> {
-        let bare = Bare::of(message)?;
-        let key = (*self.by_queue_pair.get(qp.slot())?)?;
-        let connection = self.connections.get_mut(key).filter(|found| found.qp == qp)?;
-        let taken = match bare.kind {
-            // Older Calls are acted upon before it.
-            Kind::Call if !may_reply || !self.ready.is_empty() => return None,
-            Kind::Call => {
-                Taken::Call { connection: key, xid: bare.xid, payload_at: bare.payload_at }
-            }
-            Kind::Reply => {
-                let slot = self.xids.find(bare.xid)?;
-                let token = self.outbound.get(slot)?.as_ref()?.is_over_with(key)?;
-                Taken::Reply { slot, token, payload_at: bare.payload_at }
-            }
-        };
-        if !connection.engine.take(now, &bare) {
-            return None;
-        }
-        if !std::mem::replace(&mut connection.dirty, true) {
-            self.dirty.push_back(key);
-        }
-        if let Taken::Reply { slot, .. } = taken {
-            self.forget(slot);
-        }
-        Some(taken)
     }
 }

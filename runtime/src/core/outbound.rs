@@ -35,11 +35,13 @@ use crate::core::receives::Filled;
 use crate::core::state::State;
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, Work};
+use crate::identity::Identity;
 use crate::limits::HEADER_ROOM;
-use crate::provider::{ConnectError, Operation, Quiesced, WorkRequest};
-use crate::service::{self, CallError, Request};
+use crate::provider::{ConnectError, Operation, Outlet, Quiesced, WorkRequest};
+use crate::service::{self, Binding, CallError, Request};
 
 pub(crate) use opened::Opened;
+use send::Departure;
 pub(crate) use send::Planned;
 pub(crate) use tell::{tell, tell_inline};
 
@@ -83,8 +85,8 @@ pub(crate) enum Caller {
 /// How far a Call has come.
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// Waits for credit, with its arguments encoded.
-    Queued(Encoded),
+    /// Waits for credit, with its arguments encoded in this buffer.
+    Queued(Local, Encoded),
     /// Waits for its Reply.
     Sent,
     /// Answered, or given up; waits until its handles are dead.
@@ -95,11 +97,10 @@ pub(crate) enum Stage {
     Resting,
 }
 
-/// A Call's Payload stream, without the argument that has a lease of its own.
-#[derive(Debug)]
+/// A Call's Payload stream, without the argument that has a lease of its own. It is in a send buffer,
+/// behind the header room.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Encoded {
-    /// Holds it behind the header room.
-    buffer: Local,
     /// Where the arguments start.
     arguments_at: usize,
     /// Its octets.
@@ -109,7 +110,7 @@ pub(crate) struct Encoded {
 impl OutboundCall {
     /// Returns whether a Reply or a deadline still means something to it.
     fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Queued(_) | Stage::Sent)
+        matches!(self.stage, Stage::Queued(..) | Stage::Sent)
     }
 
     /// Returns the token of our own service, if nothing is left of the Call once a Reply without chunks
@@ -125,68 +126,98 @@ impl OutboundCall {
 }
 
 impl State {
-    /// Queues a Call. The request comes back, with its leases, if that is not possible.
-    #[expect(clippy::result_large_err, reason = "a refused request is moved back once, not boxed")]
+    /// Queues a Call, or sends it by `outlet` at once if nothing goes before it and it has no chunks. Takes
+    /// the leases of the request, unless neither is possible.
+    #[inline]
     pub(crate) fn call(
         &mut self,
-        now: Instant,
+        (now, outlet): (Instant, Option<&mut dyn Outlet>),
         key: Key<Connection>,
-        mut request: Request,
+        request: &mut Request,
         caller: Caller,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
-    ) -> Result<usize, (CallError, Request)> {
+    ) -> Result<usize, CallError> {
         let Some(connection) = self.connections.get_mut(key).filter(|c| c.takes_calls()) else {
-            let ended = self.ended.iter().rev().find(|(ended, _)| *ended == key);
-            return Err((ended.map_or(CallError::Closed, |(_, why)| why.clone()), request));
+            return Err(self.why_ended(key));
         };
         // [V2-4.4.2-2] nothing is reduced that the binding does not allow.
-        if !service::allows(&connection.binding, &request) {
-            return Err((CallError::NotEligible, request));
+        if !service::allows(&connection.binding, request) {
+            return Err(CallError::NotEligible);
         }
-        let Some(mut buffer) = self.buffers.pop() else { return Err((CallError::Busy, request)) };
-        let Some((slot, xid)) = self.xids.open() else {
-            self.recycle(buffer);
-            return Err((CallError::Busy, request));
-        };
-        let header = {
-            let binding = &connection.binding;
-            let of = CallHeader::new(xid, binding.program, binding.version, request.procedure);
-            CallHeader { credential: connection.identity.credential(), ..of }
-        };
+        let Some(buffer) = self.buffers.top() else { return Err(CallError::Busy) };
+        let Some((slot, xid)) = self.xids.open() else { return Err(CallError::Busy) };
         let argument = request.argument.as_ref().map(Local::len);
-        match encode_payload(&mut buffer, &header, encode, argument) {
-            Ok((arguments_at, length)) => {
-                let timeout = request.timeout.unwrap_or(self.limits.call_timeout);
-                let deadline = now.saturating_add(timeout);
-                let opens = request.argument.is_some() || request.result.is_some();
-                if let Some(opened) = self.opened.get_mut(slot).filter(|_| opens) {
-                    opened.begin(request.argument.take(), request.result.take());
-                }
-                if let Some(place) = self.outbound.get_mut(slot) {
-                    *place = Some(OutboundCall {
-                        connection: key,
-                        caller,
-                        xid,
-                        deadline,
-                        stage: Stage::Queued(Encoded { buffer, arguments_at, length }),
-                        procedure: request.procedure,
-                        opens,
-                        version: Version::Two,
-                        reply: None,
-                        error: None,
-                    });
-                }
-                connection.calls.push_back(slot);
-                self.wake_by(deadline);
-                self.touch(key);
-                Ok(slot)
+        let Ok(encoded) = connection.encode(buffer, (xid, request.procedure), encode, argument)
+        else {
+            self.xids.close(slot);
+            return Err(CallError::TooLong);
+        };
+        let timeout = request.timeout.unwrap_or(self.limits.call_timeout);
+        let opens = request.argument.is_some() || request.result.is_some();
+        let mut call = OutboundCall {
+            connection: key,
+            caller,
+            xid,
+            deadline: now.saturating_add(timeout),
+            stage: Stage::Sent,
+            procedure: request.procedure,
+            opens,
+            version: connection.terms.version,
+            reply: None,
+            error: None,
+        };
+        let departure = match outlet {
+            Some(outlet) if !opens && connection.calls.is_empty() => {
+                let named = (xid, request.procedure);
+                connection.send_bare(named, buffer, &encoded, self.inline_max, outlet)
             }
-            Err(_) => {
-                self.xids.close(slot);
-                self.recycle(buffer);
-                Err((CallError::TooLong, request))
-            }
+            _ => Departure::Waits,
+        };
+        self.wake_by(call.deadline);
+        self.touch(key);
+        if departure != Departure::Gone {
+            call.stage = self.set_out(key, slot, request, departure, encoded);
         }
+        if let Some(place) = self.outbound.get_mut(slot) {
+            *place = Some(call);
+        }
+        Ok(slot)
+    }
+
+    /// Says why a connection takes no Calls.
+    #[cold]
+    fn why_ended(&self, key: Key<Connection>) -> CallError {
+        let ended = self.ended.iter().rev().find(|(ended, _)| *ended == key);
+        ended.map_or(CallError::Closed, |(_, why)| why.clone())
+    }
+
+    /// Sees to it that a Call leaves that is encoded in the next send buffer, and did not at once.
+    #[inline(never)]
+    fn set_out(
+        &mut self,
+        key: Key<Connection>,
+        slot: usize,
+        request: &mut Request,
+        departure: Departure,
+        encoded: Encoded,
+    ) -> Stage {
+        if let Some(opened) = self.opened.get_mut(slot)
+            && (request.argument.is_some() || request.result.is_some())
+        {
+            opened.begin(request.argument.take(), request.result.take());
+        }
+        let Some(buffer) = self.buffers.pop() else {
+            debug_assert!(false, "the Call is in it");
+            return Stage::Sent;
+        };
+        if let Departure::Post(start, end) = departure {
+            self.send(key, buffer, start..end, None, Default::default());
+            return Stage::Sent;
+        }
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.calls.push_back(slot);
+        }
+        Stage::Queued(buffer, encoded)
     }
 
     /// Keeps a remote caller's buffer until its Call ends.
@@ -361,7 +392,7 @@ impl State {
                 call.error = Some(error.clone());
             }
             self.finished.push_back(Over::Kept(slot));
-            if let Stage::Queued(Encoded { buffer, .. }) = stage {
+            if let Stage::Queued(buffer, _) = stage {
                 self.recycle(buffer);
             }
         }
@@ -382,7 +413,7 @@ impl State {
             let later = now.saturating_add(self.limits.grace_timeout);
             call.deadline = later;
             match std::mem::replace(&mut call.stage, Stage::Fencing) {
-                Stage::Queued(Encoded { buffer, .. }) => {
+                Stage::Queued(buffer, _) => {
                     let connection = self.connections.get(key);
                     let connecting = connection.is_some_and(Connection::is_connecting);
                     call.error = Some(if connecting {
@@ -420,22 +451,30 @@ impl State {
     }
 }
 
-/// Writes RPC header and arguments behind the header room. Returns where the arguments start, and the
-/// octets of all that.
-fn encode_payload(
-    buffer: &mut Local,
-    header: &CallHeader<'_>,
-    encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
-    argument: Option<usize>,
-) -> Result<(usize, usize), Truncated> {
-    let room = buffer.bytes_mut().get_mut(HEADER_ROOM..).unwrap_or_default();
-    let mut writer = Writer::new(room);
-    header.encode(&mut writer)?;
-    let arguments_at = writer.position();
-    encode(&mut writer)?;
-    if let Some(length) = argument {
-        // [V2-4.5.3.1-1] its length stays in the Payload stream, wherever its octets go.
-        writer.u32(u32::try_from(length).map_err(|_| Truncated { at: 0 })?)?;
+impl Connection {
+    /// Writes RPC header and arguments of a Call behind the header room.
+    #[inline]
+    fn encode(
+        &self,
+        buffer: &mut Local,
+        (xid, procedure): (u32, u32),
+        encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+        argument: Option<usize>,
+    ) -> Result<Encoded, Truncated> {
+        let room = buffer.bytes_mut().get_mut(HEADER_ROOM..).unwrap_or_default();
+        let mut writer = Writer::new(room);
+        let Binding { program, version, .. } = *self.binding;
+        let header = CallHeader::new(xid, program, version, procedure);
+        match &self.identity {
+            Identity::Nobody => header.encode(&mut writer)?,
+            somebody => somebody.encode(header, &mut writer)?,
+        }
+        let arguments_at = writer.position();
+        encode(&mut writer)?;
+        if let Some(length) = argument {
+            // [V2-4.5.3.1-1] its length stays in the Payload stream, wherever its octets go.
+            writer.u32(u32::try_from(length).map_err(|_| Truncated { at: 0 })?)?;
+        }
+        Ok(Encoded { arguments_at, length: writer.position() })
     }
-    Ok((arguments_at, writer.position()))
 }

@@ -113,6 +113,12 @@ impl Receives {
         Filled { buffer: NO_BUFFER, length: 0 }
     }
 
+    /// Counts such a message that is done with at once.
+    #[inline]
+    pub(crate) const fn pass(&mut self) {
+        self.unreserved += 1;
+    }
+
     /// Borrows the buffers.
     pub(crate) const fn buffers(&self) -> &Buffers {
         &self.buffers
@@ -177,6 +183,13 @@ impl Receives {
     pub(crate) fn divide(&mut self, connections: u32) {
         let fair = self.limits.receives_max / connections.max(1);
         self.share = fair.clamp(RECEIVES_IDLE, self.limits.credits_max + 1);
+    }
+
+    /// Returns whether a connection that has `reserved` left should be given more with the next message: a
+    /// quarter of its share is used.
+    #[inline]
+    pub(crate) const fn is_due(&self, reserved: u32) -> bool {
+        reserved <= self.share - self.share / 4
     }
 
     /// Reserves more for a connection that has `reserved` left and awaits `owed` Replies. Returns how

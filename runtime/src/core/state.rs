@@ -1,6 +1,7 @@
 //! Everything a core owns apart from its provider and its service, and what a service sees of it.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -16,7 +17,7 @@ use crate::core::receives::Receives;
 use crate::core::table::{Key, Table};
 use crate::core::work::WorkTable;
 use crate::limits::{CHUNKS_MAX, ITEMS_MAX, Limits, SEND_BUFFER};
-use crate::provider::{Caps, Counters};
+use crate::provider::{Caps, Counters, Outlet};
 use crate::service::{Binding, CallError, CallToken, ConnectionId, Request};
 
 /// A core's tables.
@@ -215,6 +216,12 @@ impl SendBuffers {
         self.free.len()
     }
 
+    /// Borrows the one that would be taken next.
+    #[inline]
+    pub(crate) fn top(&mut self) -> Option<&mut Local> {
+        self.free.last_mut()
+    }
+
     /// Takes one that is not in use.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Local> {
@@ -239,13 +246,35 @@ impl SendBuffers {
 pub(crate) const ENDED_MAX: usize = 32;
 
 /// What a service may do with its core while it runs.
-#[derive(Debug)]
 pub struct Cx<'a> {
     pub(crate) now: Instant,
     pub(crate) state: &'a mut State,
+    /// Sends on this connection at once, while a message from it is acted upon.
+    outlet: Option<(Key<Connection>, &'a mut (dyn Outlet + 'a))>,
 }
 
-impl Cx<'_> {
+impl fmt::Debug for Cx<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cx").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Cx<'a> {
+    /// Shows a service its core.
+    pub(crate) const fn new(now: Instant, state: &'a mut State) -> Self {
+        Self { now, state, outlet: None }
+    }
+
+    /// Does the same while a message of the connection `from` is acted upon.
+    pub(crate) const fn within(
+        now: Instant,
+        state: &'a mut State,
+        from: Key<Connection>,
+        outlet: &'a mut (dyn Outlet + 'a),
+    ) -> Self {
+        Self { now, state, outlet: Some((from, outlet)) }
+    }
+
     /// Makes a Call. `encode` writes the arguments other than the reduced one. How it ended is told
     /// to [`Service::replied`](crate::service::Service::replied) with `token`.
     ///
@@ -255,11 +284,21 @@ impl Cx<'_> {
     pub fn call(
         &mut self,
         connection: ConnectionId,
-        request: Request,
+        mut request: Request,
         token: u64,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), (CallError, Request)> {
-        self.state.call(self.now, connection.0, request, Caller::Service(token), encode).map(|_| ())
+        let outlet: Option<&mut dyn Outlet> = match &mut self.outlet {
+            Some((from, outlet)) if *from == connection.0 => Some(*outlet),
+            _ => None,
+        };
+        let caller = Caller::Service(token);
+        let called =
+            self.state.call((self.now, outlet), connection.0, &mut request, caller, encode);
+        match called {
+            Ok(_) => Ok(()),
+            Err(error) => Err((error, request)),
+        }
     }
 
     /// Lets a Call answered with `Later` be finished: `Service::resume` runs for it.

@@ -11,8 +11,8 @@ use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use super::sim::Rng;
 use super::{
-    Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
-    WorkQueue, WorkRequest, sealed,
+    Caps, ConnectError, ConnectionParams, Counters, Event, Inlet, Provider, QueueFull, Receive,
+    Waker, WorkQueue, WorkRequest, sealed,
 };
 
 /// Wraps a provider and withholds what it reports, in order, for a few polls chosen by a seed.
@@ -128,15 +128,11 @@ impl<P: Provider> Provider for Delaying<P> {
     }
 
     /// Nothing is taken before what is held back.
-    fn receive_inline<T>(
-        &mut self,
-        into: &mut [u8],
-        take: impl FnMut(QpNum, &[u8]) -> Option<T>,
-    ) -> Option<(T, usize)> {
+    fn receive_inline(&mut self, into: &mut [u8], budget: usize, inlet: &mut impl Inlet) -> usize {
         if !self.held.is_empty() || self.rng.below(0..100) < u64::from(self.percent) {
-            return None;
+            return 0;
         }
-        self.inner.receive_inline(into, take)
+        self.inner.receive_inline(into, budget, inlet)
     }
 
     fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {

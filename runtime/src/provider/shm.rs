@@ -56,8 +56,8 @@ use self::setup::Setup;
 use self::watch::{LISTENERS, RETRY, Round, WAKER};
 use super::slots::Slots;
 use super::{
-    Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
-    WorkQueue, WorkRequest, sealed,
+    Caps, ConnectError, ConnectionParams, Counters, Event, Inlet, Provider, QueueFull, Receive,
+    Waker, WorkQueue, WorkRequest, sealed,
 };
 use crate::sys::epoll::{Epoll, Ready};
 use crate::sys::unix::Listener;
@@ -304,12 +304,8 @@ impl Provider for Shm {
     }
 
     #[inline]
-    fn receive_inline<T>(
-        &mut self,
-        into: &mut [u8],
-        take: impl FnMut(QpNum, &[u8]) -> Option<T>,
-    ) -> Option<(T, usize)> {
-        self.take_inline(into, take)
+    fn receive_inline(&mut self, into: &mut [u8], budget: usize, inlet: &mut impl Inlet) -> usize {
+        self.take_inline(into, budget, inlet)
     }
 
     #[inline]

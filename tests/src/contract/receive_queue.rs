@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use haulage::provider::{DisconnectReason, Event, Provider, Receive};
+use haulage::provider::{DisconnectReason, Event, Inlet, Outlet, Provider, Receive, WorkQueue};
 use haulage_mr_pool::PostedSink;
-use haulage_proto::verbs::WrId;
+use haulage_proto::verbs::{QpNum, WrId};
 
 use super::connections::ending;
 use crate::bed::{ACTIVE, Bed, End, Link, PARAMS, PASSIVE, SIGNALED, filled, spent};
@@ -102,7 +102,7 @@ pub fn line_18_a_receive_fills_its_scatter_list_in_order<N: Network>(network: N)
 }
 
 /// A message that is taken without a Receive is taken in its turn, and one that is not wanted so arrives in
-/// a Receive like any other.
+/// a Receive like any other. What is sent meanwhile arrives in its turn, too.
 pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     if !bed.ends[PASSIVE].provider.caps().promises.sends_wait {
@@ -118,6 +118,9 @@ pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(net
     let mut receives = more(&mut bed.ends[PASSIVE], 16);
     let (mut posted, mut sent) = (0, VecDeque::new());
     let (mut arrived, mut taken, mut into) = ([0, 0], 0, [0; 300]);
+    // What the outlet took, and the Receives it is to arrive in.
+    let (mut answers, mut echoes) =
+        ([VecDeque::new(), VecDeque::new()], Vec::<(WrId, PostedSink)>::new());
     let mut random = Rng::new(18);
     // Both are sent every message, in bursts.
     bed.until_with([4, 4], "every message", |bed| {
@@ -137,7 +140,15 @@ pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(net
             sent.push_back(active.send(qp, message, None, SIGNALED));
             posted += 1;
         }
-        let passive = &mut bed.ends[PASSIVE];
+        // Receives are used in the order they were posted.
+        while let Some((at, done)) =
+            (0..echoes.len()).find_map(|at| active.done(echoes[at].0).map(|done| (at, done)))
+        {
+            let bytes = filled(echoes.remove(at).1, &done);
+            let answer = answers[usize::from(done.qp == links[1][ACTIVE])].pop_front();
+            assert!(bytes.bytes().get(..done.length as usize) == answer.as_deref(), "an answer");
+        }
+        let mut passive = &mut bed.ends[PASSIVE];
         while let Some(event) = passive.take(|event| matches!(event, Event::Completion(_))) {
             let Event::Completion(done) = event else { unreachable!("it was looked for") };
             let at = receives.iter().position(|(id, _)| *id == done.id).expect("a Receive of ours");
@@ -150,24 +161,49 @@ pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(net
             arrived[link] += 1;
         }
         for _ in 0..random.below(0..4) {
-            let wanted = random.below(0..4) > 0;
-            let take = |qp, bytes: &[u8]| wanted.then(|| (qp, bytes.to_vec()));
-            let Some(((qp, seen), length)) = passive.provider.receive_inline(&mut into, take)
-            else {
-                break;
-            };
-            assert_eq!(seen, into[..length], "it is shown where it is copied to");
-            let link = usize::from(qp == links[1][PASSIVE]);
-            assert!(seen == messages[arrived[link]], "{arrived:?} were before it");
-            arrived[link] += 1;
-            taken += 1;
+            let mut inlet = Echo { wanted: random.below(0..4), took: Vec::new() };
+            let budget = usize::try_from(random.below(1..4)).expect("few");
+            let count = passive.provider.receive_inline(&mut into, budget, &mut inlet);
+            assert!(count == inlet.took.len() && count <= budget, "{count} of {budget}");
+            for (qp, bytes, is_answered) in inlet.took {
+                let link = usize::from(qp == links[1][PASSIVE]);
+                assert!(bytes == messages[arrived[link]], "{arrived:?} were before it");
+                arrived[link] += 1;
+                taken += 1;
+                if is_answered {
+                    answers[link].push_back(bytes);
+                    echoes.push(bed.ends[ACTIVE].receive(links[link][ACTIVE], 300));
+                }
+            }
+            for link in links {
+                let rung = bed.ends[PASSIVE].provider.post(link[PASSIVE], &mut WorkQueue::new());
+                assert_eq!(rung, Ok(()));
+            }
+            passive = &mut bed.ends[PASSIVE];
         }
         if receives.len() < 8 {
             receives.extend(more(passive, 8));
         }
-        (arrived == [messages.len(); 2] && sent.is_empty()).then_some(())
+        let is_over = arrived == [messages.len(); 2] && sent.is_empty() && echoes.is_empty();
+        is_over.then_some(())
     });
     eprintln!("{taken} of {} were taken without Receives", 2 * messages.len());
+}
+
+/// Takes so many messages, and sends each back.
+struct Echo {
+    wanted: u64,
+    /// Where each came from, and whether it could be sent back.
+    took: Vec<(QpNum, Vec<u8>, bool)>,
+}
+
+impl Inlet for Echo {
+    fn take(&mut self, qp: QpNum, message: &[u8], outlet: &mut impl Outlet) -> bool {
+        let Some(left) = self.wanted.checked_sub(1) else { return false };
+        self.wanted = left;
+        self.took.push((qp, message.to_vec(), outlet.send(message).is_ok()));
+        true
+    }
 }
 
 /// What is reserved for a queue pair it has, whenever that was; what it leaves is for the others.

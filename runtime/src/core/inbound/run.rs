@@ -58,7 +58,14 @@ fn run_bare<S: Service>(
     // The service reads the message while it may do anything else to the core.
     let buffers = state.receives.lend();
     let (named, mut reply) = ((connection, xid), Reply::new(buffer, None, 0, None));
-    let acted = act(state, service, now, named, message.payload(&buffers), &mut reply);
+    let acted = match state.terms(connection) {
+        Some(&Terms { version, bare_reply_max, .. }) => {
+            reply.begin(bare_reply_max);
+            let payload = message.payload(&buffers);
+            act(state, service, now, named, version, payload, &mut reply)
+        }
+        None => Acted::Nothing,
+    };
     state.receives.restore(buffers);
     let buffer = reply.buffer;
     match state.settle(named, message.received, acted) {
@@ -70,8 +77,8 @@ fn run_bare<S: Service>(
 /// What became of a Call without chunks.
 #[derive(Debug)]
 pub(crate) enum Acted {
-    /// A Reply of so many octets that is complete but for its credit word.
-    Reply(Range<usize>),
+    /// A Reply that is complete but for its credit word: where in its buffer it starts and ends.
+    Reply(usize, usize),
     /// The transport refuses it.
     Refused(ErrorBody),
     /// It is to be answered later, under this name; whether it is to be resumed already.
@@ -80,27 +87,33 @@ pub(crate) enum Acted {
     Nothing,
 }
 
-/// Has the service act on a Call without chunks, with a Reply of which only the buffer counts. The Call
-/// is decoded here and nowhere else.
+/// Has the service act on a Call without chunks, with a Reply that is ready for it. The Call is decoded
+/// here and nowhere else.
 #[inline]
 pub(crate) fn act<S: Service>(
     state: &mut State,
     service: &mut S,
     now: Instant,
     (key, xid): (Key<Connection>, u32),
+    version: Version,
     payload: &[u8],
     reply: &mut Reply,
 ) -> Acted {
-    let Some(&Terms { version, bare_reply_max, .. }) = state.terms(key) else {
-        return Acted::Nothing;
+    let mut credential = Credential::None;
+    let asked = match CallHeader::plain(payload) {
+        Some(named) => Some((named, CallHeader::PLAIN_LEN)),
+        None => decode_call(payload, &mut credential),
     };
-    reply.begin(bare_reply_max);
-    let asked = Asked::of(payload).filter(|asked| asked.is_bound(&state.binding));
-    let (Some(Asked { procedure, credential, at, .. }), Some(token)) =
-        (asked, state.inbound.next_key())
-    else {
+    let asked = asked.filter(|([program, version, procedure], _)| {
+        let Binding { program: ours, version: its, .. } = *state.binding;
+        (*program, *version) == (ours, its) && state.binding.procedure(*procedure).is_some()
+    });
+    let (Some(([_, _, procedure], at)), Some(token)) = (asked, state.inbound.next_key()) else {
         return match state.judge_call(key, (xid, payload), None, 0) {
-            Judged::Verdict(header) => Acted::Reply(reply.seal(version, &header, 0)),
+            Judged::Verdict(header) => {
+                let (start, end) = reply.seal(version, &header, 0);
+                Acted::Reply(start, end)
+            }
             Judged::Refused(error) => Acted::Refused(error),
             // An entry for everything that a Call can hold: there is always room.
             Judged::Ready(_) | Judged::Read(_) => Acted::Refused(ErrorBody::System),
@@ -118,7 +131,7 @@ pub(crate) fn act<S: Service>(
         },
     };
     state.running = Some(Running { key: token, is_resumed: false });
-    let outcome = service.call(&mut Cx { now, state }, call, reply);
+    let outcome = service.call(&mut Cx::new(now, state), call, reply);
     let is_resumed = state.running.take().is_some_and(|running| running.is_resumed);
     let (stat, length) = match (outcome, reply.refused) {
         (Outcome::Later, _) => return Acted::Later(token, is_resumed),
@@ -126,37 +139,19 @@ pub(crate) fn act<S: Service>(
         (Outcome::Done, None) => (AcceptStat::Success, reply.at),
         (Outcome::Failed(stat), _) => (stat, 0),
     };
-    Acted::Reply(reply.seal(version, &ReplyHeader::accepted(xid, stat), length))
+    let (start, end) = reply.seal(version, &ReplyHeader::accepted(xid, stat), length);
+    Acted::Reply(start, end)
 }
 
-/// What a Call's RPC header asks for.
-struct Asked<'a> {
-    program: u32,
-    version: u32,
-    procedure: u32,
-    credential: Credential<'a>,
-    /// Where the arguments start.
-    at: usize,
-}
-
-impl<'a> Asked<'a> {
-    #[inline]
-    fn of(payload: &'a [u8]) -> Option<Self> {
-        if let Some([program, version, procedure]) = CallHeader::plain(payload) {
-            let (credential, at) = (Credential::None, CallHeader::PLAIN_LEN);
-            return Some(Self { program, version, procedure, credential, at });
-        }
-        let (header, at) = CallHeader::decode(payload).ok()?;
-        let CallHeader { program, version, procedure, credential, .. } = header;
-        Some(Self { program, version, procedure, credential, at })
-    }
-
-    /// Returns whether it is of the program and version served, and of a procedure that there is.
-    #[inline]
-    fn is_bound(&self, binding: &Binding) -> bool {
-        let its = (self.program, self.version) == (binding.program, binding.version);
-        its && binding.procedure(self.procedure).is_some()
-    }
+/// Decodes the RPC header of a Call that says who makes it. Returns the program, version and procedure,
+/// and where the arguments start.
+fn decode_call<'a>(
+    payload: &'a [u8],
+    credential: &mut Credential<'a>,
+) -> Option<([u32; 3], usize)> {
+    let (header, at) = CallHeader::decode(payload).ok()?;
+    *credential = header.credential;
+    Some(([header.program, header.version, header.procedure], at))
 }
 
 /// What became of a Call when its turn came.
@@ -200,7 +195,7 @@ fn run_one<S: Service>(
                 (Some(message), None) => message.payload(&buffers),
                 (None, None) => &[],
             };
-            let mut cx = Cx { now, state };
+            let mut cx = Cx::new(now, state);
             let named = (key, connection, terms.version);
             let outcome = call(&mut cx, service, named, payload, argument, &mut reply);
             state.receives.restore(buffers);
@@ -209,7 +204,7 @@ fn run_one<S: Service>(
             }
             outcome
         }
-        Stage::Resumed => service.resume(&mut Cx { now, state }, CallToken(key), &mut reply),
+        Stage::Resumed => service.resume(&mut Cx::new(now, state), CallToken(key), &mut reply),
         // The service resumed it, and answered it before its turn came.
         other => {
             inbound.stage = other;
@@ -308,13 +303,13 @@ impl Reply {
     /// RPC header alone. Returns where in the buffer the message is. Its credit word is known when it
     /// leaves.
     #[inline]
-    fn seal(&mut self, version: Version, header: &ReplyHeader, length: usize) -> Range<usize> {
+    fn seal(&mut self, version: Version, header: &ReplyHeader, length: usize) -> (usize, usize) {
         let (room, stream) = self.buffer.bytes_mut().split_at_mut(HEADER_ROOM);
         let start = put_bare_header(version, Kind::Reply, room, header.xid, 0).unwrap_or_default();
         let mut writer = Writer::new(stream);
         let encoded = header.encode(&mut writer);
         debug_assert!(encoded.is_ok(), "the shortest message holds an RPC header");
-        start..HEADER_ROOM + length.max(writer.position())
+        (start, HEADER_ROOM + length.max(writer.position()))
     }
 }
 
@@ -333,10 +328,10 @@ impl State {
         acted: Acted,
     ) -> Option<Range<usize>> {
         match acted {
-            Acted::Reply(range) => {
+            Acted::Reply(start, end) => {
                 self.counters.calls_served += 1;
                 self.receives.give_back(received);
-                return Some(range);
+                return Some(start..end);
             }
             Acted::Later(name, is_resumed) => self.keep(name, (key, xid), received, is_resumed),
             Acted::Refused(error) => {

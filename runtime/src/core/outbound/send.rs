@@ -1,15 +1,13 @@
 //! Sending a Call of ours: it is planned, what it exposes registered, and its header written, when it
 //! leaves.
 
-use std::ops::Range;
-
-use haulage_mr_pool::Pool;
+use haulage_mr_pool::{Local, Pool};
 use haulage_proto::chunk::DataItem;
 use haulage_proto::exchange::{CallFault, CallPlan, CallShape, goes_bare, plan_call};
 use haulage_proto::negotiate::{BARE_HEADER_MAX, CallChunks, Class, Version, put_bare_header};
 use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::v2::continuation::Kind;
-use haulage_proto::verbs::{Access, Exposure, Flags, Handle};
+use haulage_proto::verbs::{Access, Exposure, Flags, Handle, QpNum};
 use haulage_proto::xdr::{Writer, pad};
 
 use super::opened::{Item, Opened, What};
@@ -20,7 +18,7 @@ use crate::core::inbound::Segments;
 use crate::core::table::Key;
 use crate::core::work::Name;
 use crate::limits::HEADER_ROOM;
-use crate::provider::{Operation, Provider, WorkRequest};
+use crate::provider::{Operation, Outlet, Provider, QueueFull, WorkRequest};
 use crate::service::{CallError, Service};
 
 impl<P: Provider, S: Service> Core<P, S> {
@@ -28,27 +26,27 @@ impl<P: Provider, S: Service> Core<P, S> {
     pub(crate) fn send_bare_calls(&mut self, key: Key<Connection>) {
         let Self { provider, state, .. } = self;
         let Some(connection) = state.connections.get_mut(key) else { return };
-        let version = connection.terms.version;
+        let mut outlet = Posting { provider, qp: connection.qp };
         while let Some(&slot) = connection.calls.front()
-            && connection.queue.is_empty()
             && let Some(Some(call)) = state.outbound.get_mut(slot)
-            && let Stage::Queued(encoded) = &mut call.stage
-            && encoded.length + BARE_HEADER_MAX <= state.inline_max
+            && let Stage::Queued(buffer, encoded) = &mut call.stage
             && !call.opens
-            && goes_bare_now(call.procedure, connection, encoded)
-            && let Some(credit) = connection.engine.try_send(Class::Call)
         {
+            let named = (call.xid, call.procedure);
+            let departure =
+                connection.send_bare(named, buffer, encoded, state.inline_max, &mut outlet);
+            if departure == Departure::Waits {
+                return;
+            }
             connection.calls.pop_front();
-            let message = encoded.complete(version, call.xid, credit);
-            let sent = connection.send_inline(provider, encoded.message(message.clone()), None);
-            let Stage::Queued(encoded) = std::mem::replace(&mut call.stage, Stage::Sent) else {
+            call.version = connection.terms.version;
+            let Stage::Queued(buffer, _) = std::mem::replace(&mut call.stage, Stage::Sent) else {
                 return debug_assert!(false, "it was looked at");
             };
-            call.version = version;
-            if !sent {
-                return state.send(key, encoded.buffer, message, None, Default::default());
+            if let Departure::Post(start, end) = departure {
+                return state.send(key, buffer, start..end, None, Default::default());
             }
-            state.buffers.recycle(encoded.buffer);
+            state.buffers.recycle(buffer);
         }
     }
 
@@ -57,8 +55,8 @@ impl<P: Provider, S: Service> Core<P, S> {
         let Self { provider, state, .. } = self;
         let Some(call) = state.outbound.get_mut(slot).and_then(Option::as_mut) else { return };
         let Some(connection) = state.connections.get_mut(key) else { return };
-        let mut encoded = match std::mem::replace(&mut call.stage, Stage::Sent) {
-            Stage::Queued(encoded) => encoded,
+        let (mut buffer, mut encoded) = match std::mem::replace(&mut call.stage, Stage::Sent) {
+            Stage::Queued(buffer, encoded) => (buffer, encoded),
             other => {
                 call.stage = other;
                 return;
@@ -67,11 +65,12 @@ impl<P: Provider, S: Service> Core<P, S> {
         call.version = connection.terms.version;
         if !call.opens && goes_bare_now(call.procedure, connection, &encoded) {
             let Some(credit) = connection.engine.try_send(Class::Call) else {
-                call.stage = Stage::Queued(encoded);
+                call.stage = Stage::Queued(buffer, encoded);
                 return connection.calls.push_front(slot);
             };
-            let message = encoded.complete(connection.terms.version, call.xid, credit);
-            return state.send(key, encoded.buffer, message, None, Default::default());
+            let (start, end) =
+                encoded.complete(&mut buffer, connection.terms.version, call.xid, credit);
+            return state.send(key, buffer, start..end, None, Default::default());
         }
         let Some(opened) = state.opened.get_mut(slot) else { return };
         if !std::mem::replace(&mut call.opens, true) {
@@ -80,7 +79,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         let version = connection.terms.version;
         let outline = Outline::of((key, call.procedure), &encoded, opened);
         let chunks = outline.plan(&mut state.planned, connection).and_then(|plan| {
-            opened.place(plan, &state.pool, &mut encoded)?;
+            opened.place(plan, &state.pool, &mut buffer, &mut encoded)?;
             opened.expose(plan, provider, connection)
         });
         let sent = chunks.and_then(|chunks| {
@@ -92,11 +91,11 @@ impl<P: Provider, S: Service> Core<P, S> {
             Err(error) => {
                 call.error = Some(error);
                 call.stage = Stage::Fencing;
-                state.recycle(encoded.buffer);
+                state.recycle(buffer);
                 return state.fence_rest(slot);
             }
         };
-        let Encoded { mut buffer, length, .. } = encoded;
+        let Encoded { length, .. } = encoded;
         let xid = call.xid;
         let inv_handle = if state.solicits { opened.solicited() } else { Handle(0) };
         let range = chunks.with(opened, inv_handle, |chunks| {
@@ -144,18 +143,71 @@ impl Exposures {
     }
 }
 
-impl Encoded {
-    /// Writes the transport header of a Call without chunks. Returns where in the buffer the message is.
-    #[inline]
-    fn complete(&mut self, version: Version, xid: u32, credit: u32) -> Range<usize> {
-        let room = self.buffer.bytes_mut().get_mut(..HEADER_ROOM).unwrap_or_default();
-        let start = put_bare_header(version, Kind::Call, room, xid, credit).unwrap_or_default();
-        start..HEADER_ROOM + self.length
-    }
+/// What became of a Call that is ready to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Departure {
+    /// It waits for credit, or for what goes before it, or has chunks.
+    Waits,
+    /// It is on its way.
+    Gone,
+    /// It leaves as a work request: it has its credit, and is there in its buffer.
+    Post(usize, usize),
+}
 
+/// Sends on a connection by its provider.
+struct Posting<'a, P> {
+    provider: &'a mut P,
+    qp: QpNum,
+}
+
+impl<P: Provider> Outlet for Posting<'_, P> {
     #[inline]
-    fn message(&self, range: Range<usize>) -> &[u8] {
-        self.buffer.bytes().get(range).unwrap_or_default()
+    fn send(&mut self, message: &[u8]) -> Result<(), QueueFull> {
+        self.provider.send_inline(self.qp, message, None)
+    }
+}
+
+impl Connection {
+    /// Sends a Call that opened nothing, if it has no chunks and nothing is in the way.
+    #[inline]
+    pub(super) fn send_bare(
+        &mut self,
+        (xid, procedure): (u32, u32),
+        buffer: &mut Local,
+        encoded: &Encoded,
+        inline_max: usize,
+        outlet: &mut (impl Outlet + ?Sized),
+    ) -> Departure {
+        let fits = self.queue.is_empty() && encoded.length + BARE_HEADER_MAX <= inline_max;
+        if !fits || !goes_bare_now(procedure, self, encoded) {
+            return Departure::Waits;
+        }
+        let Some(credit) = self.engine.try_send(Class::Call) else { return Departure::Waits };
+        let (start, end) = encoded.complete(buffer, self.terms.version, xid, credit);
+        match outlet.send(buffer.bytes().get(start..end).unwrap_or_default()) {
+            Ok(()) => {
+                self.rings = true;
+                Departure::Gone
+            }
+            Err(QueueFull) => Departure::Post(start, end),
+        }
+    }
+}
+
+impl Encoded {
+    /// Writes the transport header of a Call without chunks. Returns where in the buffer the message
+    /// starts and ends.
+    #[inline]
+    fn complete(
+        &self,
+        buffer: &mut Local,
+        version: Version,
+        xid: u32,
+        credit: u32,
+    ) -> (usize, usize) {
+        let room = buffer.bytes_mut().get_mut(..HEADER_ROOM).unwrap_or_default();
+        let start = put_bare_header(version, Kind::Call, room, xid, credit).unwrap_or_default();
+        (start, HEADER_ROOM + self.length)
     }
 }
 
@@ -242,6 +294,7 @@ impl Opened {
         &mut self,
         plan: &CallPlan,
         pool: &Pool,
+        buffer: &mut Local,
         encoded: &mut Encoded,
     ) -> Result<(), CallError> {
         if plan.reads.is_empty()
@@ -249,7 +302,7 @@ impl Opened {
         {
             let at = HEADER_ROOM + encoded.length;
             let gap = argument.len() + pad(argument.len());
-            let room = encoded.buffer.bytes_mut().get_mut(at..at + gap);
+            let room = buffer.bytes_mut().get_mut(at..at + gap);
             let (data, padding) = room.ok_or(CallError::TooLong)?.split_at_mut(argument.len());
             data.copy_from_slice(argument.bytes());
             padding.fill(0);
@@ -258,7 +311,7 @@ impl Opened {
         if plan.call.is_some() {
             let stream = HEADER_ROOM..HEADER_ROOM + encoded.length;
             let mut body = pool.lease(encoded.length).ok_or(CallError::Busy)?;
-            body.bytes_mut().copy_from_slice(&encoded.buffer.bytes()[stream]);
+            body.bytes_mut().copy_from_slice(&buffer.bytes()[stream]);
             *self.item(What::Body) = Item::Local(body);
         }
         if let Some(length) = plan.reply {

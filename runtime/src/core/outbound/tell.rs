@@ -87,25 +87,19 @@ fn tell_answered<S: Service>(
     message: Message,
 ) {
     let buffers = state.receives.lend();
-    tell_inline(state, service, now, token, message.payload(&buffers));
+    tell_inline(Cx::new(now, state), service, token, message.payload(&buffers));
     state.receives.restore(buffers);
     state.receives.give_back(message.received);
 }
 
 /// Does the same, with its Payload stream at hand.
 #[inline]
-pub(crate) fn tell_inline<S: Service>(
-    state: &mut State,
-    service: &mut S,
-    now: Instant,
-    token: u64,
-    payload: &[u8],
-) {
-    state.counters.calls_made += 1;
+pub(crate) fn tell_inline<S: Service>(mut cx: Cx<'_>, service: &mut S, token: u64, payload: &[u8]) {
+    cx.state.counters.calls_made += 1;
     // Only version 2 has this short way.
     let results = parse_reply(payload, &[], Version::Two);
     let finished = Finished { results, argument: None, result: None };
-    service.replied(&mut Cx { now, state }, token, finished);
+    service.replied(&mut cx, token, finished);
 }
 
 fn tell_one<S: Service>(
@@ -117,7 +111,7 @@ fn tell_one<S: Service>(
     finished: Finished<'_>,
 ) {
     match caller {
-        Caller::Service(token) => service.replied(&mut Cx { now, state }, token, finished),
+        Caller::Service(token) => service.replied(&mut Cx::new(now, state), token, finished),
         Caller::Remote { client, token } => {
             let opened = slot.and_then(|slot| state.opened.get_mut(slot));
             let lent = opened.and_then(|opened| opened.lent.take());

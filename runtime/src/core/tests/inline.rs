@@ -121,3 +121,103 @@ fn calls_are_answered_whatever_is_in_the_way() {
         assert_eq!(served, 600, "{later}, {limits:?}, {ring_bytes}, {longest}");
     }
 }
+
+/// Makes Calls of all lengths on one connection or the other, the next ones as it is told of the last.
+struct Relay {
+    connections: Vec<ConnectionId>,
+    /// Calls that could not be made yet.
+    owed: u64,
+    /// How many were made on each connection.
+    made: [u64; 2],
+    ended: u64,
+    longest: usize,
+}
+
+impl Relay {
+    fn told(&self, token: u64) -> Vec<u8> {
+        vec![(token % 251) as u8; usize::try_from(token * 7).unwrap() % self.longest]
+    }
+
+    /// Makes the Calls that are owed, as far as there is room.
+    fn call(&mut self, cx: &mut Cx<'_>) {
+        while self.owed > 0 {
+            let token: u64 = self.made.iter().sum();
+            let to = usize::from(token % 5 < 2);
+            let told = self.told(token);
+            let called = cx.call(self.connections[to], request(TELL), token, |w| w.opaque(&told));
+            match called.map_err(|(why, _)| why) {
+                Ok(()) => self.made[to] += 1,
+                Err(CallError::Busy) => return,
+                Err(other) => panic!("{other}"),
+            }
+            self.owed -= 1;
+        }
+    }
+}
+
+impl Service for Relay {
+    fn binding(&self) -> Binding {
+        binding()
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+        Outcome::Failed(AcceptStat::ProcUnavail)
+    }
+
+    fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
+        let mut results = finished.results.unwrap();
+        assert!(results.opaque(TELL_MAX).unwrap() == self.told(token), "the result of {token}");
+        self.ended += 1;
+        let so_far = self.made.iter().sum::<u64>() + self.owed;
+        self.owed += (RELAYED - so_far).min(1 + token % 2);
+        self.call(cx);
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        self.call(cx);
+        false
+    }
+}
+
+/// How many Calls it makes.
+const RELAYED: u64 = 600;
+
+#[test]
+fn calls_made_as_others_end_go_where_they_are_to() {
+    let few = Limits { send_buffers_max: 2, ..LIMITS };
+    let poor = Limits { credits_max: 6, receives_max: 40, ..LIMITS };
+    for (later, limits, ring_bytes, longest) in [
+        (u64::MAX, LIMITS, 64 << 10, 60),
+        (3, LIMITS, 64 << 10, 4000),
+        (u64::MAX, few, 64 << 10, 900),
+        (5, poor, 4 << 10, 900),
+    ] {
+        let echo = || Echo { later, calls: 0, waiting: VecDeque::new() };
+        let mut servers = [(); 2].map(|()| core(echo(), LIMITS, ring_bytes));
+        let (connections, owed) = (Vec::new(), 1);
+        let relay = Relay { connections, owed: 0, made: [0; 2], ended: 0, longest };
+        let mut client = core(relay, limits, ring_bytes);
+        for server in &mut servers {
+            let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+            let connection = client.connect(clock::now(), at, binding()).unwrap();
+            client.service.connections.push(connection);
+        }
+        client.service.owed = owed;
+        let mut turns = 0;
+        while client.service.ended < RELAYED {
+            let now = clock::now();
+            client.turn(now);
+            servers.iter_mut().for_each(|server| _ = server.turn(now));
+            turns += 1;
+            assert!(turns < 1_000_000, "{} of {RELAYED} ended", client.service.ended);
+        }
+        let served = servers.each_ref().map(|server| server.service.calls);
+        assert_eq!(served, client.service.made, "{later}, {limits:?}, {ring_bytes}, {longest}");
+        for _ in 0..100 {
+            client.turn(clock::now());
+            servers.iter_mut().for_each(|server| _ = server.turn(clock::now()));
+        }
+        all_home(&mut client, clock::now());
+        servers.iter_mut().for_each(|server| all_home(server, clock::now()));
+    }
+}

@@ -1,15 +1,16 @@
 //! What arrives on an open connection: messages into Receives, invalidations, the end.
 
 use haulage_proto::iwarp::terminate::Fault;
-use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status, WrId};
+use haulage_proto::verbs::{Completion, Handle, Opcode, Status, WrId};
 
 use super::ListenerId;
 use super::connection::{Connection, State};
+use super::depart::RingOutlet;
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
 use super::ring::{Consumer, Kind, Look, Record};
 use super::table::Retired;
-use crate::provider::{DisconnectReason, Done, Event};
+use crate::provider::{DisconnectReason, Done, Event, Inlet};
 
 /// Why no more is taken from a ring.
 enum Stop {
@@ -54,30 +55,49 @@ impl Connection {
         moved
     }
 
-    /// Takes the next message without a Receive, if it is a plain one and `take` wants it.
+    /// Takes at most `budget` messages without Receives, as long as they are plain and `inlet` takes them.
+    /// Returns how many.
     #[inline]
-    pub(super) fn take_inline<T>(
+    pub(super) fn take_inline(
         &mut self,
         nic: &mut Nic,
         into: &mut [u8],
-        take: impl FnOnce(QpNum, &[u8]) -> Option<T>,
-    ) -> Option<(T, usize)> {
+        budget: usize,
+        inlet: &mut impl Inlet,
+    ) -> usize {
         self.left_inline = false;
         let is_ordinary = self.state == State::Open && self.filling.is_none() && !self.over;
-        let consumer = self.consumer.as_mut().filter(|_| is_ordinary)?;
-        let length = match consumer.look(into) {
-            Look::Plain(length) => length,
-            look => {
-                self.left_inline = look == Look::Nothing;
-                return None;
-            }
+        let (Some(consumer), Some(producer)) = (&mut self.consumer, &mut self.producer) else {
+            return 0;
         };
-        let taken = take(self.qp, into.get(..length)?)?;
-        consumer.pass();
-        self.left_inline = true;
-        nic.counters.receives += 1;
-        nic.counters.bytes_copied += length as u64;
-        Some((taken, length))
+        let mut outlet =
+            RingOutlet { producer, goes: self.pending.is_empty(), sends: 0, octets: 0 };
+        let (mut taken, mut octets) = (0, 0);
+        while is_ordinary && taken < budget {
+            self.left_inline = match consumer.look(into) {
+                Look::Plain(length) => {
+                    let message = into.get(..length).unwrap_or_default();
+                    if inlet.take(self.qp, message, &mut outlet) {
+                        consumer.pass();
+                        (taken, octets) = (taken + 1, octets + length);
+                        continue;
+                    }
+                    false
+                }
+                look => look == Look::Nothing,
+            };
+            break;
+        }
+        self.left_inline |= taken == budget;
+        let RingOutlet { sends, octets: sent, .. } = outlet;
+        nic.counters.receives += taken as u64;
+        nic.counters.sends += sends;
+        nic.counters.bytes_copied += (octets + sent) as u64;
+        if sends > 0 {
+            // The peer works on them while the turn comes to its end.
+            self.publish(nic);
+        }
+        taken
     }
 
     /// Gives the room of what was taken back to the peer; returns whether there is any.

@@ -13,9 +13,9 @@ use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, Status};
 use super::connection::{Connection, Entry, Payload, State, Work};
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
-use super::ring::Kind;
+use super::ring::{Kind, Producer};
 use super::table::{Extent, Grant, Retired};
-use crate::provider::{DisconnectReason, Operation, QueueFull, WorkQueue, WorkRequest};
+use crate::provider::{DisconnectReason, Operation, Outlet, QueueFull, WorkQueue, WorkRequest};
 
 /// How far a request came.
 enum Ran {
@@ -33,6 +33,36 @@ enum Ran {
     BadRing,
     /// The peer has ended the connection.
     Over,
+}
+
+/// Sends on a connection whose messages are being taken.
+pub(super) struct RingOutlet<'a> {
+    pub(super) producer: &'a mut Producer,
+    /// Nothing waits that goes first.
+    pub(super) goes: bool,
+    /// Messages that were sent, and their octets.
+    pub(super) sends: u64,
+    pub(super) octets: usize,
+}
+
+impl Outlet for RingOutlet<'_> {
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<(), QueueFull> {
+        if !self.goes || !self.producer.push_inline(Kind::Send, Handle(0), message) {
+            return Err(QueueFull);
+        }
+        (self.sends, self.octets) = (self.sends + 1, self.octets + message.len());
+        Ok(())
+    }
+}
+
+impl Producer {
+    /// Puts a whole message behind the others, if it is short and there is room.
+    #[inline]
+    fn push_inline(&mut self, kind: Kind, handle: Handle, message: &[u8]) -> bool {
+        message.len() <= INLINE_MAX.min(self.part_max())
+            && self.push(kind, handle, message) == Ok(true)
+    }
 }
 
 impl Connection {
@@ -78,13 +108,9 @@ impl Connection {
         invalidate: Option<Handle>,
     ) -> Result<(), QueueFull> {
         let goes = self.state == State::Open && self.pending.is_empty();
-        let producer = self.producer.as_mut().filter(|_| goes && message.len() <= INLINE_MAX);
-        let Some(producer) = producer.filter(|producer| message.len() <= producer.part_max())
-        else {
-            return Err(QueueFull);
-        };
+        let Some(producer) = &mut self.producer else { return Err(QueueFull) };
         let (kind, handle) = kind(invalidate);
-        if producer.push(kind, handle, message) != Ok(true) {
+        if !goes || !producer.push_inline(kind, handle, message) {
             return Err(QueueFull);
         }
         nic.counters.sends += 1;

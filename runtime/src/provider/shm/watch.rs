@@ -15,7 +15,7 @@ use haulage_proto::verbs::QpNum;
 use super::connection::{Connection, State};
 use super::nic::Nic;
 use super::{ListenerId, Shm, ended};
-use crate::provider::{ConnectError, DisconnectReason, Event};
+use crate::provider::{ConnectError, DisconnectReason, Event, Inlet};
 use crate::sys::barrier;
 use crate::sys::epoll::Ready;
 
@@ -54,29 +54,31 @@ impl Shm {
         moved
     }
 
-    /// Takes a message without a Receive from one of the hot connections, of which each is looked at once
-    /// in a [`Round`], until it has no more.
+    /// Takes messages without Receives from the hot connections, each of which is asked once in a [`Round`].
     #[inline]
-    pub(super) fn take_inline<T>(
+    pub(super) fn take_inline(
         &mut self,
         into: &mut [u8],
-        mut take: impl FnMut(QpNum, &[u8]) -> Option<T>,
-    ) -> Option<(T, usize)> {
+        budget: usize,
+        inlet: &mut impl Inlet,
+    ) -> usize {
         // What was polled before comes first.
         if self.nic.has_reports() {
-            return None;
+            return 0;
         }
+        let mut taken = 0;
         while self.round.left > 0 {
             let qp = self.hot.get(self.round.at).copied();
-            if let Some(connection) = qp.and_then(|qp| self.slots.get(qp))
-                && let Some(taken) = connection.take_inline(&mut self.nic, into, &mut take)
-            {
-                self.round.taken += 1;
-                return Some(taken);
+            if let Some(connection) = qp.and_then(|qp| self.slots.get(qp)) {
+                taken += connection.take_inline(&mut self.nic, into, budget - taken, inlet);
+            }
+            if taken == budget {
+                break;
             }
             self.round.go_on(self.hot.len());
         }
-        None
+        self.round.taken += taken;
+        taken
     }
 
     /// Does what need not be done in every poll.
