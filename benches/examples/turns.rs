@@ -1,8 +1,8 @@
 //! Makes Calls between two cores on one thread, so many at a time, for `benches/counts` to count the
 //! instructions of a Call at both ends.
 //!
-//! `turns null|read|write DEPTH BATCHES`: `DEPTH` Calls are in flight, and the next is made when one has
-//! been answered, until `BATCHES` times as many were made.
+//! `turns null|read|write DEPTH BATCHES [iwarp]`: over shm, or over iwarp. `DEPTH` Calls are in flight, and the
+//! next is made when one has been answered, until `BATCHES` times as many were made.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -19,6 +19,9 @@ fn main() {
     };
     let mut number = || arguments.next().and_then(|n| n.parse().ok()).expect("DEPTH BATCHES");
     let (depth, batches): (u64, u64) = (number(), number());
-    let mut world = World::over_shm();
-    world.batch(kind, depth, depth * batches);
+    match arguments.next().as_deref() {
+        None => World::over_shm().batch(kind, depth, depth * batches),
+        Some("iwarp") => World::over_iwarp().batch(kind, depth, depth * batches),
+        Some(_) => panic!("iwarp, or nothing for shm"),
+    }
 }

@@ -8,7 +8,8 @@ use haulage::pool::{Local, PagePreference, Pool, PoolConfig, Shared};
 use haulage::proto::rpc::AcceptStat;
 use haulage::proto::time::Instant;
 use haulage::provider::Provider;
-use haulage::provider::shm::{Config, Shm};
+use haulage::provider::iwarp::{self, Iwarp};
+use haulage::provider::shm::{self, Shm};
 use haulage::service::{
     Binding, Call, ConnectionId, Data, Eligible, Finished, NoService, Outcome, Procedure, Reply,
     Request, Service,
@@ -43,26 +44,24 @@ impl World<Shm> {
     pub fn over_shm() -> Self {
         let part = || {
             let pool = memory(PagePreference::Shared);
-            (Shm::new(&Config::default(), &pool).expect("the shm provider works"), pool)
+            (Shm::new(&shm::Config::default(), &pool).expect("the shm provider works"), pool)
         };
-        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        Self::new(clock::now(), part(), part(), any)
+        Self::new(clock::now(), part(), part(), SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
     }
+}
 
-    /// Makes `count` Calls, of which `depth` at most are in flight: the next is made when one has been
-    /// answered. Gives both ends their turns until all have been.
-    pub fn batch(&mut self, kind: Kind, depth: u64, count: u64) {
-        let mut now = clock::now();
-        self.call(now, kind, depth, count);
-        let mut turns = 0_u32;
-        while !self.is_done() {
-            self.turn(now);
-            turns += 1;
-            // A core that works reads the clock once in some turns.
-            if turns.is_multiple_of(8) {
-                now = clock::now();
-            }
-        }
+impl World<Iwarp> {
+    /// Connects two cores over TCP.
+    ///
+    /// # Panics
+    ///
+    /// If there are not the memory and the sockets for it.
+    pub fn over_iwarp() -> Self {
+        let part = || {
+            let provider = Iwarp::new(&iwarp::Config::default()).expect("the iwarp provider works");
+            (provider, memory(PagePreference::Best))
+        };
+        Self::new(clock::now(), part(), part(), SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
     }
 }
 
@@ -95,6 +94,22 @@ impl<P: Provider> World<P> {
         caller.left += count;
         for _ in 0..depth.min(count) {
             caller.call(&mut cx);
+        }
+    }
+
+    /// Makes `count` Calls, of which `depth` at most are in flight: the next is made when one has been
+    /// answered. Gives both ends their turns until all have been.
+    pub fn batch(&mut self, kind: Kind, depth: u64, count: u64) {
+        let mut now = clock::now();
+        self.call(now, kind, depth, count);
+        let mut turns = 0_u32;
+        while !self.is_done() {
+            self.turn(now);
+            turns += 1;
+            // A core that works reads the clock once in some turns.
+            if turns.is_multiple_of(8) {
+                now = clock::now();
+            }
         }
     }
 

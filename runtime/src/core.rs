@@ -53,7 +53,7 @@ pub struct Core<P: Provider, S> {
     listeners: Vec<P::Listener>,
     /// Storage of one turn's events.
     events: Vec<Event<P::Listener>>,
-    /// Storage of a message taken without a Receive.
+    /// Room for a message taken without a Receive.
     incoming: Box<[u8]>,
     /// How many these may be, and Calls served and callers told.
     events_per_turn: usize,

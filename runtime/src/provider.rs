@@ -156,14 +156,14 @@ pub trait Provider: sealed::Sealed {
     }
 
     /// Takes messages without Receives: of each queue pair in its turn the next ones, as long as each is a
-    /// Send no longer than `into`, to which it is copied, and `inlet` takes it. Returns how many were taken,
-    /// at most `budget`. The first that is not taken stays, and [`Self::poll`] reports it in a Receive. Each
-    /// queue pair is asked once between two polls.
+    /// Send no longer than `room`, where the provider may put it, and `inlet` takes it. Returns how many were
+    /// taken, at most `budget`. The first that is not taken stays, and [`Self::poll`] reports it in a Receive.
+    /// Each queue pair is asked once between two polls.
     ///
     /// A queue pair that a message was taken from may have more, which the next poll leaves here: who
     /// calls this does so before every poll. One that has a receive queue of its own has no such messages.
-    fn receive_inline(&mut self, into: &mut [u8], budget: usize, inlet: &mut impl Inlet) -> usize {
-        let _ = (into, budget, inlet);
+    fn receive_inline(&mut self, room: &mut [u8], budget: usize, inlet: &mut impl Inlet) -> usize {
+        let _ = (room, budget, inlet);
         0
     }
 

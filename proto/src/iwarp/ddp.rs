@@ -59,6 +59,7 @@ impl Header {
     }
 
     /// Parses a header. Reserved bits are not judged (RFC 5041 section 4.2: ignored on receipt).
+    #[inline]
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
         let short = |_: Truncated| Fault::UlpduLength;
         let [control, ulp] = r.array().map_err(short)?;
@@ -83,6 +84,7 @@ impl Header {
     }
 
     /// Appends the header to `w`.
+    #[inline]
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         let last = if self.last { LAST } else { 0 };
         match self.place {

@@ -66,6 +66,7 @@ pub enum Kind {
 
 impl Segment {
     /// Parses the header of a segment.
+    #[inline]
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
         let header = ddp::Header::decode(r)?;
         if header.ulp >> VERSION_SHIFT != VERSION {
@@ -103,6 +104,7 @@ impl Segment {
     }
 
     /// Appends the header to `w`.
+    #[inline]
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         let (opcode, place) = match self.kind {
             Kind::Write { handle, offset } => (WRITE, Place::Tagged { handle, offset }),

@@ -26,6 +26,10 @@ use super::{CRC_INIT, Crc32c, crc_octets, ddp};
 use crate::verbs::Handle;
 use crate::xdr::Reader;
 
+mod whole;
+
+pub use whole::{Carried, Whole};
+
 /// Something the stream says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {

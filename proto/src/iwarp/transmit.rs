@@ -16,9 +16,8 @@ use crate::xdr::Writer;
 #[derive(Clone, Copy, Debug)]
 pub struct Fpdu {
     prefix: [u8; PREFIX_MAX],
-    trailer: [u8; TRAILER_MAX],
+    trailer: Trailer,
     prefix_len: u8,
-    trailer_len: u8,
     payload_len: u16,
 }
 
@@ -35,7 +34,37 @@ impl Fpdu {
 
     /// Returns the padding and the CRC.
     pub fn trailer(&self) -> &[u8] {
-        self.trailer.get(..usize::from(self.trailer_len)).unwrap_or_default()
+        self.trailer.octets()
+    }
+}
+
+/// Padding and CRC of an FPDU.
+#[derive(Clone, Copy, Debug)]
+pub struct Trailer {
+    octets: [u8; TRAILER_MAX],
+    length: u8,
+}
+
+impl Trailer {
+    /// Returns them.
+    #[inline]
+    pub fn octets(&self) -> &[u8] {
+        self.octets.get(..usize::from(self.length)).unwrap_or_default()
+    }
+
+    /// Fills in the CRC behind `pad` zeros, `sum` being that of what is before them.
+    #[inline]
+    fn seal(&mut self, pad: usize, crc: Option<Crc32c>, sum: impl FnOnce(Crc32c) -> u32) {
+        let end = pad.saturating_add(mpa::CRC_LEN);
+        self.length = u8::try_from(end).unwrap_or(u8::MAX);
+        let Some(crc) = crc else { return };
+        let mut state = sum(crc);
+        if pad > 0 {
+            state = crc(state, self.octets.get(..pad).unwrap_or_default());
+        }
+        if let Some(field) = self.octets.get_mut(pad..end) {
+            field.copy_from_slice(&crc_octets(state));
+        }
     }
 }
 
@@ -63,6 +92,36 @@ impl Transmitter {
         }
         let kind = Kind::Send { invalidate, solicited: false, msn, offset: done };
         self.seal(Segment { last, kind }, payload)
+    }
+
+    /// Begins a Send that is one FPDU: returns the octets before its `length` octets of payload, at most
+    /// [`Self::send_payload_max`]. Behind these goes [`Self::end_whole`].
+    #[inline]
+    pub fn begin_whole(
+        &mut self,
+        invalidate: Option<Handle>,
+        length: usize,
+    ) -> [u8; UNTAGGED_PREFIX_LEN] {
+        debug_assert!(length <= self.send_payload_max(), "the message is one FPDU");
+        let msn = self.send_msn;
+        self.send_msn = msn.wrapping_add(1);
+        let kind = Kind::Send { invalidate, solicited: false, msn, offset: 0 };
+        let mut prefix = [0; UNTAGGED_PREFIX_LEN];
+        let (field, header) = prefix.split_at_mut(mpa::LENGTH_LEN);
+        let ulpdu = header.len().saturating_add(length);
+        field.copy_from_slice(&u16::try_from(ulpdu).unwrap_or(u16::MAX).to_be_bytes());
+        let written = Segment { last: true, kind }.encode(&mut Writer::new(header));
+        debug_assert!(written.is_ok(), "the prefix has room for the header");
+        prefix
+    }
+
+    /// Returns the octets behind those of an FPDU that `sealed` holds: padding and CRC.
+    #[inline]
+    pub fn end_whole(&self, sealed: &[u8]) -> Trailer {
+        let pad = mpa::pad(sealed.len().saturating_sub(mpa::LENGTH_LEN));
+        let mut trailer = Trailer { octets: [0; TRAILER_MAX], length: 0 };
+        trailer.seal(pad, self.crc, |crc| crc(CRC_INIT, sealed));
+        trailer
     }
 
     /// Cuts the next FPDU of an RDMA Write into the peer's memory; `offset` is where `rest` starts.
@@ -141,22 +200,14 @@ impl Transmitter {
         length_field.copy_from_slice(&u16::try_from(ulpdu).unwrap_or(u16::MAX).to_be_bytes());
         let prefix_len = header_len.saturating_add(mpa::LENGTH_LEN);
 
-        let pad = mpa::pad(ulpdu);
-        let mut trailer = [0; TRAILER_MAX];
-        let trailer_len = pad.saturating_add(mpa::CRC_LEN);
-        if let Some(crc) = self.crc {
-            let state = crc(CRC_INIT, prefix.get(..prefix_len).unwrap_or_default());
-            let state = crc(state, payload);
-            let state = crc(state, trailer.get(..pad).unwrap_or_default());
-            if let Some(field) = trailer.get_mut(pad..trailer_len) {
-                field.copy_from_slice(&crc_octets(state));
-            }
-        }
+        let mut trailer = Trailer { octets: [0; TRAILER_MAX], length: 0 };
+        trailer.seal(mpa::pad(ulpdu), self.crc, |crc| {
+            crc(crc(CRC_INIT, prefix.get(..prefix_len).unwrap_or_default()), payload)
+        });
         Fpdu {
             prefix,
             trailer,
             prefix_len: u8::try_from(prefix_len).unwrap_or(u8::MAX),
-            trailer_len: u8::try_from(trailer_len).unwrap_or(u8::MAX),
             payload_len: u16::try_from(payload.len()).unwrap_or(u16::MAX),
         }
     }
@@ -170,6 +221,7 @@ fn head(rest: &[u8], most: usize) -> (&[u8], bool) {
 /// The first message number of every queue (RFC 5041 section 5.1).
 pub(super) const MSN_FIRST: u32 = 1;
 
+const UNTAGGED_PREFIX_LEN: usize = mpa::LENGTH_LEN + ddp::Header::UNTAGGED_LEN;
 const PREFIX_MAX: usize = mpa::LENGTH_LEN + ddp::Header::UNTAGGED_LEN + Terminate::WIRE_MAX;
 const TRAILER_MAX: usize = 3 + mpa::CRC_LEN;
 

@@ -128,11 +128,11 @@ impl<P: Provider> Provider for Delaying<P> {
     }
 
     /// Nothing is taken before what is held back.
-    fn receive_inline(&mut self, into: &mut [u8], budget: usize, inlet: &mut impl Inlet) -> usize {
+    fn receive_inline(&mut self, room: &mut [u8], budget: usize, inlet: &mut impl Inlet) -> usize {
         if !self.held.is_empty() || self.rng.below(0..100) < u64::from(self.percent) {
             return 0;
         }
-        self.inner.receive_inline(into, budget, inlet)
+        self.inner.receive_inline(room, budget, inlet)
     }
 
     fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {

@@ -8,7 +8,8 @@
 //! [`Provider::post`] seals work requests into FPDUs and hands them to the socket at once, many in one
 //! system call. [`Provider::poll`] does the rest, every stage bounded: it reads the *hot* connections,
 //! takes what the reactor reports about the others, serves who waited for a Receive or for room to
-//! send, and closes what is to be closed.
+//! send, and closes what is to be closed. Who asks for messages without Receives reads the hot connections
+//! before it does (`iwarp/inline.rs`).
 //!
 //! A connection becomes hot, read at every poll without being asked for, when it is busy and few
 //! others are. That is how a polled TCP socket is at its fastest; for many connections, and for
@@ -38,14 +39,15 @@ use haulage_proto::verbs::{Access, Handle, QpNum};
 use self::arrive::Found;
 use self::connection::{Connection, Intake, State};
 use self::crowd::Crowd;
+use self::inline::Inbox;
 use self::listening::Listening;
 use self::nic::Nic;
 use self::reactor::{News, Over, Reactor};
 use self::setup::Setup;
 use super::slots::Slots;
 use super::{
-    Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
-    WorkQueue, WorkRequest, sealed,
+    Caps, ConnectError, ConnectionParams, Counters, Event, Inlet, Provider, QueueFull, Receive,
+    Waker, WorkQueue, WorkRequest, sealed,
 };
 use crate::sys::socket::Socket;
 
@@ -54,6 +56,7 @@ mod config;
 mod connection;
 mod crowd;
 mod depart;
+mod inline;
 mod lane;
 mod listening;
 mod nic;
@@ -86,6 +89,8 @@ pub struct Iwarp {
     awaiting: VecDeque<QpNum>,
     /// Connections read at every poll.
     hot: Vec<QpNum>,
+    /// What was read of one of them for who takes messages without Receives.
+    inbox: Inbox,
     crowd: Crowd,
     /// One of them may have octets that nobody else will tell of.
     unread: bool,
@@ -114,6 +119,7 @@ impl Iwarp {
         let nic = Nic::new(config.clone(), stags);
         Ok(Self {
             caps: nic.caps(),
+            inbox: Inbox::new(nic.scratch.len()),
             slots: Slots::new(config.connections_max),
             nic,
             reactor,
@@ -155,7 +161,8 @@ impl Iwarp {
                 self.hot.swap_remove(at);
                 continue;
             };
-            match connection.read(&mut self.nic) {
+            let looked = connection.looked.take();
+            match looked.unwrap_or_else(|| connection.read(&mut self.nic)) {
                 Found::Nothing => connection.streak = connection.streak.saturating_add(1),
                 Found::All => {
                     connection.streak = 0;
@@ -207,6 +214,7 @@ impl Iwarp {
     fn on_news(&mut self, news: News) {
         match news {
             News::Received { qp, filled, more } => {
+                self.feed_inbox_of(qp);
                 if let Some(connection) = self.slots.get(qp) {
                     connection.on_octets(&mut self.nic, self.reactor.bytes(&filled));
                     connection.streak = connection.streak.saturating_add(1);
@@ -395,6 +403,7 @@ impl Connection {
     fn heat(&mut self, nic: &mut Nic) {
         self.intake = Intake::Hot;
         self.streak = 0;
+        self.looked = None;
         nic.wire.promotions += 1;
     }
 
@@ -511,6 +520,11 @@ impl Provider for Iwarp {
         }
     }
 
+    #[inline]
+    fn receive_inline(&mut self, room: &mut [u8], budget: usize, inlet: &mut impl Inlet) -> usize {
+        self.take_inline(room.len(), budget, inlet)
+    }
+
     fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         let Some(connection) = self.slots.get(qp).filter(|c| c.state == State::Open) else {
             return if batch.is_empty() { Ok(()) } else { Err(QueueFull) };
@@ -542,6 +556,7 @@ impl Provider for Iwarp {
         self.nic.now = now;
         let receives = self.nic.counters.receives;
         if self.nic.events.len() < EVENTS_HELD_MAX {
+            self.end_round();
             self.read_hot();
             self.take_news();
             self.resume_starved();
@@ -562,7 +577,7 @@ impl Provider for Iwarp {
     fn sleep(&mut self, limit: Option<Duration>) {
         let fed = !self.nic.starved.is_empty() && !self.nic.receives.is_empty();
         let reported = !self.nic.events.is_empty() || !self.nic.unsettled.is_empty();
-        let busy = reported || self.unread || fed;
+        let busy = reported || self.unread || fed || !self.inbox.is_empty();
         if self.woken {
             self.woken = false;
             self.waker.clear();

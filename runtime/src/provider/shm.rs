@@ -304,8 +304,8 @@ impl Provider for Shm {
     }
 
     #[inline]
-    fn receive_inline(&mut self, into: &mut [u8], budget: usize, inlet: &mut impl Inlet) -> usize {
-        self.take_inline(into, budget, inlet)
+    fn receive_inline(&mut self, room: &mut [u8], budget: usize, inlet: &mut impl Inlet) -> usize {
+        self.take_inline(room, budget, inlet)
     }
 
     #[inline]

@@ -15,7 +15,7 @@
 use haulage_mr_pool::{Sink, StagFault};
 use haulage_proto::iwarp::mpa::handshake::Rtr;
 use haulage_proto::iwarp::rdmap::ReadRequest;
-use haulage_proto::iwarp::receive::{Delivery, Event, Header};
+use haulage_proto::iwarp::receive::{Carried, Delivery, Event, Header};
 use haulage_proto::iwarp::terminate::{Fault, Terminate};
 use haulage_proto::verbs::{Completion, Handle, Opcode, Status};
 
@@ -43,6 +43,11 @@ impl Connection {
         if self.setup.is_some() {
             self.on_handshake(nic, &mut octets);
         }
+        self.take_octets(nic, octets);
+    }
+
+    /// Takes octets of an open connection.
+    pub(super) fn take_octets(&mut self, nic: &mut Nic, octets: &[u8]) {
         if octets.is_empty() || !self.state.receives() {
             return;
         }
@@ -132,7 +137,7 @@ impl Connection {
     }
 
     /// Returns how much to read when nothing is known of it yet.
-    fn read_ahead(&self) -> usize {
+    pub(super) fn read_ahead(&self) -> usize {
         let long = self.receiver.payload_length() >= DIRECT_MIN && self.receiver.goes_on();
         if long && self.receiver.payload_remaining() == 0 {
             // The message goes on, with a header.
@@ -209,6 +214,7 @@ impl Connection {
 
     fn feed(&mut self, nic: &mut Nic, mut octets: &[u8]) {
         loop {
+            self.feed_whole(nic, &mut octets);
             match self.receiver.next(&mut octets) {
                 Ok(None) => return,
                 Ok(Some(Event::Payload(payload))) => self.place(nic, payload),
@@ -235,6 +241,84 @@ impl Connection {
                 Err(fault) => return self.fail(nic, fault),
             }
         }
+    }
+
+    /// Acts upon FPDUs of which nothing is missing, as long as there is nothing odd about them.
+    #[inline]
+    fn feed_whole(&mut self, nic: &mut Nic, octets: &mut &[u8]) {
+        if !self.is_at_ease() {
+            return;
+        }
+        while let Some(whole) = self.receiver.whole(octets) {
+            let payload = whole.payload();
+            let done = match whole.carried() {
+                Some(Carried::Write { handle, offset, last }) => {
+                    self.place_whole(nic, (handle, offset, last), payload)
+                }
+                Some(Carried::Send { invalidate }) => self.deliver_whole(nic, payload, invalidate),
+                None => false,
+            };
+            if !done {
+                return;
+            }
+            self.receiver.pass(&whole);
+            nic.wire.fpdus_received += 1;
+            *octets = octets.get(whole.wire_len()..).unwrap_or_default();
+        }
+    }
+
+    /// Returns whether the connection is past its first FPDUs, which do more than the others.
+    #[inline]
+    pub(super) const fn is_at_ease(&self) -> bool {
+        self.rtr.is_none() && self.unheard.is_none() && self.may_send
+    }
+
+    /// Places the segment of a Write; false if the peer may not write there.
+    #[inline]
+    pub(super) fn place_whole(
+        &mut self,
+        nic: &mut Nic,
+        (handle, offset, last): (Handle, u64, bool),
+        payload: &[u8],
+    ) -> bool {
+        // RFC 5040 section 5.2.1: a Write of no octets names no memory.
+        if !payload.is_empty() && nic.stags.place(handle, self.qp, offset, payload).is_err() {
+            return false;
+        }
+        let octets = payload.len() as u64;
+        nic.counters.bytes_copied += octets;
+        nic.counters.tagged_received += octets;
+        // Ours, and the system's out of the network.
+        nic.counters.tagged_copied += 2 * octets;
+        self.tagged = self.tagged.saturating_add(payload.len());
+        if last {
+            self.bulk = std::mem::take(&mut self.tagged) >= BULK_MIN;
+        }
+        true
+    }
+
+    /// Puts a message into the next Receive; false if that cannot be, and then nothing has happened.
+    #[inline]
+    fn deliver_whole(&mut self, nic: &mut Nic, payload: &[u8], invalidate: Option<Handle>) -> bool {
+        if self.receive.is_some() {
+            return false;
+        }
+        let Some(receive) = nic.receives.front_mut() else { return false };
+        if !scatter(receive, 0, payload) {
+            return false;
+        }
+        if let Some(handle) = invalidate {
+            let is_read = self.lane.as_ref().is_some_and(|lane| lane.is_read(handle));
+            if is_read || nic.stags.invalidate(handle, self.qp).is_err() {
+                return false;
+            }
+            nic.counters.invalidated_remote += 1;
+        }
+        self.receive = nic.receives.pop_front();
+        nic.counters.bytes_copied += payload.len() as u64;
+        // A message is no longer than an FPDU.
+        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        self.complete_receive(nic, length, invalidate).is_ok()
     }
 
     /// Finds where the payload of an FPDU goes. Nothing has been placed yet.
@@ -382,6 +466,17 @@ impl Connection {
             }
             nic.counters.invalidated_remote += 1;
         }
+        self.complete_receive(nic, length, invalidated)
+    }
+
+    /// Reports the Receive that holds a whole message.
+    #[inline]
+    fn complete_receive(
+        &mut self,
+        nic: &mut Nic,
+        length: u32,
+        invalidated: Option<Handle>,
+    ) -> Result<(), Fault> {
         // Taking the request apart drops its views.
         let Some(Receive { id, .. }) = self.receive.take() else { return Err(Fault::Local) };
         nic.counters.receives += 1;

@@ -18,6 +18,7 @@ use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Handle, QpNum, Status};
 
+use super::arrive::Found;
 use super::lane::Lane;
 use super::nic::Nic;
 use super::setup::Setup;
@@ -74,6 +75,11 @@ pub(super) struct Connection {
     pub(super) deadline: Option<Instant>,
     /// Receives in a row, from a ring, or polls in a row that found nothing, when hot.
     pub(super) streak: u32,
+    /// What was found since the last poll, if it was read for messages without Receives and nothing was
+    /// refused.
+    pub(super) looked: Option<Found>,
+    /// Rounds in which it is not.
+    pub(super) shy: u8,
 }
 
 /// How a connection's octets come in.
@@ -223,6 +229,8 @@ impl Connection {
             read_status: Status::Flushed,
             deadline: None,
             streak: 0,
+            looked: None,
+            shy: 0,
         }
     }
 

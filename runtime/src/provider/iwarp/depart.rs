@@ -73,6 +73,7 @@ impl Connection {
 
     /// Seals a short Send whose octets are not to be kept, if nothing is ahead of it that has not been
     /// sealed. It leaves with the next [`Self::pump`].
+    #[inline]
     pub(super) fn send_inline(
         &mut self,
         nic: &mut Nic,
@@ -87,8 +88,7 @@ impl Connection {
             return Err(QueueFull);
         }
         nic.counters.send_batches += u64::from(lane.batch.is_empty());
-        let fpdu = self.transmitter.send(invalidate, 0, message);
-        lane.batch.push_copied(&fpdu, message);
+        lane.batch.push_whole(&mut self.transmitter, invalidate, message);
         nic.wire.fpdus_sent += 1;
         nic.counters.sends += 1;
         Ok(())

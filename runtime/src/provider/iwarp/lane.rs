@@ -20,7 +20,7 @@ use std::io::IoSlice;
 
 use haulage_mr_pool::{Sink, Source, Stags};
 use haulage_proto::iwarp::rdmap::ReadRequest;
-use haulage_proto::iwarp::transmit::Fpdu;
+use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
 use haulage_proto::verbs::{ClaimedSegment, Exposure, Flags, Handle, Opcode, QpNum, Status, WrId};
 
 use super::nic::Nic;
@@ -373,6 +373,22 @@ impl Batch {
         self.append(fpdu.trailer());
     }
 
+    /// Appends an FPDU with a Send that needs no other.
+    #[inline]
+    pub(super) fn push_whole(
+        &mut self,
+        transmitter: &mut Transmitter,
+        invalidate: Option<Handle>,
+        message: &[u8],
+    ) {
+        let start = self.own.len();
+        self.own.extend_from_slice(&transmitter.begin_whole(invalidate, message.len()));
+        self.own.extend_from_slice(message);
+        let trailer = transmitter.end_whole(self.own.get(start..).unwrap_or_default());
+        self.own.extend_from_slice(trailer.octets());
+        self.on_appended(start);
+    }
+
     /// Appends an FPDU around part of a work request's source.
     pub(super) fn push_entry(&mut self, fpdu: &Fpdu, sequence: u64, start: usize) {
         self.push_around(fpdu, What::Entry { sequence, start });
@@ -423,10 +439,17 @@ impl Batch {
     fn append(&mut self, octets: &[u8]) {
         let start = self.own.len();
         self.own.extend_from_slice(octets);
-        self.length += octets.len();
+        self.on_appended(start);
+    }
+
+    /// Takes note of what the batch's own memory has from `start`.
+    #[inline]
+    fn on_appended(&mut self, start: usize) {
+        let count = self.own.len() - start;
+        self.length += count;
         match self.pieces.last_mut() {
-            Some(Piece { what: What::Prefix { .. }, length }) => *length += octets.len(),
-            _ => self.pieces.push(Piece { what: What::Prefix { start }, length: octets.len() }),
+            Some(Piece { what: What::Prefix { .. }, length }) => *length += count,
+            _ => self.pieces.push(Piece { what: What::Prefix { start }, length: count }),
         }
     }
 }

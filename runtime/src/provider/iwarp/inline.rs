@@ -1,0 +1,236 @@
+//! Messages that are taken without a Receive, out of what the system has just given.
+//!
+//! # Normal operation
+//!
+//! Hot connections are read here instead of by the next poll, each once between two polls, into a buffer
+//! of its own. Sends that lie whole in it are offered one by one; short Writes between them are placed as
+//! they are met. Whatever else there is, and what was refused, waits for the next poll, which feeds it to
+//! the connection before it reads anything.
+//!
+//! A connection whose message was refused is likely to bring more of that kind: it is left to polls for
+//! some rounds, so that these find its octets where they look first.
+
+use haulage_proto::iwarp::receive::Carried;
+use haulage_proto::verbs::QpNum;
+
+use super::Iwarp;
+use super::arrive::Found;
+use super::connection::{Connection, Intake, State, StreamEnd};
+use super::nic::Nic;
+use crate::provider::{Inlet, Outlet, QueueFull};
+
+/// What was read and not yet acted upon, of one connection, and who is to be read next.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    octets: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Whose octets these are, and whether there may be more in its socket.
+    owner: QpNum,
+    found: Found,
+    /// What is in front waits for a poll.
+    refused: bool,
+    /// Who is read next, by place among the hot ones, and how many there still are in this round.
+    at: usize,
+    left: usize,
+}
+
+/// Sends on a connection whose messages are being taken.
+struct LaneOutlet<'a> {
+    connection: &'a mut Connection,
+    nic: &'a mut Nic,
+}
+
+impl Outlet for LaneOutlet<'_> {
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<(), QueueFull> {
+        self.connection.send_inline(self.nic, message, None)
+    }
+}
+
+impl Inbox {
+    pub(super) fn new(octets: usize) -> Self {
+        let owner = QpNum::new(0, 0);
+        let (found, refused) = (Found::Nothing, false);
+        Self { octets: vec![0; octets], start: 0, end: 0, owner, found, refused, at: 0, left: 0 }
+    }
+
+    /// Returns whether nothing waits.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Lets each of `hot` connections be read again, another one first.
+    fn begin_round(&mut self, hot: usize) {
+        self.at = if self.at < hot { self.at } else { 0 };
+        self.left = hot;
+    }
+
+    /// Returns the place of the next connection to read.
+    fn next(&mut self, hot: usize) -> Option<usize> {
+        self.left = self.left.checked_sub(1)?;
+        let at = self.at;
+        self.at = if at + 1 < hot { at + 1 } else { 0 };
+        Some(at)
+    }
+}
+
+impl Iwarp {
+    /// Takes messages of at most `length_max` octets without Receives from the hot connections.
+    #[inline]
+    pub(super) fn take_inline(
+        &mut self,
+        length_max: usize,
+        budget: usize,
+        inlet: &mut impl Inlet,
+    ) -> usize {
+        // What was polled before comes first.
+        if !self.nic.events.is_empty() {
+            return 0;
+        }
+        let mut taken = 0;
+        loop {
+            if !self.inbox.is_empty() {
+                let Self { slots, nic, inbox, .. } = self;
+                let owner = slots.get(inbox.owner).filter(|_| !inbox.refused);
+                let Some(owner) = owner else { return taken };
+                taken += owner.take_inline(nic, inbox, length_max, budget - taken, inlet);
+                if !inbox.is_empty() || taken == budget {
+                    return taken;
+                }
+            }
+            let Some(at) = self.inbox.next(self.hot.len()) else { return taken };
+            if let Some(connection) = self.hot.get(at).and_then(|qp| self.slots.get(*qp))
+                && connection.is_plain()
+            {
+                connection.read_inline(&mut self.nic, &mut self.inbox);
+                self.unread |= connection.looked == Some(Found::Some);
+            }
+        }
+    }
+
+    /// Feeds a connection what was read of it and not taken, unless more of that is going to be taken.
+    pub(super) fn end_round(&mut self) {
+        if !self.inbox.is_empty() {
+            // Nobody may have asked since the last poll.
+            let goes_on = self.slots.get(self.inbox.owner).is_some_and(|owner| {
+                owner.looked.is_some() && owner.intake == Intake::Hot && owner.state == State::Open
+            });
+            if self.inbox.refused || !goes_on {
+                self.feed_inbox();
+            }
+        }
+        self.inbox.begin_round(self.hot.len());
+    }
+
+    /// Feeds a connection all that was read of it.
+    pub(super) fn feed_inbox(&mut self) {
+        let Self { inbox, slots, nic, .. } = self;
+        if let Some(owner) = slots.get(inbox.owner) {
+            owner.take_octets(nic, inbox.octets.get(inbox.start..inbox.end).unwrap_or_default());
+        }
+        (inbox.start, inbox.refused) = (inbox.end, false);
+    }
+
+    /// Does the same if these are octets of `qp`, before others of it are looked at.
+    pub(super) fn feed_inbox_of(&mut self, qp: QpNum) {
+        if !self.inbox.is_empty() && self.inbox.owner == qp {
+            self.feed_inbox();
+        }
+    }
+}
+
+impl Connection {
+    /// Returns whether nothing is in the way of messages that are taken without Receives.
+    fn is_plain(&mut self) -> bool {
+        if self.shy > 0 {
+            self.shy -= 1;
+            return false;
+        }
+        self.intake == Intake::Hot
+            && self.state == State::Open
+            && self.is_at_ease()
+            && self.receiver.is_between()
+            && self.read_ahead() == usize::MAX
+            && !self.starved
+            && self.backlog.is_empty()
+    }
+
+    /// Reads the socket once, and notes for the next poll what was found.
+    fn read_inline(&mut self, nic: &mut Nic, inbox: &mut Inbox) {
+        nic.counters.syscalls += 1;
+        let found = match self.socket.receive(&mut inbox.octets) {
+            Ok(None) => Found::Nothing,
+            Ok(Some(0)) => {
+                self.on_input_end(nic, StreamEnd::Orderly);
+                return;
+            }
+            Ok(Some(count)) => {
+                nic.counters.bytes_system += count as u64;
+                nic.counters.receive_batches += 1;
+                // A short read has emptied the socket.
+                let found = if count < inbox.octets.len() { Found::All } else { Found::Some };
+                (inbox.start, inbox.end) = (0, count);
+                (inbox.owner, inbox.found, inbox.refused) = (self.qp, found, false);
+                found
+            }
+            Err(_) => return self.on_input_end(nic, StreamEnd::Lost),
+        };
+        self.looked = Some(found);
+    }
+
+    /// Offers at most `budget` messages of what was read, one after the other. Returns how many were
+    /// taken.
+    fn take_inline(
+        &mut self,
+        nic: &mut Nic,
+        inbox: &mut Inbox,
+        length_max: usize,
+        budget: usize,
+        inlet: &mut impl Inlet,
+    ) -> usize {
+        let mut count = 0;
+        while !inbox.is_empty() && count < budget {
+            let octets = inbox.octets.get(inbox.start..inbox.end).unwrap_or_default();
+            let whole = self.receiver.whole(octets).filter(|_| self.state == State::Open);
+            let Some((whole, carried)) = whole.and_then(|whole| Some((whole, whole.carried()?)))
+            else {
+                // Perhaps only cut off.
+                self.leave_inline(inbox, 0);
+                break;
+            };
+            let payload = whole.payload();
+            let taken = match carried {
+                Carried::Write { handle, offset, last } => {
+                    self.place_whole(nic, (handle, offset, last), payload)
+                }
+                Carried::Send { invalidate: None } if payload.len() <= length_max => {
+                    let qp = self.qp;
+                    let taken = inlet.take(qp, payload, &mut LaneOutlet { connection: self, nic });
+                    count += usize::from(taken);
+                    nic.counters.receives += u64::from(taken);
+                    taken
+                }
+                Carried::Send { .. } => false,
+            };
+            if !taken {
+                self.leave_inline(inbox, SHY_ROUNDS);
+                break;
+            }
+            self.receiver.pass(&whole);
+            nic.wire.fpdus_received += 1;
+            inbox.start += whole.wire_len();
+            self.looked = Some(inbox.found);
+        }
+        count
+    }
+
+    /// Leaves what is in front, and all that comes in the next rounds, to polls.
+    const fn leave_inline(&mut self, inbox: &mut Inbox, rounds: u8) {
+        inbox.refused = true;
+        (self.looked, self.shy) = (None, rounds);
+    }
+}
+
+/// Rounds in which a connection is left to polls after a message of it was refused.
+const SHY_ROUNDS: u8 = 32;
