@@ -19,7 +19,28 @@ enum Line {
 
 const SINK: Handle = Handle(0x8f7c_fe00);
 
-/// Feeds `stream` in pieces of the lengths `cut` draws, and writes down what happens.
+/// Writes down what an FPDU says that took the short way.
+fn note(lines: &mut Vec<Line>, whole: &Whole<'_>) {
+    let length = whole.payload().len() as u32;
+    let (header, delivery) = match whole.carried().unwrap() {
+        Carried::Write { handle, offset, last } => {
+            let delivery = if last { Delivery::Write } else { Delivery::Segment };
+            (Header::Write { handle, offset, length }, delivery)
+        }
+        Carried::Send { invalidate } => {
+            let delivery = Delivery::Send { length, invalidate, solicited: false };
+            (Header::Send { offset: 0, length }, delivery)
+        }
+    };
+    lines.push(Line::Header(header));
+    if length > 0 {
+        lines.push(Line::Payload(whole.payload().to_vec()));
+    }
+    lines.push(Line::End(delivery));
+}
+
+/// Feeds `stream` in pieces of the lengths `cut` draws, and writes down what happens. Whatever lies whole
+/// in a piece takes the short way.
 fn transcript(receiver: &mut Receiver, stream: &[u8], mut cut: impl FnMut() -> usize) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut rest = stream;
@@ -27,6 +48,12 @@ fn transcript(receiver: &mut Receiver, stream: &[u8], mut cut: impl FnMut() -> u
         let (piece, behind) = rest.split_at(cut().min(rest.len()));
         let mut bytes = piece;
         loop {
+            while let Some(whole) = receiver.whole(bytes) {
+                note(&mut lines, &whole);
+                receiver.pass(&whole);
+                assert!(receiver.is_between());
+                bytes = &bytes[whole.wire_len()..];
+            }
             match receiver.next(&mut bytes) {
                 Ok(None) => break,
                 Ok(Some(Event::Header(header))) => lines.push(Line::Header(header)),
@@ -196,6 +223,34 @@ fn any_split_of_a_stream_yields_the_same_events() {
             let lines = transcript(&mut receiver, &stream, || 1 + rng.below(most));
             assert!(lines == expected, "seed {seed}");
         }
+    }
+}
+
+#[test]
+fn what_lies_whole_may_take_the_short_way_and_nothing_else() {
+    for crc in [None, Some(CRC32C)] {
+        let mut t = Transmitter::new(crc, Mulpdu::from_mss(1448));
+        let long = [5; 1425];
+        let mut send = Vec::new();
+        append(&mut send, &t.send(None, 0, b"whole"), b"whole");
+        let receiver = Receiver::new(crc);
+        assert_eq!(receiver.whole(&send).unwrap().payload(), b"whole");
+        for cut in 0..send.len() {
+            assert_eq!(receiver.whole(&send[..cut]), None, "cut {cut}");
+        }
+        // Neither the next but one, nor part of one, nor what is not the application's.
+        for fpdu in [t.send(None, 0, b"after"), t.send(None, 0, &long)] {
+            let mut octets = Vec::new();
+            append(&mut octets, &fpdu, if fpdu.payload_len() == 5 { b"after" } else { &long });
+            assert_eq!(receiver.whole(&octets), None);
+        }
+        let mut octets = Vec::new();
+        append(&mut octets, &t.terminate(Fault::Local.code(), None), &[]);
+        assert_eq!(receiver.whole(&octets), None);
+        // Not in the middle of another.
+        let mut receiver = Receiver::new(crc);
+        receiver.next(&mut &send[..1]).unwrap();
+        assert_eq!(receiver.whole(&send), None);
     }
 }
 

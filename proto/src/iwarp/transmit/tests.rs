@@ -39,6 +39,23 @@ fn every_message_is_written_as_linux_siw_writes_it() {
 }
 
 #[test]
+fn a_send_sealed_in_place_is_the_one_sealed_around_its_payload() {
+    for crc in [None, Some(CRC32C as crate::iwarp::Crc32c)] {
+        let [mut around, mut whole] =
+            [(); 2].map(|()| Transmitter::new(crc, Mulpdu::from_mss(1448)));
+        for length in 0..9 {
+            let payload = &[7; 9][..length];
+            let invalidate = (length > 4).then_some(Handle(0x00c0_ffee));
+            let mut octets_whole = whole.begin_whole(invalidate, length).to_vec();
+            octets_whole.extend(payload);
+            let trailer = whole.end_whole(&octets_whole);
+            octets_whole.extend(trailer.octets());
+            assert_eq!(octets_whole, octets(&around.send(invalidate, 0, payload), payload));
+        }
+    }
+}
+
+#[test]
 fn a_terminate_quotes_the_segment_at_fault() {
     let wanted = vector(include_str!("../../../vectors/iwarp/terminate.hex"));
     let ddp = [0xc1, 0x40, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0, 0, 0, 0x10, 0];

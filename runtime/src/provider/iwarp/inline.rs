@@ -29,7 +29,7 @@ pub(super) struct Inbox {
     owner: QpNum,
     found: Found,
     /// What is in front waits for a poll.
-    refused: bool,
+    pub(super) refused: bool,
     /// Who is read next, by place among the hot ones, and how many there still are in this round.
     at: usize,
     left: usize,

@@ -16,6 +16,7 @@ use crate::sys::complete;
 mod answers;
 mod faults;
 mod hostile;
+mod inline;
 mod messages;
 mod nudge;
 mod rogue;
