@@ -15,7 +15,7 @@ use super::Verbs;
 use super::connection::{Connection, Objects, Phase};
 use crate::provider::supply::{Given, Supply};
 use crate::provider::{QueueFull, Receive};
-use crate::sys::ibverbs::{Arrival, Ended, QueuePair, SharedReceives, WorkStatus};
+use crate::sys::ibverbs::{Arrival, Ended, Polled, QueuePair, SharedReceives, WorkStatus};
 
 /// Which receive queues there are to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,9 +136,8 @@ impl Verbs {
         }
     }
 
-    /// Puts a Receive back that completed as `status` says, of which nobody is told: it is for whoever
-    /// comes next.
-    pub(super) fn unused(&mut self, arrival: Arrival, status: WorkStatus) {
+    /// Puts a Receive back that completed, of which nobody is told: it is for whoever comes next.
+    pub(super) fn unused(&mut self, arrival: Arrival, polled: &Polled) {
         match (&mut self.receives, arrival) {
             // That a device which refuses it now took it before is not expected; then there is one
             // Receive less.
@@ -148,7 +147,7 @@ impl Verbs {
             (Receives::Own(supply), Arrival::Own(qp, number)) => {
                 let Some(connection) = self.slots.get(qp) else { return };
                 // What is posted to one that failed comes back the same way.
-                connection.is_flushed |= status != WorkStatus::Success;
+                connection.is_flushed |= polled.status != WorkStatus::Success;
                 let Some(receive) = connection.pair().and_then(|pair| pair.received(number)) else {
                     return;
                 };

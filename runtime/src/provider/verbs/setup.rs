@@ -10,7 +10,8 @@ use super::connection::{Connection, MISBEHAVED, Objects, Phase};
 use super::{LISTENER, ListenerId, Verbs};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::ibverbs::{
-    Answer, CmEvent, CmEventKind, CmId, Domain, Fault, Parameters, QueuePair, Refused, Region,
+    Answer, Arrival, CmEvent, CmEventKind, CmId, Domain, Fault, Parameters, QueuePair, Refused,
+    Region,
 };
 
 impl Verbs {
@@ -284,6 +285,10 @@ impl Verbs {
     fn dissolve(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
         connection.phase = Phase::Gone;
+        for polled in std::mem::take(&mut connection.early) {
+            Arrival::of(polled.name).into_iter().for_each(|arrival| self.unused(arrival, &polled));
+        }
+        let Some(connection) = self.slots.get(qp) else { return };
         let objects = std::mem::replace(&mut connection.objects, Objects::Nothing);
         if let Objects::Pair(pair) = objects {
             self.destroy(self.now, qp, pair, drop);

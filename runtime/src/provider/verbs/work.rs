@@ -81,7 +81,7 @@ impl Verbs {
         let qp = self.user_of(arrival, polled.number);
         let phase = qp.and_then(|qp| self.slots.get(qp)).map(|connection| connection.phase);
         let (Some(qp), WorkStatus::Success) = (qp, polled.status) else {
-            self.unused(arrival, polled.status);
+            self.unused(arrival, polled);
             let rule = match polled.status {
                 WorkStatus::Success | WorkStatus::Flushed => return,
                 WorkStatus::Local => "a message longer than its Receive",
@@ -102,9 +102,10 @@ impl Verbs {
                 return;
             }
             // It has been reported gone. Nobody is told of the message, so nobody may count on it; a
-            // window it closed is taken away with the connection.
+            // window it closed is taken away with the connection, if it is not another's.
             Some(Phase::Flushing | Phase::Requested | Phase::Gone) | None => {
-                self.unused(arrival, polled.status);
+                polled.invalidated.into_iter().for_each(|handle| self.registrations.stolen(handle));
+                self.unused(arrival, polled);
                 return;
             }
             Some(Phase::Established | Phase::Closing) => {}
@@ -113,7 +114,7 @@ impl Verbs {
         if invalidated.is_some_and(|handle| !self.registrations.closed_by_peer(handle, qp)) {
             // Soft-RoCE asks only for the key, not whose it is.
             invalidated.into_iter().for_each(|handle| self.registrations.stolen(handle));
-            self.unused(arrival, polled.status);
+            self.unused(arrival, polled);
             let rule = "an invalidation of a handle it was not granted";
             return self.end(now, qp, DisconnectReason::PeerMisbehaved(rule));
         }
