@@ -15,6 +15,8 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs as alphabet;
 use haulage_proto::verbs::{Access, Completion, Handle, QpNum};
 
+use crate::sys::process;
+
 pub mod delaying;
 pub mod iwarp;
 pub mod shm;
@@ -399,6 +401,8 @@ pub enum ConnectError {
     System(io::ErrorKind),
     /// All queue pairs are in use.
     NoQueuePair,
+    /// The system does not let as many octets of memory be registered for it.
+    Memory(u64),
 }
 
 impl fmt::Display for ConnectError {
@@ -410,6 +414,17 @@ impl fmt::Display for ConnectError {
             Self::BadHandshake(what) => write!(f, "bad handshake: {what}"),
             Self::System(kind) => write!(f, "{kind}"),
             Self::NoQueuePair => f.write_str("no queue pair is free"),
+            Self::Memory(octets) => {
+                write!(f, "cannot register {octets} bytes of memory for one connection more")?;
+                match process::memlock_limit() {
+                    Ok(Some(limit)) => write!(
+                        f,
+                        "; memlock allows {limit} in all: `prlimit --pid $$ \
+                         --memlock=unlimited:unlimited` as root lifts that"
+                    ),
+                    _ => Ok(()),
+                }
+            }
         }
     }
 }

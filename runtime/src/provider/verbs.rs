@@ -31,6 +31,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use haulage_mr_pool::{Local, Pool, Strategy};
@@ -41,6 +42,8 @@ use self::bounces::Copied;
 use self::choice::Chosen;
 use self::connection::{Connection, Numbers, Objects, Phase, Slots};
 use self::device::Fitted;
+use self::domains::{Order, Prepared};
+use self::helper::Helper;
 use self::receives::Receives;
 use self::registrations::Registrations;
 use self::setup::{count, failure, token};
@@ -61,7 +64,9 @@ mod choice;
 mod config;
 mod connection;
 mod device;
+mod domains;
 mod grants;
+mod helper;
 mod place;
 mod receives;
 mod registrations;
@@ -94,7 +99,10 @@ pub struct Verbs {
     receives: Receives,
     regions: Vec<Region>,
     queue: Rc<CompletionQueue>,
-    domain: Rc<Domain>,
+    domain: Arc<Domain>,
+    /// Registers our memory in other domains; for how many connections on their way up.
+    helper: Helper<Order, Prepared>,
+    preparing: usize,
     device: Device,
     channel: Rc<EventChannel>,
     ask_manager_at: Instant,
@@ -161,6 +169,8 @@ impl Verbs {
             regions: Vec::new(),
             queue,
             domain,
+            helper: Helper::new(waker.clone(), Order::carry_out),
+            preparing: 0,
             device,
             channel,
             ask_manager_at: Instant::ZERO,
@@ -189,7 +199,7 @@ impl Verbs {
     /// The system does not allow as much to be locked.
     pub fn register(&mut self, pool: &Pool) -> Result<(), Unavailable> {
         let region = Region::new(&self.domain, pool, self.caps.strategy == Strategy::Window)
-            .map_err(|refused| Unavailable::Memory { bytes: pool.usable(), refused })?;
+            .map_err(|refused| Unavailable::memory(pool.usable(), refused))?;
         self.regions.push(region);
         self.registrations.cover(pool.usable());
         Ok(())
@@ -381,15 +391,18 @@ impl Provider for Verbs {
         if now >= self.ask_manager_at {
             self.take_connection_events(now);
         }
+        if self.preparing > 0 {
+            self.take_places(now);
+        }
         if !self.pending.is_empty() {
             self.attend(now);
         }
-        let count = budget.min(self.reports.len());
-        for event in self.reports.drain(..count) {
+        for _ in 0..budget.min(self.reports.len()) {
+            let Some(event) = self.reports.pop_front() else { break };
             // The core knows; from now on the slot may be another's.
             match &event {
-                Event::Quiesced(quiesced) => drop(self.slots.remove(quiesced.qp())),
-                Event::Failed { qp, .. } => drop(self.slots.remove(*qp)),
+                Event::Quiesced(quiesced) => self.remove(quiesced.qp()),
+                Event::Failed { qp, .. } => self.remove(*qp),
                 _ => {}
             }
             events.push(event);

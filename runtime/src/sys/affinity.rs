@@ -22,8 +22,18 @@ pub fn usable() -> io::Result<&'static [usize]> {
 pub fn pin(cpu: usize) -> io::Result<()> {
     // What is usable must be known before any thread narrows its own mask.
     usable()?;
+    confine(&[cpu])
+}
+
+/// Lets the calling thread, which has it from the one that started it, leave a CPU again that was pinned to.
+pub fn unpin() -> io::Result<()> {
+    confine(usable()?)
+}
+
+fn confine(cpus: &[usize]) -> io::Result<()> {
     let mut mask = Mask::default();
-    mask.set(cpu).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let set = cpus.iter().try_for_each(|cpu| mask.set(*cpu));
+    set.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
     // SAFETY: the kernel reads `size_of::<Mask>()` octets from a live, initialized `Mask`; thread 0
     // is the caller.
     let done = unsafe {
@@ -89,6 +99,8 @@ mod tests {
                     pin(last).unwrap();
                     assert_eq!(*ask().unwrap(), [last], "this thread sees only its own CPU");
                     assert_eq!(usable().unwrap(), before);
+                    unpin().unwrap();
+                    assert_eq!(*ask().unwrap(), *before);
                 })
                 .join()
                 .unwrap();

@@ -42,7 +42,7 @@ pub(crate) use completion::{CompletionQueue, Polled, WorkStatus};
 pub(crate) use connection::{Answer, CmEvent, CmEventKind, CmId, EventChannel, Parameters};
 pub(crate) use device::{Attributes, Device, Fault, Link};
 pub(crate) use grant::Grant;
-pub(crate) use memory::{Domain, Region};
+pub(crate) use memory::{Again, Domain, Region, Registered};
 pub(crate) use queue_pair::{
     Chain, Ended, Posting, QueuePair, QueuePairLimits, Subject, sequence_of,
 };

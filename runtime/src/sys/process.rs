@@ -50,6 +50,13 @@ pub fn resident() -> io::Result<Resident> {
     Ok(parse_resident(read_start("/proc/self/status", &mut room)?))
 }
 
+/// Returns the octets of this process that devices have locked in memory (`VmPin`), which is what `memlock`
+/// limits for them.
+pub fn pinned() -> io::Result<u64> {
+    let mut room = [0; STATUS_MAX];
+    Ok(parse_pinned(read_start("/proc/self/status", &mut room)?))
+}
+
 /// Returns the octets this process has in memory, where of a page that several have each has its part
 /// (`Pss`). Does not allocate. Takes the longer the more the process has mapped.
 pub fn share_of_memory() -> io::Result<u64> {
@@ -100,6 +107,11 @@ fn limit(resource: libc::__rlimit_resource_t) -> io::Result<libc::rlimit> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+fn parse_pinned(status: &[u8]) -> u64 {
+    let mut lines = status.split(|byte| *byte == b'\n');
+    lines.find_map(|line| line.strip_prefix(b"VmPin:")).map_or(0, octets)
 }
 
 fn parse_resident(status: &[u8]) -> Resident {
@@ -190,7 +202,9 @@ mod tests {
 
     #[test]
     fn status_lines_give_both_figures() {
-        let status = b"Name:\tx\nVmRSS:\t    1720 kB\nVmSwap:\t 9 kB\nHugetlbPages:\t    4096 kB\n";
+        let status =
+            b"Name:\tx\nVmPin:\t  24 kB\nVmRSS:\t    1720 kB\nHugetlbPages:\t    4096 kB\n";
+        assert_eq!((parse_pinned(status), parse_pinned(b"VmLck:\t 8 kB\n")), (24 * 1024, 0));
         let resident = parse_resident(status);
         assert_eq!(resident, Resident { rss: 1720 * 1024, hugetlb: 4096 * 1024 });
         assert_eq!(resident.total(), 5816 * 1024);

@@ -31,7 +31,7 @@
 //! Connections have protection domains as with [`Grants`](super::grants::Grants).
 
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use haulage_mr_pool::Local;
 use haulage_proto::verbs::{Access, Handle, QpNum};
@@ -78,7 +78,7 @@ impl Bounces {
     }
 
     /// Tells whether the device registers such places, by having it do so.
-    pub(super) fn probe(domain: &Rc<Domain>) -> Result<(), Refused> {
+    pub(super) fn probe(domain: &Arc<Domain>) -> Result<(), Refused> {
         [Access::RemoteRead, Access::RemoteWrite]
             .into_iter()
             .try_for_each(|access| Bounce::new(domain, OCTETS_MIN, access).map(drop))
@@ -92,7 +92,7 @@ impl Bounces {
     /// Finds a place for `lease`, in the connection's own domain; `None` if there is none and can be none.
     pub(super) fn reserve(
         &mut self,
-        (qp, domain): (QpNum, &Rc<Domain>),
+        (qp, domain): (QpNum, &Arc<Domain>),
         lease: &Local,
         access: Access,
     ) -> Option<Handle> {
@@ -179,7 +179,7 @@ impl Bounces {
     }
 
     /// Makes a place, if need be in the stead of some that rest.
-    fn make(&mut self, domain: &Rc<Domain>, octets: usize, access: Access) -> Option<Bounce> {
+    fn make(&mut self, domain: &Arc<Domain>, octets: usize, access: Access) -> Option<Bounce> {
         loop {
             if octets <= self.octets_max.saturating_sub(self.octets)
                 && let Ok(bounce) = Bounce::new(domain, octets, access)

@@ -114,11 +114,21 @@ pub enum Unavailable {
     Memory {
         /// Octets.
         bytes: usize,
+        /// Octets that would be locked then, with what devices have locked already.
+        wanted: u64,
         /// What the system said.
         refused: Refused,
     },
     /// The device refused something else.
     Refused(Refused),
+}
+
+impl Unavailable {
+    /// The system has just refused to have `bytes` registered.
+    pub(super) fn memory(bytes: usize, refused: Refused) -> Self {
+        let wanted = process::pinned().unwrap_or(0).saturating_add(bytes as u64);
+        Self::Memory { bytes, wanted, refused }
+    }
 }
 
 impl fmt::Display for Unavailable {
@@ -152,12 +162,12 @@ impl fmt::Display for Unavailable {
             }
             Self::NoEntropy => f.write_str("the system has no randomness to make handles of"),
             Self::Lacking { device, what } => write!(f, "RDMA device {device} has no {what}"),
-            Self::Memory { bytes, refused } => {
+            Self::Memory { bytes, wanted, refused } => {
                 write!(f, "cannot register {bytes} bytes of memory: {}", refused.error)?;
                 match process::memlock_limit() {
-                    Ok(Some(limit)) if limit < *bytes as u64 => write!(
+                    Ok(Some(limit)) if limit < *wanted => write!(
                         f,
-                        "; memlock allows {limit}: `prlimit --pid $$ --memlock={bytes}:{bytes}` as \
+                        "; memlock allows {limit}: `prlimit --pid $$ --memlock={wanted}:{wanted}` as \
                          root allows as much"
                     ),
                     _ => Ok(()),

@@ -1,7 +1,7 @@
 //! One connection: how far it is, and the library's objects for it.
 
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
@@ -23,7 +23,7 @@ pub(super) struct Connection {
     pub(super) ird: u8,
     /// Where the way to the peer is looked for, until it is found.
     pub(super) to: Option<SocketAddr>,
-    /// What to say to the peer when asking it.
+    /// What to say to the peer when asking or answering it.
     pub(super) private_data: Box<[u8]>,
     /// Receives that completed before the connection was established here.
     pub(super) early: Vec<Polled>,
@@ -89,7 +89,7 @@ impl Connection {
     }
 
     /// Returns the protection domain of its queue pair, if it has one.
-    pub(super) fn domain(&self) -> Option<&Rc<Domain>> {
+    pub(super) fn domain(&self) -> Option<&Arc<Domain>> {
         match &self.objects {
             Objects::Pair(pair) => Some(pair.domain()),
             Objects::Id(_) | Objects::Nothing => None,

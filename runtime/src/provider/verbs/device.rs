@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use haulage_mr_pool::Strategy;
 use haulage_proto::verbs::SCATTER_MAX;
@@ -107,7 +107,7 @@ pub(super) fn fit(
     config: &Config,
     device: &Device,
     name: &str,
-    domain: &Rc<Domain>,
+    domain: &Arc<Domain>,
 ) -> Result<Fitted, Unavailable> {
     let has = device.attributes()?;
     let Link { message_max, .. } = device.link()?;
@@ -179,7 +179,7 @@ pub(super) fn fit(
 fn strategy(
     config: &Config,
     name: &str,
-    domain: &Rc<Domain>,
+    domain: &Arc<Domain>,
     has_windows: bool,
 ) -> Result<Strategy, Unavailable> {
     let lacking = |what| Err(Unavailable::Lacking { device: name.to_owned(), what });
@@ -193,7 +193,7 @@ fn strategy(
 }
 
 /// Tells whether the device has memory windows of type 2: it says so, and makes one when asked.
-fn has_windows(has: &Attributes, domain: &Rc<Domain>) -> bool {
+fn has_windows(has: &Attributes, domain: &Arc<Domain>) -> bool {
     has.windows_type_2 && has.windows > 0 && Windows::probe(domain).is_ok()
 }
 

@@ -3,11 +3,10 @@
 //! # Limits
 //!
 //! A peer of any queue pair of a protection domain may use what is granted in it, and on iWARP that is also
-//! where our RDMA Reads put what they fetch. So no two connections have one in common: while one is in the
-//! domain in which our memory was registered at first, every other has a domain of its own, in which it is
-//! registered once more, and counts against memlock once more.
+//! where our RDMA Reads put what they fetch. So no two connections have one in common
+//! ([`Place`](super::domains::Place)).
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use haulage_mr_pool::Local;
 use haulage_proto::verbs::{Access, Handle, QpNum};
@@ -31,7 +30,7 @@ impl Grants {
     /// domain; `None` if the device refuses, or enough is granted.
     pub(super) fn reserve(
         &mut self,
-        (qp, domain): (QpNum, &Rc<Domain>),
+        (qp, domain): (QpNum, &Arc<Domain>),
         lease: &Local,
         access: Access,
         scrap: Option<u64>,

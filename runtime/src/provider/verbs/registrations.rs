@@ -1,6 +1,6 @@
 //! How memory is opened to peers on this device: by windows, by calls, or by copies.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use haulage_mr_pool::{Local, Strategy};
 use haulage_proto::verbs::{Access, Handle, QpNum};
@@ -22,7 +22,7 @@ pub(super) enum Registrations {
 
 impl Registrations {
     pub(super) fn new(
-        domain: &Rc<Domain>,
+        domain: &Arc<Domain>,
         strategy: Strategy,
         (count, connections): (usize, usize),
     ) -> Result<Self, Unavailable> {
@@ -48,7 +48,7 @@ impl Registrations {
     /// Draws a handle for a use by `qp`, whose protection domain is no other's where it is given.
     pub(super) fn reserve(
         &mut self,
-        (qp, domain): (QpNum, Option<&Rc<Domain>>),
+        (qp, domain): (QpNum, Option<&Arc<Domain>>),
         lease: &Local,
         access: Access,
         scrap: Option<u64>,

@@ -1,17 +1,16 @@
 //! Connections on their way up and down, as the connection manager reports them.
 
 use std::io;
-use std::rc::Rc;
 
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
 use super::connection::{Connection, MISBEHAVED, Objects, Phase};
+use super::domains::Place;
 use super::{LISTENER, ListenerId, Verbs};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::ibverbs::{
-    Answer, Arrival, CmEvent, CmEventKind, CmId, Domain, Fault, Parameters, QueuePair, Refused,
-    Region,
+    Answer, Arrival, CmEvent, CmEventKind, CmId, Fault, Parameters, QueuePair, Refused,
 };
 
 impl Verbs {
@@ -64,7 +63,7 @@ impl Verbs {
         let Some(qp) = self.slots.at(event.token) else { return };
         match event.kind {
             CmEventKind::AddressResolved => self.on_address(qp),
-            CmEventKind::RouteResolved => self.on_route(qp),
+            CmEventKind::RouteResolved => self.find_place(now, qp),
             CmEventKind::Established(answer) => self.on_established(now, qp, Some(&answer)),
             CmEventKind::Rejected(status) => self.set_up_failed(now, qp, refusal(status)),
             CmEventKind::Failed(error) => self.set_up_failed(now, qp, failure(&error)),
@@ -115,8 +114,18 @@ impl Verbs {
         }
     }
 
-    fn on_route(&mut self, qp: QpNum) {
-        let made = self.make_queue_pair(qp);
+    /// Goes on with a connection that has a place, or can have none.
+    pub(super) fn on_place(&mut self, now: Instant, qp: QpNum, place: Result<Place, Refused>) {
+        let made = place.and_then(|place| self.make_queue_pair(qp, place));
+        match self.slots.peek(qp).map(|connection| connection.phase) {
+            Some(Phase::Resolving) => self.ask_peer(qp, made),
+            Some(Phase::Accepting) => self.answer_peer(now, qp, made),
+            _ => {}
+        }
+    }
+
+    /// Asks a peer to which the way is known.
+    fn ask_peer(&mut self, qp: QpNum, made: Result<(), Refused>) {
         let (retries, retries_no_receive) = (self.config.retries, self.config.retries_no_receive);
         let Some(connection) = self.slots.get(qp) else { return };
         connection.phase = Phase::Connecting;
@@ -140,7 +149,6 @@ impl Verbs {
         qp: QpNum,
         params: &ConnectionParams<'_>,
     ) {
-        let (retries, retries_no_receive) = (self.config.retries, self.config.retries_no_receive);
         let deadline = now.saturating_add(self.config.handshake_timeout);
         let Some(connection) = self.slots.get(qp).filter(|c| c.phase == Phase::Requested) else {
             return;
@@ -150,12 +158,18 @@ impl Verbs {
         connection.ord = connection.ord.min(count(params.ord, self.caps.ord_max));
         connection.phase = Phase::Accepting;
         connection.deadline = deadline;
+        connection.private_data = params.private_data.into();
         self.pending.push(qp);
-        let made = self.make_queue_pair(qp);
+        self.find_place(now, qp);
+    }
+
+    fn answer_peer(&mut self, now: Instant, qp: QpNum, made: Result<(), Refused>) {
+        let (retries, retries_no_receive) = (self.config.retries, self.config.retries_no_receive);
         let timer = self.config.no_receive_timer;
         let Some(connection) = self.slots.get(qp) else { return };
+        let private_data = std::mem::take(&mut connection.private_data);
         let (ird, ord) = (connection.ird, connection.ord);
-        let private_data = params.private_data;
+        let private_data = &*private_data;
         let answer = Parameters { private_data, ird, ord, retries, retries_no_receive };
         let accepted = made.and_then(|()| match connection.id() {
             Some(id) => id.accept(&answer),
@@ -169,8 +183,8 @@ impl Verbs {
     }
 
     /// Gives a connection its queues.
-    fn make_queue_pair(&mut self, qp: QpNum) -> Result<(), Refused> {
-        let (domain, regions) = self.domain_for_one()?;
+    fn make_queue_pair(&mut self, qp: QpNum, place: Place) -> Result<(), Refused> {
+        let Place { domain, regions } = place;
         let Some(connection) = self.slots.get(qp) else { return Ok(()) };
         let id = match std::mem::replace(&mut connection.objects, Objects::Nothing) {
             Objects::Id(id) => id,
@@ -194,20 +208,6 @@ impl Verbs {
                 Err(refused)
             }
         }
-    }
-
-    /// Returns the protection domain for a connection, with our memory in it if it is another than the
-    /// first; see [`Grants`](super::grants::Grants).
-    fn domain_for_one(&self) -> Result<(Rc<Domain>, Vec<Region>), Refused> {
-        let mut domains = self.slots.all().filter_map(|qp| self.slots.peek(qp)?.domain());
-        let is_free = !domains.any(|domain| Rc::ptr_eq(domain, &self.domain));
-        if is_free || !self.registrations.need_domains() {
-            return Ok((Rc::clone(&self.domain), Vec::new()));
-        }
-        let domain = Domain::new(&self.device)?;
-        let again = self.regions.iter().map(|region| region.again(&domain));
-        let regions = again.collect::<Result<_, _>>()?;
-        Ok((domain, regions))
     }
 
     /// The connection carries messages: the manager says so, with the peer's `answer`, or, at the passive
@@ -278,7 +278,7 @@ impl Verbs {
     /// Forgets a connection of which the core hears nothing more.
     pub(super) fn forget(&mut self, qp: QpNum) {
         self.dissolve(qp);
-        self.slots.remove(qp);
+        self.remove(qp);
     }
 
     /// Destroys what the libraries have of a connection. Its slot is free once the core was told.

@@ -17,7 +17,7 @@
 //! is freed, as are all others of the connection, which takes the access away.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use haulage_mr_pool::Stags;
 use haulage_proto::verbs::{Handle, QpNum};
@@ -28,7 +28,7 @@ use crate::sys::ibverbs::{Domain, Refused, Window};
 /// The windows of one provider.
 #[derive(Debug)]
 pub(super) struct Windows {
-    domain: Rc<Domain>,
+    domain: Arc<Domain>,
     /// As many as there may be windows.
     places: Vec<Option<Place>>,
     /// Places without a window.
@@ -54,12 +54,12 @@ struct Place {
 impl Windows {
     /// Prepares for `count` windows of at most `connections` at once.
     pub(super) fn new(
-        domain: &Rc<Domain>,
+        domain: &Arc<Domain>,
         count: usize,
         connections: usize,
     ) -> Result<Self, Unavailable> {
         Ok(Self {
-            domain: Rc::clone(domain),
+            domain: Arc::clone(domain),
             places: std::iter::repeat_with(|| None).take(count).collect(),
             vacant: (0..count).rev().collect(),
             resting: vec![VecDeque::new(); connections],
@@ -69,7 +69,7 @@ impl Windows {
     }
 
     /// Tells whether the device makes windows, by having it make one.
-    pub(super) fn probe(domain: &Rc<Domain>) -> Result<(), Refused> {
+    pub(super) fn probe(domain: &Arc<Domain>) -> Result<(), Refused> {
         Window::new(domain).map(drop)
     }
 

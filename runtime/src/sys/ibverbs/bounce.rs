@@ -10,7 +10,7 @@
 //! or beyond what it was told reaches none.
 
 use std::ptr::{self, NonNull};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use haulage_mr_pool::{Sink, Source};
 use haulage_proto::verbs::{Access, Exposure, Handle};
@@ -28,7 +28,11 @@ pub(crate) struct Bounce {
 
 impl Bounce {
     /// Makes one of `octets`, all zero, to which every peer of the domain's queue pairs has that access.
-    pub(crate) fn new(domain: &Rc<Domain>, octets: usize, access: Access) -> Result<Self, Refused> {
+    pub(crate) fn new(
+        domain: &Arc<Domain>,
+        octets: usize,
+        access: Access,
+    ) -> Result<Self, Refused> {
         let memory = Memory::new(octets)?;
         let grant = Grant::register(domain, memory.address(), octets, access)?;
         Ok(Self { grant, memory, access })

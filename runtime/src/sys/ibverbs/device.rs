@@ -6,7 +6,7 @@ use std::io;
 use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rdma_sys::{
@@ -22,12 +22,18 @@ pub(crate) struct Device {
     context: NonNull<ibv_context>,
     /// Of [`OUTAGES`], those that were told.
     told: Cell<u64>,
-    _opened: Rc<Opened>,
+    opened: Arc<Opened>,
 }
 
 /// All devices of the machine, which stay open while one of them is in use.
 #[derive(Debug)]
-struct Opened(NonNull<*mut ibv_context>);
+pub(super) struct Opened(NonNull<*mut ibv_context>);
+
+// SAFETY: all it does is to free the list when the last count is gone, and libraries may be called by any
+// thread.
+unsafe impl Send for Opened {}
+// SAFETY: there is nothing to do with a reference to it.
+unsafe impl Sync for Opened {}
 
 impl Drop for Opened {
     fn drop(&mut self) {
@@ -102,13 +108,13 @@ impl Device {
             let none = matches!(refused.error.raw_os_error(), Some(0 | libc::ENODEV));
             return if none { Ok(Vec::new()) } else { Err(refused) };
         };
-        let opened = Rc::new(Opened(list));
+        let opened = Arc::new(Opened(list));
         let count = usize::try_from(count).unwrap_or(0);
         // SAFETY: the list has `count` entries, lives as long as `opened`, and nobody writes it.
         let contexts = unsafe { std::slice::from_raw_parts(list.as_ptr(), count) };
         let contexts = contexts.iter().filter_map(|context| NonNull::new(*context));
         let told = OUTAGES.load(Ordering::Relaxed);
-        let device = |context| Self { context, told: Cell::new(told), _opened: Rc::clone(&opened) };
+        let device = |context| Self { context, told: Cell::new(told), opened: Arc::clone(&opened) };
         Ok(contexts.map(device).collect())
     }
 
@@ -238,13 +244,18 @@ impl Device {
         self.context.as_ptr()
     }
 
+    /// Returns what keeps it open.
+    pub(super) fn opened(&self) -> Arc<Opened> {
+        Arc::clone(&self.opened)
+    }
+
     /// Returns whether `other` is the context of this device.
     pub(super) fn is(&self, other: *const ibv_context) -> bool {
         std::ptr::eq(self.context.as_ptr(), other)
     }
 
     fn context(&self) -> &ibv_context {
-        // SAFETY: librdmacm keeps the context open while `_opened` is not freed. The fields we read
+        // SAFETY: librdmacm keeps the context open while `opened` is not freed. The fields we read
         // never change.
         unsafe { self.context.as_ref() }
     }

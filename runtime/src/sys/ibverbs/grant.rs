@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::ptr::NonNull;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use haulage_mr_pool::{Local, Sink, Source};
 use haulage_proto::verbs::{Access, Exposure, Handle};
@@ -17,7 +17,7 @@ use super::{Domain, Refused};
 pub(crate) struct Grant {
     mr: NonNull<ibv_mr>,
     open: RefCell<Option<Exposure<Source, Sink>>>,
-    _domain: Rc<Domain>,
+    _domain: Arc<Domain>,
 }
 
 impl Grant {
@@ -26,7 +26,7 @@ impl Grant {
     ///
     /// [`Region`]: super::Region
     pub(crate) fn new(
-        domain: &Rc<Domain>,
+        domain: &Arc<Domain>,
         lease: &Local,
         access: Access,
         scrap: u64,
@@ -39,13 +39,13 @@ impl Grant {
     }
 
     /// Lets the response of an RDMA Read at its sink, which is not empty and kept longer.
-    pub(super) fn sink(domain: &Rc<Domain>, sink: &Sink) -> Result<Self, Refused> {
+    pub(super) fn sink(domain: &Arc<Domain>, sink: &Sink) -> Result<Self, Refused> {
         Self::register(domain, sink.address(), sink.len(), Access::RemoteWrite)
     }
 
     /// Lets every peer of the domain's queue pairs at octets that stay mapped while it lives.
     pub(super) fn register(
-        domain: &Rc<Domain>,
+        domain: &Arc<Domain>,
         address: u64,
         length: usize,
         access: Access,
@@ -64,7 +64,7 @@ impl Grant {
         // lent, or for good in a bounce, which never lends them.
         let mr = unsafe { ibv_reg_mr(domain.raw(), start, length, access.cast_signed()) };
         let mr = NonNull::new(mr).ok_or_else(|| Refused::last("registering memory for a peer"))?;
-        Ok(Self { mr, open: RefCell::new(None), _domain: Rc::clone(domain) })
+        Ok(Self { mr, open: RefCell::new(None), _domain: Arc::clone(domain) })
     }
 
     /// Returns the key that a peer names it by.

@@ -3,28 +3,35 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use haulage_mr_pool::{Pool, PostedSink, Sink};
 use rdma_sys::{
     ibv_access_flags, ibv_alloc_pd, ibv_dealloc_pd, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_reg_mr,
 };
 
+use super::device::Opened;
 use super::{Device, Refused};
 
 /// A protection domain: what is made in one works with nothing made in another.
 #[derive(Debug)]
 pub(crate) struct Domain {
     pd: NonNull<ibv_pd>,
-    _device: Device,
+    _opened: Arc<Opened>,
 }
+
+// SAFETY: the libraries may be called by any thread, and the pointer is only ever handed to them.
+unsafe impl Send for Domain {}
+// SAFETY: likewise, at the same time by several.
+unsafe impl Sync for Domain {}
 
 impl Domain {
     /// Makes one on `device`.
-    pub(crate) fn new(device: &Device) -> Result<Rc<Self>, Refused> {
+    pub(crate) fn new(device: &Device) -> Result<Arc<Self>, Refused> {
         // SAFETY: the context is live.
         let pd = unsafe { ibv_alloc_pd(device.raw()) };
         let pd = NonNull::new(pd).ok_or_else(|| Refused::last("making a protection domain"))?;
-        Ok(Rc::new(Self { pd, _device: device.clone() }))
+        Ok(Arc::new(Self { pd, _opened: device.opened() }))
     }
 
     pub(super) const fn raw(&self) -> *mut ibv_pd {
@@ -45,10 +52,28 @@ impl Drop for Domain {
 /// No peer can name it: it is registered without remote access.
 #[derive(Debug)]
 pub(crate) struct Region {
+    /// First: it goes before its memory does.
+    registered: Registered,
+    scrap: Rc<Scrap>,
+}
+
+/// Octets registered in a protection domain, which is more than one turn may wait for: every page is looked
+/// up and locked, and let go of again. So any thread may do that.
+#[derive(Debug)]
+pub(crate) struct Registered {
     mr: NonNull<ibv_mr>,
     octets: Range<u64>,
-    _domain: Rc<Domain>,
-    scrap: Rc<Scrap>,
+    _domain: Arc<Domain>,
+}
+
+// SAFETY: the libraries may be called by any thread, and what the pointer leads to never changes.
+unsafe impl Send for Registered {}
+
+/// Octets to be registered in another domain of their device, without windows.
+#[derive(Debug)]
+pub(crate) struct Again {
+    domain: Arc<Domain>,
+    octets: Vec<Range<u64>>,
 }
 
 /// Octets nobody wants: what windows are bound to that are for no octets, which devices do not bind.
@@ -62,7 +87,7 @@ struct Scrap {
 
 impl Region {
     /// Registers all memory of `pool`, which has room for one lease more.
-    pub(crate) fn new(domain: &Rc<Domain>, pool: &Pool, windows: bool) -> Result<Self, Refused> {
+    pub(crate) fn new(domain: &Arc<Domain>, pool: &Pool, windows: bool) -> Result<Self, Refused> {
         let full = || Refused { what: REGISTERING, error: std::io::ErrorKind::OutOfMemory.into() };
         let mut scrap = pool.lease(SCRAP).ok_or_else(full)?;
         scrap.bytes_mut().fill(0);
@@ -72,38 +97,23 @@ impl Region {
         let region = pool.region();
         let start = region.cast::<u8>().as_ptr().expose_provenance() as u64;
         let octets = start..start.saturating_add(region.len() as u64);
-        Self::register(domain, octets, scrap, windows)
+        Ok(Self { registered: Registered::new(domain, octets, windows)?, scrap })
     }
 
-    /// Registers the same memory in another domain of the device, without windows.
-    pub(crate) fn again(&self, domain: &Rc<Domain>) -> Result<Self, Refused> {
-        Self::register(domain, self.octets.clone(), Rc::clone(&self.scrap), false)
+    /// Returns the region that has the same memory, as it was registered again in another domain.
+    pub(crate) fn again(&self, registered: Registered) -> Self {
+        Self { registered, scrap: Rc::clone(&self.scrap) }
     }
 
-    /// Registers `octets`, which stay mapped while `scrap` is lent.
-    fn register(
-        domain: &Rc<Domain>,
-        octets: Range<u64>,
-        scrap: Rc<Scrap>,
-        windows: bool,
-    ) -> Result<Self, Refused> {
-        let bind = if windows { ibv_access_flags::IBV_ACCESS_MW_BIND.0 } else { 0 };
-        let access = (ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | bind).cast_signed();
-        let start = usize::try_from(octets.start).unwrap_or_default();
-        let length = usize::try_from(octets.end - octets.start).unwrap_or_default();
-        let start = std::ptr::with_exposed_provenance_mut(start);
-        // SAFETY: the domain is live, and the pool's memory is mapped, here and until `scrap` is not lent
-        // any more, which is after the region was deregistered. Registering lets the device touch what
-        // work requests name, each of which holds a view of that.
-        let mr = unsafe { ibv_reg_mr(domain.raw(), start, length, access) };
-        let mr = NonNull::new(mr).ok_or_else(|| Refused::last(REGISTERING))?;
-        Ok(Self { mr, octets, _domain: Rc::clone(domain), scrap })
+    /// Returns the registration alone, by which nothing can be posted.
+    pub(crate) fn into_registered(self) -> Registered {
+        self.registered
     }
 
     /// Tells whether all `length` octets at `address` are in it.
     pub(crate) fn holds(&self, address: u64, length: usize) -> bool {
-        let end = address.checked_add(length as u64);
-        address >= self.octets.start && end.is_some_and(|end| end <= self.octets.end)
+        let (end, octets) = (address.checked_add(length as u64), &self.registered.octets);
+        address >= octets.start && end.is_some_and(|end| end <= octets.end)
     }
 
     /// Returns the address of an octet whose content is nobody's.
@@ -113,15 +123,52 @@ impl Region {
 
     pub(super) fn lkey(&self) -> u32 {
         // SAFETY: the registration is live, and its key never changes.
-        unsafe { self.mr.as_ref() }.lkey
+        unsafe { self.registered.mr.as_ref() }.lkey
     }
 
     pub(super) const fn raw(&self) -> *mut ibv_mr {
-        self.mr.as_ptr()
+        self.registered.mr.as_ptr()
     }
 }
 
-impl Drop for Region {
+impl Again {
+    /// Plans to register the memory of `regions` in `domain`.
+    pub(crate) fn of(regions: &[Region], domain: Arc<Domain>) -> Self {
+        let octets = regions.iter().map(|region| region.registered.octets.clone()).collect();
+        Self { domain, octets }
+    }
+
+    /// Returns how many octets that are.
+    pub(crate) fn octets(&self) -> u64 {
+        self.octets.iter().map(|octets| octets.end - octets.start).sum()
+    }
+
+    /// Registers all, in the order of the regions, or nothing.
+    pub(crate) fn carry_out(self) -> Result<(Arc<Domain>, Vec<Registered>), Refused> {
+        let Self { domain, octets } = self;
+        let all = octets.into_iter().map(|octets| Registered::new(&domain, octets, false));
+        let all = all.collect::<Result<_, _>>()?;
+        Ok((domain, all))
+    }
+}
+
+impl Registered {
+    fn new(domain: &Arc<Domain>, octets: Range<u64>, windows: bool) -> Result<Self, Refused> {
+        let bind = if windows { ibv_access_flags::IBV_ACCESS_MW_BIND.0 } else { 0 };
+        let access = (ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | bind).cast_signed();
+        let start = usize::try_from(octets.start).unwrap_or_default();
+        let length = usize::try_from(octets.end - octets.start).unwrap_or_default();
+        let start = std::ptr::with_exposed_provenance_mut(start);
+        // SAFETY: the domain is live. Registering lets the device touch what work requests name, each of
+        // which holds a view of that; a peer can name nothing. Were the octets not mapped any more it would
+        // fail, or lock memory in which no view ever lies.
+        let mr = unsafe { ibv_reg_mr(domain.raw(), start, length, access) };
+        let mr = NonNull::new(mr).ok_or_else(|| Refused::last(REGISTERING))?;
+        Ok(Self { mr, octets, _domain: Arc::clone(domain) })
+    }
+}
+
+impl Drop for Registered {
     fn drop(&mut self) {
         // SAFETY: it came from ibv_reg_mr and is freed once; the fields are dropped after this. A device
         // that is still at work on it keeps the pages, or refuses, and then the work fails.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use haulage_mr_pool::{Sink, Source};
 use haulage_proto::verbs::{Handle, Opcode, QpNum, SCATTER_MAX, WrId};
@@ -52,7 +53,7 @@ pub(crate) struct QueuePair {
     receives: OwnReceives,
     limits: QueuePairLimits,
     way: Way,
-    domain: Rc<Domain>,
+    domain: Arc<Domain>,
     _queue: Rc<CompletionQueue>,
 }
 
@@ -125,7 +126,7 @@ impl QueuePair {
     /// one of its own.
     pub(crate) fn new(
         id: CmId,
-        domain: &Rc<Domain>,
+        domain: &Arc<Domain>,
         queue: &Rc<CompletionQueue>,
         shared: Option<&SharedReceives>,
         mut limits: QueuePairLimits,
@@ -159,7 +160,7 @@ impl QueuePair {
             receives: OwnReceives::default(),
             limits,
             way,
-            domain: Rc::clone(domain),
+            domain: Arc::clone(domain),
             _queue: Rc::clone(queue),
         })
     }
@@ -170,7 +171,7 @@ impl QueuePair {
     }
 
     /// Returns the protection domain it is in.
-    pub(crate) const fn domain(&self) -> &Rc<Domain> {
+    pub(crate) const fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
 

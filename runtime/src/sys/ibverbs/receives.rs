@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use haulage_mr_pool::Sink;
 use haulage_proto::verbs::{QpNum, SCATTER_MAX, WrId};
@@ -27,12 +27,12 @@ pub(crate) struct SharedReceives {
     srq: NonNull<ibv_srq>,
     places: Box<[Option<Receive>]>,
     free: VecDeque<u32>,
-    _domain: Rc<Domain>,
+    _domain: Arc<Domain>,
 }
 
 impl SharedReceives {
     /// Makes a queue for `count` Receives.
-    pub(crate) fn new(domain: &Rc<Domain>, count: u32) -> Result<Self, Refused> {
+    pub(crate) fn new(domain: &Arc<Domain>, count: u32) -> Result<Self, Refused> {
         let attr = ibv_srq_attr {
             max_wr: count,
             max_sge: u32::try_from(SCATTER_MAX).unwrap_or(1),
@@ -44,7 +44,7 @@ impl SharedReceives {
         let what = "making a shared receive queue";
         let srq = NonNull::new(srq).ok_or_else(|| Refused::last(what))?;
         let places = std::iter::repeat_with(|| None).take(count as usize).collect();
-        Ok(Self { srq, places, free: (0..count).collect(), _domain: Rc::clone(domain) })
+        Ok(Self { srq, places, free: (0..count).collect(), _domain: Arc::clone(domain) })
     }
 
     /// Returns how many Receives there is room for.

@@ -8,7 +8,7 @@
 
 use std::cell::RefCell;
 use std::ptr::NonNull;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use haulage_mr_pool::{Sink, Source};
 use haulage_proto::verbs::{Access, Exposure, Handle};
@@ -21,16 +21,16 @@ use super::{Domain, Refused};
 pub(crate) struct Window {
     mw: NonNull<ibv_mw>,
     open: RefCell<Option<Exposure<Source, Sink>>>,
-    _domain: Rc<Domain>,
+    _domain: Arc<Domain>,
 }
 
 impl Window {
     /// Makes one that is bound to nothing.
-    pub(crate) fn new(domain: &Rc<Domain>) -> Result<Self, Refused> {
+    pub(crate) fn new(domain: &Arc<Domain>) -> Result<Self, Refused> {
         // SAFETY: the domain is live.
         let mw = unsafe { ibv_alloc_mw(domain.raw(), ibv_mw_type::IBV_MW_TYPE_2) };
         let mw = NonNull::new(mw).ok_or_else(|| Refused::last("making a memory window"))?;
-        Ok(Self { mw, open: RefCell::new(None), _domain: Rc::clone(domain) })
+        Ok(Self { mw, open: RefCell::new(None), _domain: Arc::clone(domain) })
     }
 
     /// Returns the key of its last use.

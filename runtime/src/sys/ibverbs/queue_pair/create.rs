@@ -1,7 +1,7 @@
 //! Making queue pairs, for either way of posting to them.
 
 use std::mem::MaybeUninit;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use rdma_sys::{
     ibv_create_qp_ex, ibv_destroy_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask,
@@ -32,7 +32,7 @@ pub(super) enum Way {
 
 impl Posting {
     /// Finds the better way that the library of `device` has, by having it make a queue pair.
-    pub(crate) fn probe(device: &Device, domain: &Rc<Domain>, windows: bool) -> Self {
+    pub(crate) fn probe(device: &Device, domain: &Arc<Domain>, windows: bool) -> Self {
         let Ok(queue) = CompletionQueue::new(device, 1) else { return Self::List };
         let mut attr = blank();
         attr.send_cq = queue.raw();
@@ -67,7 +67,7 @@ impl Posting {
 /// it came to hold. `None` if the library refuses.
 pub(super) fn make(
     id: &CmId,
-    domain: &Rc<Domain>,
+    domain: &Arc<Domain>,
     attr: &mut ibv_qp_init_attr,
     posting: Posting,
 ) -> Option<Way> {
@@ -101,7 +101,7 @@ pub(super) fn blank() -> ibv_qp_init_attr {
 }
 
 /// Asks for the same in `domain`, with calls to post by.
-fn extended(attr: &ibv_qp_init_attr, domain: &Rc<Domain>, windows: bool) -> ibv_qp_init_attr_ex {
+fn extended(attr: &ibv_qp_init_attr, domain: &Arc<Domain>, windows: bool) -> ibv_qp_init_attr_ex {
     // SAFETY: it is integers and pointers that may be null.
     let mut wider: ibv_qp_init_attr_ex = unsafe { MaybeUninit::zeroed().assume_init() };
     wider.send_cq = attr.send_cq;
