@@ -106,8 +106,11 @@ mod tests {
         assert_eq!(helper.next(), None, "there was no order");
         (0..6).for_each(|order| helper.order(order).unwrap());
         let mut found = Vec::new();
-        while found.len() < 3 {
+        loop {
             found.extend(std::iter::from_fn(|| helper.next()));
+            if found.len() == 3 {
+                break;
+            }
             wake::wait(&waker, Duration::from_secs(10));
         }
         assert_eq!(found, [1, 3, 5]);

@@ -212,11 +212,14 @@ mod tests {
         }
         // No more is copied than either has.
         memory.fill(&all);
-        let mut lent = pool.lease(5000).unwrap().into_sink();
-        memory.take(&mut lent.sink(0..5000).unwrap());
-        assert_eq!(&lent.complete().unwrap().bytes()[..4096], all);
-        let mut lent = pool.lease(13).unwrap().into_sink();
-        memory.take(&mut lent.sink(0..13).unwrap());
-        assert_eq!(lent.complete().unwrap().bytes(), &all[..13]);
+        for length in [13, 16, 4095, 5000] {
+            let mut lease = pool.lease(length).unwrap();
+            lease.bytes_mut().fill(0);
+            let mut lent = lease.into_sink();
+            memory.take(&mut lent.sink(0..length).unwrap());
+            let lease = lent.complete().unwrap();
+            let (copied, rest) = lease.bytes().split_at(length.min(4096));
+            assert!(copied == &all[..copied.len()] && rest.iter().all(|octet| *octet == 0));
+        }
     }
 }

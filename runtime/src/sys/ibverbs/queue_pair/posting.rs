@@ -7,7 +7,7 @@ use rdma_sys::{ibv_mw_bind_info, ibv_send_flags, ibv_sge};
 use super::create::Way;
 use super::list::List;
 use super::part::{Part, Place, Work};
-use super::{Held, Posted, QueuePair, SEQUENCE_BITS, SEQUENCE_MASK};
+use super::{Held, Posted, QueuePair, QueuePairLimits, SEQUENCE_BITS, SEQUENCE_MASK};
 use crate::provider::{Operation, WorkRequest};
 use crate::sys::ibverbs::{Bounce, Grant, Refused, Region, Window, window};
 
@@ -309,13 +309,7 @@ impl<'w> Doorbell<'w> {
         debug_assert!(self.chain.parts.len() < CHAIN_MAX, "`fits` was asked");
         let mut part = Part::new(work, piece);
         let length = piece.map_or(0, |piece| piece.length);
-        let limits = &self.queue_pair.limits;
-        let inline = match work {
-            Work::Send | Work::Write(_) => true,
-            Work::SendWithInv(_) => !limits.is_iwarp,
-            Work::Read(_) | Work::Bind(..) | Work::LocalInv(_) => false,
-        };
-        if inline && length > 0 && length <= limits.inline_max {
+        if self.queue_pair.limits.takes_inline(&work, length) {
             part.flags |= ibv_send_flags::IBV_SEND_INLINE;
         }
         self.chain.parts.push(part);
@@ -373,6 +367,18 @@ impl<'w> Doorbell<'w> {
     }
 }
 
+impl QueuePairLimits {
+    /// Tells whether `length` octets leave from within the queue.
+    fn takes_inline(&self, work: &Work, length: u32) -> bool {
+        let may = match work {
+            Work::Send | Work::Write(_) => true,
+            Work::SendWithInv(_) => !self.is_iwarp,
+            Work::Read(_) | Work::Bind(..) | Work::LocalInv(_) => false,
+        };
+        may && length > 0 && length <= self.inline_max
+    }
+}
+
 /// A request that is being added.
 struct Entry {
     id: WrId,
@@ -410,3 +416,30 @@ fn length(operation: &Operation) -> u64 {
 
 /// Requests posted with one doorbell, at most.
 const CHAIN_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_octets_that_leave_us_do_so_from_within_the_queue() {
+        let mut limits = QueuePairLimits {
+            send_queue: 1,
+            receive_queue: 0,
+            inline_max: 64,
+            message_max: 1,
+            is_iwarp: false,
+            posting: super::super::Posting::List,
+        };
+        let place = Place { handle: Handle(1), offset: 0 };
+        let with_inv = Work::SendWithInv(Handle(1));
+        for work in [Work::Send, Work::Write(place), with_inv] {
+            let takes = [0, 1, 64, 65].map(|length| limits.takes_inline(&work, length));
+            assert_eq!(takes, [false, true, true, false]);
+        }
+        assert!(!limits.takes_inline(&Work::Read(place), 8), "they come to us");
+        limits.is_iwarp = true;
+        assert!(!limits.takes_inline(&with_inv, 8), "what iWARP devices are not asked for");
+        assert!(limits.takes_inline(&Work::Send, 8));
+    }
+}

@@ -49,20 +49,27 @@ unsafe extern "C" fn read(_: *mut ibv_qp_ex, key: u32, offset: u64) {
     called(format!("read {key} at {offset}"));
 }
 
-unsafe extern "C" fn bind(_: *mut ibv_qp_ex, _: *mut ibv_mw, key: u32, _: *const ibv_mw_bind_info) {
-    called(format!("bind {key}"));
+unsafe extern "C" fn bind(
+    _: *mut ibv_qp_ex,
+    _: *mut ibv_mw,
+    key: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    // SAFETY: it is live for the call.
+    let ibv_mw_bind_info { addr, length, .. } = unsafe { *info };
+    called(format!("bind {key} to {length} at {addr}"));
 }
 
 unsafe extern "C" fn local_inv(_: *mut ibv_qp_ex, key: u32) {
     called(format!("local_inv {key}"));
 }
 
-unsafe extern "C" fn set_sge(_: *mut ibv_qp_ex, lkey: u32, _: u64, length: u32) {
-    called(format!("{length} octets of region {lkey}"));
+unsafe extern "C" fn set_sge(_: *mut ibv_qp_ex, lkey: u32, at: u64, length: u32) {
+    called(format!("{length} octets at {at} of region {lkey}"));
 }
 
-unsafe extern "C" fn set_inline(_: *mut ibv_qp_ex, _: *mut c_void, length: usize) {
-    called(format!("{length} octets inline"));
+unsafe extern "C" fn set_inline(_: *mut ibv_qp_ex, octets: *mut c_void, length: usize) {
+    called(format!("{length} octets at {} inline", octets.addr()));
 }
 
 /// Posts `parts`; returns whether that succeeded, and what was called.
@@ -94,7 +101,7 @@ fn piece(length: u32) -> Option<ibv_sge> {
 }
 
 fn bound() -> Part {
-    let info = ibv_mw_bind_info { mr: ptr::null_mut(), addr: 0, length: 1, mw_access_flags: 0 };
+    let info = ibv_mw_bind_info { mr: ptr::null_mut(), addr: 8192, length: 12, mw_access_flags: 0 };
     Part::new(Work::Bind(ptr::null_mut(), Handle(7), info), None)
 }
 
@@ -121,18 +128,18 @@ fn each_part_is_begun_and_finished_and_a_refusal_of_all_is_told() {
         calls,
         [
             "start",
-            "bind 7",
+            "bind 7 to 12 at 8192",
             "read 9 at 64",
-            "1048576 octets of region 5",
+            "1048576 octets at 4096 of region 5",
             "local_inv 7",
             "write 9 at 64",
-            "300 octets of region 5",
+            "300 octets at 4096 of region 5",
             "send_inv 8",
-            "200 octets of region 5",
+            "200 octets at 4096 of region 5",
             "write 0 at 0",
-            "0 octets of region 0",
+            "0 octets at 0 of region 0",
             &format!("send 3 flags {both}"),
-            "20 octets inline",
+            "20 octets at 4096 inline",
             "complete",
         ]
     );
@@ -143,6 +150,7 @@ fn what_the_queue_pair_was_not_made_for_takes_all_back() {
     for part in [bound(), Part::new(Work::LocalInv(Handle(7)), None)] {
         let (is_posted, calls) = post(false, &[Part::new(Work::Send, piece(200)), part]);
         assert!(!is_posted);
-        assert_eq!(calls, ["start", "send 0 flags 0", "200 octets of region 5", "abort"]);
+        let sent = "200 octets at 4096 of region 5";
+        assert_eq!(calls, ["start", "send 0 flags 0", sent, "abort"]);
     }
 }
