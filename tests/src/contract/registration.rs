@@ -48,6 +48,27 @@ pub fn line_19_a_handle_is_valid_from_registration_to_invalidation<N: Network>(n
         eprintln!("skipped: a handle after its invalidation; `handles_end` of Caps is false");
         outlasted(&mut bed, link, segment, &bytes);
     }
+    by_turns(&mut bed);
+}
+
+/// Two connections expose by turns: what one has closed is nothing to the other, and what one had open the
+/// other reaches neither then nor later.
+fn by_turns<N: Network>(bed: &mut Bed<N>) {
+    let links = [bed.connect(), bed.connect()];
+    let mut last = None;
+    for round in 0..4 {
+        let link = links[round % 2];
+        let bytes = pattern::of(64, round as u64);
+        let (exposed, segment) =
+            bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
+        let (read, sink) = bed.ends[ACTIVE].read(link[ACTIVE], segment, SIGNALED);
+        assert_eq!(filled(sink, &bed.succeeded(ACTIVE, read)).bytes(), bytes);
+        let retired = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
+        fence(exposed, &bed.succeeded(PASSIVE, retired));
+        last = Some(segment);
+    }
+    let segment = last.expect("there were rounds");
+    refused(bed, links[0], Attempt::Read, segment);
 }
 
 /// A peer that names anything else loses its connection; no memory changes.

@@ -94,18 +94,21 @@ pub(super) fn node_of(root: &Path, device: &str) -> Option<usize> {
     let own = of(root, device);
     let parent = read(&own.join("parent")).unwrap_or_default();
     let interface = root.join("sys/class/net").join(parent);
-    let places = [own.join("device/numa_node"), interface.join("device/numa_node")];
+    // A virtual interface's device has none of its own, only that on its bus.
+    let places =
+        [own.join("device"), interface.join("device"), interface.join("device").join("..")];
     // -1 stands for none.
-    places.iter().find_map(|place| read(place)?.parse().ok())
+    places.iter().map(|place| place.join("numa_node")).find_map(|place| read(&place)?.parse().ok())
 }
 
-/// Returns the NUMA node of all CPUs that this thread may run on; `None` if they are on several.
+/// Returns the NUMA node of all CPUs that this thread may run on, but for those that are not there yet; `None`
+/// if they are on several.
 pub(super) fn own_node(root: &Path) -> Option<usize> {
     let status = fs::read_to_string(root.join("proc/thread-self/status")).ok()?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-    let mut nodes = cpu::parse_list(list)?.into_iter().map(|cpu| cpu::node_of(root, cpu));
-    let first = nodes.next()??;
-    nodes.all(|node| node == Some(first)).then_some(first)
+    let mut nodes = cpu::parse_list(list)?.into_iter().filter_map(|cpu| cpu::node_of(root, cpu));
+    let first = nodes.next()?;
+    nodes.all(|node| node == first).then_some(first)
 }
 
 fn of(root: &Path, device: &str) -> PathBuf {
@@ -183,6 +186,9 @@ mod tests {
             ("sys/class/infiniband/mlx5_1/device/numa_node", "-1\n"),
             ("sys/class/infiniband/rxe0/parent", "eth0\n"),
             ("sys/class/net/eth0/device/numa_node", "0\n"),
+            ("sys/class/infiniband/rxe1/parent", "eth1\n"),
+            ("sys/class/net/eth1/device/features", "0\n"),
+            ("sys/class/net/eth1/numa_node", "1\n"),
             ("sys/devices/system/node/online", "0-1\n"),
             ("sys/devices/system/node/node0/cpulist", "0-3\n"),
             ("sys/devices/system/node/node1/cpulist", "4-7\n"),
@@ -190,9 +196,12 @@ mod tests {
         ];
         let tree = Tree::new("nodes", &files);
         let of = |device| node_of(&tree.0, device);
-        assert_eq!([of("mlx5_0"), of("mlx5_1"), of("rxe0")], [Some(1), None, Some(0)]);
+        assert_eq!([of("mlx5_0"), of("mlx5_1")], [Some(1), None]);
+        assert_eq!([of("rxe0"), of("rxe1")], [Some(0), Some(1)]);
         assert_eq!(own_node(&tree.0), Some(1));
         fs::write(tree.0.join("proc/thread-self/status"), "Cpus_allowed_list:\t3-4\n").unwrap();
         assert_eq!(own_node(&tree.0), None, "it runs on both");
+        fs::write(tree.0.join("proc/thread-self/status"), "Cpus_allowed_list:\t4-9\n").unwrap();
+        assert_eq!(own_node(&tree.0), Some(1), "of 8 and 9 there is no telling");
     }
 }
