@@ -212,9 +212,23 @@ fn late<N: Network>(bed: &mut Bed<N>, link: Link, segment: Segment, lease: &Loca
 
     let (exposed, again) = bed.ends[PASSIVE].expose(link[PASSIVE], &before, Access::RemoteWrite);
     assert_eq!(again.handle, segment.handle, "the same place");
+    let copied = bed.ends[PASSIVE].provider.counters().bytes_copied;
     let retired = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
     let found = fence(exposed, &bed.succeeded(PASSIVE, retired));
     assert_eq!(found.bytes(), bytes);
+    let copied = bed.ends[PASSIVE].provider.counters().bytes_copied - copied;
+    assert_eq!(copied, bytes.len() as u64, "it is said what that takes");
+
+    // The place is gone with its connection, and what was written there.
+    bed.ends[PASSIVE].provider.disconnect(bed.network.now(), link[PASSIVE]);
+    for end in [ACTIVE, PASSIVE] {
+        ending(bed, end, link[end]);
+    }
+    let link = bed.connect();
+    let (exposed, _) = bed.ends[PASSIVE].expose(link[PASSIVE], &before, Access::RemoteWrite);
+    let retired = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
+    let found = fence(exposed, &bed.succeeded(PASSIVE, retired));
+    untouched(&found, &before, Access::RemoteWrite, false);
 }
 
 /// Checks a lease that a peer did not write though it might have.

@@ -18,8 +18,8 @@
 //! core closes a connection when it gives up a Call that was not answered, instead of exposing more on it.
 //!
 //! What a peer was to write and did not is what the place held: zeros, or what the same peer wrote there.
-//! No handle is offered to be invalidated. A peer that does so all the same has one place less, and loses its
-//! connection with the next message that names it, or at once where the device says what it did.
+//! No handle is offered to be invalidated. A peer that does so all the same loses its connection: at once
+//! where the device says what it did, or else with its next message that names the handle.
 //!
 //! # Limits
 //!
@@ -140,16 +140,6 @@ impl Bounces {
             None => self.octets -= bounce.octets(),
         }
         true
-    }
-
-    /// Closes one that the peer has invalidated: it can name it no more, so it serves no more.
-    pub(super) fn close_for_good(&mut self, handle: Handle, qp: QpNum) -> bool {
-        let closed = self.close(handle, qp);
-        if closed && let Some(bounce) = self.resting.get_mut(qp.slot()).and_then(VecDeque::pop_back)
-        {
-            self.octets -= bounce.octets();
-        }
-        closed
     }
 
     /// Takes everything from a queue pair.

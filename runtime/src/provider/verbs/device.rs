@@ -72,10 +72,10 @@ pub fn devices() -> Result<Vec<DeviceReport>, Unavailable> {
             name,
             is_active: device.link().is_ok_and(|link| link.is_active),
             lacking: attributes.map_or(Some("limits it would tell"), |found| {
-                shares_receives(&found, ReceiveQueues::Any).err()
+                shares_receives(&found, ReceiveQueues::Any, true).err()
             }),
             shares_receives: attributes
-                .is_some_and(|found| shares_receives(&found, ReceiveQueues::Any) == Ok(true)),
+                .is_some_and(|found| shares_receives(&found, ReceiveQueues::Any, true) == Ok(true)),
         }
     };
     Ok(Device::all().map_err(Unavailable::NoRdma)?.iter().map(report).collect())
@@ -111,7 +111,12 @@ pub(super) fn fit(
 ) -> Result<Fitted, Unavailable> {
     let has = device.attributes()?;
     let Link { message_max, .. } = device.link()?;
-    let shares = shares_receives(&has, config.receive_queues)
+    let windows = has_windows(&has, domain);
+    let strategy = strategy(config, name, domain, windows)?;
+    let windows = strategy == Strategy::Window;
+    // Without windows, queue pairs are in other domains than a receive queue that they share.
+    let may_share = windows || has.vendor != SOFT_ROCE;
+    let shares = shares_receives(&has, config.receive_queues, may_share)
         .map_err(|what| Unavailable::Lacking { device: name.to_owned(), what })?;
     // Each has a place in the completion queue, too.
     let receives_max = if shares { has.shared_receives } else { has.completions / 2 };
@@ -129,9 +134,6 @@ pub(super) fn fit(
         queue_pairs,
     };
     let is_soft_iwarp = has.vendor == SOFT_IWARP;
-    let windows = has_windows(&has, domain);
-    let strategy = strategy(config, name, domain, windows)?;
-    let windows = strategy == Strategy::Window;
     let windows_max = if windows { has.windows } else { usize::MAX };
     let registrations = config.registrations_max.min(windows_max);
     let posting = if config.extended_posting {
@@ -197,9 +199,14 @@ fn has_windows(has: &Attributes, domain: &Arc<Domain>) -> bool {
     has.windows_type_2 && has.windows > 0 && Windows::probe(domain).is_ok()
 }
 
-/// Tells whether receive queues are shared, or else each queue pair has its own; or what the device lacks.
-fn shares_receives(has: &Attributes, wanted: ReceiveQueues) -> Result<bool, &'static str> {
-    let shared = has.shared_receives > 0 && has.shared_scatter >= SCATTER_MAX;
+/// Tells whether receive queues are shared, if they may be, or else each queue pair has its own; or what the
+/// device lacks.
+fn shares_receives(
+    has: &Attributes,
+    wanted: ReceiveQueues,
+    may_share: bool,
+) -> Result<bool, &'static str> {
+    let shared = may_share && has.shared_receives > 0 && has.shared_scatter >= SCATTER_MAX;
     let own = has.scatter >= SCATTER_MAX && has.work_requests >= RECEIVES_LEAST;
     match wanted {
         ReceiveQueues::Any if shared || own => Ok(shared),
@@ -216,7 +223,8 @@ const RECEIVES_LEAST: usize = RECEIVES_IDLE as usize;
 const SHARE_MIN: usize = 128;
 
 /// The vendor that soft-RoCE (rxe) gives itself. It takes a peer that has a window at its word about the
-/// octets in it, up to the region's ends.
+/// octets in it, up to the region's ends. It looks for the memory of a Receive in the queue pair's protection
+/// domain, also if the Receive was of a shared queue in another.
 const SOFT_ROCE: u32 = 0xff_ffff;
 /// The vendor that soft-iWARP (siw) gives itself. It answers a Read of what was granted for writing, grants
 /// as many Reads as it is asked for, and does not tell why a connection ended.

@@ -91,11 +91,13 @@ impl Registrations {
         }
     }
 
-    /// Takes note that the peer invalidated `qp`'s `handle`. Returns whether it was open.
+    /// Takes note that the peer invalidated `qp`'s `handle`. Returns whether it was open, and the peer's to
+    /// invalidate.
     pub(super) fn closed_by_peer(&mut self, handle: Handle, qp: QpNum) -> bool {
         match self {
             Self::Windows(_) | Self::Grants(_) => self.closed(handle, qp),
-            Self::Bounces(bounces) => bounces.close_for_good(handle, qp),
+            // None is granted for that.
+            Self::Bounces(_) => false,
         }
     }
 
