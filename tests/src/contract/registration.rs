@@ -56,7 +56,8 @@ pub fn line_19_a_handle_is_valid_from_registration_to_invalidation<N: Network>(n
 fn by_turns<N: Network>(bed: &mut Bed<N>) {
     let links = [bed.connect(), bed.connect()];
     let mut last = None;
-    for round in 0..4 {
+    // Often enough that each handle's turn comes again.
+    for round in 0..40 {
         let link = links[round % 2];
         let bytes = pattern::of(64, round as u64);
         let (exposed, segment) =

@@ -327,19 +327,9 @@ impl<'w> Doorbell<'w> {
             flags.signaled || is_told || queue_pair.quiet > queue_pair.limits.send_queue / 2;
         let last = queue_pair.next.wrapping_sub(1) & SEQUENCE_MASK;
         let added = self.chain.parts.len().saturating_sub(entries as usize);
-        for part in self.chain.parts.iter_mut().skip(added) {
-            part.name = self.name | u64::from(last);
-        }
-        if flags.fence
-            && let Some(first) = self.chain.parts.get_mut(added)
-        {
-            first.flags |= ibv_send_flags::IBV_SEND_FENCE;
-        }
-        if entries > 0
-            && asked
-            && let Some(part) = self.chain.parts.last_mut()
-        {
-            part.flags |= ibv_send_flags::IBV_SEND_SIGNALED;
+        let parts = self.chain.parts.get_mut(added..).unwrap_or_default();
+        mark(parts, self.name | u64::from(last), flags.fence, asked);
+        if entries > 0 && asked {
             queue_pair.quiet = 0;
         }
         let is_signaled = flags.signaled;
@@ -391,6 +381,17 @@ struct Entry {
     held: Held,
 }
 
+/// Names the parts of one request. The first waits for what is fenced off, the last tells of all.
+fn mark(parts: &mut [Part], name: u64, fence: bool, signaled: bool) {
+    parts.iter_mut().for_each(|part| part.name = name);
+    if let Some(first) = parts.first_mut().filter(|_| fence) {
+        first.flags |= ibv_send_flags::IBV_SEND_FENCE;
+    }
+    if let Some(last) = parts.last_mut().filter(|_| signaled) {
+        last.flags |= ibv_send_flags::IBV_SEND_SIGNALED;
+    }
+}
+
 /// Returns the name of a queue pair's requests, without their numbers.
 pub(in super::super) fn name_of(qp: QpNum) -> u64 {
     let number = u64::from(qp.generation()) << 16 | qp.slot() as u64;
@@ -420,6 +421,22 @@ const CHAIN_MAX: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_part_is_fenced_and_the_last_tells() {
+        let (fence, tells) = (ibv_send_flags::IBV_SEND_FENCE, ibv_send_flags::IBV_SEND_SIGNALED);
+        let marked = |count: usize, fenced, signaled| -> Vec<_> {
+            let mut parts = vec![Part::new(Work::Send, None); count];
+            mark(&mut parts, 7, fenced, signaled);
+            assert!(parts.iter().all(|part| part.name == 7));
+            parts.iter().map(|part| part.flags.0).collect()
+        };
+        assert_eq!(marked(3, true, true), [fence.0, 0, tells.0]);
+        assert_eq!(marked(1, true, true), [(fence | tells).0]);
+        assert_eq!(marked(2, false, true), [0, tells.0]);
+        assert_eq!(marked(2, true, false), [fence.0, 0]);
+        assert_eq!(marked(0, true, true), [0; 0]);
+    }
 
     #[test]
     fn short_octets_that_leave_us_do_so_from_within_the_queue() {
