@@ -5,7 +5,8 @@
 //! answered; its Reply leaves at once too, if credit allows. A Reply is told at once. Whatever is in the way
 //! of that, the message stays with the provider, and the stages of the next turn take it.
 //!
-//! What leaves is shown to the peers at the end of the turn; so this comes as late in it as it can.
+//! What a Call comes to, its Reply or another Call, leaves by the [`Outlet`] that came with it. Some providers
+//! show it to the peer at the end of the turn; so this comes as late in it as it can.
 
 use haulage_mr_pool::Local;
 use haulage_proto::negotiate::{Class, Version};
@@ -46,12 +47,12 @@ struct Short<'a, S> {
     /// What Replies are made in, one after the other; without it no Call is taken.
     reply: Option<Reply>,
     /// Where the last message came from.
-    from: Option<From>,
+    from: Option<Origin>,
 }
 
 /// What is known of a connection while messages come from it.
 #[derive(Clone, Copy)]
-struct From {
+struct Origin {
     qp: QpNum,
     key: Key<Connection>,
     /// Octets of the longest Payload stream of a Reply without chunks.
@@ -75,7 +76,7 @@ impl<S: Service> Inlet for Short<'_, S> {
         let Some(bare) = Bare::of(message) else { return false };
         let from = match self.from {
             Some(from) if from.qp == qp => from,
-            _ => match self.state.from(qp) {
+            _ => match self.state.origin(qp) {
                 Some(from) => *self.from.insert(from),
                 None => return false,
             },
@@ -93,7 +94,7 @@ impl<S: Service> Short<'_, S> {
     #[inline]
     fn take_call(
         &mut self,
-        from: From,
+        from: Origin,
         bare: &Bare,
         payload: &[u8],
         outlet: &mut impl Outlet,
@@ -132,7 +133,7 @@ impl<S: Service> Short<'_, S> {
     #[inline]
     fn take_reply(
         &mut self,
-        from: From,
+        from: Origin,
         bare: &Bare,
         payload: &[u8],
         outlet: &mut impl Outlet,
@@ -160,10 +161,10 @@ impl<S: Service> Short<'_, S> {
 
 impl State {
     /// Finds the connection of a queue pair.
-    fn from(&self, qp: QpNum) -> Option<From> {
+    fn origin(&self, qp: QpNum) -> Option<Origin> {
         let key = (*self.by_queue_pair.get(qp.slot())?)?;
         let connection = self.connections.get(key).filter(|found| found.qp == qp)?;
-        Some(From { qp, key, bare_reply_max: connection.terms.bare_reply_max })
+        Some(Origin { qp, key, bare_reply_max: connection.terms.bare_reply_max })
     }
 
     /// Has a connection's engine take a message, and marks the connection.
