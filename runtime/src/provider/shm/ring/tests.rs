@@ -1,9 +1,12 @@
 use std::os::fd::AsFd as _;
+use std::sync::atomic::Ordering;
 
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig, PostedSink};
+use haulage_proto::verbs::Handle;
 
-use super::super::segment::Layout;
+use super::super::segment::{Layout, Segment};
 use super::*;
+use crate::sys::barrier;
 
 const RING_BYTES: u32 = 4096;
 

@@ -1,0 +1,307 @@
+//! The receiving end of a ring.
+
+use std::sync::atomic::Ordering;
+
+use haulage_mr_pool::Sink;
+use haulage_proto::verbs::Handle;
+
+use super::squeeze::{SQUEEZED, SQUEEZED_MAX, expand};
+use super::{
+    AHEAD_AT, AHEAD_MAX, BadRing, DISTANCE, HEADER, KIND_MASK, Kind, LENGTH_AT, LENGTH_MAX, at,
+    part_max, span,
+};
+use crate::provider::shm::segment::Segment;
+use crate::sys::shared::{LINE, LINE_OCTETS, Line};
+
+/// The receiving end of a connection's ring.
+#[derive(Debug)]
+pub(in crate::provider::shm) struct Consumer {
+    segment: Segment,
+    /// What was taken.
+    pub(super) head: u64,
+    /// What the producer was told was taken.
+    released: u64,
+    /// Octets of the ring that the message last looked at takes.
+    looked: u64,
+    /// How far records are visible, as the producer says, and how far they were asked for.
+    visible: u64,
+    fetched: u64,
+    capacity: u64,
+}
+
+/// What is next in a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::provider::shm) enum Look {
+    /// Nothing yet.
+    Nothing,
+    /// A plain message of so many octets.
+    Plain(usize),
+    /// Anything else.
+    Other,
+}
+
+/// A record that can be taken.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::provider::shm) struct Record {
+    pub(in crate::provider::shm) kind: Kind,
+    pub(in crate::provider::shm) handle: Handle,
+    pub(in crate::provider::shm) length: usize,
+    at: usize,
+}
+
+impl Record {
+    /// Returns the octets of the ring that it takes.
+    const fn span(&self) -> u64 {
+        match self.kind {
+            Kind::Squeezed => LINE as u64,
+            _ => span(self.length),
+        }
+    }
+}
+
+impl Consumer {
+    /// Receives from the ring of a peer's fresh segment.
+    pub(in crate::provider::shm) const fn new(segment: Segment) -> Self {
+        let capacity = segment.layout().ring_bytes() as u64;
+        Self { segment, head: 0, released: 0, looked: 0, visible: 0, fetched: 0, capacity }
+    }
+
+    pub(in crate::provider::shm) const fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    /// Returns the next record without taking it; never one that says to skip.
+    #[inline]
+    pub(in crate::provider::shm) fn peek(&mut self) -> Result<Option<Record>, BadRing> {
+        let header = self.header();
+        if header == 0 {
+            return Ok(None);
+        }
+        let record = self.decode(header)?;
+        if record.kind == Kind::Skip { self.skip() } else { Ok(Some(record)) }
+    }
+
+    /// Copies the next record into `sink` and takes it, if it is a whole plain message that fits there.
+    /// Returns its length.
+    #[inline]
+    pub(in crate::provider::shm) fn take_plain(&mut self, sink: &mut Sink) -> Option<usize> {
+        let (header, offset) = (self.header(), self.offset());
+        // The handle of a plain message is 0, as are the bits above its length. An empty word is none.
+        let length = usize::try_from(header >> LENGTH_AT).ok()?;
+        if header & KIND_MASK == Kind::Squeezed.code() {
+            return self.take_squeezed(header, sink, length);
+        }
+        if header & KIND_MASK != Kind::Send.code() {
+            return None;
+        }
+        if (HEADER + length) as u64 > self.capacity - offset {
+            return None;
+        }
+        self.fetch_ahead(header);
+        if !self.segment.memory().copy_out(at(offset) + HEADER, sink, 0, length) {
+            return None;
+        }
+        self.head += span(length);
+        Some(length)
+    }
+
+    #[inline]
+    fn take_squeezed(&mut self, header: u64, sink: &mut Sink, length: usize) -> Option<usize> {
+        let (mut line, mut message) = ([0; LINE_OCTETS], [0; SQUEEZED_MAX]);
+        let message = message.get_mut(..length).filter(|_| SQUEEZED.contains(&length))?;
+        self.fetch_ahead(header);
+        self.line().copy_to(&mut line);
+        expand(&line, message);
+        sink.place(0, message).ok()?;
+        self.head += LINE as u64;
+        Some(length)
+    }
+
+    /// Copies the next record to the beginning of `to` without taking it, if it is a whole plain message
+    /// that fits there.
+    #[inline]
+    pub(in crate::provider::shm) fn look(&mut self, to: &mut [u8]) -> Look {
+        let (line, offset) = (self.line(), self.offset());
+        let header = line.word().load(Ordering::Acquire);
+        if header == 0 {
+            // The next line comes while the first is waited for.
+            self.segment.memory().prefetch(at(offset) + LINE);
+            return Look::Nothing;
+        }
+        // A length has 32 bits; of a plain message nothing is above it.
+        let length = (header >> LENGTH_AT) as usize;
+        if length > to.len() {
+            return Look::Other;
+        }
+        let kind = header & KIND_MASK;
+        if kind == Kind::Squeezed.code() && SQUEEZED.contains(&length) {
+            let mut octets = [0; LINE_OCTETS];
+            line.copy_to(&mut octets);
+            expand(&octets, to.get_mut(..length).unwrap_or_default());
+            self.looked = LINE as u64;
+            self.fetch_ahead(header);
+        } else if kind == Kind::Send.code() && (HEADER + length) as u64 <= self.capacity - offset {
+            match to.first_chunk_mut() {
+                // The whole line, as that is faster than to look how much of it.
+                Some(to) if length <= LINE_OCTETS => {
+                    line.copy_to(to);
+                    self.fetch_ahead(header);
+                }
+                _ => {
+                    self.fetch_ahead(header);
+                    let to = to.get_mut(..length).unwrap_or_default();
+                    self.segment.memory().copy_to(at(offset) + HEADER, to);
+                }
+            }
+            self.looked = span(length);
+        } else {
+            return Look::Other;
+        }
+        Look::Plain(length)
+    }
+
+    /// Takes the plain message that was looked at.
+    #[inline]
+    pub(in crate::provider::shm) const fn pass(&mut self) {
+        self.head += self.looked;
+    }
+
+    /// Copies `length` octets of a record to `at` in `sink`; returns whether it has room there.
+    #[inline]
+    pub(in crate::provider::shm) fn copy(
+        &self,
+        record: &Record,
+        from: usize,
+        sink: &mut Sink,
+        at: usize,
+        length: usize,
+    ) -> bool {
+        let Some(end) = from.checked_add(length).filter(|end| *end <= record.length) else {
+            return false;
+        };
+        let memory = self.segment.memory();
+        if record.kind != Kind::Squeezed {
+            return memory.copy_out(record.at + HEADER + from, sink, at, length);
+        }
+        let (mut line, mut message) = ([0; LINE_OCTETS], [0; SQUEEZED_MAX]);
+        memory.copy_to(record.at + HEADER, &mut line);
+        let Some(message) = message.get_mut(..record.length) else { return false };
+        expand(&line, message);
+        message.get(from..end).is_some_and(|part| sink.place(at, part).is_ok())
+    }
+
+    /// Takes the record that was looked at.
+    #[inline]
+    pub(in crate::provider::shm) fn advance(&mut self, record: &Record) {
+        self.head += record.span();
+    }
+
+    /// Gives the room of what was taken back to the producer; returns whether there is any.
+    #[inline]
+    pub(in crate::provider::shm) fn release(&mut self) -> bool {
+        let is_taken = self.head != self.released;
+        if is_taken {
+            self.released = self.head;
+            self.segment.head().store(self.head, Ordering::Release);
+        }
+        is_taken
+    }
+
+    /// Asks for a doorbell with the next record. Who means to sleep then issues a
+    /// [`barrier::heavy`](crate::sys::barrier::heavy) and looks once more.
+    pub(in crate::provider::shm) fn ask_for_doorbell(&self) {
+        self.segment.waits().store(1, Ordering::Relaxed);
+    }
+
+    /// Wants no doorbell any more.
+    pub(in crate::provider::shm) fn need_no_doorbell(&self) {
+        self.segment.waits().store(0, Ordering::Relaxed);
+    }
+
+    /// Returns whether there is a record, or something that is none.
+    #[inline]
+    pub(in crate::provider::shm) fn has_record(&self) -> bool {
+        self.header() != 0
+    }
+
+    /// Does the same, and asks for the next line too: most messages are on two, and the second comes
+    /// while the first is waited for.
+    #[inline]
+    pub(in crate::provider::shm) fn await_record(&self) -> bool {
+        self.segment.memory().prefetch(at(self.offset()) + LINE);
+        self.header() != 0
+    }
+
+    /// Asks for lines that became visible with the one `header` is on. What the producer says of them is
+    /// believed no further than that.
+    #[inline]
+    fn fetch_ahead(&mut self, header: u64) {
+        let ahead = header >> AHEAD_AT & AHEAD_MAX;
+        if ahead != 0 {
+            self.visible = self.head + (1 + ahead) * LINE as u64;
+            self.fetched = self.head + LINE as u64;
+        }
+        if self.fetched < self.visible {
+            self.fetch_more();
+        }
+    }
+
+    #[inline(never)]
+    fn fetch_more(&mut self) {
+        let end = self.visible.min(self.head + DISTANCE);
+        while self.fetched < end {
+            self.segment.memory().prefetch(at(self.fetched & (self.capacity - 1)));
+            self.fetched += LINE as u64;
+        }
+    }
+
+    /// Returns the record at the start of the ring, the rest of which holds none.
+    #[cold]
+    fn skip(&mut self) -> Result<Option<Record>, BadRing> {
+        let offset = self.offset();
+        if offset == 0 {
+            return Err(BadRing);
+        }
+        self.head += self.capacity - offset;
+        // It was written before the header that said so, or is the end of what can be seen.
+        let header = self.header();
+        if header == 0 {
+            return Ok(None);
+        }
+        let record = self.decode(header)?;
+        if record.kind == Kind::Skip { Err(BadRing) } else { Ok(Some(record)) }
+    }
+
+    #[inline]
+    fn decode(&self, header: u64) -> Result<Record, BadRing> {
+        let kind = Kind::decode(header & KIND_MASK).ok_or(BadRing)?;
+        let (length, handle) = (header >> LENGTH_AT & LENGTH_MAX, header >> 32);
+        let part_max = part_max(self.capacity) as u64;
+        // A part that need not be one would let a peer keep us busy with nothing.
+        let wrong = length > part_max || kind == Kind::Part && length != part_max;
+        let offset = self.offset();
+        let length = usize::try_from(length).map_err(|_| BadRing)?;
+        let wrong = wrong || kind == Kind::Squeezed && !SQUEEZED.contains(&length);
+        let handle = Handle(u32::try_from(handle).map_err(|_| BadRing)?);
+        let record = Record { kind, handle, length, at: at(offset) };
+        if wrong || kind != Kind::Skip && record.span() > self.capacity - offset {
+            return Err(BadRing);
+        }
+        Ok(record)
+    }
+
+    #[inline]
+    fn header(&self) -> u64 {
+        self.line().word().load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn line(&self) -> Line<'_> {
+        self.segment.memory().line(at(self.offset()))
+    }
+
+    #[inline]
+    const fn offset(&self) -> u64 {
+        self.head & (self.capacity - 1)
+    }
+}

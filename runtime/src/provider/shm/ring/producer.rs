@@ -1,0 +1,204 @@
+//! The sending end of a ring.
+
+use std::sync::atomic::Ordering;
+
+use haulage_proto::verbs::Handle;
+
+use super::squeeze::squeeze;
+use super::{
+    AHEAD_AT, AHEAD_MAX, BadRing, DISTANCE, HEADER, Kind, LENGTH_AT, SPARE, at, part_max, span,
+};
+use crate::provider::shm::segment::Segment;
+use crate::sys::barrier;
+use crate::sys::shared::{LINE, LINE_OCTETS, Line};
+
+/// A line that is kept back.
+#[derive(Debug)]
+struct FirstLine {
+    /// 0 while there is none.
+    header: u64,
+    octets: [u8; LINE_OCTETS],
+}
+
+/// The sending end of a connection's ring.
+#[derive(Debug)]
+pub(in crate::provider::shm) struct Producer {
+    segment: Segment,
+    /// Where the next record goes. Positions are octets since the beginning.
+    tail: u64,
+    /// Where what the consumer can see ends.
+    published: u64,
+    /// The first line of what is not published yet: all of it is written at once, or the consumer,
+    /// looking at the line, would take it away before its header is there.
+    first: FirstLine,
+    /// How far records may reach, as far as we know.
+    pub(super) limit: u64,
+    /// How far lines were asked for, to be written.
+    owned: u64,
+    capacity: u64,
+    /// The consumer issues the barrier that we then need not.
+    light: bool,
+}
+
+impl Producer {
+    /// Sends on the ring of a fresh segment. `light`: see [`barrier::light`].
+    pub(in crate::provider::shm) const fn new(segment: Segment, light: bool) -> Self {
+        let capacity = segment.layout().ring_bytes() as u64;
+        let (limit, first) = (capacity, FirstLine { header: 0, octets: [0; LINE_OCTETS] });
+        Self { segment, tail: 0, published: 0, first, limit, owned: 0, capacity, light }
+    }
+
+    pub(in crate::provider::shm) const fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    /// Returns how many octets one record holds.
+    #[inline]
+    pub(in crate::provider::shm) const fn part_max(&self) -> usize {
+        part_max(self.capacity)
+    }
+
+    /// Puts a record behind the others; false if there is no room. The consumer sees it once
+    /// [`publish`](Self::publish) says so.
+    ///
+    /// Fails if the consumer claims to have taken what never was.
+    #[inline]
+    pub(in crate::provider::shm) fn push(
+        &mut self,
+        kind: Kind,
+        handle: Handle,
+        bytes: &[u8],
+    ) -> Result<bool, BadRing> {
+        debug_assert!(bytes.len() <= self.part_max(), "longer messages travel in parts");
+        let length = (bytes.len() as u64) << LENGTH_AT;
+        let mut line = [0; LINE_OCTETS];
+        if kind == Kind::Send && squeeze(bytes, &mut line) {
+            return self.push_record(length | Kind::Squeezed.code(), &line);
+        }
+        self.push_record(u64::from(handle.0) << 32 | length | kind.code(), bytes)
+    }
+
+    #[inline]
+    fn push_record(&mut self, header: u64, bytes: &[u8]) -> Result<bool, BadRing> {
+        let span = span(bytes.len());
+        let left = self.capacity - self.offset(self.tail);
+        let fits = span <= left && self.tail + span + SPARE <= self.limit;
+        if !fits && !self.make_room(span)? {
+            return Ok(false);
+        }
+        self.put(header, bytes);
+        self.tail += span;
+        Ok(true)
+    }
+
+    /// Looks how far the consumer has come, and skips what is left of the ring if `span` octets do not fit
+    /// there; false if there is no room.
+    #[cold]
+    fn make_room(&mut self, span: u64) -> Result<bool, BadRing> {
+        let left = self.capacity - self.offset(self.tail);
+        let skipped = if span > left { left } else { 0 };
+        let end = self.tail + skipped + span + SPARE;
+        if end > self.limit && !self.has_room(end)? {
+            return Ok(false);
+        }
+        if skipped > 0 {
+            self.put(Kind::Skip.code(), &[]);
+            self.tail += skipped;
+        }
+        Ok(true)
+    }
+
+    /// Returns whether there is anything the consumer cannot see yet.
+    #[inline]
+    pub(in crate::provider::shm) const fn is_filled(&self) -> bool {
+        self.first.header != 0
+    }
+
+    /// Shows the consumer all that was pushed; returns whether it wants a doorbell, once.
+    #[inline]
+    pub(in crate::provider::shm) fn publish(&mut self) -> bool {
+        if !self.is_filled() {
+            return false;
+        }
+        let ahead = (self.tail - self.published) / LINE as u64 - 1;
+        let header = self.first.header | ahead.min(AHEAD_MAX) << AHEAD_AT;
+        self.line(self.tail).word().store(0, Ordering::Relaxed);
+        let line = self.line(self.published);
+        line.copy_in(&self.first.octets);
+        line.word().store(header, Ordering::Release);
+        self.published = self.tail;
+        self.first.header = 0;
+        self.own_ahead();
+        barrier::light(self.light);
+        let waits = self.segment.waits();
+        waits.load(Ordering::Relaxed) != 0 && waits.swap(0, Ordering::Relaxed) != 0
+    }
+
+    /// Writes a record at the tail, but for the line that shows the batch.
+    #[inline]
+    fn put(&mut self, header: u64, bytes: &[u8]) {
+        if self.tail == self.published {
+            return self.keep(header, bytes);
+        }
+        let line = self.line(self.tail);
+        line.word().store(header, Ordering::Relaxed);
+        if bytes.len() <= LINE_OCTETS {
+            line.copy_in(bytes);
+        } else {
+            self.segment.memory().copy_in(self.at(self.tail) + HEADER, bytes);
+        }
+    }
+
+    /// Writes the first record of a batch, and keeps its first line back.
+    fn keep(&mut self, header: u64, bytes: &[u8]) {
+        self.first.header = header;
+        match bytes.split_first_chunk() {
+            Some((line, rest)) => {
+                self.first.octets = *line;
+                self.segment.memory().copy_in(self.at(self.tail) + LINE, rest);
+            }
+            None => self.first.octets[..bytes.len()].copy_from_slice(bytes),
+        }
+    }
+
+    /// Asks for the lines behind what was published, to be written soon: but not the two at which the
+    /// consumer looks, nor those that it may not have taken yet.
+    #[inline]
+    fn own_ahead(&mut self) {
+        let end = (self.tail + DISTANCE).min(self.limit);
+        self.owned = self.owned.max(self.tail + 2 * LINE as u64);
+        while self.owned < end {
+            self.segment.memory().prefetch_to_write(self.at(self.owned));
+            self.owned += LINE as u64;
+        }
+    }
+
+    /// Looks how far the consumer has come, and whether records may reach to `end` now.
+    #[cold]
+    fn has_room(&mut self, end: u64) -> Result<bool, BadRing> {
+        let head = self.segment.head().load(Ordering::Acquire);
+        let behind = self.published.checked_sub(head).ok_or(BadRing)?;
+        if behind > self.capacity || !head.is_multiple_of(LINE as u64) {
+            return Err(BadRing);
+        }
+        // It never goes back either.
+        let limit = head + self.capacity;
+        self.limit = if limit < self.limit { return Err(BadRing) } else { limit };
+        Ok(end <= self.limit)
+    }
+
+    #[inline]
+    const fn offset(&self, position: u64) -> u64 {
+        position & (self.capacity - 1)
+    }
+
+    #[inline]
+    fn at(&self, position: u64) -> usize {
+        at(self.offset(position))
+    }
+
+    #[inline]
+    fn line(&self, position: u64) -> Line<'_> {
+        self.segment.memory().line(self.at(position))
+    }
+}
