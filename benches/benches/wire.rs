@@ -58,7 +58,7 @@ fn credits(c: &mut Criterion) {
         b.iter(|| {
             let word = client.on_sent(Class::Call);
             let taken = server.on_received(black_box(word), false);
-            server.owe();
+            server.owe(1);
             server.reserve(1);
             let word = server.on_sent(Class::Reply);
             let replied = client.on_received(black_box(word), false);

@@ -133,13 +133,22 @@ impl Connection {
         }
     }
 
-    /// Takes a Call or a Reply without chunks the short way, if that leads anywhere: see
+    /// Takes Calls or Replies without chunks the short way, as far as that goes: see
     /// [`v2::connection::Connection::take`].
     #[inline]
-    pub fn take(&mut self, now: Instant, message: &Bare) -> bool {
+    pub fn take(&mut self, now: Instant, run: &[Bare]) -> u32 {
         match (&mut self.engine, &self.fallback) {
-            (Engine::Two(two), None) => two.take(now, message),
-            _ => false,
+            (Engine::Two(two), None) => two.take(now, run),
+            _ => 0,
+        }
+    }
+
+    /// Takes back that the last `count` of them have been received: see
+    /// [`v2::connection::Connection::put_back`].
+    #[cold]
+    pub fn put_back(&mut self, kind: Kind, count: u32) {
+        if let Engine::Two(two) = &mut self.engine {
+            two.put_back(kind, count);
         }
     }
 

@@ -31,11 +31,12 @@ use haulage_proto::v2::connection::Role;
 
 use crate::identity::Identity;
 use crate::inbox::Inbox;
-use crate::limits::{INLINE_SIZE, Limits, our_private_data};
+use crate::limits::{Limits, our_private_data};
 use crate::provider::{ConnectError, ConnectionParams, Counters, Event, Provider, Waker};
 use crate::remote::RemoteClient;
 use crate::service::{Binding, CallError, ConnectionId, Service};
 
+use inline::INCOMING;
 use state::State;
 #[cfg(test)]
 mod tests;
@@ -53,7 +54,7 @@ pub struct Core<P: Provider, S> {
     listeners: Vec<P::Listener>,
     /// Storage of one turn's events.
     events: Vec<Event<P::Listener>>,
-    /// Room for a message taken without a Receive.
+    /// Room for messages taken without Receives.
     incoming: Box<[u8]>,
     /// How many these may be, and Calls served and callers told.
     events_per_turn: usize,
@@ -82,7 +83,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         let (listeners, draining) = (Vec::new(), false);
         let events_per_turn = provider.caps().turn_events;
         let events = Vec::with_capacity(events_per_turn);
-        let incoming = vec![0; INLINE_SIZE].into();
+        let incoming = vec![0; INCOMING].into();
         Ok(Self {
             provider,
             service,

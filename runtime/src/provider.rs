@@ -158,14 +158,21 @@ pub trait Provider: sealed::Sealed {
     }
 
     /// Takes messages without Receives: of each queue pair in its turn the next ones, as long as each is a
-    /// Send no longer than `room`, where the provider may put it, and `inlet` takes it. Returns how many were
-    /// taken, at most `budget`. The first that is not taken stays, and [`Self::poll`] reports it in a Receive.
-    /// Each queue pair is asked once between two polls.
+    /// Send of at most `length_max` octets, where the provider may put it, and `inlet` takes it. `room`, of at
+    /// least as many octets, is to put them in. Returns how many were taken, at most `budget`. The first that
+    /// is not taken stays, and [`Self::poll`] reports it in a Receive. Each queue pair is asked once between
+    /// two polls.
     ///
     /// A queue pair that a message was taken from may have more, which the next poll leaves here: who
     /// calls this does so before every poll. One that has a receive queue of its own has no such messages.
-    fn receive_inline(&mut self, room: &mut [u8], budget: usize, inlet: &mut impl Inlet) -> usize {
-        let _ = (room, budget, inlet);
+    fn receive_inline(
+        &mut self,
+        room: &mut [u8],
+        length_max: usize,
+        budget: usize,
+        inlet: &mut impl Inlet,
+    ) -> usize {
+        let _ = (room, length_max, budget, inlet);
         0
     }
 
@@ -203,12 +210,15 @@ pub trait Provider: sealed::Sealed {
 
 /// What messages are given to that are taken without Receives.
 pub trait Inlet {
-    /// Takes a message of a queue pair, on which `outlet` sends. Returns whether it did; if not, nothing
-    /// has happened.
-    fn take(&mut self, qp: QpNum, message: &[u8], outlet: &mut impl Outlet) -> bool;
+    /// Takes the first of a run of messages of a queue pair, on which `outlet` sends. There are
+    /// [`RUN_MAX`] of them at most. Returns how many it took; of the others nothing has happened.
+    fn take(&mut self, qp: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize;
 }
 
-/// Sends on the queue pair whose message is being taken.
+/// Messages that an [`Inlet`] is given at once.
+pub const RUN_MAX: usize = 16;
+
+/// Sends on the queue pair whose messages are being taken.
 pub trait Outlet {
     /// Sends a message as [`Provider::send_inline`] does; it may wait for a doorbell.
     ///

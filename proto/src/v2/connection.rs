@@ -245,13 +245,13 @@ impl Connection {
     /// Answers a Call that cannot be acted upon, in place of its Reply. The answer waits for
     /// [`Self::poll`], and only so many may wait: poll soon.
     pub fn refuse(&mut self, xid: u32, error: ErrorBody) {
-        self.credits.owed_done();
+        self.credits.owed_done(1);
         self.control(xid, VERSION, ControlBody::Error(error));
     }
 
     /// Tells that a Call just reported gets no Reply, by its nature (section 4.7).
     pub const fn no_reply(&mut self) {
-        self.credits.owed_done();
+        self.credits.owed_done(1);
     }
 
     /// Tells which format the Call had that the peer just refused with `RDMA2_ERR_INVAL_HTYPE`: it is

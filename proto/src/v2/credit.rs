@@ -122,7 +122,7 @@ impl Credits {
             _ => 0,
         };
         if matches!(class, Class::Reply) {
-            self.owed_done();
+            self.owed_done(1);
         }
         self.announced = self.limit();
         self.news = false;
@@ -146,21 +146,43 @@ impl Credits {
         if distance(credit, self.sent).unsigned_abs() > PLAUSIBLE_MAX {
             return Err(CreditFault::Implausible);
         }
-        self.peer_limit = credit;
-        // What is on its way makes it look smaller than it is, so it is forgotten slowly.
-        let left = distance(credit, self.sent);
-        let left = if left > 0 { left.unsigned_abs() } else { 0 };
-        let forgotten = self.window.saturating_sub(1);
-        self.window = if left > forgotten { left } else { forgotten };
+        self.hear_limit(credit);
         Ok(())
     }
 
-    /// Returns whether a message with this credit word could be counted without a fault.
+    /// Counts messages that were received one behind the other with these credit words, as long as there is
+    /// no fault. Returns how many.
     #[inline]
-    pub const fn is_in_order(&self, credit: u32) -> bool {
-        // The Receive that it used was reserved.
-        distance(self.reserved, self.received) > 0
-            && distance(credit, self.sent).unsigned_abs() <= PLAUSIBLE_MAX
+    pub fn on_run(&mut self, run: impl IntoIterator<Item = u32>) -> u32 {
+        let room = u32::try_from(distance(self.reserved, self.received)).unwrap_or_default();
+        let mut count = 0;
+        for credit in run {
+            if count == room || distance(credit, self.sent).unsigned_abs() > PLAUSIBLE_MAX {
+                break;
+            }
+            count = count.saturating_add(1);
+            self.hear_limit(credit);
+        }
+        self.received = self.received.wrapping_add(count);
+        self.used = self.used.saturating_add(count);
+        count
+    }
+
+    /// Takes back that the last `count` messages of [`Self::on_run`] have been received.
+    pub const fn put_back(&mut self, count: u32) {
+        self.received = self.received.wrapping_sub(count);
+        self.used = self.used.saturating_sub(count);
+    }
+
+    /// Notes the limit that a message told.
+    #[inline]
+    const fn hear_limit(&mut self, limit: u32) {
+        self.peer_limit = limit;
+        // What is on its way makes it look smaller than it is, so it is forgotten slowly.
+        let left = distance(limit, self.sent);
+        let left = if left > 0 { left.unsigned_abs() } else { 0 };
+        let forgotten = self.window.saturating_sub(1);
+        self.window = if left > forgotten { left } else { forgotten };
     }
 
     /// Counts a message whose credit word means nothing to us.
@@ -211,10 +233,10 @@ impl Credits {
         self.reserved.wrapping_sub(self.received)
     }
 
-    /// Counts a received Call: a Reply is owed.
+    /// Counts received Calls: for each a Reply is owed.
     #[inline]
-    pub const fn owe(&mut self) {
-        self.owed = self.owed.saturating_add(1);
+    pub const fn owe(&mut self, calls: u32) {
+        self.owed = self.owed.saturating_add(calls);
     }
 
     /// Returns how many received Calls await a Reply or an error.
@@ -223,10 +245,10 @@ impl Credits {
         self.owed
     }
 
-    /// Counts a Call that has been answered, or never will be.
+    /// Counts Calls that have been answered, or never will be.
     #[inline]
-    pub const fn owed_done(&mut self) {
-        self.owed = self.owed.saturating_sub(1);
+    pub const fn owed_done(&mut self, calls: u32) {
+        self.owed = self.owed.saturating_sub(calls);
     }
 
     /// Returns the last limit the peer announced.

@@ -22,7 +22,8 @@ use crate::core::outbound::tell_inline;
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
 use crate::core::transmit::set_credit;
-use crate::provider::{Inlet, Outlet, Provider};
+use crate::limits::INLINE_SIZE;
+use crate::provider::{Inlet, Outlet, Provider, RUN_MAX};
 use crate::service::{Reply, Service};
 
 impl<P: Provider, S: Service> Core<P, S> {
@@ -30,8 +31,8 @@ impl<P: Provider, S: Service> Core<P, S> {
     pub(crate) fn take_inline(&mut self, now: Instant, budget: usize) -> usize {
         let Self { provider, service, state, incoming, .. } = self;
         let reply = state.buffers.pop().map(|buffer| Reply::new(buffer, None, 0, None));
-        let mut short = Short { state, service, now, reply, from: None };
-        let taken = provider.receive_inline(incoming, budget, &mut short);
+        let mut short = Short { state, service, now, reply };
+        let taken = provider.receive_inline(incoming, INLINE_SIZE, budget, &mut short);
         if let Some(Reply { buffer, .. }) = short.reply {
             state.recycle(buffer);
         }
@@ -46,14 +47,11 @@ struct Short<'a, S> {
     now: Instant,
     /// What Replies are made in, one after the other; without it no Call is taken.
     reply: Option<Reply>,
-    /// Where the last message came from.
-    from: Option<Origin>,
 }
 
 /// What is known of a connection while messages come from it.
 #[derive(Clone, Copy)]
 struct Origin {
-    qp: QpNum,
     key: Key<Connection>,
     /// Octets of the longest Payload stream of a Reply without chunks.
     bare_reply_max: usize,
@@ -72,110 +70,157 @@ enum Way {
 
 impl<S: Service> Inlet for Short<'_, S> {
     #[inline]
-    fn take(&mut self, qp: QpNum, message: &[u8], outlet: &mut impl Outlet) -> bool {
-        let Some(bare) = Bare::of(message) else { return false };
-        let from = match self.from {
-            Some(from) if from.qp == qp => from,
-            _ => match self.state.origin(qp) {
-                Some(from) => *self.from.insert(from),
-                None => return false,
-            },
-        };
-        let payload = message.get(bare.payload_at as usize..).unwrap_or_default();
-        match bare.kind {
-            Kind::Call => self.take_call(from, &bare, payload, outlet),
-            Kind::Reply => self.take_reply(from, &bare, payload, outlet),
+    fn take(&mut self, qp: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
+        let Some(from) = self.state.origin(qp) else { return 0 };
+        let mut bares = [Bare::NONE; RUN_MAX];
+        let mut count = 0;
+        for (bare, found) in
+            bares.iter_mut().zip(run.iter().map_while(|&message| Bare::of(message)))
+        {
+            *bare = found;
+            count += 1;
         }
+        let mut taken = 0;
+        // Calls and Replies each by themselves, as far as they come one behind the other.
+        while let Some((bares, run)) = bares.get(taken..count).zip(run.get(taken..))
+            && let Some(kind) = bares.first().map(|bare| bare.kind)
+        {
+            let counted = self.state.take(self.now, from.key, bares);
+            let done = match kind {
+                Kind::Call => self.take_calls(from, &bares[..counted], run, outlet),
+                Kind::Reply => self.take_replies(from, &bares[..counted], run, outlet),
+            };
+            taken += done;
+            if done < counted {
+                self.state.put_back(from.key, kind, counted - done);
+            }
+            if done == 0 || done < counted {
+                break;
+            }
+        }
+        taken
     }
 }
 
 impl<S: Service> Short<'_, S> {
-    /// Has the service act on a Call, and answers it, if there is something to answer from.
-    #[inline]
-    fn take_call(
+    /// Has the service act on Calls, and answers them, as long as there is something to answer from. Returns
+    /// how many.
+    #[inline(never)]
+    fn take_calls(
         &mut self,
         from: Origin,
-        bare: &Bare,
-        payload: &[u8],
+        bares: &[Bare],
+        run: &[&[u8]],
         outlet: &mut impl Outlet,
-    ) -> bool {
-        let Self { state, service, now, reply, .. } = self;
-        // Older Calls are acted upon before it.
-        let Some(making) = reply.as_mut().filter(|_| state.ready.is_empty()) else { return false };
-        if !state.take(*now, from.key, bare) {
-            return false;
+    ) -> usize {
+        let Self { state, service, now, reply } = self;
+        // Older Calls are acted upon before these.
+        if !state.ready.is_empty() {
+            return 0;
         }
-        let named = (from.key, bare.xid);
-        making.begin(from.bare_reply_max);
-        // The short way is of version 2 alone.
-        match act(state, *service, *now, named, Version::Two, payload, making) {
-            Acted::Reply(start, end) => {
-                state.counters.calls_served += 1;
-                state.receives.pass();
-                let message = making.buffer.bytes_mut().get_mut(start..end).unwrap_or_default();
-                let way = state.answer_inline(from.key, message, outlet);
-                if way != Way::Gone
-                    && let Some(buffer) = state.take_buffer(reply)
-                {
-                    state.answer_later(from.key, way, Complete::new(buffer, start..end));
+        state.give_credits(from.key, bares.len());
+        let mut done = 0;
+        for (bare, message) in bares.iter().zip(run) {
+            let Some(making) = reply else { break };
+            let payload = message.get(bare.payload_at as usize..).unwrap_or_default();
+            making.begin(from.bare_reply_max);
+            let named = (from.key, bare.xid);
+            // The short way is of version 2 alone.
+            match act(state, *service, *now, named, Version::Two, payload, making) {
+                Acted::Reply(start, end) => {
+                    state.counters.calls_served += 1;
+                    state.receives.pass(1);
+                    let message = making.buffer.bytes_mut().get_mut(start..end).unwrap_or_default();
+                    let way = state.answer_inline(from.key, message, outlet);
+                    if way != Way::Gone
+                        && let Some(buffer) = state.take_buffer(reply)
+                    {
+                        state.answer_later(from.key, way, Complete::new(buffer, start..end));
+                    }
+                }
+                other => {
+                    let booked = state.receives.book();
+                    let answered = state.settle(named, booked, other);
+                    debug_assert!(answered.is_none(), "there is no Reply");
                 }
             }
-            other => {
-                let booked = state.receives.book();
-                let answered = state.settle(named, booked, other);
-                debug_assert!(answered.is_none(), "there is no Reply");
-            }
+            done += 1;
         }
-        true
+        done
     }
 
-    /// Tells how a Call of ours ended, if nothing is left of it then.
-    #[inline]
-    fn take_reply(
+    /// Tells how Calls of ours ended, as long as nothing is left of them then. Returns how many.
+    #[inline(never)]
+    fn take_replies(
         &mut self,
         from: Origin,
-        bare: &Bare,
-        payload: &[u8],
+        bares: &[Bare],
+        run: &[&[u8]],
         outlet: &mut impl Outlet,
-    ) -> bool {
+    ) -> usize {
         let Self { state, service, now, .. } = self;
-        let Some(slot) = state.xids.find(bare.xid) else { return false };
-        let Some(Some(call)) = state.outbound.get(slot) else { return false };
-        let Some(token) = call.is_over_with(from.key) else { return false };
-        if !state.take(*now, from.key, bare) {
-            return false;
+        state.give_credits(from.key, 0);
+        let mut done = 0;
+        for (bare, message) in bares.iter().zip(run) {
+            let Some(token) = state.end_call(from.key, bare.xid) else { break };
+            state.receives.pass(1);
+            let payload = message.get(bare.payload_at as usize..).unwrap_or_default();
+            // It may call again, which leaves at once.
+            let cx = Cx::within(*now, state, from.key, outlet);
+            tell_inline(cx, *service, token, payload);
+            done += 1;
         }
-        state.forget(slot);
-        state.receives.pass();
-        if let Some(connection) = state.connections.get_mut(from.key)
-            && state.receives.is_due(connection.engine.reserved())
-        {
-            connection.replenish(&mut state.receives, 0);
-        }
-        // It may call again, which leaves at once.
-        let cx = Cx::within(*now, state, from.key, outlet);
-        tell_inline(cx, *service, token, payload);
-        true
+        done
     }
 }
 
 impl State {
     /// Finds the connection of a queue pair.
+    #[inline]
     fn origin(&self, qp: QpNum) -> Option<Origin> {
         let key = (*self.by_queue_pair.get(qp.slot())?)?;
         let connection = self.connections.get(key).filter(|found| found.qp == qp)?;
-        Some(Origin { qp, key, bare_reply_max: connection.terms.bare_reply_max })
+        Some(Origin { key, bare_reply_max: connection.terms.bare_reply_max })
     }
 
-    /// Has a connection's engine take a message, and marks the connection.
+    /// Has a connection's engine take messages, and marks the connection. Returns how many.
     #[inline]
-    fn take(&mut self, now: Instant, key: Key<Connection>, bare: &Bare) -> bool {
-        let Some(connection) = self.connections.get_mut(key) else { return false };
-        let taken = connection.engine.take(now, bare);
-        if taken && !std::mem::replace(&mut connection.dirty, true) {
+    fn take(&mut self, now: Instant, key: Key<Connection>, run: &[Bare]) -> usize {
+        let Some(connection) = self.connections.get_mut(key) else { return 0 };
+        let taken = connection.engine.take(now, run);
+        if taken > 0 && !std::mem::replace(&mut connection.dirty, true) {
             self.dirty.push_back(key);
         }
-        taken
+        taken as usize
+    }
+
+    /// Has a connection's engine take back that so many messages have been received.
+    #[cold]
+    fn put_back(&mut self, key: Key<Connection>, kind: Kind, count: usize) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.engine.put_back(kind, u32::try_from(count).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Gives a connection room for other messages, of which it is told with the next one of ours; so many
+    /// Replies are about to leave.
+    #[inline]
+    fn give_credits(&mut self, key: Key<Connection>, leaving: usize) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && self.receives.is_due(connection.engine.reserved())
+        {
+            let leaving = u32::try_from(leaving).unwrap_or(u32::MAX);
+            connection.replenish(&mut self.receives, leaving);
+        }
+    }
+
+    /// Forgets a Call of ours that is over with this Reply. Returns the caller's token.
+    #[inline]
+    fn end_call(&mut self, key: Key<Connection>, xid: u32) -> Option<u64> {
+        let slot = self.xids.find(xid)?;
+        let token = self.outbound.get(slot)?.as_ref()?.is_over_with(key)?;
+        self.forget(slot);
+        Some(token)
     }
 
     /// Sends a Reply without chunks at once, unless something is in the way.
@@ -190,10 +235,6 @@ impl State {
         let is_next = connection.replies.is_empty() && connection.queue.is_empty();
         if !is_next || message.len() > self.inline_max {
             return Way::Queue;
-        }
-        // Room for other Calls is given with the Reply to this one.
-        if self.receives.is_due(connection.engine.reserved()) {
-            connection.replenish(&mut self.receives, 1);
         }
         let Some(credit) = connection.engine.try_send(Class::Reply) else { return Way::Queue };
         set_credit(message, credit);
@@ -222,3 +263,6 @@ impl State {
         }
     }
 }
+
+/// Octets of room for messages that are taken at once.
+pub(super) const INCOMING: usize = 2 * INLINE_SIZE;

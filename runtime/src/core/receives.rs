@@ -113,10 +113,10 @@ impl Receives {
         Filled { buffer: NO_BUFFER, length: 0 }
     }
 
-    /// Counts such a message that is done with at once.
+    /// Counts such messages that are done with at once.
     #[inline]
-    pub(crate) const fn pass(&mut self) {
-        self.unreserved += 1;
+    pub(crate) const fn pass(&mut self, messages: u32) {
+        self.unreserved += messages;
     }
 
     /// Borrows the buffers.

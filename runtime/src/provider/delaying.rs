@@ -128,11 +128,17 @@ impl<P: Provider> Provider for Delaying<P> {
     }
 
     /// Nothing is taken before what is held back.
-    fn receive_inline(&mut self, room: &mut [u8], budget: usize, inlet: &mut impl Inlet) -> usize {
+    fn receive_inline(
+        &mut self,
+        room: &mut [u8],
+        length_max: usize,
+        budget: usize,
+        inlet: &mut impl Inlet,
+    ) -> usize {
         if !self.held.is_empty() || self.rng.below(0..100) < u64::from(self.percent) {
             return 0;
         }
-        self.inner.receive_inline(room, budget, inlet)
+        self.inner.receive_inline(room, length_max, budget, inlet)
     }
 
     fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {

@@ -521,8 +521,14 @@ impl Provider for Iwarp {
     }
 
     #[inline]
-    fn receive_inline(&mut self, room: &mut [u8], budget: usize, inlet: &mut impl Inlet) -> usize {
-        self.take_inline(room.len(), budget, inlet)
+    fn receive_inline(
+        &mut self,
+        _: &mut [u8],
+        length_max: usize,
+        budget: usize,
+        inlet: &mut impl Inlet,
+    ) -> usize {
+        self.take_inline(length_max, budget, inlet)
     }
 
     fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {

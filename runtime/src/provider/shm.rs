@@ -304,8 +304,14 @@ impl Provider for Shm {
     }
 
     #[inline]
-    fn receive_inline(&mut self, room: &mut [u8], budget: usize, inlet: &mut impl Inlet) -> usize {
-        self.take_inline(room, budget, inlet)
+    fn receive_inline(
+        &mut self,
+        room: &mut [u8],
+        length_max: usize,
+        budget: usize,
+        inlet: &mut impl Inlet,
+    ) -> usize {
+        self.take_inline(room, length_max, budget, inlet)
     }
 
     #[inline]

@@ -117,7 +117,7 @@ pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(net
     };
     let mut receives = more(&mut bed.ends[PASSIVE], 16);
     let (mut posted, mut sent) = (0, VecDeque::new());
-    let (mut arrived, mut taken, mut into) = ([0, 0], 0, [0; 300]);
+    let (mut arrived, mut taken, mut into) = ([0, 0], 0, [0; 1000]);
     // What the outlet took, and the Receives it is to arrive in.
     let (mut answers, mut echoes) =
         ([VecDeque::new(), VecDeque::new()], Vec::<(WrId, PostedSink)>::new());
@@ -163,7 +163,7 @@ pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(net
         for _ in 0..random.below(0..4) {
             let mut inlet = Echo { wanted: random.below(0..4), took: Vec::new() };
             let budget = usize::try_from(random.below(1..4)).expect("few");
-            let count = passive.provider.receive_inline(&mut into, budget, &mut inlet);
+            let count = passive.provider.receive_inline(&mut into, 300, budget, &mut inlet);
             assert!(count == inlet.took.len() && count <= budget, "{count} of {budget}");
             for (qp, bytes, is_answered) in inlet.took {
                 let link = usize::from(qp == links[1][PASSIVE]);
@@ -198,11 +198,14 @@ struct Echo {
 }
 
 impl Inlet for Echo {
-    fn take(&mut self, qp: QpNum, message: &[u8], outlet: &mut impl Outlet) -> bool {
-        let Some(left) = self.wanted.checked_sub(1) else { return false };
-        self.wanted = left;
-        self.took.push((qp, message.to_vec(), outlet.send(message).is_ok()));
-        true
+    fn take(&mut self, qp: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
+        let before = self.took.len();
+        for message in run {
+            let Some(left) = self.wanted.checked_sub(1) else { break };
+            self.wanted = left;
+            self.took.push((qp, message.to_vec(), outlet.send(message).is_ok()));
+        }
+        self.took.len() - before
     }
 }
 

@@ -6,16 +6,36 @@ use crate::v2::continuation::Kind;
 use crate::v2::header::{Bare, Message};
 
 impl Connection {
-    /// Takes a Call or a Reply without chunks if nothing is out of the ordinary: the connection is
-    /// open, no message is in pieces, no extension is in use, and its credit word is in order. Then it
-    /// is what [`Self::handle`] would have told by [`Event::Call`](super::Event::Call) or
+    /// Takes Calls or Replies without chunks, one behind the other, if nothing is out of the ordinary: the
+    /// connection is open, no message is in pieces, no extension is in use, and their credit words are in
+    /// order. Then each is what [`Self::handle`] would have told by [`Event::Call`](super::Event::Call) or
     /// [`Event::Reply`](super::Event::Reply), and there is nothing to [`poll`](Self::poll) because of
     /// it, but what waited for credit.
     ///
-    /// Returns whether it was taken; if not, nothing has happened, and the message goes to `handle`.
+    /// Returns how many were taken: the first ones, which are all Calls or all Replies. With the others
+    /// nothing has happened. What cannot be acted upon after all, [`Self::put_back`] and then `handle` are
+    /// for.
     #[inline]
-    pub fn take(&mut self, now: Instant, message: &Bare) -> bool {
-        self.take_in_order(now, message.kind, message.credit)
+    pub fn take(&mut self, now: Instant, run: &[Bare]) -> u32 {
+        let Some(first) = run.first() else { return 0 };
+        if !self.is_plain(first.kind) {
+            return 0;
+        }
+        let alike = run.iter().take_while(|message| message.kind == first.kind);
+        let taken = self.credits.on_run(alike.map(|message| message.credit));
+        self.count(now, first.kind, taken);
+        taken
+    }
+
+    /// Takes back that the last `count` messages, which [`Self::take`] took, have been received. What their
+    /// credit words said remains.
+    #[cold]
+    pub fn put_back(&mut self, kind: Kind, count: u32) {
+        self.credits.put_back(count);
+        match kind {
+            Kind::Call => self.credits.owed_done(count),
+            Kind::Reply => self.gate.on_reopened(count),
+        }
     }
 
     /// Takes a Call or a Reply that is all in one message, whatever its chunks, as [`Self::take`] does:
@@ -30,30 +50,32 @@ impl Connection {
         );
         let prefix = message.prefix();
         let kind = Kind::of(prefix).filter(|_| is_whole && self.serves_whole(message).is_ok())?;
-        self.take_in_order(now, kind, prefix.credit).then_some(kind)
+        let taken = self.is_plain(kind) && self.credits.on_run([prefix.credit]) == 1;
+        self.count(now, kind, u32::from(taken));
+        taken.then_some(kind)
     }
 
+    /// Returns whether a message of this kind, all in one piece, is told to nobody but who takes it.
     #[inline]
-    fn take_in_order(&mut self, now: Instant, kind: Kind, credit: u32) -> bool {
+    fn is_plain(&self, kind: Kind) -> bool {
         // A client takes Calls in the reverse direction only, where more is to be looked at.
         let is_served = kind == Kind::Reply || self.config.role == Role::Server;
-        let is_plain = is_served
+        is_served
             && self.phase == Phase::Open
             && self.outputs.is_empty()
             && self.setup.is_over()
             && self.incoming.is_idle()
             && self.extension.is_none()
-            && self.credits.is_in_order(credit);
-        if !is_plain {
-            return false;
+    }
+
+    #[inline]
+    fn count(&mut self, now: Instant, kind: Kind, taken: u32) {
+        if taken > 0 {
+            self.heard = now;
         }
-        let counted = self.credits.on_received(credit, false);
-        debug_assert!(counted.is_ok(), "it was in order");
-        self.heard = now;
         match kind {
-            Kind::Call => self.credits.owe(),
-            Kind::Reply => self.gate.on_answered(),
+            Kind::Call => self.credits.owe(taken),
+            Kind::Reply => self.gate.on_answered(taken),
         }
-        true
     }
 }

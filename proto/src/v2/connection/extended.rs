@@ -44,7 +44,7 @@ impl Connection {
 
     /// Tells that a Reply that was sent, and reported as bad, is to be sent again.
     pub const fn answer_again(&mut self) {
-        self.credits.owe();
+        self.credits.owe(1);
     }
 
     /// Returns what the peer offers with these properties.
@@ -96,7 +96,7 @@ impl Connection {
             Extends::Reported(report) => {
                 for (dir, _) in report.messages() {
                     if dir == MessageType::Call {
-                        self.gate.on_answered();
+                        self.gate.on_answered(1);
                     }
                 }
                 self.tell(Event::Reported(report));
@@ -113,7 +113,7 @@ impl Connection {
     fn on_complete(&mut self, xid: u32) {
         let dir = self.extension().and_then(Extension::whole).map(|whole| whole.dir);
         if dir == Some(MessageType::Reply) {
-            self.gate.on_answered();
+            self.gate.on_answered(1);
             return self.tell(Event::Reply);
         }
         let level = Level::of(self.config.properties.reverse);
@@ -123,7 +123,7 @@ impl Connection {
             self.control(xid, VERSION, ControlBody::Error(ErrorBody::InvalHtype));
             return self.tell(Event::Abandoned { xid });
         }
-        self.credits.owe();
+        self.credits.owe(1);
         self.tell(Event::Call);
     }
 

@@ -152,11 +152,11 @@ impl Connection {
     pub(super) fn on_whole(&mut self, prefix: &Prefix) {
         // [V2-3.1.5.4-1] the XID has no say in it: it may be in use in both directions.
         if Kind::of(prefix) == Some(Kind::Reply) {
-            self.gate.on_answered();
+            self.gate.on_answered(1);
             return self.tell(Event::Reply);
         }
         self.opened_without_properties();
-        self.credits.owe();
+        self.credits.owe(1);
         self.tell(Event::Call);
     }
 
@@ -260,7 +260,7 @@ impl Connection {
 
     /// Ends a Call of ours without a Reply.
     pub(super) fn fail(&mut self, xid: u32, error: ErrorBody) {
-        self.gate.on_answered();
+        self.gate.on_answered(1);
         self.tell(Event::Refused { xid, error });
     }
 

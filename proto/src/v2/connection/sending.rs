@@ -181,9 +181,15 @@ impl Gate {
         *self.waiting(kind) = 0;
     }
 
-    /// Counts a Call of ours that has ended.
-    pub(super) const fn on_answered(&mut self) {
-        self.unanswered = self.unanswered.saturating_sub(1);
+    /// Counts Calls of ours that have ended.
+    #[inline]
+    pub(super) const fn on_answered(&mut self, calls: u32) {
+        self.unanswered = self.unanswered.saturating_sub(calls);
+    }
+
+    /// Takes back that they have.
+    pub(super) const fn on_reopened(&mut self, calls: u32) {
+        self.unanswered = self.unanswered.saturating_add(calls);
     }
 
     /// Notes that the peer does not support what a Call in this format is made of.

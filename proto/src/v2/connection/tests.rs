@@ -643,7 +643,7 @@ fn calls_flow_one_way_on_grants_that_are_not_answered() {
         assert!(pair.call(CLIENT, xid), "Call {xid} finds a credit");
         pair.deliver(SERVER);
         // Nothing is owed, as for a Call without a Reply.
-        pair.ends[SERVER].engine.credits.owed_done();
+        pair.ends[SERVER].engine.credits.owed_done(1);
         pair.handle(SERVER, Input::Idle);
         while pair.deliver(CLIENT) {
             pair.handle(CLIENT, Input::Idle);

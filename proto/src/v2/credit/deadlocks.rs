@@ -192,7 +192,7 @@ fn run(traffic: Traffic, without: Option<Rule>, seed: u64) -> Outcome {
                 if end.replies {
                     post(&mut ends, at, Class::Reply);
                 } else {
-                    end.credits.owed_done();
+                    end.credits.owed_done(1);
                 }
             }
             Step::Deliver => {
@@ -373,7 +373,7 @@ impl End {
         match class {
             Class::Call if !is_last => self.free += 1,
             Class::Call => {
-                self.credits.owe();
+                self.credits.owe(1);
                 self.held += 1;
             }
             Class::Reply => {

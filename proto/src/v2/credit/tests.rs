@@ -44,7 +44,7 @@ fn calls_leave_one_credit_and_one_for_each_reply_owed() {
     for owed in 0..4 {
         for limit in 0..8_u32 {
             let mut credits = limited(limit);
-            (0..owed).for_each(|_| credits.owe());
+            (0..owed).for_each(|_| credits.owe(1));
             let left = i64::from(limit);
             assert_eq!(credits.may_send(Class::Call), left >= 2 + i64::from(owed));
             assert_eq!(credits.may_send(Class::Reply), left >= 1);
@@ -53,15 +53,15 @@ fn calls_leave_one_credit_and_one_for_each_reply_owed() {
         }
     }
     let mut credits = limited(3);
-    credits.owe();
+    credits.owe(1);
     assert!(credits.may_send(Class::Call));
-    credits.owe();
+    credits.owe(1);
     assert!(!credits.may_send(Class::Call));
     credits.on_sent(Class::Reply);
     assert!(!credits.may_send(Class::Call), "its credit went with the Reply");
-    credits.owed_done();
+    credits.owed_done(1);
     assert!(credits.may_send(Class::Call), "nothing is owed, two are left");
-    credits.owed_done();
+    credits.owed_done(1);
     assert!(credits.may_send(Class::Call), "one answer too many does no harm");
 }
 
@@ -380,14 +380,14 @@ fn apply(ends: &mut [End; 2], at: usize, step: Step, rng: &mut Rng, replies: boo
             end.free += 1;
             // A Call in eight is refused instead.
             if rng.below(8) == 0 {
-                end.credits.owed_done();
+                end.credits.owed_done(1);
                 Class::Control
             } else {
                 Class::Reply
             }
         }
         Step::Swallow => {
-            end.credits.owed_done();
+            end.credits.owed_done(1);
             end.held -= 1;
             end.free += 1;
             return;
@@ -423,7 +423,7 @@ fn deliver(end: &mut End) {
     end.credits.on_received(word, class == Class::Grant).unwrap();
     match class {
         Class::Call => {
-            end.credits.owe();
+            end.credits.owe(1);
             end.held += 1;
         }
         Class::Reply | Class::Control => {

@@ -20,6 +20,9 @@ pub struct Bare {
 }
 
 impl Bare {
+    /// None: what a place for one is filled with.
+    pub const NONE: Self = Self { kind: Kind::Reply, xid: 0, credit: 0, payload_at: 0 };
+
     /// Looks whether a message is one; `None` if it is any other, be it good or bad.
     #[inline]
     pub fn of(message: &[u8]) -> Option<Self> {

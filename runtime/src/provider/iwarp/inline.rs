@@ -206,10 +206,12 @@ impl Connection {
                 }
                 Carried::Send { invalidate: None } if payload.len() <= length_max => {
                     let qp = self.qp;
-                    let taken = inlet.take(qp, payload, &mut LaneOutlet { connection: self, nic });
-                    count += usize::from(taken);
-                    nic.counters.receives += u64::from(taken);
-                    taken
+                    // A run of one: what is behind it is not looked at before it has been taken.
+                    let taken =
+                        inlet.take(qp, &[payload], &mut LaneOutlet { connection: self, nic });
+                    count += taken;
+                    nic.counters.receives += taken as u64;
+                    taken != 0
                 }
                 Carried::Send { .. } => false,
             };

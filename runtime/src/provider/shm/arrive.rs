@@ -10,7 +10,7 @@ use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
 use super::ring::{Consumer, Kind, Look, Record};
 use super::table::Retired;
-use crate::provider::{DisconnectReason, Done, Event, Inlet};
+use crate::provider::{DisconnectReason, Done, Event, Inlet, RUN_MAX};
 
 /// Why no more is taken from a ring.
 enum Stop {
@@ -22,6 +22,53 @@ enum Stop {
     Fault(Fault),
     /// The peer closed in order.
     Close,
+}
+
+/// Messages that were copied out of the ring, and are taken from it when it is known how many.
+struct Run<'a> {
+    messages: [&'a [u8]; RUN_MAX],
+    /// Where in the ring each ends.
+    ends: [u64; RUN_MAX],
+    count: usize,
+    /// What is behind them, if that was looked at.
+    behind: Option<Look>,
+}
+
+impl<'a> Run<'a> {
+    /// Copies at most `budget` messages of at most `length_max` octets each to `room`.
+    #[inline]
+    fn copy(
+        consumer: &mut Consumer,
+        mut room: &'a mut [u8],
+        length_max: usize,
+        budget: usize,
+    ) -> Self {
+        let (messages, ends) = ([&[][..]; RUN_MAX], [0; RUN_MAX]);
+        let mut run = Self { messages, ends, count: 0, behind: None };
+        consumer.look_again();
+        for (message, end) in run.messages.iter_mut().zip(&mut run.ends).take(budget) {
+            let fitting = length_max.min(room.len());
+            let length = match consumer.look(room.get_mut(..fitting).unwrap_or_default()) {
+                Look::Plain(length) => length,
+                other => {
+                    run.behind = Some(other);
+                    break;
+                }
+            };
+            (*message, room) = std::mem::take(&mut room).split_at_mut(length);
+            *end = consumer.looked();
+            run.count += 1;
+        }
+        run
+    }
+
+    /// Takes the first `count` of them from the ring. Returns their octets.
+    #[inline]
+    fn pass(&self, consumer: &mut Consumer, count: usize) -> usize {
+        let Some(last) = count.checked_sub(1) else { return 0 };
+        consumer.pass_to(self.ends[last]);
+        self.messages[..count].iter().map(|message| message.len()).sum()
+    }
 }
 
 impl Connection {
@@ -61,34 +108,41 @@ impl Connection {
     pub(super) fn take_inline(
         &mut self,
         nic: &mut Nic,
-        into: &mut [u8],
+        room: &mut [u8],
+        length_max: usize,
         budget: usize,
         inlet: &mut impl Inlet,
     ) -> usize {
         self.left_inline = false;
         let is_ordinary = self.state == State::Open && self.filling.is_none() && !self.over;
-        let (Some(consumer), Some(producer)) = (&mut self.consumer, &mut self.producer) else {
+        let (Some(consumer), Some(producer), true) =
+            (&mut self.consumer, &mut self.producer, is_ordinary)
+        else {
             return 0;
         };
-        let mut outlet =
-            RingOutlet { producer, goes: self.pending.is_empty(), sends: 0, octets: 0 };
-        let (mut taken, mut octets) = (0, 0);
-        while is_ordinary && taken < budget {
-            self.left_inline = match consumer.look(into) {
-                Look::Plain(length) => {
-                    let message = into.get(..length).unwrap_or_default();
-                    if inlet.take(self.qp, message, &mut outlet) {
-                        consumer.pass();
-                        (taken, octets) = (taken + 1, octets + length);
-                        continue;
-                    }
-                    false
-                }
-                look => look == Look::Nothing,
-            };
-            break;
+        if !consumer.await_record() {
+            self.left_inline = true;
+            return 0;
         }
-        self.left_inline |= taken == budget;
+        let goes = self.pending.is_empty();
+        let mut outlet = RingOutlet { producer, goes, sends: 0, octets: 0 };
+        let (mut taken, mut octets) = (0, 0);
+        while taken < budget {
+            let run = Run::copy(consumer, room, length_max, budget - taken);
+            let count = match &run.messages[..run.count] {
+                [] => 0,
+                messages => inlet.take(self.qp, messages, &mut outlet),
+            };
+            octets += run.pass(consumer, count);
+            taken += count;
+            let is_all = count == run.count;
+            // What is behind a whole run may only not have fitted there.
+            if count == 0 || !is_all || run.behind == Some(Look::Nothing) {
+                self.left_inline = is_all && run.behind == Some(Look::Nothing);
+                break;
+            }
+            self.left_inline = taken == budget;
+        }
         let RingOutlet { sends, octets: sent, .. } = outlet;
         nic.counters.receives += taken as u64;
         nic.counters.sends += sends;

@@ -58,7 +58,8 @@ impl Shm {
     #[inline]
     pub(super) fn take_inline(
         &mut self,
-        into: &mut [u8],
+        room: &mut [u8],
+        length_max: usize,
         budget: usize,
         inlet: &mut impl Inlet,
     ) -> usize {
@@ -70,7 +71,8 @@ impl Shm {
         while self.round.left > 0 {
             let qp = self.hot.get(self.round.at).copied();
             if let Some(connection) = qp.and_then(|qp| self.slots.get(qp)) {
-                taken += connection.take_inline(&mut self.nic, into, budget - taken, inlet);
+                let left = budget - taken;
+                taken += connection.take_inline(&mut self.nic, room, length_max, left, inlet);
             }
             if taken == budget {
                 break;

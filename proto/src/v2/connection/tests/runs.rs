@@ -152,7 +152,7 @@ fn a_call_that_gets_no_reply_has_no_chunks() {
 #[test]
 fn a_call_that_waited_may_go_when_another_is_owed_nothing() {
     let mut engine = client(2);
-    engine.credits.owe();
+    engine.credits.owe(1);
     assert_eq!(engine.try_post(&Sending::CALL), Err(Unsent::Wait), "one is for the Reply");
     engine.no_reply();
     assert!(engine.try_post(&Sending::CALL).is_ok(), "and nothing else has happened");

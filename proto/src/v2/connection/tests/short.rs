@@ -23,7 +23,7 @@ fn the_short_ways_end_where_the_long_way_does() {
         for _ in 0..40 {
             let message = message(&mut rng);
             let (bare, decoded) = (Bare::of(&message), decode_transport(&message));
-            let taken = bare.as_ref().filter(|bare| ends[0].take(Instant::ZERO, bare));
+            let taken = bare.filter(|bare| ends[0].take(Instant::ZERO, &[*bare]) == 1);
             let taken_whole = match &decoded {
                 Ok(message) => ends[1].take_whole(Instant::ZERO, message),
                 Err(_) => None,
@@ -56,6 +56,60 @@ fn the_short_ways_end_where_the_long_way_does() {
     }
     let counts = [short, whole, refused, closed];
     assert!(short > 2_000 && whole > 300 && refused > 500 && closed > 20, "{counts:?}");
+}
+
+/// Of two connections that hear the same, one takes messages one by one, and one in runs, the last of which
+/// it gives back now and then, to hear them the long way.
+#[test]
+fn a_run_is_taken_as_far_as_one_after_the_other_is() {
+    let (mut taken, mut cut_short, mut again) = (0, 0, 0);
+    for seed in 0..600 {
+        let mut rng = Rng::new(seed);
+        let role = if seed % 2 == 0 { Role::Server } else { Role::Client };
+        let mut ends = [(); 2].map(|()| Connection::new(config(role)));
+        for end in &mut ends {
+            end.reserve(8);
+            end.handle(Instant::ZERO, Input::Established);
+            while end.poll().is_some() {}
+            // The peer says who it is.
+            let properties = Xdr::common(0, 2, 8, CONNPROP_FINAL).propset(&[]).0;
+            end.handle(Instant::ZERO, Input::Received(&decode_transport(&properties)));
+            while end.poll().is_some() {}
+        }
+        for _ in 0..20 {
+            let messages: Vec<_> = (0..rng.below(8)).map(|_| message(&mut rng)).collect();
+            let run: Vec<_> = messages.iter().map_while(|message| Bare::of(message)).collect();
+            let single = run.iter().take_while(|bare| {
+                let alike = bare.kind == run[0].kind;
+                alike && ends[0].take(Instant::ZERO, &[**bare]) == 1
+            });
+            let count = single.count();
+            assert_eq!(ends[1].take(Instant::ZERO, &run), u32::try_from(count).unwrap());
+            taken += count;
+            cut_short += usize::from(count < run.len());
+            let back = rng.below(8);
+            let kept = count.checked_sub(back).filter(|_| back > 0 && rng.below(2) == 0);
+            if let Some(kept) = kept {
+                ends[1].put_back(run[0].kind, u32::try_from(back).unwrap());
+                for message in &messages[kept..count] {
+                    let decoded = decode_transport(message);
+                    ends[1].handle(Instant::ZERO, Input::Received(&decoded));
+                    let told = ends[1].poll();
+                    assert!(matches!(told, Some(Output::Event(Event::Call | Event::Reply))));
+                    assert_eq!(ends[1].poll(), None);
+                }
+                // What they told is told again, and something else forgotten twice.
+                ends.iter_mut().for_each(|end| end.credits.forget_window());
+                again += back;
+            }
+            let room = u32::try_from(rng.below(6)).unwrap();
+            ends.iter_mut().for_each(|end| end.reserve(room));
+            let states = ends.each_ref().map(|end| format!("{end:?}"));
+            assert!(states[0] == states[1], "seed {seed}: {states:#?}");
+        }
+    }
+    let counts = [taken, cut_short, again];
+    assert!(taken > 5_000 && cut_short > 1_000 && again > 300, "{counts:?}");
 }
 
 /// A message that may be anything, most often a bare one.

@@ -58,7 +58,7 @@ impl Scene {
     fn take(&mut self) -> Vec<u8> {
         let mut offers = Offers { wanted: true, seen: Vec::new() };
         for _ in 0..POLLS_MAX {
-            if self.node.nic.receive_inline(&mut [0; 64], 1, &mut offers) > 0 {
+            if self.node.nic.receive_inline(&mut [], 64, 1, &mut offers) > 0 {
                 return offers.seen.pop().unwrap();
             }
             self.node.poll();
@@ -67,10 +67,10 @@ impl Scene {
     }
 
     /// Looks until a message is offered, and refuses it.
-    fn refuse(&mut self, room: &mut [u8]) {
+    fn refuse(&mut self, length_max: usize) {
         let mut offers = Offers { wanted: false, seen: Vec::new() };
         for _ in 0..POLLS_MAX {
-            assert_eq!(self.node.nic.receive_inline(room, 1, &mut offers), 0);
+            assert_eq!(self.node.nic.receive_inline(&mut [], length_max, 1, &mut offers), 0);
             if !offers.seen.is_empty() || self.node.nic.inbox.refused {
                 return;
             }
@@ -83,7 +83,7 @@ impl Scene {
     fn assert_nothing_taken(&mut self) {
         let mut offers = Offers { wanted: true, seen: Vec::new() };
         for _ in 0..3 {
-            assert_eq!(self.node.nic.receive_inline(&mut [0; 64], 1, &mut offers), 0);
+            assert_eq!(self.node.nic.receive_inline(&mut [], 64, 1, &mut offers), 0);
         }
     }
 
@@ -112,9 +112,9 @@ struct Offers {
 }
 
 impl Inlet for Offers {
-    fn take(&mut self, _: QpNum, message: &[u8], _: &mut impl Outlet) -> bool {
-        self.seen.push(message.to_vec());
-        self.wanted
+    fn take(&mut self, _: QpNum, run: &[&[u8]], _: &mut impl Outlet) -> usize {
+        self.seen.extend(run.iter().map(|message| message.to_vec()));
+        if self.wanted { run.len() } else { 0 }
     }
 }
 
@@ -185,7 +185,7 @@ fn a_message_that_finds_no_room_or_is_not_wanted_stays_and_all_behind_it() {
             let octets = [&b"taken"[..], b"long", b"s"].map(|m| scene.message(m)).concat();
             scene.write(&octets);
             assert_eq!(scene.take(), b"taken");
-            scene.refuse(&mut [0; 64][..room]);
+            scene.refuse(room);
             scene.assert_nothing_taken();
             scene.expect_reported(b"long");
             scene.expect_reported(b"s");
@@ -251,7 +251,7 @@ fn nothing_is_taken_behind_a_write_that_is_refused() {
         let mut octets = Scene::octets(&fpdu, &[1; 100]);
         octets.extend(scene.message(b"behind"));
         scene.write(&octets);
-        scene.refuse(&mut [0; 64]);
+        scene.refuse(64);
         scene.assert_nothing_taken();
         let Code { layer, etype, code } = scene.rogue.terminate(&mut scene.node);
         let expected = Fault::TaggedBounds.code();

@@ -21,7 +21,7 @@ pub(in crate::provider::shm) struct Consumer {
     pub(super) head: u64,
     /// What the producer was told was taken.
     released: u64,
-    /// Octets of the ring that the message last looked at takes.
+    /// What was looked at, if more than that.
     looked: u64,
     /// How far records are visible, as the producer says, and how far they were asked for.
     visible: u64,
@@ -97,7 +97,7 @@ impl Consumer {
         if (HEADER + length) as u64 > self.capacity - offset {
             return None;
         }
-        self.fetch_ahead(header);
+        self.fetch_ahead(self.head, header);
         if !self.segment.memory().copy_out(at(offset) + HEADER, sink, 0, length) {
             return None;
         }
@@ -109,7 +109,7 @@ impl Consumer {
     fn take_squeezed(&mut self, header: u64, sink: &mut Sink, length: usize) -> Option<usize> {
         let (mut line, mut message) = ([0; LINE_OCTETS], [0; SQUEEZED_MAX]);
         let message = message.get_mut(..length).filter(|_| SQUEEZED.contains(&length))?;
-        self.fetch_ahead(header);
+        self.fetch_ahead(self.head, header);
         self.line().copy_to(&mut line);
         expand(&line, message);
         sink.place(0, message).ok()?;
@@ -117,11 +117,18 @@ impl Consumer {
         Some(length)
     }
 
-    /// Copies the next record to the beginning of `to` without taking it, if it is a whole plain message
-    /// that fits there.
+    /// Begins to look at what was not taken.
+    #[inline]
+    pub(in crate::provider::shm) const fn look_again(&mut self) {
+        self.looked = self.head;
+    }
+
+    /// Copies the next record that was not looked at to the beginning of `to`, without taking it, if it is a
+    /// whole plain message that fits there.
     #[inline]
     pub(in crate::provider::shm) fn look(&mut self, to: &mut [u8]) -> Look {
-        let (line, offset) = (self.line(), self.offset());
+        let offset = self.offset_of(self.looked);
+        let line = self.segment.memory().line(at(offset));
         let header = line.word().load(Ordering::Acquire);
         if header == 0 {
             // The next line comes while the first is waited for.
@@ -134,36 +141,41 @@ impl Consumer {
             return Look::Other;
         }
         let kind = header & KIND_MASK;
+        let mut span = LINE as u64;
         if kind == Kind::Squeezed.code() && SQUEEZED.contains(&length) {
             let mut octets = [0; LINE_OCTETS];
             line.copy_to(&mut octets);
             expand(&octets, to.get_mut(..length).unwrap_or_default());
-            self.looked = LINE as u64;
-            self.fetch_ahead(header);
         } else if kind == Kind::Send.code() && (HEADER + length) as u64 <= self.capacity - offset {
             match to.first_chunk_mut() {
                 // The whole line, as that is faster than to look how much of it.
-                Some(to) if length <= LINE_OCTETS => {
-                    line.copy_to(to);
-                    self.fetch_ahead(header);
-                }
+                Some(to) if length <= LINE_OCTETS => line.copy_to(to),
                 _ => {
-                    self.fetch_ahead(header);
+                    self.fetch_ahead(self.looked, header);
                     let to = to.get_mut(..length).unwrap_or_default();
                     self.segment.memory().copy_to(at(offset) + HEADER, to);
+                    span = self::span(length);
                 }
             }
-            self.looked = span(length);
         } else {
             return Look::Other;
         }
+        self.fetch_ahead(self.looked, header);
+        self.looked += span;
         Look::Plain(length)
     }
 
-    /// Takes the plain message that was looked at.
+    /// Returns how far was looked.
     #[inline]
-    pub(in crate::provider::shm) const fn pass(&mut self) {
-        self.head += self.looked;
+    pub(in crate::provider::shm) const fn looked(&self) -> u64 {
+        self.looked
+    }
+
+    /// Takes the messages that were looked at, as far as `end`, where one of them ends.
+    #[inline]
+    pub(in crate::provider::shm) fn pass_to(&mut self, end: u64) {
+        debug_assert!((self.head..=self.looked).contains(&end), "it was looked at");
+        self.head = end;
     }
 
     /// Copies `length` octets of a record to `at` in `sink`; returns whether it has room there.
@@ -232,23 +244,23 @@ impl Consumer {
         self.header() != 0
     }
 
-    /// Asks for lines that became visible with the one `header` is on. What the producer says of them is
-    /// believed no further than that.
+    /// Asks for lines that became visible with the one at `position`, where `header` is. What the producer
+    /// says of them is believed no further than that.
     #[inline]
-    fn fetch_ahead(&mut self, header: u64) {
+    fn fetch_ahead(&mut self, position: u64, header: u64) {
         let ahead = header >> AHEAD_AT & AHEAD_MAX;
         if ahead != 0 {
-            self.visible = self.head + (1 + ahead) * LINE as u64;
-            self.fetched = self.head + LINE as u64;
+            self.visible = position + (1 + ahead) * LINE as u64;
+            self.fetched = position + LINE as u64;
         }
         if self.fetched < self.visible {
-            self.fetch_more();
+            self.fetch_more(position);
         }
     }
 
     #[inline(never)]
-    fn fetch_more(&mut self) {
-        let end = self.visible.min(self.head + DISTANCE);
+    fn fetch_more(&mut self, position: u64) {
+        let end = self.visible.min(position + DISTANCE);
         while self.fetched < end {
             self.segment.memory().prefetch(at(self.fetched & (self.capacity - 1)));
             self.fetched += LINE as u64;
@@ -302,6 +314,11 @@ impl Consumer {
 
     #[inline]
     const fn offset(&self) -> u64 {
-        self.head & (self.capacity - 1)
+        self.offset_of(self.head)
+    }
+
+    #[inline]
+    const fn offset_of(&self, position: u64) -> u64 {
+        position & (self.capacity - 1)
     }
 }
