@@ -30,7 +30,7 @@ pub mod terms;
 pub use answer::{
     Offer, OfferedChunk, ReplyPlan, ReplyShape, Shortage, WriteUse, plan_reply, reply_format,
 };
-pub use call::{CallFault, CallPlan, CallShape, ReducedArgument, goes_bare, plan_call};
+pub use call::{BareMax, CallFault, CallPlan, CallShape, ReducedArgument, plan_call};
 pub use format::Format;
 pub use reply::{Arrived, Body, Offered, ReplyFault, ReplyLists, check_reply};
 pub use retry::{Ended, retry};

@@ -24,7 +24,9 @@ use core::time::Duration;
 pub use alphabet::{
     Class, CloseReason, Control, Event, Input, Output, Received, Refusal, Remembered,
 };
-pub use message::{BARE_HEADER_MAX, Call, CallChunks, Reply, ReplyChunks, put_bare_header};
+pub use message::{
+    Call, CallChunks, Reply, ReplyChunks, bare_header_len, put_bare_header, results_headers,
+};
 
 pub use crate::chunk::Version;
 

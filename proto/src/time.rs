@@ -27,8 +27,14 @@ impl Instant {
     /// Returns the instant `later` after this one, at most the last representable one.
     #[must_use]
     pub fn saturating_add(self, later: Duration) -> Self {
-        let nanos = u64::try_from(later.as_nanos()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_add(nanos))
+        self.saturating_add_nanos(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Returns the instant so many nanoseconds after this one, at most the last representable one.
+    #[must_use]
+    #[inline]
+    pub const fn saturating_add_nanos(self, later: u64) -> Self {
+        Self(self.0.saturating_add(later))
     }
 
     /// Returns how long ago `earlier` was, zero if it lies in the future.

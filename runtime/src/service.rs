@@ -18,13 +18,7 @@ use crate::core::table::Key;
 use crate::limits::HEADER_ROOM;
 
 /// Returns whether a Call may reduce what `request` wants to have reduced.
-#[inline]
-pub(crate) fn allows(binding: &Binding, request: &Request) -> bool {
-    let reduces = request.argument.is_some() || request.result.is_some();
-    !reduces || allows_to_reduce(binding, request)
-}
-
-fn allows_to_reduce(binding: &Binding, request: &Request) -> bool {
+pub(crate) fn allows_to_reduce(binding: &Binding, request: &Request) -> bool {
     let Some(procedure) = binding.procedure(request.procedure) else { return true };
     let argument = request.argument.as_ref().map(|lease| DataItem::opaque(0, lease.len()));
     let result = request.result.as_ref().map(|lease| u32::try_from(lease.len()));

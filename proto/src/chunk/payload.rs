@@ -20,8 +20,9 @@ pub struct PayloadReader<'a> {
 /// What was reduced and has not been taken: the next item, and those after it.
 #[derive(Clone, Copy, Debug)]
 enum Missing<'a> {
-    Call(Option<(u32, u64)>, &'a [Reduced]),
-    Reply(Option<Returned>, &'a [Returned]),
+    Nothing,
+    Call((u32, u64), &'a [Reduced]),
+    Reply(Returned, &'a [Returned]),
 }
 
 /// A Write chunk returned in a Reply.
@@ -48,29 +49,30 @@ pub enum Item<'a> {
 impl<'a> PayloadReader<'a> {
     /// Reads the arguments of a Call, which start at `at` of its Payload stream. `chunk` is the
     /// position and length of its Read chunk.
+    #[inline]
     pub fn call(payload: &'a [u8], at: usize, chunk: Option<(u32, u64)>) -> Self {
-        Self::new(payload, at, Missing::Call(chunk, &[]))
+        let missing = chunk.map_or(Missing::Nothing, |chunk| Missing::Call(chunk, &[]));
+        Self::new(payload, at, missing)
     }
 
     /// Reads the arguments of a Call with any number of Read chunks, which are in order.
     pub fn call_of_many(payload: &'a [u8], at: usize, chunks: &'a [Reduced]) -> Self {
-        let mut reader = Self::new(payload, at, Missing::Call(None, chunks));
-        reader.advance();
-        reader
+        Self::new(payload, at, Missing::first_of_call(chunks))
     }
 
     /// Reads the results of a Reply, which start at `at` of its Payload stream. `reduced` is what
     /// the returned Write chunk says was written; it could have taken any item.
     pub fn reply(payload: &'a [u8], at: usize, reduced: Option<u32>) -> Self {
-        let chunk = reduced.map(|written| Returned { offered: u32::MAX, written });
-        Self::new(payload, at, Missing::Reply(chunk, &[]))
+        let missing = reduced.map_or(Missing::Nothing, |written| {
+            Missing::Reply(Returned { offered: u32::MAX, written }, &[])
+        });
+        Self::new(payload, at, missing)
     }
 
     /// Reads the results of a Reply with any number of Write chunks.
+    #[inline]
     pub fn reply_of_many(payload: &'a [u8], at: usize, chunks: &'a [Returned]) -> Self {
-        let mut reader = Self::new(payload, at, Missing::Reply(None, chunks));
-        reader.advance();
-        reader
+        Self::new(payload, at, Missing::first_of_reply(chunks))
     }
 
     /// Reads by the rules of `version`, which is 2 unless said otherwise. On version 1 a chunk may
@@ -139,7 +141,7 @@ impl<'a> PayloadReader<'a> {
     pub fn eligible(&mut self) -> Result<Option<u64>, Truncated> {
         let at = Truncated { at: self.reader.position() };
         let length = match self.missing {
-            Missing::Call(Some((position, length)), _) => {
+            Missing::Call((position, length), _) => {
                 // [V2-4.5.1-1] positions count in the unreduced stream.
                 let here = u64::try_from(self.reader.position()).unwrap_or(u64::MAX);
                 if here.checked_add(self.removed) != Some(u64::from(position)) {
@@ -147,8 +149,8 @@ impl<'a> PayloadReader<'a> {
                 }
                 length
             }
-            Missing::Reply(Some(Returned { written, .. }), _) => u64::from(written),
-            Missing::Call(None, _) | Missing::Reply(None, _) => return Ok(None),
+            Missing::Reply(Returned { written, .. }, _) => u64::from(written),
+            Missing::Nothing => return Ok(None),
         };
         let is_reply = matches!(self.missing, Missing::Reply(..));
         self.advance();
@@ -172,8 +174,11 @@ impl<'a> PayloadReader<'a> {
     /// Returns whether everything was taken, the reduced items with it.
     pub fn is_empty(&self) -> bool {
         let taken = match self.missing {
-            Missing::Call(next, _) => next.is_none(),
-            Missing::Reply(next, rest) => next.iter().chain(rest).all(|chunk| chunk.written == 0),
+            Missing::Nothing => true,
+            Missing::Call(..) => false,
+            Missing::Reply(next, rest) => {
+                next.written == 0 && rest.iter().all(|chunk| chunk.written == 0)
+            }
         };
         taken && self.reader.is_empty()
     }
@@ -191,11 +196,12 @@ impl<'a> PayloadReader<'a> {
     /// Returns the octets in the next Write chunk of a Reply, if there is one that was not taken.
     pub const fn reduced(&self) -> Option<u32> {
         match self.missing {
-            Missing::Reply(Some(chunk), _) => Some(chunk.written),
+            Missing::Reply(chunk, _) => Some(chunk.written),
             _ => None,
         }
     }
 
+    #[inline]
     fn new(payload: &'a [u8], at: usize, missing: Missing<'a>) -> Self {
         Self { reader: starting(payload, at), missing, removed: 0, version: Version::Two }
     }
@@ -203,22 +209,38 @@ impl<'a> PayloadReader<'a> {
     /// Turns to the chunk after the next.
     fn advance(&mut self) {
         self.missing = match self.missing {
-            Missing::Call(_, [next, rest @ ..]) => {
-                Missing::Call(Some((next.position, u64::from(next.length))), rest)
-            }
-            Missing::Reply(_, [next, rest @ ..]) => Missing::Reply(Some(*next), rest),
-            Missing::Call(_, []) => Missing::Call(None, &[]),
-            Missing::Reply(_, []) => Missing::Reply(None, &[]),
+            Missing::Nothing => Missing::Nothing,
+            Missing::Call(_, rest) => Missing::first_of_call(rest),
+            Missing::Reply(_, rest) => Missing::first_of_reply(rest),
         };
     }
 
     /// Returns whether the next Write chunk of a Reply had room for so many octets, and some at all.
     fn next_takes(&self, length: usize) -> bool {
-        let Missing::Reply(Some(chunk), _) = self.missing else { return false };
+        let Missing::Reply(chunk, _) = self.missing else { return false };
         length > 0 && usize::try_from(chunk.offered).is_ok_and(|offered| offered >= length)
     }
 }
 
+impl<'a> Missing<'a> {
+    #[inline]
+    fn first_of_call(chunks: &'a [Reduced]) -> Self {
+        match chunks {
+            [] => Self::Nothing,
+            [next, rest @ ..] => Self::Call((next.position, u64::from(next.length)), rest),
+        }
+    }
+
+    #[inline]
+    const fn first_of_reply(chunks: &'a [Returned]) -> Self {
+        match chunks {
+            [] => Self::Nothing,
+            [next, rest @ ..] => Self::Reply(*next, rest),
+        }
+    }
+}
+
+#[inline]
 fn starting(payload: &[u8], at: usize) -> Reader<'_> {
     let mut reader = Reader::new(payload);
     // The RPC header ended there, so the octets before it exist.

@@ -159,17 +159,33 @@ pub fn plan_call(terms: &Terms, shape: &CallShape<'_>) -> Result<CallPlan, CallF
     plan_within(terms, shape, &allowance)
 }
 
-/// Returns whether a Call of `length` octets that has no items to reduce goes without chunks in one
-/// message, and its Reply of at most `reply_max` octets comes so: what [`plan_call`] finds out, too, and
-/// later.
-#[inline]
-pub fn goes_bare(terms: &Terms, length: u32, reply_max: u64) -> bool {
-    let (call, reply) = match terms.version {
-        Version::One => (V1_BARE, u64::from(V1_BARE)),
-        Version::Two => (V2_BARE_CALL, V2_BARE_REPLY),
-    };
-    length.saturating_add(call) <= terms.call_threshold
-        && reply_max.saturating_add(reply) <= u64::from(terms.reply_threshold)
+/// The longest messages without chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BareMax {
+    call: u32,
+    reply: u32,
+}
+
+impl BareMax {
+    /// Returns what a connection's terms allow.
+    pub const fn of(terms: &Terms) -> Self {
+        let (call, reply) = match terms.version {
+            Version::One => (V1_BARE, V1_BARE),
+            Version::Two => (V2_BARE_CALL, V2_BARE_REPLY),
+        };
+        Self {
+            call: terms.call_threshold.saturating_sub(call),
+            reply: terms.reply_threshold.saturating_sub(reply),
+        }
+    }
+
+    /// Returns whether a Call of `length` octets that has no items to reduce goes without chunks in one
+    /// message, and its Reply of at most `reply_max` octets comes so: what [`plan_call`] finds out, too, and
+    /// later.
+    #[inline]
+    pub fn holds(&self, length: usize, reply_max: u64) -> bool {
+        length as u64 <= u64::from(self.call) && reply_max <= u64::from(self.reply)
+    }
 }
 
 /// Octets of an `RDMA_MSG` header without chunks.
@@ -177,7 +193,7 @@ const V1_BARE: u32 = 28;
 /// Octets of an `RDMA2_CALL_INLINE` header without chunks.
 const V2_BARE_CALL: u32 = 32;
 /// Octets of an `RDMA2_REPLY_INLINE` header without chunks.
-const V2_BARE_REPLY: u64 = 20;
+const V2_BARE_REPLY: u32 = 20;
 
 /// Plans a Call within what the Responder has let us know.
 pub(super) fn plan_within(

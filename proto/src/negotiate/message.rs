@@ -133,39 +133,56 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Writes the transport header of a Call or a Reply without chunks into the end of `room`, in front of
-/// which it would be what [`CallChunks`] or [`ReplyChunks`] without any write. Returns where it starts,
-/// or `None` if `room` is too short.
+/// Writes the transport header of a Call or a Reply without chunks to the beginning of `message`: what
+/// [`CallChunks`] or [`ReplyChunks`] without any write. It has [`bare_header_len`] octets; nothing is written
+/// if `message` has less.
 #[inline]
 pub fn put_bare_header(
     version: Version,
     kind: Kind,
-    room: &mut [u8],
+    message: &mut [u8],
     xid: u32,
     credit: u32,
-) -> Option<usize> {
+) -> Option<()> {
     use v2::header::{CALL_INLINE, REPLY_INLINE};
     match (version, kind) {
         // No handle to invalidate, two empty lists, no Reply chunk.
         (Version::Two, Kind::Call) => {
-            put_words(room, [xid, v2::VERSION, credit, CALL_INLINE, 0, 0, 0, 0])
+            put_words(message, [xid, v2::VERSION, credit, CALL_INLINE, 0, 0, 0, 0])
         }
         // An empty Write list.
-        (Version::Two, Kind::Reply) => put_words(room, [xid, v2::VERSION, credit, REPLY_INLINE, 0]),
+        (Version::Two, Kind::Reply) => {
+            put_words(message, [xid, v2::VERSION, credit, REPLY_INLINE, 0])
+        }
         // RDMA_MSG with two empty lists and no Reply chunk.
-        (Version::One, _) => put_words(room, [xid, v1::VERSION, credit, 0, 0, 0, 0]),
+        (Version::One, _) => put_words(message, [xid, v1::VERSION, credit, 0, 0, 0, 0]),
     }
 }
 
-/// Octets of the longest such header.
-pub const BARE_HEADER_MAX: usize = 32;
+/// Returns the octets of the transport header of a Call or a Reply without chunks.
+#[inline]
+pub const fn bare_header_len(version: Version, kind: Kind) -> usize {
+    match (version, kind) {
+        (Version::Two, Kind::Call) => 32,
+        (Version::Two, Kind::Reply) => 20,
+        (Version::One, _) => 28,
+    }
+}
+
+/// Returns the headers of transport and RPC of a Reply in version 2 that has results and no chunks.
+#[inline]
+pub fn results_headers(xid: u32, credit: u32) -> [[u8; 4]; 11] {
+    use v2::header::REPLY_INLINE;
+    const REPLY: u32 = 1;
+    // An empty Write list; accepted, with AUTH_NONE for a verifier, and success.
+    [xid, v2::VERSION, credit, REPLY_INLINE, 0, xid, REPLY, 0, 0, 0, 0].map(u32::to_be_bytes)
+}
 
 #[inline]
-fn put_words<const N: usize>(room: &mut [u8], words: [u32; N]) -> Option<usize> {
-    let at = room.len().checked_sub(N.checked_mul(4)?)?;
-    let place = room.get_mut(at..)?;
-    place.copy_from_slice(words.map(u32::to_be_bytes).as_flattened());
-    Some(at)
+fn put_words<const N: usize>(message: &mut [u8], words: [u32; N]) -> Option<()> {
+    let (places, _) = message.as_chunks_mut();
+    *places.first_chunk_mut()? = words.map(u32::to_be_bytes);
+    Some(())
 }
 
 /// The chunks of a Call to be sent.

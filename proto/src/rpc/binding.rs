@@ -22,7 +22,14 @@ pub struct Binding {
 }
 
 impl Binding {
+    /// Returns whether this is a procedure of the program.
+    #[inline]
+    pub fn has(&self, program: u32, version: u32, procedure: u32) -> bool {
+        (program, version) == (self.program, self.version) && self.procedure(procedure).is_some()
+    }
+
     /// Returns what is bound to a procedure number.
+    #[inline]
     pub fn procedure(&self, number: u32) -> Option<&Procedure> {
         self.procedures.get(usize::try_from(number).ok()?)
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use haulage_proto::exchange;
+use haulage_proto::exchange::{self, BareMax};
 use haulage_proto::negotiate::{Connection as Engine, Engine as Spoken, ReplyChunks, Version};
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
@@ -60,6 +60,8 @@ pub(crate) struct Terms {
     pub(crate) version: Version,
     /// What our Calls have to keep to.
     pub(crate) calls: exchange::Terms,
+    /// Of these, how long messages without chunks may be.
+    pub(crate) bare_max: BareMax,
     /// What our Replies have to keep to.
     pub(crate) replies: exchange::Terms,
     /// Octets of the longest Payload stream of a Reply in one message without chunks.
@@ -98,7 +100,8 @@ impl Terms {
         let threshold = usize::try_from(replies.reply_threshold).unwrap_or(usize::MAX);
         let bare_reply_max = threshold.min(SEND_BUFFER - HEADER_ROOM).saturating_sub(header);
         let (calls, replies) = (within_ours(calls), within_ours(replies));
-        Self { version, calls, replies, bare_reply_max }
+        let bare_max = BareMax::of(&calls);
+        Self { version, calls, bare_max, replies, bare_reply_max }
     }
 }
 

@@ -9,7 +9,8 @@
 //! show it to the peer at the end of the turn; so this comes as late in it as it can.
 
 use haulage_mr_pool::Local;
-use haulage_proto::negotiate::{Class, Version};
+use haulage_proto::negotiate::{Class, Version, bare_header_len};
+use haulage_proto::rpc::{AcceptStat, ReplyHeader};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::Bare;
@@ -21,8 +22,7 @@ use crate::core::inbound::{Acted, Complete, act};
 use crate::core::outbound::tell_inline;
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
-use crate::core::transmit::set_credit;
-use crate::limits::INLINE_SIZE;
+use crate::limits::{HEADER_ROOM, INLINE_SIZE};
 use crate::provider::{Inlet, Outlet, Provider, RUN_MAX};
 use crate::service::{Reply, Service};
 
@@ -119,33 +119,37 @@ impl<S: Service> Short<'_, S> {
             return 0;
         }
         state.give_credits(from.key, bares.len());
-        let mut done = 0;
+        let (mut done, mut answered) = (0, 0);
+        let mut token = state.inbound.next_key();
+        let mut cx = Cx::new(*now, state);
         for (bare, message) in bares.iter().zip(run) {
-            let Some(making) = reply else { break };
-            let payload = message.get(bare.payload_at as usize..).unwrap_or_default();
+            let (Some(making), Some(payload)) =
+                (&mut *reply, message.get(bare.payload_at as usize..))
+            else {
+                break;
+            };
             making.begin(from.bare_reply_max);
             let named = (from.key, bare.xid);
             // The short way is of version 2 alone.
-            match act(state, *service, *now, named, Version::Two, payload, making) {
-                Acted::Reply(start, end) => {
-                    state.counters.calls_served += 1;
-                    state.receives.pass(1);
-                    let message = making.buffer.bytes_mut().get_mut(start..end).unwrap_or_default();
-                    let way = state.answer_inline(from.key, message, outlet);
-                    if way != Way::Gone
-                        && let Some(buffer) = state.take_buffer(reply)
-                    {
-                        state.answer_later(from.key, way, Complete::new(buffer, start..end));
+            let (version, name) = (Version::Two, (from.key, bare.xid, token));
+            done += 1;
+            match act(&mut cx, *service, name, version, payload, making) {
+                Acted::Results(length) => {
+                    answered += 1;
+                    let way = cx.state.answer_inline(named, making, length, outlet);
+                    if way != Way::Gone {
+                        cx.state.answer_later(named, way, reply, length);
                     }
                 }
                 other => {
-                    let booked = state.receives.book();
-                    let answered = state.settle(named, booked, other);
-                    debug_assert!(answered.is_none(), "there is no Reply");
+                    cx.state.answer_other(named, other, reply);
+                    token = cx.state.inbound.next_key();
                 }
             }
-            done += 1;
         }
+        state.running = None;
+        state.counters.calls_served += u64::from(answered);
+        state.receives.pass(answered);
         done
     }
 
@@ -161,16 +165,17 @@ impl<S: Service> Short<'_, S> {
         let Self { state, service, now, .. } = self;
         state.give_credits(from.key, 0);
         let mut done = 0;
+        // Who is told may call again, which leaves at once.
+        let mut cx = Cx::within(*now, state, from.key, outlet);
         for (bare, message) in bares.iter().zip(run) {
-            let Some(token) = state.end_call(from.key, bare.xid) else { break };
-            state.receives.pass(1);
+            let Some(token) = cx.state.end_call(from.key, bare.xid) else { break };
             let payload = message.get(bare.payload_at as usize..).unwrap_or_default();
-            // It may call again, which leaves at once.
-            let cx = Cx::within(*now, state, from.key, outlet);
-            tell_inline(cx, *service, token, payload);
+            tell_inline(&mut cx, *service, token, payload);
             done += 1;
         }
-        done
+        state.counters.calls_made += u64::from(done);
+        state.receives.pass(done);
+        done as usize
     }
 }
 
@@ -223,26 +228,69 @@ impl State {
         Some(token)
     }
 
-    /// Sends a Reply without chunks at once, unless something is in the way.
-    #[inline]
+    /// Sends a Reply with so many octets in its Payload stream, without chunks, at once, unless something is
+    /// in the way.
+    #[inline(always)]
     fn answer_inline(
         &mut self,
-        key: Key<Connection>,
-        message: &mut [u8],
+        (key, xid): (Key<Connection>, u32),
+        reply: &mut Reply,
+        length: usize,
         outlet: &mut impl Outlet,
     ) -> Way {
         let Some(connection) = self.connections.get_mut(key) else { return Way::Queue };
         let is_next = connection.replies.is_empty() && connection.queue.is_empty();
-        if !is_next || message.len() > self.inline_max {
+        if !is_next || length + REPLY_HEADER_LEN > self.inline_max {
             return Way::Queue;
         }
         let Some(credit) = connection.engine.try_send(Class::Reply) else { return Way::Queue };
-        set_credit(message, credit);
-        if outlet.send(message).is_err() {
-            return Way::Post;
-        }
         connection.rings = true;
-        Way::Gone
+        match reply.seal_results(xid, length, credit) {
+            Some(message) if outlet.send(message).is_ok() => Way::Gone,
+            _ => Way::Post,
+        }
+    }
+
+    /// Queues a Reply that did not leave at once.
+    #[cold]
+    fn answer_later(
+        &mut self,
+        (key, xid): (Key<Connection>, u32),
+        way: Way,
+        reply: &mut Option<Reply>,
+        length: usize,
+    ) {
+        let header = ReplyHeader::accepted(xid, AcceptStat::Success);
+        let range = match (way, reply.as_mut()) {
+            (Way::Queue, Some(reply)) => reply.seal(Version::Two, &header, length, 0),
+            _ => HEADER_ROOM - REPLY_HEADER_LEN..HEADER_ROOM + length,
+        };
+        let Some(buffer) = self.take_buffer(reply) else { return };
+        let complete = Complete::new(buffer, range);
+        match way {
+            Way::Post => self.send_complete(key, complete),
+            Way::Queue | Way::Gone => self.queue_bare(key, complete),
+        }
+    }
+
+    /// Sees to what a Call came to that has no results.
+    #[cold]
+    fn answer_other(
+        &mut self,
+        (key, xid): (Key<Connection>, u32),
+        acted: Acted,
+        reply: &mut Option<Reply>,
+    ) {
+        let booked = self.receives.book();
+        let told = self.settle((key, xid), booked, acted);
+        let sealed = told
+            .zip(reply.as_mut())
+            .map(|((header, length), reply)| reply.seal(Version::Two, &header, length, 0));
+        if let Some(range) = sealed
+            && let Some(buffer) = self.take_buffer(reply)
+        {
+            self.queue_bare(key, Complete::new(buffer, range));
+        }
     }
 
     /// Takes the buffer of a Reply that does not leave at once. The next one has another, if there is one.
@@ -253,16 +301,10 @@ impl State {
             _ => reply.take().map(|reply| reply.buffer),
         }
     }
-
-    /// Queues a Reply that did not leave at once.
-    #[cold]
-    fn answer_later(&mut self, key: Key<Connection>, way: Way, reply: Complete) {
-        match way {
-            Way::Post => self.send_complete(key, reply),
-            Way::Queue | Way::Gone => self.queue_bare(key, reply),
-        }
-    }
 }
+
+/// Octets of the transport header of a Reply on this way.
+const REPLY_HEADER_LEN: usize = bare_header_len(Version::Two, Kind::Reply);
 
 /// Octets of room for messages that are taken at once.
 pub(super) const INCOMING: usize = 2 * INLINE_SIZE;

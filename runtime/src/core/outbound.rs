@@ -140,46 +140,50 @@ impl State {
         let Some(connection) = self.connections.get_mut(key).filter(|c| c.takes_calls()) else {
             return Err(self.why_ended(key));
         };
+        let opens = request.argument.is_some() || request.result.is_some();
         // [V2-4.4.2-2] nothing is reduced that the binding does not allow.
-        if !service::allows(&connection.binding, request) {
+        if opens && !service::allows_to_reduce(&connection.binding, request) {
             return Err(CallError::NotEligible);
         }
         let Some(buffer) = self.buffers.top() else { return Err(CallError::Busy) };
         let Some((slot, xid)) = self.xids.open() else { return Err(CallError::Busy) };
-        let argument = request.argument.as_ref().map(Local::len);
-        let Ok(encoded) = connection.encode(buffer, (xid, request.procedure), encode, argument)
-        else {
+        let (procedure, argument) = (request.procedure, request.argument.as_ref().map(Local::len));
+        let Ok(encoded) = connection.encode(buffer, (xid, procedure), encode, argument) else {
             self.xids.close(slot);
             return Err(CallError::TooLong);
         };
-        let timeout = request.timeout.unwrap_or(self.limits.call_timeout);
-        let opens = request.argument.is_some() || request.result.is_some();
-        let mut call = OutboundCall {
-            connection: key,
-            caller,
-            xid,
-            deadline: now.saturating_add(timeout),
-            stage: Stage::Sent,
-            procedure: request.procedure,
-            opens,
-            version: connection.terms.version,
-            reply: None,
-            error: None,
-        };
+        let version = connection.terms.version;
         let departure = match outlet {
             Some(outlet) if !opens && connection.calls.is_empty() => {
-                let named = (xid, request.procedure);
+                let named = (xid, procedure);
                 connection.send_bare(named, buffer, &encoded, self.inline_max, outlet)
             }
             _ => Departure::Waits,
         };
-        self.wake_by(call.deadline);
-        self.touch(key);
-        if departure != Departure::Gone {
-            call.stage = self.set_out(key, slot, request, departure, encoded);
+        if !std::mem::replace(&mut connection.dirty, true) {
+            self.dirty.push_back(key);
         }
-        if let Some(place) = self.outbound.get_mut(slot) {
-            *place = Some(call);
+        let deadline = match request.timeout {
+            Some(timeout) => now.saturating_add(timeout),
+            None => now.saturating_add_nanos(self.call_timeout_nanos),
+        };
+        self.wake_by(deadline);
+        let (connection, stage, reply, error) = (key, Stage::Sent, None, None);
+        let Some(place) = self.outbound.get_mut(slot) else { return Err(CallError::Busy) };
+        *place = Some(OutboundCall {
+            connection,
+            caller,
+            xid,
+            deadline,
+            stage,
+            procedure,
+            opens,
+            version,
+            reply,
+            error,
+        });
+        if departure != Departure::Gone {
+            self.set_out(key, slot, request, departure, encoded);
         }
         Ok(slot)
     }
@@ -200,24 +204,25 @@ impl State {
         request: &mut Request,
         departure: Departure,
         encoded: Encoded,
-    ) -> Stage {
-        if let Some(opened) = self.opened.get_mut(slot)
-            && (request.argument.is_some() || request.result.is_some())
-        {
-            opened.begin(request.argument.take(), request.result.take());
-        }
+    ) {
         let Some(buffer) = self.buffers.pop() else {
-            debug_assert!(false, "the Call is in it");
-            return Stage::Sent;
+            return debug_assert!(false, "the Call is in it");
         };
         if let Departure::Post(start, end) = departure {
-            self.send(key, buffer, start..end, None, Default::default());
-            return Stage::Sent;
+            return self.send(key, buffer, start..end, None, Default::default());
         }
+        let (Some(Some(call)), Some(opened)) =
+            (self.outbound.get_mut(slot), self.opened.get_mut(slot))
+        else {
+            return debug_assert!(false, "the Call has a slot");
+        };
+        if call.opens {
+            opened.begin(request.argument.take(), request.result.take());
+        }
+        call.stage = Stage::Queued(buffer, encoded);
         if let Some(connection) = self.connections.get_mut(key) {
             connection.calls.push_back(slot);
         }
-        Stage::Queued(buffer, encoded)
     }
 
     /// Keeps a remote caller's buffer until its Call ends.

@@ -24,6 +24,8 @@ use crate::service::{Binding, CallError, CallToken, ConnectionId, Request};
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) limits: Limits,
+    /// Of these, how long a Call may take unless it says otherwise.
+    pub(crate) call_timeout_nanos: u64,
     pub(crate) binding: Rc<Binding>,
     pub(crate) receives: Receives,
     pub(crate) buffers: SendBuffers,
@@ -130,8 +132,10 @@ impl State {
         let mut calls = 0;
         calls += limits.receives_max; // not answered: each holds a Receive
         calls += limits.send_buffers_max; // answered, their Replies waiting for credit
+        let call_timeout_nanos = Instant::ZERO.saturating_add(limits.call_timeout).as_nanos();
         Some(Self {
             limits,
+            call_timeout_nanos,
             binding,
             receives,
             buffers: SendBuffers { free: buffers, spares: 0 },

@@ -108,22 +108,6 @@ impl Shared {
         unsafe { place.as_ref() }
     }
 
-    /// Returns the cache line at `offset`.
-    ///
-    /// # Panics
-    ///
-    /// If it is not in the memory, or `offset` no multiple of [`LINE`].
-    #[inline]
-    pub fn line(&self, offset: usize) -> Line<'_> {
-        if !offset.is_multiple_of(LINE) || offset >= self.length - self.length % LINE {
-            misplaced(offset, LINE, self.length);
-        }
-        // SAFETY: `offset` is below the end of the last whole line, so it is within the mapping, and as it
-        // is a multiple of a line's length so are all octets of the line.
-        let start = unsafe { self.start.add(offset) };
-        Line { start, of: PhantomData }
-    }
-
     /// Copies `bytes` to `offset`.
     ///
     /// # Panics
@@ -168,22 +152,6 @@ impl Shared {
         // octets of a mapping is ever made here. The peer may change the source meanwhile: any octets are
         // as good as any others.
         unsafe { copy(from.as_ptr(), to.as_mut_ptr(), to.len()) };
-    }
-
-    /// Asks the processor to have the line at `offset` at hand, if it is in the memory.
-    #[inline]
-    pub fn prefetch(&self, offset: usize) {
-        if offset < self.length {
-            prefetch(self.start.as_ptr().wrapping_add(offset));
-        }
-    }
-
-    /// Asks the processor to have the line at `offset` to itself, if it is in the memory.
-    #[inline]
-    pub fn prefetch_to_write(&self, offset: usize) {
-        if offset < self.length {
-            prefetch_to_write(self.start.as_ptr().wrapping_add(offset));
-        }
     }
 
     fn map(memfd: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
@@ -253,6 +221,47 @@ impl Shared {
     }
 }
 
+/// Memory that is [`Shared`], and a part of it that is a ring of cache lines.
+#[derive(Debug)]
+pub struct Ring {
+    /// Never given away, so that the mapping is as long there as the ring.
+    memory: Shared,
+    /// The first line, and the highest offset from there of which a line is: a mask, too.
+    start: NonNull<u8>,
+    mask: usize,
+}
+
+impl Ring {
+    /// Makes a ring of the `length` octets at `offset`: a power of two of lines.
+    ///
+    /// # Panics
+    ///
+    /// If they are not all in the memory, or no such lines.
+    pub fn new(memory: Shared, offset: usize, length: usize) -> Self {
+        let is_ring = length.is_power_of_two() && length >= LINE && offset.is_multiple_of(LINE);
+        assert!(is_ring, "{length} octets at {offset} are no ring of cache lines");
+        let start = memory.range(offset, length);
+        Self { memory, start, mask: length - LINE }
+    }
+
+    /// Returns all of the memory.
+    #[inline]
+    pub const fn memory(&self) -> &Shared {
+        &self.memory
+    }
+
+    /// Returns the line at `position`, counted in octets, round and round.
+    #[inline]
+    pub fn line(&self, position: u64) -> Line<'_> {
+        #[allow(clippy::cast_possible_truncation, reason = "the mask has no more bits than that")]
+        let offset = position as usize & self.mask;
+        // SAFETY: of the length, a power of two of which `start` is the first of as many octets in the
+        // mapping, the mask has all lower bits but those within a line. So the offset is that of a line, all
+        // of which is in the mapping.
+        Line { start: unsafe { self.start.add(offset) }, of: PhantomData }
+    }
+}
+
 /// A cache line of memory that is [`Shared`]: a word, and octets behind it.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
@@ -292,6 +301,18 @@ impl<'a> Line<'a> {
         let from = unsafe { self.start.add(LINE - LINE_OCTETS) };
         // SAFETY: so many octets of the line follow. For the rest, as in `Shared::copy_to`.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), LINE_OCTETS) };
+    }
+
+    /// Asks the processor to have the line at hand.
+    #[inline]
+    pub fn prefetch(self) {
+        prefetch(self.start.as_ptr());
+    }
+
+    /// Asks the processor to have the line to itself.
+    #[inline]
+    pub fn prefetch_to_write(self) {
+        prefetch_to_write(self.start.as_ptr());
     }
 }
 

@@ -66,7 +66,8 @@ fn what_goes_bare_is_what_the_plan_gives_no_chunk() {
             let shape = CallShape { length, reply_max, ..shape(&procedure) };
             let plan = plan_call(&terms, &shape).unwrap();
             let bare = plan.format == Format::Simple && plan.reply.is_none();
-            assert_eq!(goes_bare(&terms, length, reply_max.into()), bare, "{length} {reply_max}");
+            let holds = BareMax::of(&terms).holds(length as usize, reply_max.into());
+            assert_eq!(holds, bare, "{length} {reply_max}");
         }
     }
 }

@@ -3,6 +3,7 @@ use std::vec::Vec;
 
 use super::*;
 use crate::exchange::{Body, Offered, check_reply};
+use crate::rpc::{AcceptStat, ReplyHeader};
 
 const BOTH: [Version; 2] = [Version::One, Version::Two];
 const AGREED: Agreement =
@@ -45,15 +46,29 @@ fn a_bare_header_is_the_one_without_chunks() {
             message(reply.wire_len(version), &[], |w| reply.encode(version, w, xid, credit));
         for (kind, header) in [(Kind::Call, call), (Kind::Reply, reply)] {
             let mut room = [0x55; 40];
-            let start = put_bare_header(version, kind, &mut room, xid, credit).unwrap();
-            assert_eq!((&room[start..], start), (&header[..], 40 - header.len()));
+            put_bare_header(version, kind, &mut room, xid, credit).unwrap();
+            let length = bare_header_len(version, kind);
+            assert_eq!(room[..length], header);
             assert!(
-                room[..start].iter().all(|octet| *octet == 0x55),
-                "nothing before it is touched"
+                room[length..].iter().all(|octet| *octet == 0x55),
+                "nothing behind it is touched"
             );
-            assert_eq!(put_bare_header(version, kind, &mut room[..header.len() - 1], 1, 1), None);
+            let mut short = [0x55; 40];
+            assert_eq!(put_bare_header(version, kind, &mut short[..length - 1], xid, credit), None);
+            assert_eq!(short, [0x55; 40]);
         }
     }
+}
+
+#[test]
+fn the_headers_of_results_are_the_two_one_behind_the_other() {
+    let (xid, credit) = (0x0102_0304, 77);
+    let chunks = ReplyChunks::default();
+    let mut room = [0; 64];
+    let mut w = Writer::new(&mut room);
+    chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
+    ReplyHeader::accepted(xid, AcceptStat::Success).encode(&mut w).unwrap();
+    assert_eq!(w.written(), results_headers(xid, credit).as_flattened());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::{Few, PayloadReader};
-use haulage_proto::negotiate::{Version, put_bare_header};
+use haulage_proto::negotiate::{Version, bare_header_len, put_bare_header, results_headers};
 use haulage_proto::rpc::{AcceptStat, CallHeader, Credential, ReplyHeader};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
@@ -55,103 +55,119 @@ fn run_bare<S: Service>(
     buffer: Local,
 ) {
     let BareCall { connection, xid, message } = call;
+    let Some(&Terms { version, bare_reply_max, .. }) = state.terms(connection) else {
+        state.receives.give_back(message.received);
+        return state.recycle(buffer);
+    };
+    let mut reply = Reply::new(buffer, None, bare_reply_max, None);
+    let token = state.inbound.next_key();
     // The service reads the message while it may do anything else to the core.
     let buffers = state.receives.lend();
-    let (named, mut reply) = ((connection, xid), Reply::new(buffer, None, 0, None));
-    let acted = match state.terms(connection) {
-        Some(&Terms { version, bare_reply_max, .. }) => {
-            reply.begin(bare_reply_max);
-            let payload = message.payload(&buffers);
-            act(state, service, now, named, version, payload, &mut reply)
-        }
-        None => Acted::Nothing,
-    };
+    let mut cx = Cx::new(now, state);
+    let named = (connection, xid, token);
+    let acted = act(&mut cx, service, named, version, message.payload(&buffers), &mut reply);
+    state.running = None;
     state.receives.restore(buffers);
-    let buffer = reply.buffer;
-    match state.settle(named, message.received, acted) {
-        Some(range) => state.queue_bare(connection, Complete::new(buffer, range)),
-        None => state.recycle(buffer),
+    match state.settle((connection, xid), message.received, acted) {
+        Some((header, length)) => {
+            let range = reply.seal(version, &header, length, 0);
+            state.queue_bare(connection, Complete::new(reply.buffer, range));
+        }
+        None => state.recycle(reply.buffer),
     }
 }
+
+/// A Call without chunks: its connection, its XID, and its name should it be answered later.
+type Named = (Key<Connection>, u32, Option<Key<InboundCall>>);
 
 /// What became of a Call without chunks.
 #[derive(Debug)]
 pub(crate) enum Acted {
-    /// A Reply that is complete but for its credit word: where in its buffer it starts and ends.
-    Reply(usize, usize),
+    /// Its results are complete: so many octets of the Payload stream.
+    Results(usize),
+    /// The RPC layer answers, without results.
+    Verdict(ReplyHeader),
     /// The transport refuses it.
     Refused(ErrorBody),
     /// It is to be answered later, under this name; whether it is to be resumed already.
     Later(Key<InboundCall>, bool),
-    /// Its connection is gone.
-    Nothing,
 }
 
-/// Has the service act on a Call without chunks, with a Reply that is ready for it. The Call is decoded
-/// here and nowhere else.
-#[inline]
+/// Has the service act on a Call without chunks, with a Reply that is ready for it. What is then `running`
+/// is to be forgotten.
+#[inline(always)]
 pub(crate) fn act<S: Service>(
-    state: &mut State,
+    cx: &mut Cx<'_>,
     service: &mut S,
-    now: Instant,
-    (key, xid): (Key<Connection>, u32),
+    (connection, xid, token): Named,
     version: Version,
     payload: &[u8],
     reply: &mut Reply,
 ) -> Acted {
-    let mut credential = Credential::None;
-    let asked = match CallHeader::plain(payload) {
-        Some(named) => Some((named, CallHeader::PLAIN_LEN)),
-        None => decode_call(payload, &mut credential),
-    };
-    let asked = asked.filter(|([program, version, procedure], _)| {
-        let Binding { program: ours, version: its, .. } = *state.binding;
-        (*program, *version) == (ours, its) && state.binding.procedure(*procedure).is_some()
-    });
-    let (Some(([_, _, procedure], at)), Some(token)) = (asked, state.inbound.next_key()) else {
-        return match state.judge_call(key, (xid, payload), None, 0) {
-            Judged::Verdict(header) => {
-                let (start, end) = reply.seal(version, &header, 0);
-                Acted::Reply(start, end)
-            }
-            Judged::Refused(error) => Acted::Refused(error),
-            // An entry for everything that a Call can hold: there is always room.
-            Judged::Ready(_) | Judged::Read(_) => Acted::Refused(ErrorBody::System),
-        };
-    };
+    if let (Some([program, its, procedure]), Some(token)) = (CallHeader::plain(payload), token)
+        && cx.state.binding.has(program, its, procedure)
+    {
+        let arguments = PayloadReader::call(payload, CallHeader::PLAIN_LEN, None);
+        let asked = (procedure, Credential::None, arguments.of_version(version));
+        serve(cx, service, (connection, xid, token), asked, reply)
+    } else {
+        act_on_other(cx, service, (connection, xid, token), version, payload, reply)
+    }
+}
+
+/// Does the same for a Call that says who makes it, or is not for the service.
+#[inline(never)]
+fn act_on_other<S: Service>(
+    cx: &mut Cx<'_>,
+    service: &mut S,
+    (connection, xid, token): Named,
+    version: Version,
+    payload: &[u8],
+    reply: &mut Reply,
+) -> Acted {
+    if let (Ok((header, at)), Some(token)) = (CallHeader::decode(payload), token)
+        && cx.state.binding.has(header.program, header.version, header.procedure)
+    {
+        let arguments = PayloadReader::call(payload, at, None).of_version(version);
+        let asked = (header.procedure, header.credential, arguments);
+        return serve(cx, service, (connection, xid, token), asked, reply);
+    }
+    match cx.state.judge_call(connection, (xid, payload), None, 0) {
+        Judged::Verdict(header) => Acted::Verdict(header),
+        Judged::Refused(error) => Acted::Refused(error),
+        // An entry for everything that a Call can hold: there is always room.
+        Judged::Ready(_) | Judged::Read(_) => Acted::Refused(ErrorBody::System),
+    }
+}
+
+/// Has the service act on a Call of which is known what it asks for, who makes it, and what its arguments
+/// are.
+#[inline(always)]
+fn serve<S: Service>(
+    cx: &mut Cx<'_>,
+    service: &mut S,
+    (connection, xid, token): (Key<Connection>, u32, Key<InboundCall>),
+    (procedure, credential, reader): (u32, Credential<'_>, PayloadReader<'_>),
+    reply: &mut Reply,
+) -> Acted {
     let call = Call {
         xid,
         procedure,
         credential,
-        connection: ConnectionId(key),
+        connection: ConnectionId(connection),
         token: CallToken(token),
-        arguments: Arguments {
-            reader: PayloadReader::call(payload, at, None).of_version(version),
-            placed: Placement::None,
-        },
+        arguments: Arguments { reader, placed: Placement::None },
     };
-    state.running = Some(Running { key: token, is_resumed: false });
-    let outcome = service.call(&mut Cx::new(now, state), call, reply);
-    let is_resumed = state.running.take().is_some_and(|running| running.is_resumed);
-    let (stat, length) = match (outcome, reply.refused) {
-        (Outcome::Later, _) => return Acted::Later(token, is_resumed),
-        (Outcome::Done, Some(error)) => return Acted::Refused(error),
-        (Outcome::Done, None) => (AcceptStat::Success, reply.at),
-        (Outcome::Failed(stat), _) => (stat, 0),
-    };
-    let (start, end) = reply.seal(version, &ReplyHeader::accepted(xid, stat), length);
-    Acted::Reply(start, end)
-}
-
-/// Decodes the RPC header of a Call that says who makes it. Returns the program, version and procedure,
-/// and where the arguments start.
-fn decode_call<'a>(
-    payload: &'a [u8],
-    credential: &mut Credential<'a>,
-) -> Option<([u32; 3], usize)> {
-    let (header, at) = CallHeader::decode(payload).ok()?;
-    *credential = header.credential;
-    Some(([header.program, header.version, header.procedure], at))
+    cx.state.running = Some(Running { key: token, is_resumed: false });
+    match (service.call(cx, call, reply), reply.refused) {
+        (Outcome::Done, None) => Acted::Results(reply.at),
+        (Outcome::Done, Some(error)) => Acted::Refused(error),
+        (Outcome::Failed(stat), _) => Acted::Verdict(ReplyHeader::accepted(xid, stat)),
+        (Outcome::Later, _) => {
+            let running = cx.state.running.take();
+            Acted::Later(token, running.is_some_and(|running| running.is_resumed))
+        }
+    }
 }
 
 /// What became of a Call when its turn came.
@@ -300,16 +316,34 @@ impl InboundCall {
 
 impl Reply {
     /// Writes the headers of one without chunks, whose Payload stream then has `length` octets or is the
-    /// RPC header alone. Returns where in the buffer the message is. Its credit word is known when it
-    /// leaves.
+    /// RPC header alone. Returns where in the buffer the message is. Its credit word may be written again.
     #[inline]
-    fn seal(&mut self, version: Version, header: &ReplyHeader, length: usize) -> (usize, usize) {
-        let (room, stream) = self.buffer.bytes_mut().split_at_mut(HEADER_ROOM);
-        let start = put_bare_header(version, Kind::Reply, room, header.xid, 0).unwrap_or_default();
+    pub(crate) fn seal(
+        &mut self,
+        version: Version,
+        header: &ReplyHeader,
+        length: usize,
+        credit: u32,
+    ) -> Range<usize> {
+        let start = HEADER_ROOM - bare_header_len(version, Kind::Reply);
+        let message = self.buffer.bytes_mut().get_mut(start..).unwrap_or_default();
+        let written = put_bare_header(version, Kind::Reply, message, header.xid, credit);
+        debug_assert!(written.is_some(), "every send buffer has the room");
+        let stream = message.get_mut(HEADER_ROOM - start..).unwrap_or_default();
         let mut writer = Writer::new(stream);
         let encoded = header.encode(&mut writer);
         debug_assert!(encoded.is_ok(), "the shortest message holds an RPC header");
-        (start, HEADER_ROOM + length.max(writer.position()))
+        start..HEADER_ROOM + length.max(writer.position())
+    }
+
+    /// Does the same for one in version 2 that has results. Returns the message.
+    #[inline]
+    pub(crate) fn seal_results(&mut self, xid: u32, length: usize, credit: u32) -> Option<&[u8]> {
+        const START: usize = HEADER_ROOM - bare_header_len(Version::Two, Kind::Reply);
+        let message = self.buffer.bytes_mut().get_mut(START..HEADER_ROOM + length)?;
+        let (headers, _) = message.as_chunks_mut();
+        *headers.first_chunk_mut()? = results_headers(xid, credit);
+        Some(message)
     }
 }
 
@@ -319,29 +353,33 @@ impl State {
         self.connections.get(key).map(|connection| &connection.terms)
     }
 
-    /// Does what is to be done about a Call without chunks, but for its Reply.
+    /// Does what is to be done about a Call without chunks, but for its Reply: what that says, and the octets
+    /// of its Payload stream if there are results.
     #[inline]
     pub(crate) fn settle(
         &mut self,
         (key, xid): (Key<Connection>, u32),
         received: Filled,
         acted: Acted,
-    ) -> Option<Range<usize>> {
-        match acted {
-            Acted::Reply(start, end) => {
-                self.counters.calls_served += 1;
-                self.receives.give_back(received);
-                return Some(start..end);
+    ) -> Option<(ReplyHeader, usize)> {
+        let replied = match acted {
+            Acted::Results(length) => {
+                Some((ReplyHeader::accepted(xid, AcceptStat::Success), length))
             }
-            Acted::Later(name, is_resumed) => self.keep(name, (key, xid), received, is_resumed),
+            Acted::Verdict(header) => Some((header, 0)),
+            Acted::Later(name, is_resumed) => {
+                self.keep(name, (key, xid), received, is_resumed);
+                return None;
+            }
             Acted::Refused(error) => {
                 self.counters.calls_refused += 1;
-                self.receives.give_back(received);
                 self.answer_with_error(key, xid, error);
+                None
             }
-            Acted::Nothing => self.receives.give_back(received),
-        }
-        None
+        };
+        self.counters.calls_served += u64::from(replied.is_some());
+        self.receives.give_back(received);
+        replied
     }
 
     /// Takes a Call that is to be answered later into the table.

@@ -1,10 +1,12 @@
 //! Sending a Call of ours: it is planned, what it exposes registered, and its header written, when it
 //! leaves.
 
+use std::ops::Range;
+
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::chunk::DataItem;
-use haulage_proto::exchange::{CallFault, CallPlan, CallShape, goes_bare, plan_call};
-use haulage_proto::negotiate::{BARE_HEADER_MAX, CallChunks, Class, Version, put_bare_header};
+use haulage_proto::exchange::{CallFault, CallPlan, CallShape, plan_call};
+use haulage_proto::negotiate::{CallChunks, Class, Version, bare_header_len, put_bare_header};
 use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::verbs::{Access, Exposure, Flags, Handle, QpNum};
@@ -68,9 +70,8 @@ impl<P: Provider, S: Service> Core<P, S> {
                 call.stage = Stage::Queued(buffer, encoded);
                 return connection.calls.push_front(slot);
             };
-            let (start, end) =
-                encoded.complete(&mut buffer, connection.terms.version, call.xid, credit);
-            return state.send(key, buffer, start..end, None, Default::default());
+            let range = encoded.complete(&mut buffer, connection.terms.version, call.xid, credit);
+            return state.send(key, buffer, range, None, Default::default());
         }
         let Some(opened) = state.opened.get_mut(slot) else { return };
         if !std::mem::replace(&mut call.opens, true) {
@@ -178,25 +179,25 @@ impl Connection {
         inline_max: usize,
         outlet: &mut (impl Outlet + ?Sized),
     ) -> Departure {
-        let fits = self.queue.is_empty() && encoded.length + BARE_HEADER_MAX <= inline_max;
-        if !fits || !goes_bare_now(procedure, self, encoded) {
+        let version = self.terms.version;
+        let fits = encoded.length + bare_header_len(version, Kind::Call) <= inline_max;
+        if !fits || !self.queue.is_empty() || !goes_bare_now(procedure, self, encoded) {
             return Departure::Waits;
         }
         let Some(credit) = self.engine.try_send(Class::Call) else { return Departure::Waits };
-        let (start, end) = encoded.complete(buffer, self.terms.version, xid, credit);
-        match outlet.send(buffer.bytes().get(start..end).unwrap_or_default()) {
-            Ok(()) => {
+        let range = encoded.complete(buffer, version, xid, credit);
+        match buffer.bytes().get(range.clone()) {
+            Some(message) if outlet.send(message).is_ok() => {
                 self.rings = true;
                 Departure::Gone
             }
-            Err(QueueFull) => Departure::Post(start, end),
+            _ => Departure::Post(range.start, range.end),
         }
     }
 }
 
 impl Encoded {
-    /// Writes the transport header of a Call without chunks. Returns where in the buffer the message
-    /// starts and ends.
+    /// Writes the transport header of a Call without chunks. Returns where in the buffer the message is.
     #[inline]
     fn complete(
         &self,
@@ -204,10 +205,12 @@ impl Encoded {
         version: Version,
         xid: u32,
         credit: u32,
-    ) -> (usize, usize) {
-        let room = buffer.bytes_mut().get_mut(..HEADER_ROOM).unwrap_or_default();
-        let start = put_bare_header(version, Kind::Call, room, xid, credit).unwrap_or_default();
-        (start, HEADER_ROOM + self.length)
+    ) -> Range<usize> {
+        let start = HEADER_ROOM - bare_header_len(version, Kind::Call);
+        let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
+        let written = put_bare_header(version, Kind::Call, room, xid, credit);
+        debug_assert!(written.is_some(), "every send buffer has the room");
+        start..HEADER_ROOM + self.length
     }
 }
 
@@ -215,8 +218,8 @@ impl Encoded {
 #[inline]
 fn goes_bare_now(procedure: u32, connection: &Connection, encoded: &Encoded) -> bool {
     let procedure = connection.binding.procedure(procedure).unwrap_or(&UNBOUND);
-    let length = u32::try_from(encoded.length).unwrap_or(u32::MAX);
-    !procedure.call_only && goes_bare(&connection.terms.calls, length, procedure.reply_max(&[]))
+    !procedure.call_only
+        && connection.terms.bare_max.holds(encoded.length, procedure.reply_max(&[]))
 }
 
 /// All that the plan of a Call depends on.

@@ -87,19 +87,24 @@ fn tell_answered<S: Service>(
     message: Message,
 ) {
     let buffers = state.receives.lend();
-    tell_inline(Cx::new(now, state), service, token, message.payload(&buffers));
+    state.counters.calls_made += 1;
+    tell_inline(&mut Cx::new(now, state), service, token, message.payload(&buffers));
     state.receives.restore(buffers);
     state.receives.give_back(message.received);
 }
 
-/// Does the same, with its Payload stream at hand.
+/// Does the same, with its Payload stream at hand, but does not count it.
 #[inline]
-pub(crate) fn tell_inline<S: Service>(mut cx: Cx<'_>, service: &mut S, token: u64, payload: &[u8]) {
-    cx.state.counters.calls_made += 1;
+pub(crate) fn tell_inline<S: Service>(
+    cx: &mut Cx<'_>,
+    service: &mut S,
+    token: u64,
+    payload: &[u8],
+) {
     // Only version 2 has this short way.
     let results = parse_reply(payload, &[], Version::Two);
     let finished = Finished { results, argument: None, result: None };
-    service.replied(&mut cx, token, finished);
+    service.replied(cx, token, finished);
 }
 
 fn tell_one<S: Service>(

@@ -30,44 +30,47 @@ struct Run<'a> {
     /// Where in the ring each ends.
     ends: [u64; RUN_MAX],
     count: usize,
-    /// What is behind them, if that was looked at.
-    behind: Option<Look>,
+    octets: usize,
 }
 
 impl<'a> Run<'a> {
-    /// Copies at most `budget` messages of at most `length_max` octets each to `room`.
+    const EMPTY: Self = Self { messages: [&[]; RUN_MAX], ends: [0; RUN_MAX], count: 0, octets: 0 };
+
+    /// Copies at most `budget` messages of at most `length_max` octets each to `room`. Returns what is behind
+    /// them, if that was looked at.
     #[inline]
     fn copy(
+        &mut self,
         consumer: &mut Consumer,
         mut room: &'a mut [u8],
         length_max: usize,
         budget: usize,
-    ) -> Self {
-        let (messages, ends) = ([&[][..]; RUN_MAX], [0; RUN_MAX]);
-        let mut run = Self { messages, ends, count: 0, behind: None };
+    ) -> Option<Look> {
         consumer.look_again();
-        for (message, end) in run.messages.iter_mut().zip(&mut run.ends).take(budget) {
+        for (message, end) in self.messages.iter_mut().zip(&mut self.ends).take(budget) {
             let fitting = length_max.min(room.len());
             let length = match consumer.look(room.get_mut(..fitting).unwrap_or_default()) {
                 Look::Plain(length) => length,
-                other => {
-                    run.behind = Some(other);
-                    break;
-                }
+                other => return Some(other),
             };
             (*message, room) = std::mem::take(&mut room).split_at_mut(length);
             *end = consumer.looked();
-            run.count += 1;
+            self.count += 1;
+            self.octets += length;
         }
-        run
+        None
     }
 
     /// Takes the first `count` of them from the ring. Returns their octets.
     #[inline]
     fn pass(&self, consumer: &mut Consumer, count: usize) -> usize {
-        let Some(last) = count.checked_sub(1) else { return 0 };
-        consumer.pass_to(self.ends[last]);
-        self.messages[..count].iter().map(|message| message.len()).sum()
+        if let Some(end) = count.checked_sub(1).and_then(|last| self.ends.get(last)) {
+            consumer.pass_to(*end);
+        }
+        if count == self.count {
+            return self.octets;
+        }
+        self.messages.iter().take(count).map(|message| message.len()).sum()
     }
 }
 
@@ -128,7 +131,8 @@ impl Connection {
         let mut outlet = RingOutlet { producer, goes, sends: 0, octets: 0 };
         let (mut taken, mut octets) = (0, 0);
         while taken < budget {
-            let run = Run::copy(consumer, room, length_max, budget - taken);
+            let mut run = Run::EMPTY;
+            let behind = run.copy(consumer, room, length_max, budget - taken);
             let count = match &run.messages[..run.count] {
                 [] => 0,
                 messages => inlet.take(self.qp, messages, &mut outlet),
@@ -137,8 +141,8 @@ impl Connection {
             taken += count;
             let is_all = count == run.count;
             // What is behind a whole run may only not have fitted there.
-            if count == 0 || !is_all || run.behind == Some(Look::Nothing) {
-                self.left_inline = is_all && run.behind == Some(Look::Nothing);
+            if count == 0 || !is_all || behind == Some(Look::Nothing) {
+                self.left_inline = is_all && behind == Some(Look::Nothing);
                 break;
             }
             self.left_inline = taken == budget;

@@ -14,7 +14,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::sys::shared::{LINE, Shared, Unfit};
+use crate::sys::shared::{LINE, Line, Ring, Shared, Unfit};
 
 /// How large the parts of a segment are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Layout {
 /// One end's segment, as mapped by either.
 #[derive(Debug)]
 pub(super) struct Segment {
-    memory: Shared,
+    ring: Ring,
     layout: Layout,
 }
 
@@ -60,12 +60,16 @@ impl Segment {
     /// Makes our own, and the descriptor to pass to the peer.
     pub(super) fn create(layout: Layout) -> std::io::Result<(Self, OwnedFd)> {
         let (memory, fd) = Shared::create(c"haulage-segment", layout.length())?;
-        Ok((Self { memory, layout }, fd))
+        Ok((Self::new(memory, layout), fd))
     }
 
     /// Maps the peer's.
     pub(super) fn open(fd: BorrowedFd<'_>, layout: Layout) -> Result<Self, Unfit> {
-        Ok(Self { memory: Shared::open(fd, layout.length())?, layout })
+        Ok(Self::new(Shared::open(fd, layout.length())?, layout))
+    }
+
+    fn new(memory: Shared, layout: Layout) -> Self {
+        Self { ring: Ring::new(memory, RING, layout.ring_bytes as usize), layout }
     }
 
     pub(super) const fn layout(&self) -> Layout {
@@ -74,24 +78,30 @@ impl Segment {
 
     #[inline]
     pub(super) const fn memory(&self) -> &Shared {
-        &self.memory
+        self.ring.memory()
+    }
+
+    /// The line of the ring at a position, which is counted in octets, round and round.
+    #[inline]
+    pub(super) fn line(&self, position: u64) -> Line<'_> {
+        self.ring.line(position)
     }
 
     /// Octets of the ring the consumer has taken.
     #[inline]
     pub(super) fn head(&self) -> &AtomicU64 {
-        self.memory.u64_at(0)
+        self.memory().u64_at(0)
     }
 
     /// Whether the consumer wants a doorbell.
     #[inline]
     pub(super) fn waits(&self) -> &AtomicU32 {
-        self.memory.u32_at(2 * LINE)
+        self.memory().u32_at(2 * LINE)
     }
 
     /// How the owner ended the connection: an [`Ended`](super::ended::Ended).
     pub(super) fn ended(&self) -> &AtomicU32 {
-        self.memory.u32_at(4 * LINE)
+        self.memory().u32_at(4 * LINE)
     }
 
     /// Returns where entry `slot` of the table begins, if there is one.

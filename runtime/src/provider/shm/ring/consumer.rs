@@ -127,41 +127,51 @@ impl Consumer {
     /// whole plain message that fits there.
     #[inline]
     pub(in crate::provider::shm) fn look(&mut self, to: &mut [u8]) -> Look {
-        let offset = self.offset_of(self.looked);
-        let line = self.segment.memory().line(at(offset));
+        let line = self.segment.line(self.looked);
         let header = line.word().load(Ordering::Acquire);
+        // A length has 32 bits; of a plain message nothing is above it.
+        let (kind, length) = (header & KIND_MASK, (header >> LENGTH_AT) as usize);
         if header == 0 {
             // The next line comes while the first is waited for.
-            self.segment.memory().prefetch(at(offset) + LINE);
+            self.segment.line(self.looked + LINE as u64).prefetch();
             return Look::Nothing;
         }
-        // A length has 32 bits; of a plain message nothing is above it.
-        let length = (header >> LENGTH_AT) as usize;
         if length > to.len() {
             return Look::Other;
         }
-        let kind = header & KIND_MASK;
-        let mut span = LINE as u64;
-        if kind == Kind::Squeezed.code() && SQUEEZED.contains(&length) {
-            let mut octets = [0; LINE_OCTETS];
-            line.copy_to(&mut octets);
-            expand(&octets, to.get_mut(..length).unwrap_or_default());
-        } else if kind == Kind::Send.code() && (HEADER + length) as u64 <= self.capacity - offset {
+        let mut octets = [0; LINE_OCTETS];
+        if kind == Kind::Send.code() && length <= LINE_OCTETS {
+            // The whole line, as that is faster than to look how much of it.
             match to.first_chunk_mut() {
-                // The whole line, as that is faster than to look how much of it.
-                Some(to) if length <= LINE_OCTETS => line.copy_to(to),
-                _ => {
-                    self.fetch_ahead(self.looked, header);
-                    let to = to.get_mut(..length).unwrap_or_default();
-                    self.segment.memory().copy_to(at(offset) + HEADER, to);
-                    span = self::span(length);
+                Some(to) => line.copy_to(to),
+                None => {
+                    line.copy_to(&mut octets);
+                    to[..length].copy_from_slice(&octets[..length]);
                 }
             }
+        } else if kind == Kind::Squeezed.code() && SQUEEZED.contains(&length) {
+            line.copy_to(&mut octets);
+            expand(&octets, &mut to[..length]);
         } else {
+            return self.look_at_long(header, to, length);
+        }
+        self.fetch_ahead(self.looked, header);
+        self.looked += LINE as u64;
+        Look::Plain(length)
+    }
+
+    /// Does the same for a message of several lines.
+    #[inline(never)]
+    fn look_at_long(&mut self, header: u64, to: &mut [u8], length: usize) -> Look {
+        let offset = self.looked & (self.capacity - 1);
+        if header & KIND_MASK != Kind::Send.code()
+            || (HEADER + length) as u64 > self.capacity - offset
+        {
             return Look::Other;
         }
         self.fetch_ahead(self.looked, header);
-        self.looked += span;
+        self.segment.memory().copy_to(at(offset) + HEADER, &mut to[..length]);
+        self.looked += span(length);
         Look::Plain(length)
     }
 
@@ -240,7 +250,7 @@ impl Consumer {
     /// while the first is waited for.
     #[inline]
     pub(in crate::provider::shm) fn await_record(&self) -> bool {
-        self.segment.memory().prefetch(at(self.offset()) + LINE);
+        self.segment.line(self.head + LINE as u64).prefetch();
         self.header() != 0
     }
 
@@ -262,7 +272,7 @@ impl Consumer {
     fn fetch_more(&mut self, position: u64) {
         let end = self.visible.min(position + DISTANCE);
         while self.fetched < end {
-            self.segment.memory().prefetch(at(self.fetched & (self.capacity - 1)));
+            self.segment.line(self.fetched).prefetch();
             self.fetched += LINE as u64;
         }
     }
@@ -309,16 +319,11 @@ impl Consumer {
 
     #[inline]
     fn line(&self) -> Line<'_> {
-        self.segment.memory().line(at(self.offset()))
+        self.segment.line(self.head)
     }
 
     #[inline]
     const fn offset(&self) -> u64 {
-        self.offset_of(self.head)
-    }
-
-    #[inline]
-    const fn offset_of(&self, position: u64) -> u64 {
-        position & (self.capacity - 1)
+        self.head & (self.capacity - 1)
     }
 }

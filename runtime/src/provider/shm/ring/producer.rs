@@ -10,7 +10,7 @@ use super::{
 };
 use crate::provider::shm::segment::Segment;
 use crate::sys::barrier;
-use crate::sys::shared::{LINE, LINE_OCTETS, Line};
+use crate::sys::shared::{LINE, LINE_OCTETS};
 
 /// A line that is kept back.
 #[derive(Debug)]
@@ -70,16 +70,39 @@ impl Producer {
         bytes: &[u8],
     ) -> Result<bool, BadRing> {
         debug_assert!(bytes.len() <= self.part_max(), "longer messages travel in parts");
-        let length = (bytes.len() as u64) << LENGTH_AT;
-        let mut line = [0; LINE_OCTETS];
-        if kind == Kind::Send && squeeze(bytes, &mut line) {
-            return self.push_record(length | Kind::Squeezed.code(), &line);
+        let header = u64::from(handle.0) << 32 | (bytes.len() as u64) << LENGTH_AT;
+        if bytes.len() <= LINE_OCTETS {
+            return self.push_line(header | kind.code(), bytes);
         }
-        self.push_record(u64::from(handle.0) << 32 | length | kind.code(), bytes)
+        match squeeze(bytes) {
+            Some(line) if kind == Kind::Send => {
+                self.push_line(header | Kind::Squeezed.code(), &line)
+            }
+            _ => self.push_lines(header | kind.code(), bytes),
+        }
     }
 
+    /// Puts a record that fits one line behind the others; there is always one before the ring ends.
     #[inline]
-    fn push_record(&mut self, header: u64, bytes: &[u8]) -> Result<bool, BadRing> {
+    fn push_line(&mut self, header: u64, octets: &[u8]) -> Result<bool, BadRing> {
+        let end = self.tail + LINE as u64;
+        if end + SPARE > self.limit && !self.has_room(end + SPARE)? {
+            return Ok(false);
+        }
+        if self.tail == self.published {
+            self.keep(header, octets);
+        } else {
+            let line = self.segment.line(self.tail);
+            line.word().store(header, Ordering::Relaxed);
+            line.copy_in(octets);
+        }
+        self.tail = end;
+        Ok(true)
+    }
+
+    /// Puts any record behind the others.
+    #[inline(never)]
+    fn push_lines(&mut self, header: u64, bytes: &[u8]) -> Result<bool, BadRing> {
         let span = span(bytes.len());
         let left = self.capacity - self.offset(self.tail);
         let fits = span <= left && self.tail + span + SPARE <= self.limit;
@@ -122,8 +145,8 @@ impl Producer {
         }
         let ahead = (self.tail - self.published) / LINE as u64 - 1;
         let header = self.first.header | ahead.min(AHEAD_MAX) << AHEAD_AT;
-        self.line(self.tail).word().store(0, Ordering::Relaxed);
-        let line = self.line(self.published);
+        self.segment.line(self.tail).word().store(0, Ordering::Relaxed);
+        let line = self.segment.line(self.published);
         line.copy_in(&self.first.octets);
         line.word().store(header, Ordering::Release);
         self.published = self.tail;
@@ -135,18 +158,12 @@ impl Producer {
     }
 
     /// Writes a record at the tail, but for the line that shows the batch.
-    #[inline]
     fn put(&mut self, header: u64, bytes: &[u8]) {
         if self.tail == self.published {
             return self.keep(header, bytes);
         }
-        let line = self.line(self.tail);
-        line.word().store(header, Ordering::Relaxed);
-        if bytes.len() <= LINE_OCTETS {
-            line.copy_in(bytes);
-        } else {
-            self.segment.memory().copy_in(self.at(self.tail) + HEADER, bytes);
-        }
+        self.segment.line(self.tail).word().store(header, Ordering::Relaxed);
+        self.segment.memory().copy_in(self.at(self.tail) + HEADER, bytes);
     }
 
     /// Writes the first record of a batch, and keeps its first line back.
@@ -168,7 +185,7 @@ impl Producer {
         let end = (self.tail + DISTANCE).min(self.limit);
         self.owned = self.owned.max(self.tail + 2 * LINE as u64);
         while self.owned < end {
-            self.segment.memory().prefetch_to_write(self.at(self.owned));
+            self.segment.line(self.owned).prefetch_to_write();
             self.owned += LINE as u64;
         }
     }
@@ -195,10 +212,5 @@ impl Producer {
     #[inline]
     fn at(&self, position: u64) -> usize {
         at(self.offset(position))
-    }
-
-    #[inline]
-    fn line(&self, position: u64) -> Line<'_> {
-        self.segment.memory().line(self.at(position))
     }
 }
