@@ -146,7 +146,8 @@ impl Credits {
         if distance(credit, self.sent).unsigned_abs() > PLAUSIBLE_MAX {
             return Err(CreditFault::Implausible);
         }
-        self.hear_limit(credit);
+        self.peer_limit = credit;
+        self.window = remembered(self.window, distance(credit, self.sent));
         Ok(())
     }
 
@@ -155,14 +156,15 @@ impl Credits {
     #[inline]
     pub fn on_run(&mut self, run: impl IntoIterator<Item = u32>) -> u32 {
         let room = u32::try_from(distance(self.reserved, self.received)).unwrap_or_default();
-        let mut count = 0;
+        let (mut count, mut limit, mut window) = (0, self.peer_limit, self.window);
         for credit in run {
-            if count == room || distance(credit, self.sent).unsigned_abs() > PLAUSIBLE_MAX {
+            let left = distance(credit, self.sent);
+            if count == room || left.unsigned_abs() > PLAUSIBLE_MAX {
                 break;
             }
-            count = count.saturating_add(1);
-            self.hear_limit(credit);
+            (count, limit, window) = (count.wrapping_add(1), credit, remembered(window, left));
         }
+        (self.peer_limit, self.window) = (limit, window);
         self.received = self.received.wrapping_add(count);
         self.used = self.used.saturating_add(count);
         count
@@ -172,17 +174,6 @@ impl Credits {
     pub const fn put_back(&mut self, count: u32) {
         self.received = self.received.wrapping_sub(count);
         self.used = self.used.saturating_sub(count);
-    }
-
-    /// Notes the limit that a message told.
-    #[inline]
-    const fn hear_limit(&mut self, limit: u32) {
-        self.peer_limit = limit;
-        // What is on its way makes it look smaller than it is, so it is forgotten slowly.
-        let left = distance(limit, self.sent);
-        let left = if left > 0 { left.unsigned_abs() } else { 0 };
-        let forgotten = self.window.saturating_sub(1);
-        self.window = if left > forgotten { left } else { forgotten };
     }
 
     /// Counts a message whose credit word means nothing to us.
@@ -294,6 +285,15 @@ impl Default for Credits {
 
 const fn at_most(count: u32, most: u32) -> u32 {
     if count < most { count } else { most }
+}
+
+/// Returns the window after a message that left us so many. What is on its way makes it look smaller than
+/// it is, so it is forgotten slowly.
+#[inline]
+const fn remembered(window: u32, left: i32) -> u32 {
+    let left = if left > 0 { left.unsigned_abs() } else { 0 };
+    let forgotten = window.saturating_sub(1);
+    if left > forgotten { left } else { forgotten }
 }
 
 /// Returns how far `a` is ahead of `b`, modulo 2^32.

@@ -74,10 +74,9 @@ impl<S: Service> Inlet for Short<'_, S> {
         let Some(from) = self.state.origin(qp) else { return 0 };
         let mut bares = [Bare::NONE; RUN_MAX];
         let mut count = 0;
-        for (bare, found) in
-            bares.iter_mut().zip(run.iter().map_while(|&message| Bare::of(message)))
-        {
-            *bare = found;
+        for (place, message) in bares.iter_mut().zip(run) {
+            let Some(bare) = Bare::of(message) else { break };
+            *place = bare;
             count += 1;
         }
         let mut taken = 0;

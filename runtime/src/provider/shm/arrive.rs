@@ -47,18 +47,24 @@ impl<'a> Run<'a> {
         budget: usize,
     ) -> Option<Look> {
         consumer.look_again();
+        let (mut count, mut octets) = (0, 0);
+        let mut behind = None;
         for (message, end) in self.messages.iter_mut().zip(&mut self.ends).take(budget) {
             let fitting = length_max.min(room.len());
             let length = match consumer.look(room.get_mut(..fitting).unwrap_or_default()) {
                 Look::Plain(length) => length,
-                other => return Some(other),
+                other => {
+                    behind = Some(other);
+                    break;
+                }
             };
             (*message, room) = std::mem::take(&mut room).split_at_mut(length);
             *end = consumer.looked();
-            self.count += 1;
-            self.octets += length;
+            count += 1;
+            octets += length;
         }
-        None
+        (self.count, self.octets) = (count, octets);
+        behind
     }
 
     /// Takes the first `count` of them from the ring. Returns their octets.

@@ -36,6 +36,8 @@ pub(in crate::provider::shm) struct Producer {
     /// How far lines were asked for, to be written.
     owned: u64,
     capacity: u64,
+    /// Octets that one record holds.
+    part_max: usize,
     /// The consumer issues the barrier that we then need not.
     light: bool,
 }
@@ -45,7 +47,8 @@ impl Producer {
     pub(in crate::provider::shm) const fn new(segment: Segment, light: bool) -> Self {
         let capacity = segment.layout().ring_bytes() as u64;
         let (limit, first) = (capacity, FirstLine { header: 0, octets: [0; LINE_OCTETS] });
-        Self { segment, tail: 0, published: 0, first, limit, owned: 0, capacity, light }
+        let part_max = part_max(capacity);
+        Self { segment, tail: 0, published: 0, first, limit, owned: 0, capacity, part_max, light }
     }
 
     pub(in crate::provider::shm) const fn segment(&self) -> &Segment {
@@ -55,7 +58,7 @@ impl Producer {
     /// Returns how many octets one record holds.
     #[inline]
     pub(in crate::provider::shm) const fn part_max(&self) -> usize {
-        part_max(self.capacity)
+        self.part_max
     }
 
     /// Puts a record behind the others; false if there is no room. The consumer sees it once
@@ -74,28 +77,23 @@ impl Producer {
         if bytes.len() <= LINE_OCTETS {
             return self.push_line(header | kind.code(), bytes);
         }
-        match squeeze(bytes) {
-            Some(line) if kind == Kind::Send => {
-                self.push_line(header | Kind::Squeezed.code(), &line)
-            }
-            _ => self.push_lines(header | kind.code(), bytes),
+        let mut line = [0; LINE_OCTETS];
+        if kind == Kind::Send && squeeze(bytes, &mut line) {
+            return self.push_line(header | Kind::Squeezed.code(), &line);
         }
+        self.push_lines(header | kind.code(), bytes)
     }
 
     /// Puts a record that fits one line behind the others; there is always one before the ring ends.
     #[inline]
     fn push_line(&mut self, header: u64, octets: &[u8]) -> Result<bool, BadRing> {
         let end = self.tail + LINE as u64;
-        if end + SPARE > self.limit && !self.has_room(end + SPARE)? {
-            return Ok(false);
+        if self.tail == self.published || end + SPARE > self.limit {
+            return self.push_lines(header, octets);
         }
-        if self.tail == self.published {
-            self.keep(header, octets);
-        } else {
-            let line = self.segment.line(self.tail);
-            line.word().store(header, Ordering::Relaxed);
-            line.copy_in(octets);
-        }
+        let line = self.segment.line(self.tail);
+        line.word().store(header, Ordering::Relaxed);
+        line.copy_in(octets);
         self.tail = end;
         Ok(true)
     }

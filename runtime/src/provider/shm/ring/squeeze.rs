@@ -12,18 +12,18 @@ const NOBODY: Range<usize> = 56..72;
 pub(super) const SQUEEZED: RangeInclusive<usize> = NOBODY.end..=SQUEEZED_MAX;
 pub(super) const SQUEEZED_MAX: usize = LINE_OCTETS + 32;
 
-/// Returns a message without its zeros, if it has that shape; behind it there is no meaning.
+/// Puts a message without its zeros into a line, if it has that shape; behind it there is no meaning.
+/// Returns whether it has.
 #[inline]
-pub(super) fn squeeze(message: &[u8]) -> Option<[u8; LINE_OCTETS]> {
-    let (front, rest) = message.split_first_chunk::<{ NOBODY.end }>()?;
+pub(super) fn squeeze(message: &[u8], line: &mut [u8; LINE_OCTETS]) -> bool {
+    let Some((front, rest)) = message.split_first_chunk::<{ NOBODY.end }>() else { return false };
     if message.len() > SQUEEZED_MAX || front[LISTS] != [0; 16] || front[NOBODY] != [0; 16] {
-        return None;
+        return false;
     }
-    let mut line = [0; LINE_OCTETS];
     line[..16].copy_from_slice(&front[..16]);
     line[16..40].copy_from_slice(&front[32..56]);
     line[40..].iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-    Some(line)
+    true
 }
 
 /// Makes the message whole again; it is as long as `message`, which is in [`SQUEEZED`].
@@ -49,17 +49,20 @@ mod tests {
             for at in LISTS.chain(NOBODY) {
                 call.get_mut(at).into_iter().for_each(|octet| *octet = 0);
             }
-            assert_eq!(squeeze(&all), None, "{length}: it has no zeros");
-            let squeezed = squeeze(&call);
-            assert_eq!(squeezed.is_some(), SQUEEZED.contains(&call.len()), "{length}");
-            let Some(line) = squeezed else { continue };
+            let mut line = [0; LINE_OCTETS];
+            assert!(!squeeze(&all, &mut line), "{length}: it has no zeros");
+            let squeezed = squeeze(&call, &mut line);
+            assert_eq!(squeezed, SQUEEZED.contains(&call.len()), "{length}");
+            if !squeezed {
+                continue;
+            }
             let mut again = vec![0xaa; call.len()];
             expand(&line, &mut again);
             assert_eq!(again, call);
             for at in LISTS.chain(NOBODY) {
                 let mut other = call.clone();
                 other[at] = 1;
-                assert_eq!(squeeze(&other), None, "{length}: octet {at} is not zero");
+                assert!(!squeeze(&other, &mut line), "{length}: octet {at} is not zero");
             }
         }
     }
