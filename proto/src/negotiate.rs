@@ -187,6 +187,24 @@ impl Connection {
         }
     }
 
+    /// Asks to post at most `count` Replies now: see [`v2::connection::Connection::lend_replies`]. Nothing
+    /// is lent in version 1.
+    #[inline]
+    pub fn lend_replies(&mut self, count: u32) -> (u32, u32) {
+        match &mut self.engine {
+            Engine::One(_) => (0, 0),
+            Engine::Two(two) => two.lend_replies(count),
+        }
+    }
+
+    /// Tells how many of the `lent` Replies were posted.
+    #[inline]
+    pub fn settle_replies(&mut self, lent: u32, posted: u32) {
+        if let Engine::Two(two) = &mut self.engine {
+            two.settle_replies(lent, posted);
+        }
+    }
+
     /// Returns whether one RPC message could be posted now.
     #[inline]
     pub fn may_send(&self, class: Class) -> bool {

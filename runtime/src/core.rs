@@ -31,10 +31,10 @@ use haulage_proto::v2::connection::Role;
 
 use crate::identity::Identity;
 use crate::inbox::Inbox;
-use crate::limits::{Limits, our_private_data};
+use crate::limits::{Limits, SEND_BUFFER, our_private_data};
 use crate::provider::{ConnectError, ConnectionParams, Counters, Event, Provider, Waker};
 use crate::remote::RemoteClient;
-use crate::service::{Binding, CallError, ConnectionId, Service};
+use crate::service::{Binding, CallError, ConnectionId, Reply, Service};
 
 use inline::INCOMING;
 use state::State;
@@ -49,6 +49,8 @@ pub struct Core<P: Provider, S> {
     /// First, so that its views of our memory are gone when the memory is.
     provider: P,
     service: S,
+    /// What Replies are made in that leave at once, if there was a buffer for it. Before the memory it is in.
+    reply: Option<Reply>,
     state: State,
     inbox: Inbox,
     listeners: Vec<P::Listener>,
@@ -80,6 +82,8 @@ impl<P: Provider, S: Service> Core<P, S> {
         let needed = limits.transport_bytes();
         let state = State::new(limits, pool, binding, provider.caps(), seed)
             .ok_or(StartError::PoolTooSmall { needed })?;
+        let buffer = state.pool.lease(SEND_BUFFER).ok_or(StartError::PoolTooSmall { needed })?;
+        let reply = Some(Reply::new(buffer, None, 0, None));
         let (listeners, draining) = (Vec::new(), false);
         let events_per_turn = provider.caps().turn_events;
         let events = Vec::with_capacity(events_per_turn);
@@ -87,6 +91,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         Ok(Self {
             provider,
             service,
+            reply,
             state,
             inbox,
             listeners,

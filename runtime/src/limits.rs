@@ -213,7 +213,9 @@ impl Limits {
     pub const fn transport_bytes(&self) -> usize {
         let mut bytes = 0;
         bytes += self.receives_max as usize * INLINE_SIZE;
-        bytes += self.send_buffers_max as usize * SEND_BUFFER.next_multiple_of(1024);
+        // And one for Replies that leave at once.
+        let send_buffers = self.send_buffers_max as usize + 1;
+        bytes += send_buffers * SEND_BUFFER.next_multiple_of(1024);
         bytes
     }
 

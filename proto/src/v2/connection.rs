@@ -200,6 +200,22 @@ impl Connection {
         self.try_send_by_gate(class)
     }
 
+    /// Asks to post at most `count` Replies now, each as of [`Self::try_send`]. Returns how many may go, and
+    /// the credit word of each; [`Self::settle_replies`] is to be told how many went, before anything else
+    /// is made known to this connection or asked of it but to send Calls.
+    #[inline]
+    pub fn lend_replies(&mut self, count: u32) -> (u32, u32) {
+        let is_forward = self.config.role == Role::Server;
+        let may = is_forward && self.gate.is_open() && self.is_open_to_send();
+        self.credits.lend_replies(if may { count } else { 0 })
+    }
+
+    /// Tells how many of the `lent` Replies were posted.
+    #[inline]
+    pub const fn settle_replies(&mut self, lent: u32, posted: u32) {
+        self.credits.settle_replies(lent, posted);
+    }
+
     fn try_send_by_gate(&mut self, class: Class) -> Option<u32> {
         let sending = match class {
             Class::Call => Sending::CALL,

@@ -113,6 +113,27 @@ impl Credits {
         self.on_all_sent(class, 1)
     }
 
+    /// Counts as many Replies as may be posted now, at most `count`, as posted, until
+    /// [`Self::settle_replies`] says which were. Returns how many, and the credit word of each.
+    #[inline]
+    pub fn lend_replies(&mut self, count: u32) -> (u32, u32) {
+        let count = self.left_max().min(count);
+        self.sent = self.sent.wrapping_add(count);
+        self.owed_done(count);
+        (count, self.limit())
+    }
+
+    /// Notes that of `lent` Replies so many were posted.
+    #[inline]
+    pub const fn settle_replies(&mut self, lent: u32, posted: u32) {
+        let left = lent.saturating_sub(posted);
+        self.sent = self.sent.wrapping_sub(left);
+        self.owe(left);
+        if posted > 0 {
+            (self.answers, self.news, self.announced) = (0, false, self.limit());
+        }
+    }
+
     /// Counts the messages of one RPC message, which are posted now. Returns the credit word of each.
     #[inline]
     pub const fn on_all_sent(&mut self, class: Class, messages: u32) -> u32 {

@@ -8,8 +8,7 @@
 //! What a Call comes to, its Reply or another Call, leaves by the [`Outlet`] that came with it. Some providers
 //! show it to the peer at the end of the turn; so this comes as late in it as it can.
 
-use haulage_mr_pool::Local;
-use haulage_proto::negotiate::{Class, Version, bare_header_len};
+use haulage_proto::negotiate::{Version, bare_header_len};
 use haulage_proto::rpc::{AcceptStat, ReplyHeader};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
@@ -22,21 +21,16 @@ use crate::core::inbound::{Acted, Complete, act};
 use crate::core::outbound::tell_inline;
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
-use crate::limits::{HEADER_ROOM, INLINE_SIZE};
+use crate::limits::INLINE_SIZE;
 use crate::provider::{Inlet, Outlet, Provider, RUN_MAX};
 use crate::service::{Reply, Service};
 
 impl<P: Provider, S: Service> Core<P, S> {
     /// Acts on at most `budget` messages. Returns how many there were.
     pub(crate) fn take_inline(&mut self, now: Instant, budget: usize) -> usize {
-        let Self { provider, service, state, incoming, .. } = self;
-        let reply = state.buffers.pop().map(|buffer| Reply::new(buffer, None, 0, None));
+        let Self { provider, service, state, incoming, reply, .. } = self;
         let mut short = Short { state, service, now, reply };
-        let taken = provider.receive_inline(incoming, INLINE_SIZE, budget, &mut short);
-        if let Some(Reply { buffer, .. }) = short.reply {
-            state.recycle(buffer);
-        }
-        taken
+        provider.receive_inline(incoming, INLINE_SIZE, budget, &mut short)
     }
 }
 
@@ -46,7 +40,7 @@ struct Short<'a, S> {
     service: &'a mut S,
     now: Instant,
     /// What Replies are made in, one after the other; without it no Call is taken.
-    reply: Option<Reply>,
+    reply: &'a mut Option<Reply>,
 }
 
 /// What is known of a connection while messages come from it.
@@ -55,17 +49,6 @@ struct Origin {
     key: Key<Connection>,
     /// Octets of the longest Payload stream of a Reply without chunks.
     bare_reply_max: usize,
-}
-
-/// How a Reply goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// It is on its way.
-    Gone,
-    /// Behind others, or when there is credit.
-    Queue,
-    /// As a work request: it has its credit word.
-    Post,
 }
 
 impl<S: Service> Inlet for Short<'_, S> {
@@ -117,38 +100,53 @@ impl<S: Service> Short<'_, S> {
         if !state.ready.is_empty() {
             return 0;
         }
-        state.give_credits(from.key, bares.len());
-        let (mut done, mut answered) = (0, 0);
+        if reply.is_none() {
+            **reply = state.buffers.pop().map(|buffer| Reply::new(buffer, None, 0, None));
+        }
+        let (lent, credit) = state.lend_replies(from.key, bares.len());
+        let leaves_max = state.inline_max.saturating_sub(REPLY_HEADER_LEN);
+        let (mut done, mut answered, mut sent, mut goes) = (0, 0, 0, true);
         let mut token = state.inbound.next_key();
         let mut cx = Cx::new(*now, state);
         for (bare, message) in bares.iter().zip(run) {
-            let (Some(making), Some(payload)) =
-                (&mut *reply, message.get(bare.payload_at as usize..))
-            else {
-                break;
-            };
+            let payload = message.get(bare.payload_at as usize..);
+            let (Some(making), Some(payload)) = (reply.as_mut(), payload) else { break };
             making.begin(from.bare_reply_max);
-            let named = (from.key, bare.xid);
-            // The short way is of version 2 alone.
-            let (version, name) = (Version::Two, (from.key, bare.xid, token));
             done += 1;
-            match act(&mut cx, *service, name, version, payload, making) {
+            let named = (from.key, bare.xid, token);
+            // The short way is of version 2 alone.
+            match act(&mut cx, *service, named, Version::Two, payload, making) {
                 Acted::Results(length) => {
                     answered += 1;
-                    let way = cx.state.answer_inline(named, making, length, outlet);
-                    if way != Way::Gone {
-                        cx.state.answer_later(named, way, reply, length);
+                    if goes
+                        && sent < lent
+                        && length <= leaves_max
+                        && let Some(message) = making.seal_results(bare.xid, length, credit)
+                        && outlet.send(message).is_ok()
+                    {
+                        sent += 1;
+                        continue;
                     }
+                    let header = ReplyHeader::accepted(bare.xid, AcceptStat::Success);
+                    cx.state.answer_later(from.key, &header, length, reply);
                 }
                 other => {
-                    cx.state.answer_other(named, other, reply);
+                    let booked = cx.state.receives.book();
+                    if let Some((header, length)) =
+                        cx.state.settle((from.key, bare.xid), booked, other)
+                    {
+                        cx.state.answer_later(from.key, &header, length, reply);
+                    }
                     token = cx.state.inbound.next_key();
                 }
             }
+            // Others leave behind it.
+            goes = false;
         }
         state.running = None;
         state.counters.calls_served += u64::from(answered);
         state.receives.pass(answered);
+        state.settle_replies(from.key, lent, sent);
         done
     }
 
@@ -227,78 +225,47 @@ impl State {
         Some(token)
     }
 
-    /// Sends a Reply with so many octets in its Payload stream, without chunks, at once, unless something is
-    /// in the way.
-    #[inline(always)]
-    fn answer_inline(
-        &mut self,
-        (key, xid): (Key<Connection>, u32),
-        reply: &mut Reply,
-        length: usize,
-        outlet: &mut impl Outlet,
-    ) -> Way {
-        let Some(connection) = self.connections.get_mut(key) else { return Way::Queue };
-        let is_next = connection.replies.is_empty() && connection.queue.is_empty();
-        if !is_next || length + REPLY_HEADER_LEN > self.inline_max {
-            return Way::Queue;
-        }
-        let Some(credit) = connection.engine.try_send(Class::Reply) else { return Way::Queue };
-        connection.rings = true;
-        match reply.seal_results(xid, length, credit) {
-            Some(message) if outlet.send(message).is_ok() => Way::Gone,
-            _ => Way::Post,
+    /// Gives a connection room for as many other Calls, and asks how many Replies may leave at once, and with
+    /// which credit word: none if others wait.
+    #[inline]
+    fn lend_replies(&mut self, key: Key<Connection>, count: usize) -> (u32, u32) {
+        self.give_credits(key, count);
+        match self.connections.get_mut(key) {
+            Some(connection) if connection.replies.is_empty() && connection.queue.is_empty() => {
+                connection.engine.lend_replies(u32::try_from(count).unwrap_or(u32::MAX))
+            }
+            _ => (0, 0),
         }
     }
 
-    /// Queues a Reply that did not leave at once.
+    /// Notes how many of the Replies that might leave did.
+    #[inline]
+    fn settle_replies(&mut self, key: Key<Connection>, lent: u32, sent: u32) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.engine.settle_replies(lent, sent);
+            connection.rings |= sent > 0;
+        }
+    }
+
+    /// Queues a Reply that did not leave at once. The next one has another buffer, if there is one.
     #[cold]
     fn answer_later(
         &mut self,
-        (key, xid): (Key<Connection>, u32),
-        way: Way,
-        reply: &mut Option<Reply>,
+        key: Key<Connection>,
+        header: &ReplyHeader,
         length: usize,
-    ) {
-        let header = ReplyHeader::accepted(xid, AcceptStat::Success);
-        let range = match (way, reply.as_mut()) {
-            (Way::Queue, Some(reply)) => reply.seal(Version::Two, &header, length, 0),
-            _ => HEADER_ROOM - REPLY_HEADER_LEN..HEADER_ROOM + length,
-        };
-        let Some(buffer) = self.take_buffer(reply) else { return };
-        let complete = Complete::new(buffer, range);
-        match way {
-            Way::Post => self.send_complete(key, complete),
-            Way::Queue | Way::Gone => self.queue_bare(key, complete),
-        }
-    }
-
-    /// Sees to what a Call came to that has no results.
-    #[cold]
-    fn answer_other(
-        &mut self,
-        (key, xid): (Key<Connection>, u32),
-        acted: Acted,
         reply: &mut Option<Reply>,
     ) {
-        let booked = self.receives.book();
-        let told = self.settle((key, xid), booked, acted);
-        let sealed = told
-            .zip(reply.as_mut())
-            .map(|((header, length), reply)| reply.seal(Version::Two, &header, length, 0));
-        if let Some(range) = sealed
-            && let Some(buffer) = self.take_buffer(reply)
-        {
-            self.queue_bare(key, Complete::new(buffer, range));
-        }
-    }
-
-    /// Takes the buffer of a Reply that does not leave at once. The next one has another, if there is one.
-    #[cold]
-    fn take_buffer(&mut self, reply: &mut Option<Reply>) -> Option<Local> {
-        match (self.buffers.pop(), reply.as_mut()) {
-            (Some(fresh), Some(reply)) => Some(std::mem::replace(&mut reply.buffer, fresh)),
-            _ => reply.take().map(|reply| reply.buffer),
-        }
+        let Some(sealed) = reply.as_mut() else { return };
+        let range = sealed.seal(Version::Two, header, length, 0);
+        let buffer = match self.buffers.pop() {
+            Some(fresh) => std::mem::replace(&mut sealed.buffer, fresh),
+            None => match reply.take() {
+                Some(Reply { buffer, .. }) => buffer,
+                None => return,
+            },
+        };
+        self.queue_bare(key, Complete::new(buffer, range));
     }
 }
 
