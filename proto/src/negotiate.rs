@@ -25,7 +25,8 @@ pub use alphabet::{
     Class, CloseReason, Control, Event, Input, Output, Received, Refusal, Remembered,
 };
 pub use message::{
-    Call, CallChunks, Reply, ReplyChunks, bare_header_len, put_bare_header, results_headers,
+    Call, CallChunks, Reply, ReplyChunks, bare_header_len, call_headers, put_bare_header,
+    results_headers,
 };
 
 pub use crate::chunk::Version;
@@ -187,21 +188,21 @@ impl Connection {
         }
     }
 
-    /// Asks to post at most `count` Replies now: see [`v2::connection::Connection::lend_replies`]. Nothing
-    /// is lent in version 1.
+    /// Asks to post at most `count` RPC messages of this class now: see [`v2::connection::Connection::lend`].
+    /// Nothing is lent in version 1.
     #[inline]
-    pub fn lend_replies(&mut self, count: u32) -> (u32, u32) {
+    pub fn lend(&mut self, class: Class, count: u32) -> (u32, u32) {
         match &mut self.engine {
             Engine::One(_) => (0, 0),
-            Engine::Two(two) => two.lend_replies(count),
+            Engine::Two(two) => two.lend(alphabet::class(class), count),
         }
     }
 
-    /// Tells how many of the `lent` Replies were posted.
+    /// Tells how many of the `lent` messages were posted.
     #[inline]
-    pub fn settle_replies(&mut self, lent: u32, posted: u32) {
+    pub fn settle(&mut self, class: Class, lent: u32, posted: u32) {
         if let Engine::Two(two) = &mut self.engine {
-            two.settle_replies(lent, posted);
+            two.settle(alphabet::class(class), lent, posted);
         }
     }
 

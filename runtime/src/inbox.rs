@@ -173,7 +173,7 @@ impl Inbox {
             Entry::Call { connection, token, arguments, mut request } => {
                 let caller = Caller::Remote { client, token };
                 let encode = |w: &mut Writer<'_>| w.put(arguments.bytes());
-                match state.call((now, None), connection.0, &mut request, caller, encode) {
+                match state.call(now, connection.0, &mut request, caller, encode) {
                     Ok(slot) => state.lend(slot, arguments),
                     Err(error) => self.push(
                         client,

@@ -340,6 +340,14 @@ pub struct Request {
     pub timeout: Option<std::time::Duration>,
 }
 
+impl Request {
+    /// Returns whether it has leases, which are opened to the server.
+    #[inline]
+    pub(crate) const fn opens(&self) -> bool {
+        self.argument.is_some() || self.result.is_some()
+    }
+}
+
 /// How a Call of ours ended.
 #[derive(Debug)]
 pub struct Finished<'a> {

@@ -178,6 +178,24 @@ pub fn results_headers(xid: u32, credit: u32) -> [[u8; 4]; 11] {
     [xid, v2::VERSION, credit, REPLY_INLINE, 0, xid, REPLY, 0, 0, 0, 0].map(u32::to_be_bytes)
 }
 
+/// Returns the headers of transport and RPC of a Call in version 2 that nobody in particular makes of this
+/// program, version and procedure, without chunks.
+#[inline]
+pub fn call_headers(xid: u32, credit: u32, asked: [u32; 3]) -> [[u8; 4]; 18] {
+    use v2::header::CALL_INLINE;
+    const CALL: u32 = 0;
+    const RPC: u32 = 2;
+    let [program, version, procedure] = asked;
+    // No handle to invalidate, two empty lists, no Reply chunk; AUTH_NONE, twice.
+    let transport = [xid, v2::VERSION, credit, CALL_INLINE, 0, 0, 0, 0];
+    let rpc = [xid, CALL, RPC, program, version, procedure, 0, 0, 0, 0];
+    let mut headers = [[0; 4]; 18];
+    for (place, word) in headers.iter_mut().zip(transport.into_iter().chain(rpc)) {
+        *place = word.to_be_bytes();
+    }
+    headers
+}
+
 #[inline]
 fn put_words<const N: usize>(message: &mut [u8], words: [u32; N]) -> Option<()> {
     let (places, _) = message.as_chunks_mut();

@@ -185,35 +185,46 @@ impl Connection {
     /// [`Unsent::Wait`].
     #[inline]
     pub fn try_send(&mut self, class: Class) -> Option<u32> {
-        let is_forward = matches!(
-            (self.config.role, class),
-            (Role::Client, Class::Call) | (Role::Server, Class::Reply)
-        );
-        if is_forward && self.gate.is_open() {
+        if self.is_forward(class) && self.gate.is_open() {
             // Nothing waits, nothing was refused: credits alone decide.
             let may = self.is_open_to_send() && self.credits.may_send(class);
             return may.then(|| {
-                self.gate.on_passed(class);
+                self.gate.on_passed(class, 1);
                 self.credits.on_sent(class)
             });
         }
         self.try_send_by_gate(class)
     }
 
-    /// Asks to post at most `count` Replies now, each as of [`Self::try_send`]. Returns how many may go, and
-    /// the credit word of each; [`Self::settle_replies`] is to be told how many went, before anything else
-    /// is made known to this connection or asked of it but to send Calls.
+    /// Asks to post at most `count` RPC messages of this class now, each as of [`Self::try_send`]. Returns how
+    /// many may go, and the credit word of each. [`Self::settle`] is to be told how many went before anything
+    /// else is made known to this connection.
     #[inline]
-    pub fn lend_replies(&mut self, count: u32) -> (u32, u32) {
-        let is_forward = self.config.role == Role::Server;
-        let may = is_forward && self.gate.is_open() && self.is_open_to_send();
-        self.credits.lend_replies(if may { count } else { 0 })
+    pub fn lend(&mut self, class: Class, count: u32) -> (u32, u32) {
+        if !self.is_forward(class) || !self.gate.is_open() || !self.is_open_to_send() {
+            return (0, 0);
+        }
+        let (lent, credit) = self.credits.lend(class, count);
+        self.gate.on_passed(class, lent);
+        (lent, credit)
     }
 
-    /// Tells how many of the `lent` Replies were posted.
+    /// Tells how many of the `lent` messages were posted.
     #[inline]
-    pub const fn settle_replies(&mut self, lent: u32, posted: u32) {
-        self.credits.settle_replies(lent, posted);
+    pub fn settle(&mut self, class: Class, lent: u32, posted: u32) {
+        self.credits.settle(class, lent, posted);
+        if class == Class::Call {
+            self.gate.on_answered(lent.saturating_sub(posted));
+        }
+    }
+
+    /// Returns whether RPC messages of this class go from the client to the server, or answer those.
+    #[inline]
+    fn is_forward(&self, class: Class) -> bool {
+        matches!(
+            (self.config.role, class),
+            (Role::Client, Class::Call) | (Role::Server, Class::Reply)
+        )
     }
 
     fn try_send_by_gate(&mut self, class: Class) -> Option<u32> {

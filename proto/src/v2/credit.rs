@@ -113,22 +113,31 @@ impl Credits {
         self.on_all_sent(class, 1)
     }
 
-    /// Counts as many Replies as may be posted now, at most `count`, as posted, until
-    /// [`Self::settle_replies`] says which were. Returns how many, and the credit word of each.
+    /// Counts as many messages of this class as may be posted now, at most `count`, as posted, until
+    /// [`Self::settle`] says which were. Returns how many, and the credit word of each.
     #[inline]
-    pub fn lend_replies(&mut self, count: u32) -> (u32, u32) {
-        let count = self.left_max().min(count);
+    pub fn lend(&mut self, class: Class, count: u32) -> (u32, u32) {
+        let kept = match class {
+            Class::Call => i64::from(self.owed).saturating_add(CALL_SPARE),
+            Class::Reply | Class::Control | Class::Grant => 0,
+        };
+        let most = u32::try_from(self.left().saturating_sub(kept)).unwrap_or_default();
+        let count = at_most(count, most);
         self.sent = self.sent.wrapping_add(count);
-        self.owed_done(count);
+        if class == Class::Reply {
+            self.owed_done(count);
+        }
         (count, self.limit())
     }
 
-    /// Notes that of `lent` Replies so many were posted.
+    /// Notes that of the `lent` messages of this class so many were posted.
     #[inline]
-    pub const fn settle_replies(&mut self, lent: u32, posted: u32) {
+    pub fn settle(&mut self, class: Class, lent: u32, posted: u32) {
         let left = lent.saturating_sub(posted);
         self.sent = self.sent.wrapping_sub(left);
-        self.owe(left);
+        if class == Class::Reply {
+            self.owe(left);
+        }
         if posted > 0 {
             (self.answers, self.news, self.announced) = (0, false, self.limit());
         }

@@ -8,7 +8,7 @@
 //! What a Call comes to, its Reply or another Call, leaves by the [`Outlet`] that came with it. Some providers
 //! show it to the peer at the end of the turn; so this comes as late in it as it can.
 
-use haulage_proto::negotiate::{Version, bare_header_len};
+use haulage_proto::negotiate::{Class, Version, bare_header_len};
 use haulage_proto::rpc::{AcceptStat, ReplyHeader};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
@@ -146,7 +146,7 @@ impl<S: Service> Short<'_, S> {
         state.running = None;
         state.counters.calls_served += u64::from(answered);
         state.receives.pass(answered);
-        state.settle_replies(from.key, lent, sent);
+        state.settle_lent(from.key, Class::Reply, lent, sent);
         done
     }
 
@@ -161,14 +161,19 @@ impl<S: Service> Short<'_, S> {
     ) -> usize {
         let Self { state, service, now, .. } = self;
         state.give_credits(from.key, 0);
-        let mut done = 0;
         // Who is told may call again, which leaves at once.
-        let mut cx = Cx::within(*now, state, from.key, outlet);
+        let lane = state.open_lane(from.key, bares.len(), outlet);
+        let mut cx = Cx::within(*now, state, lane);
+        let mut done = 0;
         for (bare, message) in bares.iter().zip(run) {
             let Some(token) = cx.state.end_call(from.key, bare.xid) else { break };
             let payload = message.get(bare.payload_at as usize..).unwrap_or_default();
             tell_inline(&mut cx, *service, token, payload);
             done += 1;
+        }
+        let Cx { lane, state, .. } = cx;
+        if let Some(lane) = lane {
+            state.close_lane(&lane);
         }
         state.counters.calls_made += u64::from(done);
         state.receives.pass(done);
@@ -232,18 +237,9 @@ impl State {
         self.give_credits(key, count);
         match self.connections.get_mut(key) {
             Some(connection) if connection.replies.is_empty() && connection.queue.is_empty() => {
-                connection.engine.lend_replies(u32::try_from(count).unwrap_or(u32::MAX))
+                connection.engine.lend(Class::Reply, u32::try_from(count).unwrap_or(u32::MAX))
             }
             _ => (0, 0),
-        }
-    }
-
-    /// Notes how many of the Replies that might leave did.
-    #[inline]
-    fn settle_replies(&mut self, key: Key<Connection>, lent: u32, sent: u32) {
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.engine.settle_replies(lent, sent);
-            connection.rings |= sent > 0;
         }
     }
 

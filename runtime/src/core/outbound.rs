@@ -16,6 +16,7 @@
 //! A Call that is given up (P10) releases its caller at once. Its leases stay exposed, owned by the
 //! slot, until the Reply or a grace deadline; the slot is not used again on that connection.
 
+mod lane;
 mod opened;
 mod send;
 mod tell;
@@ -37,11 +38,11 @@ use crate::core::table::Key;
 use crate::core::work::{Held, Name, Work};
 use crate::identity::Identity;
 use crate::limits::HEADER_ROOM;
-use crate::provider::{ConnectError, Operation, Outlet, Quiesced, WorkRequest};
+use crate::provider::{ConnectError, Operation, Quiesced, WorkRequest};
 use crate::service::{self, Binding, CallError, Request};
 
+pub(crate) use lane::Lane;
 pub(crate) use opened::Opened;
-use send::Departure;
 pub(crate) use send::Planned;
 pub(crate) use tell::{tell, tell_inline};
 
@@ -126,22 +127,20 @@ impl OutboundCall {
 }
 
 impl State {
-    /// Queues a Call, or sends it by `outlet` at once if nothing goes before it and it has no chunks. Takes
-    /// the leases of the request, unless neither is possible.
-    #[inline]
+    /// Queues a Call. Takes the leases of the request, unless that is not possible.
     pub(crate) fn call(
         &mut self,
-        (now, outlet): (Instant, Option<&mut dyn Outlet>),
+        now: Instant,
         key: Key<Connection>,
         request: &mut Request,
         caller: Caller,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<usize, CallError> {
-        let Some(connection) = self.connections.get_mut(key).filter(|c| c.takes_calls()) else {
+        let Some(connection) = self.connections.get(key).filter(|c| c.takes_calls()) else {
             return Err(self.why_ended(key));
         };
-        let opens = request.argument.is_some() || request.result.is_some();
         // [V2-4.4.2-2] nothing is reduced that the binding does not allow.
+        let opens = request.opens();
         if opens && !service::allows_to_reduce(&connection.binding, request) {
             return Err(CallError::NotEligible);
         }
@@ -152,40 +151,65 @@ impl State {
             self.xids.close(slot);
             return Err(CallError::TooLong);
         };
-        let version = connection.terms.version;
-        let departure = match outlet {
-            Some(outlet) if !opens && connection.calls.is_empty() => {
-                let named = (xid, procedure);
-                connection.send_bare(named, buffer, &encoded, self.inline_max, outlet)
-            }
-            _ => Departure::Waits,
+        self.enter((slot, xid), now, (key, connection.terms.version), request, caller);
+        self.set_out(key, slot, request, encoded);
+        Ok(slot)
+    }
+
+    /// Sends a Call without leases on the lane of its connection at once, unless it is too long for that.
+    #[inline]
+    pub(crate) fn call_at_once(
+        &mut self,
+        now: Instant,
+        lane: &mut Lane<'_>,
+        request: &mut Request,
+        caller: Caller,
+        encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+    ) -> Result<(), CallError> {
+        let Some(buffer) = self.buffers.top() else { return Err(CallError::Busy) };
+        let Some((slot, xid)) = self.xids.open() else { return Err(CallError::Busy) };
+        let message = buffer.bytes_mut().get_mut(Lane::START..).unwrap_or_default();
+        let encoded = lane.encode(message, xid, request.procedure, encode);
+        let Some(encoded) = encoded else {
+            self.xids.close(slot);
+            return Err(CallError::TooLong);
         };
-        if !std::mem::replace(&mut connection.dirty, true) {
-            self.dirty.push_back(key);
+        let is_sent = lane.send(message, request.procedure, &encoded);
+        self.enter((slot, xid), now, (lane.connection, Version::Two), request, caller);
+        if !is_sent {
+            self.set_out(lane.connection, slot, request, encoded);
         }
+        Ok(())
+    }
+
+    /// Enters a Call that is encoded, in the state that one has which was sent.
+    #[inline]
+    fn enter(
+        &mut self,
+        (slot, xid): (usize, u32),
+        now: Instant,
+        (connection, version): (Key<Connection>, Version),
+        request: &Request,
+        caller: Caller,
+    ) {
         let deadline = match request.timeout {
             Some(timeout) => now.saturating_add(timeout),
             None => now.saturating_add_nanos(self.call_timeout_nanos),
         };
         self.wake_by(deadline);
-        let (connection, stage, reply, error) = (key, Stage::Sent, None, None);
-        let Some(place) = self.outbound.get_mut(slot) else { return Err(CallError::Busy) };
+        let Some(place) = self.outbound.get_mut(slot) else { return };
         *place = Some(OutboundCall {
             connection,
             caller,
             xid,
             deadline,
-            stage,
-            procedure,
-            opens,
+            stage: Stage::Sent,
+            procedure: request.procedure,
+            opens: request.opens(),
             version,
-            reply,
-            error,
+            reply: None,
+            error: None,
         });
-        if departure != Departure::Gone {
-            self.set_out(key, slot, request, departure, encoded);
-        }
-        Ok(slot)
     }
 
     /// Says why a connection takes no Calls.
@@ -195,26 +219,19 @@ impl State {
         ended.map_or(CallError::Closed, |(_, why)| why.clone())
     }
 
-    /// Sees to it that a Call leaves that is encoded in the next send buffer, and did not at once.
+    /// Queues a Call that is encoded in the next send buffer.
     #[inline(never)]
     fn set_out(
         &mut self,
         key: Key<Connection>,
         slot: usize,
         request: &mut Request,
-        departure: Departure,
         encoded: Encoded,
     ) {
-        let Some(buffer) = self.buffers.pop() else {
-            return debug_assert!(false, "the Call is in it");
-        };
-        if let Departure::Post(start, end) = departure {
-            return self.send(key, buffer, start..end, None, Default::default());
-        }
-        let (Some(Some(call)), Some(opened)) =
-            (self.outbound.get_mut(slot), self.opened.get_mut(slot))
+        let (Some(buffer), Some(Some(call)), Some(opened)) =
+            (self.buffers.pop(), self.outbound.get_mut(slot), self.opened.get_mut(slot))
         else {
-            return debug_assert!(false, "the Call has a slot");
+            return debug_assert!(false, "the Call has a slot, and is in the buffer");
         };
         if call.opens {
             opened.begin(request.argument.take(), request.result.take());
@@ -223,6 +240,7 @@ impl State {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.calls.push_back(slot);
         }
+        self.touch(key);
     }
 
     /// Keeps a remote caller's buffer until its Call ends.

@@ -12,12 +12,12 @@ use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::core::connection::Connection;
 use crate::core::inbound::{InboundCall, Ready, Running};
-use crate::core::outbound::{Caller, Opened, OutboundCall, Over, Planned};
+use crate::core::outbound::{Caller, Lane, Opened, OutboundCall, Over, Planned};
 use crate::core::receives::Receives;
 use crate::core::table::{Key, Table};
 use crate::core::work::WorkTable;
 use crate::limits::{CHUNKS_MAX, ITEMS_MAX, Limits, SEND_BUFFER};
-use crate::provider::{Caps, Counters, Outlet};
+use crate::provider::{Caps, Counters};
 use crate::service::{Binding, CallError, CallToken, ConnectionId, Request};
 
 /// A core's tables.
@@ -253,8 +253,8 @@ pub(crate) const ENDED_MAX: usize = 32;
 pub struct Cx<'a> {
     pub(crate) now: Instant,
     pub(crate) state: &'a mut State,
-    /// Sends on this connection at once, while a message from it is acted upon.
-    outlet: Option<(Key<Connection>, &'a mut (dyn Outlet + 'a))>,
+    /// Takes Calls at once, while messages of its connection are acted upon.
+    pub(crate) lane: Option<Lane<'a>>,
 }
 
 impl fmt::Debug for Cx<'_> {
@@ -266,17 +266,12 @@ impl fmt::Debug for Cx<'_> {
 impl<'a> Cx<'a> {
     /// Shows a service its core.
     pub(crate) const fn new(now: Instant, state: &'a mut State) -> Self {
-        Self { now, state, outlet: None }
+        Self { now, state, lane: None }
     }
 
-    /// Does the same while a message of the connection `from` is acted upon.
-    pub(crate) const fn within(
-        now: Instant,
-        state: &'a mut State,
-        from: Key<Connection>,
-        outlet: &'a mut (dyn Outlet + 'a),
-    ) -> Self {
-        Self { now, state, outlet: Some((from, outlet)) }
+    /// Does the same while messages of a connection are acted upon.
+    pub(crate) const fn within(now: Instant, state: &'a mut State, lane: Option<Lane<'a>>) -> Self {
+        Self { now, state, lane }
     }
 
     /// Makes a Call. `encode` writes the arguments other than the reduced one. How it ended is told
@@ -285,6 +280,7 @@ impl<'a> Cx<'a> {
     /// # Errors
     /// The request comes back, with its leases, if it cannot be queued.
     #[expect(clippy::result_large_err, reason = "a refused request is moved back once, not boxed")]
+    #[inline]
     pub fn call(
         &mut self,
         connection: ConnectionId,
@@ -292,17 +288,14 @@ impl<'a> Cx<'a> {
         token: u64,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), (CallError, Request)> {
-        let outlet: Option<&mut dyn Outlet> = match &mut self.outlet {
-            Some((from, outlet)) if *from == connection.0 => Some(*outlet),
-            _ => None,
-        };
         let caller = Caller::Service(token);
-        let called =
-            self.state.call((self.now, outlet), connection.0, &mut request, caller, encode);
-        match called {
-            Ok(_) => Ok(()),
-            Err(error) => Err((error, request)),
-        }
+        let called = match &mut self.lane {
+            Some(lane) if lane.takes(connection.0, &request) => {
+                self.state.call_at_once(self.now, lane, &mut request, caller, encode)
+            }
+            _ => self.state.call(self.now, connection.0, &mut request, caller, encode).map(drop),
+        };
+        called.map_err(|error| (error, request))
     }
 
     /// Lets a Call answered with `Later` be finished: `Service::resume` runs for it.

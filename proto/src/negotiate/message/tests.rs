@@ -3,7 +3,7 @@ use std::vec::Vec;
 
 use super::*;
 use crate::exchange::{Body, Offered, check_reply};
-use crate::rpc::{AcceptStat, ReplyHeader};
+use crate::rpc::{AcceptStat, CallHeader, ReplyHeader};
 
 const BOTH: [Version; 2] = [Version::One, Version::Two];
 const AGREED: Agreement =
@@ -69,6 +69,17 @@ fn the_headers_of_results_are_the_two_one_behind_the_other() {
     chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
     ReplyHeader::accepted(xid, AcceptStat::Success).encode(&mut w).unwrap();
     assert_eq!(w.written(), results_headers(xid, credit).as_flattened());
+}
+
+#[test]
+fn the_headers_of_a_call_are_the_two_one_behind_the_other() {
+    let (xid, credit) = (0x0102_0304, 77);
+    let chunks = CallChunks::default();
+    let mut room = [0; 80];
+    let mut w = Writer::new(&mut room);
+    chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
+    CallHeader::new(xid, 0x2000_0001, 3, 9).encode(&mut w).unwrap();
+    assert_eq!(w.written(), call_headers(xid, credit, [0x2000_0001, 3, 9]).as_flattened());
 }
 
 #[test]

@@ -114,7 +114,7 @@ impl Gate {
         }
         *self.waiting(sending.kind) = 0;
         if !sending.is_call_only {
-            self.on_passed(class);
+            self.on_passed(class, 1);
         }
         Ok(credits.on_all_sent(class, messages))
     }
@@ -125,11 +125,11 @@ impl Gate {
         self.waiting_call | self.waiting_reply == 0 && self.refused == 0
     }
 
-    /// Counts a message that has passed.
+    /// Counts messages that have passed.
     #[inline]
-    pub(super) const fn on_passed(&mut self, class: Class) {
+    pub(super) const fn on_passed(&mut self, class: Class, messages: u32) {
         if matches!(class, Class::Call) {
-            self.unanswered = self.unanswered.saturating_add(1);
+            self.unanswered = self.unanswered.saturating_add(messages);
         }
     }
 

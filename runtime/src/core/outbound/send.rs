@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::chunk::DataItem;
-use haulage_proto::exchange::{CallFault, CallPlan, CallShape, plan_call};
+use haulage_proto::exchange::{BareMax, CallFault, CallPlan, CallShape, plan_call};
 use haulage_proto::negotiate::{CallChunks, Class, Version, bare_header_len, put_bare_header};
 use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::v2::continuation::Kind;
@@ -65,7 +65,8 @@ impl<P: Provider, S: Service> Core<P, S> {
             }
         };
         call.version = connection.terms.version;
-        if !call.opens && goes_bare_now(call.procedure, connection, &encoded) {
+        let Connection { binding, terms: Terms { bare_max, .. }, .. } = connection;
+        if !call.opens && goes_bare(call.procedure, binding, bare_max, &encoded) {
             let Some(credit) = connection.engine.try_send(Class::Call) else {
                 call.stage = Stage::Queued(buffer, encoded);
                 return connection.calls.push_front(slot);
@@ -181,7 +182,9 @@ impl Connection {
     ) -> Departure {
         let version = self.terms.version;
         let fits = encoded.length + bare_header_len(version, Kind::Call) <= inline_max;
-        if !fits || !self.queue.is_empty() || !goes_bare_now(procedure, self, encoded) {
+        let Terms { bare_max, .. } = &self.terms;
+        let fits = fits && goes_bare(procedure, &self.binding, bare_max, encoded);
+        if !fits || !self.queue.is_empty() {
             return Departure::Waits;
         }
         let Some(credit) = self.engine.try_send(Class::Call) else { return Departure::Waits };
@@ -216,10 +219,14 @@ impl Encoded {
 
 /// Returns whether a Call goes in one message without chunks, and its longest Reply comes so.
 #[inline]
-fn goes_bare_now(procedure: u32, connection: &Connection, encoded: &Encoded) -> bool {
-    let procedure = connection.binding.procedure(procedure).unwrap_or(&UNBOUND);
-    !procedure.call_only
-        && connection.terms.bare_max.holds(encoded.length, procedure.reply_max(&[]))
+pub(super) fn goes_bare(
+    procedure: u32,
+    binding: &Binding,
+    bare_max: &BareMax,
+    encoded: &Encoded,
+) -> bool {
+    let procedure = binding.procedure(procedure).unwrap_or(&UNBOUND);
+    !procedure.call_only && bare_max.holds(encoded.length, procedure.reply_max(&[]))
 }
 
 /// All that the plan of a Call depends on.

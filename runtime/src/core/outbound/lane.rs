@@ -1,0 +1,140 @@
+//! The short way of a Call: at once, while messages of its connection are acted upon.
+//!
+//! # Normal operation
+//! Who is told that a Call of theirs ended most often makes the next one, on the same connection, of a few
+//! octets and without chunks. For a run of Replies it is settled once whether such Calls may leave, how many,
+//! and with which credit word; each then is two headers from a template, its arguments, and a record of
+//! itself. Whatever is in the way of that, the Call is queued as any other.
+
+use std::rc::Rc;
+
+use haulage_proto::exchange::BareMax;
+use haulage_proto::negotiate::{Class, Version, bare_header_len, call_headers};
+use haulage_proto::rpc::CallHeader;
+use haulage_proto::v2::continuation::Kind;
+use haulage_proto::xdr::{Truncated, Writer};
+
+use super::Encoded;
+use super::send::goes_bare;
+use crate::core::connection::Connection;
+use crate::core::state::State;
+use crate::core::table::Key;
+use crate::identity::Identity;
+use crate::limits::HEADER_ROOM;
+use crate::provider::Outlet;
+use crate::service::{Binding, Request};
+
+/// Where Calls leave at once, and how many may.
+pub(crate) struct Lane<'a> {
+    pub(super) connection: Key<Connection>,
+    binding: Rc<Binding>,
+    bare_max: BareMax,
+    /// Octets of the longest Payload stream that leaves so.
+    length_max: usize,
+    /// The credit word of each Call.
+    credit: u32,
+    /// How many it was lent credits for, may go now, and went.
+    lent: u32,
+    open: u32,
+    sent: u32,
+    outlet: &'a mut (dyn Outlet + 'a),
+}
+
+impl Lane<'_> {
+    /// Where in a send buffer these messages start.
+    pub(super) const START: usize = HEADER_ROOM - TRANSPORT_LEN;
+
+    /// Returns whether a Call is to try it here.
+    #[inline]
+    pub(crate) fn takes(&self, connection: Key<Connection>, request: &Request) -> bool {
+        self.connection == connection && self.sent < self.open && !request.opens()
+    }
+
+    /// Writes headers and arguments of a Call to the beginning of `message`; `None` if they do not fit.
+    #[inline]
+    pub(super) fn encode(
+        &self,
+        message: &mut [u8],
+        xid: u32,
+        procedure: u32,
+        encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+    ) -> Option<Encoded> {
+        let Binding { program, version, .. } = *self.binding;
+        let asked = [program, version, procedure];
+        let (headers, _) = message.as_chunks_mut();
+        *headers.first_chunk_mut()? = call_headers(xid, self.credit, asked);
+        let arguments_at = CallHeader::PLAIN_LEN;
+        let mut writer = Writer::new(message.get_mut(TRANSPORT_LEN + arguments_at..)?);
+        encode(&mut writer).ok()?;
+        Some(Encoded { arguments_at, length: arguments_at + writer.position() })
+    }
+
+    /// Sends a Call that was encoded. Returns whether it left.
+    #[inline]
+    pub(super) fn send(&mut self, message: &[u8], procedure: u32, encoded: &Encoded) -> bool {
+        let goes = encoded.length <= self.length_max
+            && goes_bare(procedure, &self.binding, &self.bare_max, encoded)
+            && message
+                .get(..TRANSPORT_LEN + encoded.length)
+                .is_some_and(|message| self.outlet.send(message).is_ok());
+        if goes {
+            self.sent += 1;
+        } else {
+            // Others leave behind it.
+            self.open = self.sent;
+        }
+        goes
+    }
+}
+
+impl State {
+    /// Opens the lane of a connection to at most `count` Calls, which leave by `outlet`. `None` if anything
+    /// is in the way of all of them.
+    #[inline]
+    pub(crate) fn open_lane<'a>(
+        &mut self,
+        key: Key<Connection>,
+        count: usize,
+        outlet: &'a mut (dyn Outlet + 'a),
+    ) -> Option<Lane<'a>> {
+        let connection = self.connections.get_mut(key)?;
+        let is_plain = connection.calls.is_empty()
+            && connection.queue.is_empty()
+            && connection.takes_calls()
+            && connection.identity == Identity::Nobody;
+        if !is_plain {
+            return None;
+        }
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let (lent, credit) = connection.engine.lend(Class::Call, count);
+        Some(Lane {
+            connection: key,
+            binding: Rc::clone(&connection.binding),
+            bare_max: connection.terms.bare_max,
+            length_max: self.inline_max.saturating_sub(TRANSPORT_LEN),
+            credit,
+            lent,
+            open: lent,
+            sent: 0,
+            outlet,
+        })
+    }
+
+    /// Notes how many Calls left on a lane.
+    #[inline]
+    pub(crate) fn close_lane(&mut self, lane: &Lane<'_>) {
+        self.settle_lent(lane.connection, Class::Call, lane.lent, lane.sent);
+    }
+
+    /// Notes how many messages of a class left of the `lent` ones that might.
+    #[inline]
+    pub(crate) fn settle_lent(&mut self, key: Key<Connection>, class: Class, lent: u32, sent: u32) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.engine.settle(class, lent, sent);
+            connection.rings |= sent > 0;
+        }
+    }
+}
+
+/// Octets of the transport header of a Call on this way, which is of version 2 alone.
+const TRANSPORT_LEN: usize = bare_header_len(Version::Two, Kind::Call);
