@@ -217,7 +217,7 @@ impl Service for Caller {
 
     fn replied(&mut self, cx: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
         assert!(finished.results.is_ok(), "{:?}", finished.results.map(drop));
-        for lease in [finished.argument, finished.result].into_iter().flatten() {
+        if let Some(lease) = finished.argument.or(finished.result) {
             self.leases.push(lease);
         }
         self.in_flight -= 1;

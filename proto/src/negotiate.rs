@@ -265,6 +265,16 @@ impl Connection {
         engine.into_iter().chain(self.nudge_at).min()
     }
 
+    /// Returns whether [`Input::Idle`] would change nothing, there is nothing to [`poll`](Self::poll), and no
+    /// deadline; of version 1 that is not known.
+    #[inline]
+    pub fn is_at_rest(&self) -> bool {
+        match &self.engine {
+            Engine::One(_) => false,
+            Engine::Two(two) => self.nudge_at.is_none() && two.is_at_rest(),
+        }
+    }
+
     /// Returns the Receives that are reserved for the peer and not yet used, modulo 2^32: a peer that
     /// was closed for an overrun has used more than that.
     #[inline]

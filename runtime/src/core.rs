@@ -252,8 +252,13 @@ impl<P: Provider, S: Service> Core<P, S> {
 
     fn run_handlers(&mut self, now: Instant, budget: usize) -> usize {
         let Self { state, service, inbox, .. } = self;
-        let mut worked = outbound::tell(state, service, inbox, now, budget);
-        worked += inbound::run(state, service, now, budget);
+        let mut worked = 0;
+        if state.has_news() {
+            worked += outbound::tell(state, service, inbox, now, budget);
+        }
+        if !state.ready.is_empty() {
+            worked += inbound::run(state, service, now, budget);
+        }
         worked + usize::from(service.turn(&mut Cx::new(now, state)))
     }
 }

@@ -131,7 +131,16 @@ impl Inbox {
     }
 
     /// Takes at most `budget` entries. Returns how many there were.
+    #[inline]
     pub(crate) fn take(&mut self, state: &mut State, now: Instant, budget: usize) -> usize {
+        if self.ready == 0 && self.door.shared.ready.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        self.take_entries(state, now, budget)
+    }
+
+    #[inline(never)]
+    fn take_entries(&mut self, state: &mut State, now: Instant, budget: usize) -> usize {
         let shared = &self.door.shared;
         if shared.ready.load(Ordering::Relaxed) != 0 {
             self.ready |= shared.ready.swap(0, Ordering::Acquire);

@@ -330,6 +330,18 @@ impl Connection {
         self.deadline.or_else(|| waits.then(|| self.heard.saturating_add(SILENCE_MAX)))
     }
 
+    /// Returns whether [`Input::Idle`] would change nothing, there is nothing to [`poll`](Self::poll), and no
+    /// deadline.
+    #[inline]
+    pub fn is_at_rest(&self) -> bool {
+        self.phase == Phase::Open
+            && self.outputs.is_empty()
+            && self.controls.is_empty()
+            && self.deadline.is_none()
+            && !self.gate.waits()
+            && !self.credits.wants_grant()
+    }
+
     /// Returns the Receives that are reserved for the peer and not yet used, modulo 2^32: a peer that
     /// was closed for an overrun has used more than that.
     #[inline]

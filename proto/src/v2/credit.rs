@@ -236,6 +236,7 @@ impl Credits {
     }
 
     /// Returns whether the peer should be told a new limit although we have nothing else to say.
+    #[inline]
     pub fn wants_grant(&self) -> bool {
         let window = i64::from(distance(self.limit(), self.received));
         let untold = distance(self.limit(), self.announced);

@@ -35,15 +35,23 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Takes at most `budget` events from the provider. Returns how much happened: bulk data on its way
     /// counts, though no event tells of it yet.
     pub(crate) fn reap_completions(&mut self, now: Instant, budget: usize) -> usize {
+        self.provider.poll(now, budget, &mut self.events);
+        let count = self.events.len();
+        if count > 0 {
+            self.on_events(now);
+        }
+        let before = self.state.moved.bytes_system;
+        self.state.moved = self.provider.counters();
+        count + usize::from(before != self.state.moved.bytes_system)
+    }
+
+    #[inline(never)]
+    fn on_events(&mut self, now: Instant) {
         let mut events = std::mem::take(&mut self.events);
-        self.provider.poll(now, budget, &mut events);
-        let count = events.len();
         for event in events.drain(..) {
             self.on_event(now, event);
         }
         self.events = events;
-        let before = std::mem::replace(&mut self.state.moved, self.provider.counters());
-        count + usize::from(before.bytes_system != self.state.moved.bytes_system)
     }
 
     fn on_event(&mut self, now: Instant, event: Event<P::Listener>) {

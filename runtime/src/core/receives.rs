@@ -156,7 +156,15 @@ impl Receives {
     }
 
     /// Returns the Receives to post now, before any of them is reserved again.
+    #[inline]
     pub(crate) fn batch(&mut self) -> &mut Vec<Receive> {
+        if self.posted < self.posted_max && !self.returned.is_empty() {
+            self.fill_batch();
+        }
+        &mut self.batch
+    }
+
+    fn fill_batch(&mut self) {
         let Buffers(buffers) = &mut self.buffers;
         let unposted = u32::try_from(self.returned.len()).unwrap_or(u32::MAX);
         let count = unposted.min(self.posted_max.saturating_sub(self.posted));
@@ -167,7 +175,6 @@ impl Receives {
                 self.batch.push(Receive::single(Name::Receive(number as usize).wr_id(), view));
             }
         }
-        &mut self.batch
     }
 
     /// Reserves the floor for a new connection; false if there is not even that.

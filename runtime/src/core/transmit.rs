@@ -58,6 +58,22 @@ impl<P: Provider, S: Service> Core<P, S> {
         // It stays marked meanwhile: what is queued now leaves below.
         connection.replenish(&mut self.state.receives, wire_len(&connection.replies));
         connection.provide(&mut self.provider);
+        if connection.has_work() {
+            self.send_waiting(now, key);
+        }
+        let Some(connection) = self.state.connections.get_mut(key) else { return };
+        connection.dirty = false;
+        if connection.rings || !connection.queue.is_empty() {
+            connection.rings = false;
+            connection.provide(&mut self.provider);
+            // What a full send queue leaves here goes on with the next completion.
+            let _ = self.provider.post(connection.qp, &mut connection.queue);
+        }
+    }
+
+    /// Sends the Replies and the Calls of a connection that wait, and what its engine has to say.
+    #[inline(never)]
+    fn send_waiting(&mut self, now: Instant, key: Key<Connection>) {
         self.send_bare_replies(key);
         while let Some((reply, credit)) = self.state.next_reply(key) {
             match reply {
@@ -74,14 +90,6 @@ impl<P: Provider, S: Service> Core<P, S> {
         }
         self.state.drive(now, key, Input::Idle);
         self.state.note_stall(now, key);
-        let Some(connection) = self.state.connections.get_mut(key) else { return };
-        connection.dirty = false;
-        if connection.rings || !connection.queue.is_empty() {
-            connection.rings = false;
-            connection.provide(&mut self.provider);
-            // What a full send queue leaves here goes on with the next completion.
-            let _ = self.provider.post(connection.qp, &mut connection.queue);
-        }
     }
 
     /// Sends the Replies without chunks at the front of the queue inline, as far as that goes.
@@ -215,6 +223,15 @@ impl Connection {
         let more = receives.grow(self.engine.reserved(), owed);
         self.engine.reserve(more);
         self.reserved += more;
+    }
+
+    /// Returns whether anything waits to be sent, or was noted of something that did.
+    #[inline]
+    fn has_work(&self) -> bool {
+        !self.replies.is_empty()
+            || !self.calls.is_empty()
+            || self.stalled_since.is_some()
+            || !self.engine.is_at_rest()
     }
 
     /// Tells the provider what is reserved for the peer, before the peer is told.

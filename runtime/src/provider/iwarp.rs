@@ -605,6 +605,7 @@ impl Provider for Iwarp {
         self.waker.clone()
     }
 
+    #[inline]
     fn counters(&self) -> Counters {
         self.nic.counters
     }

@@ -372,6 +372,7 @@ impl Provider for Shm {
         self.waker.clone()
     }
 
+    #[inline]
     fn counters(&self) -> Counters {
         self.nic.counters
     }

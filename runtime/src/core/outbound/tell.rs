@@ -12,6 +12,14 @@ use crate::core::state::{Cx, State};
 use crate::inbox::Inbox;
 use crate::service::{CallError, Finished, Service};
 
+impl State {
+    /// Returns whether anybody is to be told how a Call ended.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        !self.released.is_empty() || !self.finished.is_empty()
+    }
+}
+
 /// Tells at most `budget` callers how their Calls ended. Returns how many were told.
 pub(crate) fn tell<S: Service>(
     state: &mut State,

@@ -69,6 +69,11 @@ impl Connection {
     /// Takes what there is room for, and carries it out as far as that can be done now.
     #[inline]
     pub(super) fn post(&mut self, nic: &mut Nic, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        if batch.is_empty() {
+            // For what was sent inline.
+            self.publish(nic);
+            return Ok(());
+        }
         let mut budget = MOVED_PER_CALL;
         loop {
             self.send_now(nic, batch);
@@ -435,7 +440,10 @@ impl Connection {
     #[inline]
     pub(super) fn publish(&mut self, nic: &mut Nic) {
         let Some(producer) = &mut self.producer else { return };
-        nic.counters.send_batches += u64::from(producer.is_filled());
+        if !producer.is_filled() {
+            return;
+        }
+        nic.counters.send_batches += 1;
         if producer.publish()
             && let Some(socket) = &self.socket
         {
