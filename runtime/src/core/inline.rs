@@ -105,7 +105,9 @@ impl<S: Service> Short<'_, S> {
         }
         let (lent, credit) = state.lend_replies(from.key, bares.len());
         let leaves_max = state.inline_max.saturating_sub(REPLY_HEADER_LEN);
-        let (mut done, mut answered, mut sent, mut goes) = (0, 0, 0, true);
+        // How many may still leave at once, and how many may not any more.
+        let (mut left, mut stays) = (lent, 0);
+        let (mut done, mut others) = (0, 0);
         let mut token = state.inbound.next_key();
         let mut cx = Cx::new(*now, state);
         for (bare, message) in bares.iter().zip(run) {
@@ -117,14 +119,12 @@ impl<S: Service> Short<'_, S> {
             // The short way is of version 2 alone.
             match act(&mut cx, *service, named, Version::Two, payload, making) {
                 Acted::Results(length) => {
-                    answered += 1;
-                    if goes
-                        && sent < lent
+                    if left > 0
                         && length <= leaves_max
                         && let Some(message) = making.seal_results(bare.xid, length, credit)
                         && outlet.send(message).is_ok()
                     {
-                        sent += 1;
+                        left -= 1;
                         continue;
                     }
                     let header = ReplyHeader::accepted(bare.xid, AcceptStat::Success);
@@ -138,16 +138,18 @@ impl<S: Service> Short<'_, S> {
                         cx.state.answer_later(from.key, &header, length, reply);
                     }
                     token = cx.state.inbound.next_key();
+                    others += 1;
                 }
             }
             // Others leave behind it.
-            goes = false;
+            stays += std::mem::take(&mut left);
         }
         state.running = None;
+        let answered = done - others;
         state.counters.calls_served += u64::from(answered);
         state.receives.pass(answered);
-        state.settle_lent(from.key, Class::Reply, lent, sent);
-        done
+        state.settle_lent(from.key, Class::Reply, lent, lent - left - stays);
+        done as usize
     }
 
     /// Tells how Calls of ours ended, as long as nothing is left of them then. Returns how many.

@@ -294,6 +294,26 @@ impl<'a> Line<'a> {
         unsafe { copy(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
     }
 
+    /// Copies octets to `AT` behind the word: so many, and there, that no check is left to be made.
+    #[inline]
+    pub fn put<const AT: usize, const N: usize>(self, octets: &[u8; N]) {
+        const { assert!(AT + N <= LINE_OCTETS, "a line has no room for them") };
+        // SAFETY: the word and so many octets behind it are part of the line, as was just checked.
+        let to = unsafe { self.start.add(LINE - LINE_OCTETS + AT) };
+        // SAFETY: and `N` more. For the rest, as in `Shared::copy_in`.
+        unsafe { ptr::copy_nonoverlapping(octets.as_ptr(), to.as_ptr(), N) };
+    }
+
+    /// Copies octets from `AT` behind the word on to all of `octets`, as [`Self::put`] puts them there.
+    #[inline]
+    pub fn get<const AT: usize, const N: usize>(self, octets: &mut [u8; N]) {
+        const { assert!(AT + N <= LINE_OCTETS, "a line has not as many") };
+        // SAFETY: the word and so many octets behind it are part of the line, as was just checked.
+        let from = unsafe { self.start.add(LINE - LINE_OCTETS + AT) };
+        // SAFETY: and `N` more. For the rest, as in `Shared::copy_to`.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), octets.as_mut_ptr(), N) };
+    }
+
     /// Copies all octets behind the word.
     #[inline]
     pub fn copy_to(self, to: &mut [u8; LINE_OCTETS]) {

@@ -111,7 +111,7 @@ pub(crate) fn act<S: Service>(
         let asked = (procedure, Credential::None, arguments.of_version(version));
         serve(cx, service, (connection, xid, token), asked, reply)
     } else {
-        act_on_other(cx, service, (connection, xid, token), version, payload, reply)
+        act_on_other(cx, service, (connection, xid), version, payload, reply)
     }
 }
 
@@ -120,12 +120,13 @@ pub(crate) fn act<S: Service>(
 fn act_on_other<S: Service>(
     cx: &mut Cx<'_>,
     service: &mut S,
-    (connection, xid, token): Named,
+    (connection, xid): (Key<Connection>, u32),
     version: Version,
     payload: &[u8],
     reply: &mut Reply,
 ) -> Acted {
-    if let (Ok((header, at)), Some(token)) = (CallHeader::decode(payload), token)
+    if let (Ok((header, at)), Some(token)) =
+        (CallHeader::decode(payload), cx.state.inbound.next_key())
         && cx.state.binding.has(header.program, header.version, header.procedure)
     {
         let arguments = PayloadReader::call(payload, at, None).of_version(version);

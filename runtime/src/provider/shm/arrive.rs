@@ -155,7 +155,7 @@ impl Connection {
         }
         let RingOutlet { sends, octets: sent, .. } = outlet;
         nic.counters.receives += taken as u64;
-        nic.counters.sends += sends;
+        nic.counters.sends += u64::from(sends);
         nic.counters.bytes_copied += (octets + sent) as u64;
         if sends > 0 {
             // The peer works on them while the turn comes to its end.

@@ -41,7 +41,7 @@ pub(super) struct RingOutlet<'a> {
     /// Nothing waits that goes first.
     pub(super) goes: bool,
     /// Messages that were sent, and their octets.
-    pub(super) sends: u64,
+    pub(super) sends: u32,
     pub(super) octets: usize,
 }
 

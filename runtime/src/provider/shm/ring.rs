@@ -31,6 +31,8 @@
 //! what is longer travels as parts. A header is the peer's claim: a record that would reach beyond the
 //! ring ends the connection.
 
+use haulage_proto::verbs::Handle;
+
 use super::segment::{RING, RING_BYTES_MAX};
 use crate::sys::shared::LINE;
 
@@ -86,6 +88,12 @@ impl Kind {
 /// The peer wrote something into the ring that cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadRing;
+
+/// Returns the header of a record.
+#[inline]
+const fn header(kind: Kind, handle: Handle, length: usize) -> u64 {
+    (handle.0 as u64) << 32 | (length as u64) << LENGTH_AT | kind.code()
+}
 
 /// Returns the octets of the ring that a record of `length` octets takes.
 #[inline]

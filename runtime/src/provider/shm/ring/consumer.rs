@@ -107,11 +107,10 @@ impl Consumer {
 
     #[inline]
     fn take_squeezed(&mut self, header: u64, sink: &mut Sink, length: usize) -> Option<usize> {
-        let (mut line, mut message) = ([0; LINE_OCTETS], [0; SQUEEZED_MAX]);
+        let mut message = [0; SQUEEZED_MAX];
         let message = message.get_mut(..length).filter(|_| SQUEEZED.contains(&length))?;
         self.fetch_ahead(self.head, header);
-        self.line().copy_to(&mut line);
-        expand(&line, message);
+        expand(self.line(), message);
         sink.place(0, message).ok()?;
         self.head += LINE as u64;
         Some(length)
@@ -139,19 +138,18 @@ impl Consumer {
         if length > to.len() {
             return Look::Other;
         }
-        let mut octets = [0; LINE_OCTETS];
         if kind == Kind::Send.code() && length <= LINE_OCTETS {
             // The whole line, as that is faster than to look how much of it.
             match to.first_chunk_mut() {
                 Some(to) => line.copy_to(to),
                 None => {
+                    let mut octets = [0; LINE_OCTETS];
                     line.copy_to(&mut octets);
                     to[..length].copy_from_slice(&octets[..length]);
                 }
             }
         } else if kind == Kind::Squeezed.code() && SQUEEZED.contains(&length) {
-            line.copy_to(&mut octets);
-            expand(&octets, &mut to[..length]);
+            expand(line, &mut to[..length]);
         } else {
             return self.look_at_long(header, to, length);
         }
@@ -205,10 +203,9 @@ impl Consumer {
         if record.kind != Kind::Squeezed {
             return memory.copy_out(record.at + HEADER + from, sink, at, length);
         }
-        let (mut line, mut message) = ([0; LINE_OCTETS], [0; SQUEEZED_MAX]);
-        memory.copy_to(record.at + HEADER, &mut line);
+        let mut message = [0; SQUEEZED_MAX];
         let Some(message) = message.get_mut(..record.length) else { return false };
-        expand(&line, message);
+        expand(self.line(), message);
         message.get(from..end).is_some_and(|part| sink.place(at, part).is_ok())
     }
 

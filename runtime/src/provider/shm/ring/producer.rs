@@ -4,13 +4,14 @@ use std::sync::atomic::Ordering;
 
 use haulage_proto::verbs::Handle;
 
-use super::squeeze::squeeze;
+use super::squeeze::Squeezed;
 use super::{
-    AHEAD_AT, AHEAD_MAX, BadRing, DISTANCE, HEADER, Kind, LENGTH_AT, SPARE, at, part_max, span,
+    AHEAD_AT, AHEAD_MAX, BadRing, DISTANCE, HEADER, KIND_MASK, Kind, SPARE, at, header, part_max,
+    span,
 };
 use crate::provider::shm::segment::Segment;
 use crate::sys::barrier;
-use crate::sys::shared::{LINE, LINE_OCTETS};
+use crate::sys::shared::{LINE, LINE_OCTETS, Line};
 
 /// A line that is kept back.
 #[derive(Debug)]
@@ -73,33 +74,53 @@ impl Producer {
         bytes: &[u8],
     ) -> Result<bool, BadRing> {
         debug_assert!(bytes.len() <= self.part_max(), "longer messages travel in parts");
-        let header = u64::from(handle.0) << 32 | (bytes.len() as u64) << LENGTH_AT;
-        if bytes.len() <= LINE_OCTETS {
-            return self.push_line(header | kind.code(), bytes);
+        let header = header(kind, handle, bytes.len());
+        if self.has_line() {
+            if bytes.len() <= LINE_OCTETS {
+                self.next_line(header).copy_in(bytes);
+                return Ok(true);
+            }
+            if kind == Kind::Send
+                && let Some(short) = Squeezed::of(bytes)
+            {
+                short.put(self.next_line(self::header(Kind::Squeezed, handle, bytes.len())));
+                return Ok(true);
+            }
         }
-        let mut line = [0; LINE_OCTETS];
-        if kind == Kind::Send && squeeze(bytes, &mut line) {
-            return self.push_line(header | Kind::Squeezed.code(), &line);
-        }
-        self.push_lines(header | kind.code(), bytes)
+        self.push_first(header, bytes)
     }
 
-    /// Puts a record that fits one line behind the others; there is always one before the ring ends.
+    /// Returns whether there is known to be room for a record of one line, which does not show the batch.
+    /// There always is one before the ring ends.
     #[inline]
-    fn push_line(&mut self, header: u64, octets: &[u8]) -> Result<bool, BadRing> {
-        let end = self.tail + LINE as u64;
-        if self.tail == self.published || end + SPARE > self.limit {
-            return self.push_lines(header, octets);
-        }
+    const fn has_line(&self) -> bool {
+        self.tail != self.published && self.tail + LINE as u64 + SPARE <= self.limit
+    }
+
+    /// Puts a record of one line behind the others, and returns where its octets go.
+    #[inline]
+    fn next_line(&mut self, header: u64) -> Line<'_> {
         let line = self.segment.line(self.tail);
         line.word().store(header, Ordering::Relaxed);
-        line.copy_in(octets);
-        self.tail = end;
-        Ok(true)
+        self.tail += LINE as u64;
+        line
+    }
+
+    /// Puts a record behind the others that may be the first of a batch, or long, or find no room.
+    #[inline(never)]
+    fn push_first(&mut self, header: u64, bytes: &[u8]) -> Result<bool, BadRing> {
+        if header & KIND_MASK == Kind::Send.code()
+            && let Some(short) = Squeezed::of(bytes)
+        {
+            let mut line = [0; LINE_OCTETS];
+            short.copy_to(&mut line);
+            let header = self::header(Kind::Squeezed, Handle(0), bytes.len());
+            return self.push_lines(header, &line);
+        }
+        self.push_lines(header, bytes)
     }
 
     /// Puts any record behind the others.
-    #[inline(never)]
     fn push_lines(&mut self, header: u64, bytes: &[u8]) -> Result<bool, BadRing> {
         let span = span(bytes.len());
         let left = self.capacity - self.offset(self.tail);
@@ -172,7 +193,10 @@ impl Producer {
                 self.first.octets = *line;
                 self.segment.memory().copy_in(self.at(self.tail) + LINE, rest);
             }
-            None => self.first.octets[..bytes.len()].copy_from_slice(bytes),
+            None => {
+                let octets = self.first.octets.iter_mut();
+                octets.zip(bytes).for_each(|(to, from)| *to = *from);
+            }
         }
     }
 
