@@ -215,9 +215,7 @@ impl State {
     /// Replies are about to leave.
     #[inline]
     fn give_credits(&mut self, key: Key<Connection>, leaving: usize) {
-        if let Some(connection) = self.connections.get_mut(key)
-            && self.receives.is_due(connection.engine.reserved())
-        {
+        if let Some(connection) = self.connections.get_mut(key) {
             let leaving = u32::try_from(leaving).unwrap_or(u32::MAX);
             connection.replenish(&mut self.receives, leaving);
         }

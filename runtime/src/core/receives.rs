@@ -192,13 +192,6 @@ impl Receives {
         self.share = fair.clamp(RECEIVES_IDLE, self.limits.credits_max + 1);
     }
 
-    /// Returns whether a connection that has `reserved` left should be given more with the next message: a
-    /// quarter of its share is used.
-    #[inline]
-    pub(crate) const fn is_due(&self, reserved: u32) -> bool {
-        reserved <= self.share - self.share / 4
-    }
-
     /// Reserves more for a connection that has `reserved` left and awaits `owed` Replies. Returns how
     /// many.
     #[inline]
