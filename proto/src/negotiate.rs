@@ -25,8 +25,8 @@ pub use alphabet::{
     Class, CloseReason, Control, Event, Input, Output, Received, Refusal, Remembered,
 };
 pub use message::{
-    Call, CallChunks, Reply, ReplyChunks, bare_header_len, call_headers, put_bare_header,
-    results_headers,
+    Call, CallChunks, Reply, ReplyChunks, bare_header_len, put_bare_header, put_call_headers,
+    put_results_headers,
 };
 
 pub use crate::chunk::Version;

@@ -69,6 +69,7 @@ impl Work for Calls {
         Some(Some(lease))
     }
 
+    #[inline]
     fn make(
         &mut self,
         cx: &mut Cx<'_>,
@@ -76,29 +77,51 @@ impl Work for Calls {
         slot: &mut Option<Local>,
         token: u64,
     ) -> Result<(), CallError> {
-        let (procedure, argument, result) = match self.test {
-            Test::Null => (Procedure::Null, None, None),
-            Test::Read => (Procedure::Read, None, slot.take()),
-            Test::Write => (Procedure::Write, slot.take(), None),
-            Test::Inline => (Procedure::Echo, None, None),
+        let plain = |procedure| Request {
+            procedure: procedure as u32,
+            argument: None,
+            result: None,
+            timeout: None,
         };
-        if let Some(argument) = argument.as_ref().filter(|_| self.touch) {
-            std::hint::black_box(sum(argument.bytes()));
-        }
-        let request = Request { procedure: procedure as u32, argument, result, timeout: None };
-        let made = match procedure {
-            Procedure::Read => {
+        let made = match self.test {
+            Test::Null => cx.call(connection, plain(Procedure::Null), token, |_| Ok(())),
+            Test::Read => {
+                let request = Request { result: slot.take(), ..plain(Procedure::Read) };
                 let length = u32::try_from(self.size).unwrap_or(u32::MAX);
                 cx.call(connection, request, token, |w| w.u32(length))
             }
-            Procedure::Echo => cx.call(connection, request, token, |w| w.opaque(&self.echo)),
-            _ => cx.call(connection, request, token, |_| Ok(())),
+            Test::Write => {
+                let request = Request { argument: slot.take(), ..plain(Procedure::Write) };
+                if let Some(argument) = request.argument.as_ref().filter(|_| self.touch) {
+                    std::hint::black_box(sum(argument.bytes()));
+                }
+                cx.call(connection, request, token, |_| Ok(()))
+            }
+            Test::Inline => {
+                cx.call(connection, plain(Procedure::Echo), token, |w| w.opaque(&self.echo))
+            }
         };
         made.map_err(|(error, _)| error)
     }
 
+    #[inline]
     fn ended(
         &mut self,
+        cx: &mut Cx<'_>,
+        slot: &mut Option<Local>,
+        finished: Finished<'_>,
+    ) -> Result<(), Stopped> {
+        match self.test {
+            Test::Null => Ok(finished.results.map(drop)?),
+            _ => self.moved(cx, slot, finished),
+        }
+    }
+}
+
+impl Calls {
+    /// Checks what came of a Call that moved something.
+    fn moved(
+        &self,
         cx: &mut Cx<'_>,
         slot: &mut Option<Local>,
         finished: Finished<'_>,

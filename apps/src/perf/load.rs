@@ -415,6 +415,7 @@ impl<W: Work> Running<W> {
     }
 
     /// A slot has no Call any more: makes the next one, or lets it rest.
+    #[inline]
     fn go_on(&mut self, cx: &mut Cx<'_>, number: usize) {
         match self.stage {
             Stage::Calls { until, .. }
@@ -430,6 +431,7 @@ impl<W: Work> Running<W> {
     }
 
     /// Makes a Call. `due` is when it should have been made.
+    #[inline]
     fn make(&mut self, cx: &mut Cx<'_>, number: usize, due: Option<Instant>) {
         let began = due.or_else(|| self.stamp());
         let Some(slot) = self.slots.get_mut(number) else { return };
@@ -441,6 +443,7 @@ impl<W: Work> Running<W> {
     }
 
     /// Returns when a Call of a closed loop begins, if it is one that is timed.
+    #[inline]
     fn stamp(&mut self) -> Option<Instant> {
         if self.slots.len() == 1 {
             return Some(self.looked.take().unwrap_or_else(clock::now));
@@ -458,6 +461,7 @@ impl<W: Work> Running<W> {
     }
 
     /// A Call has ended: counts it.
+    #[inline]
     fn ended(
         &mut self,
         cx: &mut Cx<'_>,
@@ -475,6 +479,7 @@ impl<W: Work> Running<W> {
     }
 
     /// Returns what the clock says; in an open loop it is read once a turn.
+    #[inline]
     fn look(&mut self) -> Instant {
         if self.arrivals.is_none() {
             return *self.looked.insert(clock::now());

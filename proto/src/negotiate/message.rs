@@ -169,31 +169,49 @@ pub const fn bare_header_len(version: Version, kind: Kind) -> usize {
     }
 }
 
-/// Returns the headers of transport and RPC of a Reply in version 2 that has results and no chunks.
+/// Writes the headers of transport and RPC of a Reply in version 2 that has results and no chunks to the
+/// beginning of `message`; `None` if it has no room for them.
+///
+/// They are written in pairs of words, as what copies them soon reads them.
 #[inline]
-pub fn results_headers(xid: u32, credit: u32) -> [[u8; 4]; 11] {
+pub fn put_results_headers(message: &mut [u8], xid: u32, credit: u32) -> Option<()> {
     use v2::header::REPLY_INLINE;
     const REPLY: u32 = 1;
+    let (pairs, last) = message.split_first_chunk_mut::<40>()?;
     // An empty Write list; accepted, with AUTH_NONE for a verifier, and success.
-    [xid, v2::VERSION, credit, REPLY_INLINE, 0, xid, REPLY, 0, 0, 0, 0].map(u32::to_be_bytes)
+    let words = [xid, v2::VERSION, credit, REPLY_INLINE, 0, xid, REPLY, 0, 0, 0];
+    put_pairs(pairs.as_chunks_mut().0, words.as_chunks().0);
+    *last.first_chunk_mut()? = [0; 4];
+    Some(())
 }
 
-/// Returns the headers of transport and RPC of a Call in version 2 that nobody in particular makes of this
-/// program, version and procedure, without chunks.
+/// Writes the headers of transport and RPC of a Call in version 2 that nobody in particular makes of this
+/// program, version and procedure, without chunks, as [`put_results_headers`] does.
 #[inline]
-pub fn call_headers(xid: u32, credit: u32, asked: [u32; 3]) -> [[u8; 4]; 18] {
+pub fn put_call_headers(
+    message: &mut [u8],
+    xid: u32,
+    credit: u32,
+    [program, version, procedure]: [u32; 3],
+) -> Option<()> {
     use v2::header::CALL_INLINE;
     const CALL: u32 = 0;
     const RPC: u32 = 2;
-    let [program, version, procedure] = asked;
+    let pairs = message.first_chunk_mut::<72>()?;
     // No handle to invalidate, two empty lists, no Reply chunk; AUTH_NONE, twice.
     let transport = [xid, v2::VERSION, credit, CALL_INLINE, 0, 0, 0, 0];
     let rpc = [xid, CALL, RPC, program, version, procedure, 0, 0, 0, 0];
-    let mut headers = [[0; 4]; 18];
-    for (place, word) in headers.iter_mut().zip(transport.into_iter().chain(rpc)) {
-        *place = word.to_be_bytes();
+    let (transport_pairs, rpc_pairs) = pairs.as_chunks_mut().0.split_at_mut(4);
+    put_pairs(transport_pairs, transport.as_chunks().0);
+    put_pairs(rpc_pairs, rpc.as_chunks().0);
+    Some(())
+}
+
+#[inline]
+fn put_pairs(places: &mut [[u8; 8]], pairs: &[[u32; 2]]) {
+    for (place, [first, second]) in places.iter_mut().zip(pairs) {
+        *place = (u64::from(*first) << 32 | u64::from(*second)).to_be_bytes();
     }
-    headers
 }
 
 #[inline]

@@ -83,6 +83,13 @@ impl ReplyHeader {
         Self { xid, body: ReplyBody::Accepted(stat) }
     }
 
+    /// Returns whether `payload` starts with the header of a Reply with results whose verifier is AUTH_NONE,
+    /// which has [`SUCCESS_LEN`](Self::SUCCESS_LEN) octets.
+    #[inline]
+    pub fn is_plain(payload: &[u8]) -> bool {
+        payload.get(4..).is_some_and(|rest| rest.starts_with(&ACCEPTED))
+    }
+
     /// Parses the header at the start of `payload`. Returns it and where the results start.
     #[inline]
     pub fn decode(payload: &[u8]) -> Result<(Self, usize), ReplyFault> {

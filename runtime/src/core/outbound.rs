@@ -183,7 +183,7 @@ impl State {
     }
 
     /// Enters a Call that is encoded, in the state that one has which was sent.
-    #[inline]
+    #[inline(always)]
     fn enter(
         &mut self,
         (slot, xid): (usize, u32),

@@ -14,7 +14,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use haulage_mr_pool::Sink;
 
@@ -274,11 +274,18 @@ impl<'a> Line<'a> {
     /// Returns the word it begins with.
     #[inline]
     pub fn word(self) -> &'a AtomicU64 {
-        // SAFETY: as in `Shared::u64_at`; the line is in the mapping and aligned.
-        unsafe { self.start.cast::<AtomicU64>().as_ref() }
+        &self.words()[0]
     }
 
-    /// Copies `bytes` behind the word.
+    /// Returns all of it as words.
+    #[inline]
+    pub fn words(self) -> &'a [AtomicU64; LINE / 8] {
+        // SAFETY: as in `Shared::u64_at`; all of the line is in the mapping, and it is aligned to its length.
+        unsafe { self.start.cast::<[AtomicU64; LINE / 8]>().as_ref() }
+    }
+
+    /// Copies `bytes` behind the word, a word at a time: what was just written a word at a time is not read
+    /// in larger pieces, for which the processor would have to wait.
     ///
     /// # Panics
     ///
@@ -288,23 +295,29 @@ impl<'a> Line<'a> {
         if bytes.len() > LINE_OCTETS {
             misplaced(LINE - LINE_OCTETS, bytes.len(), LINE);
         }
-        // SAFETY: the word is part of the line.
-        let to = unsafe { self.start.add(LINE - LINE_OCTETS) };
-        // SAFETY: so many octets of the line follow. For the rest, as in `Shared::copy_in`.
-        unsafe { copy(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+        let (chunks, rest) = bytes.as_chunks();
+        let [_, words @ ..] = self.words();
+        for (word, chunk) in words.iter().zip(chunks) {
+            word.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
+        }
+        if let Some(word) = words.get(chunks.len())
+            && !rest.is_empty()
+        {
+            word.store(last_word(rest), Ordering::Relaxed);
+        }
     }
 
-    /// Copies octets to `AT` behind the word: so many, and there, that no check is left to be made.
+    /// Copies words behind the word.
     #[inline]
-    pub fn put<const AT: usize, const N: usize>(self, octets: &[u8; N]) {
-        const { assert!(AT + N <= LINE_OCTETS, "a line has no room for them") };
-        // SAFETY: the word and so many octets behind it are part of the line, as was just checked.
-        let to = unsafe { self.start.add(LINE - LINE_OCTETS + AT) };
-        // SAFETY: and `N` more. For the rest, as in `Shared::copy_in`.
-        unsafe { ptr::copy_nonoverlapping(octets.as_ptr(), to.as_ptr(), N) };
+    pub fn store(self, octets: &[u64; LINE_OCTETS / 8]) {
+        let [_, words @ ..] = self.words();
+        for (word, octets) in words.iter().zip(octets) {
+            word.store(*octets, Ordering::Relaxed);
+        }
     }
 
-    /// Copies octets from `AT` behind the word on to all of `octets`, as [`Self::put`] puts them there.
+    /// Copies octets from `AT` behind the word on to all of `octets`: so many, and there, that no check is left
+    /// to be made.
     #[inline]
     pub fn get<const AT: usize, const N: usize>(self, octets: &mut [u8; N]) {
         const { assert!(AT + N <= LINE_OCTETS, "a line has not as many") };
@@ -388,6 +401,20 @@ unsafe fn copy_ends<const N: usize>(from: *const u8, to: *mut u8, length: usize)
     unsafe { ptr::copy_nonoverlapping(from, to, N) };
 }
 
+/// Returns fewer than eight octets as a word, with zeros behind them.
+#[inline]
+pub fn last_word(octets: &[u8]) -> u64 {
+    match *octets {
+        // Messages are whole units of XDR.
+        [a, b, c, d] => u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0]),
+        _ => {
+            let mut word = [0; 8];
+            word.iter_mut().zip(octets).for_each(|(to, from)| *to = *from);
+            u64::from_ne_bytes(word)
+        }
+    }
+}
+
 /// Asks the processor to have the line of `sink`'s first octet to itself.
 #[inline]
 pub fn prefetch_sink(sink: &Sink) {
@@ -434,8 +461,6 @@ const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEA
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
-
     use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 
     use super::*;

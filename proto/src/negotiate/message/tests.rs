@@ -68,7 +68,10 @@ fn the_headers_of_results_are_the_two_one_behind_the_other() {
     let mut w = Writer::new(&mut room);
     chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
     ReplyHeader::accepted(xid, AcceptStat::Success).encode(&mut w).unwrap();
-    assert_eq!(w.written(), results_headers(xid, credit).as_flattened());
+    let mut message = [0x55; 48];
+    put_results_headers(&mut message, xid, credit).unwrap();
+    assert_eq!((w.written(), message[44..].to_vec()), (&message[..44], vec![0x55; 4]));
+    assert_eq!(put_results_headers(&mut message[..43], xid, credit), None);
 }
 
 #[test]
@@ -79,7 +82,10 @@ fn the_headers_of_a_call_are_the_two_one_behind_the_other() {
     let mut w = Writer::new(&mut room);
     chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
     CallHeader::new(xid, 0x2000_0001, 3, 9).encode(&mut w).unwrap();
-    assert_eq!(w.written(), call_headers(xid, credit, [0x2000_0001, 3, 9]).as_flattened());
+    let mut message = [0x55; 76];
+    put_call_headers(&mut message, xid, credit, [0x2000_0001, 3, 9]).unwrap();
+    assert_eq!((w.written(), message[72..].to_vec()), (&message[..72], vec![0x55; 4]));
+    assert_eq!(put_call_headers(&mut message[..71], xid, credit, [0; 3]), None);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::{Few, PayloadReader};
-use haulage_proto::negotiate::{Version, bare_header_len, put_bare_header, results_headers};
+use haulage_proto::negotiate::{Version, bare_header_len, put_bare_header, put_results_headers};
 use haulage_proto::rpc::{AcceptStat, CallHeader, Credential, ReplyHeader};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
@@ -342,8 +342,7 @@ impl Reply {
     pub(crate) fn seal_results(&mut self, xid: u32, length: usize, credit: u32) -> Option<&[u8]> {
         const START: usize = HEADER_ROOM - bare_header_len(Version::Two, Kind::Reply);
         let message = self.buffer.bytes_mut().get_mut(START..HEADER_ROOM + length)?;
-        let (headers, _) = message.as_chunks_mut();
-        *headers.first_chunk_mut()? = results_headers(xid, credit);
+        put_results_headers(message, xid, credit)?;
         Some(message)
     }
 }

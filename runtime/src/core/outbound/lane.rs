@@ -9,7 +9,7 @@
 use std::rc::Rc;
 
 use haulage_proto::exchange::BareMax;
-use haulage_proto::negotiate::{Class, Version, bare_header_len, call_headers};
+use haulage_proto::negotiate::{Class, Version, bare_header_len, put_call_headers};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::xdr::{Truncated, Writer};
@@ -61,8 +61,7 @@ impl Lane<'_> {
     ) -> Option<Encoded> {
         let Binding { program, version, .. } = *self.binding;
         let asked = [program, version, procedure];
-        let (headers, _) = message.as_chunks_mut();
-        *headers.first_chunk_mut()? = call_headers(xid, self.credit, asked);
+        put_call_headers(message, xid, self.credit, asked)?;
         let arguments_at = CallHeader::PLAIN_LEN;
         let mut writer = Writer::new(message.get_mut(TRANSPORT_LEN + arguments_at..)?);
         encode(&mut writer).ok()?;

@@ -110,9 +110,13 @@ pub(crate) fn tell_inline<S: Service>(
     payload: &[u8],
 ) {
     // Only version 2 has this short way.
+    if ReplyHeader::is_plain(payload) {
+        let reader = PayloadReader::reply_of_many(payload, ReplyHeader::SUCCESS_LEN, &[]);
+        let results = Ok(reader.of_version(Version::Two));
+        return service.replied(cx, token, Finished { results, argument: None, result: None });
+    }
     let results = parse_reply(payload, &[], Version::Two);
-    let finished = Finished { results, argument: None, result: None };
-    service.replied(cx, token, finished);
+    service.replied(cx, token, Finished { results, argument: None, result: None });
 }
 
 fn tell_one<S: Service>(

@@ -4,21 +4,21 @@ use std::sync::atomic::Ordering;
 
 use haulage_proto::verbs::Handle;
 
-use super::squeeze::Squeezed;
+use super::squeeze::squeeze;
 use super::{
     AHEAD_AT, AHEAD_MAX, BadRing, DISTANCE, HEADER, KIND_MASK, Kind, SPARE, at, header, part_max,
     span,
 };
 use crate::provider::shm::segment::Segment;
 use crate::sys::barrier;
-use crate::sys::shared::{LINE, LINE_OCTETS, Line};
+use crate::sys::shared::{LINE, LINE_OCTETS, Line, last_word};
 
 /// A line that is kept back.
 #[derive(Debug)]
 struct FirstLine {
     /// 0 while there is none.
     header: u64,
-    octets: [u8; LINE_OCTETS],
+    octets: [u64; LINE_OCTETS / 8],
 }
 
 /// The sending end of a connection's ring.
@@ -47,7 +47,7 @@ impl Producer {
     /// Sends on the ring of a fresh segment. `light`: see [`barrier::light`].
     pub(in crate::provider::shm) const fn new(segment: Segment, light: bool) -> Self {
         let capacity = segment.layout().ring_bytes() as u64;
-        let (limit, first) = (capacity, FirstLine { header: 0, octets: [0; LINE_OCTETS] });
+        let (limit, first) = (capacity, FirstLine { header: 0, octets: [0; LINE_OCTETS / 8] });
         let part_max = part_max(capacity);
         Self { segment, tail: 0, published: 0, first, limit, owned: 0, capacity, part_max, light }
     }
@@ -66,7 +66,7 @@ impl Producer {
     /// [`publish`](Self::publish) says so.
     ///
     /// Fails if the consumer claims to have taken what never was.
-    #[inline]
+    #[inline(always)]
     pub(in crate::provider::shm) fn push(
         &mut self,
         kind: Kind,
@@ -81,9 +81,9 @@ impl Producer {
                 return Ok(true);
             }
             if kind == Kind::Send
-                && let Some(short) = Squeezed::of(bytes)
+                && let Some(line) = squeeze(bytes)
             {
-                short.put(self.next_line(self::header(Kind::Squeezed, handle, bytes.len())));
+                self.next_line(self::header(Kind::Squeezed, handle, bytes.len())).store(&line);
                 return Ok(true);
             }
         }
@@ -110,12 +110,11 @@ impl Producer {
     #[inline(never)]
     fn push_first(&mut self, header: u64, bytes: &[u8]) -> Result<bool, BadRing> {
         if header & KIND_MASK == Kind::Send.code()
-            && let Some(short) = Squeezed::of(bytes)
+            && bytes.len() > LINE_OCTETS
+            && let Some(line) = squeeze(bytes)
         {
-            let mut line = [0; LINE_OCTETS];
-            short.copy_to(&mut line);
             let header = self::header(Kind::Squeezed, Handle(0), bytes.len());
-            return self.push_lines(header, &line);
+            return self.push_lines(header, line.map(u64::to_ne_bytes).as_flattened());
         }
         self.push_lines(header, bytes)
     }
@@ -166,7 +165,7 @@ impl Producer {
         let header = self.first.header | ahead.min(AHEAD_MAX) << AHEAD_AT;
         self.segment.line(self.tail).word().store(0, Ordering::Relaxed);
         let line = self.segment.line(self.published);
-        line.copy_in(&self.first.octets);
+        line.store(&self.first.octets);
         line.word().store(header, Ordering::Release);
         self.published = self.tail;
         self.first.header = 0;
@@ -188,15 +187,16 @@ impl Producer {
     /// Writes the first record of a batch, and keeps its first line back.
     fn keep(&mut self, header: u64, bytes: &[u8]) {
         self.first.header = header;
-        match bytes.split_first_chunk() {
-            Some((line, rest)) => {
-                self.first.octets = *line;
-                self.segment.memory().copy_in(self.at(self.tail) + LINE, rest);
-            }
-            None => {
-                let octets = self.first.octets.iter_mut();
-                octets.zip(bytes).for_each(|(to, from)| *to = *from);
-            }
+        let (line, behind) = bytes.split_at(bytes.len().min(LINE_OCTETS));
+        let (chunks, rest) = line.as_chunks();
+        for (word, chunk) in self.first.octets.iter_mut().zip(chunks) {
+            *word = u64::from_ne_bytes(*chunk);
+        }
+        if let Some(word) = self.first.octets.get_mut(chunks.len()) {
+            *word = last_word(rest);
+        }
+        if !behind.is_empty() {
+            self.segment.memory().copy_in(self.at(self.tail) + LINE, behind);
         }
     }
 

@@ -12,46 +12,27 @@ const NOBODY: Range<usize> = 56..72;
 pub(super) const SQUEEZED: RangeInclusive<usize> = NOBODY.end..=SQUEEZED_MAX;
 pub(super) const SQUEEZED_MAX: usize = LINE_OCTETS + 32;
 
-/// A message of that shape without its zeros.
-pub(super) struct Squeezed<'a> {
-    front: &'a [u8; LISTS.start],
-    middle: &'a [u8; NOBODY.start - LISTS.end],
-    rest: &'a [u8],
+/// Returns a message of that shape without its zeros, as the words of a line; behind it there is no meaning.
+#[inline]
+pub(super) fn squeeze(message: &[u8]) -> Option<[u64; LINE_OCTETS / 8]> {
+    let (front, rest) = message.split_first_chunk::<{ NOBODY.end }>()?;
+    let words: &[[u8; 8]; NOBODY.end / 8] = front.as_chunks().0.try_into().ok()?;
+    let [a, b, list, lists, c, d, e, nobody, none] = words.map(u64::from_ne_bytes);
+    if message.len() > SQUEEZED_MAX || list | lists | nobody | none != 0 {
+        return None;
+    }
+    let [f, g] = if rest.is_empty() { [0; 2] } else { two_words(rest) };
+    Some([a, b, c, d, e, f, g])
 }
 
-impl<'a> Squeezed<'a> {
-    /// Looks whether a message has the shape.
-    #[inline]
-    pub(super) fn of(message: &'a [u8]) -> Option<Self> {
-        let (front, rest) = message.split_first_chunk::<{ NOBODY.end }>()?;
-        if message.len() > SQUEEZED_MAX || front[LISTS] != [0; 16] || front[NOBODY] != [0; 16] {
-            return None;
-        }
-        let middle = front[LISTS.end..].first_chunk()?;
-        Some(Self { front: front.first_chunk()?, middle, rest })
-    }
-
-    /// Puts it into a line; behind it there is no meaning.
-    #[inline]
-    pub(super) fn put(&self, line: Line<'_>) {
-        line.put::<FRONT, _>(self.front);
-        line.put::<MIDDLE, _>(self.middle);
-        if !self.rest.is_empty() {
-            let mut rest = [0; LINE_OCTETS - REST];
-            rest.iter_mut().zip(self.rest).for_each(|(to, from)| *to = *from);
-            line.put::<REST, _>(&rest);
-        }
-    }
-
-    /// Puts it to the beginning of `octets`.
-    pub(super) fn copy_to(&self, octets: &mut [u8; LINE_OCTETS]) {
-        octets[FRONT..MIDDLE].copy_from_slice(self.front);
-        octets[MIDDLE..REST].copy_from_slice(self.middle);
-        octets[REST..].iter_mut().zip(self.rest).for_each(|(to, from)| *to = *from);
-    }
+/// Returns at most sixteen octets as words, with zeros behind them.
+fn two_words(octets: &[u8]) -> [u64; 2] {
+    let mut words = [[0; 8]; 2];
+    words.as_flattened_mut().iter_mut().zip(octets).for_each(|(to, from)| *to = *from);
+    words.map(u64::from_ne_bytes)
 }
 
-/// Where on its line each part is.
+/// Where on its line each part of such a message is.
 const FRONT: usize = 0;
 const MIDDLE: usize = LISTS.start;
 const REST: usize = MIDDLE + NOBODY.start - LISTS.end;
@@ -88,24 +69,20 @@ mod tests {
             for at in LISTS.chain(NOBODY) {
                 call.get_mut(at).into_iter().for_each(|octet| *octet = 0);
             }
-            assert!(Squeezed::of(&all).is_none(), "{length}: it has no zeros");
-            let squeezed = Squeezed::of(&call);
+            assert_eq!(squeeze(&all), None, "{length}: it has no zeros");
+            let squeezed = squeeze(&call);
             assert_eq!(squeezed.is_some(), SQUEEZED.contains(&call.len()), "{length}");
             let Some(squeezed) = squeezed else { continue };
-            let (mut line, mut same) = ([0; LINE_OCTETS], [0; LINE_OCTETS]);
-            squeezed.copy_to(&mut line);
             let (shared, _fd) = Shared::create(c"test", 4096).unwrap();
             let ring = Ring::new(shared, 0, 4096);
-            squeezed.put(ring.line(64));
-            ring.line(64).copy_to(&mut same);
-            assert_eq!(line, same, "either way");
+            ring.line(64).store(&squeezed);
             let mut again = vec![0xaa; call.len()];
             expand(ring.line(64), &mut again);
             assert_eq!(again, call);
             for at in LISTS.chain(NOBODY) {
                 let mut other = call.clone();
                 other[at] = 1;
-                assert!(Squeezed::of(&other).is_none(), "{length}: octet {at} is not zero");
+                assert_eq!(squeeze(&other), None, "{length}: octet {at} is not zero");
             }
         }
     }
