@@ -173,7 +173,7 @@ pub const fn bare_header_len(version: Version, kind: Kind) -> usize {
 /// beginning of `message`; `None` if it has no room for them.
 ///
 /// They are written in pairs of words, as what copies them soon reads them.
-#[inline]
+#[inline(always)]
 pub fn put_results_headers(message: &mut [u8], xid: u32, credit: u32) -> Option<()> {
     use v2::header::REPLY_INLINE;
     const REPLY: u32 = 1;
@@ -187,7 +187,7 @@ pub fn put_results_headers(message: &mut [u8], xid: u32, credit: u32) -> Option<
 
 /// Writes the headers of transport and RPC of a Call in version 2 that nobody in particular makes of this
 /// program, version and procedure, without chunks, as [`put_results_headers`] does.
-#[inline]
+#[inline(always)]
 pub fn put_call_headers(
     message: &mut [u8],
     xid: u32,

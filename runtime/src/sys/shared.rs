@@ -295,13 +295,28 @@ impl<'a> Line<'a> {
         if bytes.len() > LINE_OCTETS {
             misplaced(LINE - LINE_OCTETS, bytes.len(), LINE);
         }
-        let (chunks, rest) = bytes.as_chunks();
+        // At most four words, then two, then one, and what is left.
+        let (four, rest) = bytes.as_chunks::<32>();
+        let (two, rest) = rest.as_chunks::<16>();
+        let (one, rest) = rest.as_chunks::<8>();
         let [_, words @ ..] = self.words();
-        for (word, chunk) in words.iter().zip(chunks) {
-            word.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
+        let mut words = words.iter();
+        let mut put = |octets: &[u8]| {
+            for (octets, word) in octets.as_chunks().0.iter().zip(&mut words) {
+                word.store(u64::from_ne_bytes(*octets), Ordering::Relaxed);
+            }
+        };
+        if let Some(octets) = four.first() {
+            put(octets);
         }
-        if let Some(word) = words.get(chunks.len())
-            && !rest.is_empty()
+        if let Some(octets) = two.first() {
+            put(octets);
+        }
+        if let Some(octets) = one.first() {
+            put(octets);
+        }
+        if !rest.is_empty()
+            && let Some(word) = words.next()
         {
             word.store(last_word(rest), Ordering::Relaxed);
         }

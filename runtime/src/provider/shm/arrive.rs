@@ -133,8 +133,8 @@ impl Connection {
             self.left_inline = true;
             return 0;
         }
-        let goes = self.pending.is_empty();
-        let mut outlet = RingOutlet { producer, goes, sends: 0, octets: 0 };
+        let longest = self.pending.is_empty().then(|| producer.inline_max());
+        let mut outlet = RingOutlet { producer, length_max: longest, sends: 0, octets: 0 };
         let (mut taken, mut octets) = (0, 0);
         while taken < budget {
             let mut run = Run::EMPTY;

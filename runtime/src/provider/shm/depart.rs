@@ -38,17 +38,18 @@ enum Ran {
 /// Sends on a connection whose messages are being taken.
 pub(super) struct RingOutlet<'a> {
     pub(super) producer: &'a mut Producer,
-    /// Nothing waits that goes first.
-    pub(super) goes: bool,
+    /// Octets of the longest message that goes; `None` if something waits that goes first.
+    pub(super) length_max: Option<usize>,
     /// Messages that were sent, and their octets.
     pub(super) sends: u32,
     pub(super) octets: usize,
 }
 
 impl Outlet for RingOutlet<'_> {
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, message: &[u8]) -> Result<(), QueueFull> {
-        if !self.goes || !self.producer.push_inline(Kind::Send, Handle(0), message) {
+        let goes = self.length_max.is_some_and(|most| message.len() <= most);
+        if !goes || self.producer.push(Kind::Send, Handle(0), message) != Ok(true) {
             return Err(QueueFull);
         }
         (self.sends, self.octets) = (self.sends + 1, self.octets + message.len());
@@ -57,11 +58,15 @@ impl Outlet for RingOutlet<'_> {
 }
 
 impl Producer {
+    /// Returns the octets of the longest message that is put behind the others at once.
+    pub(super) fn inline_max(&self) -> usize {
+        INLINE_MAX.min(self.part_max())
+    }
+
     /// Puts a whole message behind the others, if it is short and there is room.
-    #[inline]
+    #[inline(always)]
     fn push_inline(&mut self, kind: Kind, handle: Handle, message: &[u8]) -> bool {
-        message.len() <= INLINE_MAX.min(self.part_max())
-            && self.push(kind, handle, message) == Ok(true)
+        message.len() <= self.inline_max() && self.push(kind, handle, message) == Ok(true)
     }
 }
 
