@@ -67,6 +67,10 @@ impl<S: Service> Inlet for Short<'_, S> {
         while let Some((bares, run)) = bares.get(taken..count).zip(run.get(taken..))
             && let Some(kind) = bares.first().map(|bare| bare.kind)
         {
+            // Older Calls are acted upon first.
+            if kind == Kind::Call && !self.state.ready.is_empty() {
+                break;
+            }
             let counted = self.state.take(self.now, from.key, bares);
             let done = match kind {
                 Kind::Call => self.take_calls(from, &bares[..counted], run, outlet),
@@ -96,10 +100,6 @@ impl<S: Service> Short<'_, S> {
         outlet: &mut impl Outlet,
     ) -> usize {
         let Self { state, service, now, reply } = self;
-        // Older Calls are acted upon before these.
-        if !state.ready.is_empty() {
-            return 0;
-        }
         if reply.is_none() {
             **reply = state.buffers.pop().map(|buffer| Reply::new(buffer, None, 0, None));
         }

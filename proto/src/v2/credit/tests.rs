@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::format;
 use std::vec::Vec;
 
 use super::*;
@@ -63,6 +64,44 @@ fn calls_leave_one_credit_and_one_for_each_reply_owed() {
     assert!(credits.may_send(Class::Call), "nothing is owed, two are left");
     credits.owed_done(1);
     assert!(credits.may_send(Class::Call), "one answer too many does no harm");
+}
+
+#[test]
+fn what_is_lent_and_posted_counts_as_if_it_was_asked_for_one_by_one() {
+    let mut rng = Rng::new(3);
+    let (mut all, mut some, mut none) = (0, 0, 0);
+    for _ in 0..2000 {
+        let mut lender = limited(u32::from(rng.octet() % 12));
+        lender.reserve(u32::from(rng.octet() % 9));
+        lender.owe(u32::from(rng.octet() % 6));
+        let class = if rng.below(2) == 0 { Class::Call } else { Class::Reply };
+        let mut one_by_one = lender.clone();
+        let wanted = u32::from(rng.octet() % 10);
+        // What a Reply leaves behind is one less that is owed, of those that are.
+        let wanted = if class == Class::Reply { wanted.min(lender.owed()) } else { wanted };
+        let (lent, credit) = lender.lend(class, wanted);
+        let posted = if rng.below(3) == 0 { rng.below(lent as usize + 1) as u32 } else { lent };
+        lender.settle(class, lent, posted);
+        let mut asked = 0;
+        while asked < wanted && one_by_one.may_send(class) {
+            if asked < posted {
+                assert_eq!(one_by_one.on_sent(class), credit);
+            } else {
+                // It may be asked for, but is not: nothing of it is left.
+                break;
+            }
+            asked += 1;
+        }
+        assert_eq!(asked, posted, "{wanted} {lent}");
+        if posted == lent && lent < wanted {
+            assert!(!one_by_one.may_send(class), "{wanted}, but {lent} were lent");
+        }
+        assert_eq!(format!("{lender:?}"), format!("{one_by_one:?}"));
+        let counted = if posted < lent { &mut some } else { &mut all };
+        *counted += 1;
+        none += u32::from(posted == 0);
+    }
+    assert!(all > 500 && some > 100 && none > 100, "{all} {some} {none}");
 }
 
 #[test]
