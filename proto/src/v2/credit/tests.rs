@@ -80,7 +80,7 @@ fn what_is_lent_and_posted_counts_as_if_it_was_asked_for_one_by_one() {
         // What a Reply leaves behind is one less that is owed, of those that are.
         let wanted = if class == Class::Reply { wanted.min(lender.owed()) } else { wanted };
         let (lent, credit) = lender.lend(class, wanted);
-        let posted = if rng.below(3) == 0 { rng.below(lent as usize + 1) as u32 } else { lent };
+        let posted = if rng.below(3) == 0 { u32::from(rng.octet()) % (lent + 1) } else { lent };
         lender.settle(class, lent, posted);
         let mut asked = 0;
         while asked < wanted && one_by_one.may_send(class) {

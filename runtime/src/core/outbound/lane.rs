@@ -33,9 +33,8 @@ pub(crate) struct Lane<'a> {
     length_max: usize,
     /// The credit word of each Call.
     credit: u32,
-    /// How many it was lent credits for, may go now, and went.
+    /// How many may go, and went.
     lent: u32,
-    open: u32,
     sent: u32,
     outlet: &'a mut (dyn Outlet + 'a),
 }
@@ -47,7 +46,7 @@ impl Lane<'_> {
     /// Returns whether a Call is to try it here.
     #[inline]
     pub(crate) fn takes(&self, connection: Key<Connection>, request: &Request) -> bool {
-        self.connection == connection && self.sent < self.open && !request.opens()
+        self.connection == connection && self.sent < self.lent && !request.opens()
     }
 
     /// Writes headers and arguments of a Call to the beginning of `message`; `None` if they do not fit.
@@ -76,12 +75,7 @@ impl Lane<'_> {
             && message
                 .get(..TRANSPORT_LEN + encoded.length)
                 .is_some_and(|message| self.outlet.send(message).is_ok());
-        if goes {
-            self.sent += 1;
-        } else {
-            // Others leave behind it.
-            self.open = self.sent;
-        }
+        self.sent += u32::from(goes);
         goes
     }
 }
@@ -113,7 +107,6 @@ impl State {
             length_max: self.inline_max.saturating_sub(TRANSPORT_LEN),
             credit,
             lent,
-            open: lent,
             sent: 0,
             outlet,
         })

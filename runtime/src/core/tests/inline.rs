@@ -122,6 +122,53 @@ fn calls_are_answered_whatever_is_in_the_way() {
     }
 }
 
+/// Answers every Call at length.
+struct Shout(u64);
+
+impl Service for Shout {
+    fn binding(&self) -> Binding {
+        binding()
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, reply: &mut Reply) -> Outcome {
+        self.0 += 1;
+        reply.results(|w| w.opaque(&[7; 900])).unwrap();
+        Outcome::Done
+    }
+}
+
+#[test]
+fn calls_that_find_no_buffer_for_their_replies_wait_for_one() {
+    let few = Limits { send_buffers_max: 2, ..LIMITS };
+    let mut server = core(Shout(0), few, 4 << 10);
+    let mut client = core(Caller::default(), LIMITS, 4 << 10);
+    let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let connection = client.connect(clock::now(), at, binding()).unwrap();
+    let mut ended = 0;
+    for round in 0..20 {
+        let (mut cx, _) = client.cx(clock::now());
+        for token in 0..20 {
+            cx.call(connection, request(TELL), token, |w| w.opaque(b"?")).unwrap();
+        }
+        // The ring takes four Replies, and the client does not look meanwhile.
+        while client.service.ended.len() < ended + 20 {
+            client.turn(clock::now());
+            for _ in 0..30 {
+                server.turn(clock::now());
+            }
+        }
+        ended += 20;
+        assert!(client.service.ended.iter().all(|(_, ended, _)| ended.is_ok()), "{round}");
+    }
+    assert_eq!(server.service.0, 400);
+    for _ in 0..100 {
+        client.turn(clock::now());
+        server.turn(clock::now());
+    }
+    all_home(&mut client, clock::now());
+    all_home(&mut server, clock::now());
+}
+
 /// Makes Calls of all lengths on one connection or the other, the next ones as it is told of the last.
 struct Relay {
     connections: Vec<ConnectionId>,
