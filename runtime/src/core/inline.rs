@@ -1,12 +1,15 @@
 //! The short way of a turn: messages without chunks, taken without Receives and acted upon as they come.
 //!
 //! # Normal operation
-//! A Call is given to the service at once, from a buffer that the next one is copied to when it has been
-//! answered; its Reply leaves at once too, if credit allows. A Reply is told at once. Whatever is in the way
-//! of that, the message stays with the provider, and the stages of the next turn take it.
+//! Messages come in runs of one connection. What holds for all of a run is settled once: that nothing is out
+//! of the ordinary, what credits the peer is given, and how many Replies, or Calls, may leave at once and with
+//! which credit word. Then each Call is given to the service, and its Reply leaves; each Reply is told, and
+//! the Call that its caller makes next leaves by the [`Lane`](crate::core::outbound::Lane) of the connection.
+//! Whatever is in the way of that, the messages stay with the provider, and the stages of the next turn take
+//! them.
 //!
-//! What a Call comes to, its Reply or another Call, leaves by the [`Outlet`] that came with it. Some providers
-//! show it to the peer at the end of the turn; so this comes as late in it as it can.
+//! What a message comes to leaves by the [`Outlet`] that came with the run. Some providers show it to the
+//! peer at the end of the turn; so this comes as late in it as it can.
 
 use haulage_proto::negotiate::{Class, Version, bare_header_len};
 use haulage_proto::rpc::{AcceptStat, ReplyHeader};
