@@ -134,7 +134,9 @@ impl Connection {
             return 0;
         }
         let longest = self.pending.is_empty().then(|| producer.inline_max());
-        let mut outlet = RingOutlet { producer, length_max: longest, sends: 0, octets: 0 };
+        let (sends, octets, batches, rings) = (0, 0, 0, false);
+        let mut outlet =
+            RingOutlet { producer, length_max: longest, sends, octets, batches, rings };
         let (mut taken, mut octets) = (0, 0);
         while taken < budget {
             let mut run = Run::EMPTY;
@@ -153,7 +155,11 @@ impl Connection {
             }
             self.left_inline = taken == budget;
         }
-        let RingOutlet { sends, octets: sent, .. } = outlet;
+        let RingOutlet { sends, octets: sent, batches, rings, .. } = outlet;
+        if rings {
+            self.ring(nic);
+        }
+        nic.counters.send_batches += u64::from(batches);
         nic.counters.receives += taken as u64;
         nic.counters.sends += u64::from(sends);
         nic.counters.bytes_copied += (octets + sent) as u64;

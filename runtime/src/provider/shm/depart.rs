@@ -43,6 +43,9 @@ pub(super) struct RingOutlet<'a> {
     /// Messages that were sent, and their octets.
     pub(super) sends: u32,
     pub(super) octets: usize,
+    /// Times the peer was shown some, and whether it wants a doorbell.
+    pub(super) batches: u32,
+    pub(super) rings: bool,
 }
 
 impl Outlet for RingOutlet<'_> {
@@ -53,7 +56,19 @@ impl Outlet for RingOutlet<'_> {
             return Err(QueueFull);
         }
         (self.sends, self.octets) = (self.sends + 1, self.octets + message.len());
+        if message.len() >= PUBLISH_BEHIND {
+            self.show();
+        }
         Ok(())
+    }
+}
+
+impl RingOutlet<'_> {
+    /// Shows the peer what was sent: it copies one long message while we copy the next.
+    #[inline(never)]
+    fn show(&mut self) {
+        self.batches += 1;
+        self.rings |= self.producer.publish();
     }
 }
 
@@ -449,9 +464,15 @@ impl Connection {
             return;
         }
         nic.counters.send_batches += 1;
-        if producer.publish()
-            && let Some(socket) = &self.socket
-        {
+        if producer.publish() {
+            self.ring(nic);
+        }
+    }
+
+    /// Rings the doorbell of a peer that sleeps.
+    #[cold]
+    pub(super) fn ring(&self, nic: &mut Nic) {
+        if let Some(socket) = &self.socket {
             nic.counters.syscalls += 1;
             nic.link.doorbells += 1;
             // If there is no room, doorbells are on their way that nobody has heard yet.
@@ -526,6 +547,8 @@ fn kind(invalidate: Option<Handle>) -> (Kind, Handle) {
 
 /// Octets of Writes and Reads moved before the others, and the caller, have their turn.
 const MOVED_PER_CALL: usize = 4 << 20;
+/// Octets of a message behind which the peer is shown what was sent, though more is to follow.
+const PUBLISH_BEHIND: usize = 1 << 10;
 /// Octets of a Write before which the peer is shown what was sent ahead of it.
 const PUBLISH_BEFORE: usize = 16 << 10;
 
