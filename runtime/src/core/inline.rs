@@ -256,7 +256,7 @@ impl State {
         reply: &mut Option<Reply>,
     ) {
         let Some(sealed) = reply.as_mut() else { return };
-        let range = sealed.seal(Version::Two, header, length, 0);
+        let range = sealed.seal(Version::Two, header, length);
         let buffer = match self.buffers.pop() {
             Some(fresh) => std::mem::replace(&mut sealed.buffer, fresh),
             None => match reply.take() {

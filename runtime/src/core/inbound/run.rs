@@ -70,7 +70,7 @@ fn run_bare<S: Service>(
     state.receives.restore(buffers);
     match state.settle((connection, xid), message.received, acted) {
         Some((header, length)) => {
-            let range = reply.seal(version, &header, length, 0);
+            let range = reply.seal(version, &header, length);
             state.queue_bare(connection, Complete::new(reply.buffer, range));
         }
         None => state.recycle(reply.buffer),
@@ -317,18 +317,18 @@ impl InboundCall {
 
 impl Reply {
     /// Writes the headers of one without chunks, whose Payload stream then has `length` octets or is the
-    /// RPC header alone. Returns where in the buffer the message is. Its credit word may be written again.
+    /// RPC header alone. Returns where in the buffer the message is. Its credit word is known when it
+    /// leaves.
     #[inline]
     pub(crate) fn seal(
         &mut self,
         version: Version,
         header: &ReplyHeader,
         length: usize,
-        credit: u32,
     ) -> Range<usize> {
         let start = HEADER_ROOM - bare_header_len(version, Kind::Reply);
         let message = self.buffer.bytes_mut().get_mut(start..).unwrap_or_default();
-        let written = put_bare_header(version, Kind::Reply, message, header.xid, credit);
+        let written = put_bare_header(version, Kind::Reply, message, header.xid, 0);
         debug_assert!(written.is_some(), "every send buffer has the room");
         let stream = message.get_mut(HEADER_ROOM - start..).unwrap_or_default();
         let mut writer = Writer::new(stream);

@@ -178,7 +178,7 @@ impl Connection {
         buffer: &mut Local,
         encoded: &Encoded,
         inline_max: usize,
-        outlet: &mut (impl Outlet + ?Sized),
+        outlet: &mut impl Outlet,
     ) -> Departure {
         let version = self.terms.version;
         let fits = encoded.length + bare_header_len(version, Kind::Call) <= inline_max;
