@@ -26,7 +26,7 @@ pub use alphabet::{
 };
 pub use message::{
     Call, CallChunks, Reply, ReplyChunks, bare_header_len, put_bare_header, put_call_headers,
-    put_results_headers,
+    put_call_headers_with, put_results_headers, put_results_headers_with,
 };
 
 pub use crate::chunk::Version;
@@ -139,10 +139,20 @@ impl Connection {
     /// Takes Calls or Replies without chunks the short way, as far as that goes: see
     /// [`v2::connection::Connection::take`].
     #[inline]
-    pub fn take(&mut self, now: Instant, run: &[Bare]) -> u32 {
+    pub fn take<M: AsRef<Bare>>(&mut self, now: Instant, run: &[M]) -> u32 {
         match (&mut self.engine, &self.fallback) {
             (Engine::Two(two), None) => two.take(now, run),
             _ => 0,
+        }
+    }
+
+    /// Returns whether Calls with one chunk may go that way, too: see
+    /// [`v2::connection::Connection::serves_chunk`].
+    #[inline]
+    pub const fn serves_chunk(&self, length: u32) -> bool {
+        match &self.engine {
+            Engine::One(_) => false,
+            Engine::Two(two) => two.serves_chunk(length),
         }
     }
 

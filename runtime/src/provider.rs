@@ -9,11 +9,13 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::time::Duration;
 
-use haulage_mr_pool::{Local, Sink, Source};
+use haulage_mr_pool::{Exposed, Local, Sink, Source};
 use haulage_proto::iwarp::terminate::Code;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs as alphabet;
-use haulage_proto::verbs::{Access, Completion, Handle, QpNum};
+use haulage_proto::verbs::{
+    Access, ClaimedSegment, Completion, Handle, Opcode, QpNum, Segment, Status, WrId,
+};
 
 use crate::sys::process;
 
@@ -88,6 +90,10 @@ pub type Receive = alphabet::Receive<Sink>;
 /// 25. What is reserved for a queue pair (`reserve_receives`) it has as soon as it is posted, before and after
 ///     it was connected, Receives and reservations each in order. What it leaves is for the others. Where
 ///     receives are shared, it may have more.
+///
+/// While messages are taken without Receives
+/// 26. What an [`Outlet`] does is what a work request would do: it has happened before the message
+///     that is sent behind it arrives, and a handle that it retired is out of the peer's reach.
 pub trait Provider: sealed::Sealed {
     /// Names a listener of this provider.
     type Listener: Copy + Eq + fmt::Debug;
@@ -213,18 +219,51 @@ pub trait Inlet {
     /// Takes the first of a run of messages of a queue pair, on which `outlet` sends. There are
     /// [`RUN_MAX`] of them at most. Returns how many it took; of the others nothing has happened.
     fn take(&mut self, qp: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize;
+
+    /// Takes a message that invalidates `handle`, or returns false, and nothing has happened. Who takes it has
+    /// the handle retired by [`Outlet::retire`] first.
+    fn take_invalidating(
+        &mut self,
+        qp: QpNum,
+        message: &[u8],
+        handle: Handle,
+        outlet: &mut impl Outlet,
+    ) -> bool {
+        let _ = (qp, message, handle, outlet);
+        false
+    }
 }
 
 /// Messages that an [`Inlet`] is given at once.
 pub const RUN_MAX: usize = 16;
 
-/// Sends on the queue pair whose messages are being taken.
+/// Sends on the queue pair whose messages are being taken. What goes by it goes in order, and may wait for a
+/// doorbell.
 pub trait Outlet {
-    /// Sends a message as [`Provider::send_inline`] does; it may wait for a doorbell.
+    /// Sends a message as [`Provider::send_inline`] does.
     ///
     /// # Errors
     /// [`QueueFull`]: nothing happened.
-    fn send(&mut self, message: &[u8]) -> Result<(), QueueFull>;
+    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), QueueFull>;
+
+    /// Writes a few octets to memory of the peer: an RDMA Write whose source may be used again as soon as this
+    /// returns. It is unsignaled, as [`Self::send`] is.
+    ///
+    /// # Errors
+    /// [`QueueFull`]: nothing happened, and it can be posted. So it is with more octets than are worth it, and
+    /// with what will turn out not to be open to us.
+    fn write(&mut self, octets: &[u8], target: &ClaimedSegment) -> Result<(), QueueFull>;
+
+    /// Opens a lease to the peer to be written, under a fresh handle, ahead of what is sent next: all that a
+    /// FastReg does. Returns where it is in the peer's terms.
+    ///
+    /// # Errors
+    /// The lease comes back, and nothing happened: it can be reserved a handle, and posted.
+    fn open(&mut self, lease: Local) -> Result<(Exposed, Segment), Local>;
+
+    /// Retires a handle that the message to be taken invalidates; `None` if that cannot be now, or the handle
+    /// is of nothing that is open.
+    fn retire(&mut self, handle: Handle) -> Option<Done>;
 }
 
 /// Entries waiting to be posted on one send queue, oldest first.
@@ -369,6 +408,13 @@ impl Done {
     /// States that every view of the memory named by this work request has been dropped.
     pub(crate) const fn new(completion: Completion) -> Self {
         Self(completion)
+    }
+
+    /// States the same of the registration that a message invalidated, which was taken without a Receive.
+    pub(crate) const fn invalidating(qp: QpNum, handle: Handle) -> Self {
+        let (id, length, invalidated) = (WrId(0), 0, Some(handle));
+        let (opcode, status) = (Opcode::Receive, Status::Success);
+        Self(Completion { id, qp, opcode, status, length, invalidated })
     }
 }
 

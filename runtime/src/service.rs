@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use haulage_mr_pool::{Local, Pieces, Shared};
+use haulage_mr_pool::{Local, Piece, Pieces, Shared};
 use haulage_proto::chunk::{DataItem, Item as PayloadItem, PayloadReader};
 pub use haulage_proto::negotiate::Refusal as TransportError;
 use haulage_proto::rpc::{AcceptStat, Credential, ReplyHeader};
@@ -247,14 +247,20 @@ impl Data {
         self.len() == 0
     }
 
+    /// Returns the octets, part by part.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let (one, pieces) = match self {
+            Self::Empty => (None, None),
+            Self::Local(lease) => (Some(lease.bytes()), None),
+            Self::Shared(shared) => (Some(shared.bytes()), None),
+            Self::Pieces(pieces) => (None, Some(pieces.iter().map(Piece::bytes))),
+        };
+        one.into_iter().chain(pieces.into_iter().flatten())
+    }
+
     /// Appends the octets, their padding with them.
     fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
-        match self {
-            Self::Empty => {}
-            Self::Local(lease) => w.put(lease.bytes())?,
-            Self::Shared(shared) => w.put(shared.bytes())?,
-            Self::Pieces(pieces) => pieces.iter().try_for_each(|piece| w.put(piece.bytes()))?,
-        }
+        self.parts().try_for_each(|part| w.put(part))?;
         w.pad(self.len())
     }
 }
@@ -272,11 +278,12 @@ impl Reply {
         Self { buffer, body, at, length_max, offered, data, refused }
     }
 
-    /// Begins another in the same buffer, with nothing offered.
+    /// Begins another in the same buffer, of whose results so many octets may go into a chunk.
     #[inline]
-    pub(crate) const fn begin(&mut self, length_max: usize) {
+    pub(crate) const fn begin(&mut self, length_max: usize, offered: Option<u64>) {
         self.at = ReplyHeader::SUCCESS_LEN;
         self.length_max = length_max;
+        self.offered = offered;
         self.refused = None;
     }
 

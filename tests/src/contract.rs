@@ -4,12 +4,14 @@
 //! looks behind the trait.
 
 mod connections;
+mod outlet;
 mod receive_queue;
 mod registration;
 mod send_queue;
 mod sleeping;
 
 pub use connections::*;
+pub use outlet::*;
 pub use receive_queue::*;
 pub use registration::*;
 pub use send_queue::*;

@@ -70,6 +70,13 @@ impl CallPlan {
         chunk::split(handle, offset, u64::from(length), self.segment_size_max)
     }
 
+    /// Returns the octets of the only chunk of a Call in one message, if that is a Write chunk of one segment.
+    pub fn only_write(&self) -> Option<u32> {
+        let [length] = *self.writes else { return None };
+        let alone = self.format == Format::Simple && self.reads.is_empty() && self.reply.is_none();
+        (alone && (1..=self.segment_size_max).contains(&length)).then_some(length)
+    }
+
     /// Returns the segments of the chunk that has most of them.
     pub(super) fn segments_max(&self) -> u32 {
         let reads = self.reads.iter().map(|argument| argument.length);

@@ -185,6 +185,28 @@ pub fn put_results_headers(message: &mut [u8], xid: u32, credit: u32) -> Option<
     Some(())
 }
 
+/// Does the same for one that returns a Write chunk of one segment, with the octets that were written.
+#[inline(always)]
+pub fn put_results_headers_with(
+    message: &mut [u8],
+    xid: u32,
+    credit: u32,
+    segment: &Segment,
+) -> Option<()> {
+    use v2::header::REPLY_INLINE;
+    const REPLY: u32 = 1;
+    let (pairs, last) = message.split_first_chunk_mut::<64>()?;
+    let [handle, length, high, low] = words_of(segment);
+    // A list of one chunk of one segment; accepted, as there.
+    let transport = [xid, v2::VERSION, credit, REPLY_INLINE, 1, 1, handle, length];
+    let rest = [high, low, 0, xid, REPLY, 0, 0, 0];
+    let (first, second) = pairs.as_chunks_mut().0.split_at_mut(4);
+    put_pairs(first, transport.as_chunks().0);
+    put_pairs(second, rest.as_chunks().0);
+    *last.first_chunk_mut()? = [0; 4];
+    Some(())
+}
+
 /// Writes the headers of transport and RPC of a Call in version 2 that nobody in particular makes of this
 /// program, version and procedure, without chunks, as [`put_results_headers`] does.
 #[inline(always)]
@@ -205,6 +227,40 @@ pub fn put_call_headers(
     put_pairs(transport_pairs, transport.as_chunks().0);
     put_pairs(rpc_pairs, rpc.as_chunks().0);
     Some(())
+}
+
+/// Does the same for one that offers a Write chunk of one segment, and asks for `inv_handle` to be invalidated.
+#[inline(always)]
+pub fn put_call_headers_with(
+    message: &mut [u8],
+    (xid, credit): (u32, u32),
+    inv_handle: Handle,
+    segment: &Segment,
+    [program, version, procedure]: [u32; 3],
+) -> Option<()> {
+    use v2::header::CALL_INLINE;
+    const CALL: u32 = 0;
+    const RPC: u32 = 2;
+    let pairs = message.first_chunk_mut::<96>()?;
+    let [handle, length, high, low] = words_of(segment);
+    // No Read list, a list of one chunk of one segment, no Reply chunk.
+    let transport = [xid, v2::VERSION, credit, CALL_INLINE, inv_handle.0, 0, 1, 1];
+    let lists = [handle, length, high, low, 0, 0];
+    let rpc = [xid, CALL, RPC, program, version, procedure, 0, 0, 0, 0];
+    let (transport_pairs, rest) = pairs.as_chunks_mut().0.split_at_mut(4);
+    let (lists_pairs, rpc_pairs) = rest.split_at_mut(3);
+    put_pairs(transport_pairs, transport.as_chunks().0);
+    put_pairs(lists_pairs, lists.as_chunks().0);
+    put_pairs(rpc_pairs, rpc.as_chunks().0);
+    Some(())
+}
+
+/// Returns a segment as it is written.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "an offset is two words")]
+const fn words_of(segment: &Segment) -> [u32; 4] {
+    let Segment { handle, length, offset } = *segment;
+    [handle.0, length, (offset >> 32) as u32, offset as u32]
 }
 
 #[inline]

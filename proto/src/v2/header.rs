@@ -7,6 +7,7 @@
 mod bare;
 mod decode;
 mod encode;
+mod one_chunk;
 
 use core::fmt;
 
@@ -17,6 +18,7 @@ pub use encode::{
     encode_call_inline, encode_call_middle, encode_connprop, encode_error, encode_grant,
     encode_reply_external, encode_reply_inline, encode_reply_middle, reply_inline_wire_len,
 };
+pub use one_chunk::OneChunk;
 
 use self::decode::{check_xid, is_reply};
 use super::VERSION;

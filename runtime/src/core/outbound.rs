@@ -26,8 +26,8 @@ use haulage_proto::exchange::{Offered, ReplyLists, check_reply};
 use haulage_proto::negotiate::{Refusal, Version};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::time::Instant;
-use haulage_proto::v2::header::Bare;
-use haulage_proto::verbs::Flags;
+use haulage_proto::v2::header::{Bare, OneChunk};
+use haulage_proto::verbs::{Flags, Handle};
 use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::core::connection::Connection;
@@ -44,7 +44,7 @@ use crate::service::{self, Binding, CallError, Request};
 pub(crate) use lane::Lane;
 pub(crate) use opened::Opened;
 pub(crate) use send::Planned;
-pub(crate) use tell::{tell, tell_inline};
+pub(crate) use tell::{Placed, tell, tell_inline, tell_placed};
 
 /// A Call of ours that has not ended.
 #[derive(Debug)]
@@ -97,6 +97,9 @@ pub(crate) enum Stage {
     /// Given up and never answered: the slot rests until the connection ends.
     Resting,
 }
+
+/// A Call that is encoded: its slot and XID, its message, and what that consists of.
+type Begun<'a> = ((usize, u32), &'a [u8], Encoded);
 
 /// A Call's Payload stream, without the argument that has a lease of its own. It is in a send buffer,
 /// behind the header room.
@@ -166,20 +169,50 @@ impl State {
         caller: Caller,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), CallError> {
+        let (named, message, encoded) = self.begin(lane, request, encode)?;
+        let is_sent = lane.send(message, request.procedure, &encoded);
+        self.enter(named, now, (lane.connection, Version::Two), request, caller);
+        if !is_sent {
+            self.set_out(lane.connection, named.0, request, encoded);
+        }
+        Ok(())
+    }
+
+    /// Does the same for one with room for a result.
+    pub(crate) fn call_placed_at_once(
+        &mut self,
+        now: Instant,
+        lane: &mut Lane<'_>,
+        request: &mut Request,
+        caller: Caller,
+        encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+    ) -> Result<(), CallError> {
+        let (named, _, encoded) = self.begin(lane, request, encode)?;
+        self.enter(named, now, (lane.connection, Version::Two), request, caller);
+        if !self.open_at_once(lane, named, request, &encoded) {
+            self.set_out(lane.connection, named.0, request, encoded);
+        }
+        Ok(())
+    }
+
+    /// Names a Call that is to leave on a lane, by slot and XID, and encodes it in the next send buffer.
+    #[inline(always)]
+    fn begin(
+        &mut self,
+        lane: &Lane<'_>,
+        request: &Request,
+        encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+    ) -> Result<Begun<'_>, CallError> {
         let Some(buffer) = self.buffers.top() else { return Err(CallError::Busy) };
         let Some((slot, xid)) = self.xids.open() else { return Err(CallError::Busy) };
         let message = buffer.bytes_mut().get_mut(Lane::START..).unwrap_or_default();
-        let encoded = lane.encode(message, xid, request.procedure, encode);
-        let Some(encoded) = encoded else {
-            self.xids.close(slot);
-            return Err(CallError::TooLong);
-        };
-        let is_sent = lane.send(message, request.procedure, &encoded);
-        self.enter((slot, xid), now, (lane.connection, Version::Two), request, caller);
-        if !is_sent {
-            self.set_out(lane.connection, slot, request, encoded);
+        match lane.encode(message, xid, request.procedure, encode) {
+            Some(encoded) => Ok(((slot, xid), message, encoded)),
+            None => {
+                self.xids.close(slot);
+                Err(CallError::TooLong)
+            }
         }
-        Ok(())
     }
 
     /// Enters a Call that is encoded, in the state that one has which was sent.
@@ -296,6 +329,39 @@ impl State {
         call.stage = Stage::Fencing;
         self.fence_rest(slot);
         stray.is_none()
+    }
+
+    /// Returns whether nothing is left of a Call of our own service once a Reply with this chunk has come on
+    /// this connection, and `handle` is retired.
+    #[inline]
+    pub(crate) fn is_over_with(
+        &self,
+        slot: usize,
+        key: Key<Connection>,
+        handle: Handle,
+        reply: &OneChunk,
+    ) -> bool {
+        let call = self.outbound.get(slot).and_then(Option::as_ref);
+        let waits = call.is_some_and(|call| {
+            let is_ours = matches!(call.caller, Caller::Service(_));
+            call.connection == key && call.opens && is_ours && matches!(call.stage, Stage::Sent)
+        });
+        waits && self.opened.get(slot).is_some_and(|opened| opened.is_over_with(handle, reply))
+    }
+
+    /// Forgets such a Call. Returns what its caller is told.
+    #[inline]
+    pub(crate) fn end_opened(
+        &mut self,
+        slot: usize,
+        proof: Option<Invalidated<'_>>,
+        reply: &OneChunk,
+    ) -> Option<Placed> {
+        let caller = self.outbound.get(slot)?.as_ref()?.caller;
+        let (result, returned) = self.opened.get_mut(slot)?.place_result(proof?, reply)?;
+        let Caller::Service(token) = caller else { return None };
+        self.forget(slot);
+        Some(Placed { token, result, returned })
     }
 
     /// Takes in a Reply without chunks, the short way if its Call opened nothing. As [`Self::on_reply`].

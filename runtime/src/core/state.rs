@@ -289,11 +289,14 @@ impl<'a> Cx<'a> {
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), (CallError, Request)> {
         let caller = Caller::Service(token);
-        let called = match &mut self.lane {
-            Some(lane) if lane.takes(connection.0, &request) => {
-                self.state.call_at_once(self.now, lane, &mut request, caller, encode)
+        let (now, state) = (self.now, &mut *self.state);
+        let lane = self.lane.as_mut().filter(|lane| lane.takes(connection.0));
+        let called = match (lane, request.opens()) {
+            (Some(lane), false) => state.call_at_once(now, lane, &mut request, caller, encode),
+            (Some(lane), true) if lane.places(&request) => {
+                state.call_placed_at_once(now, lane, &mut request, caller, encode)
             }
-            _ => self.state.call(self.now, connection.0, &mut request, caller, encode).map(drop),
+            _ => state.call(now, connection.0, &mut request, caller, encode).map(drop),
         };
         called.map_err(|error| (error, request))
     }

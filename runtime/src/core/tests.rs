@@ -775,4 +775,5 @@ fn a_send_queue_that_stays_full_keeps_nobody_busy() {
 }
 
 mod inline;
+mod placed;
 mod versions;

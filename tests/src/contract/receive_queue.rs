@@ -203,7 +203,7 @@ impl Inlet for Echo {
         for message in run {
             let Some(left) = self.wanted.checked_sub(1) else { break };
             self.wanted = left;
-            self.took.push((qp, message.to_vec(), outlet.send(message).is_ok()));
+            self.took.push((qp, message.to_vec(), outlet.send(message, None).is_ok()));
         }
         self.took.len() - before
     }

@@ -89,6 +89,34 @@ fn the_headers_of_a_call_are_the_two_one_behind_the_other() {
 }
 
 #[test]
+fn the_headers_with_a_chunk_are_those_of_a_list_of_one() {
+    let (xid, credit, handle) = (0x0102_0304, 77, Handle(0x0a0b_0c0d));
+    let segment = Segment { handle, length: 4096, offset: 0x1234_5678_9abc_def0 };
+    let mut room = [0; 100];
+    let mut w = Writer::new(&mut room);
+    let returned = [v2::header::Returned { offered: &[segment], length: 100 }];
+    let chunks = ReplyChunks { writes: &returned, reply: None };
+    chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
+    ReplyHeader::accepted(xid, AcceptStat::Success).encode(&mut w).unwrap();
+    let mut message = [0x55; 72];
+    let written = Segment { length: 100, ..segment };
+    put_results_headers_with(&mut message, xid, credit, &written).unwrap();
+    assert_eq!((w.written(), message[68..].to_vec()), (&message[..68], vec![0x55; 4]));
+    assert_eq!(put_results_headers_with(&mut message[..67], xid, credit, &written), None);
+
+    let mut room = [0; 100];
+    let mut w = Writer::new(&mut room);
+    let chunks = CallChunks { inv_handle: handle, writes: &[&[segment]], ..CallChunks::default() };
+    chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
+    CallHeader::new(xid, 0x2000_0001, 3, 9).encode(&mut w).unwrap();
+    let mut message = [0x55; 100];
+    let (named, asked) = ((xid, credit), [0x2000_0001, 3, 9]);
+    put_call_headers_with(&mut message, named, handle, &segment, asked).unwrap();
+    assert_eq!((w.written(), message[96..].to_vec()), (&message[..96], vec![0x55; 4]));
+    assert_eq!(put_call_headers_with(&mut message[..95], named, handle, &segment, asked), None);
+}
+
+#[test]
 fn a_call_arrives_with_the_chunks_it_was_sent_with() {
     let (body, read) = (segments(1, &[96, 6064]), segments(2, &[40, 2]));
     let (write, reply) = (segments(3, &[8]), segments(4, &[124, 4096, 8]));

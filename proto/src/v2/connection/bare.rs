@@ -1,13 +1,13 @@
 //! The short way through a connection, for the messages that most are.
 
-use super::{Connection, Phase, Role};
+use super::{ChunkLimits, Connection, Phase, Role};
 use crate::time::Instant;
 use crate::v2::continuation::Kind;
 use crate::v2::header::{Bare, Message};
 
 impl Connection {
-    /// Takes Calls or Replies without chunks, one behind the other, if nothing is out of the ordinary: the
-    /// connection is open, no message is in pieces, no extension is in use, and their credit words are in
+    /// Takes Calls or Replies without chunks, or with one that [`Self::serves_chunk`] finds in order, one
+    /// behind the other, if nothing is out of the ordinary: the connection is open, no message is in pieces, no extension is in use, and their credit words are in
     /// order. Then each is what [`Self::handle`] would have told by [`Event::Call`](super::Event::Call) or
     /// [`Event::Reply`](super::Event::Reply), and there is nothing to [`poll`](Self::poll) because of
     /// it, but what waited for credit.
@@ -16,15 +16,25 @@ impl Connection {
     /// nothing has happened. What cannot be acted upon after all, [`Self::put_back`] and then `handle` are
     /// for.
     #[inline]
-    pub fn take(&mut self, now: Instant, run: &[Bare]) -> u32 {
-        let Some(first) = run.first() else { return 0 };
+    pub fn take<M: AsRef<Bare>>(&mut self, now: Instant, run: &[M]) -> u32 {
+        let mut all = run.iter().map(AsRef::as_ref);
+        let Some(first) = all.clone().next() else { return 0 };
         if !self.is_plain(first.kind) {
             return 0;
         }
-        let alike = run.iter().take_while(|message| message.kind == first.kind);
+        let alike = all.by_ref().take_while(|message| message.kind == first.kind);
         let taken = self.credits.on_run(alike.map(|message| message.credit));
         self.count(now, first.kind, taken);
         taken
+    }
+
+    /// Returns whether a server takes Calls with one Write chunk of one segment of so many octets.
+    #[inline]
+    pub const fn serves_chunk(&self, length: u32) -> bool {
+        let ChunkLimits { write_chunks_max, segments_max, .. } = self.config.chunks;
+        write_chunks_max > 0
+            && segments_max > 0
+            && length <= self.config.properties.segment_size_max
     }
 
     /// Takes back that the last `count` messages, which [`Self::take`] took, have been received. What their

@@ -45,6 +45,13 @@ impl Bare {
     }
 }
 
+impl AsRef<Self> for Bare {
+    #[inline]
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -37,6 +37,11 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    /// Makes one that goes in its message, whose Payload stream of so many octets is in `buffer`.
+    pub(super) const fn complete(buffer: Local, length: usize, data: Data) -> Self {
+        Self { buffer, body: None, length, is_special: false, data }
+    }
+
     /// Chooses how a Reply to `call` goes.
     pub(super) fn new(
         mut reply: Reply,

@@ -4,15 +4,21 @@ use std::ops::Range;
 
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::{Few, PayloadReader};
-use haulage_proto::negotiate::{Version, bare_header_len, put_bare_header, put_results_headers};
+use haulage_proto::negotiate::{
+    Version, bare_header_len, put_bare_header, put_results_headers, put_results_headers_with,
+};
 use haulage_proto::rpc::{AcceptStat, CallHeader, Credential, ReplyHeader};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::v2::header::OneChunk;
+use haulage_proto::verbs::{Handle, Segment};
 use haulage_proto::xdr::Writer;
 
 use super::answer::Answer;
-use super::{BareCall, Complete, InboundCall, Judged, Message, Outgoing, Ready, Running, Stage};
+use super::{
+    BareCall, Complete, InboundCall, Judged, Message, Outgoing, Ready, Running, Segments, Stage,
+};
 use crate::core::connection::{Connection, Terms};
 use crate::core::receives::{Filled, Receives};
 use crate::core::state::{Cx, State};
@@ -68,7 +74,7 @@ fn run_bare<S: Service>(
     let acted = act(&mut cx, service, named, version, message.payload(&buffers), &mut reply);
     state.running = None;
     state.receives.restore(buffers);
-    match state.settle((connection, xid), message.received, acted) {
+    match state.settle((connection, xid), message.received, None, acted) {
         Some((header, length)) => {
             let range = reply.seal(version, &header, length);
             state.queue_bare(connection, Complete::new(reply.buffer, range));
@@ -293,6 +299,19 @@ fn answer(reply: Reply, terms: &Terms, call: &InboundCall) -> Ended {
 }
 
 impl InboundCall {
+    /// Makes the entry of a Call without chunks, or with this one.
+    fn of(
+        connection: Key<Connection>,
+        xid: u32,
+        chunk: Option<&OneChunk>,
+        message: Option<Message>,
+        stage: Stage,
+    ) -> Self {
+        let invalidate = chunk.map(|one| one.inv_handle).filter(|handle| *handle != Handle(0));
+        let write = chunk.map(|one| Segments::collect(std::iter::once(one.segment)));
+        Self { connection, xid, invalidate, write, reply: None, message, body: None, stage }
+    }
+
     /// Returns how long the Payload stream of its Reply may get: what a message holds, or a Reply chunk
     /// as far as the binding needs it.
     fn reply_max(&self, terms: &Terms, binding: &Binding, receives: &Receives) -> usize {
@@ -337,7 +356,23 @@ impl Reply {
         start..HEADER_ROOM + length.max(writer.position())
     }
 
-    /// Does the same for one in version 2 that has results. Returns the message.
+    /// Does the same for one in version 2 that has results, and returns a chunk of one segment. Returns the
+    /// message.
+    #[inline]
+    pub(crate) fn seal_results_with(
+        &mut self,
+        xid: u32,
+        length: usize,
+        credit: u32,
+        returned: &Segment,
+    ) -> Option<&[u8]> {
+        const START: usize = HEADER_ROOM - OneChunk::REPLY_LEN;
+        let message = self.buffer.bytes_mut().get_mut(START..HEADER_ROOM + length)?;
+        put_results_headers_with(message, xid, credit, returned)?;
+        Some(message)
+    }
+
+    /// Does the same for one that has results and no chunk. Returns the message.
     #[inline]
     pub(crate) fn seal_results(&mut self, xid: u32, length: usize, credit: u32) -> Option<&[u8]> {
         const START: usize = HEADER_ROOM - bare_header_len(Version::Two, Kind::Reply);
@@ -353,13 +388,14 @@ impl State {
         self.connections.get(key).map(|connection| &connection.terms)
     }
 
-    /// Does what is to be done about a Call without chunks, but for its Reply: what that says, and the octets
-    /// of its Payload stream if there are results.
+    /// Does what is to be done about a Call without chunks, or with this one, but for its Reply: what that
+    /// says, and the octets of its Payload stream if there are results.
     #[inline]
     pub(crate) fn settle(
         &mut self,
         (key, xid): (Key<Connection>, u32),
         received: Filled,
+        chunk: Option<&OneChunk>,
         acted: Acted,
     ) -> Option<(ReplyHeader, usize)> {
         let replied = match acted {
@@ -368,7 +404,7 @@ impl State {
             }
             Acted::Verdict(header) => Some((header, 0)),
             Acted::Later(name, is_resumed) => {
-                self.keep(name, (key, xid), received, is_resumed);
+                self.keep(name, (key, xid), received, chunk, is_resumed);
                 return None;
             }
             Acted::Refused(error) => {
@@ -388,18 +424,36 @@ impl State {
         key: Key<InboundCall>,
         (connection, xid): (Key<Connection>, u32),
         received: Filled,
+        chunk: Option<&OneChunk>,
         is_resumed: bool,
     ) {
-        let message = Message { received, payload_at: 0 };
+        let message = Some(Message { received, payload_at: 0 });
         let stage = if is_resumed { Stage::Resumed } else { Stage::Later };
-        let (invalidate, write, reply) = (None, None, None);
-        let (message, body) = (Some(message), None);
-        let call = InboundCall { connection, xid, invalidate, write, reply, message, body, stage };
+        let call = InboundCall::of(connection, xid, chunk, message, stage);
         let kept = self.inbound.insert(call);
         debug_assert!(kept.is_ok_and(|name| name == key), "nothing else entered meanwhile");
         if is_resumed {
             self.ready.push_back(Ready::Kept(key));
         }
+    }
+
+    /// Queues a Reply that returns the chunk of its Call, with what is to be written there. Its Payload stream
+    /// reaches to `end` of its buffer.
+    pub(crate) fn queue_with_chunk(
+        &mut self,
+        key: Key<Connection>,
+        call: &OneChunk,
+        (buffer, end): (Local, usize),
+        data: Data,
+    ) {
+        let answer = Answer::complete(buffer, end.saturating_sub(HEADER_ROOM), data);
+        let stage = Stage::Replying(answer);
+        let kept = InboundCall::of(key, call.bare.xid, Some(call), None, stage);
+        match (self.inbound.insert(kept), self.connections.get_mut(key)) {
+            (Ok(name), Some(connection)) => connection.replies.push_back(Outgoing::Kept(name)),
+            _ => return debug_assert!(false, "an entry for every Call that holds a send buffer"),
+        }
+        self.touch(key);
     }
 
     /// Queues a Reply without chunks.

@@ -9,20 +9,24 @@
 use std::rc::Rc;
 
 use haulage_proto::exchange::BareMax;
-use haulage_proto::negotiate::{Class, Version, bare_header_len, put_call_headers};
+use haulage_proto::negotiate::{
+    Class, Version, bare_header_len, put_call_headers, put_call_headers_with,
+};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::v2::continuation::Kind;
+use haulage_proto::v2::header::OneChunk;
+use haulage_proto::verbs::Handle;
 use haulage_proto::xdr::{Truncated, Writer};
 
 use super::Encoded;
-use super::send::goes_bare;
+use super::send::{Outline, goes_bare};
 use crate::core::connection::Connection;
 use crate::core::state::State;
 use crate::core::table::Key;
 use crate::identity::Identity;
 use crate::limits::HEADER_ROOM;
 use crate::provider::Outlet;
-use crate::service::{Binding, Request};
+use crate::service::{Binding, Request, allows_to_reduce};
 
 /// Where Calls leave at once, and how many may.
 pub(crate) struct Lane<'a> {
@@ -45,8 +49,14 @@ impl Lane<'_> {
 
     /// Returns whether a Call is to try it here.
     #[inline]
-    pub(crate) fn takes(&self, connection: Key<Connection>, request: &Request) -> bool {
-        self.connection == connection && self.sent < self.lent && !request.opens()
+    pub(crate) fn takes(&self, connection: Key<Connection>) -> bool {
+        self.connection == connection && self.sent < self.lent
+    }
+
+    /// Returns whether all that a Call opens is room for its result, which it may.
+    #[inline]
+    pub(crate) fn places(&self, request: &Request) -> bool {
+        request.argument.is_none() && allows_to_reduce(&self.binding, request)
     }
 
     /// Writes headers and arguments of a Call to the beginning of `message`; `None` if they do not fit.
@@ -74,13 +84,62 @@ impl Lane<'_> {
             && goes_bare(procedure, &self.binding, &self.bare_max, encoded)
             && message
                 .get(..TRANSPORT_LEN + encoded.length)
-                .is_some_and(|message| self.outlet.send(message).is_ok());
+                .is_some_and(|message| self.outlet.send(message, None).is_ok());
         self.sent += u32::from(goes);
         goes
     }
 }
 
 impl State {
+    /// Opens the room for the result of a Call that is encoded, and sends it on a lane, if no more than that is
+    /// to be done. Returns whether it left, or is about to; else nothing has happened.
+    #[inline]
+    pub(super) fn open_at_once(
+        &mut self,
+        lane: &mut Lane<'_>,
+        (slot, xid): (usize, u32),
+        request: &mut Request,
+        encoded: &Encoded,
+    ) -> bool {
+        const START: usize = HEADER_ROOM - OneChunk::CALL_LEN;
+        let Self { connections, buffers, opened, planned, solicits, inline_max, .. } = self;
+        let (Some(connection), Some(buffer), Some(opened), Some(result)) = (
+            connections.get(lane.connection),
+            buffers.top(),
+            opened.get_mut(slot),
+            request.result.take(),
+        ) else {
+            return false;
+        };
+        let range = START..HEADER_ROOM + encoded.length;
+        let named = (lane.connection, request.procedure);
+        let is_placed = range.len() <= *inline_max
+            && Outline::of_result(named, encoded, result.len()).is_placed(planned, connection);
+        let open = if is_placed { lane.outlet.open(result) } else { Err(result) };
+        let (exposed, segment) = match open {
+            Ok(open) => open,
+            Err(lease) => {
+                request.result = Some(lease);
+                return false;
+            }
+        };
+        opened.begin_open(exposed, segment);
+        let inv_handle = if *solicits { segment.handle } else { Handle(0) };
+        let Binding { program, version, .. } = *lane.binding;
+        let asked = [program, version, request.procedure];
+        let message = buffer.bytes_mut().get_mut(range.clone()).unwrap_or_default();
+        let written =
+            put_call_headers_with(message, (xid, lane.credit), inv_handle, &segment, asked);
+        debug_assert!(written.is_some(), "every send buffer has the room");
+        lane.sent += 1;
+        if lane.outlet.send(message, None).is_err()
+            && let Some(buffer) = self.buffers.pop()
+        {
+            self.send(lane.connection, buffer, range, None, Default::default());
+        }
+        true
+    }
+
     /// Opens the lane of a connection to at most `count` Calls, which leave by `outlet`. `None` if anything
     /// is in the way of all of them.
     #[inline]

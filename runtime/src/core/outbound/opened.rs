@@ -1,9 +1,11 @@
 //! What a Call of ours has open to the peer. Most Calls open nothing, so it lies apart from them.
 
 use haulage_mr_pool::{Exposed, Invalidated, Local};
+use haulage_proto::chunk::Returned;
 use haulage_proto::exchange::{Arrived, Offered, ReplyFault, ReplyLists, check_reply};
 use haulage_proto::negotiate::Version;
-use haulage_proto::verbs::Handle;
+use haulage_proto::v2::header::OneChunk;
+use haulage_proto::verbs::{Handle, Segment};
 
 use crate::core::inbound::Segments;
 use crate::limits::ITEMS_MAX;
@@ -103,6 +105,41 @@ impl Opened {
         (self.offered, self.arrived) = ([None, None], None);
     }
 
+    /// Holds the room for a result that is open already, as one segment.
+    #[inline]
+    pub(super) fn begin_open(&mut self, result: Exposed, segment: Segment) {
+        self.items = [Item::None, Item::None, Item::Exposed(result), Item::None];
+        self.offered = [Some(Segments::collect(std::iter::once(segment))), None];
+        self.arrived = None;
+    }
+
+    /// Returns whether a Reply that returns this chunk is in order, and nothing is open once `handle` is
+    /// retired.
+    #[inline]
+    pub(super) fn is_over_with(&self, handle: Handle, reply: &OneChunk) -> bool {
+        let [Some(write), None] = &self.offered else { return false };
+        // As any other Reply: handle and offset are not looked at.
+        let [Segment { length, .. }] = write.as_slice() else { return false };
+        let [argument, body, result, rest] = &self.items;
+        let others = [argument, body, rest].into_iter().all(|item| matches!(item, Item::None));
+        others && result.exposed() == Some(handle) && reply.segment.length <= *length
+    }
+
+    /// Takes back the result that such a Reply tells of, and what it says of it.
+    #[inline]
+    pub(super) fn place_result(
+        &mut self,
+        proof: Invalidated<'_>,
+        reply: &OneChunk,
+    ) -> Option<(Local, Returned)> {
+        let stray = self.item(What::Result).fence(proof);
+        debug_assert!(stray.is_none(), "the handle was looked at");
+        let mut result = self.item(What::Result).take_local()?;
+        let (offered, written) = (u32::try_from(result.len()).ok()?, reply.segment.length);
+        result.set_len(written as usize);
+        Some((result, Returned { offered, written }))
+    }
+
     pub(super) const fn item(&mut self, what: What) -> &mut Item {
         &mut self.items[what as usize]
     }
@@ -156,7 +193,7 @@ impl Opened {
 
     /// Returns which handle we would like to see invalidated. Section 6.5: that of what the caller waits
     /// for.
-    pub(super) fn solicited(&self) -> Handle {
+    pub(crate) fn solicited(&self) -> Handle {
         let order = [What::Result, What::Reply, What::Argument, What::Body];
         let exposed = order.iter().find_map(|what| self.items[*what as usize].exposed());
         exposed.unwrap_or(Handle(0))

@@ -9,7 +9,7 @@ use haulage_proto::exchange::{BareMax, CallFault, CallPlan, CallShape, plan_call
 use haulage_proto::negotiate::{CallChunks, Class, Version, bare_header_len, put_bare_header};
 use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::v2::continuation::Kind;
-use haulage_proto::verbs::{Access, Exposure, Flags, Handle, QpNum};
+use haulage_proto::verbs::{Access, Exposure, Flags, Handle};
 use haulage_proto::xdr::{Writer, pad};
 
 use super::opened::{Item, Opened, What};
@@ -20,7 +20,7 @@ use crate::core::inbound::Segments;
 use crate::core::table::Key;
 use crate::core::work::Name;
 use crate::limits::HEADER_ROOM;
-use crate::provider::{Operation, Outlet, Provider, QueueFull, WorkRequest};
+use crate::provider::{Operation, Provider, WorkRequest};
 use crate::service::{CallError, Service};
 
 impl<P: Provider, S: Service> Core<P, S> {
@@ -28,7 +28,6 @@ impl<P: Provider, S: Service> Core<P, S> {
     pub(crate) fn send_bare_calls(&mut self, key: Key<Connection>) {
         let Self { provider, state, .. } = self;
         let Some(connection) = state.connections.get_mut(key) else { return };
-        let mut outlet = Posting { provider, qp: connection.qp };
         while let Some(&slot) = connection.calls.front()
             && let Some(Some(call)) = state.outbound.get_mut(slot)
             && let Stage::Queued(buffer, encoded) = &mut call.stage
@@ -36,7 +35,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         {
             let named = (call.xid, call.procedure);
             let departure =
-                connection.send_bare(named, buffer, encoded, state.inline_max, &mut outlet);
+                connection.send_bare(provider, named, buffer, encoded, state.inline_max);
             if departure == Departure::Waits {
                 return;
             }
@@ -156,29 +155,16 @@ pub(super) enum Departure {
     Post(usize, usize),
 }
 
-/// Sends on a connection by its provider.
-struct Posting<'a, P> {
-    provider: &'a mut P,
-    qp: QpNum,
-}
-
-impl<P: Provider> Outlet for Posting<'_, P> {
-    #[inline]
-    fn send(&mut self, message: &[u8]) -> Result<(), QueueFull> {
-        self.provider.send_inline(self.qp, message, None)
-    }
-}
-
 impl Connection {
     /// Sends a Call that opened nothing, if it has no chunks and nothing is in the way.
     #[inline]
-    pub(super) fn send_bare(
+    pub(super) fn send_bare<P: Provider>(
         &mut self,
+        provider: &mut P,
         (xid, procedure): (u32, u32),
         buffer: &mut Local,
         encoded: &Encoded,
         inline_max: usize,
-        outlet: &mut impl Outlet,
     ) -> Departure {
         let version = self.terms.version;
         let fits = encoded.length + bare_header_len(version, Kind::Call) <= inline_max;
@@ -190,10 +176,7 @@ impl Connection {
         let Some(credit) = self.engine.try_send(Class::Call) else { return Departure::Waits };
         let range = encoded.complete(buffer, version, xid, credit);
         match buffer.bytes().get(range.clone()) {
-            Some(message) if outlet.send(message).is_ok() => {
-                self.rings = true;
-                Departure::Gone
-            }
+            Some(message) if self.send_inline(provider, message, None) => Departure::Gone,
             _ => Departure::Post(range.start, range.end),
         }
     }
@@ -231,7 +214,7 @@ pub(super) fn goes_bare(
 
 /// All that the plan of a Call depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Outline {
+pub(super) struct Outline {
     /// It has the terms and the binding.
     connection: Key<Connection>,
     procedure: u32,
@@ -259,6 +242,23 @@ impl Outline {
         let Encoded { arguments_at, length, .. } = *encoded;
         let [argument, result] = [What::Argument, What::Result].map(|what| opened.length(what));
         Self { connection, procedure, length, arguments_at, argument, result }
+    }
+
+    /// Describes a Call with no more than room for a result.
+    pub(super) const fn of_result(
+        (connection, procedure): (Key<Connection>, u32),
+        encoded: &Encoded,
+        result: usize,
+    ) -> Self {
+        let Encoded { arguments_at, length } = *encoded;
+        Self { connection, procedure, length, arguments_at, argument: 0, result }
+    }
+
+    /// Returns whether such a Call goes in one message, with the room for its result as its only chunk, in one
+    /// segment.
+    pub(super) fn is_placed(&self, made: &mut Option<Planned>, connection: &Connection) -> bool {
+        let plan = self.plan(made, connection).ok().and_then(CallPlan::only_write);
+        plan.is_some_and(|length| usize::try_from(length) == Ok(self.result))
     }
 
     /// Returns the plan of such a Call: the one `made` last, if its outline was the same.

@@ -1,5 +1,6 @@
 //! Telling callers how their Calls ended.
 
+use haulage_mr_pool::Local;
 use haulage_proto::chunk::{PayloadReader, Returned};
 use haulage_proto::exchange::{Arrived, Body};
 use haulage_proto::negotiate::Version;
@@ -117,6 +118,32 @@ pub(crate) fn tell_inline<S: Service>(
     }
     let results = parse_reply(payload, &[], Version::Two);
     service.replied(cx, token, Finished { results, argument: None, result: None });
+}
+
+/// A Call of our own service that ended with its result in place.
+pub(crate) struct Placed {
+    pub(super) token: u64,
+    pub(super) result: Local,
+    pub(super) returned: Returned,
+}
+
+/// Tells the service of a Call whose result was placed, but does not count it.
+#[inline]
+pub(crate) fn tell_placed<S: Service>(
+    cx: &mut Cx<'_>,
+    service: &mut S,
+    placed: Placed,
+    payload: &[u8],
+) {
+    let Placed { token, result, returned } = placed;
+    let writes = [returned];
+    let results = if ReplyHeader::is_plain(payload) {
+        let reader = PayloadReader::reply_of_many(payload, ReplyHeader::SUCCESS_LEN, &writes);
+        Ok(reader.of_version(Version::Two))
+    } else {
+        parse_reply(payload, &writes, Version::Two)
+    };
+    service.replied(cx, token, Finished { results, argument: None, result: Some(result) });
 }
 
 fn tell_one<S: Service>(

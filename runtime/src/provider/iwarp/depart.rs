@@ -12,7 +12,7 @@
 use std::io::IoSlice;
 
 use haulage_proto::iwarp::rdmap::ReadRequest;
-use haulage_proto::verbs::{Handle, Status};
+use haulage_proto::verbs::{ClaimedSegment, Handle, Status};
 
 use super::connection::{Connection, State, Step};
 use super::lane::{Lane, OCTETS_MAX, OutstandingRead, PIECES_MAX, Response, Work};
@@ -92,6 +92,36 @@ impl Connection {
         nic.wire.fpdus_sent += 1;
         nic.counters.sends += 1;
         Ok(())
+    }
+
+    /// Seals a Write of octets that are not to be kept, as [`Self::send_inline`] does with a Send.
+    pub(super) fn write_inline(
+        &mut self,
+        nic: &mut Nic,
+        octets: &[u8],
+        target: &ClaimedSegment,
+    ) -> Result<(), QueueFull> {
+        if !self.may_send || octets.len() > COPY_MAX || octets.len() != target.length() as usize {
+            return Err(QueueFull);
+        }
+        let batch_max = if self.transmitter.has_crc() { OCTETS_FIRST } else { OCTETS_MAX };
+        let lane = self.lane.get_or_insert_with(|| nic.lend_lane());
+        if !lane.is_between_messages() || lane.batch.is_full(batch_max) {
+            return Err(QueueFull);
+        }
+        nic.counters.send_batches += u64::from(lane.batch.is_empty());
+        let (mut rest, mut offset) = (octets, target.offset());
+        loop {
+            let fpdu = self.transmitter.write(target.handle(), offset, rest);
+            let (sealed, more) = rest.split_at(fpdu.payload_len());
+            lane.batch.push_copied(&fpdu, sealed);
+            nic.wire.fpdus_sent += 1;
+            nic.counters.count_tagged(sealed.len());
+            (rest, offset) = (more, offset.wrapping_add(sealed.len() as u64));
+            if rest.is_empty() {
+                return Ok(());
+            }
+        }
     }
 
     /// Returns whether the connection is still there.

@@ -10,14 +10,15 @@
 //! A connection whose message was refused is likely to bring more of that kind: it is left to polls for
 //! some rounds, so that these find its octets where they look first.
 
+use haulage_mr_pool::{Exposed, Local};
 use haulage_proto::iwarp::receive::Carried;
-use haulage_proto::verbs::QpNum;
+use haulage_proto::verbs::{ClaimedSegment, Exposure, Handle, QpNum, Segment};
 
 use super::Iwarp;
 use super::arrive::Found;
 use super::connection::{Connection, Intake, State, StreamEnd};
 use super::nic::Nic;
-use crate::provider::{Inlet, Outlet, QueueFull};
+use crate::provider::{Done, Inlet, Outlet, QueueFull};
 
 /// What was read and not yet acted upon, of one connection, and who is to be read next.
 #[derive(Debug)]
@@ -43,8 +44,39 @@ struct LaneOutlet<'a> {
 
 impl Outlet for LaneOutlet<'_> {
     #[inline]
-    fn send(&mut self, message: &[u8]) -> Result<(), QueueFull> {
-        self.connection.send_inline(self.nic, message, None)
+    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), QueueFull> {
+        self.connection.send_inline(self.nic, message, invalidate)
+    }
+
+    #[inline]
+    fn write(&mut self, octets: &[u8], target: &ClaimedSegment) -> Result<(), QueueFull> {
+        self.connection.write_inline(self.nic, octets, target)
+    }
+
+    #[inline]
+    fn open(&mut self, lease: Local) -> Result<(Exposed, Segment), Local> {
+        let Self { connection, nic } = self;
+        let Ok(length) = u32::try_from(lease.len()) else { return Err(lease) };
+        // Before our first FPDU the peer may not have one either.
+        let handle = connection.may_send.then(|| nic.stags.reserve(connection.qp)).flatten();
+        let Some(handle) = handle else { return Err(lease) };
+        let offset = nic.stags.random_offset();
+        let (exposed, sink) = lease.expose_write(handle);
+        let memory = Exposure::RemoteWrite(sink);
+        let registered = nic.stags.register(handle, connection.qp, offset, memory);
+        debug_assert!(registered.is_ok(), "it was reserved");
+        Ok((exposed, Segment { handle, length, offset }))
+    }
+
+    #[inline]
+    fn retire(&mut self, handle: Handle) -> Option<Done> {
+        let Self { connection, nic } = self;
+        let is_read = connection.lane.as_ref().is_some_and(|lane| lane.is_read(handle));
+        if is_read || nic.stags.invalidate(handle, connection.qp).is_err() {
+            return None;
+        }
+        nic.counters.invalidated_remote += 1;
+        Some(Done::invalidating(connection.qp, handle))
     }
 }
 
@@ -212,6 +244,14 @@ impl Connection {
                     count += taken;
                     nic.counters.receives += taken as u64;
                     taken != 0
+                }
+                Carried::Send { invalidate: Some(handle) } if payload.len() <= length_max => {
+                    let qp = self.qp;
+                    let mut outlet = LaneOutlet { connection: self, nic };
+                    let taken = inlet.take_invalidating(qp, payload, handle, &mut outlet);
+                    count += usize::from(taken);
+                    nic.counters.receives += u64::from(taken);
+                    taken
                 }
                 Carried::Send { .. } => false,
             };

@@ -5,7 +5,7 @@ use haulage_proto::verbs::{Completion, Handle, Opcode, Status, WrId};
 
 use super::ListenerId;
 use super::connection::{Connection, State};
-use super::depart::RingOutlet;
+use super::depart::{Far, RingOutlet, Sent};
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
 use super::ring::{Consumer, Kind, Look, Record};
@@ -31,13 +31,21 @@ struct Run<'a> {
     ends: [u64; RUN_MAX],
     count: usize,
     octets: usize,
+    /// What the only one invalidates.
+    invalidates: Option<Handle>,
 }
 
 impl<'a> Run<'a> {
-    const EMPTY: Self = Self { messages: [&[]; RUN_MAX], ends: [0; RUN_MAX], count: 0, octets: 0 };
+    const EMPTY: Self = Self {
+        messages: [&[]; RUN_MAX],
+        ends: [0; RUN_MAX],
+        count: 0,
+        octets: 0,
+        invalidates: None,
+    };
 
-    /// Copies at most `budget` messages of at most `length_max` octets each to `room`. Returns what is behind
-    /// them, if that was looked at.
+    /// Copies at most `budget` messages of at most `length_max` octets each to `room`: plain ones, or one that
+    /// invalidates a handle. Returns what is behind them, if that was looked at.
     #[inline]
     fn copy(
         &mut self,
@@ -53,6 +61,9 @@ impl<'a> Run<'a> {
             let fitting = length_max.min(room.len());
             let length = match consumer.look(room.get_mut(..fitting).unwrap_or_default()) {
                 Look::Plain(length) => length,
+                Look::Other if count == 0 => {
+                    return self.copy_invalidating(consumer, room, fitting);
+                }
                 other => {
                     behind = Some(other);
                     break;
@@ -65,6 +76,26 @@ impl<'a> Run<'a> {
         }
         (self.count, self.octets) = (count, octets);
         behind
+    }
+
+    /// Copies one message that invalidates a handle, if that is what is next. Returns what is there, if not.
+    #[inline(never)]
+    fn copy_invalidating(
+        &mut self,
+        consumer: &mut Consumer,
+        room: &'a mut [u8],
+        length_max: usize,
+    ) -> Option<Look> {
+        let to = room.get_mut(..length_max).unwrap_or_default();
+        let Some((length, handle)) = consumer.look_invalidating(to) else {
+            return Some(Look::Other);
+        };
+        let (Some(message), Some(end)) = (self.messages.first_mut(), self.ends.first_mut()) else {
+            return None;
+        };
+        (*message, *end) = (to.get(..length).unwrap_or_default(), consumer.looked());
+        (self.count, self.octets, self.invalidates) = (1, length, Some(handle));
+        None
     }
 
     /// Takes the first `count` of them from the ring. Returns their octets.
@@ -124,26 +155,38 @@ impl Connection {
     ) -> usize {
         self.left_inline = false;
         let is_ordinary = self.state == State::Open && self.filling.is_none() && !self.over;
-        let (Some(consumer), Some(producer), true) =
-            (&mut self.consumer, &mut self.producer, is_ordinary)
-        else {
+        let Self { consumer, producer, region, registrations, pending, .. } = self;
+        let (Some(consumer), Some(producer), true) = (consumer, producer, is_ordinary) else {
             return 0;
         };
         if !consumer.await_record() {
             self.left_inline = true;
             return 0;
         }
-        let longest = self.pending.is_empty().then(|| producer.inline_max());
-        let (sends, octets, batches, rings) = (0, 0, 0, false);
-        let mut outlet =
-            RingOutlet { producer, length_max: longest, sends, octets, batches, rings };
+        let longest = pending.is_empty().then(|| producer.inline_max());
+        let exposes = self.exposes && longest.is_some();
+        let mut registrations = exposes.then_some(registrations);
+        let mut sent = Sent::default();
         let (mut taken, mut octets) = (0, 0);
         while taken < budget {
             let mut run = Run::EMPTY;
             let behind = run.copy(consumer, room, length_max, budget - taken);
-            let count = match &run.messages[..run.count] {
-                [] => 0,
-                messages => inlet.take(self.qp, messages, &mut outlet),
+            let far = Far { segment: consumer.segment(), region: region.as_ref() };
+            let mut outlet = RingOutlet {
+                nic,
+                qp: self.qp,
+                producer,
+                far,
+                registrations: registrations.as_deref_mut(),
+                length_max: longest,
+                sent: &mut sent,
+            };
+            let count = match (&run.messages[..run.count], run.invalidates) {
+                ([], _) => 0,
+                ([message], Some(handle)) => {
+                    inlet.take_invalidating(self.qp, message, handle, &mut outlet).into()
+                }
+                (messages, _) => inlet.take(self.qp, messages, &mut outlet),
             };
             octets += run.pass(consumer, count);
             taken += count;
@@ -155,15 +198,14 @@ impl Connection {
             }
             self.left_inline = taken == budget;
         }
-        let RingOutlet { sends, octets: sent, batches, rings, .. } = outlet;
-        if rings {
+        if sent.rings {
             self.ring(nic);
         }
-        nic.counters.send_batches += u64::from(batches);
+        nic.counters.send_batches += u64::from(sent.batches);
         nic.counters.receives += taken as u64;
-        nic.counters.sends += u64::from(sends);
-        nic.counters.bytes_copied += (octets + sent) as u64;
-        if sends > 0 {
+        nic.counters.sends += u64::from(sent.sends);
+        nic.counters.bytes_copied += (octets + sent.octets) as u64;
+        if sent.sends > 0 {
             // The peer works on them while the turn comes to its end.
             self.publish(nic);
         }

@@ -6,16 +6,26 @@
 //! visible to the peer at once. A Write is copied straight to its place, one copy, as it is posted; a Read
 //! is, as the next `poll` begins. What cannot be carried out (the ring is full; a handle's memory is being
 //! copied; enough octets were moved for one call) waits in order, and everything behind it.
+//!
+//! While messages are taken without Receives, a [`RingOutlet`] sends, writes, opens and retires at once, or not
+//! at all.
 
+use haulage_mr_pool::{Exposed, Local};
 use haulage_proto::iwarp::terminate::{Code, Fault};
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, Status};
+use haulage_proto::verbs::{
+    Access, ClaimedSegment, Exposure, Handle, Opcode, QpNum, Segment as Named, Status,
+};
 
 use super::connection::{Connection, Entry, Payload, State, Work};
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
 use super::ring::{Kind, Producer};
-use super::table::{Extent, Grant, Retired};
-use crate::provider::{DisconnectReason, Operation, Outlet, QueueFull, WorkQueue, WorkRequest};
+use super::segment::Segment;
+use super::table::{Extent, Grant, Registrations, Retired};
+use crate::provider::{
+    DisconnectReason, Done, Operation, Outlet, QueueFull, WorkQueue, WorkRequest,
+};
+use crate::sys::shared::Shared;
 
 /// How far a request came.
 enum Ran {
@@ -37,10 +47,21 @@ enum Ran {
 
 /// Sends on a connection whose messages are being taken.
 pub(super) struct RingOutlet<'a> {
+    pub(super) nic: &'a mut Nic,
+    pub(super) qp: QpNum,
     pub(super) producer: &'a mut Producer,
+    pub(super) far: Far<'a>,
+    /// What is open to the peer, if anything may be.
+    pub(super) registrations: Option<&'a mut Registrations>,
     /// Octets of the longest message that goes; `None` if something waits that goes first.
     pub(super) length_max: Option<usize>,
-    /// Messages that were sent, and their octets.
+    pub(super) sent: &'a mut Sent,
+}
+
+/// What was sent while messages were taken.
+#[derive(Default)]
+pub(super) struct Sent {
+    /// Messages, and their octets.
     pub(super) sends: u32,
     pub(super) octets: usize,
     /// Times the peer was shown some, and whether it wants a doorbell.
@@ -50,25 +71,130 @@ pub(super) struct RingOutlet<'a> {
 
 impl Outlet for RingOutlet<'_> {
     #[inline(always)]
-    fn send(&mut self, message: &[u8]) -> Result<(), QueueFull> {
+    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), QueueFull> {
         let goes = self.length_max.is_some_and(|most| message.len() <= most);
-        if !goes || self.producer.push(Kind::Send, Handle(0), message) != Ok(true) {
+        let (kind, handle) = kind(invalidate);
+        if !goes || self.producer.push(kind, handle, message) != Ok(true) {
             return Err(QueueFull);
         }
-        (self.sends, self.octets) = (self.sends + 1, self.octets + message.len());
+        let Sent { sends, octets, .. } = &mut self.sent;
+        (*sends, *octets) = (*sends + 1, *octets + message.len());
         if message.len() >= PUBLISH_BEHIND {
             self.show();
         }
         Ok(())
     }
+
+    #[inline]
+    fn write(&mut self, octets: &[u8], target: &ClaimedSegment) -> Result<(), QueueFull> {
+        let length = octets.len();
+        let fits = length < PUBLISH_BEFORE && length == target.length() as usize;
+        if self.length_max.is_none() || !fits {
+            return Err(QueueFull);
+        }
+        let copy = |region: &Shared, at| {
+            region.copy_in(at, octets);
+            true
+        };
+        match self.far.touch(self.nic, target, Access::RemoteWrite, 0, copy, length) {
+            Ok(true) => {
+                self.nic.counters.count_tagged(length);
+                self.nic.counters.bytes_copied += length as u64;
+                Ok(())
+            }
+            _ => Err(QueueFull),
+        }
+    }
+
+    #[inline]
+    fn open(&mut self, lease: Local) -> Result<(Exposed, Named), Local> {
+        let (nic, segment) = (&mut *self.nic, self.producer.segment());
+        let entries = segment.layout().entries();
+        let length = lease.len() as u64;
+        let (Some(registrations), Some(start), Ok(length_wire)) = (
+            self.registrations.as_mut().filter(|_| nic.registrations < entries as usize),
+            nic.region.as_ref().and_then(|region| region.locate(address(&lease), length)),
+            u32::try_from(length),
+        ) else {
+            return Err(lease);
+        };
+        let Some(handle) = registrations.reserve(&mut nic.handles, entries) else {
+            return Err(lease);
+        };
+        nic.registrations += 1;
+        let (exposed, sink) = lease.expose_write(handle);
+        let extent = Extent { base: nic.handles.offset(), start, length };
+        let slot = nic.handles.slot(handle);
+        let memory = Exposure::RemoteWrite(sink);
+        let is_open = registrations.expose(segment, slot, handle, extent, memory);
+        debug_assert!(is_open, "it was reserved");
+        Ok((exposed, Named { handle, length: length_wire, offset: extent.base }))
+    }
+
+    #[inline]
+    fn retire(&mut self, handle: Handle) -> Option<Done> {
+        let (nic, segment) = (&mut *self.nic, self.producer.segment());
+        let slot = nic.handles.slot(handle);
+        match self.registrations.as_mut()?.retire(segment, slot, handle) {
+            Retired::Now => {
+                nic.registrations -= 1;
+                nic.counters.invalidated_remote += 1;
+                Some(Done::invalidating(self.qp, handle))
+            }
+            Retired::NotYet | Retired::Unknown => None,
+        }
+    }
+}
+
+/// Returns where a lease is.
+fn address(lease: &Local) -> u64 {
+    lease.bytes().as_ptr().addr() as u64
 }
 
 impl RingOutlet<'_> {
     /// Shows the peer what was sent: it copies one long message while we copy the next.
     #[inline(never)]
     fn show(&mut self) {
-        self.batches += 1;
-        self.rings |= self.producer.publish();
+        self.sent.batches += 1;
+        self.sent.rings |= self.producer.publish();
+    }
+}
+
+/// The peer's memory, and its table of what of it is open to us.
+pub(super) struct Far<'a> {
+    pub(super) segment: &'a Segment,
+    /// Where it exposes any.
+    pub(super) region: Option<&'a Shared>,
+}
+
+impl Far<'_> {
+    /// Does with `length` octets of the peer's memory what `copy` does, `skip` octets into a claim that
+    /// holds in the peer's table; `copy` is told where they are, and says whether it could, which is returned.
+    fn touch(
+        &self,
+        nic: &Nic,
+        claim: &ClaimedSegment,
+        access: Access,
+        skip: usize,
+        copy: impl FnOnce(&Shared, usize) -> bool,
+        length: usize,
+    ) -> Result<bool, Fault> {
+        let slot = nic.peer_slot(claim.handle(), self.segment.layout().entries());
+        let grant = Grant::enter(self.segment, slot, claim.handle(), access)?;
+        let at = grant.locate(claim, access)?;
+        // The table is the peer's word. What is not in what we mapped is not touched, whatever it says.
+        let at = usize::try_from(at).ok().and_then(|at| at.checked_add(skip));
+        let room = self
+            .region
+            .zip(at)
+            .filter(|(region, at)| at.checked_add(length).is_some_and(|end| end <= region.len()));
+        let (region, at) = room.ok_or(match access {
+            Access::RemoteRead => Fault::ReadBounds,
+            Access::RemoteWrite => Fault::TaggedBounds,
+        })?;
+        let copied = copy(region, at);
+        drop(grant);
+        Ok(copied)
     }
 }
 
@@ -412,48 +538,28 @@ impl Connection {
         ran
     }
 
-    /// Does with `length` octets of the peer's memory what `copy` does, `skip` octets into a claim that
-    /// holds in the peer's table; `copy` is told where they are, and says whether it could.
+    /// Does with the peer's memory what [`Far::touch`] does.
     fn touch(
-        &mut self,
+        &self,
         nic: &Nic,
         claim: &ClaimedSegment,
         access: Access,
         skip: usize,
-        copy: impl FnOnce(&crate::sys::shared::Shared, usize) -> bool,
+        copy: impl FnOnce(&Shared, usize) -> bool,
         length: usize,
     ) -> Ran {
         if self.over {
             return Ran::Waits;
         }
         let Some(consumer) = &self.consumer else { return Ran::Wrong };
-        let segment = consumer.segment();
-        let slot = nic.peer_slot(claim.handle(), segment.layout().entries());
-        let found = Grant::enter(segment, slot, claim.handle(), access).and_then(|grant| {
-            let at = grant.locate(claim, access)?;
-            Ok((grant, at))
-        });
-        let (grant, at) = match found {
-            Ok(found) => found,
+        let far = Far { segment: consumer.segment(), region: self.region.as_ref() };
+        match far.touch(nic, claim, access, skip, copy, length) {
+            Ok(true) => Ran::Done,
+            Ok(false) => Ran::Wrong,
             // One that has gone took everything with it, and broke no rule, nor did we.
-            Err(_) if self.ended_by_peer() != Ended::No => return Ran::Over,
-            Err(fault) => return Ran::Refused(fault),
-        };
-        // The table is the peer's word. What is not in what we mapped is not touched, whatever it says.
-        let at = usize::try_from(at).ok().and_then(|at| at.checked_add(skip));
-        let room =
-            self.region.as_ref().zip(at).filter(|(region, at)| {
-                at.checked_add(length).is_some_and(|end| end <= region.len())
-            });
-        let Some((region, at)) = room else {
-            return Ran::Refused(match access {
-                Access::RemoteRead => Fault::ReadBounds,
-                Access::RemoteWrite => Fault::TaggedBounds,
-            });
-        };
-        let copied = copy(region, at);
-        drop(grant);
-        if copied { Ran::Done } else { Ran::Wrong }
+            Err(_) if self.ended_by_peer() != Ended::No => Ran::Over,
+            Err(fault) => Ran::Refused(fault),
+        }
     }
 
     /// Shows the peer what was put into the ring, and rings if it sleeps.

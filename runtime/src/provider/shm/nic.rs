@@ -84,9 +84,14 @@ impl Region {
             Exposure::RemoteRead(source) => (source.address(), source.len()),
             Exposure::RemoteWrite(sink) => (sink.address(), sink.len()),
         };
+        self.locate(address, length as u64).map(|at| (at, length as u64))
+    }
+
+    /// Returns where in the region so many octets at an address are, if they are there.
+    pub(super) fn locate(&self, address: u64, length: u64) -> Option<u64> {
         let at = address.checked_sub(self.start)?;
-        let end = at.checked_add(length as u64)?;
-        (end <= self.length).then_some((at, length as u64))
+        let end = at.checked_add(length)?;
+        (end <= self.length).then_some(at)
     }
 }
 

@@ -173,6 +173,26 @@ impl Consumer {
         Look::Plain(length)
     }
 
+    /// Does the same for a message that invalidates a handle, which is returned, too.
+    pub(in crate::provider::shm) fn look_invalidating(
+        &mut self,
+        to: &mut [u8],
+    ) -> Option<(usize, Handle)> {
+        let header = self.segment.line(self.looked).word().load(Ordering::Acquire);
+        let offset = self.looked & (self.capacity - 1);
+        let length = (header >> LENGTH_AT & LENGTH_MAX) as usize;
+        if header & KIND_MASK != Kind::SendInvalidate.code()
+            || (HEADER + length) as u64 > self.capacity - offset
+        {
+            return None;
+        }
+        let to = to.get_mut(..length)?;
+        self.fetch_ahead(self.looked, header);
+        self.segment.memory().copy_to(at(offset) + HEADER, to);
+        self.looked += span(length);
+        Some((length, Handle((header >> 32) as u32)))
+    }
+
     /// Returns how far was looked.
     #[inline]
     pub(in crate::provider::shm) const fn looked(&self) -> u64 {

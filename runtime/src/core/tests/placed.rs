@@ -1,0 +1,352 @@
+//! Calls with room for a result that are acted upon as they come, over the providers that hand them over.
+
+use std::collections::VecDeque;
+
+use haulage_mr_pool::Exposed;
+use haulage_proto::v2::header::OneChunk;
+use haulage_proto::verbs::{Access, ClaimedSegment, Exposure, Flags, Handle, QpNum, Segment, WrId};
+
+use super::*;
+use crate::core::outbound::Caller as Waiting;
+use crate::provider::iwarp::{self, Iwarp};
+use crate::provider::shm::{self, Shm};
+use crate::provider::{Done, Operation, Outlet, QueueFull, WorkRequest};
+use crate::sys::clock;
+
+/// How the Call of a number is answered, and with how many octets.
+fn answer(number: u32) -> (Answer, usize) {
+    const ANSWERS: [Answer; 7] = [
+        Answer::Empty,
+        Answer::Lease,
+        Answer::Shared,
+        Answer::Pieces,
+        Answer::Failed,
+        Answer::Later,
+        Answer::TooLong,
+    ];
+    let lengths = [10, 700, 3000, 9000, 20_000];
+    (ANSWERS[number as usize % ANSWERS.len()], lengths[number as usize % lengths.len()])
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Empty,
+    Lease,
+    Shared,
+    Pieces,
+    Failed,
+    Later,
+    TooLong,
+}
+
+/// What a result of a number's Call consists of.
+fn octets(number: u32, length: usize) -> Vec<u8> {
+    let pattern = (0..=u8::MAX).cycle().skip(number as usize % 251).step_by(7);
+    pattern.take(length).collect()
+}
+
+/// Answers FETCH as its number says, and TELL with what it is told.
+#[derive(Default)]
+struct Shelf {
+    fetched: u64,
+    waiting: VecDeque<(CallToken, u32)>,
+}
+
+impl Shelf {
+    fn lease(cx: &Cx<'_>, number: u32, length: usize) -> Local {
+        let mut lease = cx.pool().lease(length).unwrap();
+        lease.bytes_mut().copy_from_slice(&octets(number, length));
+        lease
+    }
+}
+
+impl Service for Shelf {
+    fn binding(&self) -> Binding {
+        binding()
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
+        let Ok(number) = call.arguments.u32() else {
+            return Outcome::Failed(AcceptStat::GarbageArgs);
+        };
+        if call.procedure == TELL {
+            reply.results(|w| w.u32(number)).unwrap();
+            return Outcome::Done;
+        }
+        self.fetched += 1;
+        let (answer, length) = answer(number);
+        match answer {
+            Answer::Empty => reply.item(Data::Empty),
+            Answer::Lease | Answer::TooLong => {
+                reply.item(Data::Local(Self::lease(cx, number, length)));
+            }
+            Answer::Shared => reply.item(Data::Shared(Self::lease(cx, number, length).share())),
+            Answer::Pieces => {
+                // Every other octet of twenty pieces of one block.
+                let block = Piece::whole(Self::lease(cx, number, length).share());
+                let mut pieces = Pieces::default();
+                pieces.push(block.part(0, length / 2)).unwrap();
+                let rest = Self::lease(cx, number, length).share();
+                pieces.push(Piece::whole(rest).part(length / 2, length - length / 2)).unwrap();
+                reply.item(Data::Pieces(Box::new(pieces)));
+            }
+            Answer::Failed => {
+                // Which comes to nothing.
+                reply.item(Data::Local(Self::lease(cx, number, length)));
+                return Outcome::Failed(AcceptStat::SystemErr);
+            }
+            Answer::Later => {
+                self.waiting.push_back((call.token, number));
+                return Outcome::Later;
+            }
+        }
+        Outcome::Done
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        if let Some((token, _)) = self.waiting.front() {
+            cx.resume(*token);
+        }
+        false
+    }
+
+    fn resume(&mut self, cx: &mut Cx<'_>, token: CallToken, reply: &mut Reply) -> Outcome {
+        let (first, number) = self.waiting.pop_front().unwrap();
+        assert_eq!(first, token);
+        let (_, length) = answer(number);
+        reply.item(Data::Local(Self::lease(cx, number, length)));
+        Outcome::Done
+    }
+}
+
+/// Fetches, and tells now and then, the next as it is told of the last.
+struct Fetcher {
+    connection: Option<ConnectionId>,
+    /// Calls that could not be made yet.
+    owed: u32,
+    made: u32,
+    fetched: u64,
+    ended: u32,
+}
+
+impl Fetcher {
+    fn call(&mut self, cx: &mut Cx<'_>) {
+        let Some(connection) = self.connection else { return };
+        while self.owed > 0 && self.made < CALLS {
+            let number = self.made;
+            let is_fetch = !number.is_multiple_of(4);
+            let (answer, length) = answer(number);
+            let room = match answer {
+                Answer::TooLong => length / 2,
+                _ => length + number as usize % 3 * 100,
+            };
+            let result = is_fetch.then(|| cx.pool().lease(room).unwrap());
+            let procedure = if is_fetch { FETCH } else { TELL };
+            let asked = Request { result, ..request(procedure) };
+            match cx.call(connection, asked, number.into(), |w| w.u32(number)) {
+                Ok(()) => {}
+                Err((CallError::Busy, _)) => return,
+                Err((other, _)) => panic!("{other}"),
+            }
+            self.fetched += u64::from(is_fetch);
+            self.made += 1;
+            self.owed -= 1;
+        }
+    }
+}
+
+impl Service for Fetcher {
+    fn binding(&self) -> Binding {
+        binding()
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+        Outcome::Failed(AcceptStat::ProcUnavail)
+    }
+
+    fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
+        let number = u32::try_from(token).unwrap();
+        let Finished { results, result, argument: None } = finished else { panic!("{number}") };
+        let (answer, length) = answer(number);
+        if number.is_multiple_of(4) {
+            assert_eq!(results.unwrap().u32(), Ok(number));
+        } else {
+            let lease = result.expect("the room comes home");
+            match (answer, results) {
+                (Answer::Failed, Err(CallError::Rejected(AcceptStat::SystemErr))) => {
+                    assert_eq!(lease.len(), 0, "{number}: what failed left nothing");
+                }
+                (Answer::TooLong, Err(CallError::Refused(TransportError::Two(error)))) => {
+                    let length_needed = u32::try_from(length).unwrap();
+                    let wanted = ErrorBody::WriteResource { chunk_index: 1, length_needed };
+                    assert_eq!(error, wanted, "{number}");
+                }
+                (_, Ok(mut results)) => {
+                    let length = if answer == Answer::Empty { 0 } else { length };
+                    match results.eligible_opaque(length) {
+                        Ok(Item::Reduced { length: told }) => {
+                            assert_eq!((told, lease.len()), (length as u64, length));
+                            assert!(
+                                lease.bytes() == octets(number, length),
+                                "{number}, {answer:?}"
+                            );
+                        }
+                        // Nothing, or what does not fit its room, but the message.
+                        Ok(Item::Inline(bytes))
+                            if matches!(answer, Answer::TooLong | Answer::Empty) =>
+                        {
+                            assert!(bytes == octets(number, length), "{number}");
+                            assert_eq!(lease.len(), 0);
+                        }
+                        other => panic!("{number}, {answer:?}: {other:?}"),
+                    }
+                }
+                (_, Err(other)) => panic!("{number}, {answer:?}: {other}"),
+            }
+        }
+        self.ended += 1;
+        self.owed += 1 + number % 2;
+        self.call(cx);
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        self.call(cx);
+        false
+    }
+}
+
+/// How many Calls it makes.
+const CALLS: u32 = 700;
+
+/// Has them made on a provider that `make` makes.
+fn fetches<P: Provider>(limits: Limits, make: impl Fn() -> (P, Pool)) {
+    let (provider, pool) = make();
+    let mut server = Core::new(provider, Shelf::default(), pool, limits, 7).unwrap();
+    let (provider, pool) = make();
+    let fetcher = Fetcher { connection: None, owed: 1, made: 0, fetched: 0, ended: 0 };
+    let mut client = Core::new(provider, fetcher, pool, limits, 8).unwrap();
+    let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    client.service.connection = Some(client.connect(clock::now(), at, binding()).unwrap());
+    let mut turns = 0;
+    while client.service.ended < CALLS {
+        let now = clock::now();
+        // One end is ahead of the other, now this one, now that.
+        for _ in 0..1 + turns % 3 {
+            client.turn(now);
+        }
+        for _ in 0..1 + turns % 2 {
+            server.turn(now);
+        }
+        turns += 1;
+        assert!(turns < 10_000_000, "{} of {CALLS} ended", client.service.ended);
+    }
+    assert_eq!(server.service.fetched, client.service.fetched);
+    assert_eq!(server.state.counters.write_chunks, client.service.fetched);
+    assert_eq!(client.state.counters.calls_made, u64::from(CALLS));
+    for _ in 0..100 {
+        client.turn(clock::now());
+        server.turn(clock::now());
+    }
+    all_home(&mut client, clock::now());
+    all_home(&mut server, clock::now());
+}
+
+/// Nothing is in the way; hardly a buffer; few credits; more Calls than a short ring takes.
+fn circumstances() -> [Limits; 4] {
+    let few = Limits { send_buffers_max: 2, ..LIMITS };
+    let poor = Limits { credits_max: 6, receives_max: 40, ..LIMITS };
+    [LIMITS, few, poor, Limits { calls_out_max: 128, receives_max: 256, ..LIMITS }]
+}
+
+fn pool(pages: PagePreference) -> Pool {
+    Pool::new(&PoolConfig { bytes: 8 << 20, pages, node: None }).unwrap()
+}
+
+#[test]
+fn results_are_placed_over_shared_memory_whatever_is_in_the_way() {
+    for limits in circumstances() {
+        // A ring that has room, and one that is soon full.
+        for ring_bytes in [64 << 10, 4 << 10] {
+            fetches(limits, || {
+                let pool = pool(PagePreference::Shared);
+                let config = shm::Config { ring_bytes, ..shm::Config::default() };
+                (Shm::new(&config, &pool).unwrap(), pool)
+            });
+        }
+    }
+}
+
+#[test]
+fn results_are_placed_over_iwarp_whatever_is_in_the_way() {
+    for limits in circumstances() {
+        fetches(limits, || {
+            (Iwarp::new(&iwarp::Config::default()).unwrap(), pool(PagePreference::Heap))
+        });
+    }
+}
+
+/// Opens memory, and has no room for the message that says so.
+struct Full<'a> {
+    provider: &'a mut Sim,
+    qp: QpNum,
+}
+
+impl Outlet for Full<'_> {
+    fn send(&mut self, _: &[u8], _: Option<Handle>) -> Result<(), QueueFull> {
+        Err(QueueFull)
+    }
+
+    fn write(&mut self, _: &[u8], _: &ClaimedSegment) -> Result<(), QueueFull> {
+        Err(QueueFull)
+    }
+
+    fn open(&mut self, lease: Local) -> Result<(Exposed, Segment), Local> {
+        let handle = self.provider.reserve_handle(self.qp, &lease, Access::RemoteWrite).unwrap();
+        let offset = self.provider.registration_offset(&lease);
+        let length = u32::try_from(lease.len()).unwrap();
+        let (exposed, sink) = lease.expose_write(handle);
+        let operation = Operation::FastReg { handle, offset, memory: Exposure::RemoteWrite(sink) };
+        let request = WorkRequest { id: WrId(0), flags: Flags::default(), operation };
+        self.provider.post(self.qp, &mut [request].into()).unwrap();
+        Ok((exposed, Segment { handle, length, offset }))
+    }
+
+    fn retire(&mut self, _: Handle) -> Option<Done> {
+        None
+    }
+}
+
+#[test]
+fn a_call_whose_room_is_open_leaves_even_if_not_at_once() {
+    let mut world = World::new();
+    let argument = world.lease(3000, 0x5a);
+    world.call(1, Request { argument: Some(argument), ..request(STORE) });
+    world.until(|w| w.ended().len() == 1);
+    let result = world.lease(3000, 0);
+    let Core { state, provider, .. } = &mut world.client;
+    let qp = state.connections.get(world.connection.0).unwrap().qp;
+    let mut outlet = Full { provider, qp };
+    let mut lane = state.open_lane(world.connection.0, 2, &mut outlet).unwrap();
+    let mut asked = Request { result: Some(result), ..request(FETCH) };
+    assert!(lane.takes(world.connection.0) && lane.places(&asked));
+    let (now, caller) = (world.now, Waiting::Service(2));
+    state.call_placed_at_once(now, &mut lane, &mut asked, caller, |_| Ok(())).unwrap();
+    state.close_lane(&lane);
+    let key = world.connection.0;
+    state.touch(key);
+    // What a Reply must be like that ends it.
+    let slot = state.outbound.iter().position(Option::is_some).unwrap();
+    let handle = state.opened[slot].solicited();
+    let over = |key, Handle(handle), length| {
+        let segment = Segment { length, ..Segment::default() };
+        state.is_over_with(slot, key, Handle(handle), &OneChunk { segment, ..OneChunk::NONE })
+    };
+    assert!(over(key, handle, 3000) && over(key, handle, 0));
+    assert!(!over(key, handle, 3001) && !over(key, Handle(handle.0 ^ 1), 3000));
+    world.until(|w| w.ended().len() == 2);
+    let (token, reduced, lease) = &world.ended()[1];
+    assert_eq!((token, reduced), (&2, &Ok(3000)));
+    assert_eq!(lease.as_ref().unwrap().bytes(), vec![0x5a; 3000]);
+    world.settle();
+    world.all_home();
+}

@@ -1,0 +1,145 @@
+//! Line 26.
+
+use haulage::provider::{Done, Inlet, Outlet, Provider, WorkQueue};
+use haulage_mr_pool::{Exposed, Local};
+use haulage_proto::verbs::{Access, Handle, QpNum, Segment};
+
+use crate::bed::{ACTIVE, Bed, Link, PASSIVE, SIGNALED, claim, fence, filled, spent};
+use crate::network::Network;
+
+/// What is written, opened and retired while messages are taken is as with work requests: it has happened before
+/// the message behind it arrives, and what is retired is out of the peer's reach.
+pub fn line_26_an_outlet_does_what_work_requests_do<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let promises = bed.ends[PASSIVE].provider.caps().promises;
+    if !promises.sends_wait || !promises.remote_invalidation {
+        eprintln!("skipped: `sends_wait` or `remote_invalidation` of Caps is false");
+        return;
+    }
+    let link = bed.connect();
+    let (mut written, mut retired) = (0, 0);
+    for round in 0..ROUNDS {
+        let active = &mut bed.ends[ACTIVE];
+        let (theirs, segment) = active.expose(link[ACTIVE], &[0; LENGTH], Access::RemoteWrite);
+        let (answer, sink) = active.receive(link[ACTIVE], MESSAGE);
+        let lease = Some(bed.ends[PASSIVE].holding(&[0; LENGTH]));
+        let mut writer = Writer { round, lease, opened: None };
+        if offer(&mut bed, link, (&encode(segment), None), &mut writer).is_some() {
+            // Somebody else is to answer.
+            let passive = &mut bed.ends[PASSIVE];
+            let invalidate = Some(segment.handle);
+            let (id, source) = passive.send(link[PASSIVE], b"no", invalidate, SIGNALED);
+            drop(fence(theirs, &bed.succeeded(ACTIVE, answer)));
+            drop(spent(source, &bed.succeeded(PASSIVE, id)));
+            continue;
+        }
+        let done = bed.succeeded(ACTIVE, answer);
+        assert_eq!(done.invalidated, Some(segment.handle));
+        assert!(fence(theirs, &done).bytes() == [round; LENGTH], "round {round}");
+        written += 1;
+
+        let (opened, named) = writer.opened.expect("the answer says where it is");
+        assert_eq!(decode(filled(sink, &done).bytes()), named);
+        let (id, source) = bed.ends[ACTIVE].write(link[ACTIVE], &[!round; LENGTH], named);
+        let mut fencer = Fencer { opened: Some(opened), back: None };
+        let message = (&b"written"[..], Some(named.handle));
+        let back = match offer(&mut bed, link, message, &mut fencer) {
+            Some(done) => fence(fencer.opened.expect("it was not taken"), &done),
+            None => fencer.back.inspect(|_| retired += 1).expect("it was taken"),
+        };
+        assert!(back.bytes() == [!round; LENGTH], "round {round}");
+        drop(spent(source, &bed.succeeded(ACTIVE, id)));
+    }
+    eprintln!("{written} were written, and {retired} retired, in {ROUNDS} rounds");
+}
+
+/// Sends a message, which `inlet` may take. Returns the completion of the Receive that it came in, if not.
+fn offer<N: Network>(
+    bed: &mut Bed<N>,
+    link: Link,
+    (message, invalidate): (&[u8], Option<Handle>),
+    inlet: &mut impl Inlet,
+) -> Option<Done> {
+    let (sent, source) = bed.ends[ACTIVE].send(link[ACTIVE], message, invalidate, SIGNALED);
+    let mut room = [0; 2 * MESSAGE];
+    let is_taken = (0..TURNS).any(|_| {
+        let passive = &mut bed.ends[PASSIVE].provider;
+        let count = passive.receive_inline(&mut room, MESSAGE, 1, inlet);
+        assert_eq!(passive.post(link[PASSIVE], &mut WorkQueue::new()), Ok(()));
+        bed.turn([8; 2]);
+        count == 1
+    });
+    let done = (!is_taken).then(|| {
+        let (received, sink) = bed.ends[PASSIVE].receive(link[PASSIVE], MESSAGE);
+        let done = bed.succeeded(PASSIVE, received);
+        assert!(filled(sink, &done).bytes().starts_with(message));
+        done
+    });
+    drop(spent(source, &bed.succeeded(ACTIVE, sent)));
+    done
+}
+
+/// Writes to where a message says, opens memory, and answers where that is.
+struct Writer {
+    round: u8,
+    lease: Option<Local>,
+    opened: Option<(Exposed, Segment)>,
+}
+
+impl Inlet for Writer {
+    fn take(&mut self, _: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
+        let segment = decode(run[0]);
+        outlet.write(&[self.round; LENGTH], &claim(segment)).expect("it is short");
+        let lease = self.lease.take().expect("one message");
+        let (exposed, named) = outlet.open(lease).expect("a handle for a test");
+        assert_eq!((named.handle, named.length), (exposed.handle(), segment.length));
+        outlet.send(&encode(named), Some(segment.handle)).expect("room for one message");
+        self.opened = Some((exposed, named));
+        1
+    }
+}
+
+/// Takes back what a message invalidates.
+struct Fencer {
+    opened: Option<Exposed>,
+    back: Option<Local>,
+}
+
+impl Inlet for Fencer {
+    fn take(&mut self, _: QpNum, _: &[&[u8]], _: &mut impl Outlet) -> usize {
+        panic!("the message invalidates a handle");
+    }
+
+    fn take_invalidating(
+        &mut self,
+        _: QpNum,
+        message: &[u8],
+        handle: Handle,
+        outlet: &mut impl Outlet,
+    ) -> bool {
+        let opened = self.opened.take().expect("one message");
+        assert_eq!((message, handle), (&b"written"[..], opened.handle()));
+        assert!(outlet.retire(Handle(handle.0 ^ 1)).is_none(), "of nothing");
+        let done = outlet.retire(handle).expect("nobody is copying");
+        assert!(outlet.retire(handle).is_none(), "it is retired");
+        self.back = Some(fence(opened, &done));
+        true
+    }
+}
+
+fn encode(Segment { handle, length, offset }: Segment) -> Vec<u8> {
+    [&handle.0.to_be_bytes()[..], &length.to_be_bytes(), &offset.to_be_bytes()].concat()
+}
+
+fn decode(message: &[u8]) -> Segment {
+    let word = |at| u32::from_be_bytes(message[at..at + 4].try_into().expect("four octets"));
+    let offset = u64::from_be_bytes(message[8..16].try_into().expect("eight octets"));
+    Segment { handle: Handle(word(0)), length: word(4), offset }
+}
+
+const ROUNDS: u8 = 40;
+/// Octets that are written, and of the longest message.
+const LENGTH: usize = 500;
+const MESSAGE: usize = 64;
+/// How often a message is offered before there is a Receive for it.
+const TURNS: usize = 40;
