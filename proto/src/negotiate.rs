@@ -139,20 +139,20 @@ impl Connection {
     /// Takes Calls or Replies without chunks the short way, as far as that goes: see
     /// [`v2::connection::Connection::take`].
     #[inline]
-    pub fn take<M: AsRef<Bare>>(&mut self, now: Instant, run: &[M]) -> u32 {
+    pub fn take(&mut self, now: Instant, kind: Kind, run: impl IntoIterator<Item = Bare>) -> u32 {
         match (&mut self.engine, &self.fallback) {
-            (Engine::Two(two), None) => two.take(now, run),
+            (Engine::Two(two), None) => two.take(now, kind, run),
             _ => 0,
         }
     }
 
-    /// Returns whether Calls with one chunk may go that way, too: see
-    /// [`v2::connection::Connection::serves_chunk`].
+    /// Returns how long the only chunk of a Call may be that goes that way: see
+    /// [`v2::connection::Connection::chunk_max`].
     #[inline]
-    pub const fn serves_chunk(&self, length: u32) -> bool {
+    pub const fn chunk_max(&self) -> u32 {
         match &self.engine {
-            Engine::One(_) => false,
-            Engine::Two(two) => two.serves_chunk(length),
+            Engine::One(_) => 0,
+            Engine::Two(two) => two.chunk_max(),
         }
     }
 

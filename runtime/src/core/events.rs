@@ -179,7 +179,7 @@ impl State {
         let proof = complete::invalidated(done);
         if let Some(bare) = Bare::of(receives.buffers().bytes(&received))
             && (bare.kind == Kind::Reply || proof.is_none())
-            && connection.engine.take(now, &[bare]) == 1
+            && connection.engine.take(now, bare.kind, [bare]) == 1
         {
             return match bare.kind {
                 Kind::Call => self.on_bare_call(key, &bare, received),

@@ -13,8 +13,10 @@
 //! What a message comes to leaves by the [`Outlet`] that came with the run. Some providers show it to the
 //! peer at the end of the turn; so this comes as late in it as it can.
 
+use std::rc::Rc;
+
 use haulage_proto::negotiate::{Class, Version, bare_header_len};
-use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyHeader};
+use haulage_proto::rpc::{AcceptStat, Binding, CallHeader, ReplyHeader};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::{Bare, OneChunk};
@@ -28,7 +30,7 @@ use crate::core::outbound::{tell_inline, tell_placed};
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
 use crate::limits::INLINE_SIZE;
-use crate::provider::{Inlet, Outlet, Provider, RUN_MAX};
+use crate::provider::{Inlet, Outlet, Provider};
 use crate::service::{Data, Reply, Service};
 use crate::sys::complete;
 
@@ -64,19 +66,14 @@ impl<S: Service> Inlet for Short<'_, S> {
         let Some(from) = self.state.origin(qp) else { return 0 };
         let mut taken = 0;
         while let Some(rest) = run.get(taken..).filter(|rest| !rest.is_empty()) {
-            let (done, count) = self.take_bare(from, rest, outlet);
-            taken += done;
-            if done < count {
+            let done = match self.take_bare(from, rest, outlet) {
+                0 => self.take_chunks(from, rest, outlet),
+                done => done,
+            };
+            if done == 0 {
                 break;
             }
-            // What is behind them may have a chunk.
-            if let Some(rest) = run.get(taken..).filter(|rest| !rest.is_empty()) {
-                let (done, count) = self.take_chunks(from, rest, outlet);
-                taken += done;
-                if done < count || count == 0 {
-                    break;
-                }
-            }
+            taken += done;
         }
         taken
     }
@@ -97,7 +94,7 @@ impl<S: Service> Inlet for Short<'_, S> {
         else {
             return false;
         };
-        if state.take(*now, from.key, &[reply]) == 0 {
+        if state.take(*now, from.key, Kind::Reply, [reply.bare]) == 0 {
             return false;
         }
         let Some(done) = outlet.retire(handle) else {
@@ -122,101 +119,80 @@ impl<S: Service> Inlet for Short<'_, S> {
     }
 }
 
-/// A message that can be taken the short way.
-trait Shape: AsRef<Bare> {
-    /// Octets of the transport header of a Reply to such a Call.
-    const REPLY_HEADER_LEN: usize;
+/// What Calls that are taken the short way look like.
+trait Shape {
+    /// Octets of the transport header of such a Call, and of its Reply's.
+    const CALL_LEN: usize;
+    const REPLY_LEN: usize;
 
-    /// Returns the message with its chunk, if it is one that may have any.
-    fn with_chunk(&self) -> Option<&OneChunk>;
+    /// Returns such a Call's chunk.
+    fn chunk(call: &[u8]) -> Option<OneChunk>;
 }
 
 impl Shape for Bare {
-    const REPLY_HEADER_LEN: usize = bare_header_len(Version::Two, Kind::Reply);
+    const CALL_LEN: usize = bare_header_len(Version::Two, Kind::Call);
+    const REPLY_LEN: usize = bare_header_len(Version::Two, Kind::Reply);
 
     #[inline]
-    fn with_chunk(&self) -> Option<&OneChunk> {
+    fn chunk(_: &[u8]) -> Option<OneChunk> {
         None
     }
 }
 
 impl Shape for OneChunk {
-    const REPLY_HEADER_LEN: usize = Self::REPLY_LEN;
+    const CALL_LEN: usize = Self::CALL_LEN;
+    const REPLY_LEN: usize = Self::REPLY_LEN;
 
     #[inline]
-    fn with_chunk(&self) -> Option<&OneChunk> {
-        Some(self)
+    fn chunk(call: &[u8]) -> Option<OneChunk> {
+        Self::of(call)
     }
 }
 
 impl<S: Service> Short<'_, S> {
-    /// Takes messages without chunks from the front of a run. Returns how many, and how many there are.
+    /// Takes messages without chunks from the front of a run, all of them Calls or all of them Replies. Returns
+    /// how many.
     #[inline]
-    fn take_bare(
-        &mut self,
-        from: Origin,
-        run: &[&[u8]],
-        outlet: &mut impl Outlet,
-    ) -> (usize, usize) {
-        let mut bares = [Bare::NONE; RUN_MAX];
-        let mut count = 0;
-        for (place, message) in bares.iter_mut().zip(run) {
-            let Some(bare) = Bare::of(message) else { break };
-            *place = bare;
-            count += 1;
+    fn take_bare(&mut self, from: Origin, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
+        let first = run.first().and_then(|message| Bare::of(message));
+        let Some(kind) = first.map(|bare| bare.kind) else { return 0 };
+        // Older Calls are acted upon first.
+        if kind == Kind::Call && !self.state.ready.is_empty() {
+            return 0;
         }
-        let mut taken = 0;
-        // Calls and Replies each by themselves, as far as they come one behind the other.
-        while let Some((bares, run)) = bares.get(taken..count).zip(run.get(taken..))
-            && let Some(kind) = bares.first().map(|bare| bare.kind)
-        {
-            // Older Calls are acted upon first.
-            if kind == Kind::Call && !self.state.ready.is_empty() {
-                break;
-            }
-            let counted = self.state.take(self.now, from.key, bares);
-            let done = match kind {
-                Kind::Call => self.take_calls(from, &bares[..counted], run, outlet),
-                Kind::Reply => self.take_replies(from, &bares[..counted], run, outlet),
-            };
-            taken += done;
-            if done < counted {
-                self.state.put_back(from.key, kind, counted - done);
-            }
-            if done == 0 || done < counted {
-                break;
-            }
+        let bares = run.iter().map_while(|message| Bare::of(message));
+        let counted = self.state.take(self.now, from.key, kind, bares);
+        let run = run.get(..counted).unwrap_or_default();
+        let done = match kind {
+            Kind::Call => self.take_calls::<Bare>(from, run, outlet),
+            Kind::Reply => self.take_replies(from, run, outlet),
+        };
+        if done < counted {
+            self.state.put_back(from.key, kind, counted - done);
         }
-        (taken, count)
+        done
     }
 
     /// Does the same with Calls that offer a place for their result, by one chunk of one segment.
     #[inline(never)]
-    fn take_chunks(
-        &mut self,
-        from: Origin,
-        run: &[&[u8]],
-        outlet: &mut impl Outlet,
-    ) -> (usize, usize) {
-        let mut calls = [OneChunk::NONE; RUN_MAX];
-        let mut count = 0;
-        for (place, message) in calls.iter_mut().zip(run) {
-            let found =
-                OneChunk::of(message).filter(|one| self.state.may_offer(from, one, message));
-            let Some(call) = found else { break };
-            *place = call;
-            count += 1;
+    fn take_chunks(&mut self, from: Origin, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
+        let state = &mut *self.state;
+        if !state.ready.is_empty() {
+            return 0;
         }
-        if !self.state.ready.is_empty() {
-            return (0, count);
-        }
-        let counted = self.state.take(self.now, from.key, &calls[..count]);
-        let done = self.take_calls(from, &calls[..counted], run, outlet);
+        let (binding, length_max) = (Rc::clone(&state.binding), state.chunk_max(from.key));
+        let calls = run.iter().map_while(|message| {
+            let call = OneChunk::of(message).filter(|call| call.segment.length <= length_max)?;
+            returns_an_item(&binding, message).then_some(call.bare)
+        });
+        let counted = state.take(self.now, from.key, Kind::Call, calls);
+        let run = run.get(..counted).unwrap_or_default();
+        let done = self.take_calls::<OneChunk>(from, run, outlet);
         self.state.counters.write_chunks += done as u64;
         if done < counted {
             self.state.put_back(from.key, Kind::Call, counted - done);
         }
-        (done, count)
+        done
     }
 
     /// Has the service act on Calls, and answers them, as long as there is something to answer from. Returns
@@ -225,8 +201,7 @@ impl<S: Service> Short<'_, S> {
     fn take_calls<C: Shape>(
         &mut self,
         from: Origin,
-        calls: &[C],
-        run: &[&[u8]],
+        calls: &[&[u8]],
         outlet: &mut impl Outlet,
     ) -> usize {
         let Self { state, service, now, reply } = self;
@@ -234,39 +209,39 @@ impl<S: Service> Short<'_, S> {
             **reply = state.buffers.pop().map(|buffer| Reply::new(buffer, None, 0, None));
         }
         let (lent, credit) = state.lend_replies(from.key, calls.len());
-        let leaves_max = state.inline_max.saturating_sub(C::REPLY_HEADER_LEN);
-        let longer = C::REPLY_HEADER_LEN - Bare::REPLY_HEADER_LEN;
-        let length_max = from.bare_reply_max.saturating_sub(longer);
+        let leaves_max = state.inline_max.saturating_sub(C::REPLY_LEN);
+        let length_max = from.bare_reply_max.saturating_sub(C::REPLY_LEN - Bare::REPLY_LEN);
         // How many may still leave at once, and how many may not any more.
         let (mut left, mut stays) = (lent, 0);
         let (mut done, mut others) = (0, 0);
         let mut token = state.inbound.next_key();
         let mut cx = Cx::new(*now, state);
-        for (call, message) in calls.iter().zip(run) {
-            let bare = call.as_ref();
-            let payload = message.get(bare.payload_at as usize..);
-            let (Some(making), Some(payload)) = (reply.as_mut(), payload) else { break };
-            let chunk = call.with_chunk();
+        for call in calls {
+            let (Some(making), Some((xid, payload))) = (reply.as_mut(), apart::<C>(call)) else {
+                break;
+            };
+            let chunk = C::chunk(call);
+            let chunk = chunk.as_ref();
             making.begin(length_max, chunk.map(|one| u64::from(one.segment.length)));
             done += 1;
-            let named = (from.key, bare.xid, token);
+            let named = (from.key, xid, token);
             // The short way is of version 2 alone.
             match act(&mut cx, *service, named, Version::Two, payload, making) {
                 Acted::Results(length) => {
                     if left > 0
                         && length <= leaves_max
-                        && making.leave((bare.xid, credit), chunk, length, outlet).is_some()
+                        && making.leave((xid, credit), chunk, length, outlet).is_some()
                     {
                         left -= 1;
                         continue;
                     }
-                    let header = ReplyHeader::accepted(bare.xid, AcceptStat::Success);
+                    let header = ReplyHeader::accepted(xid, AcceptStat::Success);
                     cx.state.answer_later(from.key, &header, length, chunk, reply);
                 }
                 other => {
                     making.data = Data::Empty;
                     let booked = cx.state.receives.book();
-                    let named = (from.key, bare.xid);
+                    let named = (from.key, xid);
                     if let Some((header, length)) = cx.state.settle(named, booked, chunk, other) {
                         cx.state.answer_later(from.key, &header, length, chunk, reply);
                     }
@@ -287,22 +262,16 @@ impl<S: Service> Short<'_, S> {
 
     /// Tells how Calls of ours ended, as long as nothing is left of them then. Returns how many.
     #[inline(never)]
-    fn take_replies(
-        &mut self,
-        from: Origin,
-        bares: &[Bare],
-        run: &[&[u8]],
-        outlet: &mut impl Outlet,
-    ) -> usize {
+    fn take_replies(&mut self, from: Origin, replies: &[&[u8]], outlet: &mut impl Outlet) -> usize {
         let Self { state, service, now, .. } = self;
         state.give_credits(from.key, 0);
         // Who is told may call again, which leaves at once.
-        let lane = state.open_lane(from.key, bares.len(), outlet);
+        let lane = state.open_lane(from.key, replies.len(), outlet);
         let mut cx = Cx::within(*now, state, lane);
         let mut done = 0;
-        for (bare, message) in bares.iter().zip(run) {
-            let Some(token) = cx.state.end_call(from.key, bare.xid) else { break };
-            let payload = message.get(bare.payload_at as usize..).unwrap_or_default();
+        for reply in replies {
+            let Some((header, payload)) = reply.split_at_checked(Bare::REPLY_LEN) else { break };
+            let Some(token) = cx.state.end_call(from.key, xid(header)) else { break };
             tell_inline(&mut cx, *service, token, payload);
             done += 1;
         }
@@ -316,6 +285,36 @@ impl<S: Service> Short<'_, S> {
     }
 }
 
+/// Takes the transport header off a Call. Returns its XID, and the Payload stream.
+#[inline]
+fn apart<C: Shape>(call: &[u8]) -> Option<(u32, &[u8])> {
+    let (header, payload) = call.split_at_checked(C::CALL_LEN)?;
+    Some((xid(header), payload))
+}
+
+/// Returns the XID that a transport header begins with.
+#[inline]
+fn xid(header: &[u8]) -> u32 {
+    header.first_chunk().copied().map_or(0, u32::from_be_bytes)
+}
+
+/// Returns whether what a Call with one chunk asks for can be placed there.
+#[inline]
+fn returns_an_item(binding: &Binding, call: &[u8]) -> bool {
+    let payload = call.get(OneChunk::CALL_LEN..).unwrap_or_default();
+    let asked = match CallHeader::plain(payload) {
+        Some(asked) => Some(asked),
+        None => CallHeader::decode(payload)
+            .ok()
+            .map(|(header, _)| [header.program, header.version, header.procedure]),
+    };
+    asked.is_some_and(|[program, version, procedure]| {
+        let procedure = binding.procedure(procedure);
+        (program, version) == (binding.program, binding.version)
+            && procedure.is_some_and(|procedure| !procedure.results.is_empty())
+    })
+}
+
 impl State {
     /// Finds the connection of a queue pair.
     #[inline]
@@ -325,26 +324,22 @@ impl State {
         Some(Origin { key, bare_reply_max: connection.terms.bare_reply_max })
     }
 
-    /// Returns whether a Call may come with its chunk: what its procedure returns can be placed there.
-    #[inline]
-    fn may_offer(&self, from: Origin, call: &OneChunk, message: &[u8]) -> bool {
-        let payload = message.get(OneChunk::CALL_LEN..).unwrap_or_default();
-        let places = CallHeader::decode(payload).ok().and_then(|(header, _)| {
-            let procedure = self.binding.procedure(header.procedure)?;
-            let is_ours = self.binding.has(header.program, header.version, header.procedure);
-            Some(is_ours && !procedure.results.is_empty())
-        });
-        let connection = self.connections.get(from.key);
-        call.bare.kind == Kind::Call
-            && places == Some(true)
-            && connection.is_some_and(|found| found.engine.serves_chunk(call.segment.length))
+    /// Returns how long the only chunk of a Call may be; zero if there may be none.
+    fn chunk_max(&self, key: Key<Connection>) -> u32 {
+        self.connections.get(key).map_or(0, |connection| connection.engine.chunk_max())
     }
 
     /// Has a connection's engine take messages, and marks the connection. Returns how many.
     #[inline]
-    fn take<M: AsRef<Bare>>(&mut self, now: Instant, key: Key<Connection>, run: &[M]) -> usize {
+    fn take(
+        &mut self,
+        now: Instant,
+        key: Key<Connection>,
+        kind: Kind,
+        run: impl IntoIterator<Item = Bare>,
+    ) -> usize {
         let Some(connection) = self.connections.get_mut(key) else { return 0 };
-        let taken = connection.engine.take(now, run);
+        let taken = connection.engine.take(now, kind, run);
         if taken > 0 && !std::mem::replace(&mut connection.dirty, true) {
             self.dirty.push_back(key);
         }

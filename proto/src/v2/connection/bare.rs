@@ -6,35 +6,32 @@ use crate::v2::continuation::Kind;
 use crate::v2::header::{Bare, Message};
 
 impl Connection {
-    /// Takes Calls or Replies without chunks, or with one that [`Self::serves_chunk`] finds in order, one
-    /// behind the other, if nothing is out of the ordinary: the connection is open, no message is in pieces, no extension is in use, and their credit words are in
-    /// order. Then each is what [`Self::handle`] would have told by [`Event::Call`](super::Event::Call) or
-    /// [`Event::Reply`](super::Event::Reply), and there is nothing to [`poll`](Self::poll) because of
-    /// it, but what waited for credit.
+    /// Takes Calls or Replies without chunks, or with one that [`Self::chunk_max`] allows, one behind the
+    /// other, if nothing is out of the ordinary: the connection is open, no message is in pieces,
+    /// no extension is in use, and their credit words are in order. Then each is what [`Self::handle`] would
+    /// have told by [`Event::Call`](super::Event::Call) or [`Event::Reply`](super::Event::Reply), and there
+    /// is nothing to [`poll`](Self::poll) because of it, but what waited for credit.
     ///
-    /// Returns how many were taken: the first ones, which are all Calls or all Replies. With the others
-    /// nothing has happened. What cannot be acted upon after all, [`Self::put_back`] and then `handle` are
-    /// for.
+    /// Returns how many were taken: of the first ones, which are of this kind. With the others nothing has
+    /// happened. What cannot be acted upon after all, [`Self::put_back`] and then `handle` are for.
     #[inline]
-    pub fn take<M: AsRef<Bare>>(&mut self, now: Instant, run: &[M]) -> u32 {
-        let mut all = run.iter().map(AsRef::as_ref);
-        let Some(first) = all.clone().next() else { return 0 };
-        if !self.is_plain(first.kind) {
+    pub fn take(&mut self, now: Instant, kind: Kind, run: impl IntoIterator<Item = Bare>) -> u32 {
+        if !self.is_plain(kind) {
             return 0;
         }
-        let alike = all.by_ref().take_while(|message| message.kind == first.kind);
+        let alike = run.into_iter().take_while(|message| message.kind == kind);
         let taken = self.credits.on_run(alike.map(|message| message.credit));
-        self.count(now, first.kind, taken);
+        self.count(now, kind, taken);
         taken
     }
 
-    /// Returns whether a server takes Calls with one Write chunk of one segment of so many octets.
+    /// Returns how long the only chunk of a Call may be that a server takes so, if that is a Write chunk of one
+    /// segment; zero if there may be none.
     #[inline]
-    pub const fn serves_chunk(&self, length: u32) -> bool {
+    pub const fn chunk_max(&self) -> u32 {
         let ChunkLimits { write_chunks_max, segments_max, .. } = self.config.chunks;
-        write_chunks_max > 0
-            && segments_max > 0
-            && length <= self.config.properties.segment_size_max
+        let served = write_chunks_max > 0 && segments_max > 0;
+        if served { self.config.properties.segment_size_max } else { 0 }
     }
 
     /// Takes back that the last `count` messages, which [`Self::take`] took, have been received. What their

@@ -20,9 +20,6 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// None: what a place for one is filled with.
-    pub const NONE: Self = Self { kind: Kind::Reply, xid: 0, credit: 0, payload_at: 0 };
-
     /// Looks whether a message is one; `None` if it is any other, be it good or bad.
     #[inline]
     pub fn of(message: &[u8]) -> Option<Self> {
@@ -42,13 +39,6 @@ impl Bare {
         let begins = message.get(payload_at as usize..)?.first_chunk().copied();
         let begins = begins.map(u32::from_be_bytes);
         (begins == Some(xid)).then_some(Self { kind, xid, credit, payload_at })
-    }
-}
-
-impl AsRef<Self> for Bare {
-    #[inline]
-    fn as_ref(&self) -> &Self {
-        self
     }
 }
 

@@ -25,13 +25,6 @@ impl OneChunk {
     /// Octets of the transport header of such a Reply.
     pub const REPLY_LEN: usize = 44;
 
-    /// None: what a place for one is filled with.
-    pub const NONE: Self = Self {
-        bare: Bare::NONE,
-        inv_handle: Handle(0),
-        segment: Segment { handle: Handle(0), length: 0, offset: 0 },
-    };
-
     /// Looks whether a message is one; `None` if it is any other, be it good or bad.
     #[inline]
     pub fn of(message: &[u8]) -> Option<Self> {
@@ -64,13 +57,6 @@ impl OneChunk {
         let offset = u64::from(high) << 32 | u64::from(low);
         let segment = Segment { handle: Handle(handle), length, offset };
         Some(Self { bare, inv_handle: Handle(inv_handle), segment })
-    }
-}
-
-impl AsRef<Bare> for OneChunk {
-    #[inline]
-    fn as_ref(&self) -> &Bare {
-        &self.bare
     }
 }
 

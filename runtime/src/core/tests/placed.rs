@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use haulage_mr_pool::Exposed;
-use haulage_proto::v2::header::OneChunk;
+use haulage_proto::v2::continuation::Kind;
+use haulage_proto::v2::header::{Bare, OneChunk};
 use haulage_proto::verbs::{Access, ClaimedSegment, Exposure, Flags, Handle, QpNum, Segment, WrId};
 
 use super::*;
@@ -339,7 +340,9 @@ fn a_call_whose_room_is_open_leaves_even_if_not_at_once() {
     let handle = state.opened[slot].solicited();
     let over = |key, Handle(handle), length| {
         let segment = Segment { length, ..Segment::default() };
-        state.is_over_with(slot, key, Handle(handle), &OneChunk { segment, ..OneChunk::NONE })
+        let bare = Bare { kind: Kind::Reply, xid: 0, credit: 0, payload_at: 0 };
+        let reply = OneChunk { bare, inv_handle: Handle(0), segment };
+        state.is_over_with(slot, key, Handle(handle), &reply)
     };
     assert!(over(key, handle, 3000) && over(key, handle, 0));
     assert!(!over(key, handle, 3001) && !over(key, Handle(handle.0 ^ 1), 3000));

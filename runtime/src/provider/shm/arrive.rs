@@ -167,7 +167,7 @@ impl Connection {
         let exposes = self.exposes && longest.is_some();
         let mut registrations = exposes.then_some(registrations);
         let mut sent = Sent::default();
-        let (mut taken, mut octets) = (0, 0);
+        let (mut taken, mut octets, mut shown) = (0, 0, 0);
         while taken < budget {
             let mut run = Run::EMPTY;
             let behind = run.copy(consumer, room, length_max, budget - taken);
@@ -190,6 +190,11 @@ impl Connection {
             };
             octets += run.pass(consumer, count);
             taken += count;
+            if taken - shown >= RUN_MAX {
+                // The peer works on what came of them while more are taken.
+                shown = taken;
+                sent.show(producer);
+            }
             let is_all = count == run.count;
             // What is behind a whole run may only not have fitted there.
             if count == 0 || !is_all || behind == Some(Look::Nothing) {
@@ -198,6 +203,8 @@ impl Connection {
             }
             self.left_inline = taken == budget;
         }
+        // And while the turn comes to its end.
+        sent.show(producer);
         if sent.rings {
             self.ring(nic);
         }
@@ -205,10 +212,6 @@ impl Connection {
         nic.counters.receives += taken as u64;
         nic.counters.sends += u64::from(sent.sends);
         nic.counters.bytes_copied += (octets + sent.octets) as u64;
-        if sent.sends > 0 {
-            // The peer works on them while the turn comes to its end.
-            self.publish(nic);
-        }
         taken
     }
 

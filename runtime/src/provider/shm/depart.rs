@@ -80,7 +80,8 @@ impl Outlet for RingOutlet<'_> {
         let Sent { sends, octets, .. } = &mut self.sent;
         (*sends, *octets) = (*sends + 1, *octets + message.len());
         if message.len() >= PUBLISH_BEHIND {
-            self.show();
+            // The peer copies one long message while we copy the next.
+            self.sent.show(self.producer);
         }
         Ok(())
     }
@@ -151,12 +152,12 @@ fn address(lease: &Local) -> u64 {
     lease.bytes().as_ptr().addr() as u64
 }
 
-impl RingOutlet<'_> {
-    /// Shows the peer what was sent: it copies one long message while we copy the next.
+impl Sent {
+    /// Shows the peer what was sent.
     #[inline(never)]
-    fn show(&mut self) {
-        self.sent.batches += 1;
-        self.sent.rings |= self.producer.publish();
+    pub(super) fn show(&mut self, producer: &mut Producer) {
+        self.batches += u32::from(producer.is_filled());
+        self.rings |= producer.publish();
     }
 }
 

@@ -207,5 +207,6 @@ const REPORTS_HELD_MAX: usize = 8192;
 /// How often is looked whether a peer is done copying.
 pub(super) const QUARANTINE_LOOK: Duration = Duration::from_millis(1);
 
-/// With 32 NULL Calls in flight, 16 a turn gave twice the rate of 32, and with 128 no less.
-const TURN_EVENTS: usize = 16;
+/// What came of them is shown to the peer by sixteen ([`RUN_MAX`](crate::provider::RUN_MAX)), which with 32
+/// NULL Calls in flight gave twice the rate of 32; more turns than that cost more than they bring.
+const TURN_EVENTS: usize = 32;

@@ -24,10 +24,10 @@ fn the_short_ways_end_where_the_long_way_does() {
             let message = message(&mut rng);
             let (bare, decoded) = (Bare::of(&message), decode_transport(&message));
             let one_chunk = OneChunk::of(&message).filter(|one| {
-                one.bare.kind == Kind::Reply || ends[0].serves_chunk(one.segment.length)
+                one.bare.kind == Kind::Reply || one.segment.length <= ends[0].chunk_max()
             });
             let either = bare.or(one_chunk.map(|one| one.bare));
-            let taken = either.filter(|bare| ends[0].take(Instant::ZERO, &[*bare]) == 1);
+            let taken = either.filter(|bare| ends[0].take(Instant::ZERO, bare.kind, [*bare]) == 1);
             chunks += u32::from(taken.is_some() && bare.is_none());
             let taken_whole = match &decoded {
                 Ok(message) => ends[1].take_whole(Instant::ZERO, message),
@@ -87,10 +87,12 @@ fn a_run_is_taken_as_far_as_one_after_the_other_is() {
             let run: Vec<_> = messages.iter().map_while(|message| Bare::of(message)).collect();
             let single = run.iter().take_while(|bare| {
                 let alike = bare.kind == run[0].kind;
-                alike && ends[0].take(Instant::ZERO, &[**bare]) == 1
+                alike && ends[0].take(Instant::ZERO, bare.kind, [**bare]) == 1
             });
             let count = single.count();
-            assert_eq!(ends[1].take(Instant::ZERO, &run), u32::try_from(count).unwrap());
+            let kind = run.first().map_or(Kind::Call, |bare| bare.kind);
+            let together = ends[1].take(Instant::ZERO, kind, run.iter().copied());
+            assert_eq!(together, u32::try_from(count).unwrap());
             taken += count;
             cut_short += usize::from(count < run.len());
             let back = rng.below(8);
