@@ -149,9 +149,9 @@ impl Connection {
     /// Returns how long the only chunk of a Call may be that goes that way: see
     /// [`v2::connection::Connection::chunk_max`].
     #[inline]
-    pub const fn chunk_max(&self) -> u32 {
+    pub const fn chunk_max(&self) -> [u32; 2] {
         match &self.engine {
-            Engine::One(_) => 0,
+            Engine::One(_) => [0; 2],
             Engine::Two(two) => two.chunk_max(),
         }
     }

@@ -254,16 +254,46 @@ pub trait Outlet {
     /// with what will turn out not to be open to us.
     fn write(&mut self, octets: &[u8], target: &ClaimedSegment) -> Result<(), QueueFull>;
 
-    /// Opens a lease to the peer to be written, under a fresh handle, ahead of what is sent next: all that a
-    /// FastReg does. Returns where it is in the peer's terms.
+    /// Reads a few octets of the peer's memory, all that `octets` holds, before this returns: an RDMA Read, where
+    /// that takes no waiting.
+    ///
+    /// # Errors
+    /// [`QueueFull`]: it can be posted, into memory of its own. So it is with more octets than
+    /// [`Self::read_max`], and with what will turn out not to be open to us.
+    fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), QueueFull>;
+
+    /// Returns how many octets are read so at most; zero if none are.
+    fn read_max(&self) -> u32;
+
+    /// Opens a lease to the peer to be read, or written, under a fresh handle, ahead of what is sent next: all
+    /// that a FastReg does. Returns where it is in the peer's terms.
     ///
     /// # Errors
     /// The lease comes back, and nothing happened: it can be reserved a handle, and posted.
-    fn open(&mut self, lease: Local) -> Result<(Exposed, Segment), Local>;
+    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local>;
 
     /// Retires a handle that the message to be taken invalidates; `None` if that cannot be now, or the handle
     /// is of nothing that is open.
     fn retire(&mut self, handle: Handle) -> Option<Done>;
+}
+
+/// Gives up a lease for the peer to read, or to write, under a handle. Returns the view that its registration
+/// takes, too.
+pub(crate) fn expose(
+    lease: Local,
+    handle: Handle,
+    access: Access,
+) -> (Exposed, alphabet::Exposure<Source, Sink>) {
+    match access {
+        Access::RemoteRead => {
+            let (exposed, source) = lease.expose_read(handle);
+            (exposed, alphabet::Exposure::RemoteRead(source))
+        }
+        Access::RemoteWrite => {
+            let (exposed, sink) = lease.expose_write(handle);
+            (exposed, alphabet::Exposure::RemoteWrite(sink))
+        }
+    }
 }
 
 /// Entries waiting to be posted on one send queue, oldest first.

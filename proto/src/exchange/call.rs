@@ -77,6 +77,13 @@ impl CallPlan {
         (alone && (1..=self.segment_size_max).contains(&length)).then_some(length)
     }
 
+    /// Returns the only chunk of a Call in one message, if that is a Read chunk of one segment.
+    pub fn only_read(&self) -> Option<ReducedArgument> {
+        let [argument] = *self.reads else { return None };
+        let alone = self.format == Format::Simple && self.writes.is_empty() && self.reply.is_none();
+        (alone && (1..=self.segment_size_max).contains(&argument.length)).then_some(argument)
+    }
+
     /// Returns the segments of the chunk that has most of them.
     pub(super) fn segments_max(&self) -> u32 {
         let reads = self.reads.iter().map(|argument| argument.length);

@@ -229,13 +229,14 @@ pub fn put_call_headers(
     Some(())
 }
 
-/// Does the same for one that offers a Write chunk of one segment, and asks for `inv_handle` to be invalidated.
+/// Does the same for one with a chunk of one segment, and asks for `inv_handle` to be invalidated: a Read chunk
+/// if it has a position, else a Write chunk.
 #[inline(always)]
 pub fn put_call_headers_with(
     message: &mut [u8],
     (xid, credit): (u32, u32),
     inv_handle: Handle,
-    segment: &Segment,
+    (position, segment): (Option<u32>, &Segment),
     [program, version, procedure]: [u32; 3],
 ) -> Option<()> {
     use v2::header::CALL_INLINE;
@@ -243,9 +244,15 @@ pub fn put_call_headers_with(
     const RPC: u32 = 2;
     let pairs = message.first_chunk_mut::<96>()?;
     let [handle, length, high, low] = words_of(segment);
-    // No Read list, a list of one chunk of one segment, no Reply chunk.
-    let transport = [xid, v2::VERSION, credit, CALL_INLINE, inv_handle.0, 0, 1, 1];
-    let lists = [handle, length, high, low, 0, 0];
+    let [first, second, third, fourth, fifth, sixth] = match position {
+        // One entry, and then no Write list and no Reply chunk.
+        Some(position) => [1, position, handle, length, high, low],
+        // No Read list, a list of one chunk of one segment.
+        None => [0, 1, 1, handle, length, high],
+    };
+    let last = if position.is_some() { 0 } else { low };
+    let transport = [xid, v2::VERSION, credit, CALL_INLINE, inv_handle.0, first, second, third];
+    let lists = [fourth, fifth, sixth, last, 0, 0];
     let rpc = [xid, CALL, RPC, program, version, procedure, 0, 0, 0, 0];
     let (transport_pairs, rest) = pairs.as_chunks_mut().0.split_at_mut(4);
     let (lists_pairs, rpc_pairs) = rest.split_at_mut(3);

@@ -26,7 +26,7 @@ use haulage_proto::exchange::{Offered, ReplyLists, check_reply};
 use haulage_proto::negotiate::{Refusal, Version};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::time::Instant;
-use haulage_proto::v2::header::{Bare, OneChunk};
+use haulage_proto::v2::header::Bare;
 use haulage_proto::verbs::{Flags, Handle};
 use haulage_proto::xdr::{Truncated, Writer};
 
@@ -101,6 +101,16 @@ pub(crate) enum Stage {
 /// A Call that is encoded: its slot and XID, its message, and what that consists of.
 type Begun<'a> = ((usize, u32), &'a [u8], Encoded);
 
+/// Writes the length of an argument that has a lease of its own.
+#[inline]
+fn put_length(writer: &mut Writer<'_>, argument: Option<usize>) -> Result<(), Truncated> {
+    match argument {
+        // [V2-4.5.3.1-1] it stays in the Payload stream, wherever the octets go.
+        Some(length) => writer.u32(u32::try_from(length).map_err(|_| Truncated { at: 0 })?),
+        None => Ok(()),
+    }
+}
+
 /// A Call's Payload stream, without the argument that has a lease of its own. It is in a send buffer,
 /// behind the header room.
 #[derive(Clone, Copy, Debug)]
@@ -169,7 +179,7 @@ impl State {
         caller: Caller,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), CallError> {
-        let (named, message, encoded) = self.begin(lane, request, encode)?;
+        let (named, message, encoded) = self.begin(lane, request, None, encode)?;
         let is_sent = lane.send(message, request.procedure, &encoded);
         self.enter(named, now, (lane.connection, Version::Two), request, caller);
         if !is_sent {
@@ -178,8 +188,8 @@ impl State {
         Ok(())
     }
 
-    /// Does the same for one with room for a result.
-    pub(crate) fn call_placed_at_once(
+    /// Does the same for one with one lease, of an argument or for a result.
+    pub(crate) fn call_opening_at_once(
         &mut self,
         now: Instant,
         lane: &mut Lane<'_>,
@@ -187,7 +197,8 @@ impl State {
         caller: Caller,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), CallError> {
-        let (named, _, encoded) = self.begin(lane, request, encode)?;
+        let argument = request.argument.as_ref().map(Local::len);
+        let (named, _, encoded) = self.begin(lane, request, argument, encode)?;
         self.enter(named, now, (lane.connection, Version::Two), request, caller);
         if !self.open_at_once(lane, named, request, &encoded) {
             self.set_out(lane.connection, named.0, request, encoded);
@@ -201,12 +212,13 @@ impl State {
         &mut self,
         lane: &Lane<'_>,
         request: &Request,
+        argument: Option<usize>,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<Begun<'_>, CallError> {
         let Some(buffer) = self.buffers.top() else { return Err(CallError::Busy) };
         let Some((slot, xid)) = self.xids.open() else { return Err(CallError::Busy) };
         let message = buffer.bytes_mut().get_mut(Lane::START..).unwrap_or_default();
-        match lane.encode(message, xid, request.procedure, encode) {
+        match lane.encode(message, (xid, request.procedure), argument, encode) {
             Some(encoded) => Ok(((slot, xid), message, encoded)),
             None => {
                 self.xids.close(slot);
@@ -331,22 +343,22 @@ impl State {
         stray.is_none()
     }
 
-    /// Returns whether nothing is left of a Call of our own service once a Reply with this chunk has come on
-    /// this connection, and `handle` is retired.
+    /// Returns whether nothing is left of a Call of our own service once a Reply has come on this connection
+    /// that says how much was `written` into its only chunk, or has none, and `handle` is retired.
     #[inline]
     pub(crate) fn is_over_with(
         &self,
         slot: usize,
         key: Key<Connection>,
         handle: Handle,
-        reply: &OneChunk,
+        written: Option<u32>,
     ) -> bool {
         let call = self.outbound.get(slot).and_then(Option::as_ref);
         let waits = call.is_some_and(|call| {
             let is_ours = matches!(call.caller, Caller::Service(_));
             call.connection == key && call.opens && is_ours && matches!(call.stage, Stage::Sent)
         });
-        waits && self.opened.get(slot).is_some_and(|opened| opened.is_over_with(handle, reply))
+        waits && self.opened.get(slot).is_some_and(|opened| opened.is_over_with(handle, written))
     }
 
     /// Forgets such a Call. Returns what its caller is told.
@@ -355,13 +367,13 @@ impl State {
         &mut self,
         slot: usize,
         proof: Option<Invalidated<'_>>,
-        reply: &OneChunk,
+        written: Option<u32>,
     ) -> Option<Placed> {
         let caller = self.outbound.get(slot)?.as_ref()?.caller;
-        let (result, returned) = self.opened.get_mut(slot)?.place_result(proof?, reply)?;
+        let lease = self.opened.get_mut(slot)?.take_back(proof?, written)?;
         let Caller::Service(token) = caller else { return None };
         self.forget(slot);
-        Some(Placed { token, result, returned })
+        Some(Placed { token, lease, written })
     }
 
     /// Takes in a Reply without chunks, the short way if its Call opened nothing. As [`Self::on_reply`].
@@ -560,10 +572,7 @@ impl Connection {
         }
         let arguments_at = writer.position();
         encode(&mut writer)?;
-        if let Some(length) = argument {
-            // [V2-4.5.3.1-1] its length stays in the Payload stream, wherever its octets go.
-            writer.u32(u32::try_from(length).map_err(|_| Truncated { at: 0 })?)?;
-        }
+        put_length(&mut writer, argument)?;
         Ok(Encoded { arguments_at, length: writer.position() })
     }
 }

@@ -293,8 +293,8 @@ impl<'a> Cx<'a> {
         let lane = self.lane.as_mut().filter(|lane| lane.takes(connection.0));
         let called = match (lane, request.opens()) {
             (Some(lane), false) => state.call_at_once(now, lane, &mut request, caller, encode),
-            (Some(lane), true) if lane.places(&request) => {
-                state.call_placed_at_once(now, lane, &mut request, caller, encode)
+            (Some(lane), true) if lane.opens(&request) => {
+                state.call_opening_at_once(now, lane, &mut request, caller, encode)
             }
             _ => state.call(now, connection.0, &mut request, caller, encode).map(drop),
         };

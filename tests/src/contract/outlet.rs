@@ -21,10 +21,15 @@ pub fn line_26_an_outlet_does_what_work_requests_do<N: Network>(network: N) {
     for round in 0..ROUNDS {
         let active = &mut bed.ends[ACTIVE];
         let (theirs, segment) = active.expose(link[ACTIVE], &[0; LENGTH], Access::RemoteWrite);
+        let (source, read) = active.expose(link[ACTIVE], &[7; LENGTH], Access::RemoteRead);
         let (answer, sink) = active.receive(link[ACTIVE], MESSAGE);
         let lease = Some(bed.ends[PASSIVE].holding(&[0; LENGTH]));
         let mut writer = Writer { round, lease, opened: None };
-        if offer(&mut bed, link, (&encode(segment), None), &mut writer).is_some() {
+        let message = [encode(segment), encode(read)].concat();
+        let in_receive = offer(&mut bed, link, (&message, None), &mut writer);
+        let id = bed.ends[ACTIVE].invalidate(link[ACTIVE], &source);
+        drop(fence(source, &bed.succeeded(ACTIVE, id)));
+        if in_receive.is_some() {
             // Somebody else is to answer.
             let passive = &mut bed.ends[PASSIVE];
             let invalidate = Some(segment.handle);
@@ -79,7 +84,7 @@ fn offer<N: Network>(
     done
 }
 
-/// Writes to where a message says, opens memory, and answers where that is.
+/// Writes to where a message says, and reads, opens memory, and answers where that is.
 struct Writer {
     round: u8,
     lease: Option<Local>,
@@ -90,8 +95,13 @@ impl Inlet for Writer {
     fn take(&mut self, _: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
         let segment = decode(run[0]);
         outlet.write(&[self.round; LENGTH], &claim(segment)).expect("it is short");
+        let mut octets = [0; LENGTH];
+        let is_read = outlet.read(&claim(decode(&run[0][16..])), &mut octets).is_ok();
+        assert_eq!((is_read, octets[0]), (outlet.read_max() > 0, if is_read { 7 } else { 0 }));
+        assert!(octets == [octets[0]; LENGTH]);
         let lease = self.lease.take().expect("one message");
-        let (exposed, named) = outlet.open(lease).expect("a handle for a test");
+        let (exposed, named) =
+            outlet.open(lease, Access::RemoteWrite).expect("a handle for a test");
         assert_eq!((named.handle, named.length), (exposed.handle(), segment.length));
         outlet.send(&encode(named), Some(segment.handle)).expect("room for one message");
         self.opened = Some((exposed, named));

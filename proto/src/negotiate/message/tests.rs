@@ -104,16 +104,23 @@ fn the_headers_with_a_chunk_are_those_of_a_list_of_one() {
     assert_eq!((w.written(), message[68..].to_vec()), (&message[..68], vec![0x55; 4]));
     assert_eq!(put_results_headers_with(&mut message[..67], xid, credit, &written), None);
 
-    let mut room = [0; 100];
-    let mut w = Writer::new(&mut room);
-    let chunks = CallChunks { inv_handle: handle, writes: &[&[segment]], ..CallChunks::default() };
-    chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
-    CallHeader::new(xid, 0x2000_0001, 3, 9).encode(&mut w).unwrap();
-    let mut message = [0x55; 100];
-    let (named, asked) = ((xid, credit), [0x2000_0001, 3, 9]);
-    put_call_headers_with(&mut message, named, handle, &segment, asked).unwrap();
-    assert_eq!((w.written(), message[96..].to_vec()), (&message[..96], vec![0x55; 4]));
-    assert_eq!(put_call_headers_with(&mut message[..95], named, handle, &segment, asked), None);
+    let no_chunk = CallChunks { inv_handle: handle, ..CallChunks::default() };
+    let written = CallChunks { writes: &[&[segment]], ..no_chunk };
+    let read = CallChunks { reads: &[(44, &[segment])], ..no_chunk };
+    for (position, chunks) in [(None, written), (Some(44), read)] {
+        let mut room = [0; 100];
+        let mut w = Writer::new(&mut room);
+        chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
+        CallHeader::new(xid, 0x2000_0001, 3, 9).encode(&mut w).unwrap();
+        let put = |message: &mut [u8]| {
+            let (named, asked) = ((xid, credit), [0x2000_0001, 3, 9]);
+            put_call_headers_with(message, named, handle, (position, &segment), asked)
+        };
+        let mut message = [0x55; 100];
+        put(&mut message).unwrap();
+        assert_eq!((w.written(), message[96..].to_vec()), (&message[..96], vec![0x55; 4]));
+        assert_eq!(put(&mut message[..95]), None);
+    }
 }
 
 #[test]

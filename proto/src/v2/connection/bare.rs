@@ -25,13 +25,16 @@ impl Connection {
         taken
     }
 
-    /// Returns how long the only chunk of a Call may be that a server takes so, if that is a Write chunk of one
-    /// segment; zero if there may be none.
+    /// Returns how long the only chunk of a Call may be that a server takes so, if that is of one segment: a
+    /// Read chunk, and a Write chunk. Zero if there may be none.
     #[inline]
-    pub const fn chunk_max(&self) -> u32 {
-        let ChunkLimits { write_chunks_max, segments_max, .. } = self.config.chunks;
-        let served = write_chunks_max > 0 && segments_max > 0;
-        if served { self.config.properties.segment_size_max } else { 0 }
+    pub const fn chunk_max(&self) -> [u32; 2] {
+        let ChunkLimits { read_chunks_max, write_chunks_max, segments_max } = self.config.chunks;
+        let longest = if segments_max > 0 { self.config.properties.segment_size_max } else { 0 };
+        [
+            if read_chunks_max > 0 { longest } else { 0 },
+            if write_chunks_max > 0 { longest } else { 0 },
+        ]
     }
 
     /// Takes back that the last `count` messages, which [`Self::take`] took, have been received. What their

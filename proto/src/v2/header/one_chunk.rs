@@ -1,12 +1,13 @@
-//! The commonest messages with a chunk: a Call that offers a place for one result, and the Reply that says how
-//! much of it was used.
+//! The commonest messages with a chunk: a Call that says where one argument is to be read or one result to be
+//! written, and the Reply that says how much was written.
 
 use super::{Bare, CALL_INLINE, REPLY_INLINE};
 use crate::v2::VERSION;
 use crate::v2::continuation::Kind;
 use crate::verbs::{Handle, Segment};
 
-/// A Call or a Reply, all of it in one message, with one Write chunk of one segment and no other chunk.
+/// A Call or a Reply, all of it in one message, with one chunk, of one segment: a Write chunk, or in a Call a
+/// Read chunk that is not at position zero.
 ///
 /// [`decode_transport`](super::decode_transport) finds the same in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +16,14 @@ pub struct OneChunk {
     pub bare: Bare,
     /// What a Call asks its Reply to invalidate; zero for nothing.
     pub inv_handle: Handle,
+    /// Where in the unreduced Payload stream the octets of a Read chunk belong; `None` if it is a Write chunk.
+    pub position: Option<u32>,
     /// The only segment: in a Reply with the octets that were written.
     pub segment: Segment,
 }
 
 impl OneChunk {
-    /// Octets of the transport header of such a Call.
+    /// Octets of the transport header of such a Call, whichever chunk it has.
     pub const CALL_LEN: usize = 56;
     /// Octets of the transport header of such a Reply.
     pub const REPLY_LEN: usize = 44;
@@ -28,44 +31,70 @@ impl OneChunk {
     /// Looks whether a message is one; `None` if it is any other, be it good or bad.
     #[inline]
     pub fn of(message: &[u8]) -> Option<Self> {
-        let [xid, vers, credit, htype] = words(message, 0)?;
-        if vers != VERSION {
-            return None;
-        }
-        let (kind, inv_handle, write_at, payload_at) = match htype {
-            CALL_INLINE => {
-                // A handle, an empty Read list, and behind the Write list no Reply chunk.
-                let ([inv_handle, 0], [0, 0]) = (words(message, 16)?, words(message, 48)?) else {
-                    return None;
-                };
-                (Kind::Call, inv_handle, 24, Self::CALL_LEN)
-            }
-            REPLY_INLINE => {
-                let [0] = words(message, 40)? else { return None };
-                (Kind::Reply, 0, 16, Self::REPLY_LEN)
-            }
+        let [xid, vers, _, htype] = words(message, 0)?;
+        let named = match (vers, htype) {
+            (TWO, CALL) => match words(message, 16)? {
+                // No Read list, a Write list of one chunk, no Reply chunk.
+                [inv_handle, 0, ONE, ONE, handle, _, _, _, 0, 0] => [inv_handle, handle],
+                // A Read list of one segment, no Write list, no Reply chunk.
+                [inv_handle, ONE, position, handle, _, _, _, 0, 0, 0]
+                    if position != 0 && u32::from_be(position).is_multiple_of(4) =>
+                {
+                    [inv_handle, handle]
+                }
+                _ => return None,
+            },
+            (TWO, REPLY) => match words(message, 16)? {
+                [ONE, ONE, handle, _, _, _, 0] => [0, handle],
+                _ => return None,
+            },
             _ => return None,
         };
-        let [1, 1, handle, length, high, low] = words(message, write_at)? else { return None };
+        let [inv_handle, handle] = named;
+        let payload_at = if htype == CALL { Self::CALL_LEN } else { Self::REPLY_LEN };
         // What is to be invalidated is of this message, or nothing is; and E9.
-        let named = inv_handle == 0 || inv_handle == handle;
-        if !named || words(message, payload_at)? != [xid] {
-            return None;
-        }
+        let in_order = inv_handle == 0 || inv_handle == handle;
+        if in_order && words(message, payload_at)? == [xid] { Self::read(message) } else { None }
+    }
+
+    /// Reads a message that [`Self::of`] found to be one.
+    #[inline]
+    pub fn read(message: &[u8]) -> Option<Self> {
+        let [xid, _, credit, htype, first, second, third] = words(message, 0)?.map(u32::from_be);
+        let is_call = htype == CALL_INLINE;
+        let is_read = is_call && second == 1;
+        let position = is_read.then_some(third);
+        let segment_at = match (is_call, is_read) {
+            (true, true) => 28,
+            (true, false) => 32,
+            (false, _) => 24,
+        };
+        let [handle, length, high, low] = words(message, segment_at)?.map(u32::from_be);
+        let (kind, payload_at) = match is_call {
+            true => (Kind::Call, Self::CALL_LEN),
+            false => (Kind::Reply, Self::REPLY_LEN),
+        };
         #[expect(clippy::cast_possible_truncation, reason = "it is one of two short lengths")]
         let bare = Bare { kind, xid, credit, payload_at: payload_at as u32 };
+        let inv_handle = Handle(if is_call { first } else { 0 });
         let offset = u64::from(high) << 32 | u64::from(low);
         let segment = Segment { handle: Handle(handle), length, offset };
-        Some(Self { bare, inv_handle: Handle(inv_handle), segment })
+        Some(Self { bare, inv_handle, position, segment })
     }
 }
 
-/// Reads words at an octet of a message.
+/// Returns the words at an octet of a message, as they are there.
 #[inline(always)]
 fn words<const N: usize>(message: &[u8], at: usize) -> Option<[u32; N]> {
     let (words, _) = message.get(at..)?.as_chunks();
-    Some(words.first_chunk::<N>()?.map(u32::from_be_bytes))
+    Some(words.first_chunk::<N>()?.map(u32::from_ne_bytes))
 }
+
+// As they are there, too.
+const ONE: u32 = 1_u32.to_be();
+const TWO: u32 = VERSION.to_be();
+const CALL: u32 = CALL_INLINE.to_be();
+const REPLY: u32 = REPLY_INLINE.to_be();
 
 #[cfg(test)]
 mod tests {
@@ -84,18 +113,28 @@ mod tests {
     #[test]
     fn a_message_with_one_chunk_is_what_the_whole_decoder_finds_in_it() {
         let mut random = Rng::new(1);
-        let (mut found, mut others) = ([0, 0], 0);
+        let (mut found, mut others) = ([0; 3], 0);
         for _ in 0..40_000 {
             let credit = u32::from(random.octet());
             let chunk = [1, 1, 5, 77, 3, 0xffff_fff0, 0];
             let mut words = std::vec![7, 2, credit];
-            if random.below(2) == 0 {
-                words.extend([CALL_INLINE, [0, 5, 6][random.below(3)], 0]);
-                words.extend(chunk);
-                words.push(0);
-            } else {
-                words.push(REPLY_INLINE);
-                words.extend(chunk);
+            let inv_handle = [0, 5, 6][random.below(3)];
+            match random.below(3) {
+                0 => {
+                    words.extend([CALL_INLINE, inv_handle, 0]);
+                    words.extend(chunk);
+                    words.push(0);
+                }
+                1 => {
+                    let position = [0, 44][usize::from(random.below(8) > 0)];
+                    let read = [1, position, 5, 77, 3, 0xffff_fff0, 0, 0, 0];
+                    words.extend([CALL_INLINE, inv_handle]);
+                    words.extend(read);
+                }
+                _ => {
+                    words.push(REPLY_INLINE);
+                    words.extend(chunk);
+                }
             }
             words.extend([7, 1, 2]);
             let mut message: std::vec::Vec<u8> =
@@ -107,19 +146,30 @@ mod tests {
             }
             message.truncate(message.len() - random.below(3) * random.below(8));
             let expected = match decode_transport(&message) {
-                Ok(Message::CallInline(call)) if call.reads.is_empty() && call.reply.is_none() => {
-                    only(&call.writes).map(|segment| {
-                        (Kind::Call, call.prefix, call.inv_handle, segment, call.payload)
-                    })
+                Ok(Message::CallInline(call)) if call.reply.is_none() => {
+                    let mut reads = call.reads.entries();
+                    let chunk = match (reads.next(), reads.next()) {
+                        (None, _) => only(&call.writes).map(|segment| (None, segment)),
+                        // What is at position zero is no argument.
+                        (Some((position @ 1.., segment)), None)
+                            if call.writes.chunk_count() == 0 =>
+                        {
+                            Some((Some(position), segment))
+                        }
+                        _ => None,
+                    };
+                    let prefix = call.prefix;
+                    chunk.map(|chunk| (Kind::Call, prefix, call.inv_handle, chunk, call.payload))
                 }
-                Ok(Message::ReplyInline(reply)) => only(&reply.writes)
-                    .map(|segment| (Kind::Reply, reply.prefix, Handle(0), segment, reply.payload)),
+                Ok(Message::ReplyInline(reply)) => only(&reply.writes).map(|segment| {
+                    (Kind::Reply, reply.prefix, Handle(0), (None, segment), reply.payload)
+                }),
                 _ => None,
             };
             // A Payload stream that is another RPC's is for whoever looks at it whole.
             let expected = expected.filter(|(.., payload)| payload.get(..4) == Some(&[0, 0, 0, 7]));
             let expected = expected.filter(|(_, prefix, ..)| prefix.xid == 7).map(
-                |(kind, prefix, inv_handle, segment, payload)| OneChunk {
+                |(kind, prefix, inv_handle, (position, segment), payload)| OneChunk {
                     bare: Bare {
                         kind,
                         xid: prefix.xid,
@@ -127,11 +177,13 @@ mod tests {
                         payload_at: u32::try_from(message.len() - payload.len()).unwrap(),
                     },
                     inv_handle,
+                    position,
                     segment,
                 },
             );
             assert_eq!(OneChunk::of(&message), expected, "{message:?}");
             match expected {
+                Some(OneChunk { position: Some(_), .. }) => found[2] += 1,
                 Some(one) => found[usize::from(one.bare.kind == Kind::Call)] += 1,
                 None => others += 1,
             }

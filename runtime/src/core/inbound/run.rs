@@ -71,7 +71,8 @@ fn run_bare<S: Service>(
     let buffers = state.receives.lend();
     let mut cx = Cx::new(now, state);
     let named = (connection, xid, token);
-    let acted = act(&mut cx, service, named, version, message.payload(&buffers), &mut reply);
+    let asked = (version, message.payload(&buffers), None);
+    let acted = act(&mut cx, service, named, asked, &mut reply);
     state.running = None;
     state.receives.restore(buffers);
     match state.settle((connection, xid), message.received, None, acted) {
@@ -99,25 +100,27 @@ pub(crate) enum Acted {
     Later(Key<InboundCall>, bool),
 }
 
-/// Has the service act on a Call without chunks, with a Reply that is ready for it. What is then `running`
-/// is to be forgotten.
+/// What a Call asks: in which version, its Payload stream, and where its reduced argument stands in that, how long
+/// it is, and where it was put.
+type Asked<'a> = (Version, &'a [u8], Option<(u32, u64, Placement)>);
+
+/// Has the service act on a Call that is all there, with a Reply that is ready for it. What is then `running` is to
+/// be forgotten.
 #[inline(always)]
 pub(crate) fn act<S: Service>(
     cx: &mut Cx<'_>,
     service: &mut S,
     (connection, xid, token): Named,
-    version: Version,
-    payload: &[u8],
+    (version, payload, argument): Asked<'_>,
     reply: &mut Reply,
 ) -> Acted {
     if let (Some([program, its, procedure]), Some(token)) = (CallHeader::plain(payload), token)
         && cx.state.binding.has(program, its, procedure)
     {
-        let arguments = PayloadReader::call(payload, CallHeader::PLAIN_LEN, None);
-        let asked = (procedure, Credential::None, arguments.of_version(version));
-        serve(cx, service, (connection, xid, token), asked, reply)
+        let asked = (procedure, Credential::None, CallHeader::PLAIN_LEN);
+        serve(cx, service, (connection, xid, token), asked, (version, payload, argument), reply)
     } else {
-        act_on_other(cx, service, (connection, xid), version, payload, reply)
+        act_on_other(cx, service, (connection, xid), (version, payload, argument), reply)
     }
 }
 
@@ -127,17 +130,16 @@ fn act_on_other<S: Service>(
     cx: &mut Cx<'_>,
     service: &mut S,
     (connection, xid): (Key<Connection>, u32),
-    version: Version,
-    payload: &[u8],
+    (version, payload, argument): Asked<'_>,
     reply: &mut Reply,
 ) -> Acted {
     if let (Ok((header, at)), Some(token)) =
         (CallHeader::decode(payload), cx.state.inbound.next_key())
         && cx.state.binding.has(header.program, header.version, header.procedure)
     {
-        let arguments = PayloadReader::call(payload, at, None).of_version(version);
-        let asked = (header.procedure, header.credential, arguments);
-        return serve(cx, service, (connection, xid, token), asked, reply);
+        let asked = (header.procedure, header.credential, at);
+        let call = (version, payload, argument);
+        return serve(cx, service, (connection, xid, token), asked, call, reply);
     }
     match cx.state.judge_call(connection, (xid, payload), None, 0) {
         Judged::Verdict(header) => Acted::Verdict(header),
@@ -147,23 +149,27 @@ fn act_on_other<S: Service>(
     }
 }
 
-/// Has the service act on a Call of which is known what it asks for, who makes it, and what its arguments
-/// are.
+/// Has the service act on a Call of which is known what it asks for, who makes it, and where its arguments
+/// begin.
 #[inline(always)]
 fn serve<S: Service>(
     cx: &mut Cx<'_>,
     service: &mut S,
     (connection, xid, token): (Key<Connection>, u32, Key<InboundCall>),
-    (procedure, credential, reader): (u32, Credential<'_>, PayloadReader<'_>),
+    (procedure, credential, arguments_at): (u32, Credential<'_>, usize),
+    (version, payload, argument): Asked<'_>,
     reply: &mut Reply,
 ) -> Acted {
+    let chunk = argument.as_ref().map(|(position, length, _)| (*position, *length));
+    let placed = argument.map_or(Placement::None, |(.., placed)| placed);
+    let reader = PayloadReader::call(payload, arguments_at, chunk).of_version(version);
     let call = Call {
         xid,
         procedure,
         credential,
         connection: ConnectionId(connection),
         token: CallToken(token),
-        arguments: Arguments { reader, placed: Placement::None },
+        arguments: Arguments { reader, placed },
     };
     cx.state.running = Some(Running { key: token, is_resumed: false });
     match (service.call(cx, call, reply), reply.refused) {
@@ -308,7 +314,8 @@ impl InboundCall {
         stage: Stage,
     ) -> Self {
         let invalidate = chunk.map(|one| one.inv_handle).filter(|handle| *handle != Handle(0));
-        let write = chunk.map(|one| Segments::collect(std::iter::once(one.segment)));
+        let write = chunk.filter(|one| one.position.is_none());
+        let write = write.map(|one| Segments::collect(std::iter::once(one.segment)));
         Self { connection, xid, invalidate, write, reply: None, message, body: None, stage }
     }
 

@@ -8,6 +8,7 @@
 
 use std::rc::Rc;
 
+use haulage_mr_pool::Local;
 use haulage_proto::exchange::BareMax;
 use haulage_proto::negotiate::{
     Class, Version, bare_header_len, put_call_headers, put_call_headers_with,
@@ -15,11 +16,12 @@ use haulage_proto::negotiate::{
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::OneChunk;
-use haulage_proto::verbs::Handle;
+use haulage_proto::verbs::{Access, Handle};
 use haulage_proto::xdr::{Truncated, Writer};
 
-use super::Encoded;
+use super::opened::What;
 use super::send::{Outline, goes_bare};
+use super::{Encoded, put_length};
 use crate::core::connection::Connection;
 use crate::core::state::State;
 use crate::core::table::Key;
@@ -53,19 +55,21 @@ impl Lane<'_> {
         self.connection == connection && self.sent < self.lent
     }
 
-    /// Returns whether all that a Call opens is room for its result, which it may.
+    /// Returns whether a Call opens one lease, which it may.
     #[inline]
-    pub(crate) fn places(&self, request: &Request) -> bool {
-        request.argument.is_none() && allows_to_reduce(&self.binding, request)
+    pub(crate) fn opens(&self, request: &Request) -> bool {
+        let is_one = request.argument.is_some() != request.result.is_some();
+        is_one && allows_to_reduce(&self.binding, request)
     }
 
-    /// Writes headers and arguments of a Call to the beginning of `message`; `None` if they do not fit.
+    /// Writes headers and arguments of a Call to the beginning of `message`, of one with a lease of its own the
+    /// length; `None` if they do not fit.
     #[inline]
     pub(super) fn encode(
         &self,
         message: &mut [u8],
-        xid: u32,
-        procedure: u32,
+        (xid, procedure): (u32, u32),
+        argument: Option<usize>,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Option<Encoded> {
         let Binding { program, version, .. } = *self.binding;
@@ -74,6 +78,7 @@ impl Lane<'_> {
         let arguments_at = CallHeader::PLAIN_LEN;
         let mut writer = Writer::new(message.get_mut(TRANSPORT_LEN + arguments_at..)?);
         encode(&mut writer).ok()?;
+        put_length(&mut writer, argument).ok()?;
         Some(Encoded { arguments_at, length: arguments_at + writer.position() })
     }
 
@@ -91,9 +96,9 @@ impl Lane<'_> {
 }
 
 impl State {
-    /// Opens the room for the result of a Call that is encoded, and sends it on a lane, if no more than that is
-    /// to be done. Returns whether it left, or is about to; else nothing has happened.
-    #[inline]
+    /// Opens the one lease of a Call that is encoded, and sends it on a lane, if no more than that is to be
+    /// done. Returns whether it left, or is about to; else nothing has happened.
+    #[inline(never)]
     pub(super) fn open_at_once(
         &mut self,
         lane: &mut Lane<'_>,
@@ -103,33 +108,43 @@ impl State {
     ) -> bool {
         const START: usize = HEADER_ROOM - OneChunk::CALL_LEN;
         let Self { connections, buffers, opened, planned, solicits, inline_max, .. } = self;
-        let (Some(connection), Some(buffer), Some(opened), Some(result)) = (
+        let (what, access, lease) = match &mut request.argument {
+            Some(_) => (What::Argument, Access::RemoteRead, &mut request.argument),
+            None => (What::Result, Access::RemoteWrite, &mut request.result),
+        };
+        let (Some(connection), Some(buffer), Some(opened), Some(length)) = (
             connections.get(lane.connection),
             buffers.top(),
             opened.get_mut(slot),
-            request.result.take(),
+            lease.as_ref().map(Local::len),
         ) else {
             return false;
         };
         let range = START..HEADER_ROOM + encoded.length;
         let named = (lane.connection, request.procedure);
-        let is_placed = range.len() <= *inline_max
-            && Outline::of_result(named, encoded, result.len()).is_placed(planned, connection);
-        let open = if is_placed { lane.outlet.open(result) } else { Err(result) };
+        let outline = Outline::of_one(named, encoded, what, length);
+        let position = match outline.only_chunk(planned, connection) {
+            Some(position) if range.len() <= *inline_max => position,
+            _ => return false,
+        };
+        let open = match lease.take() {
+            Some(lease) => lane.outlet.open(lease, access),
+            None => return false,
+        };
         let (exposed, segment) = match open {
             Ok(open) => open,
-            Err(lease) => {
-                request.result = Some(lease);
+            Err(closed) => {
+                *lease = Some(closed);
                 return false;
             }
         };
-        opened.begin_open(exposed, segment);
+        opened.begin_open(what, exposed, segment);
         let inv_handle = if *solicits { segment.handle } else { Handle(0) };
         let Binding { program, version, .. } = *lane.binding;
         let asked = [program, version, request.procedure];
         let message = buffer.bytes_mut().get_mut(range.clone()).unwrap_or_default();
-        let written =
-            put_call_headers_with(message, (xid, lane.credit), inv_handle, &segment, asked);
+        let (named, chunk) = ((xid, lane.credit), (position, &segment));
+        let written = put_call_headers_with(message, named, inv_handle, chunk, asked);
         debug_assert!(written.is_some(), "every send buffer has the room");
         lane.sent += 1;
         if lane.outlet.send(message, None).is_err()

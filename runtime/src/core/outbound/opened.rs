@@ -1,10 +1,8 @@
 //! What a Call of ours has open to the peer. Most Calls open nothing, so it lies apart from them.
 
 use haulage_mr_pool::{Exposed, Invalidated, Local};
-use haulage_proto::chunk::Returned;
 use haulage_proto::exchange::{Arrived, Offered, ReplyFault, ReplyLists, check_reply};
 use haulage_proto::negotiate::Version;
-use haulage_proto::v2::header::OneChunk;
 use haulage_proto::verbs::{Handle, Segment};
 
 use crate::core::inbound::Segments;
@@ -105,39 +103,53 @@ impl Opened {
         (self.offered, self.arrived) = ([None, None], None);
     }
 
-    /// Holds the room for a result that is open already, as one segment.
+    /// Holds an argument that is open already, or the room for a result, as one segment.
     #[inline]
-    pub(super) fn begin_open(&mut self, result: Exposed, segment: Segment) {
-        self.items = [Item::None, Item::None, Item::Exposed(result), Item::None];
-        self.offered = [Some(Segments::collect(std::iter::once(segment))), None];
+    pub(super) fn begin_open(&mut self, what: What, lease: Exposed, segment: Segment) {
+        self.items = [const { Item::None }; ITEMS_MAX as usize];
+        *self.item(what) = Item::Exposed(lease);
+        let offered = || Segments::collect(std::iter::once(segment));
+        self.offered = [(what == What::Result).then(offered), None];
         self.arrived = None;
     }
 
-    /// Returns whether a Reply that returns this chunk is in order, and nothing is open once `handle` is
-    /// retired.
-    #[inline]
-    pub(super) fn is_over_with(&self, handle: Handle, reply: &OneChunk) -> bool {
-        let [Some(write), None] = &self.offered else { return false };
-        // As any other Reply: handle and offset are not looked at.
-        let [Segment { length, .. }] = write.as_slice() else { return false };
-        let [argument, body, result, rest] = &self.items;
-        let others = [argument, body, rest].into_iter().all(|item| matches!(item, Item::None));
-        others && result.exposed() == Some(handle) && reply.segment.length <= *length
+    /// Returns what alone is open once a Reply has said how much was `written` into its only chunk, or has
+    /// none.
+    const fn only(written: Option<u32>) -> What {
+        if written.is_some() { What::Result } else { What::Argument }
     }
 
-    /// Takes back the result that such a Reply tells of, and what it says of it.
+    /// Returns whether such a Reply is in order, and nothing is open once `handle` is retired.
     #[inline]
-    pub(super) fn place_result(
+    pub(super) fn is_over_with(&self, handle: Handle, written: Option<u32>) -> bool {
+        let in_order = match (&self.offered, written) {
+            // As of any other Reply: handle and offset are not looked at.
+            ([Some(write), None], Some(written)) => {
+                matches!(write.as_slice(), [Segment { length, .. }] if written <= *length)
+            }
+            ([None, None], None) => true,
+            _ => false,
+        };
+        let only = Self::only(written) as usize;
+        in_order
+            && self.items.iter().enumerate().all(|(at, item)| match item {
+                Item::Exposed(exposed) => at == only && exposed.handle() == handle,
+                Item::None => at != only,
+                Item::Local(_) => false,
+            })
+    }
+
+    /// Takes back the lease that was open.
+    #[inline]
+    pub(super) fn take_back(
         &mut self,
         proof: Invalidated<'_>,
-        reply: &OneChunk,
-    ) -> Option<(Local, Returned)> {
-        let stray = self.item(What::Result).fence(proof);
+        written: Option<u32>,
+    ) -> Option<Local> {
+        let item = self.item(Self::only(written));
+        let stray = item.fence(proof);
         debug_assert!(stray.is_none(), "the handle was looked at");
-        let mut result = self.item(What::Result).take_local()?;
-        let (offered, written) = (u32::try_from(result.len()).ok()?, reply.segment.length);
-        result.set_len(written as usize);
-        Some((result, Returned { offered, written }))
+        item.take_local()
     }
 
     pub(super) const fn item(&mut self, what: What) -> &mut Item {

@@ -9,7 +9,7 @@ use haulage_proto::exchange::{BareMax, CallFault, CallPlan, CallShape, plan_call
 use haulage_proto::negotiate::{CallChunks, Class, Version, bare_header_len, put_bare_header};
 use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::v2::continuation::Kind;
-use haulage_proto::verbs::{Access, Exposure, Flags, Handle};
+use haulage_proto::verbs::{Access, Flags, Handle};
 use haulage_proto::xdr::{Writer, pad};
 
 use super::opened::{Item, Opened, What};
@@ -20,7 +20,7 @@ use crate::core::inbound::Segments;
 use crate::core::table::Key;
 use crate::core::work::Name;
 use crate::limits::HEADER_ROOM;
-use crate::provider::{Operation, Provider, WorkRequest};
+use crate::provider::{self as providing, Operation, Provider, WorkRequest};
 use crate::service::{CallError, Service};
 
 impl<P: Provider, S: Service> Core<P, S> {
@@ -244,21 +244,32 @@ impl Outline {
         Self { connection, procedure, length, arguments_at, argument, result }
     }
 
-    /// Describes a Call with no more than room for a result.
-    pub(super) const fn of_result(
+    /// Describes a Call with one lease of so many octets.
+    pub(super) fn of_one(
         (connection, procedure): (Key<Connection>, u32),
         encoded: &Encoded,
-        result: usize,
+        what: What,
+        octets: usize,
     ) -> Self {
         let Encoded { arguments_at, length } = *encoded;
-        Self { connection, procedure, length, arguments_at, argument: 0, result }
+        let (argument, result) = if what == What::Argument { (octets, 0) } else { (0, octets) };
+        Self { connection, procedure, length, arguments_at, argument, result }
     }
 
-    /// Returns whether such a Call goes in one message, with the room for its result as its only chunk, in one
-    /// segment.
-    pub(super) fn is_placed(&self, made: &mut Option<Planned>, connection: &Connection) -> bool {
-        let plan = self.plan(made, connection).ok().and_then(CallPlan::only_write);
-        plan.is_some_and(|length| usize::try_from(length) == Ok(self.result))
+    /// Returns whether such a Call goes in one message, with its lease as the only chunk, in one segment: the
+    /// position of that if it is a Read chunk.
+    pub(super) fn only_chunk(
+        &self,
+        made: &mut Option<Planned>,
+        connection: &Connection,
+    ) -> Option<Option<u32>> {
+        let plan = self.plan(made, connection).ok()?;
+        let is_all = |length, octets| usize::try_from(length) == Ok(octets);
+        match (plan.only_read(), plan.only_write()) {
+            (Some(read), None) if is_all(read.length, self.argument) => Some(Some(read.position)),
+            (None, Some(length)) if is_all(length, self.result) => Some(None),
+            _ => None,
+        }
     }
 
     /// Returns the plan of such a Call: the one `made` last, if its outline was the same.
@@ -378,16 +389,7 @@ fn expose<P: Provider>(
     let offset = provider.registration_offset(lease);
     let Some(lease) = item.take_local() else { return Ok(Segments::default()) };
     let length = lease.len();
-    let (exposed, memory) = match access {
-        Access::RemoteRead => {
-            let (exposed, source) = lease.expose_read(handle);
-            (exposed, Exposure::RemoteRead(source))
-        }
-        Access::RemoteWrite => {
-            let (exposed, sink) = lease.expose_write(handle);
-            (exposed, Exposure::RemoteWrite(sink))
-        }
-    };
+    let (exposed, memory) = providing::expose(lease, handle, access);
     *item = Item::Exposed(exposed);
     let operation = Operation::FastReg { handle, offset, memory };
     let id = Name::Unsignaled.wr_id();

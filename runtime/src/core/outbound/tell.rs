@@ -120,30 +120,39 @@ pub(crate) fn tell_inline<S: Service>(
     service.replied(cx, token, Finished { results, argument: None, result: None });
 }
 
-/// A Call of our own service that ended with its result in place.
+/// A Call of our own service that ended, with the lease that it had opened.
 pub(crate) struct Placed {
     pub(super) token: u64,
-    pub(super) result: Local,
-    pub(super) returned: Returned,
+    pub(super) lease: Local,
+    /// Octets that were written into it, if it is a result.
+    pub(super) written: Option<u32>,
 }
 
-/// Tells the service of a Call whose result was placed, but does not count it.
+/// Tells the service of such a Call, but does not count it.
 #[inline]
 pub(crate) fn tell_placed<S: Service>(
     cx: &mut Cx<'_>,
     service: &mut S,
-    placed: Placed,
+    Placed { token, mut lease, written }: Placed,
     payload: &[u8],
 ) {
-    let Placed { token, result, returned } = placed;
-    let writes = [returned];
+    let offered = u32::try_from(lease.len()).unwrap_or(u32::MAX);
+    let writes = [Returned { offered, written: written.unwrap_or_default() }];
+    let writes = &writes[..usize::from(written.is_some())];
     let results = if ReplyHeader::is_plain(payload) {
-        let reader = PayloadReader::reply_of_many(payload, ReplyHeader::SUCCESS_LEN, &writes);
+        let reader = PayloadReader::reply_of_many(payload, ReplyHeader::SUCCESS_LEN, writes);
         Ok(reader.of_version(Version::Two))
     } else {
-        parse_reply(payload, &writes, Version::Two)
+        parse_reply(payload, writes, Version::Two)
     };
-    service.replied(cx, token, Finished { results, argument: None, result: Some(result) });
+    let (argument, result) = match written {
+        None => (Some(lease), None),
+        Some(written) => {
+            lease.set_len(written as usize);
+            (None, Some(lease))
+        }
+    };
+    service.replied(cx, token, Finished { results, argument, result });
 }
 
 fn tell_one<S: Service>(

@@ -1,17 +1,18 @@
-//! Calls with room for a result that are acted upon as they come, over the providers that hand them over.
+//! Calls with an argument, or room for a result, that are acted upon as they come, over the providers that hand them over.
 
 use std::collections::VecDeque;
 
 use haulage_mr_pool::Exposed;
-use haulage_proto::v2::continuation::Kind;
-use haulage_proto::v2::header::{Bare, OneChunk};
-use haulage_proto::verbs::{Access, ClaimedSegment, Exposure, Flags, Handle, QpNum, Segment, WrId};
+use haulage_proto::negotiate::put_call_headers_with;
+use haulage_proto::v2::header::OneChunk;
+use haulage_proto::verbs::{Access, ClaimedSegment, Flags, Handle, QpNum, Segment, WrId};
 
 use super::*;
+use crate::core::inline::allows;
 use crate::core::outbound::Caller as Waiting;
 use crate::provider::iwarp::{self, Iwarp};
 use crate::provider::shm::{self, Shm};
-use crate::provider::{Done, Operation, Outlet, QueueFull, WorkRequest};
+use crate::provider::{Done, Operation, Outlet, QueueFull, WorkRequest, expose};
 use crate::sys::clock;
 
 /// How the Call of a number is answered, and with how many octets.
@@ -42,15 +43,20 @@ enum Answer {
 
 /// What a result of a number's Call consists of.
 fn octets(number: u32, length: usize) -> Vec<u8> {
-    let pattern = (0..=u8::MAX).cycle().skip(number as usize % 251).step_by(7);
-    pattern.take(length).collect()
+    let fill = u8::try_from(number % 251).unwrap();
+    let mut octets = vec![fill; length];
+    octets[length / 2..].fill(!fill);
+    octets
 }
 
-/// Answers FETCH as its number says, and TELL with what it is told.
+/// Answers FETCH as its number says, STORE with the number if it came with its octets, and TELL with what it is
+/// told.
 #[derive(Default)]
 struct Shelf {
     fetched: u64,
-    waiting: VecDeque<(CallToken, u32)>,
+    stored: u64,
+    /// Calls that are answered later: their procedures, and their numbers.
+    waiting: VecDeque<(CallToken, u32, u32)>,
 }
 
 impl Shelf {
@@ -74,8 +80,27 @@ impl Service for Shelf {
             reply.results(|w| w.u32(number)).unwrap();
             return Outcome::Done;
         }
-        self.fetched += 1;
         let (answer, length) = answer(number);
+        if call.procedure == STORE {
+            self.stored += 1;
+            match call.arguments.item(24) {
+                Ok(Argument::Inline(bytes)) => assert!(bytes == octets(number, length)),
+                Ok(Argument::Placed(lease)) => assert!(lease.bytes() == octets(number, length)),
+                other => panic!("{number}: {other:?}"),
+            }
+            return match answer {
+                Answer::Failed => Outcome::Failed(AcceptStat::SystemErr),
+                Answer::Later => {
+                    self.waiting.push_back((call.token, STORE, number));
+                    Outcome::Later
+                }
+                _ => {
+                    reply.results(|w| w.u32(number)).unwrap();
+                    Outcome::Done
+                }
+            };
+        }
+        self.fetched += 1;
         match answer {
             Answer::Empty => reply.item(Data::Empty),
             Answer::Lease | Answer::TooLong => {
@@ -83,7 +108,7 @@ impl Service for Shelf {
             }
             Answer::Shared => reply.item(Data::Shared(Self::lease(cx, number, length).share())),
             Answer::Pieces => {
-                // Every other octet of twenty pieces of one block.
+                // The halves of two blocks.
                 let block = Piece::whole(Self::lease(cx, number, length).share());
                 let mut pieces = Pieces::default();
                 pieces.push(block.part(0, length / 2)).unwrap();
@@ -97,7 +122,7 @@ impl Service for Shelf {
                 return Outcome::Failed(AcceptStat::SystemErr);
             }
             Answer::Later => {
-                self.waiting.push_back((call.token, number));
+                self.waiting.push_back((call.token, FETCH, number));
                 return Outcome::Later;
             }
         }
@@ -105,29 +130,43 @@ impl Service for Shelf {
     }
 
     fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
-        if let Some((token, _)) = self.waiting.front() {
+        if let Some((token, ..)) = self.waiting.front() {
             cx.resume(*token);
         }
         false
     }
 
     fn resume(&mut self, cx: &mut Cx<'_>, token: CallToken, reply: &mut Reply) -> Outcome {
-        let (first, number) = self.waiting.pop_front().unwrap();
+        let (first, procedure, number) = self.waiting.pop_front().unwrap();
         assert_eq!(first, token);
         let (_, length) = answer(number);
-        reply.item(Data::Local(Self::lease(cx, number, length)));
+        match procedure {
+            FETCH => reply.item(Data::Local(Self::lease(cx, number, length))),
+            _ => reply.results(|w| w.u32(number)).unwrap(),
+        }
         Outcome::Done
     }
 }
 
-/// Fetches, and tells now and then, the next as it is told of the last.
+/// Fetches and stores, and tells now and then, the next as it is told of the last.
 struct Fetcher {
     connection: Option<ConnectionId>,
     /// Calls that could not be made yet.
     owed: u32,
     made: u32,
     fetched: u64,
+    stored: u64,
     ended: u32,
+}
+
+/// Returns what the Call of a number is.
+fn procedure(number: u32) -> u32 {
+    // In no step with how it is answered.
+    match number % 11 {
+        0 | 4 => TELL,
+        1 | 5 | 6 | 9 => STORE,
+        _ => FETCH,
+    }
 }
 
 impl Fetcher {
@@ -135,21 +174,22 @@ impl Fetcher {
         let Some(connection) = self.connection else { return };
         while self.owed > 0 && self.made < CALLS {
             let number = self.made;
-            let is_fetch = !number.is_multiple_of(4);
+            let procedure = procedure(number);
             let (answer, length) = answer(number);
             let room = match answer {
                 Answer::TooLong => length / 2,
                 _ => length + number as usize % 3 * 100,
             };
-            let result = is_fetch.then(|| cx.pool().lease(room).unwrap());
-            let procedure = if is_fetch { FETCH } else { TELL };
-            let asked = Request { result, ..request(procedure) };
+            let result = (procedure == FETCH).then(|| cx.pool().lease(room).unwrap());
+            let argument = (procedure == STORE).then(|| Shelf::lease(cx, number, length));
+            let asked = Request { argument, result, ..request(procedure) };
             match cx.call(connection, asked, number.into(), |w| w.u32(number)) {
                 Ok(()) => {}
                 Err((CallError::Busy, _)) => return,
                 Err((other, _)) => panic!("{other}"),
             }
-            self.fetched += u64::from(is_fetch);
+            self.fetched += u64::from(procedure == FETCH);
+            self.stored += u64::from(procedure == STORE);
             self.made += 1;
             self.owed -= 1;
         }
@@ -167,10 +207,20 @@ impl Service for Fetcher {
 
     fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
         let number = u32::try_from(token).unwrap();
-        let Finished { results, result, argument: None } = finished else { panic!("{number}") };
+        let Finished { results, result, argument } = finished;
         let (answer, length) = answer(number);
-        if number.is_multiple_of(4) {
+        if procedure(number) == TELL {
             assert_eq!(results.unwrap().u32(), Ok(number));
+        } else if procedure(number) == STORE {
+            let lease = argument.expect("the argument comes home");
+            assert!(lease.bytes() == octets(number, length), "{number}");
+            match results {
+                Ok(mut results) => assert_eq!(results.u32(), Ok(number)),
+                Err(CallError::Rejected(AcceptStat::SystemErr)) => {
+                    assert_eq!(answer, Answer::Failed, "{number}");
+                }
+                Err(other) => panic!("{number}: {other}"),
+            }
         } else {
             let lease = result.expect("the room comes home");
             match (answer, results) {
@@ -220,11 +270,11 @@ impl Service for Fetcher {
 const CALLS: u32 = 700;
 
 /// Has them made on a provider that `make` makes.
-fn fetches<P: Provider>(limits: Limits, make: impl Fn() -> (P, Pool)) {
+fn moves<P: Provider>(limits: Limits, make: impl Fn() -> (P, Pool)) {
     let (provider, pool) = make();
     let mut server = Core::new(provider, Shelf::default(), pool, limits, 7).unwrap();
     let (provider, pool) = make();
-    let fetcher = Fetcher { connection: None, owed: 1, made: 0, fetched: 0, ended: 0 };
+    let fetcher = Fetcher { connection: None, owed: 1, made: 0, fetched: 0, stored: 0, ended: 0 };
     let mut client = Core::new(provider, fetcher, pool, limits, 8).unwrap();
     let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     client.service.connection = Some(client.connect(clock::now(), at, binding()).unwrap());
@@ -242,6 +292,7 @@ fn fetches<P: Provider>(limits: Limits, make: impl Fn() -> (P, Pool)) {
         assert!(turns < 10_000_000, "{} of {CALLS} ended", client.service.ended);
     }
     assert_eq!(server.service.fetched, client.service.fetched);
+    assert_eq!(server.service.stored, client.service.stored);
     assert_eq!(server.state.counters.write_chunks, client.service.fetched);
     assert_eq!(client.state.counters.calls_made, u64::from(CALLS));
     for _ in 0..100 {
@@ -264,11 +315,11 @@ fn pool(pages: PagePreference) -> Pool {
 }
 
 #[test]
-fn results_are_placed_over_shared_memory_whatever_is_in_the_way() {
+fn items_are_placed_over_shared_memory_whatever_is_in_the_way() {
     for limits in circumstances() {
         // A ring that has room, and one that is soon full.
         for ring_bytes in [64 << 10, 4 << 10] {
-            fetches(limits, || {
+            moves(limits, || {
                 let pool = pool(PagePreference::Shared);
                 let config = shm::Config { ring_bytes, ..shm::Config::default() };
                 (Shm::new(&config, &pool).unwrap(), pool)
@@ -278,9 +329,9 @@ fn results_are_placed_over_shared_memory_whatever_is_in_the_way() {
 }
 
 #[test]
-fn results_are_placed_over_iwarp_whatever_is_in_the_way() {
+fn items_are_placed_over_iwarp_whatever_is_in_the_way() {
     for limits in circumstances() {
-        fetches(limits, || {
+        moves(limits, || {
             (Iwarp::new(&iwarp::Config::default()).unwrap(), pool(PagePreference::Heap))
         });
     }
@@ -301,12 +352,20 @@ impl Outlet for Full<'_> {
         Err(QueueFull)
     }
 
-    fn open(&mut self, lease: Local) -> Result<(Exposed, Segment), Local> {
-        let handle = self.provider.reserve_handle(self.qp, &lease, Access::RemoteWrite).unwrap();
+    fn read(&mut self, _: &ClaimedSegment, _: &mut [u8]) -> Result<(), QueueFull> {
+        Err(QueueFull)
+    }
+
+    fn read_max(&self) -> u32 {
+        0
+    }
+
+    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local> {
+        let handle = self.provider.reserve_handle(self.qp, &lease, access).unwrap();
         let offset = self.provider.registration_offset(&lease);
         let length = u32::try_from(lease.len()).unwrap();
-        let (exposed, sink) = lease.expose_write(handle);
-        let operation = Operation::FastReg { handle, offset, memory: Exposure::RemoteWrite(sink) };
+        let (exposed, memory) = expose(lease, handle, access);
+        let operation = Operation::FastReg { handle, offset, memory };
         let request = WorkRequest { id: WrId(0), flags: Flags::default(), operation };
         self.provider.post(self.qp, &mut [request].into()).unwrap();
         Ok((exposed, Segment { handle, length, offset }))
@@ -329,27 +388,50 @@ fn a_call_whose_room_is_open_leaves_even_if_not_at_once() {
     let mut outlet = Full { provider, qp };
     let mut lane = state.open_lane(world.connection.0, 2, &mut outlet).unwrap();
     let mut asked = Request { result: Some(result), ..request(FETCH) };
-    assert!(lane.takes(world.connection.0) && lane.places(&asked));
+    assert!(lane.takes(world.connection.0) && lane.opens(&asked));
     let (now, caller) = (world.now, Waiting::Service(2));
-    state.call_placed_at_once(now, &mut lane, &mut asked, caller, |_| Ok(())).unwrap();
+    state.call_opening_at_once(now, &mut lane, &mut asked, caller, |_| Ok(())).unwrap();
     state.close_lane(&lane);
     let key = world.connection.0;
     state.touch(key);
     // What a Reply must be like that ends it.
     let slot = state.outbound.iter().position(Option::is_some).unwrap();
     let handle = state.opened[slot].solicited();
-    let over = |key, Handle(handle), length| {
-        let segment = Segment { length, ..Segment::default() };
-        let bare = Bare { kind: Kind::Reply, xid: 0, credit: 0, payload_at: 0 };
-        let reply = OneChunk { bare, inv_handle: Handle(0), segment };
-        state.is_over_with(slot, key, Handle(handle), &reply)
-    };
-    assert!(over(key, handle, 3000) && over(key, handle, 0));
-    assert!(!over(key, handle, 3001) && !over(key, Handle(handle.0 ^ 1), 3000));
+    let over = |handle, written| state.is_over_with(slot, key, handle, written);
+    assert!(over(handle, Some(3000)) && over(handle, Some(0)));
+    assert!(!over(handle, Some(3001)) && !over(Handle(handle.0 ^ 1), Some(3000)));
+    assert!(!over(handle, None), "it returns no chunk");
     world.until(|w| w.ended().len() == 2);
     let (token, reduced, lease) = &world.ended()[1];
     assert_eq!((token, reduced), (&2, &Ok(3000)));
     assert_eq!(lease.as_ref().unwrap().bytes(), vec![0x5a; 3000]);
     world.settle();
     world.all_home();
+}
+
+#[test]
+fn only_what_a_procedure_has_is_moved_by_the_short_way() {
+    let (stores, fetches) = (Eligible::opaque(100), Eligible::opaque(100));
+    let procedures = vec![
+        Procedure::new("NULL"),
+        Procedure::new("STORE").argument(stores),
+        Procedure::new("FETCH").result(fetches),
+    ];
+    let binding = Binding { program: 7, version: 1, procedures };
+    let allowed = |asked, position, length| {
+        let segment = Segment { handle: Handle(5), length, offset: 0 };
+        let mut message = [0; 96];
+        let chunk = (position, &segment);
+        put_call_headers_with(&mut message, (3, 9), Handle(5), chunk, asked).unwrap();
+        allows(&binding, &OneChunk::of(&message).unwrap(), &message)
+    };
+    assert!(allowed([7, 1, STORE], Some(44), 100) && allowed([7, 1, FETCH], None, 100));
+    // A result's room may be longer than any result; an argument is refused by the service then.
+    assert!(allowed([7, 1, FETCH], None, 101) && !allowed([7, 1, STORE], Some(44), 101));
+    for procedure in [[7, 1, 0], [7, 1, FETCH], [7, 1, 3], [7, 2, STORE], [8, 1, STORE]] {
+        assert!(!allowed(procedure, Some(44), 100), "{procedure:?}");
+    }
+    for procedure in [[7, 1, 0], [7, 1, STORE], [7, 1, 3], [7, 2, FETCH], [8, 1, FETCH]] {
+        assert!(!allowed(procedure, None, 100), "{procedure:?}");
+    }
 }

@@ -12,13 +12,13 @@
 
 use haulage_mr_pool::{Exposed, Local};
 use haulage_proto::iwarp::receive::Carried;
-use haulage_proto::verbs::{ClaimedSegment, Exposure, Handle, QpNum, Segment};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment};
 
 use super::Iwarp;
 use super::arrive::Found;
 use super::connection::{Connection, Intake, State, StreamEnd};
 use super::nic::Nic;
-use crate::provider::{Done, Inlet, Outlet, QueueFull};
+use crate::provider::{Done, Inlet, Outlet, QueueFull, expose};
 
 /// What was read and not yet acted upon, of one connection, and who is to be read next.
 #[derive(Debug)]
@@ -53,16 +53,24 @@ impl Outlet for LaneOutlet<'_> {
         self.connection.write_inline(self.nic, octets, target)
     }
 
+    /// An answer takes its time.
+    fn read(&mut self, _: &ClaimedSegment, _: &mut [u8]) -> Result<(), QueueFull> {
+        Err(QueueFull)
+    }
+
+    fn read_max(&self) -> u32 {
+        0
+    }
+
     #[inline]
-    fn open(&mut self, lease: Local) -> Result<(Exposed, Segment), Local> {
+    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local> {
         let Self { connection, nic } = self;
         let Ok(length) = u32::try_from(lease.len()) else { return Err(lease) };
         // Before our first FPDU the peer may not have one either.
         let handle = connection.may_send.then(|| nic.stags.reserve(connection.qp)).flatten();
         let Some(handle) = handle else { return Err(lease) };
         let offset = nic.stags.random_offset();
-        let (exposed, sink) = lease.expose_write(handle);
-        let memory = Exposure::RemoteWrite(sink);
+        let (exposed, memory) = expose(lease, handle, access);
         let registered = nic.stags.register(handle, connection.qp, offset, memory);
         debug_assert!(registered.is_ok(), "it was reserved");
         Ok((exposed, Segment { handle, length, offset }))

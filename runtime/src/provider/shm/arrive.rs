@@ -177,6 +177,7 @@ impl Connection {
                 qp: self.qp,
                 producer,
                 far,
+                may_read: self.ord > 0,
                 registrations: registrations.as_deref_mut(),
                 length_max: longest,
                 sent: &mut sent,

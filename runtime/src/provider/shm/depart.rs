@@ -13,7 +13,7 @@
 use haulage_mr_pool::{Exposed, Local};
 use haulage_proto::iwarp::terminate::{Code, Fault};
 use haulage_proto::verbs::{
-    Access, ClaimedSegment, Exposure, Handle, Opcode, QpNum, Segment as Named, Status,
+    Access, ClaimedSegment, Handle, Opcode, QpNum, Segment as Named, Status,
 };
 
 use super::connection::{Connection, Entry, Payload, State, Work};
@@ -23,7 +23,7 @@ use super::ring::{Kind, Producer};
 use super::segment::Segment;
 use super::table::{Extent, Grant, Registrations, Retired};
 use crate::provider::{
-    DisconnectReason, Done, Operation, Outlet, QueueFull, WorkQueue, WorkRequest,
+    DisconnectReason, Done, Operation, Outlet, QueueFull, WorkQueue, WorkRequest, expose,
 };
 use crate::sys::shared::Shared;
 
@@ -51,6 +51,8 @@ pub(super) struct RingOutlet<'a> {
     pub(super) qp: QpNum,
     pub(super) producer: &'a mut Producer,
     pub(super) far: Far<'a>,
+    /// Whether the peer serves Reads.
+    pub(super) may_read: bool,
     /// What is open to the peer, if anything may be.
     pub(super) registrations: Option<&'a mut Registrations>,
     /// Octets of the longest message that goes; `None` if something waits that goes first.
@@ -108,7 +110,34 @@ impl Outlet for RingOutlet<'_> {
     }
 
     #[inline]
-    fn open(&mut self, lease: Local) -> Result<(Exposed, Named), Local> {
+    fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), QueueFull> {
+        let length = octets.len();
+        if length != source.length() as usize || source.length() > self.read_max() {
+            return Err(QueueFull);
+        }
+        let copy = |region: &Shared, at| {
+            region.copy_to(at, octets);
+            true
+        };
+        match self.far.touch(self.nic, source, Access::RemoteRead, 0, copy, length) {
+            Ok(true) => {
+                let counters = &mut self.nic.counters;
+                counters.tagged_received += length as u64;
+                counters.tagged_copied += length as u64;
+                counters.bytes_copied += length as u64;
+                Ok(())
+            }
+            _ => Err(QueueFull),
+        }
+    }
+
+    #[inline]
+    fn read_max(&self) -> u32 {
+        if self.length_max.is_some() && self.may_read { READ_MAX } else { 0 }
+    }
+
+    #[inline]
+    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Named), Local> {
         let (nic, segment) = (&mut *self.nic, self.producer.segment());
         let entries = segment.layout().entries();
         let length = lease.len() as u64;
@@ -123,10 +152,9 @@ impl Outlet for RingOutlet<'_> {
             return Err(lease);
         };
         nic.registrations += 1;
-        let (exposed, sink) = lease.expose_write(handle);
+        let (exposed, memory) = expose(lease, handle, access);
         let extent = Extent { base: nic.handles.offset(), start, length };
         let slot = nic.handles.slot(handle);
-        let memory = Exposure::RemoteWrite(sink);
         let is_open = registrations.expose(segment, slot, handle, extent, memory);
         debug_assert!(is_open, "it was reserved");
         Ok((exposed, Named { handle, length: length_wire, offset: extent.base }))
@@ -658,6 +686,9 @@ const MOVED_PER_CALL: usize = 4 << 20;
 const PUBLISH_BEHIND: usize = 1 << 10;
 /// Octets of a Write before which the peer is shown what was sent ahead of it.
 const PUBLISH_BEFORE: usize = 16 << 10;
+
+/// Octets of the longest Read that is made at once.
+const READ_MAX: u32 = 16 << 10;
 
 /// Octets of the longest Send without a view of its source. Any Send is copied, and one part of a
 /// message holds more.

@@ -1,0 +1,298 @@
+//! Calls that are acted upon as they come, and answered at once if that goes.
+
+use std::rc::Rc;
+
+use haulage_proto::chunk::Reduced;
+use haulage_proto::negotiate::{Class, Version, bare_header_len};
+use haulage_proto::rpc::{AcceptStat, Binding, CallHeader, ReplyHeader};
+use haulage_proto::v2::continuation::Kind;
+use haulage_proto::v2::header::{Bare, OneChunk};
+use haulage_proto::v2::invalidation::invalidates;
+use haulage_proto::verbs::{ClaimedSegment, Segment};
+
+use super::{Origin, REPLY_LEN, Short, xid};
+use crate::core::connection::Connection;
+use crate::core::inbound::{Acted, Complete, act};
+use crate::core::state::{Cx, State};
+use crate::core::table::Key;
+use crate::provider::{Outlet, QueueFull};
+use crate::service::{Data, Placement, Reply, Service};
+
+/// What Calls that are taken the short way look like.
+pub(super) trait Shape {
+    /// Octets of its transport header.
+    const CALL_LEN: usize;
+
+    /// Returns its chunk.
+    fn chunk(call: &[u8]) -> Option<OneChunk>;
+
+    /// Returns the octets of the transport header of its Reply.
+    fn reply_len(chunk: Option<&OneChunk>) -> usize;
+}
+
+impl Shape for Bare {
+    const CALL_LEN: usize = bare_header_len(Version::Two, Kind::Call);
+
+    #[inline]
+    fn chunk(_: &[u8]) -> Option<OneChunk> {
+        None
+    }
+
+    #[inline]
+    fn reply_len(_: Option<&OneChunk>) -> usize {
+        REPLY_LEN
+    }
+}
+
+impl Shape for OneChunk {
+    const CALL_LEN: usize = Self::CALL_LEN;
+
+    #[inline]
+    fn chunk(call: &[u8]) -> Option<OneChunk> {
+        Self::read(call)
+    }
+
+    #[inline]
+    fn reply_len(chunk: Option<&OneChunk>) -> usize {
+        match chunk {
+            Some(Self { position: None, .. }) => Self::REPLY_LEN,
+            _ => REPLY_LEN,
+        }
+    }
+}
+
+impl<S: Service> Short<'_, S> {
+    /// Takes Calls with one chunk of one segment, for an argument or for a result, from the front of a run.
+    /// Returns how many.
+    #[inline(never)]
+    pub(super) fn take_chunks(
+        &mut self,
+        from: Origin,
+        run: &[&[u8]],
+        outlet: &mut impl Outlet,
+    ) -> usize {
+        let state = &mut *self.state;
+        if !state.ready.is_empty() {
+            return 0;
+        }
+        let binding = Rc::clone(&state.binding);
+        let [read_max, write_max] = state.chunk_max(from.key);
+        let read_max = read_max.min(outlet.read_max());
+        let calls = run.iter().map_while(|message| {
+            let call = OneChunk::of(message)?;
+            let length_max = if call.position.is_some() { read_max } else { write_max };
+            let fits = (1..=length_max).contains(&call.segment.length);
+            (fits && allows(&binding, &call, message)).then_some(call.bare)
+        });
+        let counted = state.take(self.now, from.key, Kind::Call, calls);
+        let run = run.get(..counted).unwrap_or_default();
+        let done = self.take_calls::<OneChunk>(from, run, outlet);
+        if done < counted {
+            self.state.put_back(from.key, Kind::Call, counted - done);
+        }
+        done
+    }
+
+    /// Has the service act on Calls, and answers them, as long as there is something to answer from. Returns
+    /// how many.
+    #[inline(never)]
+    pub(super) fn take_calls<C: Shape>(
+        &mut self,
+        from: Origin,
+        calls: &[&[u8]],
+        outlet: &mut impl Outlet,
+    ) -> usize {
+        let Self { state, service, now, reply } = self;
+        if reply.is_none() {
+            **reply = state.buffers.pop().map(|buffer| Reply::new(buffer, None, 0, None));
+        }
+        let (lent, credit) = state.lend_replies(from.key, calls.len());
+        let leaves_max = state.inline_max;
+        // How many may still leave at once, and how many may not any more.
+        let (mut left, mut stays) = (lent, 0);
+        let (mut done, mut others) = (0, 0);
+        let mut token = state.inbound.next_key();
+        let mut cx = Cx::new(*now, state);
+        for call in calls {
+            let (Some(making), Some((xid, payload))) = (reply.as_mut(), apart::<C>(call)) else {
+                break;
+            };
+            let chunk = C::chunk(call);
+            let chunk = chunk.as_ref();
+            let Ok(argument) = cx.state.read_argument(chunk, outlet) else { break };
+            let header_len = C::reply_len(chunk);
+            let length_max = from.bare_reply_max.saturating_sub(header_len - REPLY_LEN);
+            let offered = chunk.filter(|one| one.position.is_none());
+            making.begin(length_max, offered.map(|one| u64::from(one.segment.length)));
+            done += 1;
+            let named = (from.key, xid, token);
+            // The short way is of version 2 alone.
+            match act(&mut cx, *service, named, (Version::Two, payload, argument), making) {
+                Acted::Results(length) => {
+                    if left > 0
+                        && header_len + length <= leaves_max
+                        && making.leave((xid, credit), chunk, length, outlet).is_some()
+                    {
+                        left -= 1;
+                        continue;
+                    }
+                    let header = ReplyHeader::accepted(xid, AcceptStat::Success);
+                    cx.state.answer_later(from.key, &header, length, chunk, reply);
+                }
+                other => {
+                    making.data = Data::Empty;
+                    let booked = cx.state.receives.book();
+                    let named = (from.key, xid);
+                    if let Some((header, length)) = cx.state.settle(named, booked, chunk, other) {
+                        cx.state.answer_later(from.key, &header, length, chunk, reply);
+                    }
+                    token = cx.state.inbound.next_key();
+                    others += 1;
+                }
+            }
+            // Others leave behind it.
+            stays += std::mem::take(&mut left);
+        }
+        state.running = None;
+        let answered = done - others;
+        state.counters.calls_served += u64::from(answered);
+        state.receives.pass(answered);
+        state.settle_lent(from.key, Class::Reply, lent, lent - left - stays);
+        done as usize
+    }
+}
+
+/// Takes the transport header off a Call. Returns its XID, and the Payload stream.
+#[inline]
+fn apart<C: Shape>(call: &[u8]) -> Option<(u32, &[u8])> {
+    let (header, payload) = call.split_at_checked(C::CALL_LEN)?;
+    Some((xid(header), payload))
+}
+
+/// Returns whether a Call may come with its one chunk: its procedure has an argument that can be read from there,
+/// or a result that can be written.
+#[inline]
+pub(in crate::core) fn allows(binding: &Binding, chunk: &OneChunk, call: &[u8]) -> bool {
+    let payload = call.get(OneChunk::CALL_LEN..).unwrap_or_default();
+    let asked = match CallHeader::plain(payload) {
+        Some(asked) => Some(asked),
+        None => CallHeader::decode(payload)
+            .ok()
+            .map(|(header, _)| [header.program, header.version, header.procedure]),
+    };
+    let Some([program, version, procedure]) = asked else { return false };
+    let is_ours = (program, version) == (binding.program, binding.version);
+    let procedure = binding.procedure(procedure).filter(|_| is_ours);
+    procedure.is_some_and(|procedure| match chunk.position {
+        None => !procedure.results.is_empty(),
+        Some(position) => {
+            let read = Reduced { position, length: chunk.segment.length };
+            procedure.check_call(std::iter::once(read), 0).is_ok()
+        }
+    })
+}
+
+impl State {
+    /// Returns how long the only chunk of a Call may be, if it is to be read, and if it is to be written.
+    fn chunk_max(&self, key: Key<Connection>) -> [u32; 2] {
+        let Some(connection) = self.connections.get(key) else { return [0; 2] };
+        let [read_max, write_max] = connection.engine.chunk_max();
+        // P12: nothing is asked of a peer that serves no Reads.
+        [if connection.may_read { read_max } else { 0 }, write_max]
+    }
+
+    /// Counts the chunk of a Call, and reads an argument that it has there. Returns where in the Payload stream
+    /// that is, how long, and the lease it is in; an error if it cannot be read at once.
+    #[inline(always)]
+    fn read_argument(
+        &mut self,
+        chunk: Option<&OneChunk>,
+        outlet: &mut impl Outlet,
+    ) -> Result<Option<(u32, u64, Placement)>, QueueFull> {
+        let Some(OneChunk { position, segment, .. }) = chunk else { return Ok(None) };
+        let Some(position) = *position else {
+            self.counters.write_chunks += 1;
+            return Ok(None);
+        };
+        let claim = ClaimedSegment::try_from(*segment).map_err(|_| QueueFull)?;
+        let mut lease = self.pool.lease(segment.length as usize).ok_or(QueueFull)?;
+        outlet.read(&claim, lease.bytes_mut())?;
+        self.counters.read_chunks += 1;
+        Ok(Some((position, u64::from(segment.length), Placement::Placed(lease))))
+    }
+
+    /// Gives a connection room for as many other Calls, and asks how many Replies may leave at once, and with
+    /// which credit word: none if others wait.
+    #[inline]
+    fn lend_replies(&mut self, key: Key<Connection>, count: usize) -> (u32, u32) {
+        self.give_credits(key, count);
+        match self.connections.get_mut(key) {
+            Some(connection) if connection.replies.is_empty() && connection.queue.is_empty() => {
+                connection.engine.lend(Class::Reply, u32::try_from(count).unwrap_or(u32::MAX))
+            }
+            _ => (0, 0),
+        }
+    }
+
+    /// Queues a Reply that did not leave at once. The next one has another buffer, if there is one.
+    #[cold]
+    fn answer_later(
+        &mut self,
+        key: Key<Connection>,
+        header: &ReplyHeader,
+        length: usize,
+        chunk: Option<&OneChunk>,
+        reply: &mut Option<Reply>,
+    ) {
+        let Some(sealed) = reply.as_mut() else { return };
+        let range = sealed.seal(Version::Two, header, length);
+        let data = std::mem::replace(&mut sealed.data, Data::Empty);
+        let buffer = match self.buffers.pop() {
+            Some(fresh) => std::mem::replace(&mut sealed.buffer, fresh),
+            None => match reply.take() {
+                Some(Reply { buffer, .. }) => buffer,
+                None => return,
+            },
+        };
+        match chunk {
+            None => self.queue_bare(key, Complete::new(buffer, range)),
+            Some(call) => self.queue_with_chunk(key, call, (buffer, range.end), data),
+        }
+    }
+}
+
+impl Reply {
+    /// Sends a Reply with results of so many octets, behind the Writes of what goes into a chunk. `None` if
+    /// it has not left: nothing has changed here then.
+    #[inline(always)]
+    fn leave(
+        &mut self,
+        (xid, credit): (u32, u32),
+        chunk: Option<&OneChunk>,
+        length: usize,
+        outlet: &mut impl Outlet,
+    ) -> Option<()> {
+        let Some(call) = chunk else {
+            let message = self.seal_results(xid, length, credit)?;
+            return outlet.send(message, None).ok();
+        };
+        let OneChunk { inv_handle, position, segment, .. } = *call;
+        let invalidate = invalidates(Kind::Reply, true, inv_handle);
+        if position.is_some() {
+            let message = self.seal_results(xid, length, credit)?;
+            return outlet.send(message, invalidate).ok();
+        }
+        let claim = ClaimedSegment::try_from(segment).ok()?;
+        let mut written = 0;
+        for part in self.data.parts().filter(|part| !part.is_empty()) {
+            let target = claim.window(u64::from(written), u32::try_from(part.len()).ok()?).ok()?;
+            outlet.write(part, &target).ok()?;
+            written += target.length();
+        }
+        let returned = Segment { length: written, ..segment };
+        let message = self.seal_results_with(xid, length, credit, &returned)?;
+        outlet.send(message, invalidate).ok()?;
+        self.data = Data::Empty;
+        Some(())
+    }
+}
