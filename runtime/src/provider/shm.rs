@@ -70,6 +70,7 @@ mod ended;
 mod hello;
 mod listening;
 mod nic;
+mod outlet;
 mod receives;
 mod ring;
 mod segment;

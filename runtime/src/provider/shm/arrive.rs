@@ -5,9 +5,9 @@ use haulage_proto::verbs::{Completion, Handle, Opcode, Status, WrId};
 
 use super::ListenerId;
 use super::connection::{Connection, State};
-use super::depart::{Far, RingOutlet, Sent};
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
+use super::outlet::{Far, RingOutlet, Sent};
 use super::ring::{Consumer, Kind, Look, Record};
 use super::table::Retired;
 use crate::provider::{DisconnectReason, Done, Event, Inlet, RUN_MAX};

@@ -1,0 +1,203 @@
+//! What leaves an open connection while its messages are taken without Receives: at once, or not at all.
+
+use haulage_mr_pool::{Exposed, Local};
+use haulage_proto::iwarp::terminate::Fault;
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment as Named};
+
+use super::depart::{PUBLISH_BEFORE, kind};
+use super::nic::Nic;
+use super::ring::Producer;
+use super::segment::Segment;
+use super::table::{Extent, Grant, Registrations, Retired};
+use crate::provider::{Done, Outlet, QueueFull, expose};
+use crate::sys::shared::Shared;
+
+/// Sends on a connection whose messages are being taken.
+pub(super) struct RingOutlet<'a> {
+    pub(super) nic: &'a mut Nic,
+    pub(super) qp: QpNum,
+    pub(super) producer: &'a mut Producer,
+    pub(super) far: Far<'a>,
+    /// Whether the peer serves Reads.
+    pub(super) may_read: bool,
+    /// What is open to the peer, if anything may be.
+    pub(super) registrations: Option<&'a mut Registrations>,
+    /// Octets of the longest message that goes; `None` if something waits that goes first.
+    pub(super) length_max: Option<usize>,
+    pub(super) sent: &'a mut Sent,
+}
+
+/// What was sent while messages were taken.
+#[derive(Default)]
+pub(super) struct Sent {
+    /// Messages, and their octets.
+    pub(super) sends: u32,
+    pub(super) octets: usize,
+    /// Times the peer was shown some, and whether it wants a doorbell.
+    pub(super) batches: u32,
+    pub(super) rings: bool,
+}
+
+impl Outlet for RingOutlet<'_> {
+    #[inline(always)]
+    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), QueueFull> {
+        let goes = self.length_max.is_some_and(|most| message.len() <= most);
+        let (kind, handle) = kind(invalidate);
+        if !goes || self.producer.push(kind, handle, message) != Ok(true) {
+            return Err(QueueFull);
+        }
+        let Sent { sends, octets, .. } = &mut self.sent;
+        (*sends, *octets) = (*sends + 1, *octets + message.len());
+        if message.len() >= PUBLISH_BEHIND {
+            // The peer copies one long message while we copy the next.
+            self.sent.show(self.producer);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn write(&mut self, octets: &[u8], target: &ClaimedSegment) -> Result<(), QueueFull> {
+        let length = octets.len();
+        let fits = length < PUBLISH_BEFORE && length == target.length() as usize;
+        if self.length_max.is_none() || !fits {
+            return Err(QueueFull);
+        }
+        self.touch(target, Access::RemoteWrite, |region, at| region.copy_in(at, octets))?;
+        self.nic.counters.count_tagged(length);
+        self.nic.counters.bytes_copied += length as u64;
+        Ok(())
+    }
+
+    #[inline]
+    fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), QueueFull> {
+        let length = octets.len();
+        if length != source.length() as usize || source.length() > self.read_max() {
+            return Err(QueueFull);
+        }
+        self.touch(source, Access::RemoteRead, |region, at| region.copy_to(at, octets))?;
+        let counters = &mut self.nic.counters;
+        counters.tagged_received += length as u64;
+        counters.tagged_copied += length as u64;
+        counters.bytes_copied += length as u64;
+        Ok(())
+    }
+
+    #[inline]
+    fn read_max(&self) -> u32 {
+        if self.length_max.is_some() && self.may_read { READ_MAX } else { 0 }
+    }
+
+    #[inline]
+    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Named), Local> {
+        let (nic, segment) = (&mut *self.nic, self.producer.segment());
+        let entries = segment.layout().entries();
+        let length = lease.len() as u64;
+        let (Some(registrations), Some(start), Ok(length_wire)) = (
+            self.registrations.as_mut().filter(|_| nic.registrations < entries as usize),
+            nic.region.as_ref().and_then(|region| region.locate(address(&lease), length)),
+            u32::try_from(length),
+        ) else {
+            return Err(lease);
+        };
+        let Some(handle) = registrations.reserve(&mut nic.handles, entries) else {
+            return Err(lease);
+        };
+        nic.registrations += 1;
+        let (exposed, memory) = expose(lease, handle, access);
+        let extent = Extent { base: nic.handles.offset(), start, length };
+        let slot = nic.handles.slot(handle);
+        let is_open = registrations.expose(segment, slot, handle, extent, memory);
+        debug_assert!(is_open, "it was reserved");
+        Ok((exposed, Named { handle, length: length_wire, offset: extent.base }))
+    }
+
+    #[inline]
+    fn retire(&mut self, handle: Handle) -> Option<Done> {
+        let (nic, segment) = (&mut *self.nic, self.producer.segment());
+        let slot = nic.handles.slot(handle);
+        match self.registrations.as_mut()?.retire(segment, slot, handle) {
+            Retired::Now => {
+                nic.registrations -= 1;
+                nic.counters.invalidated_remote += 1;
+                Some(Done::invalidating(self.qp, handle))
+            }
+            Retired::NotYet | Retired::Unknown => None,
+        }
+    }
+}
+
+impl RingOutlet<'_> {
+    /// Does with all that a claim names what `copy` does, which is told where that is.
+    fn touch(
+        &self,
+        claim: &ClaimedSegment,
+        access: Access,
+        copy: impl FnOnce(&Shared, usize),
+    ) -> Result<(), QueueFull> {
+        let copy = |region: &Shared, at| {
+            copy(region, at);
+            true
+        };
+        match self.far.touch(self.nic, claim, access, 0, copy, claim.length() as usize) {
+            Ok(true) => Ok(()),
+            _ => Err(QueueFull),
+        }
+    }
+}
+
+/// Returns where a lease is.
+fn address(lease: &Local) -> u64 {
+    lease.bytes().as_ptr().addr() as u64
+}
+
+impl Sent {
+    /// Shows the peer what was sent.
+    #[inline(never)]
+    pub(super) fn show(&mut self, producer: &mut Producer) {
+        self.batches += u32::from(producer.is_filled());
+        self.rings |= producer.publish();
+    }
+}
+
+/// The peer's memory, and its table of what of it is open to us.
+pub(super) struct Far<'a> {
+    pub(super) segment: &'a Segment,
+    /// Where it exposes any.
+    pub(super) region: Option<&'a Shared>,
+}
+
+impl Far<'_> {
+    /// Does with `length` octets of the peer's memory what `copy` does, `skip` octets into a claim that
+    /// holds in the peer's table; `copy` is told where they are, and says whether it could, which is returned.
+    pub(super) fn touch(
+        &self,
+        nic: &Nic,
+        claim: &ClaimedSegment,
+        access: Access,
+        skip: usize,
+        copy: impl FnOnce(&Shared, usize) -> bool,
+        length: usize,
+    ) -> Result<bool, Fault> {
+        let slot = nic.peer_slot(claim.handle(), self.segment.layout().entries());
+        let grant = Grant::enter(self.segment, slot, claim.handle(), access)?;
+        let at = grant.locate(claim, access)?;
+        // The table is the peer's word. What is not in what we mapped is not touched, whatever it says.
+        let at = usize::try_from(at).ok().and_then(|at| at.checked_add(skip));
+        let room = self
+            .region
+            .zip(at)
+            .filter(|(region, at)| at.checked_add(length).is_some_and(|end| end <= region.len()));
+        let (region, at) = room.ok_or(match access {
+            Access::RemoteRead => Fault::ReadBounds,
+            Access::RemoteWrite => Fault::TaggedBounds,
+        })?;
+        let copied = copy(region, at);
+        drop(grant);
+        Ok(copied)
+    }
+}
+
+/// Octets of a message behind which the peer is shown what was sent, though more is to follow.
+const PUBLISH_BEHIND: usize = 1 << 10;
+/// Octets of the longest Read that is made at once.
+const READ_MAX: u32 = 16 << 10;
