@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use haulage_proto::chunk::Reduced;
-use haulage_proto::negotiate::{Class, Version, bare_header_len};
+use haulage_proto::negotiate::{Class, Version, bare_header_len, put_results_headers};
 use haulage_proto::rpc::{AcceptStat, Binding, CallHeader, ReplyHeader};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::{Bare, OneChunk};
@@ -273,6 +273,12 @@ impl Reply {
         outlet: &mut impl Outlet,
     ) -> Option<()> {
         let Some(call) = chunk else {
+            if length == ReplyHeader::SUCCESS_LEN {
+                // There is nothing but headers, which need not go through the buffer.
+                let mut message = [0; REPLY_LEN + ReplyHeader::SUCCESS_LEN];
+                put_results_headers(&mut message, xid, credit)?;
+                return outlet.send(&message, None).ok();
+            }
             let message = self.seal_results(xid, length, credit)?;
             return outlet.send(message, None).ok();
         };
