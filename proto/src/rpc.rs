@@ -9,7 +9,7 @@ pub mod reply;
 
 pub use auth::{AuthSys, Credential};
 pub use binding::{Binding, Eligible, Procedure, Violation};
-pub use call::{CallFault, CallHeader};
+pub use call::{CallFault, CallHeader, PlainCalls};
 pub use reply::{AcceptStat, RejectStat, ReplyBody, ReplyHeader};
 
 /// The RPC version everybody speaks (RFC 5531 section 9).

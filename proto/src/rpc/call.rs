@@ -1,7 +1,7 @@
 //! The header of a Call (RFC 5531 section 9).
 
 use super::reply::{RejectStat, ReplyBody, ReplyHeader};
-use super::{CALL, Credential, RPC_VERSION};
+use super::{Binding, CALL, Credential, RPC_VERSION};
 use crate::xdr::{Reader, Truncated, Writer};
 
 /// What a Call says before its arguments.
@@ -80,18 +80,6 @@ impl<'a> CallHeader<'a> {
         Ok((header, r.position()))
     }
 
-    /// Returns the program, version and procedure of a Call whose credential and verifier are
-    /// AUTH_NONE: its header has [`PLAIN_LEN`](Self::PLAIN_LEN) octets, most of them known.
-    #[inline]
-    pub fn plain(payload: &[u8]) -> Option<[u32; 3]> {
-        let (words, _) = payload.first_chunk::<PLAIN_LEN>()?.as_chunks::<4>();
-        let [_, call, rpc, asked @ .., _, _, _, _] = words else { return None };
-        let [program, version, procedure] = asked else { return None };
-        let nobody = payload.get(24..PLAIN_LEN)? == [0; 16];
-        let is_plain = nobody && (*call, *rpc) == (CALL.to_be_bytes(), RPC_VERSION.to_be_bytes());
-        is_plain.then(|| [program, version, procedure].map(|word| u32::from_be_bytes(*word)))
-    }
-
     /// Octets of a header without credential and verifier.
     pub const PLAIN_LEN: usize = PLAIN_LEN;
 
@@ -110,3 +98,34 @@ impl<'a> CallHeader<'a> {
 }
 
 const PLAIN_LEN: usize = 40;
+
+/// What the Calls of one program begin with whose credential and verifier are AUTH_NONE.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainCalls {
+    /// What follows the XID: message type, RPC version, program, version of the program.
+    words: [u8; 16],
+    procedures: usize,
+}
+
+impl PlainCalls {
+    /// Says it of the program of a binding.
+    pub fn of(binding: &Binding) -> Self {
+        let Binding { program, version, procedures } = binding;
+        let mut words = [0; 16];
+        let each = [CALL, RPC_VERSION, *program, *version].map(u32::to_be_bytes);
+        words.copy_from_slice(each.as_flattened());
+        Self { words, procedures: procedures.len() }
+    }
+
+    /// Returns the procedure that such a Call is for, if the program has it. Its arguments begin behind
+    /// [`PLAIN_LEN`](CallHeader::PLAIN_LEN) octets.
+    ///
+    /// [`CallHeader::decode`] finds the same in it; only faster is it to look for nothing else.
+    #[inline]
+    pub fn procedure(&self, payload: &[u8]) -> Option<u32> {
+        let header = payload.first_chunk::<PLAIN_LEN>()?;
+        let is_plain = header[4..20] == self.words && header[24..] == [0; 16];
+        let procedure = u32::from_be_bytes(*header[20..].first_chunk()?);
+        (is_plain && (procedure as usize) < self.procedures).then_some(procedure)
+    }
+}

@@ -39,6 +39,34 @@ fn every_call_survives_the_round_trip() {
 }
 
 #[test]
+fn a_plain_call_is_what_the_decoder_finds_in_it() {
+    let procedures = vec![Procedure::new("first"), Procedure::new("second")];
+    let plain = PlainCalls::of(&Binding { program: 7, version: 3, procedures });
+    let good = written(|w| CallHeader::new(9, 7, 3, 1).encode(w));
+    let mut random = Rng::new(1);
+    let mut found = 0;
+    for _ in 0..20_000 {
+        // Now and then an octet that makes it something else, or only another XID or procedure.
+        let mut call = good.clone();
+        if random.below(8) > 0 {
+            call[random.below(CallHeader::PLAIN_LEN)] = random.octet() % 4;
+        }
+        call.extend(vec![1; random.below(3)]);
+        call.truncate(call.len() - random.below(2));
+        let expected = CallHeader::decode(&call).ok().and_then(|(header, at)| {
+            let is_ours = (header.program, header.version) == (7, 3) && header.procedure < 2;
+            (is_ours && at == CallHeader::PLAIN_LEN).then_some(header)
+        });
+        let nobody = expected.filter(|header| {
+            (header.credential, header.verifier) == (Credential::None, Credential::None)
+        });
+        assert_eq!(plain.procedure(&call), nobody.map(|header| header.procedure), "{call:?}");
+        found += usize::from(nobody.is_some());
+    }
+    assert!((2_000..18_000).contains(&found), "{found}");
+}
+
+#[test]
 fn every_reply_survives_the_round_trip() {
     let bodies = [
         ("success", ReplyBody::Accepted(AcceptStat::Success)),

@@ -177,7 +177,7 @@ impl Credits {
             return Err(CreditFault::Implausible);
         }
         self.peer_limit = credit;
-        self.window = remembered(self.window, distance(credit, self.sent));
+        self.window = remembered(self.window, distance(credit, self.sent), 1);
         Ok(())
     }
 
@@ -186,18 +186,35 @@ impl Credits {
     #[inline]
     pub fn on_run(&mut self, run: impl IntoIterator<Item = u32>) -> u32 {
         let room = u32::try_from(distance(self.reserved, self.received)).unwrap_or_default();
-        let (mut count, mut limit, mut window) = (0, self.peer_limit, self.window);
+        let (mut count, mut alike) = (0_u32, 0_u32);
+        // Most say what the one before said.
+        let mut limit = None;
         for credit in run {
-            let left = distance(credit, self.sent);
-            if count == room || left.unsigned_abs() > PLAUSIBLE_MAX {
+            if count == room {
                 break;
             }
-            (count, limit, window) = (count.wrapping_add(1), credit, remembered(window, left));
+            if limit != Some(credit) {
+                if distance(credit, self.sent).unsigned_abs() > PLAUSIBLE_MAX {
+                    break;
+                }
+                self.on_limit(limit, alike);
+                (limit, alike) = (Some(credit), 0);
+            }
+            (count, alike) = (count.wrapping_add(1), alike.wrapping_add(1));
         }
-        (self.peer_limit, self.window) = (limit, window);
+        self.on_limit(limit, alike);
         self.received = self.received.wrapping_add(count);
         self.used = self.used.saturating_add(count);
         count
+    }
+
+    /// Notes the limit, if there is one, that so many messages said.
+    #[inline]
+    const fn on_limit(&mut self, limit: Option<u32>, times: u32) {
+        if let Some(limit) = limit {
+            self.peer_limit = limit;
+            self.window = remembered(self.window, distance(limit, self.sent), times);
+        }
     }
 
     /// Takes back that the last `count` messages of [`Self::on_run`] have been received.
@@ -318,12 +335,12 @@ const fn at_most(count: u32, most: u32) -> u32 {
     if count < most { count } else { most }
 }
 
-/// Returns the window after a message that left us so many. What is on its way makes it look smaller than
-/// it is, so it is forgotten slowly.
+/// Returns the window after so many messages that left us so many. What is on its way makes it look smaller
+/// than it is, so it is forgotten slowly.
 #[inline]
-const fn remembered(window: u32, left: i32) -> u32 {
+const fn remembered(window: u32, left: i32, times: u32) -> u32 {
     let left = if left > 0 { left.unsigned_abs() } else { 0 };
-    let forgotten = window.saturating_sub(1);
+    let forgotten = window.saturating_sub(times);
     if left > forgotten { left } else { forgotten }
 }
 

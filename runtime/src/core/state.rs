@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use haulage_mr_pool::{Gauges, Local, PageReport, Pool, Strategy};
+use haulage_proto::rpc::PlainCalls;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::requester::Xids;
 use haulage_proto::xdr::{Truncated, Writer};
@@ -27,6 +28,8 @@ pub(crate) struct State {
     /// Of these, how long a Call may take unless it says otherwise.
     pub(crate) call_timeout_nanos: u64,
     pub(crate) binding: Rc<Binding>,
+    /// What its commonest Calls begin with.
+    pub(crate) plain_calls: PlainCalls,
     pub(crate) receives: Receives,
     pub(crate) buffers: SendBuffers,
     pub(crate) connections: Table<Connection>,
@@ -136,6 +139,7 @@ impl State {
         Some(Self {
             limits,
             call_timeout_nanos,
+            plain_calls: PlainCalls::of(&binding),
             binding,
             receives,
             buffers: SendBuffers { free: buffers, spares: 0 },

@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 
 /// Names an entry of a [`Table`] of `T`; stale names find nothing.
 pub(crate) struct Key<T> {
-    slot: u32,
-    generation: u32,
+    /// The slot, and above it the generation: as one word it is handed on at once.
+    name: u64,
     of: PhantomData<fn() -> T>,
 }
 
@@ -63,20 +63,20 @@ impl<T> Table<T> {
 
     /// Takes an entry out; its name finds nothing from now on.
     pub(crate) fn remove(&mut self, key: Key<T>) -> Option<T> {
-        let slot = self.slots.get_mut(key.slot as usize)?;
-        if slot.generation != key.generation {
+        let slot = self.slots.get_mut(key.slot())?;
+        if slot.generation != key.generation() {
             return None;
         }
         let entry = slot.entry.take()?;
         slot.generation = slot.generation.wrapping_add(1);
-        slot.next = std::mem::replace(&mut self.free, key.slot);
+        slot.next = std::mem::replace(&mut self.free, low(key.name));
         self.count -= 1;
         Some(entry)
     }
 
     /// Takes out the entry whose name was packed into `bits`.
     pub(crate) fn remove_bits(&mut self, bits: u64) -> Option<T> {
-        let slot = u32::try_from(bits & 0xffff_ffff).ok()?;
+        let slot = low(bits);
         let generation = self.slots.get(slot as usize)?.generation;
         let key = Key::new(slot, generation);
         if key.matches(bits) { self.remove(key) } else { None }
@@ -85,15 +85,15 @@ impl<T> Table<T> {
     /// Finds an entry.
     #[inline]
     pub(crate) fn get(&self, key: Key<T>) -> Option<&T> {
-        let slot = self.slots.get(key.slot as usize)?;
-        slot.entry.as_ref().filter(|_| slot.generation == key.generation)
+        let slot = self.slots.get(key.slot())?;
+        slot.entry.as_ref().filter(|_| slot.generation == key.generation())
     }
 
     /// Finds an entry to change.
     #[inline]
     pub(crate) fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
-        let slot = self.slots.get_mut(key.slot as usize)?;
-        slot.entry.as_mut().filter(|_| slot.generation == key.generation)
+        let slot = self.slots.get_mut(key.slot())?;
+        slot.entry.as_mut().filter(|_| slot.generation == key.generation())
     }
 
     /// Visits every entry, in slot order.
@@ -123,17 +123,23 @@ impl<T> Table<T> {
 
 impl<T> Key<T> {
     const fn new(slot: u32, generation: u32) -> Self {
-        Self { slot, generation, of: PhantomData }
+        Self { name: (generation as u64) << 32 | slot as u64, of: PhantomData }
+    }
+
+    #[inline]
+    const fn generation(self) -> u32 {
+        (self.name >> 32) as u32
     }
 
     /// Returns the slot, dense from zero.
+    #[inline]
     pub(crate) const fn slot(self) -> usize {
-        self.slot as usize
+        low(self.name) as usize
     }
 
     /// Packs the name into an integer of which only the low 56 bits are used.
     pub(crate) const fn to_bits(self) -> u64 {
-        (self.generation as u64 & 0xff_ffff) << 32 | self.slot as u64
+        self.name & 0xff_ffff_ffff_ffff
     }
 
     /// Compares with a packed name.
@@ -152,7 +158,7 @@ impl<T> Copy for Key<T> {}
 
 impl<T> PartialEq for Key<T> {
     fn eq(&self, other: &Self) -> bool {
-        self.slot == other.slot && self.generation == other.generation
+        self.name == other.name
     }
 }
 
@@ -160,8 +166,15 @@ impl<T> Eq for Key<T> {}
 
 impl<T> fmt::Debug for Key<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.slot, self.generation)
+        write!(f, "{}.{}", self.slot(), self.generation())
     }
+}
+
+/// Returns the lower half of a name: the slot.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the rest is the generation")]
+const fn low(name: u64) -> u32 {
+    name as u32
 }
 
 #[cfg(test)]

@@ -519,3 +519,42 @@ fn without_the_reserve_for_replies_two_busy_ends_deadlock() {
     };
     assert!((0..50).any(stuck), "P2 would not be needed");
 }
+
+#[test]
+fn a_run_of_messages_counts_as_one_after_the_other() {
+    let mut random = Rng::new(7);
+    let (mut whole, mut broken) = (0, 0);
+    for _ in 0..2_000 {
+        let mut together = starting_at(u32::MAX - 3, 5, 12);
+        for _ in 0..random.below(4) {
+            together.on_sent(Class::Call);
+        }
+        together.window = random.octet().into();
+        let mut apart = together.clone();
+        let mut word = apart.peer_limit();
+        let run: Vec<_> = (0..random.below(16))
+            .map(|_| {
+                word = match random.below(8) {
+                    0 => word.wrapping_add(1 << 30),
+                    1..4 => word.wrapping_add(random.octet().into()),
+                    _ => word,
+                };
+                word
+            })
+            .collect();
+        // What breaks a rule is left to be found by itself.
+        let count = run.iter().take_while(|word| {
+            let mut next = apart.clone();
+            let taken = next.on_received(**word, false).is_ok();
+            if taken {
+                apart = next;
+            }
+            taken
+        });
+        let count = u32::try_from(count.count()).unwrap();
+        assert_eq!(together.on_run(run.iter().copied()), count, "{run:?}");
+        assert_eq!(format!("{together:?}"), format!("{apart:?}"), "{run:?}");
+        if run.len() == count as usize { whole += 1 } else { broken += 1 }
+    }
+    assert!(whole > 200 && broken > 200, "{whole} and {broken}");
+}

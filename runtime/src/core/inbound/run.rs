@@ -114,9 +114,7 @@ pub(crate) fn act<S: Service>(
     (version, payload, argument): Asked<'_>,
     reply: &mut Reply,
 ) -> Acted {
-    if let (Some([program, its, procedure]), Some(token)) = (CallHeader::plain(payload), token)
-        && cx.state.binding.has(program, its, procedure)
-    {
+    if let (Some(procedure), Some(token)) = (cx.state.plain_calls.procedure(payload), token) {
         let asked = (procedure, Credential::None, CallHeader::PLAIN_LEN);
         serve(cx, service, (connection, xid, token), asked, (version, payload, argument), reply)
     } else {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use haulage_proto::chunk::Reduced;
 use haulage_proto::negotiate::{Class, Version, bare_header_len, put_results_headers};
-use haulage_proto::rpc::{AcceptStat, Binding, CallHeader, ReplyHeader};
+use haulage_proto::rpc::{AcceptStat, Binding, CallHeader, PlainCalls, ReplyHeader};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::{Bare, OneChunk};
 use haulage_proto::v2::invalidation::invalidates;
@@ -75,14 +75,14 @@ impl<S: Service> Short<'_, S> {
         if !state.ready.is_empty() {
             return 0;
         }
-        let binding = Rc::clone(&state.binding);
+        let (binding, plain_calls) = (Rc::clone(&state.binding), state.plain_calls);
         let [read_max, write_max] = state.chunk_max(from.key);
         let read_max = read_max.min(outlet.read_max());
         let calls = run.iter().map_while(|message| {
             let call = OneChunk::of(message)?;
             let length_max = if call.position.is_some() { read_max } else { write_max };
             let fits = (1..=length_max).contains(&call.segment.length);
-            (fits && allows(&binding, &call, message)).then_some(call.bare)
+            (fits && allows((&binding, &plain_calls), &call, message)).then_some(call.bare)
         });
         let counted = state.take(self.now, from.key, Kind::Call, calls);
         let run = run.get(..counted).unwrap_or_default();
@@ -108,12 +108,12 @@ impl<S: Service> Short<'_, S> {
         }
         let (lent, credit) = state.lend_replies(from.key, calls.len());
         let leaves_max = state.inline_max;
-        // How many may still leave at once, and how many may not any more.
-        let (mut left, mut stays) = (lent, 0);
+        // Those before the first that does not leave at once: others leave behind it.
+        let mut leaving = lent as usize;
         let (mut done, mut others) = (0, 0);
         let mut token = state.inbound.next_key();
         let mut cx = Cx::new(*now, state);
-        for call in calls {
+        while let Some(call) = calls.get(done) {
             let (Some(making), Some((xid, payload))) = (reply.as_mut(), apart::<C>(call)) else {
                 break;
             };
@@ -129,11 +129,10 @@ impl<S: Service> Short<'_, S> {
             // The short way is of version 2 alone.
             match act(&mut cx, *service, named, (Version::Two, payload, argument), making) {
                 Acted::Results(length) => {
-                    if left > 0
+                    if done <= leaving
                         && header_len + length <= leaves_max
                         && making.leave((xid, credit), chunk, length, outlet).is_some()
                     {
-                        left -= 1;
                         continue;
                     }
                     let header = ReplyHeader::accepted(xid, AcceptStat::Success);
@@ -150,15 +149,15 @@ impl<S: Service> Short<'_, S> {
                     others += 1;
                 }
             }
-            // Others leave behind it.
-            stays += std::mem::take(&mut left);
+            leaving = leaving.min(done - 1);
         }
         state.running = None;
-        let answered = done - others;
-        state.counters.calls_served += u64::from(answered);
-        state.receives.pass(answered);
-        state.settle_lent(from.key, Class::Reply, lent, lent - left - stays);
-        done as usize
+        // No run has more messages than that.
+        let few = |count| u32::try_from(count).unwrap_or(u32::MAX);
+        state.counters.calls_served += (done - others) as u64;
+        state.receives.pass(few(done - others));
+        state.settle_lent(from.key, Class::Reply, lent, few(leaving.min(done)));
+        done
     }
 }
 
@@ -172,17 +171,18 @@ fn apart<C: Shape>(call: &[u8]) -> Option<(u32, &[u8])> {
 /// Returns whether a Call may come with its one chunk: its procedure has an argument that can be read from there,
 /// or a result that can be written.
 #[inline]
-pub(in crate::core) fn allows(binding: &Binding, chunk: &OneChunk, call: &[u8]) -> bool {
+pub(in crate::core) fn allows(
+    (binding, plain_calls): (&Binding, &PlainCalls),
+    chunk: &OneChunk,
+    call: &[u8],
+) -> bool {
     let payload = call.get(OneChunk::CALL_LEN..).unwrap_or_default();
-    let asked = match CallHeader::plain(payload) {
-        Some(asked) => Some(asked),
-        None => CallHeader::decode(payload)
-            .ok()
-            .map(|(header, _)| [header.program, header.version, header.procedure]),
-    };
-    let Some([program, version, procedure]) = asked else { return false };
-    let is_ours = (program, version) == (binding.program, binding.version);
-    let procedure = binding.procedure(procedure).filter(|_| is_ours);
+    let procedure = plain_calls.procedure(payload).or_else(|| {
+        let (header, _) = CallHeader::decode(payload).ok()?;
+        let is_ours = (header.program, header.version) == (binding.program, binding.version);
+        is_ours.then_some(header.procedure)
+    });
+    let procedure = procedure.and_then(|number| binding.procedure(number));
     procedure.is_some_and(|procedure| match chunk.position {
         None => !procedure.results.is_empty(),
         Some(position) => {

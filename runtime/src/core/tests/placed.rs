@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use haulage_mr_pool::Exposed;
 use haulage_proto::negotiate::put_call_headers_with;
+use haulage_proto::rpc::PlainCalls;
 use haulage_proto::v2::header::OneChunk;
 use haulage_proto::verbs::{Access, ClaimedSegment, Flags, Handle, QpNum, Segment, WrId};
 
@@ -423,7 +424,7 @@ fn only_what_a_procedure_has_is_moved_by_the_short_way() {
         let mut message = [0; 96];
         let chunk = (position, &segment);
         put_call_headers_with(&mut message, (3, 9), Handle(5), chunk, asked).unwrap();
-        allows(&binding, &OneChunk::of(&message).unwrap(), &message)
+        allows((&binding, &PlainCalls::of(&binding)), &OneChunk::of(&message).unwrap(), &message)
     };
     assert!(allowed([7, 1, STORE], Some(44), 100) && allowed([7, 1, FETCH], None, 100));
     // A result's room may be longer than any result; an argument is refused by the service then.

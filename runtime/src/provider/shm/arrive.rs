@@ -27,8 +27,6 @@ enum Stop {
 /// Messages that were copied out of the ring, and are taken from it when it is known how many.
 struct Run<'a> {
     messages: [&'a [u8]; RUN_MAX],
-    /// Where in the ring each ends.
-    ends: [u64; RUN_MAX],
     count: usize,
     octets: usize,
     /// What the only one invalidates.
@@ -36,13 +34,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    const EMPTY: Self = Self {
-        messages: [&[]; RUN_MAX],
-        ends: [0; RUN_MAX],
-        count: 0,
-        octets: 0,
-        invalidates: None,
-    };
+    const EMPTY: Self = Self { messages: [&[]; RUN_MAX], count: 0, octets: 0, invalidates: None };
 
     /// Copies at most `budget` messages of at most `length_max` octets each to `room`: plain ones, or one that
     /// invalidates a handle. Returns what is behind them, if that was looked at.
@@ -57,7 +49,7 @@ impl<'a> Run<'a> {
         consumer.look_again();
         let (mut count, mut octets) = (0, 0);
         let mut behind = None;
-        for (message, end) in self.messages.iter_mut().zip(&mut self.ends).take(budget) {
+        for message in self.messages.iter_mut().take(budget) {
             let fitting = length_max.min(room.len());
             let length = match consumer.look(room.get_mut(..fitting).unwrap_or_default()) {
                 Look::Plain(length) => length,
@@ -70,7 +62,6 @@ impl<'a> Run<'a> {
                 }
             };
             (*message, room) = std::mem::take(&mut room).split_at_mut(length);
-            *end = consumer.looked();
             count += 1;
             octets += length;
         }
@@ -90,10 +81,7 @@ impl<'a> Run<'a> {
         let Some((length, handle)) = consumer.look_invalidating(to) else {
             return Some(Look::Other);
         };
-        let (Some(message), Some(end)) = (self.messages.first_mut(), self.ends.first_mut()) else {
-            return None;
-        };
-        (*message, *end) = (to.get(..length).unwrap_or_default(), consumer.looked());
+        *self.messages.first_mut()? = to.get(..length).unwrap_or_default();
         (self.count, self.octets, self.invalidates) = (1, length, Some(handle));
         None
     }
@@ -101,12 +89,11 @@ impl<'a> Run<'a> {
     /// Takes the first `count` of them from the ring. Returns their octets.
     #[inline]
     fn pass(&self, consumer: &mut Consumer, count: usize) -> usize {
-        if let Some(end) = count.checked_sub(1).and_then(|last| self.ends.get(last)) {
-            consumer.pass_to(*end);
-        }
         if count == self.count {
+            consumer.pass();
             return self.octets;
         }
+        consumer.pass_some(count);
         self.messages.iter().take(count).map(|message| message.len()).sum()
     }
 }

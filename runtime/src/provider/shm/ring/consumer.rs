@@ -193,17 +193,23 @@ impl Consumer {
         Some((length, Handle((header >> 32) as u32)))
     }
 
-    /// Returns how far was looked.
+    /// Takes all messages that were looked at.
     #[inline]
-    pub(in crate::provider::shm) const fn looked(&self) -> u64 {
-        self.looked
+    pub(in crate::provider::shm) const fn pass(&mut self) {
+        self.head = self.looked;
     }
 
-    /// Takes the messages that were looked at, as far as `end`, where one of them ends.
-    #[inline]
-    pub(in crate::provider::shm) fn pass_to(&mut self, end: u64) {
-        debug_assert!((self.head..=self.looked).contains(&end), "it was looked at");
-        self.head = end;
+    /// Takes the first `count` of the messages that were looked at.
+    #[cold]
+    pub(in crate::provider::shm) fn pass_some(&mut self, count: usize) {
+        for _ in 0..count {
+            let header = self.header();
+            let length = (header >> LENGTH_AT & LENGTH_MAX) as usize;
+            let is_squeezed = header & KIND_MASK == Kind::Squeezed.code();
+            let span = if is_squeezed { LINE as u64 } else { span(length) };
+            // Who says something else than before spoils what is its own: here are the lines that were looked at.
+            self.head = self.looked.min(self.head + span);
+        }
     }
 
     /// Copies `length` octets of a record to `at` in `sink`; returns whether it has room there.

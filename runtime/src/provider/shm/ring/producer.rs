@@ -87,6 +87,15 @@ impl Producer {
                 return Ok(true);
             }
         }
+        // A copy of what is short: made in registers, it need not be in memory for the way above.
+        let mut line = [0; LINE_OCTETS];
+        let bytes = match line.get_mut(..bytes.len()) {
+            Some(octets) => {
+                octets.copy_from_slice(bytes);
+                octets
+            }
+            None => bytes,
+        };
         self.push_first(header, bytes)
     }
 
