@@ -254,6 +254,14 @@ pub trait Outlet {
     /// with what will turn out not to be open to us.
     fn write(&mut self, octets: &[u8], target: &ClaimedSegment) -> Result<(), QueueFull>;
 
+    /// Takes a request to go before whatever is sent after it, as [`Provider::stage`] does.
+    ///
+    /// # Errors
+    /// The request comes back, and nothing happened: it can be posted, before what is sent after it.
+    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
+        Err(request)
+    }
+
     /// Reads a few octets of the peer's memory, all that `octets` holds, before this returns: an RDMA Read, where
     /// that takes no waiting.
     ///

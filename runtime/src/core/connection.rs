@@ -180,12 +180,16 @@ impl Connection {
         }
     }
 
-    /// Gives a request to the provider at once if it takes it so, or to the queue for the next doorbell.
-    pub(crate) fn stage<P: Provider>(&mut self, provider: &mut P, request: WorkRequest) {
+    /// Gives a request to the provider at once if `stage` takes it so, or to the queue for the next doorbell.
+    pub(crate) fn stage(
+        &mut self,
+        request: WorkRequest,
+        stage: impl FnOnce(WorkRequest) -> Result<(), WorkRequest>,
+    ) {
         if !self.queue.is_empty() {
             return self.queue.push_back(request);
         }
-        match provider.stage(self.qp, request) {
+        match stage(request) {
             Ok(()) => self.rings = true,
             Err(request) => self.queue.push_back(request),
         }

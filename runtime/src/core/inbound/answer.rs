@@ -16,6 +16,7 @@ use haulage_proto::xdr::Writer;
 use super::{InboundCall, Segments, Stage};
 use crate::core::Core;
 use crate::core::connection::{Connection, Terms};
+use crate::core::state::State;
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, PostedData, Work};
 use crate::limits::{HEADER_ROOM, SEND_BUFFER};
@@ -142,39 +143,57 @@ impl<P: Provider, S: Service> Core<P, S> {
         state.send_posted(key, buffer, start..end, invalidate, written);
     }
 
-    /// Stages the Writes of a result, the last of which tells when they are done, and sends the Reply
-    /// without a view of it.
+    /// Stages the Writes of a result, and sends the Reply without a view of it.
     fn send_reply_inline(
         &mut self,
         key: Key<Connection>,
         (buffer, range): (Local, Range<usize>),
         invalidate: Option<Handle>,
-        (mut data, write): (PostedData, &[Segment]),
+        (data, write): (PostedData, &[Segment]),
     ) {
         let Self { provider, state, .. } = self;
+        let Some(qp) = state.connections.get(key).map(|connection| connection.qp) else { return };
+        let data = state.stage_writes(key, data, write, |request| provider.stage(qp, request));
         let Some(connection) = state.connections.get_mut(key) else { return };
-        let mut last: Option<WorkRequest> = None;
-        for request in writes(write, data.len(), |range| data.sources(range)) {
-            if let Some(request) = last.replace(request) {
-                connection.stage(provider, request);
-            }
-        }
-        if let Some(mut request) = last {
-            let held = Held::Written(std::mem::take(&mut data));
-            let Ok(name) = state.work.insert(Work { connection: key, held }) else {
-                return debug_assert!(false, "an entry for every such Reply there may be");
-            };
-            state.written += 1;
-            request.id = Name::Work(name.to_bits()).wr_id();
-            request.flags.signaled = true;
-            connection.stage(provider, request);
-        }
         let message = buffer.bytes().get(range.clone()).unwrap_or_default();
         if matches!(data, PostedData::None) && connection.send_inline(provider, message, invalidate)
         {
             return state.buffers.recycle(buffer);
         }
         state.send(key, buffer, range, invalidate, [data, PostedData::None]);
+    }
+}
+
+impl State {
+    /// Gives the Writes of a result to `stage`, or to the queue of the connection from the first on that it
+    /// does not take. The last tells when they are done. Returns what is not held until then, of which there
+    /// was nothing to write.
+    pub(crate) fn stage_writes(
+        &mut self,
+        key: Key<Connection>,
+        data: PostedData,
+        write: &[Segment],
+        mut stage: impl FnMut(WorkRequest) -> Result<(), WorkRequest>,
+    ) -> PostedData {
+        let Some(connection) = self.connections.get_mut(key) else { return data };
+        let mut last: Option<WorkRequest> = None;
+        for request in writes(write, data.len(), |range| data.sources(range)) {
+            if let Some(request) = last.replace(request) {
+                connection.stage(request, &mut stage);
+            }
+        }
+        let Some(mut request) = last else { return data };
+        let held = Held::Written(data);
+        match self.work.insert(Work { connection: key, held }) {
+            Ok(name) => {
+                self.written += 1;
+                request.id = Name::Work(name.to_bits()).wr_id();
+                request.flags.signaled = true;
+                connection.stage(request, stage);
+            }
+            Err(_) => debug_assert!(false, "an entry for every such Reply there may be"),
+        }
+        PostedData::None
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use haulage_mr_pool::Local;
 use haulage_proto::chunk::Reduced;
 use haulage_proto::negotiate::{Class, Version, bare_header_len, put_results_headers};
 use haulage_proto::rpc::{AcceptStat, Binding, CallHeader, PlainCalls, ReplyHeader};
@@ -15,6 +16,8 @@ use crate::core::connection::Connection;
 use crate::core::inbound::{Acted, Complete, act};
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
+use crate::core::work::PostedData;
+use crate::limits::HEADER_ROOM;
 use crate::provider::{Outlet, QueueFull};
 use crate::service::{Data, Placement, Reply, Service};
 
@@ -59,6 +62,13 @@ impl Shape for OneChunk {
             _ => REPLY_LEN,
         }
     }
+}
+
+/// How a Reply left.
+enum Left {
+    AtOnce,
+    /// It is posted, and others leave behind it.
+    Posted,
 }
 
 impl<S: Service> Short<'_, S> {
@@ -133,6 +143,22 @@ impl<S: Service> Short<'_, S> {
                         && header_len + length <= leaves_max
                         && making.leave((xid, credit), chunk, length, outlet).is_some()
                     {
+                        continue;
+                    }
+                    if done <= leaving
+                        && header_len + length <= leaves_max
+                        && let Some(call) = offered
+                        && let Some(left) = cx.state.leave_behind(
+                            from.key,
+                            (xid, credit),
+                            (call, length),
+                            reply,
+                            outlet,
+                        )
+                    {
+                        if matches!(left, Left::Posted) {
+                            leaving = done;
+                        }
                         continue;
                     }
                     let header = ReplyHeader::accepted(xid, AcceptStat::Success);
@@ -234,6 +260,50 @@ impl State {
         }
     }
 
+    /// Sends a Reply behind Writes that have a view of what goes into a chunk. `None` if that cannot be:
+    /// nothing has changed then.
+    #[inline(never)]
+    fn leave_behind(
+        &mut self,
+        key: Key<Connection>,
+        (xid, credit): (u32, u32),
+        (call, length): (&OneChunk, usize),
+        reply: &mut Option<Reply>,
+        outlet: &mut impl Outlet,
+    ) -> Option<Left> {
+        let making = reply.as_mut()?;
+        let written = u32::try_from(making.data.len()).ok().filter(|written| *written > 0)?;
+        if self.written >= self.limits.send_buffers_max {
+            return None;
+        }
+        let returned = Segment { length: written, ..call.segment };
+        let message = making.seal_results_with(xid, length, credit, &returned)?.len();
+        let data = PostedData::of(std::mem::replace(&mut making.data, Data::Empty));
+        let segments = [call.segment];
+        let rest = self.stage_writes(key, data, &segments, |request| outlet.stage(request));
+        let invalidate = invalidates(Kind::Reply, true, call.inv_handle);
+        let end = HEADER_ROOM + length;
+        let range = end - message..end;
+        let octets = making.buffer.bytes().get(range.clone()).unwrap_or_default();
+        if matches!(rest, PostedData::None)
+            && self.connections.get(key).is_some_and(|connection| connection.queue.is_empty())
+            && outlet.send(octets, invalidate).is_ok()
+        {
+            return Some(Left::AtOnce);
+        }
+        let buffer = self.take_buffer(reply)?;
+        self.send(key, buffer, range, invalidate, [rest, PostedData::None]);
+        Some(Left::Posted)
+    }
+
+    /// Takes the buffer of a Reply. The next one has another, if there is one.
+    fn take_buffer(&mut self, reply: &mut Option<Reply>) -> Option<Local> {
+        match (self.buffers.pop(), reply.as_mut()) {
+            (Some(fresh), Some(reply)) => Some(std::mem::replace(&mut reply.buffer, fresh)),
+            (_, _) => reply.take().map(|reply| reply.buffer),
+        }
+    }
+
     /// Queues a Reply that did not leave at once. The next one has another buffer, if there is one.
     #[cold]
     fn answer_later(
@@ -247,13 +317,7 @@ impl State {
         let Some(sealed) = reply.as_mut() else { return };
         let range = sealed.seal(Version::Two, header, length);
         let data = std::mem::replace(&mut sealed.data, Data::Empty);
-        let buffer = match self.buffers.pop() {
-            Some(fresh) => std::mem::replace(&mut sealed.buffer, fresh),
-            None => match reply.take() {
-                Some(Reply { buffer, .. }) => buffer,
-                None => return,
-            },
-        };
+        let Some(buffer) = self.take_buffer(reply) else { return };
         match chunk {
             None => self.queue_bare(key, Complete::new(buffer, range)),
             Some(call) => self.queue_with_chunk(key, call, (buffer, range.end), data),

@@ -393,7 +393,8 @@ fn expose<P: Provider>(
     *item = Item::Exposed(exposed);
     let operation = Operation::FastReg { handle, offset, memory };
     let id = Name::Unsignaled.wr_id();
-    connection.stage(provider, WorkRequest { id, flags: Flags::default(), operation });
+    let (qp, request) = (connection.qp, WorkRequest { id, flags: Flags::default(), operation });
+    connection.stage(request, |request| provider.stage(qp, request));
     // P7: split at what the peer takes.
     let length = u32::try_from(length).unwrap_or(u32::MAX);
     Ok(Segments::collect(plan.split(handle, offset, length)))

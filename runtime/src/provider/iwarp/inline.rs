@@ -18,7 +18,7 @@ use super::Iwarp;
 use super::arrive::Found;
 use super::connection::{Connection, Intake, State, StreamEnd};
 use super::nic::Nic;
-use crate::provider::{Done, Inlet, Outlet, QueueFull, expose};
+use crate::provider::{Done, Inlet, Outlet, QueueFull, WorkRequest, expose};
 
 /// What was read and not yet acted upon, of one connection, and who is to be read next.
 #[derive(Debug)]
@@ -51,6 +51,11 @@ impl Outlet for LaneOutlet<'_> {
     #[inline]
     fn write(&mut self, octets: &[u8], target: &ClaimedSegment) -> Result<(), QueueFull> {
         self.connection.write_inline(self.nic, octets, target)
+    }
+
+    #[inline]
+    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
+        self.connection.stage(self.nic, request)
     }
 
     /// An answer takes its time.
