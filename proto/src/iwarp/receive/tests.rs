@@ -48,11 +48,23 @@ fn transcript(receiver: &mut Receiver, stream: &[u8], mut cut: impl FnMut() -> u
         let (piece, behind) = rest.split_at(cut().min(rest.len()));
         let mut bytes = piece;
         loop {
-            while let Some(whole) = receiver.whole(bytes) {
+            while let Some(whole) = receiver.whole(bytes, 0) {
                 note(&mut lines, &whole);
-                receiver.pass(&whole);
-                assert!(receiver.is_between());
                 bytes = &bytes[whole.wire_len()..];
+                let is_send = |whole: &Whole<'_>| {
+                    matches!(whole.carried(), Some(Carried::Send { invalidate: None }))
+                };
+                // Sends that follow each other are passed together.
+                let (mut last, mut sends) = (whole, 1);
+                while is_send(&last)
+                    && let Some(next) = receiver.whole(bytes, sends).filter(is_send)
+                {
+                    note(&mut lines, &next);
+                    bytes = &bytes[next.wire_len()..];
+                    (last, sends) = (next, sends + 1);
+                }
+                receiver.pass(&last);
+                assert!(receiver.is_between());
             }
             match receiver.next(&mut bytes) {
                 Ok(None) => break,
@@ -234,23 +246,26 @@ fn what_lies_whole_may_take_the_short_way_and_nothing_else() {
         let mut send = Vec::new();
         append(&mut send, &t.send(None, 0, b"whole"), b"whole");
         let receiver = Receiver::new(crc);
-        assert_eq!(receiver.whole(&send).unwrap().payload(), b"whole");
+        assert_eq!(receiver.whole(&send, 0).unwrap().payload(), b"whole");
         for cut in 0..send.len() {
-            assert_eq!(receiver.whole(&send[..cut]), None, "cut {cut}");
+            assert_eq!(receiver.whole(&send[..cut], 0), None, "cut {cut}");
         }
-        // Neither the next but one, nor part of one, nor what is not the application's.
-        for fpdu in [t.send(None, 0, b"after"), t.send(None, 0, &long)] {
+        // Neither the next but one, unless one before it was looked at, nor part of one, nor what is not the
+        // application's.
+        for (fpdu, behind) in [(t.send(None, 0, b"after"), 1), (t.send(None, 0, &long), 2)] {
             let mut octets = Vec::new();
             append(&mut octets, &fpdu, if fpdu.payload_len() == 5 { b"after" } else { &long });
-            assert_eq!(receiver.whole(&octets), None);
+            assert_eq!(receiver.whole(&octets, 0), None);
+            assert_eq!(receiver.whole(&octets, 2), None);
+            assert_eq!(receiver.whole(&octets, behind).is_some(), behind == 1);
         }
         let mut octets = Vec::new();
         append(&mut octets, &t.terminate(Fault::Local.code(), None), &[]);
-        assert_eq!(receiver.whole(&octets), None);
+        assert_eq!(receiver.whole(&octets, 0), None);
         // Not in the middle of another.
         let mut receiver = Receiver::new(crc);
         receiver.next(&mut &send[..1]).unwrap();
-        assert_eq!(receiver.whole(&send), None);
+        assert_eq!(receiver.whole(&send, 0), None);
     }
 }
 

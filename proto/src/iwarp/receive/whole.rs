@@ -63,10 +63,11 @@ impl<'a> Whole<'a> {
 }
 
 impl Receiver {
-    /// Looks at the FPDU that `bytes` start with. `None` if the stream does not stand between two, or it
-    /// is not all there, or anything about it is to be judged by [`Self::next`].
+    /// Looks at the FPDU that `bytes` start with, behind so many Sends that were looked at before and are still
+    /// to be passed. `None` if the stream does not stand between two, or it is not all there, or anything about
+    /// it is to be judged by [`Self::next`].
     #[inline]
-    pub fn whole<'a>(&self, bytes: &'a [u8]) -> Option<Whole<'a>> {
+    pub fn whole<'a>(&self, bytes: &'a [u8], behind: u32) -> Option<Whole<'a>> {
         // The shortest FPDU, a Write of no octets, is as long as the longest header.
         let [high, low, header @ ..] = bytes.first_chunk::<AHEAD>()?;
         if self.stage != Stage::Between {
@@ -82,7 +83,11 @@ impl Receiver {
         match segment.kind {
             // RFC 5041 section 7.1: the offset may not wrap within a segment.
             Kind::Write { offset, .. } => offset.checked_add(payload.len().try_into().ok()?)?,
-            Kind::Send { msn, offset: 0, .. } if segment.last && self.send.is_at(msn) => 0,
+            Kind::Send { msn, offset: 0, .. }
+                if segment.last && self.send.is_at(msn.wrapping_sub(behind)) =>
+            {
+                0
+            }
             _ => return None,
         };
         if self.crc.is_some_and(|crc| crc_octets(crc(CRC_INIT, covered)) != *field) {
@@ -92,8 +97,8 @@ impl Receiver {
         Some(Whole { segment, payload, length })
     }
 
-    /// Moves the stream behind an FPDU that [`Self::whole`] has just returned, and whose payload is in its
-    /// place.
+    /// Moves the stream behind an FPDU that [`Self::whole`] has just returned, and those before it, whose
+    /// payloads are in their places.
     #[inline]
     pub fn pass(&mut self, whole: &Whole<'_>) {
         if let Kind::Send { msn, .. } = whole.segment.kind {

@@ -249,7 +249,7 @@ impl Connection {
         if !self.is_at_ease() {
             return;
         }
-        while let Some(whole) = self.receiver.whole(octets) {
+        while let Some(whole) = self.receiver.whole(octets, 0) {
             let payload = whole.payload();
             let done = match whole.carried() {
                 Some(Carried::Write { handle, offset, last }) => {

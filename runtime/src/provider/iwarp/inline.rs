@@ -3,22 +3,22 @@
 //! # Normal operation
 //!
 //! Hot connections are read here instead of by the next poll, each once between two polls, into a buffer
-//! of its own. Sends that lie whole in it are offered one by one; short Writes between them are placed as
-//! they are met. Whatever else there is, and what was refused, waits for the next poll, which feeds it to
+//! of its own. Sends that lie whole in it are offered in runs; short Writes between them are placed as they
+//! are met. Whatever else there is, and what was refused, waits for the next poll, which feeds it to
 //! the connection before it reads anything.
 //!
 //! A connection whose message was refused is likely to bring more of that kind: it is left to polls for
 //! some rounds, so that these find its octets where they look first.
 
 use haulage_mr_pool::{Exposed, Local};
-use haulage_proto::iwarp::receive::Carried;
+use haulage_proto::iwarp::receive::{Carried, Whole};
 use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment};
 
 use super::Iwarp;
 use super::arrive::Found;
 use super::connection::{Connection, Intake, State, StreamEnd};
 use super::nic::Nic;
-use crate::provider::{Done, Inlet, Outlet, QueueFull, WorkRequest, expose};
+use crate::provider::{Done, Inlet, Outlet, QueueFull, RUN_MAX, WorkRequest, expose};
 
 /// What was read and not yet acted upon, of one connection, and who is to be read next.
 #[derive(Debug)]
@@ -224,8 +224,7 @@ impl Connection {
         self.looked = Some(found);
     }
 
-    /// Offers at most `budget` messages of what was read, one after the other. Returns how many were
-    /// taken.
+    /// Offers at most `budget` messages of what was read. Returns how many were taken.
     fn take_inline(
         &mut self,
         nic: &mut Nic,
@@ -237,7 +236,7 @@ impl Connection {
         let mut count = 0;
         while !inbox.is_empty() && count < budget {
             let octets = inbox.octets.get(inbox.start..inbox.end).unwrap_or_default();
-            let whole = self.receiver.whole(octets).filter(|_| self.state == State::Open);
+            let whole = self.receiver.whole(octets, 0).filter(|_| self.state == State::Open);
             let Some((whole, carried)) = whole.and_then(|whole| Some((whole, whole.carried()?)))
             else {
                 // Perhaps only cut off.
@@ -245,45 +244,106 @@ impl Connection {
                 break;
             };
             let payload = whole.payload();
-            let taken = match carried {
-                Carried::Write { handle, offset, last } => {
-                    self.place_whole(nic, (handle, offset, last), payload)
-                }
-                Carried::Send { invalidate: None } if payload.len() <= length_max => {
-                    let qp = self.qp;
-                    // A run of one: what is behind it is not looked at before it has been taken.
-                    let taken =
-                        inlet.take(qp, &[payload], &mut LaneOutlet { connection: self, nic });
+            let fits = payload.len() <= length_max;
+            let passed = match carried {
+                Carried::Write { handle, offset, last } => self
+                    .place_whole(nic, (handle, offset, last), payload)
+                    .then(|| Passed::one(whole)),
+                Carried::Send { invalidate: None } if fits => {
+                    let most = RUN_MAX.min(budget - count);
+                    let (messages, run) = self.run(octets, whole, length_max, most);
+                    let (qp, messages) = (self.qp, &messages[..run.fpdus]);
+                    let mut outlet = LaneOutlet { connection: self, nic };
+                    let taken = inlet.take(qp, messages, &mut outlet);
                     count += taken;
                     nic.counters.receives += taken as u64;
-                    taken != 0
+                    if taken == run.fpdus {
+                        Some(run)
+                    } else {
+                        self.pass_some(nic, inbox, taken);
+                        None
+                    }
                 }
-                Carried::Send { invalidate: Some(handle) } if payload.len() <= length_max => {
+                Carried::Send { invalidate: Some(handle) } if fits => {
                     let qp = self.qp;
                     let mut outlet = LaneOutlet { connection: self, nic };
                     let taken = inlet.take_invalidating(qp, payload, handle, &mut outlet);
                     count += usize::from(taken);
                     nic.counters.receives += u64::from(taken);
-                    taken
+                    taken.then(|| Passed::one(whole))
                 }
-                Carried::Send { .. } => false,
+                Carried::Send { .. } => None,
             };
-            if !taken {
+            let Some(passed) = passed else {
                 self.leave_inline(inbox, SHY_ROUNDS);
                 break;
-            }
+            };
+            let Passed { last, fpdus, octets } = passed;
+            self.receiver.pass(&last);
+            nic.wire.fpdus_received += fpdus as u64;
+            inbox.start += octets;
+            self.looked = Some(inbox.found);
+        }
+        count
+    }
+
+    /// Returns the Sends that `octets` begin with, at most `most` of `length_max` octets each, of which `first` is
+    /// the first.
+    fn run<'a>(
+        &self,
+        octets: &'a [u8],
+        first: Whole<'a>,
+        length_max: usize,
+        most: usize,
+    ) -> ([&'a [u8]; RUN_MAX], Passed<'a>) {
+        let mut messages = [&[][..]; RUN_MAX];
+        let mut run = Passed::one(first);
+        let (before, places) = messages.split_at_mut(1);
+        before[0] = first.payload();
+        for (place, behind) in places.iter_mut().zip(1..).take(most.saturating_sub(1)) {
+            let rest = octets.get(run.octets..).unwrap_or_default();
+            let next = self.receiver.whole(rest, behind).filter(|next| {
+                next.payload().len() <= length_max
+                    && next.carried() == Some(Carried::Send { invalidate: None })
+            });
+            let Some(next) = next else { break };
+            *place = next.payload();
+            run = Passed { last: next, fpdus: run.fpdus + 1, octets: run.octets + next.wire_len() };
+        }
+        (messages, run)
+    }
+
+    /// Goes on behind the first `count` FPDUs of what was read, which were looked at.
+    #[cold]
+    fn pass_some(&mut self, nic: &mut Nic, inbox: &mut Inbox, count: usize) {
+        for _ in 0..count {
+            let octets = inbox.octets.get(inbox.start..inbox.end).unwrap_or_default();
+            let Some(whole) = self.receiver.whole(octets, 0) else { return };
             self.receiver.pass(&whole);
             nic.wire.fpdus_received += 1;
             inbox.start += whole.wire_len();
             self.looked = Some(inbox.found);
         }
-        count
     }
 
     /// Leaves what is in front, and all that comes in the next rounds, to polls.
     const fn leave_inline(&mut self, inbox: &mut Inbox, rounds: u8) {
         inbox.refused = true;
         (self.looked, self.shy) = (None, rounds);
+    }
+}
+
+/// FPDUs that were looked at, one behind the other.
+struct Passed<'a> {
+    last: Whole<'a>,
+    /// How many there are, and their octets.
+    fpdus: usize,
+    octets: usize,
+}
+
+impl<'a> Passed<'a> {
+    const fn one(whole: Whole<'a>) -> Self {
+        Self { last: whole, fpdus: 1, octets: whole.wire_len() }
     }
 }
 
