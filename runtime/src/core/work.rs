@@ -88,21 +88,24 @@ impl PostedData {
         }
     }
 
-    /// Returns the views that a part of it takes, in order: one, unless it is in pieces.
-    pub(crate) fn sources(&self, range: Range<usize>) -> impl Iterator<Item = Source> {
-        let (one, pieces) = match self {
-            Self::None => (None, &[][..]),
-            Self::Local(posted) => (posted.source(range.clone()), &[][..]),
-            Self::Shared(posted) => (posted.source(range.clone()), &[][..]),
-            Self::Pieces(pieces) => (None, &**pieces),
-        };
-        let parts = pieces.iter().scan(0, move |end, (posted, piece)| {
-            let start = std::mem::replace(end, *end + piece.len());
-            let (from, to) = (range.start.clamp(start, *end), range.end.clamp(start, *end));
-            let part = piece.start + from - start..piece.start + to - start;
-            Some(posted.source(part).filter(|_| from < to))
-        });
-        one.into_iter().chain(parts.flatten())
+    /// Tells `each` the views that a part of it takes, in order: one, unless it is in pieces.
+    #[inline]
+    pub(crate) fn sources(&self, range: Range<usize>, each: &mut dyn FnMut(Source)) {
+        match self {
+            Self::None => {}
+            Self::Local(posted) => posted.source(range).into_iter().for_each(each),
+            Self::Shared(posted) => posted.source(range).into_iter().for_each(each),
+            Self::Pieces(pieces) => {
+                let mut end = 0;
+                for (posted, piece) in pieces {
+                    let start = end;
+                    end += piece.len();
+                    let (from, to) = (range.start.clamp(start, end), range.end.clamp(start, end));
+                    let part = piece.start + from - start..piece.start + to - start;
+                    posted.source(part).filter(|_| from < to).into_iter().for_each(&mut *each);
+                }
+            }
+        }
     }
 
     /// Takes the memory back; the provider is done with it.
@@ -185,7 +188,8 @@ mod tests {
         let data = PostedData::of(Data::Pieces(Box::new(pieces)));
         for start in 0..=octets.len() {
             for end in start..=octets.len() {
-                let parts: Vec<_> = data.sources(start..end).collect();
+                let mut parts = Vec::new();
+                data.sources(start..end, &mut |part| parts.push(part));
                 assert!(parts.iter().all(|part| !part.is_empty()), "nothing is posted for nothing");
                 let named: Vec<u8> = parts.iter().flat_map(|part| part.bytes().to_vec()).collect();
                 assert_eq!(named, octets[start..end]);

@@ -130,13 +130,18 @@ impl<P: Provider, S: Service> Core<P, S> {
         {
             return self.send_reply_inline(key, (buffer, start..end), invalidate, (data, write));
         }
-        connection.queue.extend(writes(write, item, |range| data.sources(range)));
+        let queue = &mut connection.queue;
+        writes(write, item, |range, each| data.sources(range, each), |part| queue.push_back(part));
         let (buffer, body) = (buffer.into_source(), body.map(Local::into_source));
         if is_special {
-            connection.queue.extend(writes(reply, length, |range| match &body {
+            let source = |range: Range<usize>| match &body {
                 Some(body) => body.source(range),
                 None => buffer.source(HEADER_ROOM + range.start..HEADER_ROOM + range.end),
-            }));
+            };
+            let sources = |range, each: &mut dyn FnMut(Source)| {
+                source(range).into_iter().for_each(each);
+            };
+            writes(reply, length, sources, |part| queue.push_back(part));
             end = HEADER_ROOM;
         }
         let written = [std::mem::take(&mut data), body.map_or(PostedData::None, PostedData::Local)];
@@ -177,11 +182,12 @@ impl State {
     ) -> PostedData {
         let Some(connection) = self.connections.get_mut(key) else { return data };
         let mut last: Option<WorkRequest> = None;
-        for request in writes(write, data.len(), |range| data.sources(range)) {
+        let sources = |range, each: &mut dyn FnMut(Source)| data.sources(range, each);
+        writes(write, data.len(), sources, |request| {
             if let Some(request) = last.replace(request) {
                 connection.stage(request, &mut stage);
             }
-        }
+        });
         let Some(mut request) = last else { return data };
         let held = Held::Written(data);
         match self.work.insert(Work { connection: key, held }) {
@@ -197,24 +203,25 @@ impl State {
     }
 }
 
-/// Returns the Writes that fill a chunk of the peer's with `length` octets, which `sources` are.
-fn writes<'a, I: IntoIterator<Item = Source>>(
-    segments: &'a [Segment],
+/// Tells `each` the Writes that fill a chunk of the peer's with `length` octets, of which `sources` tells which
+/// views a range of them takes.
+#[inline]
+fn writes(
+    segments: &[Segment],
     length: usize,
-    sources: impl Fn(Range<usize>) -> I + 'a,
-) -> impl Iterator<Item = WorkRequest> + 'a
-where
-    I::IntoIter: 'a,
-{
+    sources: impl Fn(Range<usize>, &mut dyn FnMut(Source)),
+    mut each: impl FnMut(WorkRequest),
+) {
     // [V2-4.5.2.1-1] contiguously, in segment order.
-    chunk::fill(segments, length).flat_map(move |(claim, range)| {
-        sources(range).into_iter().scan(0, move |at, source| {
+    for (claim, range) in chunk::fill(segments, length) {
+        let mut at = 0;
+        sources(range, &mut |source| {
             let part = u32::try_from(source.len()).unwrap_or(u32::MAX);
-            let target = claim.window(*at, part).ok()?;
-            *at += u64::from(part);
+            let Ok(target) = claim.window(at, part) else { return };
+            at += u64::from(part);
             let operation = Operation::Write { source, target };
             let id = Name::Unsignaled.wr_id();
-            Some(WorkRequest { id, flags: Flags::default(), operation })
-        })
-    })
+            each(WorkRequest { id, flags: Flags::default(), operation });
+        });
+    }
 }

@@ -64,13 +64,6 @@ impl Shape for OneChunk {
     }
 }
 
-/// How a Reply left.
-enum Left {
-    AtOnce,
-    /// It is posted, and others leave behind it.
-    Posted,
-}
-
 impl<S: Service> Short<'_, S> {
     /// Takes Calls with one chunk of one segment, for an argument or for a result, from the front of a run.
     /// Returns how many.
@@ -139,26 +132,14 @@ impl<S: Service> Short<'_, S> {
             // The short way is of version 2 alone.
             match act(&mut cx, *service, named, (Version::Two, payload, argument), making) {
                 Acted::Results(length) => {
-                    if done <= leaving
-                        && header_len + length <= leaves_max
-                        && making.leave((xid, credit), chunk, length, outlet).is_some()
-                    {
+                    let leaves = done <= leaving && header_len + length <= leaves_max;
+                    if leaves && making.leave((xid, credit), chunk, length, outlet).is_some() {
                         continue;
                     }
-                    if done <= leaving
-                        && header_len + length <= leaves_max
-                        && let Some(call) = offered
-                        && let Some(left) = cx.state.leave_behind(
-                            from.key,
-                            (xid, credit),
-                            (call, length),
-                            reply,
-                            outlet,
-                        )
+                    let named = (from.key, xid, credit);
+                    if leaves
+                        && cx.state.leave_behind(named, chunk, length, reply, outlet).is_some()
                     {
-                        if matches!(left, Left::Posted) {
-                            leaving = done;
-                        }
                         continue;
                     }
                     let header = ReplyHeader::accepted(xid, AcceptStat::Success);
@@ -260,17 +241,18 @@ impl State {
         }
     }
 
-    /// Sends a Reply behind Writes that have a view of what goes into a chunk. `None` if that cannot be:
-    /// nothing has changed then.
+    /// Sends a Reply behind Writes that have a view of what goes into a chunk, or posts them all. `None` if that
+    /// cannot be: nothing has changed then.
     #[inline(never)]
     fn leave_behind(
         &mut self,
-        key: Key<Connection>,
-        (xid, credit): (u32, u32),
-        (call, length): (&OneChunk, usize),
+        (key, xid, credit): (Key<Connection>, u32, u32),
+        chunk: Option<&OneChunk>,
+        length: usize,
         reply: &mut Option<Reply>,
         outlet: &mut impl Outlet,
-    ) -> Option<Left> {
+    ) -> Option<()> {
+        let call = chunk.filter(|one| one.position.is_none())?;
         let making = reply.as_mut()?;
         let written = u32::try_from(making.data.len()).ok().filter(|written| *written > 0)?;
         if self.written >= self.limits.send_buffers_max {
@@ -289,11 +271,11 @@ impl State {
             && self.connections.get(key).is_some_and(|connection| connection.queue.is_empty())
             && outlet.send(octets, invalidate).is_ok()
         {
-            return Some(Left::AtOnce);
+            return Some(());
         }
         let buffer = self.take_buffer(reply)?;
         self.send(key, buffer, range, invalidate, [rest, PostedData::None]);
-        Some(Left::Posted)
+        Some(())
     }
 
     /// Takes the buffer of a Reply. The next one has another, if there is one.

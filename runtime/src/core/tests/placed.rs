@@ -27,7 +27,8 @@ fn answer(number: u32) -> (Answer, usize) {
         Answer::Later,
         Answer::TooLong,
     ];
-    let lengths = [10, 700, 3000, 9000, 20_000];
+    // The longest one is not staged, and others come behind it.
+    let lengths = [10, 700, 3000, 9000, 20_000, 66_000];
     (ANSWERS[number as usize % ANSWERS.len()], lengths[number as usize % lengths.len()])
 }
 
@@ -149,9 +150,11 @@ impl Service for Shelf {
     }
 }
 
-/// Fetches and stores, and tells now and then, the next as it is told of the last.
+/// Makes Calls, the next as it is told of the last.
 struct Fetcher {
     connection: Option<ConnectionId>,
+    /// What the Call of a number is.
+    procedure: fn(u32) -> u32,
     /// Calls that could not be made yet.
     owed: u32,
     made: u32,
@@ -160,12 +163,20 @@ struct Fetcher {
     ended: u32,
 }
 
-/// Returns what the Call of a number is.
-fn procedure(number: u32) -> u32 {
+/// Fetches and stores, and tells now and then.
+fn anything(number: u32) -> u32 {
     // In no step with how it is answered.
     match number % 11 {
         0 | 4 => TELL,
         1 | 5 | 6 | 9 => STORE,
+        _ => FETCH,
+    }
+}
+
+/// Fetches what comes at once.
+fn fetches(number: u32) -> u32 {
+    match answer(number).0 {
+        Answer::Later | Answer::TooLong => TELL,
         _ => FETCH,
     }
 }
@@ -175,7 +186,7 @@ impl Fetcher {
         let Some(connection) = self.connection else { return };
         while self.owed > 0 && self.made < CALLS {
             let number = self.made;
-            let procedure = procedure(number);
+            let procedure = (self.procedure)(number);
             let (answer, length) = answer(number);
             let room = match answer {
                 Answer::TooLong => length / 2,
@@ -210,9 +221,10 @@ impl Service for Fetcher {
         let number = u32::try_from(token).unwrap();
         let Finished { results, result, argument } = finished;
         let (answer, length) = answer(number);
-        if procedure(number) == TELL {
+        let procedure = (self.procedure)(number);
+        if procedure == TELL {
             assert_eq!(results.unwrap().u32(), Ok(number));
-        } else if procedure(number) == STORE {
+        } else if procedure == STORE {
             let lease = argument.expect("the argument comes home");
             assert!(lease.bytes() == octets(number, length), "{number}");
             match results {
@@ -271,11 +283,12 @@ impl Service for Fetcher {
 const CALLS: u32 = 700;
 
 /// Has them made on a provider that `make` makes.
-fn moves<P: Provider>(limits: Limits, make: impl Fn() -> (P, Pool)) {
+fn moves<P: Provider>(limits: Limits, procedure: fn(u32) -> u32, make: impl Fn() -> (P, Pool)) {
     let (provider, pool) = make();
     let mut server = Core::new(provider, Shelf::default(), pool, limits, 7).unwrap();
     let (provider, pool) = make();
-    let fetcher = Fetcher { connection: None, owed: 1, made: 0, fetched: 0, stored: 0, ended: 0 };
+    let fetcher =
+        Fetcher { connection: None, procedure, owed: 1, made: 0, fetched: 0, stored: 0, ended: 0 };
     let mut client = Core::new(provider, fetcher, pool, limits, 8).unwrap();
     let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     client.service.connection = Some(client.connect(clock::now(), at, binding()).unwrap());
@@ -320,7 +333,7 @@ fn items_are_placed_over_shared_memory_whatever_is_in_the_way() {
     for limits in circumstances() {
         // A ring that has room, and one that is soon full.
         for ring_bytes in [64 << 10, 4 << 10] {
-            moves(limits, || {
+            moves(limits, anything, || {
                 let pool = pool(PagePreference::Shared);
                 let config = shm::Config { ring_bytes, ..shm::Config::default() };
                 (Shm::new(&config, &pool).unwrap(), pool)
@@ -332,9 +345,11 @@ fn items_are_placed_over_shared_memory_whatever_is_in_the_way() {
 #[test]
 fn items_are_placed_over_iwarp_whatever_is_in_the_way() {
     for limits in circumstances() {
-        moves(limits, || {
-            (Iwarp::new(&iwarp::Config::default()).unwrap(), pool(PagePreference::Heap))
-        });
+        for procedure in [anything, fetches] {
+            moves(limits, procedure, || {
+                (Iwarp::new(&iwarp::Config::default()).unwrap(), pool(PagePreference::Heap))
+            });
+        }
     }
 }
 
