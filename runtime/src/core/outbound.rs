@@ -21,6 +21,8 @@ mod opened;
 mod send;
 mod tell;
 
+use std::time::Duration;
+
 use haulage_mr_pool::{Invalidated, Local};
 use haulage_proto::exchange::{Offered, ReplyLists, check_reply};
 use haulage_proto::negotiate::{Refusal, Version};
@@ -164,8 +166,9 @@ impl State {
             self.xids.close(slot);
             return Err(CallError::TooLong);
         };
-        self.enter((slot, xid), now, (key, connection.terms.version), request, caller);
-        self.set_out(key, slot, request, encoded);
+        let asked = (procedure, request.timeout, opens);
+        self.enter((slot, xid), now, (key, connection.terms.version), asked, caller);
+        self.set_out(key, slot, Some(request), encoded);
         Ok(slot)
     }
 
@@ -175,15 +178,16 @@ impl State {
         &mut self,
         now: Instant,
         lane: &mut Lane<'_>,
-        request: &mut Request,
+        (procedure, timeout): (u32, Option<Duration>),
         caller: Caller,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), CallError> {
-        let (named, message, encoded) = self.begin(lane, request, None, encode)?;
-        let is_sent = lane.send(message, request.procedure, &encoded);
-        self.enter(named, now, (lane.connection, Version::Two), request, caller);
+        let (named, message, encoded) = self.begin(lane, procedure, None, encode)?;
+        let is_sent = lane.send(message, procedure, &encoded);
+        let asked = (procedure, timeout, false);
+        self.enter(named, now, (lane.connection, Version::Two), asked, caller);
         if !is_sent {
-            self.set_out(lane.connection, named.0, request, encoded);
+            self.set_out(lane.connection, named.0, None, encoded);
         }
         Ok(())
     }
@@ -198,10 +202,11 @@ impl State {
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), CallError> {
         let argument = request.argument.as_ref().map(Local::len);
-        let (named, _, encoded) = self.begin(lane, request, argument, encode)?;
-        self.enter(named, now, (lane.connection, Version::Two), request, caller);
+        let (named, _, encoded) = self.begin(lane, request.procedure, argument, encode)?;
+        let asked = (request.procedure, request.timeout, true);
+        self.enter(named, now, (lane.connection, Version::Two), asked, caller);
         if !self.open_at_once(lane, named, request, &encoded) {
-            self.set_out(lane.connection, named.0, request, encoded);
+            self.set_out(lane.connection, named.0, Some(request), encoded);
         }
         Ok(())
     }
@@ -211,14 +216,14 @@ impl State {
     fn begin(
         &mut self,
         lane: &Lane<'_>,
-        request: &Request,
+        procedure: u32,
         argument: Option<usize>,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<Begun<'_>, CallError> {
         let Some(buffer) = self.buffers.top() else { return Err(CallError::Busy) };
         let Some((slot, xid)) = self.xids.open() else { return Err(CallError::Busy) };
         let message = buffer.bytes_mut().get_mut(Lane::START..).unwrap_or_default();
-        match lane.encode(message, (xid, request.procedure), argument, encode) {
+        match lane.encode(message, (xid, procedure), argument, encode) {
             Some(encoded) => Ok(((slot, xid), message, encoded)),
             None => {
                 self.xids.close(slot);
@@ -234,10 +239,10 @@ impl State {
         (slot, xid): (usize, u32),
         now: Instant,
         (connection, version): (Key<Connection>, Version),
-        request: &Request,
+        (procedure, timeout, opens): (u32, Option<Duration>, bool),
         caller: Caller,
     ) {
-        let deadline = match request.timeout {
+        let deadline = match timeout {
             Some(timeout) => now.saturating_add(timeout),
             None => now.saturating_add_nanos(self.call_timeout_nanos),
         };
@@ -249,8 +254,8 @@ impl State {
             xid,
             deadline,
             stage: Stage::Sent,
-            procedure: request.procedure,
-            opens: request.opens(),
+            procedure,
+            opens,
             version,
             reply: None,
             error: None,
@@ -264,13 +269,13 @@ impl State {
         ended.map_or(CallError::Closed, |(_, why)| why.clone())
     }
 
-    /// Queues a Call that is encoded in the next send buffer.
+    /// Queues a Call that is encoded in the next send buffer, and takes the leases of its request.
     #[inline(never)]
     fn set_out(
         &mut self,
         key: Key<Connection>,
         slot: usize,
-        request: &mut Request,
+        request: Option<&mut Request>,
         encoded: Encoded,
     ) {
         let (Some(buffer), Some(Some(call)), Some(opened)) =
@@ -278,7 +283,7 @@ impl State {
         else {
             return debug_assert!(false, "the Call has a slot, and is in the buffer");
         };
-        if call.opens {
+        if let Some(request) = request.filter(|_| call.opens) {
             opened.begin(request.argument.take(), request.result.take());
         }
         call.stage = Stage::Queued(buffer, encoded);

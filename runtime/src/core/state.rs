@@ -288,19 +288,42 @@ impl<'a> Cx<'a> {
     pub fn call(
         &mut self,
         connection: ConnectionId,
-        mut request: Request,
+        request: Request,
         token: u64,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), (CallError, Request)> {
+        // By parts, so that without leases the request need not be in memory.
+        let Request { procedure, argument, result, timeout } = request;
         let caller = Caller::Service(token);
+        let lane = self.lane.as_mut().filter(|lane| lane.takes(connection.0));
+        if argument.is_none()
+            && result.is_none()
+            && let Some(lane) = lane
+        {
+            let asked = (procedure, timeout);
+            return self.state.call_at_once(self.now, lane, asked, caller, encode).map_err(
+                |error| (error, Request { procedure, argument: None, result: None, timeout }),
+            );
+        }
+        let request = Request { procedure, argument, result, timeout };
+        self.call_otherwise(connection, request, caller, encode)
+    }
+
+    /// Makes a Call that has leases, or does not leave at once.
+    #[expect(clippy::result_large_err, reason = "as of `call`")]
+    #[inline(never)]
+    fn call_otherwise(
+        &mut self,
+        connection: ConnectionId,
+        mut request: Request,
+        caller: Caller,
+        encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+    ) -> Result<(), (CallError, Request)> {
         let (now, state) = (self.now, &mut *self.state);
         let lane = self.lane.as_mut().filter(|lane| lane.takes(connection.0));
-        let called = match (lane, request.opens()) {
-            (Some(lane), false) => state.call_at_once(now, lane, &mut request, caller, encode),
-            (Some(lane), true) if lane.opens(&request) => {
-                state.call_opening_at_once(now, lane, &mut request, caller, encode)
-            }
-            _ => state.call(now, connection.0, &mut request, caller, encode).map(drop),
+        let called = match lane.filter(|lane| lane.opens(&request)) {
+            Some(lane) => state.call_opening_at_once(now, lane, &mut request, caller, encode),
+            None => state.call(now, connection.0, &mut request, caller, encode).map(drop),
         };
         called.map_err(|error| (error, request))
     }
