@@ -47,9 +47,10 @@ impl<'a> Run<'a> {
         budget: usize,
     ) -> Option<Look> {
         consumer.look_again();
-        let (mut count, mut octets) = (0, 0);
+        let (mut count, all) = (0, room.len());
         let mut behind = None;
-        for message in self.messages.iter_mut().take(budget) {
+        let most = budget.min(RUN_MAX);
+        for message in &mut self.messages[..most] {
             let fitting = length_max.min(room.len());
             let length = match consumer.look(room.get_mut(..fitting).unwrap_or_default()) {
                 Look::Plain(length) => length,
@@ -63,9 +64,8 @@ impl<'a> Run<'a> {
             };
             (*message, room) = std::mem::take(&mut room).split_at_mut(length);
             count += 1;
-            octets += length;
         }
-        (self.count, self.octets) = (count, octets);
+        (self.count, self.octets) = (count, all - room.len());
         behind
     }
 

@@ -281,18 +281,18 @@ impl Consumer {
     /// says of them is believed no further than that.
     #[inline]
     fn fetch_ahead(&mut self, position: u64, header: u64) {
+        if header & AHEAD_MAX << AHEAD_AT != 0 || self.fetched != self.visible {
+            self.fetch_more(position, header);
+        }
+    }
+
+    #[inline(never)]
+    fn fetch_more(&mut self, position: u64, header: u64) {
         let ahead = header >> AHEAD_AT & AHEAD_MAX;
         if ahead != 0 {
             self.visible = position + (1 + ahead) * LINE as u64;
             self.fetched = position + LINE as u64;
         }
-        if self.fetched < self.visible {
-            self.fetch_more(position);
-        }
-    }
-
-    #[inline(never)]
-    fn fetch_more(&mut self, position: u64) {
         let end = self.visible.min(position + DISTANCE);
         while self.fetched < end {
             self.segment.line(self.fetched).prefetch();
