@@ -1,13 +1,13 @@
 //! Line 26.
 
-use haulage::provider::{Done, Inlet, Outlet, Provider, WorkQueue};
-use haulage_mr_pool::{Exposed, Local};
-use haulage_proto::verbs::{Access, Handle, QpNum, Segment};
+use haulage::provider::{Done, Inlet, Operation, Outlet, Provider, WorkQueue, WorkRequest};
+use haulage_mr_pool::{Exposed, Local, PostedSource};
+use haulage_proto::verbs::{Access, Handle, QpNum, Segment, WrId};
 
 use crate::bed::{ACTIVE, Bed, Link, PASSIVE, SIGNALED, claim, fence, filled, spent};
 use crate::network::Network;
 
-/// What is written, opened and retired while messages are taken is as with work requests: it has happened before
+/// What is written, staged, opened and retired while messages are taken is as with work requests: it has happened before
 /// the message behind it arrives, and what is retired is out of the peer's reach.
 pub fn line_26_an_outlet_does_what_work_requests_do<N: Network>(network: N) {
     let mut bed = Bed::new(network);
@@ -17,16 +17,28 @@ pub fn line_26_an_outlet_does_what_work_requests_do<N: Network>(network: N) {
         return;
     }
     let link = bed.connect();
-    let (mut written, mut retired) = (0, 0);
+    let (mut written, mut staged, mut retired) = (0, 0, 0);
     for round in 0..ROUNDS {
         let active = &mut bed.ends[ACTIVE];
         let (theirs, segment) = active.expose(link[ACTIVE], &[0; LENGTH], Access::RemoteWrite);
         let (source, read) = active.expose(link[ACTIVE], &[7; LENGTH], Access::RemoteRead);
         let (answer, sink) = active.receive(link[ACTIVE], MESSAGE);
-        let lease = Some(bed.ends[PASSIVE].holding(&[0; LENGTH]));
-        let mut writer = Writer { round, lease, opened: None };
+        let passive = &mut bed.ends[PASSIVE];
+        let lease = Some(passive.holding(&[0; LENGTH]));
+        // In every other round by a request, if that is taken.
+        let posted = passive.holding(&[round; LENGTH]).into_source();
+        let request = (round % 2 == 1).then(|| (passive.id(), &posted));
+        let mut writer = Writer { round, lease, opened: None, request, is_staged: false };
         let message = [encode(segment), encode(read)].concat();
         let in_receive = offer(&mut bed, link, (&message, None), &mut writer);
+        let Writer { opened, request, is_staged, .. } = writer;
+        match request {
+            Some((id, _)) if is_staged => {
+                drop(spent(posted, &bed.succeeded(PASSIVE, id)));
+                staged += 1;
+            }
+            _ => drop(posted),
+        }
         let id = bed.ends[ACTIVE].invalidate(link[ACTIVE], &source);
         drop(fence(source, &bed.succeeded(ACTIVE, id)));
         if in_receive.is_some() {
@@ -43,7 +55,7 @@ pub fn line_26_an_outlet_does_what_work_requests_do<N: Network>(network: N) {
         assert!(fence(theirs, &done).bytes() == [round; LENGTH], "round {round}");
         written += 1;
 
-        let (opened, named) = writer.opened.expect("the answer says where it is");
+        let (opened, named) = opened.expect("the answer says where it is");
         assert_eq!(decode(filled(sink, &done).bytes()), named);
         let (id, source) = bed.ends[ACTIVE].write(link[ACTIVE], &[!round; LENGTH], named);
         let mut fencer = Fencer { opened: Some(opened), back: None };
@@ -55,7 +67,7 @@ pub fn line_26_an_outlet_does_what_work_requests_do<N: Network>(network: N) {
         assert!(back.bytes() == [!round; LENGTH], "round {round}");
         drop(spent(source, &bed.succeeded(ACTIVE, id)));
     }
-    eprintln!("{written} were written, and {retired} retired, in {ROUNDS} rounds");
+    eprintln!("{written} were written, {staged} staged, and {retired} retired, in {ROUNDS} rounds");
 }
 
 /// Sends a message, which `inlet` may take. Returns the completion of the Receive that it came in, if not.
@@ -85,16 +97,26 @@ fn offer<N: Network>(
 }
 
 /// Writes to where a message says, and reads, opens memory, and answers where that is.
-struct Writer {
+struct Writer<'a> {
     round: u8,
     lease: Option<Local>,
     opened: Option<(Exposed, Segment)>,
+    /// What to write by a request of this name, and whether it was taken.
+    request: Option<(WrId, &'a PostedSource<Local>)>,
+    is_staged: bool,
 }
 
-impl Inlet for Writer {
+impl Inlet for Writer<'_> {
     fn take(&mut self, _: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
         let segment = decode(run[0]);
-        outlet.write(&[self.round; LENGTH], &claim(segment)).expect("it is short");
+        if let Some((id, source)) = self.request {
+            let source = source.source(0..LENGTH).expect("the whole lease");
+            let operation = Operation::Write { source, target: claim(segment) };
+            self.is_staged = outlet.stage(WorkRequest { id, flags: SIGNALED, operation }).is_ok();
+        }
+        if !self.is_staged {
+            outlet.write(&[self.round; LENGTH], &claim(segment)).expect("it is short");
+        }
         let mut octets = [0; LENGTH];
         let is_read = outlet.read(&claim(decode(&run[0][16..])), &mut octets).is_ok();
         assert_eq!((is_read, octets[0]), (outlet.read_max() > 0, if is_read { 7 } else { 0 }));
