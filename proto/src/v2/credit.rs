@@ -335,8 +335,8 @@ const fn at_most(count: u32, most: u32) -> u32 {
     if count < most { count } else { most }
 }
 
-/// Returns the window after so many messages that left us so many. What is on its way makes it look smaller
-/// than it is, so it is forgotten slowly.
+/// Returns the window after as many messages as `times` says, each of which left us `left`. What is on its way
+/// makes it look smaller than it is, so it is forgotten slowly.
 #[inline]
 const fn remembered(window: u32, left: i32, times: u32) -> u32 {
     let left = if left > 0 { left.unsigned_abs() } else { 0 };

@@ -185,7 +185,9 @@ impl State {
     /// Makes sure that deadlines are looked at no later than `at`.
     #[inline]
     pub(crate) fn wake_by(&mut self, at: Instant) {
-        self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
+        if self.next_deadline.is_none_or(|next| at < next) {
+            self.next_deadline = Some(at);
+        }
     }
 
     /// Takes a send buffer for a control message, or leases one when all are in use: one for each
