@@ -220,17 +220,18 @@ pub trait Inlet {
     /// [`RUN_MAX`] of them at most. Returns how many it took; of the others nothing has happened.
     fn take(&mut self, qp: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize;
 
-    /// Takes a message that invalidates `handle`, or returns false, and nothing has happened. Who takes it has
-    /// the handle retired by [`Outlet::retire`] first.
+    /// Takes the first of a run of messages each of which invalidates a handle, the one at its place in
+    /// `handles`. Returns how many it took; of the others nothing has happened. Who takes one has its handle
+    /// retired by [`Outlet::retire`] first.
     fn take_invalidating(
         &mut self,
         qp: QpNum,
-        message: &[u8],
-        handle: Handle,
+        run: &[&[u8]],
+        handles: &[Handle],
         outlet: &mut impl Outlet,
-    ) -> bool {
-        let _ = (qp, message, handle, outlet);
-        false
+    ) -> usize {
+        let _ = (qp, run, handles, outlet);
+        0
     }
 }
 

@@ -80,12 +80,12 @@ impl<S: Service> Inlet for Short<'_, S> {
     fn take_invalidating(
         &mut self,
         qp: QpNum,
-        message: &[u8],
-        handle: Handle,
+        run: &[&[u8]],
+        handles: &[Handle],
         outlet: &mut impl Outlet,
-    ) -> bool {
-        let Some(from) = self.state.origin(qp) else { return false };
-        self.take_fencing(from, message, handle, outlet)
+    ) -> usize {
+        let Some(from) = self.state.origin(qp) else { return 0 };
+        self.take_fencing(from, run, handles, outlet)
     }
 }
 

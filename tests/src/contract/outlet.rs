@@ -145,17 +145,18 @@ impl Inlet for Fencer {
     fn take_invalidating(
         &mut self,
         _: QpNum,
-        message: &[u8],
-        handle: Handle,
+        run: &[&[u8]],
+        handles: &[Handle],
         outlet: &mut impl Outlet,
-    ) -> bool {
+    ) -> usize {
         let opened = self.opened.take().expect("one message");
-        assert_eq!((message, handle), (&b"written"[..], opened.handle()));
+        assert_eq!((run, handles), (&[&b"written"[..]][..], &[opened.handle()][..]));
+        let handle = handles[0];
         assert!(outlet.retire(Handle(handle.0 ^ 1)).is_none(), "of nothing");
         let done = outlet.retire(handle).expect("nobody is copying");
         assert!(outlet.retire(handle).is_none(), "it is retired");
         self.back = Some(fence(opened, &done));
-        true
+        1
     }
 }
 

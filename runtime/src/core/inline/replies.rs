@@ -1,15 +1,16 @@
 //! Replies that are told as they come.
 
+use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::{Bare, OneChunk};
 use haulage_proto::verbs::Handle;
 
 use super::{Origin, REPLY_LEN, Short, xid};
 use crate::core::connection::Connection;
-use crate::core::outbound::{tell_inline, tell_placed};
+use crate::core::outbound::{Placed, tell_inline, tell_placed};
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
-use crate::provider::Outlet;
+use crate::provider::{Outlet, RUN_MAX};
 use crate::service::Service;
 use crate::sys::complete;
 
@@ -43,50 +44,75 @@ impl<S: Service> Short<'_, S> {
         done as usize
     }
 
-    /// Tells how a Call ended whose lease is invalidated with its Reply, if nothing is left of it then. Returns
-    /// whether it was.
+    /// Tells how Calls ended each of whose leases is invalidated with its Reply, as long as nothing is left of
+    /// them then. Returns how many.
     pub(super) fn take_fencing(
         &mut self,
         from: Origin,
-        message: &[u8],
-        handle: Handle,
+        replies: &[&[u8]],
+        handles: &[Handle],
         outlet: &mut impl Outlet,
-    ) -> bool {
-        let reply = match OneChunk::of(message) {
-            Some(one) => Some((one.bare, Some(one.segment.length))),
-            None => Bare::of(message).map(|bare| (bare, None)),
-        };
-        let Some((bare, written)) = reply else { return false };
+    ) -> usize {
         let Self { state, service, now, .. } = self;
-        let slot = state.xids.find(bare.xid);
-        let slot = slot.filter(|slot| state.is_over_with(*slot, from.key, handle, written));
-        let Some(slot) = slot.filter(|_| bare.kind == Kind::Reply) else { return false };
-        if state.take(*now, from.key, Kind::Reply, [bare]) == 0 {
-            return false;
+        let mut ended = [const { None }; RUN_MAX];
+        let mut done = 0;
+        for ((reply, handle), place) in replies.iter().zip(handles).zip(&mut ended) {
+            let Some(told) = state.end_fenced(*now, from.key, (reply, *handle), outlet) else {
+                break;
+            };
+            *place = Some(told);
+            done += 1;
         }
-        let Some(done) = outlet.retire(handle) else {
-            state.put_back(from.key, Kind::Reply, 1);
-            return false;
-        };
-        let ended = state.end_opened(slot, complete::invalidated(&done), written);
+        if done == 0 {
+            return 0;
+        }
         state.give_credits(from.key, 0);
-        let lane = state.open_lane(from.key, 1, outlet);
+        let lane = state.open_lane(from.key, done, outlet);
         let mut cx = Cx::within(*now, state, lane);
-        let payload = message.get(bare.payload_at as usize..).unwrap_or_default();
-        if let Some(ended) = ended {
-            tell_placed(&mut cx, *service, ended, payload);
+        for (reply, place) in replies.iter().zip(&mut ended).take(done) {
+            if let Some((Some(placed), payload_at)) = place.take() {
+                let payload = reply.get(payload_at..).unwrap_or_default();
+                tell_placed(&mut cx, *service, placed, payload);
+            }
         }
         let Cx { lane, state, .. } = cx;
         if let Some(lane) = lane {
             state.close_lane(&lane);
         }
-        state.counters.calls_made += 1;
-        state.receives.pass(1);
-        true
+        state.counters.calls_made += done as u64;
+        state.receives.pass(u32::try_from(done).unwrap_or(u32::MAX));
+        done
     }
 }
 
 impl State {
+    /// Has the handle retired that a Reply invalidates, and forgets its Call, if nothing is left of that then.
+    /// Returns what its caller is told, and where the Payload stream of the Reply starts.
+    fn end_fenced(
+        &mut self,
+        now: Instant,
+        key: Key<Connection>,
+        (reply, handle): (&[u8], Handle),
+        outlet: &mut impl Outlet,
+    ) -> Option<(Option<Placed>, usize)> {
+        let (bare, written) = match OneChunk::of(reply) {
+            Some(one) => (one.bare, Some(one.segment.length)),
+            None => (Bare::of(reply)?, None),
+        };
+        let slot = self.xids.find(bare.xid).filter(|_| bare.kind == Kind::Reply)?;
+        if !self.is_over_with(slot, key, handle, written)
+            || self.take(now, key, Kind::Reply, [bare]) == 0
+        {
+            return None;
+        }
+        let Some(done) = outlet.retire(handle) else {
+            self.put_back(key, Kind::Reply, 1);
+            return None;
+        };
+        let placed = self.end_opened(slot, complete::invalidated(&done), written);
+        Some((placed, bare.payload_at as usize))
+    }
+
     /// Forgets a Call of ours that is over with this Reply. Returns the caller's token.
     #[inline]
     fn end_call(&mut self, key: Key<Connection>, xid: u32) -> Option<u64> {

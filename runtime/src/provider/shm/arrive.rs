@@ -29,15 +29,22 @@ struct Run<'a> {
     messages: [&'a [u8]; RUN_MAX],
     count: usize,
     octets: usize,
-    /// What the only one invalidates.
-    invalidates: Option<Handle>,
+    /// What each invalidates, if they do.
+    handles: [Handle; RUN_MAX],
+    invalidates: bool,
 }
 
 impl<'a> Run<'a> {
-    const EMPTY: Self = Self { messages: [&[]; RUN_MAX], count: 0, octets: 0, invalidates: None };
+    const EMPTY: Self = Self {
+        messages: [&[]; RUN_MAX],
+        count: 0,
+        octets: 0,
+        handles: [Handle(0); RUN_MAX],
+        invalidates: false,
+    };
 
-    /// Copies at most `budget` messages of at most `length_max` octets each to `room`: plain ones, or one that
-    /// invalidates a handle. Returns what is behind them, if that was looked at.
+    /// Copies at most `budget` messages of at most `length_max` octets each to `room`: plain ones, or ones that
+    /// invalidate a handle each. Returns what is behind them, if that was looked at.
     #[inline]
     fn copy(
         &mut self,
@@ -55,7 +62,7 @@ impl<'a> Run<'a> {
             let length = match consumer.look(room.get_mut(..fitting).unwrap_or_default()) {
                 Look::Plain(length) => length,
                 Look::Other if count == 0 => {
-                    return self.copy_invalidating(consumer, room, fitting);
+                    return self.copy_invalidating(consumer, room, length_max, most);
                 }
                 other => {
                     behind = Some(other);
@@ -69,21 +76,33 @@ impl<'a> Run<'a> {
         behind
     }
 
-    /// Copies one message that invalidates a handle, if that is what is next. Returns what is there, if not.
+    /// Copies at most `most` messages that invalidate a handle each.
     #[inline(never)]
     fn copy_invalidating(
         &mut self,
         consumer: &mut Consumer,
-        room: &'a mut [u8],
+        mut room: &'a mut [u8],
         length_max: usize,
+        most: usize,
     ) -> Option<Look> {
-        let to = room.get_mut(..length_max).unwrap_or_default();
-        let Some((length, handle)) = consumer.look_invalidating(to) else {
-            return Some(Look::Other);
-        };
-        *self.messages.first_mut()? = to.get(..length).unwrap_or_default();
-        (self.count, self.octets, self.invalidates) = (1, length, Some(handle));
-        None
+        let (mut count, all) = (0, room.len());
+        let mut behind = None;
+        for (message, place) in self.messages[..most].iter_mut().zip(&mut self.handles) {
+            let fitting = length_max.min(room.len());
+            match consumer.look_invalidating(room.get_mut(..fitting).unwrap_or_default()) {
+                Ok((length, handle)) => {
+                    (*message, room) = std::mem::take(&mut room).split_at_mut(length);
+                    *place = handle;
+                    count += 1;
+                }
+                Err(other) => {
+                    behind = Some(other);
+                    break;
+                }
+            }
+        }
+        (self.count, self.octets, self.invalidates) = (count, all - room.len(), true);
+        behind
     }
 
     /// Takes the first `count` of them from the ring. Returns their octets.
@@ -169,12 +188,11 @@ impl Connection {
                 length_max: longest,
                 sent: &mut sent,
             };
-            let count = match (&run.messages[..run.count], run.invalidates) {
+            let (messages, handles) = (&run.messages[..run.count], &run.handles[..run.count]);
+            let count = match (messages, run.invalidates) {
                 ([], _) => 0,
-                ([message], Some(handle)) => {
-                    inlet.take_invalidating(self.qp, message, handle, &mut outlet).into()
-                }
-                (messages, _) => inlet.take(self.qp, messages, &mut outlet),
+                (_, false) => inlet.take(self.qp, messages, &mut outlet),
+                (_, true) => inlet.take_invalidating(self.qp, messages, handles, &mut outlet),
             };
             octets += run.pass(consumer, count);
             taken += count;

@@ -173,24 +173,27 @@ impl Consumer {
         Look::Plain(length)
     }
 
-    /// Does the same for a message that invalidates a handle, which is returned, too.
+    /// Does the same for a message that invalidates a handle: returns its length and that, or what else is there.
     pub(in crate::provider::shm) fn look_invalidating(
         &mut self,
         to: &mut [u8],
-    ) -> Option<(usize, Handle)> {
+    ) -> Result<(usize, Handle), Look> {
         let header = self.segment.line(self.looked).word().load(Ordering::Acquire);
+        if header == 0 {
+            return Err(Look::Nothing);
+        }
         let offset = self.looked & (self.capacity - 1);
         let length = (header >> LENGTH_AT & LENGTH_MAX) as usize;
         if header & KIND_MASK != Kind::SendInvalidate.code()
             || (HEADER + length) as u64 > self.capacity - offset
         {
-            return None;
+            return Err(Look::Other);
         }
-        let to = to.get_mut(..length)?;
+        let to = to.get_mut(..length).ok_or(Look::Other)?;
         self.fetch_ahead(self.looked, header);
         self.segment.memory().copy_to(at(offset) + HEADER, to);
         self.looked += span(length);
-        Some((length, Handle((header >> 32) as u32)))
+        Ok((length, Handle((header >> 32) as u32)))
     }
 
     /// Takes all messages that were looked at.
