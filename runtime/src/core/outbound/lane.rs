@@ -164,6 +164,9 @@ impl State {
         count: usize,
         outlet: &'a mut (dyn Outlet + 'a),
     ) -> Option<Lane<'a>> {
+        if self.connections.get(key).is_some_and(|connection| !connection.calls.is_empty()) {
+            self.send_waiting_calls(key, outlet);
+        }
         let connection = self.connections.get_mut(key)?;
         let is_plain = connection.calls.is_empty()
             && connection.queue.is_empty()
@@ -184,6 +187,12 @@ impl State {
             sent: 0,
             outlet,
         })
+    }
+
+    /// Sends Calls that wait, which go before those of a lane.
+    #[cold]
+    fn send_waiting_calls(&mut self, key: Key<Connection>, outlet: &mut dyn Outlet) {
+        self.send_bare_calls(key, |_, message| outlet.send(message, None).is_ok());
     }
 
     /// Notes how many Calls left on a lane.

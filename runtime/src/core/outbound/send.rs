@@ -9,7 +9,7 @@ use haulage_proto::exchange::{BareMax, CallFault, CallPlan, CallShape, plan_call
 use haulage_proto::negotiate::{CallChunks, Class, Version, bare_header_len, put_bare_header};
 use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::v2::continuation::Kind;
-use haulage_proto::verbs::{Access, Flags, Handle};
+use haulage_proto::verbs::{Access, Flags, Handle, QpNum};
 use haulage_proto::xdr::{Writer, pad};
 
 use super::opened::{Item, Opened, What};
@@ -17,6 +17,7 @@ use super::{Encoded, Stage};
 use crate::core::Core;
 use crate::core::connection::{Connection, Terms};
 use crate::core::inbound::Segments;
+use crate::core::state::State;
 use crate::core::table::Key;
 use crate::core::work::Name;
 use crate::limits::HEADER_ROOM;
@@ -27,28 +28,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Sends the Calls without chunks at the front of the queue inline, as far as that goes.
     pub(crate) fn send_bare_calls(&mut self, key: Key<Connection>) {
         let Self { provider, state, .. } = self;
-        let Some(connection) = state.connections.get_mut(key) else { return };
-        while let Some(&slot) = connection.calls.front()
-            && let Some(Some(call)) = state.outbound.get_mut(slot)
-            && let Stage::Queued(buffer, encoded) = &mut call.stage
-            && !call.opens
-        {
-            let named = (call.xid, call.procedure);
-            let departure =
-                connection.send_bare(provider, named, buffer, encoded, state.inline_max);
-            if departure == Departure::Waits {
-                return;
-            }
-            connection.calls.pop_front();
-            call.version = connection.terms.version;
-            let Stage::Queued(buffer, _) = std::mem::replace(&mut call.stage, Stage::Sent) else {
-                return debug_assert!(false, "it was looked at");
-            };
-            if let Departure::Post(start, end) = departure {
-                return state.send(key, buffer, start..end, None, Default::default());
-            }
-            state.buffers.recycle(buffer);
-        }
+        state.send_bare_calls(key, |qp, message| provider.send_inline(qp, message, None).is_ok());
     }
 
     /// Registers what a Call exposes and queues it; its credit is known to be there.
@@ -115,6 +95,38 @@ impl<P: Provider, S: Service> Core<P, S> {
     }
 }
 
+impl State {
+    /// Has `send` send the Calls without chunks at the front of the queue, as far as that goes.
+    pub(super) fn send_bare_calls(
+        &mut self,
+        key: Key<Connection>,
+        mut send: impl FnMut(QpNum, &[u8]) -> bool,
+    ) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        while let Some(&slot) = connection.calls.front()
+            && let Some(Some(call)) = self.outbound.get_mut(slot)
+            && let Stage::Queued(buffer, encoded) = &mut call.stage
+            && !call.opens
+        {
+            let named = (call.xid, call.procedure);
+            let departure =
+                connection.send_bare(&mut send, named, buffer, encoded, self.inline_max);
+            if departure == Departure::Waits {
+                return;
+            }
+            connection.calls.pop_front();
+            call.version = connection.terms.version;
+            let Stage::Queued(buffer, _) = std::mem::replace(&mut call.stage, Stage::Sent) else {
+                return debug_assert!(false, "it was looked at");
+            };
+            if let Departure::Post(start, end) = departure {
+                return self.send(key, buffer, start..end, None, Default::default());
+            }
+            self.buffers.recycle(buffer);
+        }
+    }
+}
+
 /// The segments of what a Call exposes for being read. What is to be written to is in the Call's own
 /// record.
 #[derive(Debug, Default)]
@@ -158,9 +170,9 @@ pub(super) enum Departure {
 impl Connection {
     /// Sends a Call that opened nothing, if it has no chunks and nothing is in the way.
     #[inline]
-    pub(super) fn send_bare<P: Provider>(
+    fn send_bare(
         &mut self,
-        provider: &mut P,
+        send: &mut impl FnMut(QpNum, &[u8]) -> bool,
         (xid, procedure): (u32, u32),
         buffer: &mut Local,
         encoded: &Encoded,
@@ -176,7 +188,10 @@ impl Connection {
         let Some(credit) = self.engine.try_send(Class::Call) else { return Departure::Waits };
         let range = encoded.complete(buffer, version, xid, credit);
         match buffer.bytes().get(range.clone()) {
-            Some(message) if self.send_inline(provider, message, None) => Departure::Gone,
+            Some(message) if send(self.qp, message) => {
+                self.rings = true;
+                Departure::Gone
+            }
             _ => Departure::Post(range.start, range.end),
         }
     }

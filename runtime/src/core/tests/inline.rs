@@ -268,3 +268,66 @@ fn calls_made_as_others_end_go_where_they_are_to() {
         servers.iter_mut().for_each(|server| all_home(server, clock::now()));
     }
 }
+
+/// Numbers its Calls, of which more are in flight than there are credits, and notes the numbers of others'.
+#[derive(Default)]
+struct Numbers {
+    connection: Option<ConnectionId>,
+    made: u64,
+    seen: Vec<u64>,
+}
+
+impl Numbers {
+    fn call(&mut self, cx: &mut Cx<'_>) {
+        let Some(connection) = self.connection else { return };
+        let told = self.made.to_be_bytes();
+        cx.call(connection, request(TELL), self.made, |w| w.opaque(&told)).unwrap();
+        self.made += 1;
+    }
+}
+
+impl Service for Numbers {
+    fn binding(&self) -> Binding {
+        binding()
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
+        let told = call.arguments.opaque(8).unwrap();
+        self.seen.push(u64::from_be_bytes(told.try_into().unwrap()));
+        reply.results(|w| w.opaque(told)).unwrap();
+        Outcome::Done
+    }
+
+    fn replied(&mut self, cx: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
+        assert_eq!(finished.results.map(drop).err(), None);
+        self.call(cx);
+    }
+}
+
+#[test]
+fn calls_that_wait_for_credit_go_before_those_that_need_not() {
+    let limits = Limits { credits_max: 24, ..LIMITS };
+    let mut server = core(Numbers::default(), limits, 64 << 10);
+    let mut client = core(Numbers::default(), LIMITS, 64 << 10);
+    let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let connection = client.connect(clock::now(), at, binding()).unwrap();
+    client.service.connection = Some(connection);
+    for _ in 0..30 {
+        let (mut cx, numbers) = client.cx(clock::now());
+        numbers.call(&mut cx);
+    }
+    let mut turns = 0;
+    while server.service.seen.len() < 2000 {
+        // One end is ahead of the other, now this one, now that.
+        for _ in 0..1 + turns % 3 {
+            client.turn(clock::now());
+        }
+        for _ in 0..1 + turns % 2 {
+            server.turn(clock::now());
+        }
+        turns += 1;
+        assert!(turns < 100_000, "{} of {}", server.service.seen.len(), client.service.made);
+    }
+    let in_order: Vec<_> = (0..server.service.seen.len() as u64).collect();
+    assert_eq!(server.service.seen, in_order);
+}
