@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use haulage_mr_pool::{Exposed, Local, Sink, Source};
 use haulage_proto::iwarp::terminate::Code;
+use haulage_proto::negotiate::Heading;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs as alphabet;
 use haulage_proto::verbs::{
@@ -94,6 +95,7 @@ pub type Receive = alphabet::Receive<Sink>;
 /// While messages are taken without Receives
 /// 26. What an [`Outlet`] does is what a work request would do: it has happened before the message
 ///     that is sent behind it arrives, and a handle that it retired is out of the peer's reach.
+/// 27. What it sends with a [`Heading`] is a message like any other: that, and what was behind it.
 pub trait Provider: sealed::Sealed {
     /// Names a listener of this provider.
     type Listener: Copy + Eq + fmt::Debug;
@@ -218,7 +220,7 @@ pub trait Provider: sealed::Sealed {
 pub trait Inlet {
     /// Takes the first of a run of messages of a queue pair, on which `outlet` sends. There are
     /// [`RUN_MAX`] of them at most. Returns how many it took; of the others nothing has happened.
-    fn take(&mut self, qp: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize;
+    fn take(&mut self, qp: QpNum, run: Offer<'_>, outlet: &mut impl Outlet) -> usize;
 
     /// Takes the first of a run of messages each of which invalidates a handle, the one at its place in
     /// `handles`. Returns how many it took; of the others nothing has happened. Who takes one has its handle
@@ -235,6 +237,15 @@ pub trait Inlet {
     }
 }
 
+/// Messages that an [`Inlet`] is offered.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer<'a> {
+    /// The messages.
+    pub messages: &'a [&'a [u8]],
+    /// Whether they were sent with one [`Heading`]: then all begin as the first does, but for the XIDs.
+    pub alike: bool,
+}
+
 /// Messages that an [`Inlet`] is given at once.
 pub const RUN_MAX: usize = 16;
 
@@ -246,6 +257,20 @@ pub trait Outlet {
     /// # Errors
     /// [`QueueFull`]: nothing happened.
     fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), QueueFull>;
+
+    /// Sends a message that begins with `heading`, for which it has room: what is there may change.
+    ///
+    /// # Errors
+    /// [`QueueFull`]: nothing happened otherwise.
+    fn send_headed(
+        &mut self,
+        heading: &Heading,
+        xid: u32,
+        message: &mut [u8],
+    ) -> Result<(), QueueFull> {
+        heading.put(message, xid).ok_or(QueueFull)?;
+        self.send(message, None)
+    }
 
     /// Writes a few octets to memory of the peer: an RDMA Write whose source may be used again as soon as this
     /// returns. It is unsignaled, as [`Self::send`] is.

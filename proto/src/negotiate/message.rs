@@ -210,7 +210,7 @@ pub fn put_results_headers_with(
 /// Writes the headers of transport and RPC of a Call in version 2 that nobody in particular makes of this
 /// program, version and procedure, without chunks, as [`put_results_headers`] does.
 #[inline(always)]
-pub fn put_call_headers(
+fn put_call_headers(
     message: &mut [u8],
     xid: u32,
     credit: u32,
@@ -260,6 +260,56 @@ pub fn put_call_headers_with(
     put_pairs(lists_pairs, lists.as_chunks().0);
     put_pairs(rpc_pairs, rpc.as_chunks().0);
     Some(())
+}
+
+/// What a message in version 2 without chunks begins with: the headers of transport and RPC, but for the XID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heading {
+    /// Of a Call that nobody in particular makes, of this program, version and procedure.
+    Call {
+        /// Its credit word.
+        credit: u32,
+        /// What is called.
+        asked: [u32; 3],
+    },
+    /// Of a Reply that has results.
+    Results {
+        /// Its credit word.
+        credit: u32,
+    },
+}
+
+impl Heading {
+    /// Most octets of one.
+    pub const LEN_MAX: usize = 72;
+
+    /// Returns its octets.
+    #[expect(clippy::len_without_is_empty, reason = "it never is")]
+    #[inline]
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Call { .. } => Self::LEN_MAX,
+            Self::Results { .. } => 44,
+        }
+    }
+
+    /// Returns where the RPC header begins: there the XID is again.
+    #[inline]
+    pub const fn rpc_at(&self) -> usize {
+        match self {
+            Self::Call { .. } => bare_header_len(Version::Two, Kind::Call),
+            Self::Results { .. } => bare_header_len(Version::Two, Kind::Reply),
+        }
+    }
+
+    /// Writes it to the beginning of `message`; `None` if it has no room.
+    #[inline(always)]
+    pub fn put(&self, message: &mut [u8], xid: u32) -> Option<()> {
+        match *self {
+            Self::Call { credit, asked } => put_call_headers(message, xid, credit, asked),
+            Self::Results { credit } => put_results_headers(message, xid, credit),
+        }
+    }
 }
 
 /// Returns a segment as it is written.

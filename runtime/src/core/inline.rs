@@ -24,7 +24,7 @@ use crate::core::connection::Connection;
 use crate::core::state::State;
 use crate::core::table::Key;
 use crate::limits::INLINE_SIZE;
-use crate::provider::{Inlet, Outlet, Provider};
+use crate::provider::{Inlet, Offer, Outlet, Provider};
 use crate::service::{Reply, Service};
 
 mod calls;
@@ -61,11 +61,11 @@ struct Origin {
 
 impl<S: Service> Inlet for Short<'_, S> {
     #[inline]
-    fn take(&mut self, qp: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
+    fn take(&mut self, qp: QpNum, run: Offer<'_>, outlet: &mut impl Outlet) -> usize {
         let Some(from) = self.state.origin(qp) else { return 0 };
         let mut taken = 0;
-        while let Some(rest) = run.get(taken..).filter(|rest| !rest.is_empty()) {
-            let done = match self.take_bare(from, rest, outlet) {
+        while let Some(rest) = run.messages.get(taken..).filter(|rest| !rest.is_empty()) {
+            let done = match self.take_bare(from, Offer { messages: rest, ..run }, outlet) {
                 0 => self.take_chunks(from, rest, outlet),
                 done => done,
             };
@@ -93,15 +93,16 @@ impl<S: Service> Short<'_, S> {
     /// Takes messages without chunks from the front of a run, all of them Calls or all of them Replies. Returns
     /// how many.
     #[inline]
-    fn take_bare(&mut self, from: Origin, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
-        let first = run.first().and_then(|message| Bare::of(message));
-        let Some(kind) = first.map(|bare| bare.kind) else { return 0 };
+    fn take_bare(&mut self, from: Origin, run: Offer<'_>, outlet: &mut impl Outlet) -> usize {
+        let Offer { messages: run, alike } = run;
+        let Some(first) = run.first().and_then(|message| Bare::of(message)) else { return 0 };
+        let kind = first.kind;
         // Older Calls are acted upon first.
         if kind == Kind::Call && !self.state.ready.is_empty() {
             return 0;
         }
-        let bares = run.iter().map_while(|message| Bare::of(message));
-        let counted = self.state.take(self.now, from.key, kind, bares);
+        let bare = |message: &&[u8]| if alike { first.again(message) } else { Bare::of(message) };
+        let counted = self.state.take(self.now, from.key, kind, run.iter().map_while(bare));
         let run = run.get(..counted).unwrap_or_default();
         let done = match kind {
             Kind::Call => self.take_calls::<Bare>(from, run, outlet),

@@ -100,8 +100,8 @@ pub(crate) enum Stage {
     Resting,
 }
 
-/// A Call that is encoded: its slot and XID, its message, and what that consists of.
-type Begun<'a> = ((usize, u32), &'a [u8], Encoded);
+/// A Call that is encoded: its slot and XID, its message without headers, and what that consists of.
+type Begun<'a> = ((usize, u32), &'a mut [u8], Encoded);
 
 /// Writes the length of an argument that has a lease of its own.
 #[inline]
@@ -182,8 +182,8 @@ impl State {
         caller: Caller,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), CallError> {
-        let (named, message, encoded) = self.begin(lane, procedure, None, encode)?;
-        let is_sent = lane.send(message, procedure, &encoded);
+        let (named, message, encoded) = self.begin(None, encode)?;
+        let is_sent = lane.send(message, (named.1, procedure), &encoded);
         let asked = (procedure, timeout, false);
         self.enter(named, now, (lane.connection, Version::Two), asked, caller);
         if !is_sent {
@@ -202,7 +202,8 @@ impl State {
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), CallError> {
         let argument = request.argument.as_ref().map(Local::len);
-        let (named, _, encoded) = self.begin(lane, request.procedure, argument, encode)?;
+        let (named, message, encoded) = self.begin(argument, encode)?;
+        lane::put(&lane.heading(request.procedure), message, named.1);
         let asked = (request.procedure, request.timeout, true);
         self.enter(named, now, (lane.connection, Version::Two), asked, caller);
         if !self.open_at_once(lane, named, request, &encoded) {
@@ -211,19 +212,17 @@ impl State {
         Ok(())
     }
 
-    /// Names a Call that is to leave on a lane, by slot and XID, and encodes it in the next send buffer.
+    /// Names a Call that is to leave on a lane, by slot and XID, and encodes its arguments in the next send buffer.
     #[inline(always)]
     fn begin(
         &mut self,
-        lane: &Lane<'_>,
-        procedure: u32,
         argument: Option<usize>,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<Begun<'_>, CallError> {
         let Some(buffer) = self.buffers.top() else { return Err(CallError::Busy) };
         let Some((slot, xid)) = self.xids.open() else { return Err(CallError::Busy) };
         let message = buffer.bytes_mut().get_mut(Lane::START..).unwrap_or_default();
-        match lane.encode(message, (xid, procedure), argument, encode) {
+        match Lane::encode(message, argument, encode) {
             Some(encoded) => Ok(((slot, xid), message, encoded)),
             None => {
                 self.xids.close(slot);

@@ -1,11 +1,13 @@
-//! Line 26.
+//! Lines 26 and 27.
 
-use haulage::provider::{Done, Inlet, Operation, Outlet, Provider, WorkQueue, WorkRequest};
+use haulage::provider::{Done, Inlet, Offer, Operation, Outlet, Provider, WorkQueue, WorkRequest};
 use haulage_mr_pool::{Exposed, Local, PostedSource};
+use haulage_proto::negotiate::Heading;
 use haulage_proto::verbs::{Access, Handle, QpNum, Segment, WrId};
 
 use crate::bed::{ACTIVE, Bed, Link, PASSIVE, SIGNALED, claim, fence, filled, spent};
 use crate::network::Network;
+use crate::pattern;
 
 /// What is written, staged, opened and retired while messages are taken is as with work requests: it has happened before
 /// the message behind it arrives, and what is retired is out of the peer's reach.
@@ -70,30 +72,88 @@ pub fn line_26_an_outlet_does_what_work_requests_do<N: Network>(network: N) {
     eprintln!("{written} were written, {staged} staged, and {retired} retired, in {ROUNDS} rounds");
 }
 
+/// What is sent with a heading is a message like any other: that and what was behind it, in order.
+pub fn line_27_messages_with_a_heading_are_whole<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    if !bed.ends[PASSIVE].provider.caps().promises.sends_wait {
+        eprintln!("skipped: `sends_wait` of Caps is false");
+        return;
+    }
+    let link = bed.connect();
+    let mut arrived = 0;
+    for round in 0..ROUNDS {
+        let receives: Vec<_> =
+            (0..HEADED).map(|_| bed.ends[ACTIVE].receive(link[ACTIVE], LENGTH)).collect();
+        let mut herald = Herald { round, sent: Vec::new() };
+        // A run of one, then of two, whose answers may go otherwise.
+        let messages = 1 + usize::from(round % 2);
+        let answered = messages
+            - offer_all(&mut bed, link, &[(&b"go"[..], None); 2][..messages], &mut herald).len();
+        for whole in (answered..messages).flat_map(|_| 0..HEADED / 2) {
+            // Somebody else is to answer.
+            let message = pattern::of(40, whole as u64);
+            let (id, source) = bed.ends[PASSIVE].send(link[PASSIVE], &message, None, SIGNALED);
+            drop(spent(source, &bed.succeeded(PASSIVE, id)));
+            herald.sent.push(message);
+        }
+        let unused = receives.len() - herald.sent.len();
+        for _ in 0..unused {
+            let (id, source) = bed.ends[PASSIVE].send(link[PASSIVE], b"last", None, SIGNALED);
+            drop(spent(source, &bed.succeeded(PASSIVE, id)));
+            herald.sent.push(b"last".to_vec());
+        }
+        for ((id, sink), message) in receives.into_iter().zip(&herald.sent) {
+            let done = bed.succeeded(ACTIVE, id);
+            assert_eq!(done.length as usize, message.len());
+            assert!(filled(sink, &done).bytes().starts_with(message), "round {round}");
+        }
+        arrived += answered;
+    }
+    eprintln!("{arrived} times messages were answered with headings, in {ROUNDS} rounds");
+}
+
 /// Sends a message, which `inlet` may take. Returns the completion of the Receive that it came in, if not.
 fn offer<N: Network>(
     bed: &mut Bed<N>,
     link: Link,
-    (message, invalidate): (&[u8], Option<Handle>),
+    message: (&[u8], Option<Handle>),
     inlet: &mut impl Inlet,
 ) -> Option<Done> {
-    let (sent, source) = bed.ends[ACTIVE].send(link[ACTIVE], message, invalidate, SIGNALED);
-    let mut room = [0; 2 * MESSAGE];
-    let is_taken = (0..TURNS).any(|_| {
+    offer_all(bed, link, &[message], inlet).pop()
+}
+
+/// Sends messages, which `inlet` may take. Returns the completions of the Receives that the others came in.
+fn offer_all<N: Network>(
+    bed: &mut Bed<N>,
+    link: Link,
+    messages: &[(&[u8], Option<Handle>)],
+    inlet: &mut impl Inlet,
+) -> Vec<Done> {
+    let sent: Vec<_> = messages
+        .iter()
+        .map(|(message, handle)| bed.ends[ACTIVE].send(link[ACTIVE], message, *handle, SIGNALED))
+        .collect();
+    let (mut room, mut taken) = ([0; 4 * MESSAGE], 0);
+    for _ in 0..TURNS {
+        if taken == messages.len() {
+            break;
+        }
         let passive = &mut bed.ends[PASSIVE].provider;
-        let count = passive.receive_inline(&mut room, MESSAGE, 1, inlet);
+        taken += passive.receive_inline(&mut room, MESSAGE, messages.len() - taken, inlet);
         assert_eq!(passive.post(link[PASSIVE], &mut WorkQueue::new()), Ok(()));
         bed.turn([8; 2]);
-        count == 1
-    });
-    let done = (!is_taken).then(|| {
+    }
+    let others = messages[taken..].iter().map(|(message, _)| {
         let (received, sink) = bed.ends[PASSIVE].receive(link[PASSIVE], MESSAGE);
         let done = bed.succeeded(PASSIVE, received);
         assert!(filled(sink, &done).bytes().starts_with(message));
         done
     });
-    drop(spent(source, &bed.succeeded(ACTIVE, sent)));
-    done
+    let others = others.collect();
+    for (id, source) in sent {
+        drop(spent(source, &bed.succeeded(ACTIVE, id)));
+    }
+    others
 }
 
 /// Writes to where a message says, and reads, opens memory, and answers where that is.
@@ -107,7 +167,8 @@ struct Writer<'a> {
 }
 
 impl Inlet for Writer<'_> {
-    fn take(&mut self, _: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
+    fn take(&mut self, _: QpNum, run: Offer<'_>, outlet: &mut impl Outlet) -> usize {
+        let run = run.messages;
         let segment = decode(run[0]);
         if let Some((id, source)) = self.request {
             let source = source.source(0..LENGTH).expect("the whole lease");
@@ -131,6 +192,35 @@ impl Inlet for Writer<'_> {
     }
 }
 
+/// Answers each message with as many as half of those that are expected, of two headings by turns.
+struct Herald {
+    round: u8,
+    sent: Vec<Vec<u8>>,
+}
+
+impl Inlet for Herald {
+    fn take(&mut self, _: QpNum, run: Offer<'_>, outlet: &mut impl Outlet) -> usize {
+        for at in 0..HEADED / 2 * run.messages.len() {
+            let credit = u32::from(self.round);
+            let heading = match at % 6 {
+                0..4 => Heading::Results { credit },
+                _ => Heading::Call { credit, asked: [7, 1, 3] },
+            };
+            let length = usize::from(self.round) * at % (LENGTH - heading.len());
+            let body = if at % 3 == 0 { Vec::new() } else { pattern::of(length, at as u64) };
+            let xid = u32::from(self.round) << 8 | u32::try_from(at).expect("few");
+            let mut message = vec![0xaa; heading.len()];
+            message.extend(&body);
+            outlet.send_headed(&heading, xid, &mut message).expect("room for few messages");
+            let mut whole = vec![0; heading.len()];
+            heading.put(&mut whole, xid).expect("as long as it is");
+            whole.extend(body);
+            self.sent.push(whole);
+        }
+        run.messages.len()
+    }
+}
+
 /// Takes back what a message invalidates.
 struct Fencer {
     opened: Option<Exposed>,
@@ -138,7 +228,7 @@ struct Fencer {
 }
 
 impl Inlet for Fencer {
-    fn take(&mut self, _: QpNum, _: &[&[u8]], _: &mut impl Outlet) -> usize {
+    fn take(&mut self, _: QpNum, _: Offer<'_>, _: &mut impl Outlet) -> usize {
         panic!("the message invalidates a handle");
     }
 
@@ -174,5 +264,7 @@ const ROUNDS: u8 = 40;
 /// Octets that are written, and of the longest message.
 const LENGTH: usize = 500;
 const MESSAGE: usize = 64;
+/// Messages that are sent with headings in a round.
+const HEADED: usize = 16;
 /// How often a message is offered before there is a Receive for it.
 const TURNS: usize = 40;

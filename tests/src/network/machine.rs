@@ -81,7 +81,7 @@ impl Network for OneMachine {
     }
 
     fn babble(&mut self, to: SocketAddr) {
-        for words in [&b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], b"haulshm1\0\0", b""] {
+        for words in [&b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], b"haulshm2\0\0", b""] {
             let mut stream = UnixStream::connect_addr(&name(to.port())).expect("a listener");
             stream.write_all(words).expect("room for a line");
             if !words.starts_with(b"haul") {

@@ -69,9 +69,12 @@ fn the_headers_of_results_are_the_two_one_behind_the_other() {
     chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
     ReplyHeader::accepted(xid, AcceptStat::Success).encode(&mut w).unwrap();
     let mut message = [0x55; 48];
-    put_results_headers(&mut message, xid, credit).unwrap();
+    let heading = Heading::Results { credit };
+    heading.put(&mut message, xid).unwrap();
+    assert_eq!(heading.len(), w.position());
+    assert_eq!(message[heading.rpc_at()..][..4], xid.to_be_bytes());
     assert_eq!((w.written(), message[44..].to_vec()), (&message[..44], vec![0x55; 4]));
-    assert_eq!(put_results_headers(&mut message[..43], xid, credit), None);
+    assert_eq!(heading.put(&mut message[..43], xid), None);
 }
 
 #[test]
@@ -83,9 +86,12 @@ fn the_headers_of_a_call_are_the_two_one_behind_the_other() {
     chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
     CallHeader::new(xid, 0x2000_0001, 3, 9).encode(&mut w).unwrap();
     let mut message = [0x55; 76];
-    put_call_headers(&mut message, xid, credit, [0x2000_0001, 3, 9]).unwrap();
+    let heading = Heading::Call { credit, asked: [0x2000_0001, 3, 9] };
+    heading.put(&mut message, xid).unwrap();
+    assert_eq!(heading.len(), w.position());
+    assert_eq!(message[heading.rpc_at()..][..4], xid.to_be_bytes());
     assert_eq!((w.written(), message[72..].to_vec()), (&message[..72], vec![0x55; 4]));
-    assert_eq!(put_call_headers(&mut message[..71], xid, credit, [0; 3]), None);
+    assert_eq!(heading.put(&mut message[..71], xid), None);
 }
 
 #[test]

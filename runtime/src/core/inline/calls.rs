@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::Reduced;
-use haulage_proto::negotiate::{Class, Version, bare_header_len, put_results_headers};
+use haulage_proto::negotiate::{Class, Heading, Version, bare_header_len};
 use haulage_proto::rpc::{AcceptStat, Binding, CallHeader, PlainCalls, ReplyHeader};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::{Bare, OneChunk};
@@ -319,14 +319,9 @@ impl Reply {
         outlet: &mut impl Outlet,
     ) -> Option<()> {
         let Some(call) = chunk else {
-            if length == ReplyHeader::SUCCESS_LEN {
-                // There is nothing but headers, which need not go through the buffer.
-                let mut message = [0; REPLY_LEN + ReplyHeader::SUCCESS_LEN];
-                put_results_headers(&mut message, xid, credit)?;
-                return outlet.send(&message, None).ok();
-            }
-            let message = self.seal_results(xid, length, credit)?;
-            return outlet.send(message, None).ok();
+            let message =
+                self.buffer.bytes_mut().get_mut(HEADER_ROOM - REPLY_LEN..HEADER_ROOM + length)?;
+            return outlet.send_headed(&Heading::Results { credit }, xid, message).ok();
         };
         let OneChunk { inv_handle, position, segment, .. } = *call;
         let invalidate = invalidates(Kind::Reply, true, inv_handle);

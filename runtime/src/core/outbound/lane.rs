@@ -10,9 +10,7 @@ use std::rc::Rc;
 
 use haulage_mr_pool::Local;
 use haulage_proto::exchange::BareMax;
-use haulage_proto::negotiate::{
-    Class, Version, bare_header_len, put_call_headers, put_call_headers_with,
-};
+use haulage_proto::negotiate::{Class, Heading, Version, bare_header_len, put_call_headers_with};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::OneChunk;
@@ -39,6 +37,8 @@ pub(crate) struct Lane<'a> {
     length_max: usize,
     /// The credit word of each Call.
     credit: u32,
+    /// What the last one began with.
+    heading: Heading,
     /// How many may go, and went.
     lent: u32,
     sent: u32,
@@ -62,19 +62,14 @@ impl Lane<'_> {
         is_one && allows_to_reduce(&self.binding, request)
     }
 
-    /// Writes headers and arguments of a Call to the beginning of `message`, of one with a lease of its own the
+    /// Writes the arguments of a Call to where they belong in `message`, of one with a lease of its own the
     /// length; `None` if they do not fit.
     #[inline]
     pub(super) fn encode(
-        &self,
         message: &mut [u8],
-        (xid, procedure): (u32, u32),
         argument: Option<usize>,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Option<Encoded> {
-        let Binding { program, version, .. } = *self.binding;
-        let asked = [program, version, procedure];
-        put_call_headers(message, xid, self.credit, asked)?;
         let arguments_at = CallHeader::PLAIN_LEN;
         let mut writer = Writer::new(message.get_mut(TRANSPORT_LEN + arguments_at..)?);
         encode(&mut writer).ok()?;
@@ -82,17 +77,43 @@ impl Lane<'_> {
         Some(Encoded { arguments_at, length: arguments_at + writer.position() })
     }
 
-    /// Sends a Call that was encoded. Returns whether it left.
+    /// Returns what the Calls of a procedure begin with.
     #[inline]
-    pub(super) fn send(&mut self, message: &[u8], procedure: u32, encoded: &Encoded) -> bool {
+    pub(super) fn heading(&self, procedure: u32) -> Heading {
+        let Binding { program, version, .. } = *self.binding;
+        Heading::Call { credit: self.credit, asked: [program, version, procedure] }
+    }
+
+    /// Sends a Call that was encoded. Returns whether it left; else its headers are before its arguments.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        message: &mut [u8],
+        (xid, procedure): (u32, u32),
+        encoded: &Encoded,
+    ) -> bool {
+        if !matches!(self.heading, Heading::Call { asked: [.., last], .. } if last == procedure) {
+            self.heading = self.heading(procedure);
+        }
+        let heading = &self.heading;
         let goes = encoded.length <= self.length_max
             && goes_bare(procedure, &self.binding, &self.bare_max, encoded)
             && message
-                .get(..TRANSPORT_LEN + encoded.length)
-                .is_some_and(|message| self.outlet.send(message, None).is_ok());
+                .get_mut(..TRANSPORT_LEN + encoded.length)
+                .is_some_and(|message| self.outlet.send_headed(heading, xid, message).is_ok());
+        if !goes {
+            put(heading, message, xid);
+        }
         self.sent += u32::from(goes);
         goes
     }
+}
+
+/// Writes what a Call begins with that does not leave at once.
+#[inline(never)]
+pub(super) fn put(heading: &Heading, message: &mut [u8], xid: u32) {
+    let written = heading.put(message, xid);
+    debug_assert!(written.is_some(), "every send buffer has the room");
 }
 
 impl State {
@@ -157,7 +178,7 @@ impl State {
 
     /// Opens the lane of a connection to at most `count` Calls, which leave by `outlet`. `None` if anything
     /// is in the way of all of them.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn open_lane<'a>(
         &mut self,
         key: Key<Connection>,
@@ -177,8 +198,10 @@ impl State {
         }
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         let (lent, credit) = connection.engine.lend(Class::Call, count);
+        let Binding { program, version, .. } = *connection.binding;
         Some(Lane {
             connection: key,
+            heading: Heading::Call { credit, asked: [program, version, 0] },
             binding: Rc::clone(&connection.binding),
             bare_max: connection.terms.bare_max,
             length_max: self.inline_max.saturating_sub(TRANSPORT_LEN),

@@ -8,9 +8,9 @@ use super::connection::{Connection, State};
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
 use super::outlet::{Far, RingOutlet, Sent};
-use super::ring::{Consumer, Kind, Look, Record};
+use super::ring::{Consumer, JOINING_MAX, Kind, Look, Record};
 use super::table::Retired;
-use crate::provider::{DisconnectReason, Done, Event, Inlet, RUN_MAX};
+use crate::provider::{DisconnectReason, Done, Event, Inlet, Offer, RUN_MAX};
 
 /// Why no more is taken from a ring.
 enum Stop {
@@ -32,16 +32,23 @@ struct Run<'a> {
     /// What each invalidates, if they do.
     handles: [Handle; RUN_MAX],
     invalidates: bool,
+    /// Whether all are of one series.
+    alike: bool,
 }
 
 impl<'a> Run<'a> {
-    const EMPTY: Self = Self {
-        messages: [&[]; RUN_MAX],
-        count: 0,
-        octets: 0,
-        handles: [Handle(0); RUN_MAX],
-        invalidates: false,
-    };
+    /// Makes an empty one: from nothing, which takes less than a copy.
+    #[inline(always)]
+    const fn new() -> Self {
+        Self {
+            messages: [&[]; RUN_MAX],
+            count: 0,
+            octets: 0,
+            handles: [Handle(0); RUN_MAX],
+            invalidates: false,
+            alike: false,
+        }
+    }
 
     /// Copies at most `budget` messages of at most `length_max` octets each to `room`: plain ones, or ones that
     /// invalidate a handle each. Returns what is behind them, if that was looked at.
@@ -57,10 +64,25 @@ impl<'a> Run<'a> {
         let (mut count, all) = (0, room.len());
         let mut behind = None;
         let most = budget.min(RUN_MAX);
-        for message in &mut self.messages[..most] {
+        while let Some(messages) = self.messages.get_mut(count..most)
+            && let Some(message) = messages.first_mut()
+        {
             let fitting = length_max.min(room.len());
-            let length = match consumer.look(room.get_mut(..fitting).unwrap_or_default()) {
-                Look::Plain(length) => length,
+            match consumer.look(room.get_mut(..fitting).unwrap_or_default()) {
+                Look::Plain(length) => {
+                    (*message, room) = std::mem::take(&mut room).split_at_mut(length);
+                    self.alike = false;
+                    count += 1;
+                }
+                Look::Series => {
+                    let new = consumer.look_at_series(&mut room, length_max, messages);
+                    if new == 0 {
+                        behind = Some(Look::Other);
+                        break;
+                    }
+                    self.alike = count == 0;
+                    count += new;
+                }
                 Look::Other if count == 0 => {
                     return self.copy_invalidating(consumer, room, length_max, most);
                 }
@@ -68,9 +90,7 @@ impl<'a> Run<'a> {
                     behind = Some(other);
                     break;
                 }
-            };
-            (*message, room) = std::mem::take(&mut room).split_at_mut(length);
-            count += 1;
+            }
         }
         (self.count, self.octets) = (count, all - room.len());
         behind
@@ -170,12 +190,13 @@ impl Connection {
             return 0;
         }
         let longest = pending.is_empty().then(|| producer.inline_max());
+        let series_max = longest.map_or(0, |most| most.min(JOINING_MAX));
         let exposes = self.exposes && longest.is_some();
         let mut registrations = exposes.then_some(registrations);
         let mut sent = Sent::default();
         let (mut taken, mut octets, mut shown) = (0, 0, 0);
         while taken < budget {
-            let mut run = Run::EMPTY;
+            let mut run = Run::new();
             let behind = run.copy(consumer, room, length_max, budget - taken);
             let far = Far { segment: consumer.segment(), region: region.as_ref() };
             let mut outlet = RingOutlet {
@@ -186,12 +207,15 @@ impl Connection {
                 may_read: self.ord > 0,
                 registrations: registrations.as_deref_mut(),
                 length_max: longest,
+                series_max: if run.count > 1 { series_max } else { 0 },
                 sent: &mut sent,
             };
             let (messages, handles) = (&run.messages[..run.count], &run.handles[..run.count]);
             let count = match (messages, run.invalidates) {
                 ([], _) => 0,
-                (_, false) => inlet.take(self.qp, messages, &mut outlet),
+                (_, false) => {
+                    inlet.take(self.qp, Offer { messages, alike: run.alike }, &mut outlet)
+                }
                 (_, true) => inlet.take_invalidating(self.qp, messages, handles, &mut outlet),
             };
             octets += run.pass(consumer, count);
@@ -320,7 +344,7 @@ impl Connection {
         match record.kind {
             Kind::Close if self.filling.is_none() => return Err(Stop::Close),
             Kind::Close | Kind::Skip => return Err(Stop::Fault(BAD_RING)),
-            Kind::Send | Kind::SendInvalidate | Kind::Part | Kind::Squeezed => {}
+            Kind::Send | Kind::SendInvalidate | Kind::Part | Kind::Squeezed | Kind::Series => {}
         }
         let Some(mut filling) = self.filling.take().or_else(|| nic.receives.take()) else {
             return Err(Stop::Waits);

@@ -2,6 +2,7 @@
 
 use haulage_mr_pool::{Exposed, Local};
 use haulage_proto::iwarp::terminate::Fault;
+use haulage_proto::negotiate::Heading;
 use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment as Named};
 
 use super::depart::{PUBLISH_BEFORE, kind};
@@ -24,6 +25,8 @@ pub(super) struct RingOutlet<'a> {
     pub(super) registrations: Option<&'a mut Registrations>,
     /// Octets of the longest message that goes; `None` if something waits that goes first.
     pub(super) length_max: Option<usize>,
+    /// The same of one that may join a series: there is none if nothing else is likely to go.
+    pub(super) series_max: usize,
     pub(super) sent: &'a mut Sent,
 }
 
@@ -52,6 +55,23 @@ impl Outlet for RingOutlet<'_> {
             // The peer copies one long message while we copy the next.
             self.sent.show(self.producer);
         }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn send_headed(
+        &mut self,
+        heading: &Heading,
+        xid: u32,
+        message: &mut [u8],
+    ) -> Result<(), QueueFull> {
+        let body = message.get(heading.len()..).filter(|_| message.len() <= self.series_max);
+        let Some(body) = body else { return self.send_whole(heading, xid, message) };
+        if self.producer.push_headed(heading, xid, body) != Ok(true) {
+            return Err(QueueFull);
+        }
+        let Sent { sends, octets, .. } = &mut self.sent;
+        (*sends, *octets) = (*sends + 1, *octets + message.len());
         Ok(())
     }
 
@@ -127,6 +147,18 @@ impl Outlet for RingOutlet<'_> {
 }
 
 impl RingOutlet<'_> {
+    /// Sends a message in a record of its own.
+    #[inline(never)]
+    fn send_whole(
+        &mut self,
+        heading: &Heading,
+        xid: u32,
+        message: &mut [u8],
+    ) -> Result<(), QueueFull> {
+        heading.put(message, xid).ok_or(QueueFull)?;
+        self.send(message, None)
+    }
+
     /// Does with all that a claim names what `copy` does, which is told where that is.
     fn touch(
         &self,

@@ -18,6 +18,10 @@
 //! and verifier of nobody in particular. A message of that shape that fits one line without them travels
 //! without them (`ring/squeeze.rs`), since a line more costs more than looking.
 //!
+//! Messages that are sent with one heading while others are taken are one record, a series: the heading once,
+//! and of each message its XID and what is behind the heading (`ring/series.rs`). So sixteen null Calls, or their
+//! Replies, are on three lines, and not on sixteen.
+//!
 //! What a line costs is the way from one core to the other, so the ways overlap. The first header of a batch
 //! says how many lines more became visible with it (`ahead`), and the consumer asks for them before it
 //! needs them; the producer asks for lines it is about to write while nobody looks at them.
@@ -38,10 +42,12 @@ use crate::sys::shared::LINE;
 
 mod consumer;
 mod producer;
+mod series;
 mod squeeze;
 
 pub(super) use self::consumer::{Consumer, Look, Record};
 pub(super) use self::producer::Producer;
+pub(super) use self::series::JOINING_MAX;
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +64,8 @@ pub(super) enum Kind {
     Skip,
     /// A message, squeezed into one line.
     Squeezed,
+    /// Messages with the same headers.
+    Series,
 }
 
 impl Kind {
@@ -69,6 +77,7 @@ impl Kind {
             Self::Close => 4,
             Self::Skip => 5,
             Self::Squeezed => 6,
+            Self::Series => 7,
         }
     }
 
@@ -80,6 +89,7 @@ impl Kind {
             4 => Self::Close,
             5 => Self::Skip,
             6 => Self::Squeezed,
+            7 => Self::Series,
             _ => return None,
         })
     }

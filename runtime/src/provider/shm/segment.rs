@@ -87,6 +87,14 @@ impl Segment {
         self.ring.line(position)
     }
 
+    /// The double word of the ring at a position.
+    #[inline]
+    pub(super) fn word(&self, position: u64) -> &AtomicU64 {
+        #[allow(clippy::cast_possible_truncation, reason = "a line has 64 octets")]
+        let place = position as usize % LINE / 8;
+        &self.line(position).words()[place]
+    }
+
     /// Octets of the ring the consumer has taken.
     #[inline]
     pub(super) fn head(&self) -> &AtomicU64 {

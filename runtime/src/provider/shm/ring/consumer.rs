@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use haulage_mr_pool::Sink;
 use haulage_proto::verbs::Handle;
 
+use super::series::Shape;
 use super::squeeze::{SQUEEZED, SQUEEZED_MAX, expand};
 use super::{
     AHEAD_AT, AHEAD_MAX, BadRing, DISTANCE, HEADER, KIND_MASK, Kind, LENGTH_AT, LENGTH_MAX, at,
@@ -12,6 +13,8 @@ use super::{
 };
 use crate::provider::shm::segment::Segment;
 use crate::sys::shared::{LINE, LINE_OCTETS, Line};
+
+mod series;
 
 /// The receiving end of a connection's ring.
 #[derive(Debug)]
@@ -21,8 +24,11 @@ pub(in crate::provider::shm) struct Consumer {
     pub(super) head: u64,
     /// What the producer was told was taken.
     released: u64,
-    /// What was looked at, if more than that.
+    /// How much of the series there was taken, from the beginning of its record; zero before its first message.
+    within: u64,
+    /// What was looked at, if more than that, and how much of the series there.
     looked: u64,
+    looked_within: u64,
     /// How far records are visible, as the producer says, and how far they were asked for.
     visible: u64,
     fetched: u64,
@@ -36,6 +42,8 @@ pub(in crate::provider::shm) enum Look {
     Nothing,
     /// A plain message of so many octets.
     Plain(usize),
+    /// Messages with the same headers.
+    Series,
     /// Anything else.
     Other,
 }
@@ -47,6 +55,8 @@ pub(in crate::provider::shm) struct Record {
     pub(in crate::provider::shm) handle: Handle,
     pub(in crate::provider::shm) length: usize,
     at: usize,
+    /// The series that it is the next message of.
+    series: Option<Shape>,
 }
 
 impl Record {
@@ -63,7 +73,17 @@ impl Consumer {
     /// Receives from the ring of a peer's fresh segment.
     pub(in crate::provider::shm) const fn new(segment: Segment) -> Self {
         let capacity = segment.layout().ring_bytes() as u64;
-        Self { segment, head: 0, released: 0, looked: 0, visible: 0, fetched: 0, capacity }
+        Self {
+            segment,
+            head: 0,
+            within: 0,
+            released: 0,
+            looked: 0,
+            looked_within: 0,
+            visible: 0,
+            fetched: 0,
+            capacity,
+        }
     }
 
     pub(in crate::provider::shm) const fn segment(&self) -> &Segment {
@@ -90,6 +110,9 @@ impl Consumer {
         let length = usize::try_from(header >> LENGTH_AT).ok()?;
         if header & KIND_MASK == Kind::Squeezed.code() {
             return self.take_squeezed(header, sink, length);
+        }
+        if header & KIND_MASK == Kind::Series.code() {
+            return self.take_of_series(header, sink);
         }
         if header & KIND_MASK != Kind::Send.code() {
             return None;
@@ -119,7 +142,7 @@ impl Consumer {
     /// Begins to look at what was not taken.
     #[inline]
     pub(in crate::provider::shm) const fn look_again(&mut self) {
-        self.looked = self.head;
+        (self.looked, self.looked_within) = (self.head, self.within);
     }
 
     /// Copies the next record that was not looked at to the beginning of `to`, without taking it, if it is a
@@ -134,6 +157,9 @@ impl Consumer {
             // The next line comes while the first is waited for.
             self.segment.line(self.looked + LINE as u64).prefetch();
             return Look::Nothing;
+        }
+        if kind == Kind::Series.code() {
+            return Look::Series;
         }
         if length > to.len() {
             return Look::Other;
@@ -199,19 +225,19 @@ impl Consumer {
     /// Takes all messages that were looked at.
     #[inline]
     pub(in crate::provider::shm) const fn pass(&mut self) {
-        self.head = self.looked;
+        (self.head, self.within) = (self.looked, self.looked_within);
     }
 
     /// Takes the first `count` of the messages that were looked at.
     #[cold]
     pub(in crate::provider::shm) fn pass_some(&mut self, count: usize) {
         for _ in 0..count {
-            let header = self.header();
-            let length = (header >> LENGTH_AT & LENGTH_MAX) as usize;
-            let is_squeezed = header & KIND_MASK == Kind::Squeezed.code();
-            let span = if is_squeezed { LINE as u64 } else { span(length) };
-            // Who says something else than before spoils what is its own: here are the lines that were looked at.
-            self.head = self.looked.min(self.head + span);
+            let Ok(Some(record)) = self.peek() else { break };
+            self.advance(&record);
+        }
+        // Who says something else than before spoils what is its own: here are the lines that were looked at.
+        if self.head > self.looked {
+            self.pass();
         }
     }
 
@@ -228,6 +254,9 @@ impl Consumer {
         let Some(end) = from.checked_add(length).filter(|end| *end <= record.length) else {
             return false;
         };
+        if let Some(shape) = &record.series {
+            return self.copy_of_series(shape, from..end, sink, at);
+        }
         let memory = self.segment.memory();
         if record.kind != Kind::Squeezed {
             return memory.copy_out(record.at + HEADER + from, sink, at, length);
@@ -241,7 +270,10 @@ impl Consumer {
     /// Takes the record that was looked at.
     #[inline]
     pub(in crate::provider::shm) fn advance(&mut self, record: &Record) {
-        self.head += record.span();
+        match &record.series {
+            Some(shape) => self.take_one_of(shape, record.length),
+            None => self.head += record.span(),
+        }
     }
 
     /// Gives the room of what was taken back to the producer; returns whether there is any.
@@ -328,10 +360,15 @@ impl Consumer {
         // A part that need not be one would let a peer keep us busy with nothing.
         let wrong = length > part_max || kind == Kind::Part && length != part_max;
         let offset = self.offset();
+        if kind == Kind::Series {
+            let (shape, length) = self.decode_series(header).ok_or(BadRing)?;
+            let (handle, at) = (Handle(0), at(offset));
+            return Ok(Record { kind, handle, length, at, series: Some(shape) });
+        }
         let length = usize::try_from(length).map_err(|_| BadRing)?;
         let wrong = wrong || kind == Kind::Squeezed && !SQUEEZED.contains(&length);
         let handle = Handle(u32::try_from(handle).map_err(|_| BadRing)?);
-        let record = Record { kind, handle, length, at: at(offset) };
+        let record = Record { kind, handle, length, at: at(offset), series: None };
         if wrong || kind != Kind::Skip && record.span() > self.capacity - offset {
             return Err(BadRing);
         }

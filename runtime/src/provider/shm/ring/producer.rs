@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use haulage_proto::verbs::Handle;
 
+use super::series::Series;
 use super::squeeze::squeeze;
 use super::{
     AHEAD_AT, AHEAD_MAX, BadRing, DISTANCE, HEADER, KIND_MASK, Kind, SPARE, at, header, part_max,
@@ -13,6 +14,8 @@ use crate::provider::shm::segment::Segment;
 use crate::sys::barrier;
 use crate::sys::shared::{LINE, LINE_OCTETS, Line, last_word};
 
+mod series;
+
 /// A line that is kept back.
 #[derive(Debug)]
 struct FirstLine {
@@ -21,12 +24,21 @@ struct FirstLine {
     octets: [u64; LINE_OCTETS / 8],
 }
 
+impl FirstLine {
+    /// Returns the double word so many octets from the beginning of the line, if it is behind the first.
+    #[inline]
+    fn at(&mut self, offset: u64) -> Option<&mut u64> {
+        let place = usize::try_from(offset).ok()?.checked_sub(HEADER)?;
+        self.octets.get_mut(place / 8)
+    }
+}
+
 /// The sending end of a connection's ring.
 #[derive(Debug)]
 pub(in crate::provider::shm) struct Producer {
     segment: Segment,
     /// Where the next record goes. Positions are octets since the beginning.
-    tail: u64,
+    pub(super) tail: u64,
     /// Where what the consumer can see ends.
     published: u64,
     /// The first line of what is not published yet: all of it is written at once, or the consumer,
@@ -41,6 +53,8 @@ pub(in crate::provider::shm) struct Producer {
     part_max: usize,
     /// The consumer issues the barrier that we then need not.
     light: bool,
+    /// The messages with the same headers that are the last record, if they are.
+    series: Series,
 }
 
 impl Producer {
@@ -49,7 +63,18 @@ impl Producer {
         let capacity = segment.layout().ring_bytes() as u64;
         let (limit, first) = (capacity, FirstLine { header: 0, octets: [0; LINE_OCTETS / 8] });
         let part_max = part_max(capacity);
-        Self { segment, tail: 0, published: 0, first, limit, owned: 0, capacity, part_max, light }
+        Self {
+            segment,
+            tail: 0,
+            published: 0,
+            first,
+            limit,
+            owned: 0,
+            capacity,
+            part_max,
+            light,
+            series: Series::NONE,
+        }
     }
 
     pub(in crate::provider::shm) const fn segment(&self) -> &Segment {
@@ -75,6 +100,7 @@ impl Producer {
     ) -> Result<bool, BadRing> {
         debug_assert!(bytes.len() <= self.part_max(), "longer messages travel in parts");
         let header = header(kind, handle, bytes.len());
+        self.end_series();
         if self.has_line() {
             if bytes.len() <= LINE_OCTETS {
                 self.next_line(header).copy_in(bytes);
@@ -87,15 +113,6 @@ impl Producer {
                 return Ok(true);
             }
         }
-        // A copy of what is short: made in registers, it need not be in memory for the way above.
-        let mut line = [0; LINE_OCTETS];
-        let bytes = match line.get_mut(..bytes.len()) {
-            Some(octets) => {
-                octets.copy_from_slice(bytes);
-                octets
-            }
-            None => bytes,
-        };
         self.push_first(header, bytes)
     }
 
@@ -131,14 +148,22 @@ impl Producer {
     /// Puts any record behind the others.
     fn push_lines(&mut self, header: u64, bytes: &[u8]) -> Result<bool, BadRing> {
         let span = span(bytes.len());
-        let left = self.capacity - self.offset(self.tail);
-        let fits = span <= left && self.tail + span + SPARE <= self.limit;
-        if !fits && !self.make_room(span)? {
-            return Ok(false);
+        let has_room = self.has_room_for(span)?;
+        if has_room {
+            self.put(header, bytes);
+            self.tail += span;
         }
-        self.put(header, bytes);
-        self.tail += span;
-        Ok(true)
+        Ok(has_room)
+    }
+
+    /// Returns whether a record of `span` octets may go where the tail is then.
+    #[inline]
+    fn has_room_for(&mut self, span: u64) -> Result<bool, BadRing> {
+        let left = self.capacity - self.offset(self.tail);
+        if span <= left && self.tail + span + SPARE <= self.limit {
+            return Ok(true);
+        }
+        self.make_room(span)
     }
 
     /// Looks how far the consumer has come, and skips what is left of the ring if `span` octets do not fit
@@ -165,11 +190,12 @@ impl Producer {
     }
 
     /// Shows the consumer all that was pushed; returns whether it wants a doorbell, once.
-    #[inline]
+    #[inline(always)]
     pub(in crate::provider::shm) fn publish(&mut self) -> bool {
         if !self.is_filled() {
             return false;
         }
+        self.end_series();
         let ahead = (self.tail - self.published) / LINE as u64 - 1;
         let header = self.first.header | ahead.min(AHEAD_MAX) << AHEAD_AT;
         self.segment.line(self.tail).word().store(0, Ordering::Relaxed);

@@ -1,11 +1,14 @@
+use std::collections::VecDeque;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig, PostedSink};
+use haulage_proto::negotiate::Heading;
 use haulage_proto::verbs::Handle;
 
 use super::super::segment::{Layout, Segment};
 use super::*;
+use crate::provider::sim::Rng;
 use crate::sys::barrier;
 
 const RING_BYTES: u32 = 4096;
@@ -136,6 +139,9 @@ fn a_consumer_that_waits_is_told_once() {
 #[test]
 fn no_header_a_peer_can_write_leads_out_of_the_ring() {
     let header = |kind: u64, length: u64| length << LENGTH_AT | kind;
+    let series = |headers: u64, second: u64, words: u64, length: u64| {
+        header(7, length) | headers << 32 | second << 40 | words << 48
+    };
     let part_max = u64::from(RING_BYTES / 4 - 8);
     let bad = [
         ("no kind", 0, header(6, 0)),
@@ -147,12 +153,28 @@ fn no_header_a_peer_can_write_leads_out_of_the_ring() {
         ("a part that need not be one", 0, header(3, 0)),
         ("a short part", 0, header(3, part_max - 1)),
         ("a whole ring skipped", 0, header(5, 0)),
+        ("a series of nothing", 0, series(11, 5, 3, 16)),
+        ("headers of nothing", 0, series(0, 0, 3, 100)),
+        ("longer headers than there are", 0, series(19, 5, 3, 100)),
+        ("double words behind them", 0, series(11, 5, 1 << 9, 100)),
+        ("an XID behind them", 0, series(11, 11, 3, 100)),
+        ("a series past the end", RING_BYTES as usize - LINE, series(11, 5, 3, 57)),
     ];
     for (name, offset, word) in bad {
         let (producer, mut consumer) = pair(RING_BYTES);
         consumer.head = offset as u64;
         producer.segment().memory().u64_at(RING + offset).store(word, Ordering::Relaxed);
         assert_eq!(consumer.peek().map(|_| ()), Err(BadRing), "{name}");
+    }
+    // An entry that is longer than any, or than the series.
+    for body in [24, 193, u64::from(u32::MAX)] {
+        let (producer, mut consumer) = pair(RING_BYTES);
+        let memory = producer.segment().memory();
+        memory.u64_at(RING).store(series(11, 5, 3, 40), Ordering::Relaxed);
+        memory.u64_at(RING + 24).store(body << 32 | 7, Ordering::Relaxed);
+        assert_eq!(consumer.peek().map(|_| ()), Err(BadRing), "{body}");
+        memory.u64_at(RING + 24).store(16 << 32 | 7, Ordering::Relaxed);
+        assert_eq!(consumer.peek().unwrap().unwrap().length, 60);
     }
     // Behind a word that says to skip there must be a record, and then at the start.
     let (producer, mut consumer) = pair(RING_BYTES);
@@ -262,4 +284,172 @@ fn two_threads_agree_on_every_octet() {
         }
         producer.publish();
     });
+}
+
+/// Headings of messages that are sent by turns.
+const HEADINGS: [Heading; 3] = [
+    Heading::Call { credit: 70, asked: [0x2000_0001, 1, 0] },
+    Heading::Call { credit: 71, asked: [100_003, 3, 6] },
+    Heading::Results { credit: 70 },
+];
+
+/// Returns a message with a heading.
+fn headed(heading: &Heading, xid: u32, body: &[u8]) -> Vec<u8> {
+    let mut whole = vec![0; heading.len()];
+    heading.put(&mut whole, xid).unwrap();
+    whole.extend_from_slice(body);
+    whole
+}
+
+#[test]
+fn messages_with_one_heading_take_few_lines() {
+    for (heading, body, lines) in
+        [(&HEADINGS[0], 0, 3), (&HEADINGS[1], 20, 9), (&HEADINGS[2], 0, 3)]
+    {
+        let (mut producer, _consumer) = pair(RING_BYTES);
+        for xid in 0..16 {
+            assert_eq!(producer.push_headed(heading, xid, &vec![1; body]), Ok(true));
+        }
+        assert_eq!(producer.tail, lines * LINE as u64, "{heading:?} {body}");
+    }
+}
+
+/// Looks at what is there as a run, and takes some of it. Returns what was taken, and whether all of it was.
+fn take_run(consumer: &mut Consumer, random: &mut Rng) -> (Vec<Vec<u8>>, bool) {
+    let mut room = vec![0; 1 + usize::try_from(random.below(0..4096)).unwrap()];
+    let (mut room, most) = (&mut room[..], usize::try_from(random.below(1..17)).unwrap());
+    let length_max = if random.below(0..4) == 0 { 100 } else { 600 };
+    let mut messages = [&[][..]; 16];
+    let mut count = 0;
+    consumer.look_again();
+    while count < most {
+        let fitting = room.len().min(length_max);
+        match consumer.look(&mut room[..fitting]) {
+            Look::Plain(length) => {
+                (messages[count], room) = std::mem::take(&mut room).split_at_mut(length);
+                count += 1;
+            }
+            Look::Series => {
+                let places = &mut messages[count..most];
+                match consumer.look_at_series(&mut room, length_max, places) {
+                    0 => break,
+                    new => count += new,
+                }
+            }
+            Look::Nothing | Look::Other => break,
+        }
+    }
+    let wanted = usize::try_from(random.below(0..1 + count as u64)).unwrap();
+    if wanted == count {
+        consumer.pass()
+    } else {
+        consumer.pass_some(wanted)
+    }
+    (messages[..wanted].iter().map(|message| message.to_vec()).collect(), wanted == count)
+}
+
+#[test]
+fn messages_arrive_as_they_were_sent_however_they_are_sent_and_taken() {
+    let (mut producer, mut consumer) = pair(RING_BYTES);
+    let mut random = Rng::new(1);
+    let (mut sent, mut visible) = (VecDeque::new(), 0);
+    let (pool, mut posted) = buffer(1024);
+    let mut ways = [0; 5];
+    for number in 0..60_000 {
+        let length = usize::try_from(random.below(0..130)).unwrap();
+        let way = random.below(0..10);
+        match way {
+            0..=3 => {
+                let heading = &HEADINGS[usize::try_from(random.below(0..60) / 25).unwrap()];
+                // Nothing behind it, as often as not, or whatever fits.
+                let most = if random.below(0..2) == 0 { 0 } else { JOINING_MAX - heading.len() };
+                let (xid, body) = (number * 77, &message(7, length.min(most))[..]);
+                if producer.push_headed(heading, xid, body).unwrap() {
+                    sent.push_back(headed(heading, xid, body));
+                    ways[0] += 1;
+                }
+            }
+            4 => {
+                let message = message(9, 3 * length);
+                if producer.push(Kind::Send, Handle(0), &message).unwrap() {
+                    sent.push_back(message);
+                    ways[1] += 1;
+                }
+            }
+            5 => {
+                producer.publish();
+                visible = sent.len();
+            }
+            6 => {
+                let (messages, _) = take_run(&mut consumer, &mut random);
+                for message in messages {
+                    assert_eq!(Some(message), sent.pop_front());
+                    visible -= 1;
+                    ways[2] += 1;
+                }
+            }
+            7 if visible > 0 => {
+                assert_eq!(Some(take(&mut consumer).2), sent.pop_front());
+                visible -= 1;
+                ways[3] += 1;
+            }
+            8 => {
+                let mut sink = posted.sink(0..1024).unwrap();
+                let taken = consumer.take_plain(&mut sink);
+                drop(sink);
+                let found = posted.complete().unwrap();
+                if let Some(length) = taken {
+                    assert_eq!(Some(&found.bytes()[..length]), sent.pop_front().as_deref());
+                    visible -= 1;
+                    ways[4] += 1;
+                }
+                posted = found.into_sink();
+            }
+            _ => {
+                consumer.release();
+            }
+        }
+        assert_eq!(consumer.peek().unwrap().is_some(), visible > 0);
+    }
+    assert!(ways.iter().all(|times| *times > 1000), "{ways:?}");
+    drop(posted.complete().unwrap());
+    drop(pool);
+}
+
+#[test]
+fn a_ring_that_changes_while_it_is_read_leads_nowhere_else() {
+    let mut random = Rng::new(2);
+    for _ in 0..300 {
+        let (mut producer, mut consumer) = pair(RING_BYTES);
+        for xid in 0..60 {
+            let body = vec![1; usize::try_from(random.below(0..40)).unwrap()];
+            producer.push_headed(&HEADINGS[1], xid, &body).unwrap();
+        }
+        producer.publish();
+        let mut before = 0;
+        for _ in 0..40 {
+            let at = usize::try_from(random.below(0..u64::from(RING_BYTES) / 8)).unwrap();
+            let shape = 7 | random.below(0..900) << 11 | random.below(0..20) << 32;
+            let header = shape | random.below(0..20) << 40 | random.below(0..64) << 48;
+            let entry = random.below(0..220) << 32;
+            // What is being read, most often.
+            let (at, word) = match random.below(0..4) {
+                0 => (at, random.next()),
+                1 => (at, entry),
+                _ => (usize::try_from(consumer.head % u64::from(RING_BYTES)).unwrap() / 8, header),
+            };
+            producer.segment().memory().u64_at(RING + 8 * at).store(word, Ordering::Relaxed);
+            take_run(&mut consumer, &mut random);
+            if let Ok(Some(record)) = consumer.peek() {
+                let (_pool, mut posted) = buffer(record.length.max(1));
+                let mut sink = posted.sink(0..record.length).unwrap();
+                consumer.copy(&record, 0, &mut sink, 0, record.length);
+                drop(sink);
+                drop(posted.complete().unwrap());
+                consumer.advance(&record);
+            }
+            assert!(consumer.head >= before && consumer.head.is_multiple_of(LINE as u64));
+            before = consumer.head;
+        }
+    }
 }

@@ -212,8 +212,11 @@ fn random_words_everywhere_hurt_nobody_else() {
             // A word of the rogue's own segment, half of the time one that looks like a header.
             let memory = rogue.producer.segment().memory();
             let word = rng.next();
-            let (kind, ahead, length) = (word % 6, word % 7, (word >> 8) % 1100);
+            let (kind, ahead, length) = (word % 8, word % 7, (word >> 8) % 1100);
             let header = kind | (ahead << 3) | (length << 11) | ((word & 1) << 35);
+            // The rest of one that says what a series is like.
+            let header =
+                if kind == 7 { header | 11 << 32 | 5 << 40 | word >> 57 << 48 } else { header };
             let places = memory.len() as u64 / 8;
             let at = match word % 3 {
                 0 => rng.next() % places,

@@ -1,0 +1,127 @@
+//! Messages that join a series, and what begins one.
+
+use std::sync::atomic::Ordering;
+
+use haulage_proto::negotiate::Heading;
+
+use super::Producer;
+use crate::provider::shm::ring::series::{Entry, SPAN_MAX};
+use crate::provider::shm::ring::{BadRing, HEADER, SPARE};
+use crate::sys::shared::{LINE, last_word};
+
+impl Producer {
+    /// Puts a message behind the others that begins with `heading` and goes on with `body`, as
+    /// [`push`](Self::push) does. It has at most [`JOINING_MAX`](crate::provider::shm::ring::JOINING_MAX) octets.
+    #[inline(always)]
+    pub(in crate::provider::shm) fn push_headed(
+        &mut self,
+        heading: &Heading,
+        xid: u32,
+        body: &[u8],
+    ) -> Result<bool, BadRing> {
+        if self.series.takes(heading) && self.join(xid, body) {
+            return Ok(true);
+        }
+        self.begin_series(heading, xid, body)
+    }
+
+    /// Puts a message into the series; false if that has no more room.
+    #[inline]
+    fn join(&mut self, xid: u32, body: &[u8]) -> bool {
+        let entry = Entry { xid, body: body.len() };
+        let end = self.series.end + entry.span();
+        let fits = end <= self.tail || self.stretch_series(end);
+        if fits {
+            self.put_entry(entry, body);
+        }
+        fits
+    }
+
+    /// Takes the lines up to `end` for the series; false if it may not reach there.
+    #[inline(never)]
+    fn stretch_series(&mut self, end: u64) -> bool {
+        let (start, tail) = (self.series.start, end.next_multiple_of(LINE as u64));
+        let left = self.capacity - self.offset(start);
+        let reaches = tail - start <= SPAN_MAX.min(left) && tail + SPARE <= self.limit;
+        if reaches {
+            self.tail = tail;
+        }
+        reaches
+    }
+
+    /// Puts a message behind the others, which others with the same heading may join.
+    #[inline(never)]
+    fn begin_series(&mut self, heading: &Heading, xid: u32, body: &[u8]) -> Result<bool, BadRing> {
+        self.end_series();
+        let entry = Entry { xid, body: body.len() };
+        let length = self.series.set_heading(heading) + entry.span();
+        let span = (HEADER as u64 + length).next_multiple_of(LINE as u64);
+        if !self.has_room_for(span)? {
+            return Ok(false);
+        }
+        let start = self.tail;
+        self.tail += span;
+        if start == self.published {
+            self.first.header = self.series.header(length);
+        }
+        (self.series.is_open, self.series.start) = (true, start);
+        let mut at = start + HEADER as u64;
+        for word in self.series.headers {
+            if word != 0 {
+                self.put_word(at, word);
+                at += 8;
+            }
+        }
+        self.series.end = at;
+        self.put_entry(entry, body);
+        Ok(true)
+    }
+
+    /// Says how long the series is, and lets no more messages join it.
+    #[inline]
+    pub(super) fn end_series(&mut self) {
+        let series = &mut self.series;
+        if !std::mem::take(&mut series.is_open) {
+            return;
+        }
+        let header = series.header(series.end - series.start - HEADER as u64);
+        if series.start == self.published {
+            self.first.header = header;
+        } else {
+            self.segment.line(series.start).word().store(header, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes an entry at the end of the series, where there is room for it.
+    #[inline]
+    fn put_entry(&mut self, entry: Entry, body: &[u8]) {
+        let at = self.series.end;
+        self.put_word(at, entry.encode());
+        if !body.is_empty() {
+            self.put_body(at + 8, body);
+        }
+        self.series.end = at + entry.span();
+    }
+
+    #[inline(never)]
+    fn put_body(&mut self, mut at: u64, body: &[u8]) {
+        let (words, rest) = body.as_chunks();
+        for word in words {
+            self.put_word(at, u64::from_ne_bytes(*word));
+            at += 8;
+        }
+        if !rest.is_empty() {
+            self.put_word(at, last_word(rest));
+        }
+    }
+
+    /// Writes a double word of the series, behind the one its line begins with if that is kept back.
+    #[inline]
+    fn put_word(&mut self, at: u64, word: u64) {
+        if at - self.published >= LINE as u64 {
+            self.segment.word(at).store(word, Ordering::Relaxed);
+        } else if let Some(kept) = self.first.at(at - self.published) {
+            *kept = word;
+        }
+    }
+}
