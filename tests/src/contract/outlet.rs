@@ -1,5 +1,7 @@
 //! Lines 26 and 27.
 
+use std::collections::VecDeque;
+
 use haulage::provider::{Done, Inlet, Offer, Operation, Outlet, Provider, WorkQueue, WorkRequest};
 use haulage_mr_pool::{Exposed, Local, PostedSource};
 use haulage_proto::negotiate::Heading;
@@ -82,34 +84,28 @@ pub fn line_27_messages_with_a_heading_are_whole<N: Network>(network: N) {
     let link = bed.connect();
     let mut arrived = 0;
     for round in 0..ROUNDS {
-        let receives: Vec<_> =
-            (0..HEADED).map(|_| bed.ends[ACTIVE].receive(link[ACTIVE], LENGTH)).collect();
         let mut herald = Herald { round, sent: Vec::new() };
         // A run of one, then of two, whose answers may go otherwise.
         let messages = 1 + usize::from(round % 2);
-        let answered = messages
-            - offer_all(&mut bed, link, &[(&b"go"[..], None); 2][..messages], &mut herald).len();
-        for whole in (answered..messages).flat_map(|_| 0..HEADED / 2) {
-            // Somebody else is to answer.
-            let message = pattern::of(40, whole as u64);
-            let (id, source) = bed.ends[PASSIVE].send(link[PASSIVE], &message, None, SIGNALED);
-            drop(spent(source, &bed.succeeded(PASSIVE, id)));
-            herald.sent.push(message);
+        let go = &[(&b"go"[..], None); 2][..messages];
+        let answered = messages - offer_all(&mut bed, link, go, &mut herald).len();
+        // Half of the time they are taken as they come, if they are.
+        let mut auditor = Auditor { expected: herald.sent.into() };
+        let mut room = [0; 4 * LENGTH];
+        for _ in 0..if round % 4 < 2 { TURNS } else { 0 } {
+            let active = &mut bed.ends[ACTIVE].provider;
+            active.receive_inline(&mut room, LENGTH, HEADED, &mut auditor);
+            bed.turn([8; 2]);
         }
-        let unused = receives.len() - herald.sent.len();
-        for _ in 0..unused {
-            let (id, source) = bed.ends[PASSIVE].send(link[PASSIVE], b"last", None, SIGNALED);
-            drop(spent(source, &bed.succeeded(PASSIVE, id)));
-            herald.sent.push(b"last".to_vec());
-        }
-        for ((id, sink), message) in receives.into_iter().zip(&herald.sent) {
+        arrived += answered * HEADED / 2 - auditor.expected.len();
+        for (_, message) in auditor.expected {
+            let (id, sink) = bed.ends[ACTIVE].receive(link[ACTIVE], LENGTH);
             let done = bed.succeeded(ACTIVE, id);
             assert_eq!(done.length as usize, message.len());
-            assert!(filled(sink, &done).bytes().starts_with(message), "round {round}");
+            assert!(filled(sink, &done).bytes().starts_with(&message), "round {round}");
         }
-        arrived += answered;
     }
-    eprintln!("{arrived} times messages were answered with headings, in {ROUNDS} rounds");
+    eprintln!("{arrived} messages with headings were taken as they came, in {ROUNDS} rounds");
 }
 
 /// Sends a message, which `inlet` may take. Returns the completion of the Receive that it came in, if not.
@@ -192,32 +188,54 @@ impl Inlet for Writer<'_> {
     }
 }
 
-/// Answers each message with as many as half of those that are expected, of two headings by turns.
+/// Answers each message with others, of two headings by turns and of none.
 struct Herald {
     round: u8,
-    sent: Vec<Vec<u8>>,
+    sent: Vec<(Option<Heading>, Vec<u8>)>,
 }
 
 impl Inlet for Herald {
     fn take(&mut self, _: QpNum, run: Offer<'_>, outlet: &mut impl Outlet) -> usize {
         for at in 0..HEADED / 2 * run.messages.len() {
             let credit = u32::from(self.round);
-            let heading = match at % 6 {
-                0..4 => Heading::Results { credit },
-                _ => Heading::Call { credit, asked: [7, 1, 3] },
+            let heading = match at % 8 {
+                3 => None,
+                0..6 => Some(Heading::Results { credit }),
+                _ => Some(Heading::Call { credit, asked: [7, 1, 3] }),
             };
-            let length = usize::from(self.round) * at % (LENGTH - heading.len());
+            let headers = heading.map_or(0, |heading| heading.len());
+            let length = usize::from(self.round) * at % (LENGTH - headers);
             let body = if at % 3 == 0 { Vec::new() } else { pattern::of(length, at as u64) };
             let xid = u32::from(self.round) << 8 | u32::try_from(at).expect("few");
-            let mut message = vec![0xaa; heading.len()];
+            let mut message = vec![0xaa; headers];
             message.extend(&body);
-            outlet.send_headed(&heading, xid, &mut message).expect("room for few messages");
-            let mut whole = vec![0; heading.len()];
-            heading.put(&mut whole, xid).expect("as long as it is");
-            whole.extend(body);
-            self.sent.push(whole);
+            let mut whole = message.clone();
+            match heading {
+                Some(heading) => {
+                    outlet.send_headed(&heading, xid, &mut message).expect("room for few");
+                    heading.put(&mut whole, xid).expect("as long as it is");
+                }
+                None => outlet.send(&message, None).expect("room for few"),
+            }
+            self.sent.push((heading, whole));
         }
         run.messages.len()
+    }
+}
+
+/// Takes what is expected, and holds who says that messages are alike to it.
+struct Auditor {
+    expected: VecDeque<(Option<Heading>, Vec<u8>)>,
+}
+
+impl Inlet for Auditor {
+    fn take(&mut self, _: QpNum, run: Offer<'_>, _: &mut impl Outlet) -> usize {
+        let expected = self.expected.drain(..run.messages.len());
+        let (headings, messages): (Vec<_>, Vec<_>) = expected.unzip();
+        assert_eq!(run.messages, messages);
+        let alike = headings.iter().all(|heading| heading.is_some() && *heading == headings[0]);
+        assert!(alike || !run.alike, "{headings:?}");
+        messages.len()
     }
 }
 
@@ -264,7 +282,7 @@ const ROUNDS: u8 = 40;
 /// Octets that are written, and of the longest message.
 const LENGTH: usize = 500;
 const MESSAGE: usize = 64;
-/// Messages that are sent with headings in a round.
+/// Messages that two are answered with.
 const HEADED: usize = 16;
 /// How often a message is offered before there is a Receive for it.
 const TURNS: usize = 40;

@@ -176,6 +176,15 @@ fn no_header_a_peer_can_write_leads_out_of_the_ring() {
         memory.u64_at(RING + 24).store(16 << 32 | 7, Ordering::Relaxed);
         assert_eq!(consumer.peek().unwrap().unwrap().length, 60);
     }
+    // One without entries is not passed over as if there were none.
+    let (producer, mut consumer) = pair(RING_BYTES);
+    producer.segment().memory().u64_at(RING).store(series(11, 5, 3, 16), Ordering::Relaxed);
+    consumer.look_again();
+    let mut room = [0; 300];
+    assert_eq!(consumer.look(&mut room), Look::Series);
+    assert_eq!(consumer.look_at_series(&mut &mut room[..], 300, &mut [&[][..]; 4]), 0);
+    consumer.pass();
+    assert_eq!(consumer.head, 0);
     // Behind a word that says to skip there must be a record, and then at the start.
     let (producer, mut consumer) = pair(RING_BYTES);
     consumer.head = 64;
@@ -339,6 +348,7 @@ fn take_run(consumer: &mut Consumer, random: &mut Rng) -> (Vec<Vec<u8>>, bool) {
             Look::Nothing | Look::Other => break,
         }
     }
+    assert!(messages.iter().all(|message| message.len() <= length_max));
     let wanted = usize::try_from(random.below(0..1 + count as u64)).unwrap();
     if wanted == count {
         consumer.pass()
