@@ -47,8 +47,8 @@ fn run(at: SocketAddr, connections: u32, crc: Crc) -> Result<(), Failure> {
         link.accept(GUEST_BOOTS)?;
         let (rounds, octets) = serve(&mut link)?;
         println!("connection {number}: {rounds} rounds, {octets} octets each way");
-        if rounds == 0 {
-            return Err(Failure::Local("the peer said nothing".to_owned()));
+        if rounds != ROUNDS {
+            return Err(Failure::Local(format!("the peer made {rounds} rounds, not {ROUNDS}")));
         }
     }
     Ok(())
@@ -93,6 +93,9 @@ fn offered(message: &[u8]) -> Result<Segment, Failure> {
 
 /// As long as an offer; the peer does not look at it.
 const GO_ON: [u8; 16] = [0; 16];
+
+/// What the peer is to make of each connection (`-C`).
+const ROUNDS: u32 = 20;
 
 /// How long an emulated machine may take until it calls us.
 const GUEST_BOOTS: Duration = Duration::from_secs(90);
