@@ -155,17 +155,21 @@ impl State {
         }
     }
 
-    /// Gives a connection room for other messages, of which it is told with the next one of ours; so many
-    /// Replies are about to leave.
-    #[inline]
-    fn give_credits(&mut self, key: Key<Connection>, leaving: usize) {
-        if let Some(connection) = self.connections.get_mut(key) {
+    /// Gives a connection room for others than the messages of a run, of which it is told with the next one of ours;
+    /// so many Replies are about to leave.
+    #[inline(always)]
+    fn give_credits(&mut self, key: Key<Connection>, messages: usize, leaving: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        // For one message that can wait until the turn ends, and what comes of it cannot.
+        if messages > 1 || connection.engine.reserved() < PLENTY {
             let leaving = u32::try_from(leaving).unwrap_or(u32::MAX);
             connection.replenish(&mut self.receives, leaving);
         }
     }
 }
 
+/// Receives that a peer can do with for a turn: for a Call, the credit that it leaves, and a grant.
+const PLENTY: u32 = 3;
 /// Octets of the transport header of a Reply without chunks.
 const REPLY_LEN: usize = bare_header_len(Version::Two, Kind::Reply);
 

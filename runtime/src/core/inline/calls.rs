@@ -232,7 +232,7 @@ impl State {
     /// which credit word: none if others wait.
     #[inline]
     fn lend_replies(&mut self, key: Key<Connection>, count: usize) -> (u32, u32) {
-        self.give_credits(key, count);
+        self.give_credits(key, count, count);
         match self.connections.get_mut(key) {
             Some(connection) if connection.replies.is_empty() && connection.queue.is_empty() => {
                 connection.engine.lend(Class::Reply, u32::try_from(count).unwrap_or(u32::MAX))

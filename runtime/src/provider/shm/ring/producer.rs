@@ -33,6 +33,20 @@ impl FirstLine {
     }
 }
 
+/// Returns at most a line of octets as double words, with zeros behind them.
+#[inline]
+fn words(octets: &[u8]) -> [u64; LINE_OCTETS / 8] {
+    let (chunks, rest) = octets.as_chunks();
+    let mut words = [0; LINE_OCTETS / 8];
+    for (word, chunk) in words.iter_mut().zip(chunks) {
+        *word = u64::from_ne_bytes(*chunk);
+    }
+    if let Some(word) = words.get_mut(chunks.len()) {
+        *word = last_word(rest);
+    }
+    words
+}
+
 /// The sending end of a connection's ring.
 #[derive(Debug)]
 pub(in crate::provider::shm) struct Producer {
@@ -135,14 +149,28 @@ impl Producer {
     /// Puts a record behind the others that may be the first of a batch, or long, or find no room.
     #[inline(never)]
     fn push_first(&mut self, header: u64, bytes: &[u8]) -> Result<bool, BadRing> {
+        if bytes.len() <= LINE_OCTETS {
+            return self.push_line(header, words(bytes));
+        }
         if header & KIND_MASK == Kind::Send.code()
-            && bytes.len() > LINE_OCTETS
             && let Some(line) = squeeze(bytes)
         {
-            let header = self::header(Kind::Squeezed, Handle(0), bytes.len());
-            return self.push_lines(header, line.map(u64::to_ne_bytes).as_flattened());
+            return self.push_line(self::header(Kind::Squeezed, Handle(0), bytes.len()), line);
         }
         self.push_lines(header, bytes)
+    }
+
+    /// Puts a record of one line behind the others.
+    #[inline]
+    fn push_line(&mut self, header: u64, octets: [u64; LINE_OCTETS / 8]) -> Result<bool, BadRing> {
+        let has_room = self.has_room_for(LINE as u64)?;
+        if has_room && self.tail == self.published {
+            self.first = FirstLine { header, octets };
+            self.tail += LINE as u64;
+        } else if has_room {
+            self.next_line(header).store(&octets);
+        }
+        Ok(has_room)
     }
 
     /// Puts any record behind the others.
@@ -223,13 +251,7 @@ impl Producer {
     fn keep(&mut self, header: u64, bytes: &[u8]) {
         self.first.header = header;
         let (line, behind) = bytes.split_at(bytes.len().min(LINE_OCTETS));
-        let (chunks, rest) = line.as_chunks();
-        for (word, chunk) in self.first.octets.iter_mut().zip(chunks) {
-            *word = u64::from_ne_bytes(*chunk);
-        }
-        if let Some(word) = self.first.octets.get_mut(chunks.len()) {
-            *word = last_word(rest);
-        }
+        self.first.octets = words(line);
         if !behind.is_empty() {
             self.segment.memory().copy_in(self.at(self.tail) + LINE, behind);
         }
