@@ -35,9 +35,9 @@ impl<S: Service> Short<'_, S> {
             tell_inline(&mut cx, *service, token, payload);
             done += 1;
         }
-        let Cx { lane, state, .. } = cx;
-        if let Some(lane) = lane {
-            state.close_lane(&lane);
+        // Where it is: what it counted was just written, and a copy would wait for that to reach the cache.
+        if let Some(lane) = &cx.lane {
+            cx.state.close_lane(lane);
         }
         state.counters.calls_made += u64::from(done);
         state.receives.pass(done);
@@ -75,9 +75,8 @@ impl<S: Service> Short<'_, S> {
                 tell_placed(&mut cx, *service, placed, payload);
             }
         }
-        let Cx { lane, state, .. } = cx;
-        if let Some(lane) = lane {
-            state.close_lane(&lane);
+        if let Some(lane) = &cx.lane {
+            cx.state.close_lane(lane);
         }
         state.counters.calls_made += done as u64;
         state.receives.pass(u32::try_from(done).unwrap_or(u32::MAX));

@@ -7,7 +7,7 @@ use super::ListenerId;
 use super::connection::{Connection, State};
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
-use super::outlet::{Far, RingOutlet, Sent};
+use super::outlet::{Far, RingOutlet, SHOW_BEHIND, Sent};
 use super::ring::{Consumer, JOINING_MAX, Kind, Look, Record};
 use super::table::Retired;
 use crate::provider::{DisconnectReason, Done, Event, Inlet, Offer, RUN_MAX};
@@ -168,36 +168,41 @@ impl Connection {
         moved
     }
 
-    /// Takes at most `budget` messages without Receives, as long as they are plain and `inlet` takes them.
-    /// Returns how many.
+    /// Takes at most `budget` messages without Receives, as long as they are plain and `inlet` takes them. If
+    /// nobody else may have some meanwhile, waits a little for the next of those that come one by one.
+    /// Returns how many there were.
     #[inline]
     pub(super) fn take_inline(
         &mut self,
         nic: &mut Nic,
         room: &mut [u8],
         length_max: usize,
-        budget: usize,
+        (is_only, budget): (bool, usize),
         inlet: &mut impl Inlet,
     ) -> usize {
         self.left_inline = false;
+        let looks = if is_only && self.came_alone { LOOKS } else { 1 };
         let is_ordinary = self.state == State::Open && self.filling.is_none() && !self.over;
         let Self { consumer, producer, region, registrations, pending, .. } = self;
         let (Some(consumer), Some(producer), true) = (consumer, producer, is_ordinary) else {
             return 0;
         };
-        if !consumer.await_record() {
-            self.left_inline = true;
-            return 0;
-        }
         let longest = pending.is_empty().then(|| producer.inline_max());
         let series_max = longest.map_or(0, |most| most.min(JOINING_MAX));
         let exposes = self.exposes && longest.is_some();
         let mut registrations = exposes.then_some(registrations);
         let mut sent = Sent::default();
         let (mut taken, mut octets, mut shown) = (0, 0, 0);
+        // Made before there is a message, which then need not wait for that.
+        let mut run = Run::new();
+        if !consumer.await_record(looks) {
+            self.left_inline = true;
+            return 0;
+        }
         while taken < budget {
-            let mut run = Run::new();
             let behind = run.copy(consumer, room, length_max, budget - taken);
+            // What comes of a message that came alone waits for nothing else.
+            self.came_alone = run.count == 1 && behind == Some(Look::Nothing);
             let far = Far { segment: consumer.segment(), region: region.as_ref() };
             let mut outlet = RingOutlet {
                 nic,
@@ -208,6 +213,7 @@ impl Connection {
                 registrations: registrations.as_deref_mut(),
                 length_max: longest,
                 series_max: if run.count > 1 { series_max } else { 0 },
+                show_behind: if self.came_alone { 0 } else { SHOW_BEHIND },
                 sent: &mut sent,
             };
             let (messages, handles) = (&run.messages[..run.count], &run.handles[..run.count]);
@@ -232,6 +238,7 @@ impl Connection {
                 break;
             }
             self.left_inline = taken == budget;
+            run = Run::new();
         }
         // And while the turn comes to its end.
         sent.show(producer);
@@ -255,7 +262,7 @@ impl Connection {
     #[inline]
     fn take_plain(&mut self, nic: &mut Nic, events: &mut Vec<Event<ListenerId>>, limit: usize) {
         let Some(consumer) = &mut self.consumer else { return };
-        if !consumer.await_record() {
+        if !consumer.await_record(1) {
             return;
         }
         let (qp, opcode, status) = (self.qp, Opcode::Receive, Status::Success);
@@ -386,3 +393,7 @@ impl Connection {
         }
     }
 }
+
+/// Times that a ring is looked at in a turn while messages come one by one: as often as that takes no longer than
+/// the rest of a turn without work.
+const LOOKS: u32 = 16;

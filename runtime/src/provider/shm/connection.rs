@@ -44,6 +44,8 @@ pub(super) struct Connection {
     pub(super) hot: bool,
     /// What is in the ring now is left to be taken without Receives.
     pub(super) left_inline: bool,
+    /// What was taken last was all there was, and one message.
+    pub(super) came_alone: bool,
     /// The peer has closed the socket: nothing comes that is not in the ring yet.
     pub(super) over: bool,
     /// A message waits for a Receive.
@@ -193,6 +195,7 @@ impl Connection {
             state,
             hot: false,
             left_inline: false,
+            came_alone: false,
             over: false,
             starved: false,
             listed: false,

@@ -27,6 +27,8 @@ pub(super) struct RingOutlet<'a> {
     pub(super) length_max: Option<usize>,
     /// The same of one that may join a series: there is none if nothing else is likely to go.
     pub(super) series_max: usize,
+    /// Octets of a message behind which the peer is shown what was sent, though more may follow.
+    pub(super) show_behind: usize,
     pub(super) sent: &'a mut Sent,
 }
 
@@ -51,8 +53,7 @@ impl Outlet for RingOutlet<'_> {
         }
         let Sent { sends, octets, .. } = &mut self.sent;
         (*sends, *octets) = (*sends + 1, *octets + message.len());
-        if message.len() >= PUBLISH_BEHIND {
-            // The peer copies one long message while we copy the next.
+        if message.len() >= self.show_behind {
             self.sent.show(self.producer);
         }
         Ok(())
@@ -229,7 +230,7 @@ impl Far<'_> {
     }
 }
 
-/// Octets of a message behind which the peer is shown what was sent, though more is to follow.
-const PUBLISH_BEHIND: usize = 1 << 10;
+/// Octets of a message that the peer copies while we copy the next.
+pub(super) const SHOW_BEHIND: usize = 1 << 10;
 /// Octets of the longest Read that is made at once.
 const READ_MAX: u32 = 16 << 10;

@@ -68,11 +68,12 @@ impl Shm {
             return 0;
         }
         let mut taken = 0;
+        let is_only = self.hot.len() == 1;
         while self.round.left > 0 {
             let qp = self.hot.get(self.round.at).copied();
             if let Some(connection) = qp.and_then(|qp| self.slots.get(qp)) {
-                let left = budget - taken;
-                taken += connection.take_inline(&mut self.nic, room, length_max, left, inlet);
+                let most = (is_only, budget - taken);
+                taken += connection.take_inline(&mut self.nic, room, length_max, most, inlet);
             }
             if taken == budget {
                 break;

@@ -301,12 +301,12 @@ impl Consumer {
         self.header() != 0
     }
 
-    /// Does the same, and asks for the next line too: most messages are on two, and the second comes
-    /// while the first is waited for.
+    /// Does the same, looking so many times, and asks for the next line too: many messages are on two, and the
+    /// second comes while the first is waited for.
     #[inline]
-    pub(in crate::provider::shm) fn await_record(&self) -> bool {
+    pub(in crate::provider::shm) fn await_record(&self, looks: u32) -> bool {
         self.segment.line(self.head + LINE as u64).prefetch();
-        self.header() != 0
+        (0..looks).any(|_| self.header() != 0)
     }
 
     /// Asks for lines that became visible with the one at `position`, where `header` is. What the producer

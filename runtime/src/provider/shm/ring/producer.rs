@@ -58,6 +58,8 @@ pub(in crate::provider::shm) struct Producer {
     /// The first line of what is not published yet: all of it is written at once, or the consumer,
     /// looking at the line, would take it away before its header is there.
     first: FirstLine,
+    /// Where a line is empty already, for the end of a batch of one line.
+    ended: u64,
     /// How far records may reach, as far as we know.
     pub(super) limit: u64,
     /// How far lines were asked for, to be written.
@@ -82,6 +84,7 @@ impl Producer {
             tail: 0,
             published: 0,
             first,
+            ended: 0,
             limit,
             owned: 0,
             capacity,
@@ -226,16 +229,30 @@ impl Producer {
         self.end_series();
         let ahead = (self.tail - self.published) / LINE as u64 - 1;
         let header = self.first.header | ahead.min(AHEAD_MAX) << AHEAD_AT;
-        self.segment.line(self.tail).word().store(0, Ordering::Relaxed);
+        if self.ended != self.tail {
+            self.end_at(self.tail);
+        }
         let line = self.segment.line(self.published);
         line.store(&self.first.octets);
         line.word().store(header, Ordering::Release);
         self.published = self.tail;
         self.first.header = 0;
         self.own_ahead();
+        let next = self.tail + LINE as u64;
+        if next + SPARE <= self.limit {
+            // The next batch may be as short. What it waits for is then its own line alone.
+            self.end_at(next);
+        }
         barrier::light(self.light);
         let waits = self.segment.waits();
         waits.load(Ordering::Relaxed) != 0 && waits.swap(0, Ordering::Relaxed) != 0
+    }
+
+    /// Writes the word behind which there is nothing.
+    #[inline]
+    fn end_at(&mut self, position: u64) {
+        self.segment.line(position).word().store(0, Ordering::Relaxed);
+        self.ended = position;
     }
 
     /// Writes a record at the tail, but for the line that shows the batch.
