@@ -21,6 +21,7 @@ use haulage_proto::verbs::{Handle, QpNum};
 
 use crate::core::Core;
 use crate::core::connection::Connection;
+use crate::core::receives::Receives;
 use crate::core::state::State;
 use crate::core::table::Key;
 use crate::limits::INLINE_SIZE;
@@ -154,16 +155,21 @@ impl State {
             connection.engine.put_back(kind, u32::try_from(count).unwrap_or(u32::MAX));
         }
     }
+}
 
-    /// Gives a connection room for others than the messages of a run, of which it is told with the next one of ours;
-    /// so many Replies are about to leave.
+impl Connection {
+    /// Gives the peer room for others than the messages of a run, of which it is told with the next one of ours; so
+    /// many Replies are about to leave.
     #[inline(always)]
-    fn give_credits(&mut self, key: Key<Connection>, messages: usize, leaving: usize) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+    pub(super) fn give_credits(
+        &mut self,
+        receives: &mut Receives,
+        messages: usize,
+        leaving: usize,
+    ) {
         // For one message that can wait until the turn ends, and what comes of it cannot.
-        if messages > 1 || connection.engine.reserved() < PLENTY {
-            let leaving = u32::try_from(leaving).unwrap_or(u32::MAX);
-            connection.replenish(&mut self.receives, leaving);
+        if messages > 1 || self.engine.reserved() < PLENTY {
+            self.replenish(receives, u32::try_from(leaving).unwrap_or(u32::MAX));
         }
     }
 }

@@ -232,13 +232,12 @@ impl State {
     /// which credit word: none if others wait.
     #[inline]
     fn lend_replies(&mut self, key: Key<Connection>, count: usize) -> (u32, u32) {
-        self.give_credits(key, count, count);
-        match self.connections.get_mut(key) {
-            Some(connection) if connection.replies.is_empty() && connection.queue.is_empty() => {
-                connection.engine.lend(Class::Reply, u32::try_from(count).unwrap_or(u32::MAX))
-            }
-            _ => (0, 0),
+        let Some(connection) = self.connections.get_mut(key) else { return (0, 0) };
+        connection.give_credits(&mut self.receives, count, count);
+        if !connection.replies.is_empty() || !connection.queue.is_empty() {
+            return (0, 0);
         }
+        connection.engine.lend(Class::Reply, u32::try_from(count).unwrap_or(u32::MAX))
     }
 
     /// Sends a Reply behind Writes that have a view of what goes into a chunk, or posts them all. `None` if that

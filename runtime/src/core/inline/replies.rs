@@ -24,7 +24,6 @@ impl<S: Service> Short<'_, S> {
         outlet: &mut impl Outlet,
     ) -> usize {
         let Self { state, service, now, .. } = self;
-        state.give_credits(from.key, replies.len(), 0);
         // Who is told may call again, which leaves at once.
         let lane = state.open_lane(from.key, replies.len(), outlet);
         let mut cx = Cx::within(*now, state, lane);
@@ -66,7 +65,6 @@ impl<S: Service> Short<'_, S> {
         if done == 0 {
             return 0;
         }
-        state.give_credits(from.key, done, 0);
         let lane = state.open_lane(from.key, done, outlet);
         let mut cx = Cx::within(*now, state, lane);
         for (reply, place) in replies.iter().zip(&mut ended).take(done) {

@@ -176,8 +176,8 @@ impl State {
         true
     }
 
-    /// Opens the lane of a connection to at most `count` Calls, which leave by `outlet`. `None` if anything
-    /// is in the way of all of them.
+    /// Gives a connection room for others than the `count` messages that came, and opens its lane to as many Calls,
+    /// which leave by `outlet`. `None` if anything is in the way of all of them.
     #[inline(always)]
     pub(crate) fn open_lane<'a>(
         &mut self,
@@ -185,10 +185,12 @@ impl State {
         count: usize,
         outlet: &'a mut (dyn Outlet + 'a),
     ) -> Option<Lane<'a>> {
-        if self.connections.get(key).is_some_and(|connection| !connection.calls.is_empty()) {
+        let mut connection = self.connections.get_mut(key)?;
+        connection.give_credits(&mut self.receives, count, 0);
+        if !connection.calls.is_empty() {
             self.send_waiting_calls(key, outlet);
+            connection = self.connections.get_mut(key)?;
         }
-        let connection = self.connections.get_mut(key)?;
         let is_plain = connection.calls.is_empty()
             && connection.queue.is_empty()
             && connection.takes_calls()

@@ -7,7 +7,7 @@ use super::ListenerId;
 use super::connection::{Connection, State};
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
-use super::outlet::{Far, RingOutlet, SHOW_BEHIND, Sent};
+use super::outlet::{Far, RingOutlet, Sent};
 use super::ring::{Consumer, JOINING_MAX, Kind, Look, Record};
 use super::table::Retired;
 use crate::provider::{DisconnectReason, Done, Event, Inlet, Offer, RUN_MAX};
@@ -201,7 +201,6 @@ impl Connection {
         }
         while taken < budget {
             let behind = run.copy(consumer, room, length_max, budget - taken);
-            // What comes of a message that came alone waits for nothing else.
             self.came_alone = run.count == 1 && behind == Some(Look::Nothing);
             let far = Far { segment: consumer.segment(), region: region.as_ref() };
             let mut outlet = RingOutlet {
@@ -213,7 +212,8 @@ impl Connection {
                 registrations: registrations.as_deref_mut(),
                 length_max: longest,
                 series_max: if run.count > 1 { series_max } else { 0 },
-                show_behind: if self.came_alone { 0 } else { SHOW_BEHIND },
+                // What comes of it waits for nothing else.
+                is_alone: self.came_alone,
                 sent: &mut sent,
             };
             let (messages, handles) = (&run.messages[..run.count], &run.handles[..run.count]);

@@ -7,7 +7,7 @@ use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment as Nam
 
 use super::depart::{PUBLISH_BEFORE, kind};
 use super::nic::Nic;
-use super::ring::Producer;
+use super::ring::{Kind, Producer};
 use super::segment::Segment;
 use super::table::{Extent, Grant, Registrations, Retired};
 use crate::provider::{Done, Outlet, QueueFull, expose};
@@ -27,8 +27,8 @@ pub(super) struct RingOutlet<'a> {
     pub(super) length_max: Option<usize>,
     /// The same of one that may join a series: there is none if nothing else is likely to go.
     pub(super) series_max: usize,
-    /// Octets of a message behind which the peer is shown what was sent, though more may follow.
-    pub(super) show_behind: usize,
+    /// The peer is shown each message as it is sent.
+    pub(super) is_alone: bool,
     pub(super) sent: &'a mut Sent,
 }
 
@@ -48,12 +48,13 @@ impl Outlet for RingOutlet<'_> {
     fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), QueueFull> {
         let goes = self.length_max.is_some_and(|most| message.len() <= most);
         let (kind, handle) = kind(invalidate);
-        if !goes || self.producer.push(kind, handle, message) != Ok(true) {
+        if !goes || !self.push(kind, handle, message) {
             return Err(QueueFull);
         }
         let Sent { sends, octets, .. } = &mut self.sent;
         (*sends, *octets) = (*sends + 1, *octets + message.len());
-        if message.len() >= self.show_behind {
+        if message.len() >= SHOW_BEHIND {
+            // The peer copies one long message while we copy the next.
             self.sent.show(self.producer);
         }
         Ok(())
@@ -148,6 +149,18 @@ impl Outlet for RingOutlet<'_> {
 }
 
 impl RingOutlet<'_> {
+    /// Puts a message into the ring; returns whether it had room.
+    #[inline(always)]
+    fn push(&mut self, kind: Kind, handle: Handle, message: &[u8]) -> bool {
+        if !self.is_alone {
+            return self.producer.push(kind, handle, message) == Ok(true);
+        }
+        let Ok(Some(rings)) = self.producer.push_alone(kind, handle, message) else { return false };
+        self.sent.batches += 1;
+        self.sent.rings |= rings;
+        true
+    }
+
     /// Sends a message in a record of its own.
     #[inline(never)]
     fn send_whole(
@@ -230,7 +243,7 @@ impl Far<'_> {
     }
 }
 
-/// Octets of a message that the peer copies while we copy the next.
-pub(super) const SHOW_BEHIND: usize = 1 << 10;
+/// Octets of a message behind which the peer is shown what was sent, though more is to follow.
+const SHOW_BEHIND: usize = 1 << 10;
 /// Octets of the longest Read that is made at once.
 const READ_MAX: u32 = 16 << 10;

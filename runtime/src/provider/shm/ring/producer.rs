@@ -58,7 +58,7 @@ pub(in crate::provider::shm) struct Producer {
     /// The first line of what is not published yet: all of it is written at once, or the consumer,
     /// looking at the line, would take it away before its header is there.
     first: FirstLine,
-    /// Where a line is empty already, for the end of a batch of one line.
+    /// Where the word is already behind which there is nothing.
     ended: u64,
     /// How far records may reach, as far as we know.
     pub(super) limit: u64,
@@ -220,6 +220,40 @@ impl Producer {
         self.first.header != 0
     }
 
+    /// Puts a record behind the others and shows the consumer all there is. Returns whether it wants a doorbell, as
+    /// [`publish`](Self::publish) does; `None` if there is no room.
+    ///
+    /// Fails as [`push`](Self::push) does.
+    #[inline(never)]
+    pub(in crate::provider::shm) fn push_alone(
+        &mut self,
+        kind: Kind,
+        handle: Handle,
+        bytes: &[u8],
+    ) -> Result<Option<bool>, BadRing> {
+        let squeezed = if kind == Kind::Send { squeeze(bytes) } else { None };
+        if self.is_filled() || squeezed.is_none() && bytes.len() > LINE_OCTETS {
+            return Ok(self.push(kind, handle, bytes)?.then(|| self.publish()));
+        }
+        if !self.has_room_for(LINE as u64)? {
+            return Ok(None);
+        }
+        // Nothing need be kept back if the header is next.
+        let line = self.segment.line(self.tail);
+        let kind = match squeezed {
+            Some(words) => {
+                line.store(&words);
+                Kind::Squeezed
+            }
+            None => {
+                line.copy_in(bytes);
+                kind
+            }
+        };
+        self.tail += LINE as u64;
+        Ok(Some(self.show(header(kind, handle, bytes.len()))))
+    }
+
     /// Shows the consumer all that was pushed; returns whether it wants a doorbell, once.
     #[inline(always)]
     pub(in crate::provider::shm) fn publish(&mut self) -> bool {
@@ -229,18 +263,23 @@ impl Producer {
         self.end_series();
         let ahead = (self.tail - self.published) / LINE as u64 - 1;
         let header = self.first.header | ahead.min(AHEAD_MAX) << AHEAD_AT;
+        self.segment.line(self.published).store(&self.first.octets);
+        self.first.header = 0;
+        self.show(header)
+    }
+
+    /// Shows the consumer what was written, by its first header; returns whether it wants a doorbell, once.
+    #[inline(always)]
+    fn show(&mut self, header: u64) -> bool {
         if self.ended != self.tail {
             self.end_at(self.tail);
         }
-        let line = self.segment.line(self.published);
-        line.store(&self.first.octets);
-        line.word().store(header, Ordering::Release);
+        self.segment.line(self.published).word().store(header, Ordering::Release);
         self.published = self.tail;
-        self.first.header = 0;
         self.own_ahead();
         let next = self.tail + LINE as u64;
         if next + SPARE <= self.limit {
-            // The next batch may be as short. What it waits for is then its own line alone.
+            // The next batch may be of one line. What it waits for then is that alone.
             self.end_at(next);
         }
         barrier::light(self.light);
