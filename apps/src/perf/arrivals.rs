@@ -66,7 +66,8 @@ impl Arrivals {
     }
 }
 
-const GAPS: usize = 1 << 16;
+/// So many that few gaps are longer than the longest, and that they stay in a near cache.
+const GAPS: usize = 1 << 12;
 const FRACTION_BITS: u32 = 16;
 
 #[cfg(test)]

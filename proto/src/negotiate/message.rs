@@ -327,10 +327,16 @@ fn put_pairs(places: &mut [[u8; 8]], pairs: &[[u32; 2]]) {
     }
 }
 
+/// Writes words, by twos: a provider that copies by double words finds each as it was written, and need not wait
+/// for it to reach the cache.
 #[inline]
 fn put_words<const N: usize>(message: &mut [u8], words: [u32; N]) -> Option<()> {
-    let (places, _) = message.as_chunks_mut();
-    *places.first_chunk_mut()? = words.map(u32::to_be_bytes);
+    let (pairs, last) = words.as_chunks();
+    let (front, rest) = message.split_at_mut_checked(size_of_val(pairs))?;
+    put_pairs(front.as_chunks_mut().0, pairs);
+    if let [last] = last {
+        *rest.first_chunk_mut()? = last.to_be_bytes();
+    }
     Some(())
 }
 

@@ -13,7 +13,9 @@ pub(super) const SQUEEZED: RangeInclusive<usize> = NOBODY.end..=SQUEEZED_MAX;
 pub(super) const SQUEEZED_MAX: usize = LINE_OCTETS + 32;
 
 /// Returns a message of that shape without its zeros, as the words of a line; behind it there is no meaning.
-#[inline]
+/// Inline, so that words are read one by one, as they were written: reading two at once would wait until both have
+/// reached the cache, and with them all that was written to rings before.
+#[inline(always)]
 pub(super) fn squeeze(message: &[u8]) -> Option<[u64; LINE_OCTETS / 8]> {
     let (front, rest) = message.split_first_chunk::<{ NOBODY.end }>()?;
     let words: &[[u8; 8]; NOBODY.end / 8] = front.as_chunks().0.try_into().ok()?;
