@@ -95,7 +95,7 @@ pub type Receive = alphabet::Receive<Sink>;
 /// While messages are taken without Receives
 /// 26. What an [`Outlet`] does is what a work request would do: it has happened before the message
 ///     that is sent behind it arrives, and a handle that it retired is out of the peer's reach.
-/// 27. What it sends with a [`Heading`] is a message like any other: that, and what was behind it.
+/// 27. What it, or `send_headed`, sends with a [`Heading`] is a message like any other: that, and what was behind it.
 pub trait Provider: sealed::Sealed {
     /// Names a listener of this provider.
     type Listener: Copy + Eq + fmt::Debug;
@@ -163,6 +163,22 @@ pub trait Provider: sealed::Sealed {
     ) -> Result<(), QueueFull> {
         let _ = (qp, message, invalidate);
         Err(QueueFull)
+    }
+
+    /// Sends a message that begins with `heading`, for which it has room: what is there may change. Others with the
+    /// same heading are likely to follow.
+    ///
+    /// # Errors
+    /// [`QueueFull`]: nothing happened otherwise, as of [`Self::send_inline`].
+    fn send_headed(
+        &mut self,
+        qp: QpNum,
+        heading: &Heading,
+        xid: u32,
+        message: &mut [u8],
+    ) -> Result<(), QueueFull> {
+        heading.put(message, xid).ok_or(QueueFull)?;
+        self.send_inline(qp, message, None)
     }
 
     /// Takes messages without Receives: of each queue pair in its turn the next ones, as long as each is a

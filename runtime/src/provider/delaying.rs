@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage_mr_pool::Local;
+use haulage_proto::negotiate::Heading;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Handle, QpNum};
 
@@ -125,6 +126,16 @@ impl<P: Provider> Provider for Delaying<P> {
         invalidate: Option<Handle>,
     ) -> Result<(), QueueFull> {
         self.inner.send_inline(qp, message, invalidate)
+    }
+
+    fn send_headed(
+        &mut self,
+        qp: QpNum,
+        heading: &Heading,
+        xid: u32,
+        message: &mut [u8],
+    ) -> Result<(), QueueFull> {
+        self.inner.send_headed(qp, heading, xid, message)
     }
 
     /// Nothing is taken before what is held back.

@@ -45,6 +45,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage_mr_pool::{Handles, Local, Pool};
+use haulage_proto::negotiate::Heading;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Handle, QpNum};
 
@@ -300,6 +301,20 @@ impl Provider for Shm {
     ) -> Result<(), QueueFull> {
         match self.slots.get(qp) {
             Some(connection) => connection.send_inline(&mut self.nic, message, invalidate),
+            None => Err(QueueFull),
+        }
+    }
+
+    #[inline]
+    fn send_headed(
+        &mut self,
+        qp: QpNum,
+        heading: &Heading,
+        xid: u32,
+        message: &mut [u8],
+    ) -> Result<(), QueueFull> {
+        match self.slots.get(qp) {
+            Some(connection) => connection.send_headed(&mut self.nic, heading, xid, message),
             None => Err(QueueFull),
         }
     }

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use haulage::provider::{Done, Inlet, Offer, Operation, Outlet, Provider, WorkQueue, WorkRequest};
+use haulage::provider::{
+    Done, Inlet, Offer, Operation, Outlet, Provider, QueueFull, WorkQueue, WorkRequest,
+};
 use haulage_mr_pool::{Exposed, Local, PostedSource};
 use haulage_proto::negotiate::Heading;
 use haulage_proto::verbs::{Access, Handle, QpNum, Segment, WrId};
@@ -85,10 +87,21 @@ pub fn line_27_messages_with_a_heading_are_whole<N: Network>(network: N) {
     let mut arrived = 0;
     for round in 0..ROUNDS {
         let mut herald = Herald { round, sent: Vec::new() };
-        // A run of one, then of two, whose answers may go otherwise.
+        // A run of one, then of two, whose answers may go otherwise; or nothing to answer to.
         let messages = 1 + usize::from(round % 2);
-        let go = &[(&b"go"[..], None); 2][..messages];
-        let answered = messages - offer_all(&mut bed, link, go, &mut herald).len();
+        let provider = &mut bed.ends[PASSIVE].provider;
+        let answered = if round % 3 == 2 && LENGTH <= provider.caps().inline_max {
+            let qp = link[PASSIVE];
+            herald.send(messages, |headed, message| match headed {
+                Some((heading, xid)) => provider.send_headed(qp, &heading, xid, message),
+                None => provider.send_inline(qp, message, None),
+            });
+            assert_eq!(provider.post(qp, &mut WorkQueue::new()), Ok(()));
+            messages
+        } else {
+            let go = &[(&b"go"[..], None); 2][..messages];
+            messages - offer_all(&mut bed, link, go, &mut herald).len()
+        };
         // Half of the time they are taken as they come, if they are.
         let mut auditor = Auditor { expected: herald.sent.into() };
         let mut room = [0; 4 * LENGTH];
@@ -194,9 +207,14 @@ struct Herald {
     sent: Vec<(Option<Heading>, Vec<u8>)>,
 }
 
-impl Inlet for Herald {
-    fn take(&mut self, _: QpNum, run: Offer<'_>, outlet: &mut impl Outlet) -> usize {
-        for at in 0..HEADED / 2 * run.messages.len() {
+impl Herald {
+    /// Sends as many as answer so many.
+    fn send(
+        &mut self,
+        messages: usize,
+        mut send: impl FnMut(Option<(Heading, u32)>, &mut [u8]) -> Result<(), QueueFull>,
+    ) {
+        for at in 0..HEADED / 2 * messages {
             let credit = u32::from(self.round);
             let heading = match at % 8 {
                 3 => None,
@@ -210,15 +228,21 @@ impl Inlet for Herald {
             let mut message = vec![0xaa; headers];
             message.extend(&body);
             let mut whole = message.clone();
-            match heading {
-                Some(heading) => {
-                    outlet.send_headed(&heading, xid, &mut message).expect("room for few");
-                    heading.put(&mut whole, xid).expect("as long as it is");
-                }
-                None => outlet.send(&message, None).expect("room for few"),
+            if let Some(heading) = heading {
+                heading.put(&mut whole, xid).expect("as long as it is");
             }
+            send(heading.map(|heading| (heading, xid)), &mut message).expect("room for few");
             self.sent.push((heading, whole));
         }
+    }
+}
+
+impl Inlet for Herald {
+    fn take(&mut self, _: QpNum, run: Offer<'_>, outlet: &mut impl Outlet) -> usize {
+        self.send(run.messages.len(), |headed, message| match headed {
+            Some((heading, xid)) => outlet.send_headed(&heading, xid, message),
+            None => outlet.send(message, None),
+        });
         run.messages.len()
     }
 }

@@ -217,7 +217,13 @@ impl State {
     /// Sends Calls that wait, which go before those of a lane.
     #[cold]
     fn send_waiting_calls(&mut self, key: Key<Connection>, outlet: &mut dyn Outlet) {
-        self.send_bare_calls(key, |_, message| outlet.send(message, None).is_ok());
+        self.send_bare_calls(key, |_, headed, message| {
+            let sent = match headed {
+                Some((heading, xid)) => outlet.send_headed(heading, xid, message),
+                None => outlet.send(message, None),
+            };
+            sent.is_ok()
+        });
     }
 
     /// Notes how many Calls left on a lane.

@@ -6,7 +6,9 @@ use std::ops::Range;
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::chunk::DataItem;
 use haulage_proto::exchange::{BareMax, CallFault, CallPlan, CallShape, plan_call};
-use haulage_proto::negotiate::{CallChunks, Class, Version, bare_header_len, put_bare_header};
+use haulage_proto::negotiate::{
+    CallChunks, Class, Heading, Version, bare_header_len, put_bare_header,
+};
 use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::verbs::{Access, Flags, Handle, QpNum};
@@ -20,6 +22,7 @@ use crate::core::inbound::Segments;
 use crate::core::state::State;
 use crate::core::table::Key;
 use crate::core::work::Name;
+use crate::identity::Identity;
 use crate::limits::HEADER_ROOM;
 use crate::provider::{self as providing, Operation, Provider, WorkRequest};
 use crate::service::{CallError, Service};
@@ -28,7 +31,13 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Sends the Calls without chunks at the front of the queue inline, as far as that goes.
     pub(crate) fn send_bare_calls(&mut self, key: Key<Connection>) {
         let Self { provider, state, .. } = self;
-        state.send_bare_calls(key, |qp, message| provider.send_inline(qp, message, None).is_ok());
+        state.send_bare_calls(key, |qp, headed, message| {
+            let sent = match headed {
+                Some((heading, xid)) => provider.send_headed(qp, heading, xid, message),
+                None => provider.send_inline(qp, message, None),
+            };
+            sent.is_ok()
+        });
     }
 
     /// Registers what a Call exposes and queues it; its credit is known to be there.
@@ -96,21 +105,24 @@ impl<P: Provider, S: Service> Core<P, S> {
 }
 
 impl State {
-    /// Has `send` send the Calls without chunks at the front of the queue, as far as that goes.
-    pub(super) fn send_bare_calls(
-        &mut self,
-        key: Key<Connection>,
-        mut send: impl FnMut(QpNum, &[u8]) -> bool,
-    ) {
+    /// Has `send` send the Calls without chunks at the front of the queue, as far as that goes: if several do,
+    /// with a heading.
+    pub(super) fn send_bare_calls(&mut self, key: Key<Connection>, mut send: impl SendBare) {
         let Some(connection) = self.connections.get_mut(key) else { return };
+        let has_heading = connection.calls.len() > 1 && connection.heads_calls();
         while let Some(&slot) = connection.calls.front()
             && let Some(Some(call)) = self.outbound.get_mut(slot)
             && let Stage::Queued(buffer, encoded) = &mut call.stage
             && !call.opens
         {
             let named = (call.xid, call.procedure);
-            let departure =
-                connection.send_bare(&mut send, named, buffer, encoded, self.inline_max);
+            let departure = connection.send_bare(
+                &mut send,
+                named,
+                (buffer, encoded),
+                has_heading,
+                self.inline_max,
+            );
             if departure == Departure::Waits {
                 return;
             }
@@ -172,10 +184,10 @@ impl Connection {
     #[inline]
     fn send_bare(
         &mut self,
-        send: &mut impl FnMut(QpNum, &[u8]) -> bool,
+        send: &mut impl SendBare,
         (xid, procedure): (u32, u32),
-        buffer: &mut Local,
-        encoded: &Encoded,
+        (buffer, encoded): (&mut Local, &Encoded),
+        has_heading: bool,
         inline_max: usize,
     ) -> Departure {
         let version = self.terms.version;
@@ -186,18 +198,41 @@ impl Connection {
             return Departure::Waits;
         }
         let Some(credit) = self.engine.try_send(Class::Call) else { return Departure::Waits };
-        let range = encoded.complete(buffer, version, xid, credit);
-        match buffer.bytes().get(range.clone()) {
-            Some(message) if send(self.qp, message) => {
-                self.rings = true;
-                Departure::Gone
-            }
-            _ => Departure::Post(range.start, range.end),
+        let range = encoded.message(version);
+        let mut leave = |buffer: &mut Local, headed| {
+            let message = buffer.bytes_mut().get_mut(range.clone());
+            message.is_some_and(|message| send(self.qp, headed, message))
+        };
+        let Binding { program, version: of_program, .. } = *self.binding;
+        let heading = Heading::Call { credit, asked: [program, of_program, procedure] };
+        let mut has_left = has_heading && leave(buffer, Some((&heading, xid)));
+        if !has_left {
+            encoded.complete(buffer, version, xid, credit);
+            has_left = leave(buffer, None);
         }
+        self.rings |= has_left;
+        if has_left { Departure::Gone } else { Departure::Post(range.start, range.end) }
+    }
+
+    /// Returns whether all that a Call without chunks begins with is a [`Heading`].
+    fn heads_calls(&self) -> bool {
+        self.terms.version == Version::Two && self.identity == Identity::Nobody
     }
 }
 
+/// Sends a message on a queue pair: one that is complete, or one that is to be given its heading. Returns whether it
+/// left.
+pub(super) trait SendBare: FnMut(QpNum, Option<(&Heading, u32)>, &mut [u8]) -> bool {}
+
+impl<F: FnMut(QpNum, Option<(&Heading, u32)>, &mut [u8]) -> bool> SendBare for F {}
+
 impl Encoded {
+    /// Returns where in the buffer the message of a Call without chunks is.
+    #[inline]
+    const fn message(&self, version: Version) -> Range<usize> {
+        HEADER_ROOM - bare_header_len(version, Kind::Call)..HEADER_ROOM + self.length
+    }
+
     /// Writes the transport header of a Call without chunks. Returns where in the buffer the message is.
     #[inline]
     fn complete(
@@ -207,11 +242,11 @@ impl Encoded {
         xid: u32,
         credit: u32,
     ) -> Range<usize> {
-        let start = HEADER_ROOM - bare_header_len(version, Kind::Call);
-        let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
+        let range = self.message(version);
+        let room = buffer.bytes_mut().get_mut(range.start..HEADER_ROOM).unwrap_or_default();
         let written = put_bare_header(version, Kind::Call, room, xid, credit);
         debug_assert!(written.is_some(), "every send buffer has the room");
-        start..HEADER_ROOM + self.length
+        range
     }
 }
 

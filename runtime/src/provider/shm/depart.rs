@@ -10,13 +10,14 @@
 //! What leaves while messages are taken without Receives is in `shm/outlet.rs`.
 
 use haulage_proto::iwarp::terminate::{Code, Fault};
+use haulage_proto::negotiate::Heading;
 use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, Status};
 
 use super::connection::{Connection, Entry, Payload, State, Work};
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
 use super::outlet::Far;
-use super::ring::{Kind, Producer};
+use super::ring::{JOINING_MAX, Kind, Producer};
 use super::table::{Extent, Retired};
 use crate::provider::{DisconnectReason, Operation, QueueFull, WorkQueue, WorkRequest};
 use crate::sys::shared::Shared;
@@ -107,6 +108,30 @@ impl Connection {
         }
         nic.counters.sends += 1;
         nic.counters.bytes_copied += message.len() as u64;
+        Ok(())
+    }
+
+    /// Puts a message that begins with a heading into the ring at once, next to others with the same.
+    #[inline]
+    pub(super) fn send_headed(
+        &mut self,
+        nic: &mut Nic,
+        heading: &Heading,
+        xid: u32,
+        message: &mut [u8],
+    ) -> Result<(), QueueFull> {
+        let length = message.len();
+        let Some(producer) = self.producer.as_mut().filter(|_| length <= JOINING_MAX) else {
+            heading.put(message, xid).ok_or(QueueFull)?;
+            return self.send_inline(nic, message, None);
+        };
+        let goes = self.state == State::Open && self.pending.is_empty();
+        let body = message.get(heading.len()..).filter(|_| goes).ok_or(QueueFull)?;
+        if producer.push_headed(heading, xid, body) != Ok(true) {
+            return Err(QueueFull);
+        }
+        nic.counters.sends += 1;
+        nic.counters.bytes_copied += length as u64;
         Ok(())
     }
 
