@@ -1,8 +1,10 @@
 //! Both protocol versions, and the payload formats they have in common.
 
 use haulage_proto::negotiate::Version;
+use haulage_proto::rpc::Credential;
 
 use super::*;
+use crate::identity::{Identity, User};
 use crate::limits::Versions;
 use crate::provider::Promises;
 
@@ -192,6 +194,52 @@ fn many_calls_are_in_flight_in_version_1() {
     assert!(world.ended().iter().all(|(_, outcome, _)| outcome.is_ok()));
     world.settle();
     world.all_home();
+}
+
+/// Notes who says they call, and what with.
+#[derive(Default)]
+struct Scribe {
+    calls: Vec<(u32, Vec<u8>)>,
+}
+
+impl Service for Scribe {
+    fn binding(&self) -> Binding {
+        binding()
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, mut call: Call<'_>, _: &mut Reply) -> Outcome {
+        let uid = match call.credential {
+            Credential::Sys(caller) => caller.uid,
+            _ => 0,
+        };
+        self.calls.push((uid, call.arguments.opaque(TELL_MAX).unwrap().to_vec()));
+        Outcome::Done
+    }
+}
+
+#[test]
+fn calls_that_wait_together_arrive_as_they_were_made() {
+    for (versions, version) in PAIRS {
+        for uid in [0, 500] {
+            let limits = versions.map(|versions| Limits { versions, ..LIMITS });
+            let [client, server] = limits;
+            let fabric = FabricConfig::default();
+            let mut world = World::with(Scribe::default(), [server, client], fabric);
+            if uid != 0 {
+                let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20050);
+                let user = Identity::User(User::new("here", uid, 100, &[]));
+                world.connection = world.client.connect_as(world.now, at, binding(), user).unwrap();
+            }
+            let told: Vec<_> = (0..10).map(|length| vec![7; length * length]).collect();
+            for argument in &told {
+                let (mut cx, _) = world.client.cx(world.now);
+                cx.call(world.connection, request(TELL), 1, |w| w.opaque(argument)).unwrap();
+            }
+            world.until(|world| world.ended().len() == told.len());
+            let expected: Vec<_> = told.into_iter().map(|argument| (uid, argument)).collect();
+            assert_eq!(world.server.service.calls, expected, "{version}, {uid}");
+        }
+    }
 }
 
 #[test]
