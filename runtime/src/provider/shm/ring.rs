@@ -13,6 +13,8 @@
 //! word ends what the consumer can see. A batch is written behind that word, its own end first, and
 //! becomes visible all at once when the header of its first record is stored. The consumer, looking for
 //! it, reads only the line the message will be on; while nothing comes, nothing is written that both share.
+//! Where a batch of one line would end the word is emptied ahead, so that a lone message waits for its own line
+//! alone to be the producer's.
 //!
 //! A Call without chunks has two runs of zeros: the empty lists of its transport header, and the credential
 //! and verifier of nobody in particular. A message of that shape that fits one line without them travels
