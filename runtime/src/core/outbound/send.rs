@@ -198,20 +198,20 @@ impl Connection {
             return Departure::Waits;
         }
         let Some(credit) = self.engine.try_send(Class::Call) else { return Departure::Waits };
-        let range = encoded.message(version);
-        let mut leave = |buffer: &mut Local, headed| {
-            let message = buffer.bytes_mut().get_mut(range.clone());
-            message.is_some_and(|message| send(self.qp, headed, message))
-        };
         let Binding { program, version: of_program, .. } = *self.binding;
         let heading = Heading::Call { credit, asked: [program, of_program, procedure] };
-        let mut has_left = has_heading && leave(buffer, Some((&heading, xid)));
-        if !has_left {
-            encoded.complete(buffer, version, xid, credit);
-            has_left = leave(buffer, None);
+        let headed = has_heading.then_some((&heading, xid));
+        let range = match headed {
+            Some(_) => encoded.message(version),
+            None => encoded.complete(buffer, version, xid, credit),
+        };
+        let message = buffer.bytes_mut().get_mut(range);
+        if message.is_some_and(|message| send(self.qp, headed, message)) {
+            self.rings = true;
+            return Departure::Gone;
         }
-        self.rings |= has_left;
-        if has_left { Departure::Gone } else { Departure::Post(range.start, range.end) }
+        let range = encoded.complete(buffer, version, xid, credit);
+        Departure::Post(range.start, range.end)
     }
 
     /// Returns whether all that a Call without chunks begins with is a [`Heading`].
