@@ -332,10 +332,11 @@ fn put_pairs(places: &mut [[u8; 8]], pairs: &[[u32; 2]]) {
 #[inline]
 fn put_words<const N: usize>(message: &mut [u8], words: [u32; N]) -> Option<()> {
     let (pairs, last) = words.as_chunks();
-    let (front, rest) = message.split_at_mut_checked(size_of_val(pairs))?;
+    let (front, rest) =
+        message.get_mut(..size_of_val(&words))?.split_at_mut_checked(size_of_val(pairs))?;
     put_pairs(front.as_chunks_mut().0, pairs);
-    if let [last] = last {
-        *rest.first_chunk_mut()? = last.to_be_bytes();
+    if let ([last], Some(place)) = (last, rest.first_chunk_mut()) {
+        *place = last.to_be_bytes();
     }
     Some(())
 }
