@@ -37,6 +37,7 @@ use crate::remote::RemoteClient;
 use crate::service::{Binding, CallError, ConnectionId, Reply, Service};
 
 use inline::INCOMING;
+use outbound::{Direct, Exit};
 use state::State;
 #[cfg(test)]
 mod tests;
@@ -251,7 +252,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     }
 
     fn run_handlers(&mut self, now: Instant, budget: usize) -> usize {
-        let Self { state, service, inbox, .. } = self;
+        let Self { provider, state, service, inbox, .. } = self;
         let mut worked = 0;
         if state.has_news() {
             worked += outbound::tell(state, service, inbox, now, budget);
@@ -259,7 +260,11 @@ impl<P: Provider, S: Service> Core<P, S> {
         if !state.ready.is_empty() {
             worked += inbound::run(state, service, now, budget);
         }
-        worked + usize::from(service.turn(&mut Cx::new(now, state)))
+        let mut direct = Direct::new(provider);
+        let mut cx = Cx::within(now, state, None, Exit::Any(&mut direct));
+        worked += usize::from(service.turn(&mut cx));
+        cx.close_lane();
+        worked
     }
 }
 

@@ -16,6 +16,7 @@
 //! A Call that is given up (P10) releases its caller at once. Its leases stay exposed, owned by the
 //! slot, until the Reply or a grace deadline; the slot is not used again on that connection.
 
+mod exit;
 mod lane;
 mod opened;
 mod send;
@@ -43,6 +44,7 @@ use crate::limits::HEADER_ROOM;
 use crate::provider::{ConnectError, Operation, Quiesced, WorkRequest};
 use crate::service::{self, Binding, CallError, Request};
 
+pub(crate) use exit::{Direct, Exit, Way};
 pub(crate) use lane::Lane;
 pub(crate) use opened::Opened;
 pub(crate) use send::Planned;
@@ -177,13 +179,13 @@ impl State {
     pub(crate) fn call_at_once(
         &mut self,
         now: Instant,
-        lane: &mut Lane<'_>,
+        (lane, outlet): Way<'_>,
         (procedure, timeout): (u32, Option<Duration>),
         caller: Caller,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), CallError> {
         let (named, message, encoded) = self.begin(None, encode)?;
-        let is_sent = lane.send(message, (named.1, procedure), &encoded);
+        let is_sent = lane.send(outlet, message, (named.1, procedure), &encoded);
         let asked = (procedure, timeout, false);
         self.enter(named, now, (lane.connection, Version::Two), asked, caller);
         if !is_sent {
@@ -196,7 +198,7 @@ impl State {
     pub(crate) fn call_opening_at_once(
         &mut self,
         now: Instant,
-        lane: &mut Lane<'_>,
+        (lane, outlet): Way<'_>,
         request: &mut Request,
         caller: Caller,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
@@ -206,7 +208,7 @@ impl State {
         lane::put(&lane.heading(request.procedure), message, named.1);
         let asked = (request.procedure, request.timeout, true);
         self.enter(named, now, (lane.connection, Version::Two), asked, caller);
-        if !self.open_at_once(lane, named, request, &encoded) {
+        if !self.open_at_once((lane, outlet), named, request, &encoded) {
             self.set_out(lane.connection, named.0, Some(request), encoded);
         }
         Ok(())

@@ -13,7 +13,7 @@ use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::core::connection::Connection;
 use crate::core::inbound::{InboundCall, Ready, Running};
-use crate::core::outbound::{Caller, Lane, Opened, OutboundCall, Over, Planned};
+use crate::core::outbound::{Caller, Exit, Lane, Opened, OutboundCall, Over, Planned};
 use crate::core::receives::Receives;
 use crate::core::table::{Key, Table};
 use crate::core::work::WorkTable;
@@ -259,8 +259,9 @@ pub(crate) const ENDED_MAX: usize = 32;
 pub struct Cx<'a> {
     pub(crate) now: Instant,
     pub(crate) state: &'a mut State,
-    /// Takes Calls at once, while messages of its connection are acted upon.
-    pub(crate) lane: Option<Lane<'a>>,
+    /// Takes Calls at once, which leave by `exit`.
+    pub(crate) lane: Option<Lane>,
+    exit: Exit<'a>,
 }
 
 impl fmt::Debug for Cx<'_> {
@@ -272,12 +273,17 @@ impl fmt::Debug for Cx<'_> {
 impl<'a> Cx<'a> {
     /// Shows a service its core.
     pub(crate) const fn new(now: Instant, state: &'a mut State) -> Self {
-        Self { now, state, lane: None }
+        Self::within(now, state, None, Exit::Closed)
     }
 
-    /// Does the same while messages of a connection are acted upon.
-    pub(crate) const fn within(now: Instant, state: &'a mut State, lane: Option<Lane<'a>>) -> Self {
-        Self { now, state, lane }
+    /// Does the same while Calls can leave at once.
+    pub(crate) const fn within(
+        now: Instant,
+        state: &'a mut State,
+        lane: Option<Lane>,
+        exit: Exit<'a>,
+    ) -> Self {
+        Self { now, state, lane, exit }
     }
 
     /// Makes a Call. `encode` writes the arguments other than the reduced one. How it ended is told
@@ -297,15 +303,16 @@ impl<'a> Cx<'a> {
         // By parts, so that without leases the request need not be in memory.
         let Request { procedure, argument, result, timeout } = request;
         let caller = Caller::Service(token);
-        let lane = self.lane.as_mut().filter(|lane| lane.takes(connection.0));
-        if argument.is_none()
-            && result.is_none()
-            && let Some(lane) = lane
-        {
-            let asked = (procedure, timeout);
-            return self.state.call_at_once(self.now, lane, asked, caller, encode).map_err(
-                |error| (error, Request { procedure, argument: None, result: None, timeout }),
-            );
+        if argument.is_none() && result.is_none() {
+            if !self.lane.as_ref().is_some_and(|lane| lane.takes(connection.0)) {
+                self.open_lane(connection);
+            }
+            if let Some(way) = self.exit.way(&mut self.lane, connection.0, false) {
+                let asked = (procedure, timeout);
+                return self.state.call_at_once(self.now, way, asked, caller, encode).map_err(
+                    |error| (error, Request { procedure, argument: None, result: None, timeout }),
+                );
+            }
         }
         let request = Request { procedure, argument, result, timeout };
         self.call_otherwise(connection, request, caller, encode)
@@ -322,12 +329,35 @@ impl<'a> Cx<'a> {
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), (CallError, Request)> {
         let (now, state) = (self.now, &mut *self.state);
-        let lane = self.lane.as_mut().filter(|lane| lane.takes(connection.0));
-        let called = match lane.filter(|lane| lane.opens(&request)) {
-            Some(lane) => state.call_opening_at_once(now, lane, &mut request, caller, encode),
+        let way = self.exit.way(&mut self.lane, connection.0, true);
+        let called = match way.filter(|(lane, _)| lane.opens(&request)) {
+            Some(way) => state.call_opening_at_once(now, way, &mut request, caller, encode),
             None => state.call(now, connection.0, &mut request, caller, encode).map(drop),
         };
         called.map_err(|error| (error, request))
+    }
+
+    /// Opens the lane of a connection, if there may be others than the one there is.
+    #[inline(never)]
+    fn open_lane(&mut self, connection: ConnectionId) {
+        if self.lane.as_ref().is_some_and(|lane| lane.is_of(connection.0)) {
+            return;
+        }
+        if let Exit::Any(_) = self.exit {
+            self.close_lane();
+        }
+        if let Exit::Any(outlet) = &mut self.exit {
+            self.lane = self.state.open_lane_by(connection.0, *outlet);
+        }
+    }
+
+    /// Notes what left on the lane there is: no other Call does.
+    #[inline]
+    pub(crate) fn close_lane(&mut self) {
+        // Where it is: what it counted was just written, and a copy would wait for that to reach the cache.
+        if let Some(lane) = &self.lane {
+            self.state.close_lane(lane);
+        }
     }
 
     /// Lets a Call answered with `Later` be finished: `Service::resume` runs for it.

@@ -7,7 +7,7 @@ use haulage_proto::verbs::Handle;
 
 use super::{Origin, REPLY_LEN, Short, xid};
 use crate::core::connection::Connection;
-use crate::core::outbound::{Placed, tell_inline, tell_placed};
+use crate::core::outbound::{Exit, Placed, tell_inline, tell_placed};
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
 use crate::provider::{Outlet, RUN_MAX};
@@ -26,7 +26,7 @@ impl<S: Service> Short<'_, S> {
         let Self { state, service, now, .. } = self;
         // Who is told may call again, which leaves at once.
         let lane = state.open_lane(from.key, replies.len(), outlet);
-        let mut cx = Cx::within(*now, state, lane);
+        let mut cx = Cx::within(*now, state, lane, Exit::One(outlet));
         let mut done = 0;
         for reply in replies {
             let Some((header, payload)) = reply.split_at_checked(REPLY_LEN) else { break };
@@ -34,10 +34,7 @@ impl<S: Service> Short<'_, S> {
             tell_inline(&mut cx, *service, token, payload);
             done += 1;
         }
-        // Where it is: what it counted was just written, and a copy would wait for that to reach the cache.
-        if let Some(lane) = &cx.lane {
-            cx.state.close_lane(lane);
-        }
+        cx.close_lane();
         state.counters.calls_made += u64::from(done);
         state.receives.pass(done);
         done as usize
@@ -66,16 +63,14 @@ impl<S: Service> Short<'_, S> {
             return 0;
         }
         let lane = state.open_lane(from.key, done, outlet);
-        let mut cx = Cx::within(*now, state, lane);
+        let mut cx = Cx::within(*now, state, lane, Exit::One(outlet));
         for (reply, place) in replies.iter().zip(&mut ended).take(done) {
             if let Some((Some(placed), payload_at)) = place.take() {
                 let payload = reply.get(payload_at..).unwrap_or_default();
                 tell_placed(&mut cx, *service, placed, payload);
             }
         }
-        if let Some(lane) = &cx.lane {
-            cx.state.close_lane(lane);
-        }
+        cx.close_lane();
         state.counters.calls_made += done as u64;
         state.receives.pass(u32::try_from(done).unwrap_or(u32::MAX));
         done

@@ -1,10 +1,12 @@
-//! The short way of a Call: at once, while messages of its connection are acted upon.
+//! The short way of a Call: at once, while messages of its connection are acted upon, or in its service's turn.
 //!
 //! # Normal operation
 //! Who is told that a Call of theirs ended most often makes the next one, on the same connection, of a few
 //! octets and without chunks. For a run of Replies it is settled once whether such Calls may leave, how many,
 //! and with which credit word; each then is two headers from a template, its arguments, and a record of
-//! itself. Whatever is in the way of that, the Call is queued as any other.
+//! itself. A service that makes Calls in its turn has a lane opened to the connection of the first, and to that of
+//! each which is not on the connection of the one before. Whatever is in the way of that, the Call is queued as any
+//! other.
 
 use std::rc::Rc;
 
@@ -17,6 +19,7 @@ use haulage_proto::v2::header::OneChunk;
 use haulage_proto::verbs::{Access, Handle};
 use haulage_proto::xdr::{Truncated, Writer};
 
+use super::exit::{Aim, Way};
 use super::opened::What;
 use super::send::{Outline, goes_bare};
 use super::{Encoded, put_length};
@@ -29,7 +32,8 @@ use crate::provider::Outlet;
 use crate::service::{Binding, Request, allows_to_reduce};
 
 /// Where Calls leave at once, and how many may.
-pub(crate) struct Lane<'a> {
+#[derive(Debug)]
+pub(crate) struct Lane {
     pub(super) connection: Key<Connection>,
     binding: Rc<Binding>,
     bare_max: BareMax,
@@ -42,10 +46,9 @@ pub(crate) struct Lane<'a> {
     /// How many may go, and went.
     lent: u32,
     sent: u32,
-    outlet: &'a mut (dyn Outlet + 'a),
 }
 
-impl Lane<'_> {
+impl Lane {
     /// Where in a send buffer these messages start.
     pub(super) const START: usize = HEADER_ROOM - TRANSPORT_LEN;
 
@@ -53,6 +56,11 @@ impl Lane<'_> {
     #[inline]
     pub(crate) fn takes(&self, connection: Key<Connection>) -> bool {
         self.connection == connection && self.sent < self.lent
+    }
+
+    /// Returns whether this is the lane of a connection, whether it takes more Calls or not.
+    pub(crate) fn is_of(&self, connection: Key<Connection>) -> bool {
+        self.connection == connection
     }
 
     /// Returns whether a Call opens one lease, which it may.
@@ -88,6 +96,7 @@ impl Lane<'_> {
     #[inline]
     pub(super) fn send(
         &mut self,
+        outlet: &mut dyn Outlet,
         message: &mut [u8],
         (xid, procedure): (u32, u32),
         encoded: &Encoded,
@@ -100,7 +109,7 @@ impl Lane<'_> {
             && goes_bare(procedure, &self.binding, &self.bare_max, encoded)
             && message
                 .get_mut(..TRANSPORT_LEN + encoded.length)
-                .is_some_and(|message| self.outlet.send_headed(heading, xid, message).is_ok());
+                .is_some_and(|message| outlet.send_headed(heading, xid, message).is_ok());
         if !goes {
             put(heading, message, xid);
         }
@@ -122,7 +131,7 @@ impl State {
     #[inline(never)]
     pub(super) fn open_at_once(
         &mut self,
-        lane: &mut Lane<'_>,
+        (lane, outlet): Way<'_>,
         (slot, xid): (usize, u32),
         request: &mut Request,
         encoded: &Encoded,
@@ -149,7 +158,7 @@ impl State {
             _ => return false,
         };
         let open = match lease.take() {
-            Some(lease) => lane.outlet.open(lease, access),
+            Some(lease) => outlet.open(lease, access),
             None => return false,
         };
         let (exposed, segment) = match open {
@@ -168,7 +177,7 @@ impl State {
         let written = put_call_headers_with(message, named, inv_handle, chunk, asked);
         debug_assert!(written.is_some(), "every send buffer has the room");
         lane.sent += 1;
-        if lane.outlet.send(message, None).is_err()
+        if outlet.send(message, None).is_err()
             && let Some(buffer) = self.buffers.pop()
         {
             self.send(lane.connection, buffer, range, None, Default::default());
@@ -179,39 +188,33 @@ impl State {
     /// Gives a connection room for others than the `count` messages that came, and opens its lane to as many Calls,
     /// which leave by `outlet`. `None` if anything is in the way of all of them.
     #[inline(always)]
-    pub(crate) fn open_lane<'a>(
+    pub(crate) fn open_lane(
         &mut self,
         key: Key<Connection>,
         count: usize,
-        outlet: &'a mut (dyn Outlet + 'a),
-    ) -> Option<Lane<'a>> {
+        outlet: &mut dyn Outlet,
+    ) -> Option<Lane> {
         let mut connection = self.connections.get_mut(key)?;
         connection.give_credits(&mut self.receives, count, 0);
         if !connection.calls.is_empty() {
             self.send_waiting_calls(key, outlet);
             connection = self.connections.get_mut(key)?;
         }
-        let is_plain = connection.calls.is_empty()
-            && connection.queue.is_empty()
-            && connection.takes_calls()
-            && connection.identity == Identity::Nobody;
-        if !is_plain {
-            return None;
-        }
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        let (lent, credit) = connection.engine.lend(Class::Call, count);
-        let Binding { program, version, .. } = *connection.binding;
-        Some(Lane {
-            connection: key,
-            heading: Heading::Call { credit, asked: [program, version, 0] },
-            binding: Rc::clone(&connection.binding),
-            bare_max: connection.terms.bare_max,
-            length_max: self.inline_max.saturating_sub(TRANSPORT_LEN),
-            credit,
-            lent,
-            sent: 0,
-            outlet,
-        })
+        connection.open_lane(key, count, self.inline_max)
+    }
+
+    /// Opens a connection's lane to as many Calls as may leave, which do by `outlet`. `None` if anything is in the way.
+    pub(crate) fn open_lane_by(
+        &mut self,
+        key: Key<Connection>,
+        outlet: &mut dyn Aim,
+    ) -> Option<Lane> {
+        let connection = self.connections.get_mut(key)?;
+        let lane = connection.open_lane(key, u32::MAX, self.inline_max)?;
+        outlet.aim(connection.qp);
+        self.touch(key);
+        Some(lane)
     }
 
     /// Sends Calls that wait, which go before those of a lane.
@@ -228,7 +231,7 @@ impl State {
 
     /// Notes how many Calls left on a lane.
     #[inline]
-    pub(crate) fn close_lane(&mut self, lane: &Lane<'_>) {
+    pub(crate) fn close_lane(&mut self, lane: &Lane) {
         self.settle_lent(lane.connection, Class::Call, lane.lent, lane.sent);
     }
 
@@ -239,6 +242,32 @@ impl State {
             connection.engine.settle(class, lent, sent);
             connection.rings |= sent > 0;
         }
+    }
+}
+
+impl Connection {
+    /// Opens the lane of the connection to at most `count` Calls. `None` if anything is in the way of all of them.
+    #[inline(always)]
+    fn open_lane(&mut self, key: Key<Self>, count: u32, inline_max: usize) -> Option<Lane> {
+        let is_plain = self.calls.is_empty()
+            && self.queue.is_empty()
+            && self.takes_calls()
+            && self.identity == Identity::Nobody;
+        if !is_plain {
+            return None;
+        }
+        let (lent, credit) = self.engine.lend(Class::Call, count);
+        let Binding { program, version, .. } = *self.binding;
+        Some(Lane {
+            connection: key,
+            heading: Heading::Call { credit, asked: [program, version, 0] },
+            binding: Rc::clone(&self.binding),
+            bare_max: self.terms.bare_max,
+            length_max: inline_max.saturating_sub(TRANSPORT_LEN),
+            credit,
+            lent,
+            sent: 0,
+        })
     }
 }
 

@@ -169,8 +169,10 @@ fn calls_that_find_no_buffer_for_their_replies_wait_for_one() {
     all_home(&mut server, clock::now());
 }
 
-/// Makes Calls of all lengths on one connection or the other, the next ones as it is told of the last.
+/// Makes Calls of all lengths on one connection or the other, the next ones as it is told of the last, or in its
+/// next turn.
 struct Relay {
+    in_turns: bool,
     connections: Vec<ConnectionId>,
     /// Calls that could not be made yet.
     owed: u64,
@@ -217,7 +219,9 @@ impl Service for Relay {
         self.ended += 1;
         let so_far = self.made.iter().sum::<u64>() + self.owed;
         self.owed += (RELAYED - so_far).min(1 + token % 2);
-        self.call(cx);
+        if !self.in_turns {
+            self.call(cx);
+        }
     }
 
     fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
@@ -239,33 +243,91 @@ fn calls_made_as_others_end_go_where_they_are_to() {
         (u64::MAX, few, 64 << 10, 900),
         (5, poor, 4 << 10, 900),
     ] {
-        let echo = || Echo { later, calls: 0, waiting: VecDeque::new() };
-        let mut servers = [(); 2].map(|()| core(echo(), LIMITS, ring_bytes));
-        let (connections, owed) = (Vec::new(), 1);
-        let relay = Relay { connections, owed: 0, made: [0; 2], ended: 0, longest };
-        let mut client = core(relay, limits, ring_bytes);
-        for server in &mut servers {
-            let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
-            let connection = client.connect(clock::now(), at, binding()).unwrap();
-            client.service.connections.push(connection);
+        for in_turns in [false, true] {
+            let echo = || Echo { later, calls: 0, waiting: VecDeque::new() };
+            let mut servers = [(); 2].map(|()| core(echo(), LIMITS, ring_bytes));
+            let (connections, owed) = (Vec::new(), 1);
+            let relay = Relay { in_turns, connections, owed: 0, made: [0; 2], ended: 0, longest };
+            let mut client = core(relay, limits, ring_bytes);
+            for server in &mut servers {
+                let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+                let connection = client.connect(clock::now(), at, binding()).unwrap();
+                client.service.connections.push(connection);
+            }
+            client.service.owed = owed;
+            let mut turns = 0;
+            while client.service.ended < RELAYED {
+                let now = clock::now();
+                client.turn(now);
+                servers.iter_mut().for_each(|server| _ = server.turn(now));
+                turns += 1;
+                assert!(turns < 1_000_000, "{} of {RELAYED} ended", client.service.ended);
+            }
+            let served = servers.each_ref().map(|server| server.service.calls);
+            assert_eq!(served, client.service.made, "{later}, {limits:?}, {ring_bytes}, {longest}");
+            for _ in 0..100 {
+                client.turn(clock::now());
+                servers.iter_mut().for_each(|server| _ = server.turn(clock::now()));
+            }
+            all_home(&mut client, clock::now());
+            servers.iter_mut().for_each(|server| all_home(server, clock::now()));
         }
-        client.service.owed = owed;
-        let mut turns = 0;
-        while client.service.ended < RELAYED {
-            let now = clock::now();
-            client.turn(now);
-            servers.iter_mut().for_each(|server| _ = server.turn(now));
-            turns += 1;
-            assert!(turns < 1_000_000, "{} of {RELAYED} ended", client.service.ended);
+    }
+}
+
+#[test]
+fn calls_made_in_a_turn_need_no_buffer_each() {
+    let few = Limits { send_buffers_max: 2, ..LIMITS };
+    let mut server = core(Numbers::default(), LIMITS, 64 << 10);
+    let mut client = core(Burst::default(), few, 64 << 10);
+    let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let connection = client.connect(clock::now(), at, binding()).unwrap();
+    let mut turns = 0;
+    while client.service.ended < 200 {
+        if client.service.ended == client.service.made
+            && !client.cx(clock::now()).0.is_connecting(connection)
+        {
+            client.service.to = Some(connection);
         }
-        let served = servers.each_ref().map(|server| server.service.calls);
-        assert_eq!(served, client.service.made, "{later}, {limits:?}, {ring_bytes}, {longest}");
-        for _ in 0..100 {
-            client.turn(clock::now());
-            servers.iter_mut().for_each(|server| _ = server.turn(clock::now()));
+        client.turn(clock::now());
+        server.turn(clock::now());
+        turns += 1;
+        assert!(turns < 1_000_000, "{} of {} ended", client.service.ended, client.service.made);
+    }
+    let in_order: Vec<_> = (0..200).collect();
+    assert_eq!(server.service.seen, in_order);
+}
+
+/// Makes twenty Calls in a turn when it is told to where.
+#[derive(Default)]
+struct Burst {
+    to: Option<ConnectionId>,
+    made: u64,
+    ended: u64,
+}
+
+impl Service for Burst {
+    fn binding(&self) -> Binding {
+        binding()
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+        Outcome::Failed(AcceptStat::ProcUnavail)
+    }
+
+    fn replied(&mut self, _: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
+        assert_eq!(finished.results.map(drop).err(), None);
+        self.ended += 1;
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Some(connection) = self.to.take() else { return false };
+        for _ in 0..20 {
+            let told = self.made.to_be_bytes();
+            cx.call(connection, request(TELL), self.made, |w| w.opaque(&told)).unwrap();
+            self.made += 1;
         }
-        all_home(&mut client, clock::now());
-        servers.iter_mut().for_each(|server| all_home(server, clock::now()));
+        true
     }
 }
 

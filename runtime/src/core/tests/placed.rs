@@ -406,7 +406,8 @@ fn a_call_whose_room_is_open_leaves_even_if_not_at_once() {
     let mut asked = Request { result: Some(result), ..request(FETCH) };
     assert!(lane.takes(world.connection.0) && lane.opens(&asked));
     let (now, caller) = (world.now, Waiting::Service(2));
-    state.call_opening_at_once(now, &mut lane, &mut asked, caller, |_| Ok(())).unwrap();
+    let way = (&mut lane, &mut outlet as &mut dyn Outlet);
+    state.call_opening_at_once(now, way, &mut asked, caller, |_| Ok(())).unwrap();
     state.close_lane(&lane);
     let key = world.connection.0;
     state.touch(key);
