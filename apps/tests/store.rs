@@ -213,8 +213,9 @@ fn a_server_that_is_killed_under_a_client_ends_it() {
     let mut command = server.command(&["put", "/file"]);
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
-    // Until it has been read, the client is at work: a pipe holds less than this.
-    input.write_all(&pattern(12 << 20)).unwrap();
+    // Until it has been read, the client is at work: a pipe holds less than this. And what is left over of whole
+    // pieces it can only write when it knows that no more comes.
+    input.write_all(&pattern((12 << 20) + 5)).unwrap();
     server.process.kill().unwrap();
     server.process.wait().unwrap();
     drop(input);
