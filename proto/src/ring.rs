@@ -30,10 +30,6 @@ impl<T: Copy, const N: usize> Ring<T, N> {
         debug_assert!(pushed, "one input asks for no more than fits");
     }
 
-    pub(crate) fn front(&self) -> Option<&T> {
-        self.items.get(self.head)?.as_ref()
-    }
-
     pub(crate) fn pop(&mut self) -> Option<T> {
         let item = self.items.get_mut(self.head)?.take()?;
         self.count = self.count.saturating_sub(1);

@@ -159,7 +159,8 @@ impl<P: Provider, S: Service> Core<P, S> {
         let (ord, ird) = (caps.ord_max, caps.ird_max);
         let params = ConnectionParams { private_data: &private_data, ord, ird };
         let qp = self.provider.connect(now, to, &params).map_err(CallError::Connect)?;
-        let Some(key) = self.state.open(qp, (Role::Client, to, None), &Rc::new(binding)) else {
+        let binding = self.state.bind(binding);
+        let Some(key) = self.state.open(qp, (Role::Client, to, None), &binding) else {
             self.provider.disconnect(now, qp);
             return Err(CallError::Connect(ConnectError::NoQueuePair));
         };

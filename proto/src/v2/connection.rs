@@ -22,6 +22,7 @@ mod receive;
 mod sending;
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use core::time::Duration;
 
 pub use self::alphabet::{CloseReason, Control, ControlBody, Event, Input, Output};
@@ -62,8 +63,9 @@ pub struct Connection {
     deadline: Option<Instant>,
     /// When a message came last, or when we stopped to wait for one.
     heard: Instant,
-    /// Control messages that wait for credit.
-    controls: Ring<(u32, u32, ControlBody), CONTROLS_MAX>,
+    /// Control messages that wait for credit, at most [`CONTROLS_MAX`]. Few ever do: it takes memory only while some
+    /// are there.
+    controls: VecDeque<(u32, u32, ControlBody)>,
     outputs: Ring<Output, OUTPUTS_MAX>,
 }
 
@@ -101,7 +103,7 @@ impl Connection {
             is_version_settled: false,
             deadline: None,
             heard: Instant::ZERO,
-            controls: Ring::new(),
+            controls: VecDeque::new(),
             outputs: Ring::new(),
             config,
         }
@@ -383,10 +385,11 @@ impl Connection {
     }
 
     fn control(&mut self, xid: u32, vers: u32, body: ControlBody) {
-        if !self.controls.try_push((xid, vers, body)) {
+        if self.controls.len() == CONTROLS_MAX {
             // [V2-7.4-2] what can be neither answered nor kept ends the connection.
-            self.close(CloseReason::TooManyErrors);
+            return self.close(CloseReason::TooManyErrors);
         }
+        self.controls.push_back((xid, vers, body));
     }
 
     fn next_control(&mut self) -> Option<Control> {
@@ -398,7 +401,10 @@ impl Connection {
         if self.phase == Phase::Closed || !self.credits.may_send(class) {
             return None;
         }
-        let (xid, vers, body) = self.controls.pop()?;
+        let (xid, vers, body) = self.controls.pop_front()?;
+        if self.controls.is_empty() {
+            self.controls = VecDeque::new();
+        }
         let credit = self.credits.on_sent(class);
         Some(Control { xid, vers, credit, body })
     }

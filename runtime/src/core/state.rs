@@ -28,6 +28,8 @@ pub(crate) struct State {
     /// Of these, how long a Call may take unless it says otherwise.
     pub(crate) call_timeout_nanos: u64,
     pub(crate) binding: Rc<Binding>,
+    /// That of the connection we made last: those to one service share one.
+    bound: Rc<Binding>,
     /// What its commonest Calls begin with.
     pub(crate) plain_calls: PlainCalls,
     pub(crate) receives: Receives,
@@ -140,6 +142,7 @@ impl State {
             limits,
             call_timeout_nanos,
             plain_calls: PlainCalls::of(&binding),
+            bound: Rc::clone(&binding),
             binding,
             receives,
             buffers: SendBuffers { free: buffers, spares: 0 },
@@ -180,6 +183,14 @@ impl State {
         {
             self.dirty.push_back(key);
         }
+    }
+
+    /// Returns what a connection that we make is bound to.
+    pub(crate) fn bind(&mut self, binding: Binding) -> Rc<Binding> {
+        if *self.bound != binding {
+            self.bound = Rc::new(binding);
+        }
+        Rc::clone(&self.bound)
     }
 
     /// Makes sure that deadlines are looked at no later than `at`.
