@@ -225,7 +225,8 @@ impl Provider for Shm {
         if !to.ip().is_loopback() {
             return Err(ConnectError::System(io::ErrorKind::AddrNotAvailable));
         }
-        let setup = Setup::active(&self.nic, name(to.port()), params)?;
+        let layout = self.nic.next_layout(self.slots.in_use() + 1);
+        let setup = Setup::active(&self.nic, name(to.port()), layout, params)?;
         let qp = self
             .slots
             .insert(|qp| Connection::new(qp, None, State::Connecting, setup))
@@ -240,8 +241,9 @@ impl Provider for Shm {
 
     fn accept(&mut self, now: Instant, qp: QpNum, params: &ConnectionParams<'_>) {
         self.nic.now = now;
+        let layout = self.nic.next_layout(self.slots.in_use());
         if let Some(connection) = self.slots.get(qp) {
-            connection.accept(&mut self.nic, params);
+            connection.accept(&mut self.nic, layout, params);
             self.heat(qp);
         }
     }

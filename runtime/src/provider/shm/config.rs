@@ -16,7 +16,9 @@ pub struct Config {
     /// Registrations at once; at most 65,536. Each connection's table has room for all.
     pub registrations_max: u32,
     /// Octets of the ring we send on, for each connection: a power of two from 4 KiB to 8 MiB. Only
-    /// what is used of it takes memory.
+    /// what is used of it takes memory. A ring that two cores have no room for in the caches of their own is the
+    /// faster one: see ARCHITECTURE, "Where the time goes". Connections that come while there are more than
+    /// 64 have rings of 64 KiB at most, so that many take little.
     pub ring_bytes: u32,
     /// RDMA Reads a connection may have outstanding. They are carried out one by one: this says no
     /// more than that there may be any.
@@ -37,9 +39,9 @@ impl Default for Config {
             expose: Expose::Connecting,
             connections_max: 16_384,
             send_queue_max: 1024,
-            receive_queue_max: 16_384,
+            receive_queue_max: 1 << 18,
             registrations_max: 4096,
-            ring_bytes: 64 << 10,
+            ring_bytes: 2 << 20,
             ord_max: 128,
             ird_max: 128,
             handshake_timeout: Duration::from_secs(5),

@@ -20,7 +20,7 @@ use crate::sys::barrier;
 #[derive(Debug)]
 pub(super) struct Nic {
     pub(super) config: Config,
-    /// Of the segments we make.
+    /// Of the segments we make, unless there are many.
     pub(super) layout: Layout,
     pub(super) region: Option<Region>,
     pub(super) handles: Handles,
@@ -118,6 +118,14 @@ impl Nic {
         }
     }
 
+    /// Returns what the next segment is to be like, when there are so many connections.
+    pub(super) fn next_layout(&self, connections: usize) -> Layout {
+        if connections > LONG_RINGS_MAX {
+            return self.layout.with_ring_at_most(RING_OF_MANY);
+        }
+        self.layout
+    }
+
     pub(super) fn caps(&self) -> Caps {
         Caps {
             name: "shm",
@@ -210,3 +218,8 @@ pub(super) const QUARANTINE_LOOK: Duration = Duration::from_millis(1);
 /// What came of them is shown to the peer by sixteen ([`RUN_MAX`](crate::provider::RUN_MAX)), which with 32
 /// NULL Calls in flight gave twice the rate of 32; more turns than that cost more than they bring.
 const TURN_EVENTS: usize = 32;
+
+/// Connections whose rings are as long as they are configured to be.
+pub(super) const LONG_RINGS_MAX: usize = 64;
+/// Octets of the longest ring of others.
+const RING_OF_MANY: u32 = 64 << 10;

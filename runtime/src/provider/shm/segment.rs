@@ -35,6 +35,11 @@ impl Layout {
         self.ring_bytes
     }
 
+    /// Describes a segment whose ring has at most so many octets, a power of two that a peer would take.
+    pub(super) fn with_ring_at_most(self, ring_bytes: u32) -> Self {
+        Self { ring_bytes: self.ring_bytes.min(ring_bytes), ..self }
+    }
+
     pub(super) const fn entries(self) -> u32 {
         self.entries
     }

@@ -10,7 +10,7 @@ use super::connection::{Connection, State, Step};
 use super::hello::{Hello, Incoming, Kind, LENGTH_MAX, PRIVATE_DATA_MAX};
 use super::nic::Nic;
 use super::ring::{Consumer, Producer};
-use super::segment::Segment;
+use super::segment::{Layout, Segment};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::shared::{Shared, Unfit};
 use crate::sys::unix::{self, Stream};
@@ -67,11 +67,12 @@ impl Setup {
     pub(super) fn active(
         nic: &Nic,
         name: Vec<u8>,
+        layout: Layout,
         params: &ConnectionParams<'_>,
     ) -> Result<Self, ConnectError> {
-        let question = hello(nic, Kind::Ask, params, true)?;
+        let question = hello(nic, Kind::Ask, layout, params, true)?;
         let (segment, memfd) =
-            Segment::create(nic.layout).map_err(|e| ConnectError::System(e.kind()))?;
+            Segment::create(layout).map_err(|e| ConnectError::System(e.kind()))?;
         let (memfd, incoming) = (Some(memfd), Incoming::default());
         Ok(Self::Active { name, question, segment, memfd, incoming })
     }
@@ -81,6 +82,7 @@ impl Setup {
 fn hello(
     nic: &Nic,
     kind: Kind,
+    layout: Layout,
     params: &ConnectionParams<'_>,
     exposes: bool,
 ) -> Result<Hello, ConnectError> {
@@ -91,7 +93,7 @@ fn hello(
         kind,
         ord: params.ord.min(nic.config.ord_max),
         ird: params.ird.min(nic.config.ird_max),
-        layout: nic.layout,
+        layout,
         region: nic.region.as_ref().filter(|_| exposes).map(|region| region.length),
         barriers: nic.barriers,
         private_data: params.private_data.into(),
@@ -192,14 +194,14 @@ impl Connection {
     }
 
     /// Answers yes.
-    pub(super) fn accept(&mut self, nic: &mut Nic, params: &ConnectionParams<'_>) {
+    pub(super) fn accept(&mut self, nic: &mut Nic, layout: Layout, params: &ConnectionParams<'_>) {
         let Some(Setup::Asked { question, theirs }) = self.setup.take().map(|setup| *setup) else {
             return;
         };
         let exposes = nic.config.expose == Expose::Always;
-        let made = hello(nic, Kind::Accept, params, exposes)
+        let made = hello(nic, Kind::Accept, layout, params, exposes)
             .map_err(|_| ())
-            .and_then(|answer| Ok((answer, Segment::create(nic.layout).map_err(drop)?)));
+            .and_then(|answer| Ok((answer, Segment::create(layout).map_err(drop)?)));
         let Ok((answer, (segment, memfd))) = made else {
             // The application was promised a connection: it gets one that is lost.
             self.step(Step::Agreed);
@@ -223,7 +225,8 @@ impl Connection {
         let length = private_data.len().min(PRIVATE_DATA_MAX);
         let private_data = private_data.get(..length).unwrap_or_default();
         let params = ConnectionParams { private_data, ord: 0, ird: 0 };
-        if let (Some(socket), Ok(answer)) = (&self.socket, hello(nic, Kind::Reject, &params, false))
+        if let (Some(socket), Ok(answer)) =
+            (&self.socket, hello(nic, Kind::Reject, nic.layout, &params, false))
         {
             nic.counters.syscalls += 1;
             // A peer that does not hear it hears the socket close.

@@ -14,6 +14,7 @@ use haulage_proto::verbs::{
 use std::net::IpAddr;
 
 use super::listening::PORT_FIRST;
+use super::nic::LONG_RINGS_MAX;
 use super::watch::HOT_MAX;
 use super::*;
 use crate::provider::{DisconnectReason, Done, Operation, Quiesced, WorkRequest};
@@ -41,8 +42,9 @@ const A_WHILE: u32 = 300;
 const TICK: Duration = Duration::from_micros(50);
 
 fn config() -> Config {
-    let (registrations_max, receive_queue_max) = (16, 256);
-    Config { expose: Expose::Always, registrations_max, receive_queue_max, ..Config::default() }
+    let (registrations_max, receive_queue_max, ring_bytes) = (16, 256, 64 << 10);
+    let expose = Expose::Always;
+    Config { expose, registrations_max, receive_queue_max, ring_bytes, ..Config::default() }
 }
 
 /// An event without what cannot be compared.

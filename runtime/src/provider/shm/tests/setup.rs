@@ -258,3 +258,27 @@ fn whoever_finds_no_room_waits_for_it() {
     node.until(&Seen::Request(Vec::new()));
     drop((asking, second, waiting));
 }
+
+#[test]
+fn many_connections_have_short_rings() {
+    let long = Config { ring_bytes: 1 << 20, ..config() };
+    let (mut active, mut passive) = (Node::with(&long, 4 << 20), Node::with(&long, 4 << 20));
+    let ring = |node: &mut Node| {
+        let qp = node.qp();
+        let producer = node.nic.slots.get(qp).unwrap().producer.as_ref().unwrap();
+        producer.segment().layout().ring_bytes()
+    };
+    let mut connected = Vec::new();
+    for count in 1..=LONG_RINGS_MAX + 2 {
+        connect(&mut active, &mut passive);
+        connected.push(active.qp());
+        let octets = if count <= LONG_RINGS_MAX { 1 << 20 } else { 64 << 10 };
+        assert_eq!([ring(&mut active), ring(&mut passive)], [octets; 2], "connection {count}");
+    }
+    for qp in connected.drain(..3) {
+        active.nic.disconnect(active.now, qp);
+        active.until(&Seen::Quiesced);
+    }
+    connect(&mut active, &mut passive);
+    assert_eq!(ring(&mut active), 1 << 20, "one of {LONG_RINGS_MAX} again");
+}
