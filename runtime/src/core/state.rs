@@ -351,13 +351,13 @@ impl<'a> Cx<'a> {
     /// Opens the lane of a connection, if there may be others than the one there is.
     #[inline(never)]
     fn open_lane(&mut self, connection: ConnectionId) {
-        if self.lane.as_ref().is_some_and(|lane| lane.is_of(connection.0)) {
-            return;
-        }
-        if let Exit::Any(_) = self.exit {
-            self.close_lane();
-        }
-        if let Exit::Any(outlet) = &mut self.exit {
+        let is_another = !self.lane.as_ref().is_some_and(|lane| lane.is_of(connection.0));
+        if let Exit::Any(outlet) = &mut self.exit
+            && is_another
+        {
+            if let Some(lane) = self.lane.take() {
+                self.state.close_lane(&lane);
+            }
             self.lane = self.state.open_lane_by(connection.0, *outlet);
         }
     }
