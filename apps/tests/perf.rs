@@ -137,7 +137,7 @@ fn several_runs_come_to_their_median_and_the_best() {
     assert_eq!(last["rate_per_s"].as_f64(), Some(rates[1]));
     assert_eq!((&last["runs"], last["best"]["rate_per_s"].as_f64()), (&3.into(), Some(rates[2])));
     let names = keys(&lines[3]);
-    assert_eq!(names[31..34].join(" "), "runs best best.test", "{names:?}");
+    assert_eq!(names[33..36].join(" "), "runs best best.test", "{names:?}");
 }
 
 #[test]

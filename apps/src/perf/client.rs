@@ -1,7 +1,5 @@
 //! The client's core.
 
-use std::time::Duration;
-
 use haulage::core::{Core, Cx};
 use haulage::cores::{self, CoreThread, Placement as Thread};
 use haulage::limits::Limits;
@@ -165,7 +163,7 @@ impl<W: Work> AtWork<W> {
         driver.begin(pace, work).ok_or_else(died)?;
         let started = clock::now();
         loop {
-            if let Some(ended) = driver.wait(TICK) {
+            if let Some(ended) = driver.wait(progress.interval()) {
                 return ended.map_err(|stopped| explain(&self.callee, &stopped));
             }
             if self.core.is_finished() {
@@ -205,8 +203,6 @@ fn explain(callee: &Callee, stopped: &Stopped) -> Failure {
     })
 }
 
-/// How often progress is shown.
-const TICK: Duration = Duration::from_millis(100);
 /// Connections from which on it is found what an idle one takes: of fewer, chance would have the say.
 const CENSUS_MIN: usize = 512;
 /// Connections that are set up at the same time, which no listener is too slow for.

@@ -12,6 +12,8 @@ pub struct Figures {
     pub now_ns: u64,
     /// CPU time of the core's thread, in nanoseconds.
     pub cpu_ns: u64,
+    /// Times the system let another thread have the CPU that the core's thread was using.
+    pub preemptions: u64,
     /// Heap allocations of the core's thread.
     pub allocations: u64,
     /// System calls of the provider.
@@ -37,7 +39,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Takes them on the core's thread. Six system calls.
+    /// Takes them on the core's thread. Seven system calls.
     pub fn of(cx: &Cx<'_>) -> Self {
         // First: what this takes is to lie before a stretch that begins, and it may take long.
         let memory = process::share_of_memory().unwrap_or(0);
@@ -46,6 +48,7 @@ impl Figures {
         Self {
             now_ns: clock::now().as_nanos(),
             cpu_ns: nanos(clock::thread_cpu_time()),
+            preemptions: process::preemptions_of_this_thread(),
             allocations: allocations_on_this_thread(),
             syscalls: moved.syscalls,
             sends: moved.sends,
@@ -88,10 +91,11 @@ impl Figures {
     }
 
     /// In the order in which they travel.
-    fn fields_mut(&mut self) -> [&mut u64; 13] {
+    fn fields_mut(&mut self) -> [&mut u64; 14] {
         [
             &mut self.now_ns,
             &mut self.cpu_ns,
+            &mut self.preemptions,
             &mut self.allocations,
             &mut self.syscalls,
             &mut self.sends,
@@ -115,16 +119,16 @@ mod tests {
     fn every_figure_travels_and_is_a_difference() {
         let mut after = Figures::default();
         (11..).zip(after.fields_mut()).for_each(|(n, field)| *field = n * 10);
-        let mut room = [0; 104];
+        let mut room = [0; 112];
         after.encode(&mut Writer::new(&mut room)).unwrap();
         assert_eq!(Figures::decode(&mut Reader::new(&room)), Ok(after));
-        assert!(Figures::decode(&mut Reader::new(&room[..103])).is_err());
+        assert!(Figures::decode(&mut Reader::new(&room[..111])).is_err());
         let mut before = Figures::default();
         before.fields_mut().into_iter().for_each(|field| *field = 10);
         let mut spent = after.since(before);
         assert_eq!(
             spent.fields_mut().map(|field| *field / 10),
-            [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]
+            [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]
         );
         assert!((Figures { now_ns: 4, cpu_ns: 3, ..Figures::default() }.cpu() - 0.75).abs() < 1e-9);
     }

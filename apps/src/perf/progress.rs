@@ -27,6 +27,11 @@ impl Progress {
         self.draw("measuring the machine's limits");
     }
 
+    /// Returns how long to wait until the bar is drawn again: this thread may be on a CPU that is measured.
+    pub(crate) const fn interval(&self) -> Duration {
+        if self.shown { TICK } else { Duration::MAX }
+    }
+
     /// Calls have been made for so long.
     pub(crate) fn tick(&mut self, since: Duration) {
         let line = bar(since, self.time);
@@ -65,6 +70,8 @@ fn bar(since: Duration, time: Duration) -> String {
 }
 
 const WIDTH: usize = 40;
+/// How often the bar is drawn.
+const TICK: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {

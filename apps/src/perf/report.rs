@@ -95,6 +95,8 @@ impl Run {
         o.object("limits", |o| self.limits.write(o));
         o.object("noise", |o| self.noise.write(o));
         o.measure("instructions", self.instructions().map(|all| all as f64), 0);
+        o.count("client_preemptions", client.preemptions);
+        o.count("server_preemptions", server.preemptions);
         if plan.active < plan.connections {
             o.count("active", plan.active);
         }
@@ -297,7 +299,13 @@ fn details(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
         (None, 1) => "each call",
         _ => &format!("one call in {SAMPLE}"),
     };
-    let cpu = format!("client {:.2}, server {:.2}", client.cpu(), server.cpu());
+    let cpu = format!(
+        "client {:.2}, server {:.2}; taken by other threads {} and {} times",
+        client.cpu(),
+        server.cpu(),
+        client.preemptions,
+        server.preemptions
+    );
     let mut calls = format!(
         "{:.2} system calls, {:.3} allocations",
         per_call(client.syscalls + server.syscalls),

@@ -64,6 +64,16 @@ pub fn share_of_memory() -> io::Result<u64> {
     Ok(parse_share(read_start("/proc/self/smaps_rollup", &mut room)?))
 }
 
+/// Returns how often the system has taken the CPU from the calling thread since it started, to let another
+/// run; zero if it does not say. One system call.
+pub fn preemptions_of_this_thread() -> u64 {
+    // SAFETY: an `rusage` is of integers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one `rusage` into a live value.
+    let done = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    if done == 0 { u64::try_from(usage.ru_nivcsw).unwrap_or_default() } else { 0 }
+}
+
 /// Reads as much of a file as there is room for.
 fn read_start<'a>(path: &str, room: &'a mut [u8]) -> io::Result<&'a [u8]> {
     let mut file = File::open(path)?;
