@@ -236,7 +236,21 @@ pub trait Provider: sealed::Sealed {
 pub trait Inlet {
     /// Takes the first of a run of messages of a queue pair, on which `outlet` sends. There are
     /// [`RUN_MAX`] of them at most. Returns how many it took; of the others nothing has happened.
-    fn take(&mut self, qp: QpNum, run: Offer<'_>, outlet: &mut impl Outlet) -> usize;
+    fn take(&mut self, qp: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize;
+
+    /// Takes the first of a run of messages that were sent with one [`Heading`], and have the XIDs at their places
+    /// in `xids`: what is behind the heading of each is in `bodies`. Returns how many it took; of the others
+    /// nothing has happened.
+    fn take_headed(
+        &mut self,
+        qp: QpNum,
+        (heading, xids): (&Heading, &[u32]),
+        bodies: &[&[u8]],
+        outlet: &mut impl Outlet,
+    ) -> usize {
+        let _ = (qp, heading, xids, bodies, outlet);
+        0
+    }
 
     /// Takes the first of a run of messages each of which invalidates a handle, the one at its place in
     /// `handles`. Returns how many it took; of the others nothing has happened. Who takes one has its handle
@@ -251,15 +265,6 @@ pub trait Inlet {
         let _ = (qp, run, handles, outlet);
         0
     }
-}
-
-/// Messages that an [`Inlet`] is offered.
-#[derive(Clone, Copy, Debug)]
-pub struct Offer<'a> {
-    /// The messages.
-    pub messages: &'a [&'a [u8]],
-    /// Whether they were sent with one [`Heading`]: then all begin as the first does, but for the XIDs.
-    pub alike: bool,
 }
 
 /// Messages that an [`Inlet`] is given at once.

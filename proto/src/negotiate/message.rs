@@ -8,7 +8,7 @@ use crate::v1::header::Form;
 use crate::v1::private_data::Agreement;
 use crate::v2;
 use crate::v2::continuation::Kind;
-use crate::v2::header::Returned;
+use crate::v2::header::{Bare, Returned};
 use crate::verbs::{Handle, Segment};
 use crate::xdr::{Truncated, Writer};
 
@@ -293,13 +293,16 @@ impl Heading {
         }
     }
 
-    /// Returns where the RPC header begins: there the XID is again.
+    /// Returns what it says of the transport's message: as [`Bare::of`] finds in one with it.
     #[inline]
-    pub const fn rpc_at(&self) -> usize {
-        match self {
-            Self::Call { .. } => bare_header_len(Version::Two, Kind::Call),
-            Self::Results { .. } => bare_header_len(Version::Two, Kind::Reply),
-        }
+    pub const fn bare(&self, xid: u32) -> Bare {
+        let (kind, credit) = match *self {
+            Self::Call { credit, .. } => (Kind::Call, credit),
+            Self::Results { credit } => (Kind::Reply, credit),
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "of a few words")]
+        let payload_at = bare_header_len(Version::Two, kind) as u32;
+        Bare { kind, xid, credit, payload_at }
     }
 
     /// Writes it to the beginning of `message`; `None` if it has no room.

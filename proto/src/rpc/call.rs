@@ -128,4 +128,12 @@ impl PlainCalls {
         let procedure = u32::from_be_bytes(*header[20..].first_chunk()?);
         (is_plain && (procedure as usize) < self.procedures).then_some(procedure)
     }
+
+    /// Returns the procedure that a Call of this program, version and procedure is for, if the program has it.
+    #[inline]
+    pub fn procedure_of(&self, [program, version, procedure]: [u32; 3]) -> Option<u32> {
+        let asked = [program, version].map(u32::to_be_bytes);
+        let is_ours = self.words[8..] == *asked.as_flattened();
+        (is_ours && (procedure as usize) < self.procedures).then_some(procedure)
+    }
 }

@@ -34,7 +34,7 @@ use crate::service::{Placement, Refusal};
 
 use answer::Answer;
 
-pub(crate) use run::{Acted, act, run};
+pub(crate) use run::{Acted, Asked, act, run};
 
 /// A Call whose turn to be acted upon comes.
 #[derive(Debug)]

@@ -13,19 +13,21 @@
 //! What a message comes to leaves by the [`Outlet`] that came with the run. Some providers show it to the
 //! peer at the end of the turn; so this comes as late in it as it can.
 
-use haulage_proto::negotiate::{Version, bare_header_len};
+use haulage_proto::negotiate::{Heading, Version, bare_header_len};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::Bare;
 use haulage_proto::verbs::{Handle, QpNum};
 
+use self::calls::Taken;
 use crate::core::Core;
 use crate::core::connection::Connection;
+use crate::core::outbound::{tell_inline, tell_results};
 use crate::core::receives::Receives;
 use crate::core::state::State;
 use crate::core::table::Key;
 use crate::limits::INLINE_SIZE;
-use crate::provider::{Inlet, Offer, Outlet, Provider};
+use crate::provider::{Inlet, Outlet, Provider};
 use crate::service::{Reply, Service};
 
 mod calls;
@@ -62,11 +64,11 @@ struct Origin {
 
 impl<S: Service> Inlet for Short<'_, S> {
     #[inline]
-    fn take(&mut self, qp: QpNum, run: Offer<'_>, outlet: &mut impl Outlet) -> usize {
+    fn take(&mut self, qp: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
         let Some(from) = self.state.origin(qp) else { return 0 };
         let mut taken = 0;
-        while let Some(rest) = run.messages.get(taken..).filter(|rest| !rest.is_empty()) {
-            let done = match self.take_bare(from, Offer { messages: rest, ..run }, outlet) {
+        while let Some(rest) = run.get(taken..).filter(|rest| !rest.is_empty()) {
+            let done = match self.take_bare(from, rest, outlet) {
                 0 => self.take_chunks(from, rest, outlet),
                 done => done,
             };
@@ -76,6 +78,40 @@ impl<S: Service> Inlet for Short<'_, S> {
             taken += done;
         }
         taken
+    }
+
+    #[inline]
+    fn take_headed(
+        &mut self,
+        qp: QpNum,
+        (heading, xids): (&Heading, &[u32]),
+        bodies: &[&[u8]],
+        outlet: &mut impl Outlet,
+    ) -> usize {
+        let Some(from) = self.state.origin(qp) else { return 0 };
+        let procedure = match heading {
+            Heading::Results { .. } => None,
+            Heading::Call { asked, .. } => match self.state.plain_calls.procedure_of(*asked) {
+                // Older Calls are acted upon first.
+                Some(procedure) if self.state.ready.is_empty() => Some(procedure),
+                _ => return 0,
+            },
+        };
+        let Bare { kind, credit, .. } = heading.bare(0);
+        let counted = self.state.take_alike(self.now, from.key, (kind, credit), xids.len());
+        let run = xids.iter().zip(bodies).take(counted);
+        let done = match procedure {
+            Some(procedure) => {
+                let calls = run.map(|(xid, body)| Taken::asking(*xid, procedure, body));
+                self.take_calls(from, calls, outlet)
+            }
+            None => {
+                let replies = run.map(|(xid, body)| (*xid, *body));
+                self.take_replies(from, replies, tell_results, outlet)
+            }
+        };
+        self.state.settle_run(from.key, kind, counted, done);
+        done
     }
 
     fn take_invalidating(
@@ -94,32 +130,33 @@ impl<S: Service> Short<'_, S> {
     /// Takes messages without chunks from the front of a run, all of them Calls or all of them Replies. Returns
     /// how many.
     #[inline]
-    fn take_bare(&mut self, from: Origin, run: Offer<'_>, outlet: &mut impl Outlet) -> usize {
-        let Offer { messages: run, alike } = run;
+    fn take_bare(&mut self, from: Origin, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
         let Some(first) = run.first().and_then(|message| Bare::of(message)) else { return 0 };
         let kind = first.kind;
         // Older Calls are acted upon first.
         if kind == Kind::Call && !self.state.ready.is_empty() {
             return 0;
         }
-        let bare = |message: &&[u8]| if alike { first.again(message) } else { Bare::of(message) };
-        let counted = self.state.take(self.now, from.key, kind, run.iter().map_while(bare));
-        let run = run.get(..counted).unwrap_or_default();
+        let headers = run.iter().map_while(|message| Bare::of(message));
+        let counted = self.state.take(self.now, from.key, kind, headers);
+        let run = run.iter().take(counted);
         let done = match kind {
-            Kind::Call => self.take_calls::<Bare>(from, run, outlet),
-            Kind::Reply => self.take_replies(from, run, outlet),
+            Kind::Call => self.take_calls(from, run.map(|call| Taken::bare(call)), outlet),
+            Kind::Reply => {
+                let replies = run.map(|reply| apart(reply, REPLY_LEN));
+                self.take_replies(from, replies, tell_inline, outlet)
+            }
         };
-        if done < counted {
-            self.state.put_back(from.key, kind, counted - done);
-        }
+        self.state.settle_run(from.key, kind, counted, done);
         done
     }
 }
 
-/// Returns the XID that a transport header begins with.
+/// Takes the transport header off a message, which has one of that length. Returns its XID, and the Payload stream.
 #[inline]
-fn xid(header: &[u8]) -> u32 {
-    header.first_chunk().copied().map_or(0, u32::from_be_bytes)
+fn apart(message: &[u8], header_len: usize) -> (u32, &[u8]) {
+    let (header, payload) = message.split_at_checked(header_len).unwrap_or_default();
+    (header.first_chunk().copied().map_or(0, u32::from_be_bytes), payload)
 }
 
 impl State {
@@ -131,7 +168,7 @@ impl State {
         Some(Origin { key, bare_reply_max: connection.terms.bare_reply_max })
     }
 
-    /// Has a connection's engine take messages, and marks the connection. Returns how many.
+    /// Has a connection's engine take messages. Returns how many.
     #[inline]
     fn take(
         &mut self,
@@ -140,12 +177,35 @@ impl State {
         kind: Kind,
         run: impl IntoIterator<Item = Bare>,
     ) -> usize {
-        let Some(connection) = self.connections.get_mut(key) else { return 0 };
-        let taken = connection.engine.take(now, kind, run);
-        if taken > 0 && !std::mem::replace(&mut connection.dirty, true) {
-            self.dirty.push_back(key);
+        let connection = self.connections.get_mut(key);
+        connection.map_or(0, |connection| connection.engine.take(now, kind, run)) as usize
+    }
+
+    /// Does the same for at most so many messages of a kind with one credit word.
+    #[inline]
+    fn take_alike(
+        &mut self,
+        now: Instant,
+        key: Key<Connection>,
+        (kind, credit): (Kind, u32),
+        count: usize,
+    ) -> usize {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let connection = self.connections.get_mut(key);
+        let taken = connection.map(|found| found.engine.take_alike(now, kind, credit, count));
+        taken.unwrap_or(0) as usize
+    }
+
+    /// Settles what of the messages that an engine took has been acted upon: it takes back the others. Marks the
+    /// connection, which nothing that has left had to wait for.
+    #[inline]
+    fn settle_run(&mut self, key: Key<Connection>, kind: Kind, taken: usize, done: usize) {
+        if done < taken {
+            self.put_back(key, kind, taken - done);
         }
-        taken as usize
+        if taken > 0 {
+            self.touch(key);
+        }
     }
 
     /// Has a connection's engine take back that so many messages have been received.

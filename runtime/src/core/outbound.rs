@@ -48,7 +48,7 @@ pub(crate) use exit::{Direct, Exit, Way};
 pub(crate) use lane::Lane;
 pub(crate) use opened::Opened;
 pub(crate) use send::Planned;
-pub(crate) use tell::{Placed, tell, tell_inline, tell_placed};
+pub(crate) use tell::{Placed, tell, tell_inline, tell_placed, tell_results};
 
 /// A Call of ours that has not ended.
 #[derive(Debug)]

@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 
-use haulage::provider::{
-    DisconnectReason, Event, Inlet, Offer, Outlet, Provider, Receive, WorkQueue,
-};
+use haulage::provider::{DisconnectReason, Event, Inlet, Outlet, Provider, Receive, WorkQueue};
 use haulage_mr_pool::PostedSink;
 use haulage_proto::verbs::{QpNum, WrId};
 
@@ -200,9 +198,9 @@ struct Echo {
 }
 
 impl Inlet for Echo {
-    fn take(&mut self, qp: QpNum, run: Offer<'_>, outlet: &mut impl Outlet) -> usize {
+    fn take(&mut self, qp: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
         let before = self.took.len();
-        for message in run.messages {
+        for message in run {
             let Some(left) = self.wanted.checked_sub(1) else { break };
             self.wanted = left;
             self.took.push((qp, message.to_vec(), outlet.send(message, None).is_ok()));

@@ -72,7 +72,7 @@ fn the_headers_of_results_are_the_two_one_behind_the_other() {
     let heading = Heading::Results { credit };
     heading.put(&mut message, xid).unwrap();
     assert_eq!(heading.len(), w.position());
-    assert_eq!(message[heading.rpc_at()..][..4], xid.to_be_bytes());
+    assert_eq!(Bare::of(&message), Some(heading.bare(xid)));
     assert_eq!((w.written(), message[44..].to_vec()), (&message[..44], vec![0x55; 4]));
     assert_eq!(heading.put(&mut message[..43], xid), None);
 }
@@ -89,7 +89,7 @@ fn the_headers_of_a_call_are_the_two_one_behind_the_other() {
     let heading = Heading::Call { credit, asked: [0x2000_0001, 3, 9] };
     heading.put(&mut message, xid).unwrap();
     assert_eq!(heading.len(), w.position());
-    assert_eq!(message[heading.rpc_at()..][..4], xid.to_be_bytes());
+    assert_eq!(Bare::of(&message), Some(heading.bare(xid)));
     assert_eq!((w.written(), message[72..].to_vec()), (&message[..72], vec![0x55; 4]));
     assert_eq!(heading.put(&mut message[..71], xid), None);
 }

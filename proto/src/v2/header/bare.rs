@@ -40,14 +40,6 @@ impl Bare {
         let begins = begins.map(u32::from_be_bytes);
         (begins == Some(xid)).then_some(Self { kind, xid, credit, payload_at })
     }
-
-    /// Looks the same of a message that begins as this one does, but for the XIDs.
-    #[inline]
-    pub fn again(&self, message: &[u8]) -> Option<Self> {
-        let word = |at: usize| message.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
-        let xid = word(0)?;
-        (word(self.payload_at as usize) == Some(xid)).then_some(Self { xid, ..*self })
-    }
 }
 
 #[cfg(test)]
@@ -93,13 +85,6 @@ mod tests {
                 payload_at: u32::try_from(message.len() - payload.len()).unwrap(),
             });
             assert_eq!(Bare::of(message), expected, "{message:?}");
-            if let Some(bare) = expected {
-                let mut next = message.to_vec();
-                next[0] ^= 1;
-                assert_eq!(bare.again(&next), None, "it has two XIDs");
-                next[bare.payload_at as usize] ^= 1;
-                assert_eq!(bare.again(&next), Bare::of(&next));
-            }
             if expected.is_some() { bare += 1 } else { others += 1 }
         }
         assert!(bare > 1_000 && others > 1_000, "{bare} and {others}");

@@ -71,7 +71,7 @@ fn run_bare<S: Service>(
     let buffers = state.receives.lend();
     let mut cx = Cx::new(now, state);
     let named = (connection, xid, token);
-    let asked = (version, message.payload(&buffers), None);
+    let asked = (version, Asked::Payload(message.payload(&buffers)), None);
     let acted = act(&mut cx, service, named, asked, &mut reply);
     state.running = None;
     state.receives.restore(buffers);
@@ -100,9 +100,17 @@ pub(crate) enum Acted {
     Later(Key<InboundCall>, bool),
 }
 
-/// What a Call asks: in which version, its Payload stream, and where its reduced argument stands in that, how long
-/// it is, and where it was put.
-type Asked<'a> = (Version, &'a [u8], Option<(u32, u64, Placement)>);
+/// What a Call asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asked<'a> {
+    /// What is in this Payload stream.
+    Payload(&'a [u8]),
+    /// This procedure of the service with these arguments, and nobody in particular does.
+    Procedure(u32, &'a [u8]),
+}
+
+/// Where a reduced argument stands in the Payload stream, how long it is, and where it was put.
+type Argument = Option<(u32, u64, Placement)>;
 
 /// Has the service act on a Call that is all there, with a Reply that is ready for it. What is then `running` is to
 /// be forgotten.
@@ -111,14 +119,20 @@ pub(crate) fn act<S: Service>(
     cx: &mut Cx<'_>,
     service: &mut S,
     (connection, xid, token): Named,
-    (version, payload, argument): Asked<'_>,
+    (version, asked, argument): (Version, Asked<'_>, Argument),
     reply: &mut Reply,
 ) -> Acted {
-    if let (Some(procedure), Some(token)) = (cx.state.plain_calls.procedure(payload), token) {
-        let asked = (procedure, Credential::None, CallHeader::PLAIN_LEN);
-        serve(cx, service, (connection, xid, token), asked, (version, payload, argument), reply)
+    let (procedure, octets, at) = match asked {
+        Asked::Procedure(procedure, arguments) => (Some(procedure), arguments, 0),
+        Asked::Payload(payload) => {
+            (cx.state.plain_calls.procedure(payload), payload, CallHeader::PLAIN_LEN)
+        }
+    };
+    if let (Some(procedure), Some(token)) = (procedure, token) {
+        let asked = (procedure, Credential::None, at);
+        serve(cx, service, (connection, xid, token), asked, (version, octets, argument), reply)
     } else {
-        act_on_other(cx, service, (connection, xid), (version, payload, argument), reply)
+        act_on_other(cx, service, (connection, xid), (version, octets, argument), reply)
     }
 }
 
@@ -128,7 +142,7 @@ fn act_on_other<S: Service>(
     cx: &mut Cx<'_>,
     service: &mut S,
     (connection, xid): (Key<Connection>, u32),
-    (version, payload, argument): Asked<'_>,
+    (version, payload, argument): (Version, &[u8], Argument),
     reply: &mut Reply,
 ) -> Acted {
     if let (Ok((header, at)), Some(token)) =
@@ -155,7 +169,7 @@ fn serve<S: Service>(
     service: &mut S,
     (connection, xid, token): (Key<Connection>, u32, Key<InboundCall>),
     (procedure, credential, arguments_at): (u32, Credential<'_>, usize),
-    (version, payload, argument): Asked<'_>,
+    (version, payload, argument): (Version, &[u8], Argument),
     reply: &mut Reply,
 ) -> Acted {
     let chunk = argument.as_ref().map(|(position, length, _)| (*position, *length));

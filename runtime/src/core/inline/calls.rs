@@ -7,13 +7,13 @@ use haulage_proto::chunk::Reduced;
 use haulage_proto::negotiate::{Class, Heading, Version, bare_header_len};
 use haulage_proto::rpc::{AcceptStat, Binding, CallHeader, PlainCalls, ReplyHeader};
 use haulage_proto::v2::continuation::Kind;
-use haulage_proto::v2::header::{Bare, OneChunk};
+use haulage_proto::v2::header::OneChunk;
 use haulage_proto::v2::invalidation::invalidates;
 use haulage_proto::verbs::{ClaimedSegment, Segment};
 
-use super::{Origin, REPLY_LEN, Short, xid};
+use super::{Origin, REPLY_LEN, Short, apart};
 use crate::core::connection::Connection;
-use crate::core::inbound::{Acted, Complete, act};
+use crate::core::inbound::{Acted, Asked, Complete, act};
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
 use crate::core::work::PostedData;
@@ -21,44 +21,39 @@ use crate::limits::HEADER_ROOM;
 use crate::provider::{Outlet, QueueFull};
 use crate::service::{Data, Placement, Reply, Service};
 
-/// What Calls that are taken the short way look like.
-pub(super) trait Shape {
-    /// Octets of its transport header.
-    const CALL_LEN: usize;
+/// A Call that is taken the short way.
+pub(super) struct Taken<'a> {
+    xid: u32,
+    chunk: Option<OneChunk>,
+    asked: Asked<'a>,
+}
 
-    /// Returns its chunk.
-    fn chunk(call: &[u8]) -> Option<OneChunk>;
+impl<'a> Taken<'a> {
+    /// One without chunks, of which all is here.
+    #[inline]
+    pub(super) fn bare(call: &'a [u8]) -> Self {
+        let (xid, payload) = apart(call, CALL_LEN);
+        Self { xid, chunk: None, asked: Asked::Payload(payload) }
+    }
+
+    /// One with one chunk.
+    #[inline]
+    fn with_chunk(call: &'a [u8]) -> Self {
+        let (xid, payload) = apart(call, OneChunk::CALL_LEN);
+        Self { xid, chunk: OneChunk::read(call), asked: Asked::Payload(payload) }
+    }
+
+    /// One without chunks that nobody in particular makes, for this procedure with these arguments.
+    #[inline]
+    pub(super) const fn asking(xid: u32, procedure: u32, arguments: &'a [u8]) -> Self {
+        Self { xid, chunk: None, asked: Asked::Procedure(procedure, arguments) }
+    }
 
     /// Returns the octets of the transport header of its Reply.
-    fn reply_len(chunk: Option<&OneChunk>) -> usize;
-}
-
-impl Shape for Bare {
-    const CALL_LEN: usize = bare_header_len(Version::Two, Kind::Call);
-
     #[inline]
-    fn chunk(_: &[u8]) -> Option<OneChunk> {
-        None
-    }
-
-    #[inline]
-    fn reply_len(_: Option<&OneChunk>) -> usize {
-        REPLY_LEN
-    }
-}
-
-impl Shape for OneChunk {
-    const CALL_LEN: usize = Self::CALL_LEN;
-
-    #[inline]
-    fn chunk(call: &[u8]) -> Option<OneChunk> {
-        Self::read(call)
-    }
-
-    #[inline]
-    fn reply_len(chunk: Option<&OneChunk>) -> usize {
-        match chunk {
-            Some(Self { position: None, .. }) => Self::REPLY_LEN,
+    const fn reply_len(&self) -> usize {
+        match self.chunk {
+            Some(OneChunk { position: None, .. }) => OneChunk::REPLY_LEN,
             _ => REPLY_LEN,
         }
     }
@@ -88,21 +83,19 @@ impl<S: Service> Short<'_, S> {
             (fits && allows((&binding, &plain_calls), &call, message)).then_some(call.bare)
         });
         let counted = state.take(self.now, from.key, Kind::Call, calls);
-        let run = run.get(..counted).unwrap_or_default();
-        let done = self.take_calls::<OneChunk>(from, run, outlet);
-        if done < counted {
-            self.state.put_back(from.key, Kind::Call, counted - done);
-        }
+        let run = run.iter().take(counted).map(|call| Taken::with_chunk(call));
+        let done = self.take_calls(from, run, outlet);
+        self.state.settle_run(from.key, Kind::Call, counted, done);
         done
     }
 
     /// Has the service act on Calls, and answers them, as long as there is something to answer from. Returns
     /// how many.
     #[inline(never)]
-    pub(super) fn take_calls<C: Shape>(
+    pub(super) fn take_calls<'a>(
         &mut self,
         from: Origin,
-        calls: &[&[u8]],
+        calls: impl ExactSizeIterator<Item = Taken<'a>>,
         outlet: &mut impl Outlet,
     ) -> usize {
         let Self { state, service, now, reply } = self;
@@ -116,21 +109,22 @@ impl<S: Service> Short<'_, S> {
         let (mut done, mut others) = (0, 0);
         let mut token = state.inbound.next_key();
         let mut cx = Cx::new(*now, state);
-        while let Some(call) = calls.get(done) {
-            let (Some(making), Some((xid, payload))) = (reply.as_mut(), apart::<C>(call)) else {
+        for call in calls {
+            let Some(making) = reply.as_mut() else { break };
+            let (header_len, Taken { xid, chunk, asked }) = (call.reply_len(), call);
+            if matches!(asked, Asked::Procedure(..)) && token.is_none() {
+                // Without a name it cannot be answered later, and what else it could be is in its headers.
                 break;
-            };
-            let chunk = C::chunk(call);
+            }
             let chunk = chunk.as_ref();
             let Ok(argument) = cx.state.read_argument(chunk, outlet) else { break };
-            let header_len = C::reply_len(chunk);
             let length_max = from.bare_reply_max.saturating_sub(header_len - REPLY_LEN);
             let offered = chunk.filter(|one| one.position.is_none());
             making.begin(length_max, offered.map(|one| u64::from(one.segment.length)));
             done += 1;
             let named = (from.key, xid, token);
             // The short way is of version 2 alone.
-            match act(&mut cx, *service, named, (Version::Two, payload, argument), making) {
+            match act(&mut cx, *service, named, (Version::Two, asked, argument), making) {
                 Acted::Results(length) => {
                     let leaves = done <= leaving && header_len + length <= leaves_max;
                     if leaves && making.leave((xid, credit), chunk, length, outlet).is_some() {
@@ -168,13 +162,6 @@ impl<S: Service> Short<'_, S> {
     }
 }
 
-/// Takes the transport header off a Call. Returns its XID, and the Payload stream.
-#[inline]
-fn apart<C: Shape>(call: &[u8]) -> Option<(u32, &[u8])> {
-    let (header, payload) = call.split_at_checked(C::CALL_LEN)?;
-    Some((xid(header), payload))
-}
-
 /// Returns whether a Call may come with its one chunk: its procedure has an argument that can be read from there,
 /// or a result that can be written.
 #[inline]
@@ -198,6 +185,9 @@ pub(in crate::core) fn allows(
         }
     })
 }
+
+/// Octets of the transport header of a Call without chunks.
+const CALL_LEN: usize = bare_header_len(Version::Two, Kind::Call);
 
 impl State {
     /// Returns how long the only chunk of a Call may be, if it is to be read, and if it is to be written.

@@ -5,9 +5,9 @@ use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::{Bare, OneChunk};
 use haulage_proto::verbs::Handle;
 
-use super::{Origin, REPLY_LEN, Short, xid};
+use super::{Origin, Short};
 use crate::core::connection::Connection;
-use crate::core::outbound::{Exit, Placed, tell_inline, tell_placed};
+use crate::core::outbound::{Exit, Placed, tell_placed};
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
 use crate::provider::{Outlet, RUN_MAX};
@@ -15,12 +15,14 @@ use crate::service::Service;
 use crate::sys::complete;
 
 impl<S: Service> Short<'_, S> {
-    /// Tells how Calls of ours ended, as long as nothing is left of them then. Returns how many.
+    /// Tells by `tell` how Calls of ours with these XIDs ended, as long as nothing is left of them then. Returns
+    /// how many.
     #[inline(never)]
-    pub(super) fn take_replies(
+    pub(super) fn take_replies<'a>(
         &mut self,
         from: Origin,
-        replies: &[&[u8]],
+        replies: impl ExactSizeIterator<Item = (u32, &'a [u8])>,
+        tell: impl Fn(&mut Cx<'_>, &mut S, u64, &[u8]),
         outlet: &mut impl Outlet,
     ) -> usize {
         let Self { state, service, now, .. } = self;
@@ -28,10 +30,9 @@ impl<S: Service> Short<'_, S> {
         let lane = state.open_lane(from.key, replies.len(), outlet);
         let mut cx = Cx::within(*now, state, lane, Exit::One(outlet));
         let mut done = 0;
-        for reply in replies {
-            let Some((header, payload)) = reply.split_at_checked(REPLY_LEN) else { break };
-            let Some(token) = cx.state.end_call(from.key, xid(header)) else { break };
-            tell_inline(&mut cx, *service, token, payload);
+        for (xid, octets) in replies {
+            let Some(token) = cx.state.end_call(from.key, xid) else { break };
+            tell(&mut cx, *service, token, octets);
             done += 1;
         }
         cx.close_lane();
@@ -97,10 +98,9 @@ impl State {
         {
             return None;
         }
-        let Some(done) = outlet.retire(handle) else {
-            self.put_back(key, Kind::Reply, 1);
-            return None;
-        };
+        let retired = outlet.retire(handle);
+        self.settle_run(key, Kind::Reply, 1, usize::from(retired.is_some()));
+        let done = retired?;
         let placed = self.end_opened(slot, complete::invalidated(&done), written);
         Some((placed, bare.payload_at as usize))
     }

@@ -120,6 +120,18 @@ pub(crate) fn tell_inline<S: Service>(
     service.replied(cx, token, Finished { results, argument: None, result: None });
 }
 
+/// Does the same of a Reply that has these results.
+#[inline]
+pub(crate) fn tell_results<S: Service>(
+    cx: &mut Cx<'_>,
+    service: &mut S,
+    token: u64,
+    results: &[u8],
+) {
+    let results = Ok(PayloadReader::reply_of_many(results, 0, &[]).of_version(Version::Two));
+    service.replied(cx, token, Finished { results, argument: None, result: None });
+}
+
 /// A Call of our own service that ended, with the lease that it had opened.
 pub(crate) struct Placed {
     pub(super) token: u64,

@@ -18,7 +18,7 @@ use super::Iwarp;
 use super::arrive::Found;
 use super::connection::{Connection, Intake, State, StreamEnd};
 use super::nic::Nic;
-use crate::provider::{Done, Inlet, Offer, Outlet, QueueFull, RUN_MAX, WorkRequest, expose};
+use crate::provider::{Done, Inlet, Outlet, QueueFull, RUN_MAX, WorkRequest, expose};
 
 /// What was read and not yet acted upon, of one connection, and who is to be read next.
 #[derive(Debug)]
@@ -254,8 +254,7 @@ impl Connection {
                     let (messages, run) = self.run(octets, whole, length_max, most);
                     let (qp, messages) = (self.qp, &messages[..run.fpdus]);
                     let mut outlet = LaneOutlet { connection: self, nic };
-                    let offer = Offer { messages, alike: false };
-                    let taken = inlet.take(qp, offer, &mut outlet);
+                    let taken = inlet.take(qp, messages, &mut outlet);
                     count += taken;
                     nic.counters.receives += taken as u64;
                     if taken == run.fpdus {

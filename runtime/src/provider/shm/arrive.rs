@@ -1,6 +1,7 @@
 //! What arrives on an open connection: messages into Receives, invalidations, the end.
 
 use haulage_proto::iwarp::terminate::Fault;
+use haulage_proto::negotiate::Heading;
 use haulage_proto::verbs::{Completion, Handle, Opcode, Status, WrId};
 
 use super::ListenerId;
@@ -8,9 +9,9 @@ use super::connection::{Connection, State};
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
 use super::outlet::{Far, RingOutlet, Sent};
-use super::ring::{Consumer, JOINING_MAX, Kind, Look, Record};
+use super::ring::{Consumer, JOINING_MAX, Kind, Look, MESSAGE_MAX, Record};
 use super::table::Retired;
-use crate::provider::{DisconnectReason, Done, Event, Inlet, Offer, RUN_MAX};
+use crate::provider::{DisconnectReason, Done, Event, Inlet, RUN_MAX};
 
 /// Why no more is taken from a ring.
 enum Stop {
@@ -26,14 +27,23 @@ enum Stop {
 
 /// Messages that were copied out of the ring, and are taken from it when it is known how many.
 struct Run<'a> {
+    of: Of,
+    /// Each message, or what is behind its heading.
     messages: [&'a [u8]; RUN_MAX],
     count: usize,
     octets: usize,
     /// What each invalidates, if they do.
     handles: [Handle; RUN_MAX],
-    invalidates: bool,
-    /// Whether all are of one series.
-    alike: bool,
+    /// The XID of each, if they have one heading.
+    xids: [u32; RUN_MAX],
+}
+
+/// What the messages of a run have in common.
+enum Of {
+    Nothing,
+    Heading(Heading),
+    /// Each invalidates a handle.
+    Invalidating,
 }
 
 impl<'a> Run<'a> {
@@ -41,17 +51,17 @@ impl<'a> Run<'a> {
     #[inline(always)]
     const fn new() -> Self {
         Self {
+            of: Of::Nothing,
             messages: [&[]; RUN_MAX],
             count: 0,
             octets: 0,
             handles: [Handle(0); RUN_MAX],
-            invalidates: false,
-            alike: false,
+            xids: [0; RUN_MAX],
         }
     }
 
-    /// Copies at most `budget` messages of at most `length_max` octets each to `room`: plain ones, or ones that
-    /// invalidate a handle each. Returns what is behind them, if that was looked at.
+    /// Copies at most `budget` messages of at most `length_max` octets each to `room`: plain ones, or ones with one
+    /// heading, or ones that invalidate a handle each. Returns what is behind them, if that was looked at.
     #[inline]
     fn copy(
         &mut self,
@@ -71,18 +81,24 @@ impl<'a> Run<'a> {
             match consumer.look(room.get_mut(..fitting).unwrap_or_default()) {
                 Look::Plain(length) => {
                     (*message, room) = std::mem::take(&mut room).split_at_mut(length);
-                    self.alike = false;
                     count += 1;
                 }
-                Look::Series => {
-                    let new = consumer.look_at_series(&mut room, length_max, messages);
-                    if new == 0 {
+                Look::Series
+                    if count == 0
+                        && length_max >= MESSAGE_MAX
+                        && let (is_last, is_long) = consumer.is_last_or_long(most)
+                        && (is_last || is_long) =>
+                {
+                    return self.copy_series(consumer, room, most, is_last);
+                }
+                // Next to others each is whole, so that all are one run.
+                Look::Series => match consumer.look_at_whole(&mut room, length_max, messages) {
+                    0 => {
                         behind = Some(Look::Other);
                         break;
                     }
-                    self.alike = count == 0;
-                    count += new;
-                }
+                    new => count += new,
+                },
                 Look::Other if count == 0 => {
                     return self.copy_invalidating(consumer, room, length_max, most);
                 }
@@ -92,6 +108,42 @@ impl<'a> Run<'a> {
                 }
             }
         }
+        (self.count, self.octets) = (count, all - room.len());
+        behind
+    }
+
+    /// Copies what is behind the heading of at most `most` messages with one; `is_last` says that nothing was behind the
+    /// first series of them.
+    #[inline]
+    fn copy_series(
+        &mut self,
+        consumer: &mut Consumer,
+        mut room: &'a mut [u8],
+        most: usize,
+        is_last: bool,
+    ) -> Option<Look> {
+        let (mut count, all) = (0, room.len());
+        let behind = loop {
+            let (xids, bodies) = (&mut self.xids[count..most], &mut self.messages[count..most]);
+            let given = if let Of::Heading(heading) = &self.of { Some(heading) } else { None };
+            match consumer.look_at_series(given, &mut room, xids, bodies) {
+                Some((heading, new)) if new > 0 => {
+                    self.of = Of::Heading(heading);
+                    count += new;
+                }
+                _ => break Some(Look::Other),
+            }
+            if is_last && consumer.is_between() {
+                break Some(Look::Nothing);
+            }
+            if count == most {
+                break None;
+            }
+            match consumer.glance() {
+                Look::Series => {}
+                other => break Some(other),
+            }
+        };
         (self.count, self.octets) = (count, all - room.len());
         behind
     }
@@ -121,7 +173,8 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        (self.count, self.octets, self.invalidates) = (count, all - room.len(), true);
+        self.of = Of::Invalidating;
+        (self.count, self.octets) = (count, all - room.len());
         behind
     }
 
@@ -211,18 +264,23 @@ impl Connection {
                 may_read: self.ord > 0,
                 registrations: registrations.as_deref_mut(),
                 length_max: longest,
-                series_max: if run.count > 1 { series_max } else { 0 },
+                series_max,
                 // What comes of it waits for nothing else.
                 is_alone: self.came_alone,
                 sent: &mut sent,
             };
-            let (messages, handles) = (&run.messages[..run.count], &run.handles[..run.count]);
-            let count = match (messages, run.invalidates) {
+            let messages = &run.messages[..run.count];
+            let count = match (messages, &run.of) {
                 ([], _) => 0,
-                (_, false) => {
-                    inlet.take(self.qp, Offer { messages, alike: run.alike }, &mut outlet)
+                (_, Of::Nothing) => inlet.take(self.qp, messages, &mut outlet),
+                (_, Of::Heading(heading)) => {
+                    let xids = &run.xids[..run.count];
+                    inlet.take_headed(self.qp, (heading, xids), messages, &mut outlet)
                 }
-                (_, true) => inlet.take_invalidating(self.qp, messages, handles, &mut outlet),
+                (_, Of::Invalidating) => {
+                    let handles = &run.handles[..run.count];
+                    inlet.take_invalidating(self.qp, messages, handles, &mut outlet)
+                }
             };
             octets += run.pass(consumer, count);
             taken += count;

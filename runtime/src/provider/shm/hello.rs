@@ -153,7 +153,7 @@ impl Words<'_> {
 pub(super) const PRIVATE_DATA_MAX: usize = 512;
 /// Most octets of a message.
 pub(super) const LENGTH_MAX: usize = MAGIC.len() + 36 + PRIVATE_DATA_MAX;
-const MAGIC: [u8; 8] = *b"haulshm2";
+const MAGIC: [u8; 8] = *b"haulshm3";
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment as Nam
 
 use super::depart::{PUBLISH_BEFORE, kind};
 use super::nic::Nic;
-use super::ring::{Kind, Producer};
+use super::ring::{BadRing, Kind, Producer};
 use super::segment::Segment;
 use super::table::{Extent, Grant, Registrations, Retired};
 use crate::provider::{Done, Outlet, QueueFull, expose};
@@ -25,7 +25,7 @@ pub(super) struct RingOutlet<'a> {
     pub(super) registrations: Option<&'a mut Registrations>,
     /// Octets of the longest message that goes; `None` if something waits that goes first.
     pub(super) length_max: Option<usize>,
-    /// The same of one that may join a series: there is none if nothing else is likely to go.
+    /// The same of one that may join a series.
     pub(super) series_max: usize,
     /// The peer is shown each message as it is sent.
     pub(super) is_alone: bool,
@@ -69,7 +69,13 @@ impl Outlet for RingOutlet<'_> {
     ) -> Result<(), QueueFull> {
         let body = message.get(heading.len()..).filter(|_| message.len() <= self.series_max);
         let Some(body) = body else { return self.send_whole(heading, xid, message) };
-        if self.producer.push_headed(heading, xid, body) != Ok(true) {
+        let is_pushed = if self.is_alone {
+            let shown = self.producer.push_headed_alone(heading, xid, body);
+            self.sent.alone(shown)
+        } else {
+            self.producer.push_headed(heading, xid, body) == Ok(true)
+        };
+        if !is_pushed {
             return Err(QueueFull);
         }
         let Sent { sends, octets, .. } = &mut self.sent;
@@ -155,10 +161,8 @@ impl RingOutlet<'_> {
         if !self.is_alone {
             return self.producer.push(kind, handle, message) == Ok(true);
         }
-        let Ok(Some(rings)) = self.producer.push_alone(kind, handle, message) else { return false };
-        self.sent.batches += 1;
-        self.sent.rings |= rings;
-        true
+        let shown = self.producer.push_alone(kind, handle, message);
+        self.sent.alone(shown)
     }
 
     /// Sends a message in a record of its own.
@@ -197,6 +201,15 @@ fn address(lease: &Local) -> u64 {
 }
 
 impl Sent {
+    /// Notes what became of a message that the peer was shown at once, if there was room for it, which is returned.
+    #[inline(always)]
+    fn alone(&mut self, shown: Result<Option<bool>, BadRing>) -> bool {
+        let Ok(Some(rings)) = shown else { return false };
+        self.batches += 1;
+        self.rings |= rings;
+        true
+    }
+
     /// Shows the peer what was sent.
     #[inline(never)]
     pub(super) fn show(&mut self, producer: &mut Producer) {

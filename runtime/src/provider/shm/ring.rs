@@ -22,7 +22,8 @@
 //!
 //! Messages that are sent with one heading while others are taken are one record, a series: the heading once,
 //! and of each message its XID and what is behind the heading (`ring/series.rs`). So sixteen null Calls, or their
-//! Replies, are on three lines, and not on sixteen.
+//! Replies, are on three lines, and not on sixteen. Who takes a run of them sees them so, too; a
+//! Receive, or a run with others, holds each whole.
 //!
 //! What a line costs is the way from one core to the other, so the ways overlap. The first header of a batch
 //! says how many lines more became visible with it (`ahead`), and the consumer asks for them before it
@@ -49,7 +50,7 @@ mod squeeze;
 
 pub(super) use self::consumer::{Consumer, Look, Record};
 pub(super) use self::producer::Producer;
-pub(super) use self::series::JOINING_MAX;
+pub(super) use self::series::{JOINING_MAX, MESSAGE_MAX};
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +67,7 @@ pub(super) enum Kind {
     Skip,
     /// A message, squeezed into one line.
     Squeezed,
-    /// Messages with the same headers.
+    /// Messages with one heading.
     Series,
 }
 

@@ -4,7 +4,7 @@ use haulage_proto::iwarp::terminate::{Code, Fault};
 
 use super::rogue::Rogue;
 use super::*;
-use crate::provider::{Inlet, Offer, Outlet};
+use crate::provider::{Inlet, Outlet};
 
 /// A server whose one peer can write any octets, and is read at every poll.
 struct Scene {
@@ -112,12 +112,7 @@ struct Offers {
 }
 
 impl Inlet for Offers {
-    fn take(
-        &mut self,
-        _: QpNum,
-        Offer { messages: run, .. }: Offer<'_>,
-        _: &mut impl Outlet,
-    ) -> usize {
+    fn take(&mut self, _: QpNum, run: &[&[u8]], _: &mut impl Outlet) -> usize {
         self.seen.extend(run.iter().map(|message| message.to_vec()));
         if self.wanted { run.len() } else { 0 }
     }

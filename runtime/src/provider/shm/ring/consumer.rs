@@ -42,7 +42,7 @@ pub(in crate::provider::shm) enum Look {
     Nothing,
     /// A plain message of so many octets.
     Plain(usize),
-    /// Messages with the same headers.
+    /// Messages with one heading.
     Series,
     /// Anything else.
     Other,
@@ -182,6 +182,22 @@ impl Consumer {
         self.fetch_ahead(self.looked, header);
         self.looked += LINE as u64;
         Look::Plain(length)
+    }
+
+    /// Returns whether all of the series was looked at that there was.
+    #[inline]
+    pub(in crate::provider::shm) const fn is_between(&self) -> bool {
+        self.looked_within == 0
+    }
+
+    /// Says what is next that was not looked at: nothing, a series, or anything else.
+    #[inline]
+    pub(in crate::provider::shm) fn glance(&self) -> Look {
+        match self.segment.line(self.looked).word().load(Ordering::Acquire) {
+            0 => Look::Nothing,
+            header if header & KIND_MASK == Kind::Series.code() => Look::Series,
+            _ => Look::Other,
+        }
     }
 
     /// Does the same for a message of several lines.

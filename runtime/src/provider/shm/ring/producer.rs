@@ -69,7 +69,7 @@ pub(in crate::provider::shm) struct Producer {
     part_max: usize,
     /// The consumer issues the barrier that we then need not.
     light: bool,
-    /// The messages with the same headers that are the last record, if they are.
+    /// The messages with one heading that are the last record, if they are.
     series: Series,
 }
 

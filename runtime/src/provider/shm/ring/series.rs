@@ -1,109 +1,125 @@
-//! Messages with the same headers, as one record: the headers once, and of each message its XID and what
-//! is behind its headers.
+//! Messages with one heading, as one record: the heading once, and of each message its XID and what is behind
+//! the heading.
 //!
 //! ```text
-//!  63      48 47     40 39      32 31      11 10     3 2    0
-//! +----------+---------+----------+----------+--------+------+
-//! | words    | second  | headers  | length   | ahead  | kind |  headers  entries ...
-//! +----------+---------+----------+----------+--------+------+
+//!  63        32 31      11 10     3 2    0
+//! +------------+----------+--------+------+
+//! | credit     | length   | ahead  | kind |  heading  entries ...
+//! +------------+----------+--------+------+
 //! ```
-//! The XID is at the beginning of the headers, and once more behind `second` words, and zero here. Of the double
-//! words of the headers those are here that are not zero, which `words` says. An entry is a double word,
-//! the XID and above it the octets of what is behind the headers, and then these, in whole double words.
+//! The heading is a double word that says which it is: [`RESULTS`]; or [`CALL`], with the procedure above it, and
+//! then another, the program and above it the version. An entry is a double word, the XID and above it
+//! the octets of what is behind the heading, and then these, in whole double words.
 
 use haulage_proto::negotiate::Heading;
 
 use super::{HEADER, Kind, LENGTH_AT, LENGTH_MAX};
-use crate::sys::shared::LINE;
+use crate::sys::shared::{LINE, LINE_OCTETS};
 
-/// Octets of the longest headers, in whole double words, and those.
-pub(super) const HEADERS_MAX: usize = 8 * WORDS;
-const WORDS: usize = Heading::LEN_MAX.div_ceil(8);
 /// Most octets of a message that joins a series.
 pub(in crate::provider::shm) const JOINING_MAX: usize = 192;
 /// Most octets of a message of a series, whoever made that.
-pub(super) const MESSAGE_MAX: usize = HEADERS_MAX + JOINING_MAX;
+pub(in crate::provider::shm) const MESSAGE_MAX: usize = Heading::LEN_MAX + JOINING_MAX;
 /// Most octets of the ring that a series takes, so that it is given back before the ring is full.
 pub(super) const SPAN_MAX: u64 = 1 << 10;
 
-const HEADERS_AT: u32 = 32;
-const SECOND_AT: u32 = 40;
-const WORDS_AT: u32 = 48;
+/// Headings, by the lower half of their first double word.
+const RESULTS: u32 = 1;
+const CALL: u32 = 2;
 
-/// What the header of a series says.
+/// A heading as it is in a record: in a field of the header, and in so many double words behind that.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Encoded {
+    credit: u32,
+    words: [u64; 2],
+    count: usize,
+}
+
+impl Encoded {
+    #[inline]
+    pub(super) const fn of(heading: &Heading) -> Self {
+        match *heading {
+            Heading::Results { credit } => Self { credit, words: [RESULTS as u64, 0], count: 1 },
+            Heading::Call { credit, asked: [program, version, procedure] } => {
+                Self { credit, words: [word(CALL, procedure), word(program, version)], count: 2 }
+            }
+        }
+    }
+
+    /// Returns it as double words,
+    #[inline]
+    pub(super) fn words(&self) -> &[u64] {
+        &self.words[..self.count]
+    }
+
+    /// and how many octets they are.
+    #[inline]
+    pub(super) const fn span(&self) -> u64 {
+        8 * self.count as u64
+    }
+
+    /// Returns a line of it and an entry, and where there is room in that for what is behind them.
+    #[inline]
+    pub(super) const fn line(&self, entry: Entry) -> ([u64; LINE_OCTETS / 8], usize) {
+        let (mut line, entry) = ([0; LINE_OCTETS / 8], entry.encode());
+        line[0] = self.words[0];
+        (line[1], line[2]) = if self.count > 1 { (self.words[1], entry) } else { (entry, 0) };
+        (line, self.count + 1)
+    }
+
+    /// Returns the header of a record of so many octets.
+    #[inline]
+    pub(super) const fn header(&self, length: u64) -> u64 {
+        (self.credit as u64) << 32 | length << LENGTH_AT | Kind::Series.code()
+    }
+}
+
+/// A series that a consumer is at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// Octets behind the header of the record.
-    length: u64,
-    /// Octets of the headers of each message.
-    pub(super) headers: usize,
-    /// Where in them the XID is for the second time, in words.
-    second: usize,
-    /// Bit n: their double word n is not zero.
-    words: u16,
+    pub(super) heading: Heading,
+    /// Octets from the beginning of the record to the first entry, and to the end of the last.
+    pub(super) entries: u64,
+    pub(super) end: u64,
 }
 
 impl Shape {
-    /// Reads a header; `None` if there is no such series.
+    /// Reads a header, and the double words behind it with `at`; `None` if there is no such series.
     #[inline]
-    pub(super) fn decode(header: u64) -> Option<Self> {
-        let few = |at| (header >> at & 0xff) as usize;
-        #[allow(clippy::cast_possible_truncation, reason = "the bits that are meant")]
-        let words = (header >> WORDS_AT) as u16;
-        let length = header >> LENGTH_AT & LENGTH_MAX;
-        let shape = Self { length, headers: 4 * few(HEADERS_AT), second: few(SECOND_AT), words };
-        let is_one = (4..=HEADERS_MAX).contains(&shape.headers)
-            && 4 * shape.second < shape.headers
-            && u32::from(words) >> WORDS == 0
-            && shape.first_entry() < shape.end();
-        is_one.then_some(shape)
+    pub(super) fn decode(header: u64, at: impl Fn(u64) -> u64) -> Option<Self> {
+        let (credit, _) = halves(header);
+        let (above, which) = halves(at(HEADER as u64));
+        let (heading, words) = match which {
+            RESULTS => (Heading::Results { credit }, 1),
+            CALL => {
+                let (version, program) = halves(at(HEADER as u64 + 8));
+                (Heading::Call { credit, asked: [program, version, above] }, 2)
+            }
+            _ => return None,
+        };
+        let entries = HEADER as u64 + 8 * words;
+        let end = end(header);
+        (entries < end).then_some(Self { heading, entries, end })
     }
+}
 
-    /// Returns where the first entry is, in octets from the beginning of the record.
-    #[inline]
-    pub(super) const fn first_entry(&self) -> u64 {
-        HEADER as u64 + 8 * self.words.count_ones() as u64
-    }
+/// Returns where a series with this header ends, in octets from its beginning.
+#[inline]
+pub(super) const fn end(header: u64) -> u64 {
+    HEADER as u64 + (header >> LENGTH_AT & LENGTH_MAX)
+}
 
-    /// Returns where the last entry ends, counted so.
-    #[inline]
-    pub(super) const fn end(&self) -> u64 {
-        HEADER as u64 + self.length
-    }
-
-    /// Returns the octets of the ring that it takes.
-    #[inline]
-    pub(super) const fn span(&self) -> u64 {
-        self.end().next_multiple_of(LINE as u64)
-    }
-
-    /// Returns which double words of the headers are not zero.
-    #[inline]
-    pub(super) fn places(&self) -> impl Iterator<Item = usize> {
-        let mut left = self.words;
-        std::iter::from_fn(move || {
-            let place = left.trailing_zeros() as usize;
-            left &= left.wrapping_sub(1);
-            (place < WORDS).then_some(place)
-        })
-    }
-
-    /// Makes headers of a message with this XID of those of the series.
-    #[inline]
-    pub(super) fn put_xid(&self, headers: &mut [u8; HEADERS_MAX], xid: u32) {
-        let words = headers.as_chunks_mut().0;
-        words[0] = xid.to_be_bytes();
-        if let Some(second) = words.get_mut(self.second) {
-            *second = xid.to_be_bytes();
-        }
-    }
+/// Returns the octets of the ring that a series takes which ends so many from its beginning.
+#[inline]
+pub(super) const fn span(end: u64) -> u64 {
+    end.next_multiple_of(LINE as u64)
 }
 
 /// An entry's double word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) xid: u32,
-    /// Octets behind the headers.
+    /// Octets behind the heading.
     pub(super) body: usize,
 }
 
@@ -116,9 +132,8 @@ impl Entry {
     /// `None` if there is no such entry.
     #[inline]
     pub(super) const fn decode(word: u64) -> Option<Self> {
-        let body = (word >> 32) as usize;
-        #[allow(clippy::cast_possible_truncation, reason = "the half that is meant")]
-        let xid = word as u32;
+        let (body, xid) = halves(word);
+        let body = body as usize;
         if body <= JOINING_MAX { Some(Self { xid, body }) } else { None }
     }
 
@@ -133,11 +148,7 @@ impl Entry {
 #[derive(Debug)]
 pub(super) struct Series {
     /// What its messages begin with.
-    heading: Heading,
-    /// That, without XIDs, as double words.
-    pub(super) headers: [u64; WORDS],
-    /// The header of the record, but for its length.
-    header: u64,
+    pub(super) heading: Heading,
     /// Whether more may join.
     pub(super) is_open: bool,
     /// Where it begins and ends.
@@ -146,48 +157,25 @@ pub(super) struct Series {
 }
 
 impl Series {
-    pub(super) const NONE: Self = Self {
-        // Until there is one with a header.
-        heading: Heading::Results { credit: 0 },
-        headers: [0; WORDS],
-        header: 0,
-        is_open: false,
-        start: 0,
-        end: 0,
-    };
+    pub(super) const NONE: Self =
+        Self { heading: Heading::Results { credit: 0 }, is_open: false, start: 0, end: 0 };
 
     /// Returns whether a message may join.
     #[inline]
     pub(super) fn takes(&self, heading: &Heading) -> bool {
         self.is_open && self.heading == *heading
     }
+}
 
-    /// Prepares a record of messages with `heading`. Returns the octets of the double words that are not zero.
-    #[inline]
-    pub(super) fn set_heading(&mut self, heading: &Heading) -> u64 {
-        if self.heading != *heading || self.header == 0 {
-            let mut octets = [0; HEADERS_MAX];
-            let written = heading.put(&mut octets, 0);
-            debug_assert!(written.is_some(), "none is longer");
-            let (headers, _) = octets.as_chunks();
-            let mut words = 0_u64;
-            for (place, (to, octets)) in self.headers.iter_mut().zip(headers).enumerate() {
-                *to = u64::from_ne_bytes(*octets);
-                words |= u64::from(*to != 0) << place;
-            }
-            let few = |octets: usize| octets as u64 / 4;
-            self.header = Kind::Series.code()
-                | few(heading.len()) << HEADERS_AT
-                | few(heading.rpc_at()) << SECOND_AT
-                | words << WORDS_AT;
-            self.heading = *heading;
-        }
-        8 * u64::from((self.header >> WORDS_AT).count_ones())
-    }
+/// Returns a double word of two words.
+#[inline]
+const fn word(lower: u32, upper: u32) -> u64 {
+    (upper as u64) << 32 | lower as u64
+}
 
-    /// Returns the header of a record of so many octets.
-    #[inline]
-    pub(super) const fn header(&self, length: u64) -> u64 {
-        self.header | length << LENGTH_AT
-    }
+/// Returns the upper and the lower half of a double word.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the halves that are meant")]
+const fn halves(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
 }

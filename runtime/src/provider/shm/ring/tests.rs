@@ -139,9 +139,6 @@ fn a_consumer_that_waits_is_told_once() {
 #[test]
 fn no_header_a_peer_can_write_leads_out_of_the_ring() {
     let header = |kind: u64, length: u64| length << LENGTH_AT | kind;
-    let series = |headers: u64, second: u64, words: u64, length: u64| {
-        header(7, length) | headers << 32 | second << 40 | words << 48
-    };
     let part_max = u64::from(RING_BYTES / 4 - 8);
     let bad = [
         ("no kind", 0, header(6, 0)),
@@ -153,12 +150,6 @@ fn no_header_a_peer_can_write_leads_out_of_the_ring() {
         ("a part that need not be one", 0, header(3, 0)),
         ("a short part", 0, header(3, part_max - 1)),
         ("a whole ring skipped", 0, header(5, 0)),
-        ("a series of nothing", 0, series(11, 5, 3, 16)),
-        ("headers of nothing", 0, series(0, 0, 3, 100)),
-        ("longer headers than there are", 0, series(19, 5, 3, 100)),
-        ("double words behind them", 0, series(11, 5, 1 << 9, 100)),
-        ("an XID behind them", 0, series(11, 11, 3, 100)),
-        ("a series past the end", RING_BYTES as usize - LINE, series(11, 5, 3, 57)),
     ];
     for (name, offset, word) in bad {
         let (producer, mut consumer) = pair(RING_BYTES);
@@ -166,25 +157,40 @@ fn no_header_a_peer_can_write_leads_out_of_the_ring() {
         producer.segment().memory().u64_at(RING + offset).store(word, Ordering::Relaxed);
         assert_eq!(consumer.peek().map(|_| ()), Err(BadRing), "{name}");
     }
+    // A series: the lower half of its second double word says what heading it has, 1 of Results or 2 of a Call.
+    let last = RING_BYTES as usize - LINE;
+    for (name, offset, length, which) in [
+        ("no Results", 0, 8, 1),
+        ("no Calls", 0, 16, 2),
+        ("no heading", 0, 100, 0),
+        ("no heading either", 0, 100, 3),
+        ("past the end", last, 57, 1),
+    ] {
+        let (producer, mut consumer) = pair(RING_BYTES);
+        consumer.head = offset as u64;
+        let memory = producer.segment().memory();
+        memory.u64_at(RING + offset).store(header(7, length), Ordering::Relaxed);
+        memory.u64_at(RING + offset + 8).store(which, Ordering::Relaxed);
+        assert_eq!(consumer.peek().map(|_| ()), Err(BadRing), "{name}");
+        // It is not passed over as if there were nothing.
+        consumer.look_again();
+        let (mut room, mut xids, mut bodies) = ([0; 300], [0; 4], [&[][..]; 4]);
+        let room = &mut &mut room[..];
+        assert_eq!(consumer.look_at_series(None, room, &mut xids, &mut bodies), None, "{name}");
+        consumer.pass();
+        assert_eq!(consumer.head, offset as u64, "{name}");
+    }
     // An entry that is longer than any, or than the series.
     for body in [24, 193, u64::from(u32::MAX)] {
         let (producer, mut consumer) = pair(RING_BYTES);
         let memory = producer.segment().memory();
-        memory.u64_at(RING).store(series(11, 5, 3, 40), Ordering::Relaxed);
-        memory.u64_at(RING + 24).store(body << 32 | 7, Ordering::Relaxed);
+        memory.u64_at(RING).store(header(7, 32), Ordering::Relaxed);
+        memory.u64_at(RING + 8).store(1, Ordering::Relaxed);
+        memory.u64_at(RING + 16).store(body << 32 | 7, Ordering::Relaxed);
         assert_eq!(consumer.peek().map(|_| ()), Err(BadRing), "{body}");
-        memory.u64_at(RING + 24).store(16 << 32 | 7, Ordering::Relaxed);
+        memory.u64_at(RING + 16).store(16 << 32 | 7, Ordering::Relaxed);
         assert_eq!(consumer.peek().unwrap().unwrap().length, 60);
     }
-    // One without entries is not passed over as if there were none.
-    let (producer, mut consumer) = pair(RING_BYTES);
-    producer.segment().memory().u64_at(RING).store(series(11, 5, 3, 16), Ordering::Relaxed);
-    consumer.look_again();
-    let mut room = [0; 300];
-    assert_eq!(consumer.look(&mut room), Look::Series);
-    assert_eq!(consumer.look_at_series(&mut &mut room[..], 300, &mut [&[][..]; 4]), 0);
-    consumer.pass();
-    assert_eq!(consumer.head, 0);
     // Behind a word that says to skip there must be a record, and then at the start.
     let (producer, mut consumer) = pair(RING_BYTES);
     consumer.head = 64;
@@ -329,7 +335,7 @@ fn take_run(consumer: &mut Consumer, random: &mut Rng) -> (Vec<Vec<u8>>, bool) {
     let (mut room, most) = (&mut room[..], usize::try_from(random.below(1..17)).unwrap());
     let length_max = if random.below(0..4) == 0 { 100 } else { 600 };
     let mut messages = [&[][..]; 16];
-    let mut count = 0;
+    let (mut series, mut count) = (Vec::<Vec<u8>>::new(), 0);
     consumer.look_again();
     while count < most {
         let fitting = room.len().min(length_max);
@@ -338,24 +344,43 @@ fn take_run(consumer: &mut Consumer, random: &mut Rng) -> (Vec<Vec<u8>>, bool) {
                 (messages[count], room) = std::mem::take(&mut room).split_at_mut(length);
                 count += 1;
             }
-            Look::Series => {
-                let places = &mut messages[count..most];
-                match consumer.look_at_series(&mut room, length_max, places) {
-                    0 => break,
-                    new => count += new,
+            Look::Series if count == 0 && length_max >= MESSAGE_MAX => {
+                let (mut xids, mut bodies) = ([0; 16], [&[][..]; 16]);
+                let mut heading = None;
+                while count < most {
+                    let (xids, bodies) = (&mut xids[count..most], &mut bodies[count..most]);
+                    match consumer.look_at_series(heading.as_ref(), &mut room, xids, bodies) {
+                        Some((of, new)) if new > 0 => {
+                            heading = Some(of);
+                            count += new;
+                        }
+                        _ => break,
+                    }
                 }
+                let Some(heading) = heading else { break };
+                series = xids
+                    .iter()
+                    .zip(&bodies)
+                    .take(count)
+                    .map(|(xid, body)| headed(&heading, *xid, body))
+                    .collect();
+                break;
             }
-            Look::Nothing | Look::Other => break,
+            Look::Nothing | Look::Series | Look::Other => break,
         }
     }
-    assert!(messages.iter().all(|message| message.len() <= length_max));
+    if series.is_empty() {
+        series = messages[..count].iter().map(|message| message.to_vec()).collect();
+    }
+    assert!(series.iter().all(|message| message.len() <= length_max));
     let wanted = usize::try_from(random.below(0..1 + count as u64)).unwrap();
     if wanted == count {
         consumer.pass()
     } else {
         consumer.pass_some(wanted)
     }
-    (messages[..wanted].iter().map(|message| message.to_vec()).collect(), wanted == count)
+    series.truncate(wanted);
+    (series, wanted == count)
 }
 
 #[test]
@@ -364,7 +389,7 @@ fn messages_arrive_as_they_were_sent_however_they_are_sent_and_taken() {
     let mut random = Rng::new(1);
     let (mut sent, mut visible) = (VecDeque::new(), 0);
     let (pool, mut posted) = buffer(1024);
-    let mut ways = [0; 5];
+    let mut ways = [0; 6];
     for number in 0..60_000 {
         let length = usize::try_from(random.below(0..130)).unwrap();
         let way = random.below(0..10);
@@ -374,7 +399,13 @@ fn messages_arrive_as_they_were_sent_however_they_are_sent_and_taken() {
                 // Nothing behind it, as often as not, or whatever fits.
                 let most = if random.below(0..2) == 0 { 0 } else { JOINING_MAX - heading.len() };
                 let (xid, body) = (number * 77, &message(7, length.min(most))[..]);
-                if producer.push_headed(heading, xid, body).unwrap() {
+                if random.below(0..4) == 0 {
+                    if producer.push_headed_alone(heading, xid, body).unwrap().is_some() {
+                        sent.push_back(headed(heading, xid, body));
+                        visible = sent.len();
+                        ways[5] += 1;
+                    }
+                } else if producer.push_headed(heading, xid, body).unwrap() {
                     sent.push_back(headed(heading, xid, body));
                     ways[0] += 1;
                 }
@@ -439,9 +470,8 @@ fn a_ring_that_changes_while_it_is_read_leads_nowhere_else() {
         let mut before = 0;
         for _ in 0..40 {
             let at = usize::try_from(random.below(0..u64::from(RING_BYTES) / 8)).unwrap();
-            let shape = 7 | random.below(0..900) << 11 | random.below(0..20) << 32;
-            let header = shape | random.below(0..20) << 40 | random.below(0..64) << 48;
-            let entry = random.below(0..220) << 32;
+            let header = 7 | random.below(0..900) << 11;
+            let entry = random.below(0..220) << 32 | random.below(0..4);
             // What is being read, most often.
             let (at, word) = match random.below(0..4) {
                 0 => (at, random.next()),

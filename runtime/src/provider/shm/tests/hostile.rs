@@ -214,16 +214,18 @@ fn random_words_everywhere_hurt_nobody_else() {
             let word = rng.next();
             let (kind, ahead, length) = (word % 8, word % 7, (word >> 8) % 1100);
             let header = kind | (ahead << 3) | (length << 11) | ((word & 1) << 35);
-            // The rest of one that says what a series is like.
-            let header =
-                if kind == 7 { header | 11 << 32 | 5 << 40 | word >> 57 << 48 } else { header };
             let places = memory.len() as u64 / 8;
             let at = match word % 3 {
                 0 => rng.next() % places,
                 1 => (super::super::segment::RING as u64 / 8) + rng.next() % 64,
                 _ => places - 1 - rng.next() % 128,
             };
-            let value = if word & 2 == 0 { header } else { rng.next() };
+            // Or one that says what heading a series has.
+            let value = match word & 6 {
+                0 | 4 => header,
+                2 => word >> 40 & 3 | (word & 256) << 24,
+                _ => rng.next(),
+            };
             memory.u64_at(usize::try_from(at).unwrap() * 8).store(value, Ordering::SeqCst);
             if word & 12 == 0 {
                 // Or of the RNIC's, where the peer may write.

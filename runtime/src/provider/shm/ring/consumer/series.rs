@@ -1,48 +1,102 @@
-//! Messages of a series, each made whole again.
+//! Messages of a series: what is behind their heading, or each made whole.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use haulage_mr_pool::Sink;
+use haulage_proto::negotiate::Heading;
 
 use super::Consumer;
-use crate::provider::shm::ring::series::{Entry, HEADERS_MAX, MESSAGE_MAX, Shape};
-use crate::provider::shm::ring::{HEADER, at};
+use crate::provider::shm::ring::at;
+use crate::provider::shm::ring::series::{Entry, MESSAGE_MAX, Shape, end, span};
 
 impl Consumer {
-    /// Copies messages of the series that is next and was not looked at to `room`, one behind the other, as long
-    /// as they fit there, and have at most `length_max` octets each, and are no more than `messages` has places
-    /// for. Returns how many.
+    /// Copies messages of the series that is next and was not looked at, as long as there are places for them: what
+    /// is behind the heading of each to `room`, one behind the other. Returns the heading, and how many; `None` if
+    /// there is no such series, or it has not the heading that is `given`.
     #[inline]
     pub(in crate::provider::shm) fn look_at_series<'a>(
+        &mut self,
+        given: Option<&Heading>,
+        room: &mut &'a mut [u8],
+        xids: &mut [u32],
+        bodies: &mut [&'a [u8]],
+    ) -> Option<(Heading, usize)> {
+        let header = self.segment.line(self.looked).word().load(Ordering::Acquire);
+        let Shape { heading, entries, end } = self.shape(header, self.looked)?;
+        if given.is_some_and(|given| *given != heading) {
+            return None;
+        }
+        self.fetch_ahead(self.looked, header);
+        let (mut next, mut count) = (self.looked_within.max(entries), 0);
+        for (xid, body) in xids.iter_mut().zip(bodies) {
+            if next >= end {
+                break;
+            }
+            let Some((entry, behind)) = self.entry(self.looked, next, end) else { break };
+            *body = &[];
+            if entry.body > 0 {
+                if entry.body > room.len() {
+                    break;
+                }
+                let (new, rest) = std::mem::take(room).split_at_mut(entry.body);
+                self.copy_body(self.looked + next, new);
+                (*body, *room) = (new, rest);
+            }
+            (*xid, next, count) = (entry.xid, behind, count + 1);
+        }
+        self.looked_within = next;
+        if next >= end {
+            (self.looked, self.looked_within) = (self.looked + span(end), 0);
+        }
+        Some((heading, count))
+    }
+
+    /// Returns whether nothing is behind the series that is next and was not looked at, and whether it can be all of
+    /// a run of `most` messages: by what its header says, which is still to be judged.
+    #[inline]
+    pub(in crate::provider::shm) fn is_last_or_long(&self, most: usize) -> (bool, bool) {
+        let header = self.segment.line(self.looked).word().load(Ordering::Acquire);
+        let end = end(header);
+        let is_long = end - self.looked_within.min(end) > 8 * most as u64;
+        (!is_long && self.word(self.looked + span(end)) == 0, is_long)
+    }
+
+    /// Copies messages of the series that is next and was not looked at, each whole, to `room`, one behind the other,
+    /// as long as there are places for them and they have at most `length_max` octets. Returns how many.
+    #[inline(never)]
+    pub(in crate::provider::shm) fn look_at_whole<'a>(
         &mut self,
         room: &mut &'a mut [u8],
         length_max: usize,
         messages: &mut [&'a [u8]],
     ) -> usize {
         let header = self.segment.line(self.looked).word().load(Ordering::Acquire);
-        let Some(shape) = self.shape(header, self.looked) else { return 0 };
+        let Some(Shape { heading, entries, end }) = self.shape(header, self.looked) else {
+            return 0;
+        };
         self.fetch_ahead(self.looked, header);
-        let headers = self.headers_of(&shape, self.looked);
-        let end = self.looked + shape.end();
-        let mut next = self.looked + self.looked_within.max(shape.first_entry());
-        let mut count = 0;
+        let (mut next, mut count) = (self.looked_within.max(entries), 0);
         for message in messages {
             if next >= end {
                 break;
             }
-            let Some((length, behind)) = self.make(&shape, &headers, next..end, room) else {
-                break;
-            };
-            if length > length_max {
+            let Some((entry, behind)) = self.entry(self.looked, next, end) else { break };
+            let length = heading.len() + entry.body;
+            if length > length_max.min(room.len()) {
                 break;
             }
-            (*message, *room) = std::mem::take(room).split_at_mut(length);
+            let (new, rest) = std::mem::take(room).split_at_mut(length);
+            heading.put(new, entry.xid);
+            if entry.body > 0 {
+                self.copy_body(self.looked + next, &mut new[heading.len()..]);
+            }
+            (*message, *room) = (new, rest);
             (next, count) = (behind, count + 1);
         }
-        self.looked_within = next - self.looked;
+        self.looked_within = next;
         if next >= end {
-            (self.looked, self.looked_within) = (self.looked + shape.span(), 0);
+            (self.looked, self.looked_within) = (self.looked + span(end), 0);
         }
         count
     }
@@ -81,68 +135,44 @@ impl Consumer {
 
     /// Takes the next message of a series, which has so many octets.
     pub(super) fn take_one_of(&mut self, shape: &Shape, length: usize) {
-        let entry = Entry { xid: 0, body: length.saturating_sub(shape.headers) };
-        self.within = self.within.max(shape.first_entry()) + entry.span();
-        if self.within >= shape.end() {
-            (self.head, self.within) = (self.head + shape.span(), 0);
+        let entry = Entry { xid: 0, body: length.saturating_sub(shape.heading.len()) };
+        self.within = self.within.max(shape.entries) + entry.span();
+        if self.within >= shape.end {
+            (self.head, self.within) = (self.head + span(shape.end), 0);
         }
     }
 
-    /// Makes the next message of a series at the beginning of `room`. Returns its length.
+    /// Makes the next message of a series whole, at the beginning of `room`. Returns its length.
     fn next_of(&self, shape: &Shape, room: &mut [u8]) -> Option<usize> {
-        let next = self.head + self.within.max(shape.first_entry());
-        let headers = self.headers_of(shape, self.head);
-        self.make(shape, &headers, next..self.head + shape.end(), room).map(|(length, _)| length)
+        let next = self.within.max(shape.entries);
+        let (entry, _) = self.entry(self.head, next, shape.end)?;
+        shape.heading.put(room, entry.xid)?;
+        let body = room.get_mut(shape.heading.len()..)?.get_mut(..entry.body)?;
+        self.copy_body(self.head + next, body);
+        Some(shape.heading.len() + entry.body)
     }
 
     /// Returns what a header at a position says of a series, if there can be such a one.
     #[inline]
     fn shape(&self, header: u64, position: u64) -> Option<Shape> {
         let left = self.capacity - (position & (self.capacity - 1));
-        Shape::decode(header).filter(|shape| shape.end() <= left)
+        let shape = Shape::decode(header, |at| self.word(position + at));
+        shape.filter(|shape| shape.end <= left)
     }
 
-    /// Returns the headers of a series at a position, without their XIDs.
+    /// Returns the entry that is `at` in a series that begins at `start`, if one can be there, and where the next is.
     #[inline]
-    fn headers_of(&self, shape: &Shape, position: u64) -> [u8; HEADERS_MAX] {
-        let mut headers = [0; HEADERS_MAX];
-        let words = headers.as_chunks_mut().0;
-        let mut next = position + HEADER as u64;
-        for place in shape.places() {
-            if let Some(word) = words.get_mut(place) {
-                *word = self.word(next).to_ne_bytes();
-            }
-            next += 8;
-        }
-        headers
+    fn entry(&self, start: u64, at: u64, end: u64) -> Option<(Entry, u64)> {
+        let entry = Entry::decode(self.word(start + at))?;
+        let behind = at + entry.span();
+        (behind <= end).then_some((entry, behind))
     }
 
-    /// Makes a message of the headers of its series and the entry that is first in a range of positions, at the
-    /// beginning of `room`; `None` if there is no such entry, or it does not fit. Returns its length, and where the
-    /// next entry is.
-    #[inline]
-    fn make(
-        &self,
-        shape: &Shape,
-        headers: &[u8; HEADERS_MAX],
-        Range { start, end }: Range<u64>,
-        room: &mut [u8],
-    ) -> Option<(usize, u64)> {
-        let entry = Entry::decode(self.word(start))?;
-        let behind = start + entry.span();
-        if behind > end {
-            return None;
-        }
-        // All the room there can be for headers, as that is faster than to look how much of it.
-        let message = room.first_chunk_mut()?;
-        *message = *headers;
-        shape.put_xid(message, entry.xid);
-        if entry.body > 0 {
-            let body = room.get_mut(shape.headers..)?.get_mut(..entry.body)?;
-            let offset = (start & (self.capacity - 1)) + 8;
-            self.segment.memory().copy_to(at(offset), body);
-        }
-        Some((shape.headers + entry.body, behind))
+    /// Copies what is behind the double word of an entry at a position.
+    #[inline(never)]
+    fn copy_body(&self, entry: u64, body: &mut [u8]) {
+        let offset = (entry & (self.capacity - 1)) + 8;
+        self.segment.memory().copy_to(at(offset), body);
     }
 
     #[inline]

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use haulage_proto::negotiate::Heading;
 
 use super::Producer;
-use crate::provider::shm::ring::series::{Entry, SPAN_MAX};
+use crate::provider::shm::ring::series::{Encoded, Entry, SPAN_MAX, Series};
 use crate::provider::shm::ring::{BadRing, HEADER, SPARE};
-use crate::sys::shared::{LINE, last_word};
+use crate::sys::shared::{LINE, LINE_OCTETS, last_word};
 
 impl Producer {
     /// Puts a message behind the others that begins with `heading` and goes on with `body`, as
@@ -23,6 +23,35 @@ impl Producer {
             return Ok(true);
         }
         self.begin_series(heading, xid, body)
+    }
+
+    /// Puts such a message behind the others and shows the consumer all there is, as
+    /// [`push_alone`](Self::push_alone) does.
+    #[inline(never)]
+    pub(in crate::provider::shm) fn push_headed_alone(
+        &mut self,
+        heading: &Heading,
+        xid: u32,
+        body: &[u8],
+    ) -> Result<Option<bool>, BadRing> {
+        let encoded = Encoded::of(heading);
+        let entry = Entry { xid, body: body.len() };
+        let length = encoded.span() + entry.span();
+        if self.is_filled() || length > LINE_OCTETS as u64 {
+            return Ok(self.push_headed(heading, xid, body)?.then(|| self.publish()));
+        }
+        if !self.has_room_for(LINE as u64)? {
+            return Ok(None);
+        }
+        let (mut words, rest) = encoded.line(entry);
+        if !body.is_empty() {
+            let places = words.iter_mut().skip(rest);
+            places.zip(body.chunks(8)).for_each(|(place, octets)| *place = last_word(octets));
+        }
+        // Nothing need be kept back if the header is next.
+        self.segment.line(self.tail).store(&words);
+        self.tail += LINE as u64;
+        Ok(Some(self.show(encoded.header(length))))
     }
 
     /// Puts a message into the series; false if that has no more room.
@@ -54,7 +83,8 @@ impl Producer {
     fn begin_series(&mut self, heading: &Heading, xid: u32, body: &[u8]) -> Result<bool, BadRing> {
         self.end_series();
         let entry = Entry { xid, body: body.len() };
-        let length = self.series.set_heading(heading) + entry.span();
+        let encoded = Encoded::of(heading);
+        let length = encoded.span() + entry.span();
         let span = (HEADER as u64 + length).next_multiple_of(LINE as u64);
         if !self.has_room_for(span)? {
             return Ok(false);
@@ -62,17 +92,14 @@ impl Producer {
         let start = self.tail;
         self.tail += span;
         if start == self.published {
-            self.first.header = self.series.header(length);
+            self.first.header = encoded.header(length);
         }
-        (self.series.is_open, self.series.start) = (true, start);
-        let mut at = start + HEADER as u64;
-        for word in self.series.headers {
-            if word != 0 {
-                self.put_word(at, word);
-                at += 8;
-            }
+        let mut end = start + HEADER as u64;
+        for word in encoded.words() {
+            self.put_word(end, *word);
+            end += 8;
         }
-        self.series.end = at;
+        self.series = Series { heading: *heading, is_open: true, start, end };
         self.put_entry(entry, body);
         Ok(true)
     }
@@ -84,7 +111,8 @@ impl Producer {
         if !std::mem::take(&mut series.is_open) {
             return;
         }
-        let header = series.header(series.end - series.start - HEADER as u64);
+        let length = series.end - series.start - HEADER as u64;
+        let header = Encoded::of(&series.heading).header(length);
         if series.start == self.published {
             self.first.header = header;
         } else {
