@@ -344,7 +344,13 @@ fn take_run(consumer: &mut Consumer, random: &mut Rng) -> (Vec<Vec<u8>>, bool) {
                 (messages[count], room) = std::mem::take(&mut room).split_at_mut(length);
                 count += 1;
             }
-            Look::Series if count == 0 && length_max >= MESSAGE_MAX => {
+            Look::Series if count > 0 || length_max < MESSAGE_MAX || random.below(0..4) == 0 => {
+                match consumer.look_at_whole(&mut room, length_max, &mut messages[count..most]) {
+                    0 => break,
+                    new => count += new,
+                }
+            }
+            Look::Series => {
                 let (mut xids, mut bodies) = ([0; 16], [&[][..]; 16]);
                 let mut heading = None;
                 while count < most {
@@ -366,7 +372,7 @@ fn take_run(consumer: &mut Consumer, random: &mut Rng) -> (Vec<Vec<u8>>, bool) {
                     .collect();
                 break;
             }
-            Look::Nothing | Look::Series | Look::Other => break,
+            Look::Nothing | Look::Other => break,
         }
     }
     if series.is_empty() {
