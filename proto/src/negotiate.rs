@@ -146,15 +146,6 @@ impl Connection {
         }
     }
 
-    /// Does the same for at most `count` messages of this kind with one credit word.
-    #[inline]
-    pub fn take_alike(&mut self, now: Instant, kind: Kind, credit: u32, count: u32) -> u32 {
-        match (&mut self.engine, &self.fallback) {
-            (Engine::Two(two), None) => two.take_alike(now, kind, credit, count),
-            _ => 0,
-        }
-    }
-
     /// Returns how long the only chunk of a Call may be that goes that way: see
     /// [`v2::connection::Connection::chunk_max`].
     #[inline]

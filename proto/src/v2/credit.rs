@@ -208,20 +208,6 @@ impl Credits {
         count
     }
 
-    /// Does the same for at most `count` messages with one credit word.
-    #[inline]
-    pub fn on_alike(&mut self, credit: u32, count: u32) -> u32 {
-        let room = u32::try_from(distance(self.reserved, self.received)).unwrap_or_default();
-        if room == 0 || distance(credit, self.sent).unsigned_abs() > PLAUSIBLE_MAX {
-            return 0;
-        }
-        let count = count.min(room);
-        self.on_limit(Some(credit), count);
-        self.received = self.received.wrapping_add(count);
-        self.used = self.used.saturating_add(count);
-        count
-    }
-
     /// Notes the limit, if there is one, that so many messages said.
     #[inline]
     const fn on_limit(&mut self, limit: Option<u32>, times: u32) {

@@ -97,8 +97,10 @@ impl<S: Service> Inlet for Short<'_, S> {
                 _ => return 0,
             },
         };
-        let Bare { kind, credit, .. } = heading.bare(0);
-        let counted = self.state.take_alike(self.now, from.key, (kind, credit), xids.len());
+        let header = heading.bare(0);
+        let kind = header.kind;
+        let headers = std::iter::repeat_n(header, xids.len());
+        let counted = self.state.take(self.now, from.key, kind, headers);
         let run = xids.iter().zip(bodies).take(counted);
         let done = match procedure {
             Some(procedure) => {
@@ -179,21 +181,6 @@ impl State {
     ) -> usize {
         let connection = self.connections.get_mut(key);
         connection.map_or(0, |connection| connection.engine.take(now, kind, run)) as usize
-    }
-
-    /// Does the same for at most so many messages of a kind with one credit word.
-    #[inline]
-    fn take_alike(
-        &mut self,
-        now: Instant,
-        key: Key<Connection>,
-        (kind, credit): (Kind, u32),
-        count: usize,
-    ) -> usize {
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
-        let connection = self.connections.get_mut(key);
-        let taken = connection.map(|found| found.engine.take_alike(now, kind, credit, count));
-        taken.unwrap_or(0) as usize
     }
 
     /// Settles what of the messages that an engine took has been acted upon: it takes back the others. Marks the

@@ -25,17 +25,6 @@ impl Connection {
         taken
     }
 
-    /// Does the same for at most `count` messages of this kind with one credit word.
-    #[inline]
-    pub fn take_alike(&mut self, now: Instant, kind: Kind, credit: u32, count: u32) -> u32 {
-        if !self.is_plain(kind) {
-            return 0;
-        }
-        let taken = self.credits.on_alike(credit, count);
-        self.count(now, kind, taken);
-        taken
-    }
-
     /// Returns how long the only chunk of a Call may be that a server takes so, if that is of one segment: a
     /// Read chunk, and a Write chunk. Zero if there may be none.
     #[inline]

@@ -523,7 +523,7 @@ fn without_the_reserve_for_replies_two_busy_ends_deadlock() {
 #[test]
 fn a_run_of_messages_counts_as_one_after_the_other() {
     let mut random = Rng::new(7);
-    let (mut whole, mut broken, mut same) = (0, 0, 0);
+    let (mut whole, mut broken) = (0, 0);
     for _ in 0..2_000 {
         let mut together = starting_at(u32::MAX - 3, 5, 12);
         for _ in 0..random.below(4) {
@@ -552,17 +552,9 @@ fn a_run_of_messages_counts_as_one_after_the_other() {
             taken
         });
         let count = u32::try_from(count.count()).unwrap();
-        if let [word, rest @ ..] = &run[..]
-            && rest.iter().all(|other| other == word)
-        {
-            let mut alike = together.clone();
-            assert_eq!(alike.on_alike(*word, u32::try_from(run.len()).unwrap()), count, "{run:?}");
-            assert_eq!(format!("{alike:?}"), format!("{apart:?}"), "{run:?}");
-            same += 1;
-        }
         assert_eq!(together.on_run(run.iter().copied()), count, "{run:?}");
         assert_eq!(format!("{together:?}"), format!("{apart:?}"), "{run:?}");
         if run.len() == count as usize { whole += 1 } else { broken += 1 }
     }
-    assert!(whole > 200 && broken > 200 && same > 100, "{whole} and {broken}, {same}");
+    assert!(whole > 200 && broken > 200, "{whole} and {broken}");
 }

@@ -92,19 +92,8 @@ fn a_run_is_taken_as_far_as_one_after_the_other_is() {
             });
             let count = single.count();
             let kind = run.first().map_or(Kind::Call, |bare| bare.kind);
-            // Those with one credit word by themselves, half of the time.
-            let same = |bare: &&Bare| (bare.kind, bare.credit) == (kind, run[0].credit);
-            let same = run.iter().take_while(same).count() * rng.below(2);
-            let mut together = 0;
-            if same > 0 {
-                let few = u32::try_from(same).unwrap();
-                together = ends[1].take_alike(Instant::ZERO, kind, run[0].credit, few) as usize;
-            }
-            if together == same {
-                let rest = run[same..].iter().copied();
-                together += ends[1].take(Instant::ZERO, kind, rest) as usize;
-            }
-            assert_eq!(together, count);
+            let together = ends[1].take(Instant::ZERO, kind, run.iter().copied());
+            assert_eq!(together, u32::try_from(count).unwrap());
             taken += count;
             cut_short += usize::from(count < run.len());
             let back = rng.below(8);
