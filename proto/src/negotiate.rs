@@ -25,7 +25,7 @@ pub use alphabet::{
     Class, CloseReason, Control, Event, Input, Output, Received, Refusal, Remembered,
 };
 pub use message::{
-    Call, CallChunks, Heading, Reply, ReplyChunks, bare_header_len, put_bare_header,
+    Call, CallChunks, Heading, Label, Reply, ReplyChunks, bare_header_len, put_bare_header,
     put_call_headers_with, put_results_headers, put_results_headers_with,
 };
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use haulage_mr_pool::{Exposed, Local, Sink, Source};
 use haulage_proto::iwarp::terminate::Code;
-use haulage_proto::negotiate::Heading;
+use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs as alphabet;
 use haulage_proto::verbs::{
@@ -174,10 +174,10 @@ pub trait Provider: sealed::Sealed {
         &mut self,
         qp: QpNum,
         heading: &Heading,
-        xid: u32,
+        label: Label,
         message: &mut [u8],
     ) -> Result<(), QueueFull> {
-        heading.put(message, xid).ok_or(QueueFull)?;
+        heading.put(message, label).ok_or(QueueFull)?;
         self.send_inline(qp, message, None)
     }
 
@@ -238,17 +238,16 @@ pub trait Inlet {
     /// [`RUN_MAX`] of them at most. Returns how many it took; of the others nothing has happened.
     fn take(&mut self, qp: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize;
 
-    /// Takes the first of a run of messages that were sent with one [`Heading`], and have the XIDs at their places
-    /// in `xids`: what is behind the heading of each is in `bodies`. Returns how many it took; of the others
-    /// nothing has happened.
+    /// Takes the first of a run of messages that were sent with one [`Heading`] and the `labels`: what is behind
+    /// the heading of each is in `bodies`. Returns how many it took; of the others nothing has happened.
     fn take_headed(
         &mut self,
         qp: QpNum,
-        (heading, xids): (&Heading, &[u32]),
+        (heading, labels): (&Heading, &[Label]),
         bodies: &[&[u8]],
         outlet: &mut impl Outlet,
     ) -> usize {
-        let _ = (qp, heading, xids, bodies, outlet);
+        let _ = (qp, heading, labels, bodies, outlet);
         0
     }
 
@@ -286,10 +285,10 @@ pub trait Outlet {
     fn send_headed(
         &mut self,
         heading: &Heading,
-        xid: u32,
+        label: Label,
         message: &mut [u8],
     ) -> Result<(), QueueFull> {
-        heading.put(message, xid).ok_or(QueueFull)?;
+        heading.put(message, label).ok_or(QueueFull)?;
         self.send(message, None)
     }
 

@@ -262,21 +262,22 @@ pub fn put_call_headers_with(
     Some(())
 }
 
-/// What a message in version 2 without chunks begins with: the headers of transport and RPC, but for the XID.
+/// What a message in version 2 without chunks begins with: the headers of transport and RPC, but for its [`Label`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heading {
     /// Of a Call that nobody in particular makes, of this program, version and procedure.
-    Call {
-        /// Its credit word.
-        credit: u32,
-        /// What is called.
-        asked: [u32; 3],
-    },
+    Call([u32; 3]),
     /// Of a Reply that has results.
-    Results {
-        /// Its credit word.
-        credit: u32,
-    },
+    Results,
+}
+
+/// In what messages with one [`Heading`] differ there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Label {
+    /// The XID, which both headers have.
+    pub xid: u32,
+    /// The credit word.
+    pub credit: u32,
 }
 
 impl Heading {
@@ -288,29 +289,35 @@ impl Heading {
     #[inline]
     pub const fn len(&self) -> usize {
         match self {
-            Self::Call { .. } => Self::LEN_MAX,
-            Self::Results { .. } => 44,
+            Self::Call(_) => Self::LEN_MAX,
+            Self::Results => 44,
         }
     }
 
     /// Returns what it says of the transport's message: as [`Bare::of`] finds in one with it.
     #[inline]
-    pub const fn bare(&self, xid: u32) -> Bare {
-        let (kind, credit) = match *self {
-            Self::Call { credit, .. } => (Kind::Call, credit),
-            Self::Results { credit } => (Kind::Reply, credit),
-        };
+    pub const fn bare(&self, Label { xid, credit }: Label) -> Bare {
+        let kind = self.kind();
         #[expect(clippy::cast_possible_truncation, reason = "of a few words")]
         let payload_at = bare_header_len(Version::Two, kind) as u32;
         Bare { kind, xid, credit, payload_at }
     }
 
+    /// Returns what messages with it are.
+    #[inline]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Call(_) => Kind::Call,
+            Self::Results => Kind::Reply,
+        }
+    }
+
     /// Writes it to the beginning of `message`; `None` if it has no room.
     #[inline(always)]
-    pub fn put(&self, message: &mut [u8], xid: u32) -> Option<()> {
+    pub fn put(&self, message: &mut [u8], Label { xid, credit }: Label) -> Option<()> {
         match *self {
-            Self::Call { credit, asked } => put_call_headers(message, xid, credit, asked),
-            Self::Results { credit } => put_results_headers(message, xid, credit),
+            Self::Call(asked) => put_call_headers(message, xid, credit, asked),
+            Self::Results => put_results_headers(message, xid, credit),
         }
     }
 }

@@ -13,7 +13,7 @@
 //! What a message comes to leaves by the [`Outlet`] that came with the run. Some providers show it to the
 //! peer at the end of the turn; so this comes as late in it as it can.
 
-use haulage_proto::negotiate::{Heading, Version, bare_header_len};
+use haulage_proto::negotiate::{Heading, Label, Version, bare_header_len};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::Bare;
@@ -84,31 +84,30 @@ impl<S: Service> Inlet for Short<'_, S> {
     fn take_headed(
         &mut self,
         qp: QpNum,
-        (heading, xids): (&Heading, &[u32]),
+        (heading, labels): (&Heading, &[Label]),
         bodies: &[&[u8]],
         outlet: &mut impl Outlet,
     ) -> usize {
         let Some(from) = self.state.origin(qp) else { return 0 };
         let procedure = match heading {
-            Heading::Results { .. } => None,
-            Heading::Call { asked, .. } => match self.state.plain_calls.procedure_of(*asked) {
+            Heading::Results => None,
+            Heading::Call(asked) => match self.state.plain_calls.procedure_of(*asked) {
                 // Older Calls are acted upon first.
                 Some(procedure) if self.state.ready.is_empty() => Some(procedure),
                 _ => return 0,
             },
         };
-        let header = heading.bare(0);
-        let kind = header.kind;
-        let headers = std::iter::repeat_n(header, xids.len());
+        let kind = heading.kind();
+        let headers = labels.iter().map(|label| heading.bare(*label));
         let counted = self.state.take(self.now, from.key, kind, headers);
-        let run = xids.iter().zip(bodies).take(counted);
+        let run = labels.iter().zip(bodies).take(counted);
         let done = match procedure {
             Some(procedure) => {
-                let calls = run.map(|(xid, body)| Taken::asking(*xid, procedure, body));
+                let calls = run.map(|(label, body)| Taken::asking(label.xid, procedure, body));
                 self.take_calls(from, calls, outlet)
             }
             None => {
-                let replies = run.map(|(xid, body)| (*xid, *body));
+                let replies = run.map(|(label, body)| (label.xid, *body));
                 self.take_replies(from, replies, tell_results, outlet)
             }
         };

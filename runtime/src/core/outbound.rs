@@ -205,7 +205,7 @@ impl State {
     ) -> Result<(), CallError> {
         let argument = request.argument.as_ref().map(Local::len);
         let (named, message, encoded) = self.begin(argument, encode)?;
-        lane::put(&lane.heading(request.procedure), message, named.1);
+        lane.put(message, (named.1, request.procedure));
         let asked = (request.procedure, request.timeout, true);
         self.enter(named, now, (lane.connection, Version::Two), asked, caller);
         if !self.open_at_once((lane, outlet), named, request, &encoded) {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage_mr_pool::Local;
-use haulage_proto::negotiate::Heading;
+use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Handle, QpNum};
 
@@ -132,10 +132,10 @@ impl<P: Provider> Provider for Delaying<P> {
         &mut self,
         qp: QpNum,
         heading: &Heading,
-        xid: u32,
+        label: Label,
         message: &mut [u8],
     ) -> Result<(), QueueFull> {
-        self.inner.send_headed(qp, heading, xid, message)
+        self.inner.send_headed(qp, heading, label, message)
     }
 
     /// Nothing is taken before what is held back.

@@ -45,7 +45,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage_mr_pool::{Handles, Local, Pool};
-use haulage_proto::negotiate::Heading;
+use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Handle, QpNum};
 
@@ -312,11 +312,11 @@ impl Provider for Shm {
         &mut self,
         qp: QpNum,
         heading: &Heading,
-        xid: u32,
+        label: Label,
         message: &mut [u8],
     ) -> Result<(), QueueFull> {
         match self.slots.get(qp) {
-            Some(connection) => connection.send_headed(&mut self.nic, heading, xid, message),
+            Some(connection) => connection.send_headed(&mut self.nic, heading, label, message),
             None => Err(QueueFull),
         }
     }

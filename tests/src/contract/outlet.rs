@@ -6,7 +6,7 @@ use haulage::provider::{
     Done, Inlet, Operation, Outlet, Provider, QueueFull, WorkQueue, WorkRequest,
 };
 use haulage_mr_pool::{Exposed, Local, PostedSource};
-use haulage_proto::negotiate::Heading;
+use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::verbs::{Access, Handle, QpNum, Segment, WrId};
 
 use crate::bed::{ACTIVE, Bed, Link, PASSIVE, SIGNALED, claim, fence, filled, spent};
@@ -212,26 +212,27 @@ impl Herald {
     fn send(
         &mut self,
         messages: usize,
-        mut send: impl FnMut(Option<(Heading, u32)>, &mut [u8]) -> Result<(), QueueFull>,
+        mut send: impl FnMut(Option<(Heading, Label)>, &mut [u8]) -> Result<(), QueueFull>,
     ) {
         for at in 0..HEADED / 2 * messages {
             let credit = u32::from(self.round);
             let heading = match at % 8 {
                 3 => None,
-                0..6 => Some(Heading::Results { credit }),
-                _ => Some(Heading::Call { credit, asked: [7, 1, 3] }),
+                0..6 => Some(Heading::Results),
+                _ => Some(Heading::Call([7, 1, 3])),
             };
             let headers = heading.map_or(0, |heading| heading.len());
             let length = usize::from(self.round) * at % (LENGTH - headers);
             let body = if at % 3 == 0 { Vec::new() } else { pattern::of(length, at as u64) };
             let xid = u32::from(self.round) << 8 | u32::try_from(at).expect("few");
+            let label = Label { xid, credit };
             let mut message = vec![0xaa; headers];
             message.extend(&body);
             let mut whole = message.clone();
             if let Some(heading) = heading {
-                heading.put(&mut whole, xid).expect("as long as it is");
+                heading.put(&mut whole, label).expect("as long as it is");
             }
-            send(heading.map(|heading| (heading, xid)), &mut message).expect("room for few");
+            send(heading.map(|heading| (heading, label)), &mut message).expect("room for few");
             self.sent.push((heading, whole));
         }
     }
@@ -240,7 +241,7 @@ impl Herald {
 impl Inlet for Herald {
     fn take(&mut self, _: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
         self.send(run.len(), |headed, message| match headed {
-            Some((heading, xid)) => outlet.send_headed(&heading, xid, message),
+            Some((heading, label)) => outlet.send_headed(&heading, label, message),
             None => outlet.send(message, None),
         });
         run.len()
@@ -264,19 +265,19 @@ impl Inlet for Auditor {
     fn take_headed(
         &mut self,
         _: QpNum,
-        (heading, xids): (&Heading, &[u32]),
+        (heading, labels): (&Heading, &[Label]),
         bodies: &[&[u8]],
         _: &mut impl Outlet,
     ) -> usize {
-        assert_eq!(xids.len(), bodies.len());
-        for (xid, body) in xids.iter().zip(bodies) {
+        assert_eq!(labels.len(), bodies.len());
+        for (label, body) in labels.iter().zip(bodies) {
             let mut message = vec![0; heading.len()];
-            heading.put(&mut message, *xid).expect("as long as it is");
+            heading.put(&mut message, *label).expect("as long as it is");
             message.extend_from_slice(body);
             assert_eq!(self.expected.pop_front(), Some((Some(*heading), message)));
         }
-        self.headed += xids.len();
-        xids.len()
+        self.headed += labels.len();
+        labels.len()
     }
 }
 

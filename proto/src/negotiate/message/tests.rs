@@ -69,12 +69,12 @@ fn the_headers_of_results_are_the_two_one_behind_the_other() {
     chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
     ReplyHeader::accepted(xid, AcceptStat::Success).encode(&mut w).unwrap();
     let mut message = [0x55; 48];
-    let heading = Heading::Results { credit };
-    heading.put(&mut message, xid).unwrap();
+    let (heading, label) = (Heading::Results, Label { xid, credit });
+    heading.put(&mut message, label).unwrap();
     assert_eq!(heading.len(), w.position());
-    assert_eq!(Bare::of(&message), Some(heading.bare(xid)));
+    assert_eq!(Bare::of(&message), Some(heading.bare(label)));
     assert_eq!((w.written(), message[44..].to_vec()), (&message[..44], vec![0x55; 4]));
-    assert_eq!(heading.put(&mut message[..43], xid), None);
+    assert_eq!(heading.put(&mut message[..43], label), None);
 }
 
 #[test]
@@ -86,12 +86,12 @@ fn the_headers_of_a_call_are_the_two_one_behind_the_other() {
     chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
     CallHeader::new(xid, 0x2000_0001, 3, 9).encode(&mut w).unwrap();
     let mut message = [0x55; 76];
-    let heading = Heading::Call { credit, asked: [0x2000_0001, 3, 9] };
-    heading.put(&mut message, xid).unwrap();
+    let (heading, label) = (Heading::Call([0x2000_0001, 3, 9]), Label { xid, credit });
+    heading.put(&mut message, label).unwrap();
     assert_eq!(heading.len(), w.position());
-    assert_eq!(Bare::of(&message), Some(heading.bare(xid)));
+    assert_eq!(Bare::of(&message), Some(heading.bare(label)));
     assert_eq!((w.written(), message[72..].to_vec()), (&message[..72], vec![0x55; 4]));
-    assert_eq!(heading.put(&mut message[..71], xid), None);
+    assert_eq!(heading.put(&mut message[..71], label), None);
 }
 
 #[test]

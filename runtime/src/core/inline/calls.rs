@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::Reduced;
-use haulage_proto::negotiate::{Class, Heading, Version, bare_header_len};
+use haulage_proto::negotiate::{Class, Heading, Label, Version, bare_header_len};
 use haulage_proto::rpc::{AcceptStat, Binding, CallHeader, PlainCalls, ReplyHeader};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::OneChunk;
@@ -310,7 +310,7 @@ impl Reply {
         let Some(call) = chunk else {
             let message =
                 self.buffer.bytes_mut().get_mut(HEADER_ROOM - REPLY_LEN..HEADER_ROOM + length)?;
-            return outlet.send_headed(&Heading::Results { credit }, xid, message).ok();
+            return outlet.send_headed(&Heading::Results, Label { xid, credit }, message).ok();
         };
         let OneChunk { inv_handle, position, segment, .. } = *call;
         let invalidate = invalidates(Kind::Reply, true, inv_handle);

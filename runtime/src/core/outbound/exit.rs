@@ -1,7 +1,7 @@
 //! What Calls leave by that leave at once.
 
 use haulage_mr_pool::{Exposed, Local};
-use haulage_proto::negotiate::Heading;
+use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment};
 
 use super::Lane;
@@ -78,14 +78,14 @@ impl<P: Provider> Outlet for Direct<'_, P> {
     fn send_headed(
         &mut self,
         heading: &Heading,
-        xid: u32,
+        label: Label,
         message: &mut [u8],
     ) -> Result<(), QueueFull> {
         if std::mem::take(&mut self.is_first) {
-            heading.put(message, xid).ok_or(QueueFull)?;
+            heading.put(message, label).ok_or(QueueFull)?;
             return self.send(message, None);
         }
-        self.provider.send_headed(self.qp, heading, xid, message)
+        self.provider.send_headed(self.qp, heading, label, message)
     }
 
     fn write(&mut self, _: &[u8], _: &ClaimedSegment) -> Result<(), QueueFull> {

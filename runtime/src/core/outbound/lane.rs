@@ -12,7 +12,9 @@ use std::rc::Rc;
 
 use haulage_mr_pool::Local;
 use haulage_proto::exchange::BareMax;
-use haulage_proto::negotiate::{Class, Heading, Version, bare_header_len, put_call_headers_with};
+use haulage_proto::negotiate::{
+    Class, Heading, Label, Version, bare_header_len, put_call_headers_with,
+};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::OneChunk;
@@ -41,8 +43,6 @@ pub(crate) struct Lane {
     length_max: usize,
     /// The credit word of each Call.
     credit: u32,
-    /// What the last one began with.
-    heading: Heading,
     /// How many may go, and went.
     lent: u32,
     sent: u32,
@@ -85,11 +85,19 @@ impl Lane {
         Some(Encoded { arguments_at, length: arguments_at + writer.position() })
     }
 
-    /// Returns what the Calls of a procedure begin with.
+    /// Returns what a Call of a procedure begins with.
     #[inline]
-    pub(super) fn heading(&self, procedure: u32) -> Heading {
+    fn heading(&self, (xid, procedure): (u32, u32)) -> (Heading, Label) {
         let Binding { program, version, .. } = *self.binding;
-        Heading::Call { credit: self.credit, asked: [program, version, procedure] }
+        (Heading::Call([program, version, procedure]), Label { xid, credit: self.credit })
+    }
+
+    /// Writes what a Call begins with that does not leave at once.
+    #[inline(never)]
+    pub(super) fn put(&self, message: &mut [u8], named: (u32, u32)) {
+        let (heading, label) = self.heading(named);
+        let written = heading.put(message, label);
+        debug_assert!(written.is_some(), "every send buffer has the room");
     }
 
     /// Sends a Call that was encoded. Returns whether it left; else its headers are before its arguments.
@@ -98,31 +106,21 @@ impl Lane {
         &mut self,
         outlet: &mut dyn Outlet,
         message: &mut [u8],
-        (xid, procedure): (u32, u32),
+        named: (u32, u32),
         encoded: &Encoded,
     ) -> bool {
-        if !matches!(self.heading, Heading::Call { asked: [.., last], .. } if last == procedure) {
-            self.heading = self.heading(procedure);
-        }
-        let heading = &self.heading;
+        let (heading, label) = self.heading(named);
         let goes = encoded.length <= self.length_max
-            && goes_bare(procedure, &self.binding, &self.bare_max, encoded)
+            && goes_bare(named.1, &self.binding, &self.bare_max, encoded)
             && message
                 .get_mut(..TRANSPORT_LEN + encoded.length)
-                .is_some_and(|message| outlet.send_headed(heading, xid, message).is_ok());
+                .is_some_and(|message| outlet.send_headed(&heading, label, message).is_ok());
         if !goes {
-            put(heading, message, xid);
+            self.put(message, named);
         }
         self.sent += u32::from(goes);
         goes
     }
-}
-
-/// Writes what a Call begins with that does not leave at once.
-#[inline(never)]
-pub(super) fn put(heading: &Heading, message: &mut [u8], xid: u32) {
-    let written = heading.put(message, xid);
-    debug_assert!(written.is_some(), "every send buffer has the room");
 }
 
 impl State {
@@ -222,7 +220,7 @@ impl State {
     fn send_waiting_calls(&mut self, key: Key<Connection>, outlet: &mut dyn Outlet) {
         self.send_bare_calls(key, |_, headed, message| {
             let sent = match headed {
-                Some((heading, xid)) => outlet.send_headed(heading, xid, message),
+                Some((heading, label)) => outlet.send_headed(heading, label, message),
                 None => outlet.send(message, None),
             };
             sent.is_ok()
@@ -257,10 +255,8 @@ impl Connection {
             return None;
         }
         let (lent, credit) = self.engine.lend(Class::Call, count);
-        let Binding { program, version, .. } = *self.binding;
         Some(Lane {
             connection: key,
-            heading: Heading::Call { credit, asked: [program, version, 0] },
             binding: Rc::clone(&self.binding),
             bare_max: self.terms.bare_max,
             length_max: inline_max.saturating_sub(TRANSPORT_LEN),

@@ -7,7 +7,7 @@ use haulage_mr_pool::{Local, Pool};
 use haulage_proto::chunk::DataItem;
 use haulage_proto::exchange::{BareMax, CallFault, CallPlan, CallShape, plan_call};
 use haulage_proto::negotiate::{
-    CallChunks, Class, Heading, Version, bare_header_len, put_bare_header,
+    CallChunks, Class, Heading, Label, Version, bare_header_len, put_bare_header,
 };
 use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::v2::continuation::Kind;
@@ -33,7 +33,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         let Self { provider, state, .. } = self;
         state.send_bare_calls(key, |qp, headed, message| {
             let sent = match headed {
-                Some((heading, xid)) => provider.send_headed(qp, heading, xid, message),
+                Some((heading, label)) => provider.send_headed(qp, heading, label, message),
                 None => provider.send_inline(qp, message, None),
             };
             sent.is_ok()
@@ -199,8 +199,8 @@ impl Connection {
         }
         let Some(credit) = self.engine.try_send(Class::Call) else { return Departure::Waits };
         let Binding { program, version: of_program, .. } = *self.binding;
-        let heading = Heading::Call { credit, asked: [program, of_program, procedure] };
-        let headed = has_heading.then_some((&heading, xid));
+        let heading = Heading::Call([program, of_program, procedure]);
+        let headed = has_heading.then_some((&heading, Label { xid, credit }));
         let range = match headed {
             Some(_) => encoded.message(version),
             None => encoded.complete(buffer, version, xid, credit),
@@ -222,9 +222,12 @@ impl Connection {
 
 /// Sends a message on a queue pair: one that is complete, or one that is to be given its heading. Returns whether it
 /// left.
-pub(super) trait SendBare: FnMut(QpNum, Option<(&Heading, u32)>, &mut [u8]) -> bool {}
+pub(super) trait SendBare:
+    FnMut(QpNum, Option<(&Heading, Label)>, &mut [u8]) -> bool
+{
+}
 
-impl<F: FnMut(QpNum, Option<(&Heading, u32)>, &mut [u8]) -> bool> SendBare for F {}
+impl<F: FnMut(QpNum, Option<(&Heading, Label)>, &mut [u8]) -> bool> SendBare for F {}
 
 impl Encoded {
     /// Returns where in the buffer the message of a Call without chunks is.

@@ -1,7 +1,7 @@
 //! What arrives on an open connection: messages into Receives, invalidations, the end.
 
 use haulage_proto::iwarp::terminate::Fault;
-use haulage_proto::negotiate::Heading;
+use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::verbs::{Completion, Handle, Opcode, Status, WrId};
 
 use super::ListenerId;
@@ -9,7 +9,7 @@ use super::connection::{Connection, State};
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
 use super::outlet::{Far, RingOutlet, Sent};
-use super::ring::{Consumer, JOINING_MAX, Kind, Look, MESSAGE_MAX, Record};
+use super::ring::{Consumer, JOINING_MAX, Kind, Look, Record};
 use super::table::Retired;
 use crate::provider::{DisconnectReason, Done, Event, Inlet, RUN_MAX};
 
@@ -34,8 +34,8 @@ struct Run<'a> {
     octets: usize,
     /// What each invalidates, if they do.
     handles: [Handle; RUN_MAX],
-    /// The XID of each, if they have one heading.
-    xids: [u32; RUN_MAX],
+    /// In what they differ, if they have one heading.
+    labels: [Label; RUN_MAX],
 }
 
 /// What the messages of a run have in common.
@@ -56,7 +56,7 @@ impl<'a> Run<'a> {
             count: 0,
             octets: 0,
             handles: [Handle(0); RUN_MAX],
-            xids: [0; RUN_MAX],
+            labels: [Label { xid: 0, credit: 0 }; RUN_MAX],
         }
     }
 
@@ -83,22 +83,9 @@ impl<'a> Run<'a> {
                     (*message, room) = std::mem::take(&mut room).split_at_mut(length);
                     count += 1;
                 }
-                Look::Series
-                    if count == 0
-                        && length_max >= MESSAGE_MAX
-                        && let (is_last, is_long) = consumer.is_last_or_long(most)
-                        && (is_last || is_long) =>
-                {
-                    return self.copy_series(consumer, room, most, is_last);
+                Look::Series if count == 0 => {
+                    return self.copy_series(consumer, room, length_max, most);
                 }
-                // Next to others each is whole, so that all are one run.
-                Look::Series => match consumer.look_at_whole(&mut room, length_max, messages) {
-                    0 => {
-                        behind = Some(Look::Other);
-                        break;
-                    }
-                    new => count += new,
-                },
                 Look::Other if count == 0 => {
                     return self.copy_invalidating(consumer, room, length_max, most);
                 }
@@ -112,29 +99,25 @@ impl<'a> Run<'a> {
         behind
     }
 
-    /// Copies what is behind the heading of at most `most` messages with one; `is_last` says that nothing was behind the
-    /// first series of them.
+    /// Copies what is behind the heading of at most `most` messages with one.
     #[inline]
     fn copy_series(
         &mut self,
         consumer: &mut Consumer,
         mut room: &'a mut [u8],
+        length_max: usize,
         most: usize,
-        is_last: bool,
     ) -> Option<Look> {
         let (mut count, all) = (0, room.len());
         let behind = loop {
-            let (xids, bodies) = (&mut self.xids[count..most], &mut self.messages[count..most]);
+            let places = (&mut self.labels[count..most], &mut self.messages[count..most]);
             let given = if let Of::Heading(heading) = &self.of { Some(heading) } else { None };
-            match consumer.look_at_series(given, &mut room, xids, bodies) {
+            match consumer.look_at_series(given, &mut room, length_max, places) {
                 Some((heading, new)) if new > 0 => {
                     self.of = Of::Heading(heading);
                     count += new;
                 }
                 _ => break Some(Look::Other),
-            }
-            if is_last && consumer.is_between() {
-                break Some(Look::Nothing);
             }
             if count == most {
                 break None;
@@ -274,8 +257,8 @@ impl Connection {
                 ([], _) => 0,
                 (_, Of::Nothing) => inlet.take(self.qp, messages, &mut outlet),
                 (_, Of::Heading(heading)) => {
-                    let xids = &run.xids[..run.count];
-                    inlet.take_headed(self.qp, (heading, xids), messages, &mut outlet)
+                    let labels = &run.labels[..run.count];
+                    inlet.take_headed(self.qp, (heading, labels), messages, &mut outlet)
                 }
                 (_, Of::Invalidating) => {
                     let handles = &run.handles[..run.count];

@@ -10,7 +10,7 @@
 //! What leaves while messages are taken without Receives is in `shm/outlet.rs`.
 
 use haulage_proto::iwarp::terminate::{Code, Fault};
-use haulage_proto::negotiate::Heading;
+use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, Status};
 
 use super::connection::{Connection, Entry, Payload, State, Work};
@@ -117,17 +117,17 @@ impl Connection {
         &mut self,
         nic: &mut Nic,
         heading: &Heading,
-        xid: u32,
+        label: Label,
         message: &mut [u8],
     ) -> Result<(), QueueFull> {
         let length = message.len();
         let Some(producer) = self.producer.as_mut().filter(|_| length <= JOINING_MAX) else {
-            heading.put(message, xid).ok_or(QueueFull)?;
+            heading.put(message, label).ok_or(QueueFull)?;
             return self.send_inline(nic, message, None);
         };
         let goes = self.state == State::Open && self.pending.is_empty();
         let body = message.get(heading.len()..).filter(|_| goes).ok_or(QueueFull)?;
-        if producer.push_headed(heading, xid, body) != Ok(true) {
+        if producer.push_headed(heading, label, body) != Ok(true) {
             return Err(QueueFull);
         }
         nic.counters.sends += 1;

@@ -2,7 +2,7 @@
 
 use haulage_mr_pool::{Exposed, Local};
 use haulage_proto::iwarp::terminate::Fault;
-use haulage_proto::negotiate::Heading;
+use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment as Named};
 
 use super::depart::{PUBLISH_BEFORE, kind};
@@ -64,16 +64,16 @@ impl Outlet for RingOutlet<'_> {
     fn send_headed(
         &mut self,
         heading: &Heading,
-        xid: u32,
+        label: Label,
         message: &mut [u8],
     ) -> Result<(), QueueFull> {
         let body = message.get(heading.len()..).filter(|_| message.len() <= self.series_max);
-        let Some(body) = body else { return self.send_whole(heading, xid, message) };
+        let Some(body) = body else { return self.send_whole(heading, label, message) };
         let is_pushed = if self.is_alone {
-            let shown = self.producer.push_headed_alone(heading, xid, body);
+            let shown = self.producer.push_headed_alone(heading, label, body);
             self.sent.alone(shown)
         } else {
-            self.producer.push_headed(heading, xid, body) == Ok(true)
+            self.producer.push_headed(heading, label, body) == Ok(true)
         };
         if !is_pushed {
             return Err(QueueFull);
@@ -170,10 +170,10 @@ impl RingOutlet<'_> {
     fn send_whole(
         &mut self,
         heading: &Heading,
-        xid: u32,
+        label: Label,
         message: &mut [u8],
     ) -> Result<(), QueueFull> {
-        heading.put(message, xid).ok_or(QueueFull)?;
+        heading.put(message, label).ok_or(QueueFull)?;
         self.send(message, None)
     }
 

@@ -50,7 +50,7 @@ mod squeeze;
 
 pub(super) use self::consumer::{Consumer, Look, Record};
 pub(super) use self::producer::Producer;
-pub(super) use self::series::{JOINING_MAX, MESSAGE_MAX};
+pub(super) use self::series::JOINING_MAX;
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

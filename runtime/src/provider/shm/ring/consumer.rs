@@ -184,12 +184,6 @@ impl Consumer {
         Look::Plain(length)
     }
 
-    /// Returns whether all of the series was looked at that there was.
-    #[inline]
-    pub(in crate::provider::shm) const fn is_between(&self) -> bool {
-        self.looked_within == 0
-    }
-
     /// Says what is next that was not looked at: nothing, a series, or anything else.
     #[inline]
     pub(in crate::provider::shm) fn glance(&self) -> Look {

@@ -19,7 +19,7 @@ use crate::sys::shared::{LINE, LINE_OCTETS};
 /// Most octets of a message that joins a series.
 pub(in crate::provider::shm) const JOINING_MAX: usize = 192;
 /// Most octets of a message of a series, whoever made that.
-pub(in crate::provider::shm) const MESSAGE_MAX: usize = Heading::LEN_MAX + JOINING_MAX;
+pub(super) const MESSAGE_MAX: usize = Heading::LEN_MAX + JOINING_MAX;
 /// Most octets of the ring that a series takes, so that it is given back before the ring is full.
 pub(super) const SPAN_MAX: u64 = 1 << 10;
 
@@ -37,10 +37,10 @@ pub(super) struct Encoded {
 
 impl Encoded {
     #[inline]
-    pub(super) const fn of(heading: &Heading) -> Self {
+    pub(super) const fn of(heading: &Heading, credit: u32) -> Self {
         match *heading {
-            Heading::Results { credit } => Self { credit, words: [RESULTS as u64, 0], count: 1 },
-            Heading::Call { credit, asked: [program, version, procedure] } => {
+            Heading::Results => Self { credit, words: [RESULTS as u64, 0], count: 1 },
+            Heading::Call([program, version, procedure]) => {
                 Self { credit, words: [word(CALL, procedure), word(program, version)], count: 2 }
             }
         }
@@ -78,6 +78,7 @@ impl Encoded {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) heading: Heading,
+    pub(super) credit: u32,
     /// Octets from the beginning of the record to the first entry, and to the end of the last.
     pub(super) entries: u64,
     pub(super) end: u64,
@@ -90,16 +91,16 @@ impl Shape {
         let (credit, _) = halves(header);
         let (above, which) = halves(at(HEADER as u64));
         let (heading, words) = match which {
-            RESULTS => (Heading::Results { credit }, 1),
+            RESULTS => (Heading::Results, 1),
             CALL => {
                 let (version, program) = halves(at(HEADER as u64 + 8));
-                (Heading::Call { credit, asked: [program, version, above] }, 2)
+                (Heading::Call([program, version, above]), 2)
             }
             _ => return None,
         };
         let entries = HEADER as u64 + 8 * words;
         let end = end(header);
-        (entries < end).then_some(Self { heading, entries, end })
+        (entries < end).then_some(Self { heading, credit, entries, end })
     }
 }
 
@@ -149,6 +150,7 @@ impl Entry {
 pub(super) struct Series {
     /// What its messages begin with.
     pub(super) heading: Heading,
+    pub(super) credit: u32,
     /// Whether more may join.
     pub(super) is_open: bool,
     /// Where it begins and ends.
@@ -158,12 +160,12 @@ pub(super) struct Series {
 
 impl Series {
     pub(super) const NONE: Self =
-        Self { heading: Heading::Results { credit: 0 }, is_open: false, start: 0, end: 0 };
+        Self { heading: Heading::Results, credit: 0, is_open: false, start: 0, end: 0 };
 
     /// Returns whether a message may join.
     #[inline]
-    pub(super) fn takes(&self, heading: &Heading) -> bool {
-        self.is_open && self.heading == *heading
+    pub(super) fn takes(&self, heading: &Heading, credit: u32) -> bool {
+        self.is_open && self.credit == credit && self.heading == *heading
     }
 }
 

@@ -3,7 +3,7 @@ use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig, PostedSink};
-use haulage_proto::negotiate::Heading;
+use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::verbs::Handle;
 
 use super::super::segment::{Layout, Segment};
@@ -174,9 +174,10 @@ fn no_header_a_peer_can_write_leads_out_of_the_ring() {
         assert_eq!(consumer.peek().map(|_| ()), Err(BadRing), "{name}");
         // It is not passed over as if there were nothing.
         consumer.look_again();
-        let (mut room, mut xids, mut bodies) = ([0; 300], [0; 4], [&[][..]; 4]);
-        let room = &mut &mut room[..];
-        assert_eq!(consumer.look_at_series(None, room, &mut xids, &mut bodies), None, "{name}");
+        let (mut room, mut labels, mut bodies) = ([0; 300], [Label::default(); 4], [&[][..]; 4]);
+        let places = (&mut labels[..], &mut bodies[..]);
+        let found = consumer.look_at_series(None, &mut &mut room[..], 300, places);
+        assert_eq!(found, None, "{name}");
         consumer.pass();
         assert_eq!(consumer.head, offset as u64, "{name}");
     }
@@ -302,16 +303,13 @@ fn two_threads_agree_on_every_octet() {
 }
 
 /// Headings of messages that are sent by turns.
-const HEADINGS: [Heading; 3] = [
-    Heading::Call { credit: 70, asked: [0x2000_0001, 1, 0] },
-    Heading::Call { credit: 71, asked: [100_003, 3, 6] },
-    Heading::Results { credit: 70 },
-];
+const HEADINGS: [Heading; 3] =
+    [Heading::Call([0x2000_0001, 1, 0]), Heading::Call([100_003, 3, 6]), Heading::Results];
 
 /// Returns a message with a heading.
-fn headed(heading: &Heading, xid: u32, body: &[u8]) -> Vec<u8> {
+fn headed(heading: &Heading, label: Label, body: &[u8]) -> Vec<u8> {
     let mut whole = vec![0; heading.len()];
-    heading.put(&mut whole, xid).unwrap();
+    heading.put(&mut whole, label).unwrap();
     whole.extend_from_slice(body);
     whole
 }
@@ -323,7 +321,8 @@ fn messages_with_one_heading_take_few_lines() {
     {
         let (mut producer, _consumer) = pair(RING_BYTES);
         for xid in 0..16 {
-            assert_eq!(producer.push_headed(heading, xid, &vec![1; body]), Ok(true));
+            let label = Label { xid, credit: 70 };
+            assert_eq!(producer.push_headed(heading, label, &vec![1; body]), Ok(true));
         }
         assert_eq!(producer.tail, lines * LINE as u64, "{heading:?} {body}");
     }
@@ -344,18 +343,13 @@ fn take_run(consumer: &mut Consumer, random: &mut Rng) -> (Vec<Vec<u8>>, bool) {
                 (messages[count], room) = std::mem::take(&mut room).split_at_mut(length);
                 count += 1;
             }
-            Look::Series if count > 0 || length_max < MESSAGE_MAX || random.below(0..4) == 0 => {
-                match consumer.look_at_whole(&mut room, length_max, &mut messages[count..most]) {
-                    0 => break,
-                    new => count += new,
-                }
-            }
-            Look::Series => {
-                let (mut xids, mut bodies) = ([0; 16], [&[][..]; 16]);
+            Look::Series if count == 0 => {
+                let (mut labels, mut bodies) = ([Label::default(); 16], [&[][..]; 16]);
                 let mut heading = None;
                 while count < most {
-                    let (xids, bodies) = (&mut xids[count..most], &mut bodies[count..most]);
-                    match consumer.look_at_series(heading.as_ref(), &mut room, xids, bodies) {
+                    let places = (&mut labels[count..most], &mut bodies[count..most]);
+                    let given = heading.as_ref();
+                    match consumer.look_at_series(given, &mut room, length_max, places) {
                         Some((of, new)) if new > 0 => {
                             heading = Some(of);
                             count += new;
@@ -364,15 +358,11 @@ fn take_run(consumer: &mut Consumer, random: &mut Rng) -> (Vec<Vec<u8>>, bool) {
                     }
                 }
                 let Some(heading) = heading else { break };
-                series = xids
-                    .iter()
-                    .zip(&bodies)
-                    .take(count)
-                    .map(|(xid, body)| headed(&heading, *xid, body))
-                    .collect();
+                let labeled = labels.iter().zip(&bodies).take(count);
+                series = labeled.map(|(label, body)| headed(&heading, *label, body)).collect();
                 break;
             }
-            Look::Nothing | Look::Other => break,
+            Look::Nothing | Look::Series | Look::Other => break,
         }
     }
     if series.is_empty() {
@@ -405,14 +395,15 @@ fn messages_arrive_as_they_were_sent_however_they_are_sent_and_taken() {
                 // Nothing behind it, as often as not, or whatever fits.
                 let most = if random.below(0..2) == 0 { 0 } else { JOINING_MAX - heading.len() };
                 let (xid, body) = (number * 77, &message(7, length.min(most))[..]);
+                let label = Label { xid, credit: 70 + u32::from(random.below(0..4) == 0) };
                 if random.below(0..4) == 0 {
-                    if producer.push_headed_alone(heading, xid, body).unwrap().is_some() {
-                        sent.push_back(headed(heading, xid, body));
+                    if producer.push_headed_alone(heading, label, body).unwrap().is_some() {
+                        sent.push_back(headed(heading, label, body));
                         visible = sent.len();
                         ways[5] += 1;
                     }
-                } else if producer.push_headed(heading, xid, body).unwrap() {
-                    sent.push_back(headed(heading, xid, body));
+                } else if producer.push_headed(heading, label, body).unwrap() {
+                    sent.push_back(headed(heading, label, body));
                     ways[0] += 1;
                 }
             }
@@ -470,7 +461,7 @@ fn a_ring_that_changes_while_it_is_read_leads_nowhere_else() {
         let (mut producer, mut consumer) = pair(RING_BYTES);
         for xid in 0..60 {
             let body = vec![1; usize::try_from(random.below(0..40)).unwrap()];
-            producer.push_headed(&HEADINGS[1], xid, &body).unwrap();
+            producer.push_headed(&HEADINGS[1], Label { xid, credit: 70 }, &body).unwrap();
         }
         producer.publish();
         let mut before = 0;

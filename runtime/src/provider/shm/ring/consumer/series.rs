@@ -1,104 +1,57 @@
-//! Messages of a series: what is behind their heading, or each made whole.
+//! Messages of a series: what is behind their heading, or the next one made whole.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use haulage_mr_pool::Sink;
-use haulage_proto::negotiate::Heading;
+use haulage_proto::negotiate::{Heading, Label};
 
 use super::Consumer;
 use crate::provider::shm::ring::at;
-use crate::provider::shm::ring::series::{Entry, MESSAGE_MAX, Shape, end, span};
+use crate::provider::shm::ring::series::{Entry, MESSAGE_MAX, Shape, span};
 
 impl Consumer {
-    /// Copies messages of the series that is next and was not looked at, as long as there are places for them: what
-    /// is behind the heading of each to `room`, one behind the other. Returns the heading, and how many; `None` if
-    /// there is no such series, or it has not the heading that is `given`.
+    /// Copies messages of the series that is next and was not looked at, as long as there are places for them and
+    /// they have at most `length_max` octets: what is behind the heading of each to `room`, one behind the other.
+    /// Returns the heading, and how many; `None` if there is no such series, or it has not the heading that is `given`.
     #[inline]
     pub(in crate::provider::shm) fn look_at_series<'a>(
         &mut self,
         given: Option<&Heading>,
         room: &mut &'a mut [u8],
-        xids: &mut [u32],
-        bodies: &mut [&'a [u8]],
+        length_max: usize,
+        (labels, bodies): (&mut [Label], &mut [&'a [u8]]),
     ) -> Option<(Heading, usize)> {
         let header = self.segment.line(self.looked).word().load(Ordering::Acquire);
-        let Shape { heading, entries, end } = self.shape(header, self.looked)?;
+        let Shape { heading, credit, entries, end } = self.shape(header, self.looked)?;
         if given.is_some_and(|given| *given != heading) {
             return None;
         }
+        let body_max = length_max.checked_sub(heading.len())?;
         self.fetch_ahead(self.looked, header);
         let (mut next, mut count) = (self.looked_within.max(entries), 0);
-        for (xid, body) in xids.iter_mut().zip(bodies) {
+        for (label, body) in labels.iter_mut().zip(bodies) {
             if next >= end {
                 break;
             }
             let Some((entry, behind)) = self.entry(self.looked, next, end) else { break };
             *body = &[];
             if entry.body > 0 {
-                if entry.body > room.len() {
+                if entry.body > body_max.min(room.len()) {
                     break;
                 }
                 let (new, rest) = std::mem::take(room).split_at_mut(entry.body);
                 self.copy_body(self.looked + next, new);
                 (*body, *room) = (new, rest);
             }
-            (*xid, next, count) = (entry.xid, behind, count + 1);
-        }
-        self.looked_within = next;
-        if next >= end {
-            (self.looked, self.looked_within) = (self.looked + span(end), 0);
-        }
-        Some((heading, count))
-    }
-
-    /// Returns whether nothing is behind the series that is next and was not looked at, and whether it can be all of
-    /// a run of `most` messages: by what its header says, which is still to be judged.
-    #[inline]
-    pub(in crate::provider::shm) fn is_last_or_long(&self, most: usize) -> (bool, bool) {
-        let header = self.segment.line(self.looked).word().load(Ordering::Acquire);
-        let end = end(header);
-        let is_long = end - self.looked_within.min(end) > 8 * most as u64;
-        (!is_long && self.word(self.looked + span(end)) == 0, is_long)
-    }
-
-    /// Copies messages of the series that is next and was not looked at, each whole, to `room`, one behind the other,
-    /// as long as there are places for them and they have at most `length_max` octets. Returns how many.
-    #[inline(never)]
-    pub(in crate::provider::shm) fn look_at_whole<'a>(
-        &mut self,
-        room: &mut &'a mut [u8],
-        length_max: usize,
-        messages: &mut [&'a [u8]],
-    ) -> usize {
-        let header = self.segment.line(self.looked).word().load(Ordering::Acquire);
-        let Some(Shape { heading, entries, end }) = self.shape(header, self.looked) else {
-            return 0;
-        };
-        self.fetch_ahead(self.looked, header);
-        let (mut next, mut count) = (self.looked_within.max(entries), 0);
-        for message in messages {
-            if next >= end {
-                break;
-            }
-            let Some((entry, behind)) = self.entry(self.looked, next, end) else { break };
-            let length = heading.len() + entry.body;
-            if length > length_max.min(room.len()) {
-                break;
-            }
-            let (new, rest) = std::mem::take(room).split_at_mut(length);
-            heading.put(new, entry.xid);
-            if entry.body > 0 {
-                self.copy_body(self.looked + next, &mut new[heading.len()..]);
-            }
-            (*message, *room) = (new, rest);
+            *label = Label { xid: entry.xid, credit };
             (next, count) = (behind, count + 1);
         }
         self.looked_within = next;
         if next >= end {
             (self.looked, self.looked_within) = (self.looked + span(end), 0);
         }
-        count
+        Some((heading, count))
     }
 
     /// Copies the next message of a series into `sink` and takes it, if it fits there. Returns its length.
@@ -146,7 +99,7 @@ impl Consumer {
     fn next_of(&self, shape: &Shape, room: &mut [u8]) -> Option<usize> {
         let next = self.within.max(shape.entries);
         let (entry, _) = self.entry(self.head, next, shape.end)?;
-        shape.heading.put(room, entry.xid)?;
+        shape.heading.put(room, Label { xid: entry.xid, credit: shape.credit })?;
         let body = room.get_mut(shape.heading.len()..)?.get_mut(..entry.body)?;
         self.copy_body(self.head + next, body);
         Some(shape.heading.len() + entry.body)

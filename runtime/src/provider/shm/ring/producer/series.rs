@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use haulage_proto::negotiate::Heading;
+use haulage_proto::negotiate::{Heading, Label};
 
 use super::Producer;
 use crate::provider::shm::ring::series::{Encoded, Entry, SPAN_MAX, Series};
@@ -16,13 +16,13 @@ impl Producer {
     pub(in crate::provider::shm) fn push_headed(
         &mut self,
         heading: &Heading,
-        xid: u32,
+        label: Label,
         body: &[u8],
     ) -> Result<bool, BadRing> {
-        if self.series.takes(heading) && self.join(xid, body) {
+        if self.series.takes(heading, label.credit) && self.join(label.xid, body) {
             return Ok(true);
         }
-        self.begin_series(heading, xid, body)
+        self.begin_series(heading, label, body)
     }
 
     /// Puts such a message behind the others and shows the consumer all there is, as
@@ -31,14 +31,14 @@ impl Producer {
     pub(in crate::provider::shm) fn push_headed_alone(
         &mut self,
         heading: &Heading,
-        xid: u32,
+        label: Label,
         body: &[u8],
     ) -> Result<Option<bool>, BadRing> {
-        let encoded = Encoded::of(heading);
-        let entry = Entry { xid, body: body.len() };
+        let encoded = Encoded::of(heading, label.credit);
+        let entry = Entry { xid: label.xid, body: body.len() };
         let length = encoded.span() + entry.span();
         if self.is_filled() || length > LINE_OCTETS as u64 {
-            return Ok(self.push_headed(heading, xid, body)?.then(|| self.publish()));
+            return Ok(self.push_headed(heading, label, body)?.then(|| self.publish()));
         }
         if !self.has_room_for(LINE as u64)? {
             return Ok(None);
@@ -80,10 +80,15 @@ impl Producer {
 
     /// Puts a message behind the others, which others with the same heading may join.
     #[inline(never)]
-    fn begin_series(&mut self, heading: &Heading, xid: u32, body: &[u8]) -> Result<bool, BadRing> {
+    fn begin_series(
+        &mut self,
+        heading: &Heading,
+        Label { xid, credit }: Label,
+        body: &[u8],
+    ) -> Result<bool, BadRing> {
         self.end_series();
         let entry = Entry { xid, body: body.len() };
-        let encoded = Encoded::of(heading);
+        let encoded = Encoded::of(heading, credit);
         let length = encoded.span() + entry.span();
         let span = (HEADER as u64 + length).next_multiple_of(LINE as u64);
         if !self.has_room_for(span)? {
@@ -99,7 +104,7 @@ impl Producer {
             self.put_word(end, *word);
             end += 8;
         }
-        self.series = Series { heading: *heading, is_open: true, start, end };
+        self.series = Series { heading: *heading, credit, is_open: true, start, end };
         self.put_entry(entry, body);
         Ok(true)
     }
@@ -112,7 +117,7 @@ impl Producer {
             return;
         }
         let length = series.end - series.start - HEADER as u64;
-        let header = Encoded::of(&series.heading).header(length);
+        let header = Encoded::of(&series.heading, series.credit).header(length);
         if series.start == self.published {
             self.first.header = header;
         } else {
