@@ -292,13 +292,21 @@ pub trait Outlet {
         self.send(message, None)
     }
 
-    /// Writes a few octets to memory of the peer: an RDMA Write whose source may be used again as soon as this
+    /// Writes octets to memory of the peer: an RDMA Write whose source may be used again as soon as this
     /// returns. It is unsignaled, as [`Self::send`] is.
     ///
     /// # Errors
-    /// [`QueueFull`]: nothing happened, and it can be posted. So it is with more octets than are worth it, and
-    /// with what will turn out not to be open to us.
-    fn write(&mut self, octets: &[u8], target: &ClaimedSegment) -> Result<(), QueueFull>;
+    /// [`QueueFull`]: nothing happened, and it can be posted. So it is with more octets than
+    /// [`Self::write_max`], and with what will turn out not to be open to us.
+    fn write(&mut self, octets: &[u8], target: &ClaimedSegment) -> Result<(), QueueFull> {
+        let _ = (octets, target);
+        Err(QueueFull)
+    }
+
+    /// Returns how many octets are written so at most, from now on; zero if none are.
+    fn write_max(&self) -> usize {
+        0
+    }
 
     /// Takes a request to go before whatever is sent after it, as [`Provider::stage`] does.
     ///
@@ -308,16 +316,22 @@ pub trait Outlet {
         Err(request)
     }
 
-    /// Reads a few octets of the peer's memory, all that `octets` holds, before this returns: an RDMA Read, where
-    /// that takes no waiting.
+    /// Reads octets of the peer's memory, all that `octets` holds, before this returns: an RDMA Read, where that
+    /// takes no waiting.
     ///
     /// # Errors
     /// [`QueueFull`]: it can be posted, into memory of its own. So it is with more octets than
-    /// [`Self::read_max`], and with what will turn out not to be open to us.
-    fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), QueueFull>;
+    /// [`Self::read_max`], with those that are too many for one turn, the message of which is left for the next,
+    /// and with what will turn out not to be open to us.
+    fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), QueueFull> {
+        let _ = (source, octets);
+        Err(QueueFull)
+    }
 
     /// Returns how many octets are read so at most; zero if none are.
-    fn read_max(&self) -> u32;
+    fn read_max(&self) -> u32 {
+        0
+    }
 
     /// Opens a lease to the peer to be read, or written, under a fresh handle, ahead of what is sent next: all
     /// that a FastReg does. Returns where it is in the peer's terms.

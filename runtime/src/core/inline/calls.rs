@@ -319,6 +319,9 @@ impl Reply {
             return outlet.send(message, invalidate).ok();
         }
         let claim = ClaimedSegment::try_from(segment).ok()?;
+        if self.data.len() > outlet.write_max() {
+            return None;
+        }
         let mut written = 0;
         for part in self.data.parts().filter(|part| !part.is_empty()) {
             let target = claim.window(u64::from(written), u32::try_from(part.len()).ok()?).ok()?;

@@ -2,7 +2,7 @@
 
 use haulage_mr_pool::{Exposed, Local};
 use haulage_proto::negotiate::{Heading, Label};
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment};
+use haulage_proto::verbs::{Access, Handle, QpNum, Segment};
 
 use super::Lane;
 use crate::core::connection::Connection;
@@ -86,18 +86,6 @@ impl<P: Provider> Outlet for Direct<'_, P> {
             return self.send(message, None);
         }
         self.provider.send_headed(self.qp, heading, label, message)
-    }
-
-    fn write(&mut self, _: &[u8], _: &ClaimedSegment) -> Result<(), QueueFull> {
-        Err(QueueFull)
-    }
-
-    fn read(&mut self, _: &ClaimedSegment, _: &mut [u8]) -> Result<(), QueueFull> {
-        Err(QueueFull)
-    }
-
-    fn read_max(&self) -> u32 {
-        0
     }
 
     fn open(&mut self, lease: Local, _: Access) -> Result<(Exposed, Segment), Local> {

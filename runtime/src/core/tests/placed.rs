@@ -6,7 +6,7 @@ use haulage_mr_pool::Exposed;
 use haulage_proto::negotiate::put_call_headers_with;
 use haulage_proto::rpc::PlainCalls;
 use haulage_proto::v2::header::OneChunk;
-use haulage_proto::verbs::{Access, ClaimedSegment, Flags, Handle, QpNum, Segment, WrId};
+use haulage_proto::verbs::{Access, Flags, Handle, QpNum, Segment, WrId};
 
 use super::*;
 use crate::core::inline::allows;
@@ -362,18 +362,6 @@ struct Full<'a> {
 impl Outlet for Full<'_> {
     fn send(&mut self, _: &[u8], _: Option<Handle>) -> Result<(), QueueFull> {
         Err(QueueFull)
-    }
-
-    fn write(&mut self, _: &[u8], _: &ClaimedSegment) -> Result<(), QueueFull> {
-        Err(QueueFull)
-    }
-
-    fn read(&mut self, _: &ClaimedSegment, _: &mut [u8]) -> Result<(), QueueFull> {
-        Err(QueueFull)
-    }
-
-    fn read_max(&self) -> u32 {
-        0
     }
 
     fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local> {

@@ -391,7 +391,7 @@ const REMEASURE_MIN: usize = 256 << 10;
 const STAGED_MAX: usize = 64 << 10;
 
 /// Octets of a message up to which copying it next to its header is cheaper than naming it.
-const COPY_MAX: usize = 512;
+pub(super) const COPY_MAX: usize = 512;
 
 /// Octets of the longest Send that is copied although its source could be named: that takes up a place
 /// in the send queue, and a completion.

@@ -17,6 +17,7 @@ use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment};
 use super::Iwarp;
 use super::arrive::Found;
 use super::connection::{Connection, Intake, State, StreamEnd};
+use super::depart::COPY_MAX;
 use super::nic::Nic;
 use crate::provider::{Done, Inlet, Outlet, QueueFull, RUN_MAX, WorkRequest, expose};
 
@@ -58,13 +59,9 @@ impl Outlet for LaneOutlet<'_> {
         self.connection.stage(self.nic, request)
     }
 
-    /// An answer takes its time.
-    fn read(&mut self, _: &ClaimedSegment, _: &mut [u8]) -> Result<(), QueueFull> {
-        Err(QueueFull)
-    }
-
-    fn read_max(&self) -> u32 {
-        0
+    #[inline]
+    fn write_max(&self) -> usize {
+        COPY_MAX
     }
 
     #[inline]

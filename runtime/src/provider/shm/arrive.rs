@@ -275,7 +275,7 @@ impl Connection {
             let is_all = count == run.count;
             // What is behind a whole run may only not have fitted there.
             if count == 0 || !is_all || behind == Some(Look::Nothing) {
-                self.left_inline = is_all && behind == Some(Look::Nothing);
+                self.left_inline = sent.leaves_rest || is_all && behind == Some(Look::Nothing);
                 break;
             }
             self.left_inline = taken == budget;

@@ -518,7 +518,7 @@ pub(super) fn kind(invalidate: Option<Handle>) -> (Kind, Handle) {
 }
 
 /// Octets of Writes and Reads moved before the others, and the caller, have their turn.
-const MOVED_PER_CALL: usize = 4 << 20;
+pub(super) const MOVED_PER_CALL: usize = 4 << 20;
 /// Octets of a Write before which the peer is shown what was sent ahead of it.
 pub(super) const PUBLISH_BEFORE: usize = 16 << 10;
 

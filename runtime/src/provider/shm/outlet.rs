@@ -5,7 +5,7 @@ use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment as Named};
 
-use super::depart::{PUBLISH_BEFORE, kind};
+use super::depart::{MOVED_PER_CALL, PUBLISH_BEFORE, kind};
 use super::nic::Nic;
 use super::ring::{BadRing, Kind, Producer};
 use super::segment::Segment;
@@ -41,6 +41,9 @@ pub(super) struct Sent {
     /// Times the peer was shown some, and whether it wants a doorbell.
     pub(super) batches: u32,
     pub(super) rings: bool,
+    /// Octets that were copied to the peer's memory, or from there, and whether a message is left because of that.
+    pub(super) moved: usize,
+    pub(super) leaves_rest: bool,
 }
 
 impl Outlet for RingOutlet<'_> {
@@ -86,14 +89,20 @@ impl Outlet for RingOutlet<'_> {
     #[inline]
     fn write(&mut self, octets: &[u8], target: &ClaimedSegment) -> Result<(), QueueFull> {
         let length = octets.len();
-        let fits = length < PUBLISH_BEFORE && length == target.length() as usize;
-        if self.length_max.is_none() || !fits {
+        if length != target.length() as usize || length > self.write_max() {
             return Err(QueueFull);
         }
+        self.before_copy(length);
         self.touch(target, Access::RemoteWrite, |region, at| region.copy_in(at, octets))?;
+        self.sent.moved += length;
         self.nic.counters.count_tagged(length);
         self.nic.counters.bytes_copied += length as u64;
         Ok(())
+    }
+
+    #[inline]
+    fn write_max(&self) -> usize {
+        if self.length_max.is_some() { MOVED_PER_CALL.saturating_sub(self.sent.moved) } else { 0 }
     }
 
     #[inline]
@@ -102,7 +111,13 @@ impl Outlet for RingOutlet<'_> {
         if length != source.length() as usize || source.length() > self.read_max() {
             return Err(QueueFull);
         }
+        if self.sent.moved + length > MOVED_PER_CALL {
+            self.sent.leaves_rest = true;
+            return Err(QueueFull);
+        }
+        self.before_copy(length);
         self.touch(source, Access::RemoteRead, |region, at| region.copy_to(at, octets))?;
+        self.sent.moved += length;
         let counters = &mut self.nic.counters;
         counters.tagged_received += length as u64;
         counters.tagged_copied += length as u64;
@@ -163,6 +178,14 @@ impl RingOutlet<'_> {
         }
         let shown = self.producer.push_alone(kind, handle, message);
         self.sent.alone(shown)
+    }
+
+    /// Shows the peer what was sent, to work on while so many octets are copied.
+    #[inline]
+    fn before_copy(&mut self, length: usize) {
+        if length >= PUBLISH_BEFORE {
+            self.sent.show(self.producer);
+        }
     }
 
     /// Sends a message in a record of its own.
@@ -259,4 +282,5 @@ impl Far<'_> {
 /// Octets of a message behind which the peer is shown what was sent, though more is to follow.
 const SHOW_BEHIND: usize = 1 << 10;
 /// Octets of the longest Read that is made at once.
-const READ_MAX: u32 = 16 << 10;
+#[expect(clippy::cast_possible_truncation, reason = "a few MiB")]
+const READ_MAX: u32 = MOVED_PER_CALL as u32;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::provider::Outlet;
 
 #[test]
 fn bulk_data_is_copied_once_and_counted_once() {
@@ -53,6 +54,63 @@ fn a_long_transfer_gives_others_their_turn() {
     let done = active.succeeded(retired, Opcode::LocalInv);
     let proof = complete::invalidated(&done).unwrap();
     assert!(target.fence(proof).unwrap().bytes() == bytes);
+}
+
+/// Reads what the peer opened, for each of its messages, and writes it back if there is time.
+struct Copier {
+    source: ClaimedSegment,
+    target: ClaimedSegment,
+    octets: Vec<u8>,
+    written: usize,
+    /// What is there.
+    bytes: Vec<u8>,
+}
+
+impl Inlet for Copier {
+    fn take(&mut self, _: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
+        let Self { source, target, octets, written, bytes } = self;
+        let takes = |_: &&&[u8]| {
+            octets.fill(0);
+            let is_read = outlet.read(source, octets).is_ok();
+            assert_eq!(octets == bytes, is_read);
+            let fits = octets.len() <= outlet.write_max();
+            assert_eq!(outlet.write(octets, target).is_ok(), fits);
+            *written += usize::from(fits);
+            is_read
+        };
+        run.iter().take_while(takes).count()
+    }
+}
+
+#[test]
+fn what_is_copied_as_messages_are_taken_gives_others_their_turn() {
+    let (mut active, mut passive) =
+        (Node::with(&config(), 32 << 20), Node::with(&config(), 32 << 20));
+    connect(&mut active, &mut passive);
+    for (length, written) in [(3 << 20, 0), (2 << 20, 3)] {
+        let bytes: Vec<u8> = (0..length).map(|at: u32| u8::try_from(at % 253).unwrap()).collect();
+        let (_readable, source) = active.expose(&bytes, Access::RemoteRead);
+        let (target, segment) = active.expose(&vec![0; bytes.len()], Access::RemoteWrite);
+        let _sent = [(); 3].map(|()| active.send(b"copy", None));
+        let [source, into] = [source, segment].map(claim);
+        let octets = vec![0; bytes.len()];
+        let mut copier = Copier { source, target: into, octets, written: 0, bytes };
+        let received = passive.receive(4);
+        for _ in 0..3 {
+            let taken = passive.nic.receive_inline(&mut [0; 64], 64, 64, &mut copier);
+            assert_eq!(taken, 1, "4 MiB are copied in one call");
+            passive.poll();
+            assert_eq!(passive.seen, [], "what is left comes in no Receive");
+        }
+        assert_eq!(copier.written, written);
+        let retired = active.post(Operation::LocalInv { handle: segment.handle });
+        let done = active.succeeded(retired, Opcode::LocalInv);
+        let target = target.fence(complete::invalidated(&done).unwrap()).unwrap();
+        assert_eq!(target.bytes() == copier.bytes, written > 0);
+        // The Receive is for the next one that comes.
+        let _last = active.send(b"last", None);
+        passive.succeeded(received.0, Opcode::Receive);
+    }
 }
 
 #[test]
