@@ -208,7 +208,11 @@ pub fn terminate(child: &mut Child) -> io::Result<ExitStatus> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
     use super::*;
+    use crate::sys::affinity;
 
     #[test]
     fn status_lines_give_both_figures() {
@@ -235,6 +239,34 @@ mod tests {
     fn this_process_occupies_something() {
         let resident = resident().unwrap();
         assert!(resident.rss > 100 * 1024, "{resident:?}");
+    }
+
+    #[test]
+    fn who_loses_a_cpu_to_another_thread_is_told_so() {
+        let cpu = affinity::usable().unwrap()[0];
+        let losing = AtomicUsize::new(2);
+        // Neither gives its CPU away, so each gets it only when the other loses it.
+        let lose = || {
+            affinity::pin(cpu).unwrap();
+            let before = preemptions_of_this_thread();
+            let mut lost = false;
+            // Some ten seconds, where nobody loses anything.
+            for _ in 0..20_000_000 {
+                if !lost && preemptions_of_this_thread() > before {
+                    lost = true;
+                    losing.fetch_sub(1, Ordering::Relaxed);
+                }
+                if losing.load(Ordering::Relaxed) == 0 {
+                    break;
+                }
+            }
+            lost
+        };
+        let both_lost = thread::scope(|scope| {
+            let threads = [scope.spawn(lose), scope.spawn(lose)];
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(both_lost, [true; 2]);
     }
 
     #[test]
