@@ -347,13 +347,14 @@ impl<W: Work> Running<W> {
     /// Begins to make Calls.
     fn start(&mut self, cx: &mut Cx<'_>, counted: bool) {
         let time = if counted { self.pace.time } else { self.pace.warm };
-        self.started = cx.now();
-        self.stage = Stage::Calls { counted, until: self.started.saturating_add(time) };
         let tally = &mut self.tally;
         (tally.operations, tally.late) = (0, 0);
         tally.samples.clear();
         self.work.begin();
         self.before[0] = Figures::of(cx);
+        // Nothing is late for what that took.
+        self.started = clock::now();
+        self.stage = Stage::Calls { counted, until: self.started.saturating_add(time) };
         match &mut self.arrivals {
             Some(arrivals) => arrivals.begin(self.started),
             None => {

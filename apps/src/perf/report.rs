@@ -345,9 +345,10 @@ fn details(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
 
 /// What the machine did to both CPUs just before, with nothing of ours on them.
 fn noise(noise: &Noise) -> String {
-    let Noise { time_stamp_ns, stalled, stalled_max_us } = noise;
+    let Noise { time_stamp_ns, stalled, stalled_max_us, waits_us: [p99, p999] } = noise;
     let mut text = format!(
-        "a bare loop stood still for {:.1} % of the time, {stalled_max_us:.0} us at the longest",
+        "a bare loop stood still for {:.1} % of the time, {stalled_max_us:.0} us at the longest; until both went \
+         on it was p99 {p99:.1} us, p99.9 {p999:.1} us",
         stalled * 100.0
     );
     if let Some(cost) = time_stamp_ns {

@@ -9,7 +9,7 @@ use haulage::cores::Placement as Thread;
 
 use super::calls::Calls;
 use super::client::{Client, Idle};
-use super::load::Tally;
+use super::load::{Pace, Tally};
 use super::plan::Plan;
 use super::plot::Plot;
 use super::progress::Progress;
@@ -98,7 +98,7 @@ impl Bench<'_> {
         for number in 0..self.plan.runs {
             progress.begin_run(number);
             let limits = self.limits()?;
-            let noise = Noise::measure(self.pair(), LIMIT_TIME);
+            let noise = Noise::measure(self.pair(), self.noise_time());
             let noise = noise.map_err(|error| measure_failed(&error))?;
             let (tally, idle) = self.run_once::<P>(&mut progress, output)?;
             let run = Run { provider, limits, tally, noise, idle, found: None };
@@ -205,6 +205,13 @@ impl Bench<'_> {
         Ok(limits)
     }
 
+    /// Returns for how long the machine is watched. The tails of an open loop are to be compared with what there
+    /// is of noise, most of which comes seldom.
+    fn noise_time(&self) -> Duration {
+        let Pace { rate, time, .. } = self.plan.pace;
+        if rate.is_some() { time.clamp(LIMIT_TIME, NOISE_TIME) } else { LIMIT_TIME }
+    }
+
     fn pair(&self) -> Pair {
         match (self.near, self.far) {
             (Some(near), Far::Process(Some(far)) | Far::Thread(Some(far))) => {
@@ -265,5 +272,7 @@ pub(crate) fn measure_failed(error: &io::Error) -> Failure {
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long each limit is measured.
 pub(crate) const LIMIT_TIME: Duration = Duration::from_millis(150);
+/// How long what happens seldom is looked for at most.
+const NOISE_TIME: Duration = Duration::from_secs(1);
 /// Octets that measuring raw TCP takes at most.
 const LIMITS_MEMORY: usize = 256 << 20;

@@ -26,7 +26,8 @@ fn plan(test: Test) -> Plan {
 fn run(calls: u64, limits: Limits) -> Run {
     let mut tally = Tally { operations: calls, took: Duration::from_secs(1), ..Tally::default() };
     (0..calls).for_each(|n| tally.samples.record(Duration::from_nanos(5_000 + n * 7)));
-    let noise = Noise { time_stamp_ns: None, stalled: 0.0, stalled_max_us: 0.0 };
+    let noise =
+        Noise { time_stamp_ns: None, stalled: 0.0, stalled_max_us: 0.0, waits_us: [0.0; 2] };
     Run { provider: "iwarp", limits, tally, noise, idle: None, found: None }
 }
 
