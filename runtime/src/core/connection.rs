@@ -13,6 +13,7 @@ use haulage_proto::v2::thresholds::Thresholds;
 use haulage_proto::verbs::{Handle, QpNum};
 
 use crate::core::inbound::Outgoing;
+use crate::core::receives::Part;
 use crate::identity::Identity;
 use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER, our_private_data};
 use crate::provider::{Provider, WorkQueue, WorkRequest};
@@ -46,6 +47,8 @@ pub(crate) struct Connection {
     pub(crate) rings: bool,
     /// Receives reserved for the peer of which the provider has not been told.
     pub(crate) reserved: u32,
+    /// What it had of them when it was given some last.
+    pub(crate) part: Part,
     /// Since when messages have waited for credit.
     pub(crate) stalled_since: Option<Instant>,
     /// Whether it is on the core's list of connections with something to post.
@@ -174,6 +177,7 @@ impl Connection {
             queue: WorkQueue::new(),
             rings: false,
             reserved: 0,
+            part: Part::FLOOR,
             stalled_since: None,
             dirty: false,
             failure: None,

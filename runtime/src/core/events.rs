@@ -358,7 +358,6 @@ impl State {
         let mut connection = Connection::new((qp, role, peer), engine, agreed, Rc::clone(binding));
         connection.reserved = RECEIVES_IDLE;
         let key = self.connections.insert(connection).ok()?;
-        self.receives.divide(self.connections.len());
         if let Some(place) = self.by_queue_pair.get_mut(qp.slot()) {
             *place = Some(key);
         }
@@ -423,8 +422,7 @@ impl State {
         if let Some(place) = self.by_queue_pair.get_mut(connection.qp.slot()) {
             *place = None;
         }
-        self.receives.release(connection.engine.reserved());
-        self.receives.divide(self.connections.len());
+        self.receives.release(&connection.part, connection.engine.reserved());
         for reply in connection.replies {
             if let Outgoing::Bare(Complete { buffer, .. }) = reply {
                 self.recycle(buffer);

@@ -210,12 +210,12 @@ impl Connection {
     pub(super) fn give_credits(
         &mut self,
         receives: &mut Receives,
-        messages: usize,
-        leaving: usize,
+        touched: usize,
+        (messages, leaving): (usize, usize),
     ) {
         // For one message that can wait until the turn ends, and what comes of it cannot.
         if messages > 1 || self.engine.reserved() < PLENTY {
-            self.replenish(receives, u32::try_from(leaving).unwrap_or(u32::MAX));
+            self.replenish(receives, u32::try_from(leaving).unwrap_or(u32::MAX), touched);
         }
     }
 }

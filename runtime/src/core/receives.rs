@@ -6,7 +6,9 @@
 //! ever finds the queue empty because of another. Reservations are not taken back: a connection
 //! shrinks by not being given new ones (P1).
 //!
-//! Every connection has its *floor* reserved for it from the moment it is admitted.
+//! Every connection has its *floor* reserved for it from the moment it is admitted. Of what there is beyond the
+//! floors it is given more for messages that it sends, up to its share: as much as others have that are busy, however
+//! many are idle.
 //!
 //! Where each connection has a receive queue of its own, the provider is told of reservations, and the same
 //! sum shows that it can meet them: see [`Supply`](crate::provider).
@@ -42,9 +44,26 @@ pub(crate) struct Receives {
     held: u32,
     /// Posted or to be posted, and reserved for nobody.
     unreserved: u32,
-    /// What a busy connection may have.
-    share: u32,
+    /// What all connections hold of their floors, of each as it was when it grew last.
+    floors: u32,
+    /// What each connection there can be may have whatever the others do.
+    fair: u32,
+    /// How many had more than that then.
+    busy: u32,
+    /// What there is beyond all floors.
+    beyond: u32,
     limits: Limits,
+}
+
+/// What a connection had of the Receives when it grew last.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// Reserved for it.
+    reserved: u32,
+    /// The same, and those of Calls that were not answered.
+    level: u32,
+    /// Messages it has sent since it was given one more for the others.
+    used: u32,
 }
 
 /// The buffers of all Receives. Lent while others work with the [`Receives`].
@@ -83,6 +102,7 @@ impl Receives {
     pub(crate) fn new(pool: &Pool, limits: &Limits, few: bool) -> Option<Self> {
         let count = limits.receives_max;
         let floors = limits.connections_max.saturating_mul(RECEIVES_IDLE);
+        let most = (limits.credits_max + 1).max(RECEIVES_IDLE);
         let shared = count.saturating_sub(floors).saturating_add(FLOORS_POSTED);
         let posted_max = if few { shared.min(count) } else { count };
         let buffers = (0..count).map(|_| pool.lease(INLINE_SIZE).map(Local::into_sink));
@@ -95,7 +115,10 @@ impl Receives {
             batch: Vec::with_capacity(posted_max as usize),
             held: 0,
             unreserved: count,
-            share: limits.credits_max + 1,
+            floors: 0,
+            fair: (count / limits.connections_max.max(1)).clamp(RECEIVES_IDLE, most),
+            busy: 0,
+            beyond: count.saturating_sub(floors),
             limits: *limits,
         })
     }
@@ -182,39 +205,70 @@ impl Receives {
         let fits = self.unreserved >= RECEIVES_IDLE;
         if fits {
             self.unreserved -= RECEIVES_IDLE;
+            self.floors += RECEIVES_IDLE;
         }
         fits
     }
 
-    /// Takes note of how many connections share what there is.
-    pub(crate) fn divide(&mut self, connections: u32) {
-        let fair = self.limits.receives_max / connections.max(1);
-        self.share = fair.clamp(RECEIVES_IDLE, self.limits.credits_max + 1);
-    }
-
-    /// Reserves more for a connection that has `reserved` left and awaits `owed` Replies. Returns how
-    /// many.
+    /// Reserves more for a connection that has `reserved` left and awaits `owed` Replies, as far as its part goes.
+    /// So many connections were `touched`, this one or others: what they used of theirs is perhaps not noted yet.
+    /// Returns how many.
     #[inline]
-    pub(crate) fn grow(&mut self, reserved: u32, owed: u32) -> u32 {
-        let target = self.share;
-        // Every connection there can be keeps its floor, whatever the busy ones would like.
-        let floors = self.limits.connections_max * RECEIVES_IDLE;
+    pub(crate) fn grow(
+        &mut self,
+        part: &mut Part,
+        (reserved, owed): (u32, u32),
+        touched: usize,
+    ) -> u32 {
+        let Limits { connections_max, credits_max, .. } = self.limits;
+        self.floors -= part.floor();
+        self.busy -= u32::from(part.level > self.fair);
+        // Every connection there can be gets its floor, whatever the busy ones would like.
+        let touched = u32::try_from(touched).unwrap_or(u32::MAX);
+        let others = connections_max.saturating_sub(1).saturating_add(touched);
+        let floors = others.saturating_mul(RECEIVES_IDLE).saturating_sub(self.floors);
         let spare = self.unreserved.saturating_sub(floors);
-        let busy = target.saturating_sub(reserved.saturating_add(owed)).min(spare);
+        // Who has sent some may have more in flight than there is room for.
+        part.used += part.reserved.saturating_sub(reserved);
+        let asked = (part.level + part.used / USED_FOR_ONE).min(credits_max + 1);
+        part.used %= USED_FOR_ONE;
+        let level = if asked <= self.fair {
+            self.fair
+        } else {
+            asked.min(RECEIVES_IDLE + self.beyond / (self.busy + 1)).max(self.fair)
+        };
+        let busy = level.saturating_sub(reserved.saturating_add(owed)).min(spare);
         // Calls that are not answered hold Receives: who has so many waiting waits too.
-        let floor = if owed <= target { RECEIVES_IDLE.saturating_sub(reserved) } else { 0 };
-        let more = busy.max(floor).min(self.unreserved);
+        let least = if owed <= level { RECEIVES_IDLE.saturating_sub(reserved) } else { 0 };
+        let more = busy.max(least).min(self.unreserved);
         self.unreserved -= more;
+        part.reserved = reserved + more;
+        part.level = part.reserved.saturating_add(owed);
+        self.floors += part.floor();
+        self.busy += u32::from(part.level > self.fair);
         more
     }
 
     /// Forgets the reservations of a connection that is gone. Modulo 2^32: a peer that sent more than
     /// was reserved for it gives back less than nothing.
-    pub(crate) fn release(&mut self, reserved: u32) {
+    pub(crate) fn release(&mut self, part: &Part, reserved: u32) {
         self.unreserved = self.unreserved.wrapping_add(reserved);
+        self.floors -= part.floor();
+        self.busy -= u32::from(part.level > self.fair);
     }
 }
 
+impl Part {
+    /// What a new connection has: its floor.
+    pub(crate) const FLOOR: Self = Self { reserved: RECEIVES_IDLE, level: RECEIVES_IDLE, used: 0 };
+
+    fn floor(&self) -> u32 {
+        self.reserved.min(RECEIVES_IDLE)
+    }
+}
+
+/// Messages for which a connection is given one Receive more: nobody says how many Calls wait for credit.
+const USED_FOR_ONE: u32 = 4;
 /// Receives posted for the floors of connections that are idle: what a turn may bring of them at once.
 const FLOORS_POSTED: u32 = 512;
 
@@ -243,6 +297,119 @@ mod tests {
         receives.held += 1;
         receives.posted -= 1;
         receives.give_back(Filled { buffer, length: 0 });
+    }
+
+    /// Connections that use what is reserved for them as they are told to.
+    struct Peers {
+        receives: Receives,
+        parts: Vec<(Part, u32)>,
+        touched: Vec<usize>,
+    }
+
+    impl Peers {
+        fn new(connections_max: u32, receives_max: u32, credits_max: u32) -> Self {
+            let limits = Limits { connections_max, receives_max, credits_max, ..LIMITS_DEFAULT };
+            let bytes = 2 * receives_max as usize * INLINE_SIZE;
+            let pool =
+                Pool::new(&PoolConfig { bytes, pages: PagePreference::Best, node: None }).unwrap();
+            let mut receives = Receives::new(&pool, &limits, true).unwrap();
+            let admit = |_| {
+                assert!(receives.admit());
+                (Part::FLOOR, RECEIVES_IDLE)
+            };
+            let parts = (0..connections_max).map(admit).collect();
+            Self { receives, parts, touched: Vec::new() }
+        }
+
+        /// Has one send as many messages, or as many as it may, which are done with at once.
+        fn send(&mut self, peer: usize, messages: u32) {
+            let reserved = &mut self.parts[peer].1;
+            let sent = messages.min(*reserved);
+            *reserved -= sent;
+            self.receives.pass(sent);
+            if !self.touched.contains(&peer) {
+                self.touched.push(peer);
+            }
+        }
+
+        fn grow(&mut self, peer: usize) -> u32 {
+            let (part, reserved) = &mut self.parts[peer];
+            *reserved += self.receives.grow(part, (*reserved, 0), self.touched.len());
+            *reserved
+        }
+
+        /// Ends a turn: all that sent something are given more, each at least its floor.
+        fn flush(&mut self) {
+            while let Some(peer) = self.touched.pop() {
+                let reserved = self.grow(peer);
+                assert!(reserved >= RECEIVES_IDLE, "{peer} has {reserved}");
+            }
+            let reserved: u32 = self.parts.iter().map(|(_, reserved)| reserved).sum();
+            let all = self.receives.limits.receives_max;
+            assert_eq!(reserved + self.receives.unreserved, all);
+        }
+    }
+
+    #[test]
+    fn the_busy_share_what_is_beyond_the_floors_of_all() {
+        let mut peers = Peers::new(500, 500 * RECEIVES_IDLE + BEYOND, 40);
+        let turns = |peers: &mut Peers, busy: &[usize]| {
+            for _ in 0..200 {
+                busy.iter().for_each(|peer| peers.send(*peer, u32::MAX));
+                peers.flush();
+            }
+            busy.iter().map(|peer| peers.parts[*peer].1).collect::<Vec<_>>()
+        };
+        // Alone, it has what one may have; of two, none has more than half, whoever was first.
+        assert_eq!(turns(&mut peers, &[3]), [41]);
+        let each = RECEIVES_IDLE + BEYOND / 2;
+        assert_eq!(turns(&mut peers, &[3, 7]), [each, each]);
+        let each = RECEIVES_IDLE + BEYOND / 5;
+        assert_eq!(turns(&mut peers, &[3, 7, 8, 9, 400]), [each; 5]);
+        let all: Vec<_> = (0..500).collect();
+        let most = turns(&mut peers, &all).into_iter().max();
+        assert_eq!(most, Some(RECEIVES_IDLE + 1), "there is not one more for each");
+        // Those that go give back all.
+        for (part, reserved) in std::mem::take(&mut peers.parts) {
+            peers.receives.release(&part, reserved);
+        }
+        let Receives { floors, busy, unreserved, limits, .. } = peers.receives;
+        assert_eq!((floors, busy, unreserved), (0, 0, limits.receives_max));
+    }
+
+    #[test]
+    fn one_that_has_one_message_at_a_time_is_given_more_only_by_and_by() {
+        let mut peers = Peers::new(8, 8 * RECEIVES_IDLE + BEYOND / 10, 40);
+        for messages in 1..=4 {
+            peers.send(0, 1);
+            peers.flush();
+            let more = messages / USED_FOR_ONE;
+            assert_eq!(peers.parts[0].1, RECEIVES_IDLE + more, "after {messages}");
+        }
+    }
+
+    #[test]
+    fn each_always_has_its_floor_whatever_others_do() {
+        let mut random = 0x9e37_79b9_u32;
+        let mut chance = |below: usize| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 8) as usize % below
+        };
+        for (connections, beyond) in [(1, 0), (1, 50), (3, 1), (9, 40), (40, 200), (40, 3)] {
+            let mut peers = Peers::new(connections, connections * RECEIVES_IDLE + beyond, 64);
+            let connections = connections as usize;
+            for _ in 0..2000 {
+                for _ in 0..chance(2 * connections) + 1 {
+                    let peer = chance(connections);
+                    peers.send(peer, u32::try_from(chance(20)).unwrap());
+                    // In the middle of a turn, too.
+                    if chance(3) == 0 {
+                        peers.grow(peer);
+                    }
+                }
+                peers.flush();
+            }
+        }
     }
 
     #[test]

@@ -56,7 +56,8 @@ impl<P: Provider, S: Service> Core<P, S> {
             return;
         }
         // It stays marked meanwhile: what is queued now leaves below.
-        connection.replenish(&mut self.state.receives, wire_len(&connection.replies));
+        let leaving = wire_len(&connection.replies);
+        connection.replenish(&mut self.state.receives, leaving, self.state.dirty.len());
         connection.provide(&mut self.provider);
         if connection.has_work() {
             self.send_waiting(now, key);
@@ -130,7 +131,8 @@ impl State {
     /// Reserves Receives for a connection: what it has used is given again, and more if it is busy.
     pub(crate) fn replenish(&mut self, key: Key<Connection>) {
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.replenish(&mut self.receives, wire_len(&connection.replies));
+            let leaving = wire_len(&connection.replies);
+            connection.replenish(&mut self.receives, leaving, self.dirty.len());
         }
     }
 
@@ -210,9 +212,9 @@ impl State {
 }
 
 impl Connection {
-    /// Does the same; so many Replies are about to leave, if credit allows.
+    /// Does the same; so many Replies are about to leave, if credit allows, and so many connections were `touched`.
     #[inline]
-    pub(crate) fn replenish(&mut self, receives: &mut Receives, leaving: u32) {
+    pub(crate) fn replenish(&mut self, receives: &mut Receives, leaving: u32, touched: usize) {
         // A connection that is to close is given no new credits.
         if !self.takes_calls() {
             return;
@@ -220,7 +222,7 @@ impl Connection {
         // Such Replies hold no Receive any more, and are not owed for long.
         let leaving = self.engine.replies_left().min(leaving);
         let owed = self.engine.owed().saturating_sub(leaving);
-        let more = receives.grow(self.engine.reserved(), owed);
+        let more = receives.grow(&mut self.part, (self.engine.reserved(), owed), touched);
         self.engine.reserve(more);
         self.reserved += more;
     }

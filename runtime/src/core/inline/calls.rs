@@ -223,7 +223,7 @@ impl State {
     #[inline]
     fn lend_replies(&mut self, key: Key<Connection>, count: usize) -> (u32, u32) {
         let Some(connection) = self.connections.get_mut(key) else { return (0, 0) };
-        connection.give_credits(&mut self.receives, count, count);
+        connection.give_credits(&mut self.receives, self.dirty.len(), (count, count));
         if !connection.replies.is_empty() || !connection.queue.is_empty() {
             return (0, 0);
         }

@@ -193,7 +193,7 @@ impl State {
         outlet: &mut dyn Outlet,
     ) -> Option<Lane> {
         let mut connection = self.connections.get_mut(key)?;
-        connection.give_credits(&mut self.receives, count, 0);
+        connection.give_credits(&mut self.receives, self.dirty.len(), (count, 0));
         if !connection.calls.is_empty() {
             self.send_waiting_calls(key, outlet);
             connection = self.connections.get_mut(key)?;

@@ -278,7 +278,9 @@ fn calls_made_as_others_end_go_where_they_are_to() {
 #[test]
 fn calls_made_in_a_turn_need_no_buffer_each() {
     let few = Limits { send_buffers_max: 2, ..LIMITS };
-    let mut server = core(Numbers::default(), LIMITS, 64 << 10);
+    // As many may be in flight from the first.
+    let wide = Limits { connections_max: 2, ..LIMITS };
+    let mut server = core(Numbers::default(), wide, 64 << 10);
     let mut client = core(Burst::default(), few, 64 << 10);
     let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let connection = client.connect(clock::now(), at, binding()).unwrap();
