@@ -73,10 +73,10 @@ impl Noise {
 fn longest_wait(stalls: &[Duration], rest: Duration) -> Duration {
     // From a moment within a stall it is no longer than the wait if no more than that is left of it.
     let mut sum = Duration::ZERO;
-    let mut waits = (1..).zip(stalls).map_while(|(count, stall): (u32, _)| {
+    let mut waits = (1..).zip(stalls).map(|(count, stall): (u32, _)| {
         sum += *stall;
         let next = stalls.get(count as usize).copied().unwrap_or_default();
-        Some((sum.saturating_sub(rest) / count, next))
+        (sum.saturating_sub(rest) / count, next)
     });
     waits.find(|(wait, next)| wait >= next).map(|(wait, _)| wait).unwrap_or_default()
 }

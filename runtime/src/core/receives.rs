@@ -210,7 +210,8 @@ impl Receives {
         fits
     }
 
-    /// Reserves more for a connection that has `reserved` left and awaits `owed` Replies, as far as its part goes.
+    /// Reserves more for a connection that has `reserved` left and awaits `owed` Replies. Of a peer that sent more than
+    /// was reserved for it the first is next to 2^32, and it is given none.
     /// So many connections were `touched`, this one or others: what they used of theirs is perhaps not noted yet.
     /// Returns how many.
     #[inline]
@@ -229,9 +230,9 @@ impl Receives {
         let floors = others.saturating_mul(RECEIVES_IDLE).saturating_sub(self.floors);
         let spare = self.unreserved.saturating_sub(floors);
         // Who has sent some may have more in flight than there is room for.
-        part.used += part.reserved.saturating_sub(reserved);
-        let asked = (part.level + part.used / USED_FOR_ONE).min(credits_max + 1);
-        part.used %= USED_FOR_ONE;
+        let used = part.used.saturating_add(part.reserved.saturating_sub(reserved));
+        let asked = part.level.saturating_add(used / USED_FOR_ONE).min(credits_max + 1);
+        part.used = used % USED_FOR_ONE;
         let level = if asked <= self.fair {
             self.fair
         } else {
@@ -242,7 +243,7 @@ impl Receives {
         let least = if owed <= level { RECEIVES_IDLE.saturating_sub(reserved) } else { 0 };
         let more = busy.max(least).min(self.unreserved);
         self.unreserved -= more;
-        part.reserved = reserved + more;
+        part.reserved = reserved.saturating_add(more);
         part.level = part.reserved.saturating_add(owed);
         self.floors += part.floor();
         self.busy += u32::from(part.level > self.fair);
@@ -385,6 +386,17 @@ mod tests {
             peers.flush();
             let more = messages / USED_FOR_ONE;
             assert_eq!(peers.parts[0].1, RECEIVES_IDLE + more, "after {messages}");
+        }
+    }
+
+    #[test]
+    fn one_that_sent_more_than_it_might_is_given_none() {
+        let mut peers = Peers::new(2, 2 * RECEIVES_IDLE + BEYOND, 40);
+        for owed in [0, 1, u32::MAX] {
+            for reserved in [u32::MAX, u32::MAX - 40] {
+                let (part, _) = &mut peers.parts[0];
+                assert_eq!(peers.receives.grow(part, (reserved, owed), 1), 0);
+            }
         }
     }
 
