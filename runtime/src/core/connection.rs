@@ -156,7 +156,7 @@ impl Connection {
     /// Makes the entry of a connection whose transport setup is under way.
     pub(crate) fn new(
         (qp, role, peer): (QpNum, Role, SocketAddr),
-        engine: Engine,
+        (engine, part): (Engine, Part),
         agreed: Agreement,
         binding: Rc<Binding>,
     ) -> Self {
@@ -177,7 +177,7 @@ impl Connection {
             queue: WorkQueue::new(),
             rings: false,
             reserved: 0,
-            part: Part::FLOOR,
+            part,
             stalled_since: None,
             dirty: false,
             failure: None,

@@ -342,7 +342,7 @@ impl State {
         binding: &Rc<Binding>,
     ) -> Option<Key<Connection>> {
         let place = self.by_queue_pair.get(qp.slot())?;
-        if place.is_some() || !self.connections.has_room() || !self.receives.admit() {
+        if place.is_some() || !self.connections.has_room() {
             return None;
         }
         self.seed = self.seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -355,6 +355,7 @@ impl State {
             Role::Client => Agreement::new(Some(ours), None),
             Role::Server => Agreement::new(theirs, Some(ours)),
         };
+        let engine = (engine, self.receives.admit()?);
         let mut connection = Connection::new((qp, role, peer), engine, agreed, Rc::clone(binding));
         connection.reserved = RECEIVES_IDLE;
         let key = self.connections.insert(connection).ok()?;

@@ -46,7 +46,7 @@ pub(crate) struct Receives {
     unreserved: u32,
     /// What all connections hold of their floors, of each as it was when it grew last.
     floors: u32,
-    /// What each connection there can be may have whatever the others do.
+    /// What each connection there can be may have whatever the others do, and what it begins with.
     fair: u32,
     /// How many had more than that then.
     busy: u32,
@@ -103,7 +103,8 @@ impl Receives {
         let count = limits.receives_max;
         let floors = limits.connections_max.saturating_mul(RECEIVES_IDLE);
         let most = (limits.credits_max + 1).max(RECEIVES_IDLE);
-        let shared = count.saturating_sub(floors).saturating_add(FLOORS_POSTED);
+        let beyond = count.saturating_sub(floors);
+        let shared = beyond.saturating_add(FLOORS_POSTED);
         let posted_max = if few { shared.min(count) } else { count };
         let buffers = (0..count).map(|_| pool.lease(INLINE_SIZE).map(Local::into_sink));
         Some(Self {
@@ -116,9 +117,10 @@ impl Receives {
             held: 0,
             unreserved: count,
             floors: 0,
-            fair: (count / limits.connections_max.max(1)).clamp(RECEIVES_IDLE, most),
+            // Less than its part of all: while all are touched, their floors are kept as well.
+            fair: (beyond / limits.connections_max.max(1)).clamp(RECEIVES_IDLE, most),
             busy: 0,
-            beyond: count.saturating_sub(floors),
+            beyond,
             limits: *limits,
         })
     }
@@ -200,14 +202,11 @@ impl Receives {
         }
     }
 
-    /// Reserves the floor for a new connection; false if there is not even that.
-    pub(crate) fn admit(&mut self) -> bool {
-        let fits = self.unreserved >= RECEIVES_IDLE;
-        if fits {
-            self.unreserved -= RECEIVES_IDLE;
-            self.floors += RECEIVES_IDLE;
-        }
-        fits
+    /// Reserves the floor for a new connection; `None` if there is not even that.
+    pub(crate) fn admit(&mut self) -> Option<Part> {
+        self.unreserved = self.unreserved.checked_sub(RECEIVES_IDLE)?;
+        self.floors += RECEIVES_IDLE;
+        Some(Part { reserved: RECEIVES_IDLE, level: self.fair, used: 0 })
     }
 
     /// Reserves more for a connection that has `reserved` left and awaits `owed` Replies. Of a peer that sent more than
@@ -234,7 +233,7 @@ impl Receives {
         let asked = part.level.saturating_add(used / USED_FOR_ONE).min(credits_max + 1);
         part.used = used % USED_FOR_ONE;
         let level = if asked <= self.fair {
-            self.fair
+            asked.max(RECEIVES_IDLE)
         } else {
             asked.min(RECEIVES_IDLE + self.beyond / (self.busy + 1)).max(self.fair)
         };
@@ -260,9 +259,6 @@ impl Receives {
 }
 
 impl Part {
-    /// What a new connection has: its floor.
-    pub(crate) const FLOOR: Self = Self { reserved: RECEIVES_IDLE, level: RECEIVES_IDLE, used: 0 };
-
     fn floor(&self) -> u32 {
         self.reserved.min(RECEIVES_IDLE)
     }
@@ -314,10 +310,7 @@ mod tests {
             let pool =
                 Pool::new(&PoolConfig { bytes, pages: PagePreference::Best, node: None }).unwrap();
             let mut receives = Receives::new(&pool, &limits, true).unwrap();
-            let admit = |_| {
-                assert!(receives.admit());
-                (Part::FLOOR, RECEIVES_IDLE)
-            };
+            let admit = |_| (receives.admit().unwrap(), RECEIVES_IDLE);
             let parts = (0..connections_max).map(admit).collect();
             Self { receives, parts, touched: Vec::new() }
         }

@@ -556,7 +556,9 @@ fn a_thousand_calls_in_any_order_leave_every_lease_home() {
 
 #[test]
 fn a_shutdown_lets_what_is_in_flight_finish() {
-    let mut world = World::new();
+    // As many may be in flight from the first.
+    let wide = Limits { connections_max: 2, ..LIMITS };
+    let mut world = World::with(Keeper::default(), [wide; 2], FabricConfig::default());
     for token in 0..6 {
         let argument = world.lease(100_000, 1);
         world.call(token, Request { argument: Some(argument), ..request(STORE) });
