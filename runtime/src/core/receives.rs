@@ -394,6 +394,19 @@ mod tests {
     }
 
     #[test]
+    fn the_last_of_those_that_were_touched_has_its_floor() {
+        let mut peers = Peers::new(3, 3 * RECEIVES_IDLE + BEYOND, 100);
+        for _ in 0..200 {
+            peers.send(2, u32::MAX);
+            peers.flush();
+        }
+        // It has all there is for one, and the others would like more than their floors.
+        assert_eq!(peers.parts[2].1, RECEIVES_IDLE + BEYOND);
+        (0..3).for_each(|peer| peers.send(peer, u32::MAX));
+        peers.flush();
+    }
+
+    #[test]
     fn each_always_has_its_floor_whatever_others_do() {
         let mut random = 0x9e37_79b9_u32;
         let mut chance = |below: usize| {
