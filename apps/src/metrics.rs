@@ -203,6 +203,7 @@ impl Page {
                 ("kind=\"message_bad\"", core.messages_bad),
                 ("kind=\"reply_unmatched\"", core.replies_unmatched),
                 ("kind=\"connection_rejected\"", core.connections_rejected),
+                ("kind=\"results_misdeclared\"", core.results_misdeclared),
             ],
         )?;
         self.many(

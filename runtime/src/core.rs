@@ -9,6 +9,7 @@
 //! Every lease is in exactly one place: the pool, the service, a message waiting to be sent, or the
 //! table of posted work. It leaves that table only against a completion.
 
+mod bindings;
 pub(crate) mod connection;
 mod events;
 pub(crate) mod inbound;
@@ -42,6 +43,7 @@ use state::State;
 #[cfg(test)]
 mod tests;
 
+pub use bindings::{Declared, Unsupported};
 pub use state::{CoreCounters, Cx};
 
 /// One core.
@@ -68,8 +70,8 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Makes a core on the thread that will drive it.
     ///
     /// # Errors
-    /// The pool is too small for the transport's own buffers: `Limits::transport_bytes` says how much
-    /// they take.
+    /// The pool is too small for the transport's own buffers (`Limits::transport_bytes` says how much they take),
+    /// or the service's binding declares something that this runtime does not do.
     pub fn new(
         provider: P,
         service: S,
@@ -79,6 +81,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     ) -> Result<Self, StartError> {
         let limits = limits.within(provider.caps());
         let binding = Rc::new(service.binding());
+        bindings::check(&binding).map_err(StartError::Unsupported)?;
         let inbox = Inbox::new(limits.remote_clients_max, provider.waker());
         let needed = limits.transport_bytes();
         let state = State::new(limits, pool, binding, provider.caps(), seed)
@@ -130,7 +133,8 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Starts connecting; Calls may be made at once and wait until the connection is ready.
     ///
     /// # Errors
-    /// No connection can be made at all; that the peer does not answer is told to the Calls.
+    /// No connection can be made at all, or `binding` declares something that this runtime does not do. A peer
+    /// that does not answer fails the Calls instead.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -154,6 +158,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         if self.draining {
             return Err(CallError::Closed);
         }
+        bindings::check(&binding).map_err(CallError::Unsupported)?;
         let caps = self.provider.caps();
         let (_, private_data) = our_private_data(Role::Client, self.state.solicits);
         let (ord, ird) = (caps.ord_max, caps.ird_max);
@@ -277,6 +282,8 @@ pub enum StartError {
         /// Octets they take.
         needed: usize,
     },
+    /// The service's binding declares something that this runtime does not do.
+    Unsupported(Unsupported),
 }
 
 impl std::fmt::Display for StartError {
@@ -285,6 +292,7 @@ impl std::fmt::Display for StartError {
             Self::PoolTooSmall { needed } => {
                 write!(f, "the memory is too small: the transport alone takes {needed} bytes")
             }
+            Self::Unsupported(what) => what.fmt(f),
         }
     }
 }

@@ -11,10 +11,10 @@ pub use haulage_proto::rpc::{Binding, Eligible, Procedure};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::{Truncated, Writer};
 
-use crate::core::Cx;
 use crate::core::connection::Connection;
 use crate::core::inbound::{InboundCall, Segments};
 use crate::core::table::Key;
+use crate::core::{Cx, Unsupported};
 use crate::limits::HEADER_ROOM;
 
 /// Returns whether a Call may reduce what `request` wants to have reduced.
@@ -216,6 +216,21 @@ pub struct Reply {
     pub(crate) offered: Option<u64>,
     pub(crate) data: Data,
     pub(crate) refused: Option<ErrorBody>,
+    /// Octets of eligible items that went into the Payload stream, padding included.
+    inlined: usize,
+    /// What became of the Write chunk.
+    chunk: ChunkUse,
+}
+
+/// What became of the Write chunk that a peer offered for a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChunkUse {
+    /// No item has gone into it.
+    Unused,
+    /// One item goes into it.
+    Used,
+    /// The service gave a second item for it.
+    Overused,
 }
 
 /// A result that leaves straight from where it lives.
@@ -275,7 +290,8 @@ impl Reply {
     ) -> Self {
         let offered = write.map(Segments::length);
         let (at, data, refused) = (ReplyHeader::SUCCESS_LEN, Data::Empty, None);
-        Self { buffer, body, at, length_max, offered, data, refused }
+        let (inlined, chunk) = (0, ChunkUse::Unused);
+        Self { buffer, body, at, length_max, offered, data, refused, inlined, chunk }
     }
 
     /// Begins another in the same buffer, of whose results so many octets may go into a chunk.
@@ -285,6 +301,16 @@ impl Reply {
         self.length_max = length_max;
         self.offered = offered;
         self.refused = None;
+        self.inlined = 0;
+        self.chunk = ChunkUse::Unused;
+    }
+
+    /// Returns whether the results are those that the binding declares: at most `results_max` octets beside
+    /// eligible items, and at most one item in the Write chunk.
+    #[inline]
+    pub(crate) const fn keeps_to(&self, results_max: u32) -> bool {
+        let length = self.at.saturating_sub(ReplyHeader::SUCCESS_LEN + self.inlined);
+        length <= results_max as usize && !matches!(self.chunk, ChunkUse::Overused)
     }
 
     /// Appends results that are never reduced.
@@ -303,7 +329,8 @@ impl Reply {
 
     /// Appends the DDP-eligible result: by RDMA Write if the peer offered a Write chunk, else inline.
     ///
-    /// If it fits neither way the Requester is told how much room it needs, in place of the Reply.
+    /// If it fits neither way the Requester is told how much room it needs, in place of the Reply. A Write chunk
+    /// takes one item: a second one for it makes the Reply a system error.
     pub fn item(&mut self, data: Data) {
         // No data is longer than ITEM_MAX.
         let word = u32::try_from(data.len()).unwrap_or(u32::MAX);
@@ -314,12 +341,18 @@ impl Reply {
         }
     }
 
-    /// Does the same for a result whose length has been appended.
+    /// Appends the DDP-eligible result like [`Self::item`], behind a length word that is already there.
     pub fn item_data(&mut self, data: Data) {
-        let length = data.len();
+        let (length, at) = (data.len(), self.at);
         if self.offered.is_some_and(|offered| offered >= length as u64) {
+            self.chunk = match self.chunk {
+                ChunkUse::Unused => ChunkUse::Used,
+                ChunkUse::Used | ChunkUse::Overused => ChunkUse::Overused,
+            };
             self.data = data;
-        } else if self.results(|w| data.encode(w)).is_err() {
+        } else if self.results(|w| data.encode(w)).is_ok() {
+            self.inlined += self.at - at;
+        } else {
             self.refuse(u32::try_from(length).unwrap_or(u32::MAX));
         }
     }
@@ -391,8 +424,16 @@ pub enum CallError {
     ReplyTooLong,
     /// Every slot, buffer or registration is in use; try again after a Reply.
     Busy,
+    /// The core's pool has no room for a lease that the Call needs; try again when leases have gone home.
+    NoMemory,
+    /// [`RemoteClient::ended`](crate::remote::RemoteClient::ended) was asked while no Call was under way.
+    NothingBegun,
     /// The core is shutting down or gone.
     Closed,
+    /// The peer made the connection, and Calls go from the end that connects: reverse-direction Calls are not built.
+    NoReverse,
+    /// The connection's binding declares something that this runtime does not do.
+    Unsupported(Unsupported),
 }
 
 impl fmt::Display for CallError {
@@ -421,7 +462,13 @@ impl fmt::Display for CallError {
             Self::TooLong => f.write_str("the arguments are longer than one message can be"),
             Self::ReplyTooLong => f.write_str("the reply may be longer than can be conveyed"),
             Self::Busy => f.write_str("too many calls in flight"),
+            Self::NoMemory => f.write_str("the core's memory pool has no room"),
+            Self::NothingBegun => f.write_str("no call is under way"),
             Self::Closed => f.write_str("the core is shut down"),
+            Self::NoReverse => f.write_str(
+                "this end accepted the connection, and only the end that connects makes calls",
+            ),
+            Self::Unsupported(what) => what.fmt(f),
         }
     }
 }

@@ -173,13 +173,19 @@ impl Connection {
         if !self.is_open_to_send() {
             return Err(Unsent::Wait);
         }
-        let level = match (self.config.role, sending.kind) {
+        let level = self.level(sending.kind);
+        // [V2-4.2.1-5] never post beyond the peer's credits.
+        self.gate.pass(sending, level, &mut self.credits)
+    }
+
+    /// Returns what this end may send of a kind: all of it in the forward direction, in the reverse direction what
+    /// the end that takes it has announced.
+    fn level(&self, kind: Kind) -> Level {
+        match (self.config.role, kind) {
             (Role::Client, Kind::Call) | (Role::Server, Kind::Reply) => Level::General,
             (Role::Client, Kind::Reply) => Level::of(self.config.properties.reverse),
             (Role::Server, Kind::Call) => Level::of(self.setup.theirs().reverse),
-        };
-        // [V2-4.2.1-5] never post beyond the peer's credits.
-        self.gate.pass(sending, level, &mut self.credits)
+        }
     }
 
     /// Asks to post one RPC message in Simple format now, whose chunks, if there are any, need no
@@ -238,15 +244,16 @@ impl Connection {
         self.try_post(&sending).ok()
     }
 
-    /// Returns whether one RPC message in Simple format could be posted now, as far as credits go.
+    /// Returns whether [`Self::try_send`] would post one RPC message in Simple format now; of a control message,
+    /// whether credits allow it.
     #[inline]
     pub fn may_send(&self, class: Class) -> bool {
-        let is_turn = match class {
-            Class::Call => self.gate.is_turn(Kind::Call, 1),
-            Class::Reply => self.gate.is_turn(Kind::Reply, 1),
+        let passes = match class {
+            Class::Call => self.gate.passes(&Sending::CALL, self.level(Kind::Call)),
+            Class::Reply => self.gate.passes(&Sending::REPLY, self.level(Kind::Reply)),
             Class::Control | Class::Grant => true,
         };
-        self.is_open_to_send() && is_turn && self.credits.may_send(class)
+        self.is_open_to_send() && passes && self.credits.may_send(class)
     }
 
     /// Returns how many Replies could be posted now, as far as credits go.

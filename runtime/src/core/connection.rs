@@ -243,9 +243,15 @@ impl Connection {
         matches!(self.state, State::New | State::Negotiating)
     }
 
-    /// Returns whether Calls may be queued on it, now or for when it is ready.
-    pub(crate) fn takes_calls(&self) -> bool {
+    /// Returns whether the connection is neither closing nor gone.
+    pub(crate) const fn is_up(&self) -> bool {
         matches!(self.state, State::New | State::Negotiating | State::Ready)
+    }
+
+    /// Returns whether Calls of ours may be queued on the connection, now or for when it is ready. Calls go from
+    /// the end that connected.
+    pub(crate) fn takes_calls(&self) -> bool {
+        self.is_up() && self.role == Role::Client
     }
 }
 

@@ -323,7 +323,8 @@ impl State {
     fn send_control(&mut self, key: Key<Connection>, control: &Control) {
         // A peer that provokes more of these than there is room for loses its connection.
         let Some(mut buffer) = self.control_buffer() else {
-            return self.close(key, CallError::Busy);
+            let reason = "the peer provokes more control messages than there is room for";
+            return self.close(key, CallError::Disconnected(reason.into()));
         };
         let Some(connection) = self.connections.get(key) else { return self.recycle(buffer) };
         let mut writer = Writer::new(buffer.bytes_mut());

@@ -94,6 +94,8 @@ pub(crate) struct InboundCall {
     message: Option<Message>,
     /// The Payload stream, if it was fetched.
     body: Option<Local>,
+    /// Octets that its results may have by the binding, items aside. Set when the service first runs.
+    results_max: u32,
     stage: Stage,
 }
 
@@ -456,6 +458,7 @@ impl State {
             reply: call.reply.map(|chunk| Segments::collect(chunk.segments())),
             message: Some(message),
             body: None,
+            results_max: 0,
             stage: Stage::Later,
         });
         debug_assert!(inserted.is_ok(), "an entry for everything that a Call can hold");

@@ -47,7 +47,7 @@ use crate::service::{self, Binding, CallError, Request};
 pub(crate) use exit::{Direct, Exit, Way};
 pub(crate) use lane::Lane;
 pub(crate) use opened::Opened;
-pub(crate) use send::Planned;
+pub(crate) use send::{Planned, Progress};
 pub(crate) use tell::{Placed, tell, tell_inline, tell_placed, tell_results};
 
 /// A Call of ours that has not ended.
@@ -266,6 +266,9 @@ impl State {
     /// Says why a connection takes no Calls.
     #[cold]
     fn why_ended(&self, key: Key<Connection>) -> CallError {
+        if self.connections.get(key).is_some_and(Connection::is_up) {
+            return CallError::NoReverse;
+        }
         let ended = self.ended.iter().rev().find(|(ended, _)| *ended == key);
         ended.map_or(CallError::Closed, |(_, why)| why.clone())
     }

@@ -106,6 +106,9 @@ pub struct CoreCounters {
     pub reply_chunks: u64,
     /// Octets of data items copied because they came or went inline.
     pub bytes_inline: u64,
+    /// Calls answered with a system error because their results broke the service's own binding: longer than
+    /// declared, or with more items than one Write chunk takes.
+    pub results_misdeclared: u64,
     /// Connections that were opened.
     pub connections_opened: u64,
     /// Connections that were turned away.

@@ -43,6 +43,8 @@ const GATHER: u32 = 5;
 const ITEM_MAX: usize = 4 << 20;
 const LIST_MAX: u32 = 40_000;
 const TELL_MAX: usize = 4096;
+/// Octets of an echo of as many, with its length word.
+const TOLD_MAX: u32 = 4 + 4096;
 
 fn binding() -> Binding {
     let eligible = Eligible::opaque(ITEM_MAX);
@@ -54,7 +56,7 @@ fn binding() -> Binding {
             Procedure::new("STORE").argument(eligible).idempotent(),
             Procedure::new("FETCH").result(eligible).idempotent(),
             Procedure::new("LIST").results_max(4 + LIST_MAX).idempotent(),
-            Procedure::new("TELL").idempotent(),
+            Procedure::new("TELL").results_max(TOLD_MAX).idempotent(),
             Procedure::new("GATHER").result(eligible).results_max(4).idempotent(),
         ],
     }
@@ -778,4 +780,5 @@ fn a_send_queue_that_stays_full_keeps_nobody_busy() {
 
 mod inline;
 mod placed;
+mod promises;
 mod versions;

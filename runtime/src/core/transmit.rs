@@ -11,6 +11,7 @@ use haulage_proto::verbs::{Flags, Handle};
 use crate::core::Core;
 use crate::core::connection::{Connection, State as ConnectionState};
 use crate::core::inbound::{Complete, Outgoing};
+use crate::core::outbound::Progress;
 use crate::core::receives::Receives;
 use crate::core::state::State;
 use crate::core::table::Key;
@@ -87,7 +88,9 @@ impl<P: Provider, S: Service> Core<P, S> {
         }
         self.send_bare_calls(key);
         while let Some(slot) = self.state.next_call(key) {
-            self.send_call(key, slot);
+            if self.send_call(key, slot) == Progress::Waits {
+                break;
+            }
         }
         self.state.drive(now, key, Input::Idle);
         self.state.note_stall(now, key);
@@ -216,7 +219,7 @@ impl Connection {
     #[inline]
     pub(crate) fn replenish(&mut self, receives: &mut Receives, leaving: u32, touched: usize) {
         // A connection that is to close is given no new credits.
-        if !self.takes_calls() {
+        if !self.is_up() {
             return;
         }
         // Such Replies hold no Receive any more, and are not owed for long.

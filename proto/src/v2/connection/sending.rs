@@ -119,6 +119,11 @@ impl Gate {
         Ok(credits.on_all_sent(class, messages))
     }
 
+    /// Returns whether a message of one piece passes as soon as there is credit.
+    pub(super) fn passes(&self, sending: &Sending, level: Level) -> bool {
+        self.allow(sending, level).is_ok() && self.is_turn(sending.kind, sending.messages())
+    }
+
     /// Returns whether messages in one piece pass as soon as there is credit.
     #[inline]
     pub(super) const fn is_open(&self) -> bool {

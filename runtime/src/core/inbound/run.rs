@@ -96,8 +96,19 @@ pub(crate) enum Acted {
     Verdict(ReplyHeader),
     /// The transport refuses it.
     Refused(ErrorBody),
-    /// It is to be answered later, under this name; whether it is to be resumed already.
-    Later(Key<InboundCall>, bool),
+    /// It is to be answered later.
+    Later(Deferred),
+}
+
+/// A Call that its service answers later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deferred {
+    /// Its place in the table of Calls.
+    name: Key<InboundCall>,
+    /// Whether the service has resumed it already.
+    is_resumed: bool,
+    /// Octets that its results may have by the binding, items aside.
+    results_max: u32,
 }
 
 /// What a Call asks.
@@ -183,14 +194,17 @@ fn serve<S: Service>(
         token: CallToken(token),
         arguments: Arguments { reader, placed },
     };
+    let results_max = cx.state.binding.procedure(procedure).map_or(0, |bound| bound.results_max);
     cx.state.running = Some(Running { key: token, is_resumed: false });
     match (service.call(cx, call, reply), reply.refused) {
-        (Outcome::Done, None) => Acted::Results(reply.at),
+        (Outcome::Done, None) if reply.keeps_to(results_max) => Acted::Results(reply.at),
+        (Outcome::Done, None) => Acted::Verdict(cx.state.misdeclared(xid)),
         (Outcome::Done, Some(error)) => Acted::Refused(error),
         (Outcome::Failed(stat), _) => Acted::Verdict(ReplyHeader::accepted(xid, stat)),
         (Outcome::Later, _) => {
             let running = cx.state.running.take();
-            Acted::Later(token, running.is_some_and(|running| running.is_resumed))
+            let is_resumed = running.is_some_and(|running| running.is_resumed);
+            Acted::Later(Deferred { name: token, is_resumed, results_max })
         }
     }
 }
@@ -256,6 +270,12 @@ fn run_one<S: Service>(
     match (outcome, reply.refused) {
         (Outcome::Later, _) => Ended::Nothing(reply.buffer),
         (Outcome::Done, Some(error)) => Ended::Refused(reply.buffer, error),
+        (Outcome::Done, None) if !reply.keeps_to(inbound.results_max) => {
+            reply.data = Data::Empty;
+            let ended = verdict(reply, &system_error(xid), &terms, inbound);
+            state.counters.results_misdeclared += 1;
+            ended
+        }
         (Outcome::Done, None) => {
             let length = reply.at;
             let header = ReplyHeader::accepted(xid, AcceptStat::Success);
@@ -285,6 +305,11 @@ fn call<S: Service>(
     let Ok((header, arguments_at)) = CallHeader::decode(payload) else {
         return Outcome::Failed(AcceptStat::GarbageArgs);
     };
+    let bound = cx.state.binding.procedure(header.procedure);
+    let results_max = bound.map_or(0, |bound| bound.results_max);
+    if let Some(inbound) = cx.state.inbound.get_mut(key) {
+        inbound.results_max = results_max;
+    }
     let chunk = argument.as_ref().map(|(position, length, _)| (*position, *length));
     let placed = argument.map_or(Placement::None, |(_, _, placed)| placed);
     let reader = PayloadReader::call(payload, arguments_at, chunk).of_version(version);
@@ -297,6 +322,11 @@ fn call<S: Service>(
         arguments: Arguments { reader, placed },
     };
     service.call(cx, call, reply)
+}
+
+/// Returns the RPC header of a Reply that says that the service failed.
+const fn system_error(xid: u32) -> ReplyHeader {
+    ReplyHeader::accepted(xid, AcceptStat::SystemErr)
 }
 
 /// Replies without results.
@@ -328,7 +358,17 @@ impl InboundCall {
         let invalidate = chunk.map(|one| one.inv_handle).filter(|handle| *handle != Handle(0));
         let write = chunk.filter(|one| one.position.is_none());
         let write = write.map(|one| Segments::collect(std::iter::once(one.segment)));
-        Self { connection, xid, invalidate, write, reply: None, message, body: None, stage }
+        Self {
+            connection,
+            xid,
+            invalidate,
+            write,
+            reply: None,
+            message,
+            body: None,
+            results_max: 0,
+            stage,
+        }
     }
 
     /// Returns how long the Payload stream of its Reply may get: what a message holds, or a Reply chunk
@@ -402,6 +442,13 @@ impl Reply {
 }
 
 impl State {
+    /// Counts results that break the binding of their own service. Returns what the Requester hears instead.
+    #[cold]
+    const fn misdeclared(&mut self, xid: u32) -> ReplyHeader {
+        self.counters.results_misdeclared += 1;
+        system_error(xid)
+    }
+
     /// Returns what a connection agreed on, while it is there.
     fn terms(&self, key: Key<Connection>) -> Option<&Terms> {
         self.connections.get(key).map(|connection| &connection.terms)
@@ -422,8 +469,8 @@ impl State {
                 Some((ReplyHeader::accepted(xid, AcceptStat::Success), length))
             }
             Acted::Verdict(header) => Some((header, 0)),
-            Acted::Later(name, is_resumed) => {
-                self.keep(name, (key, xid), received, chunk, is_resumed);
+            Acted::Later(deferred) => {
+                self.keep(deferred, (key, xid), received, chunk);
                 return None;
             }
             Acted::Refused(error) => {
@@ -440,15 +487,15 @@ impl State {
     /// Takes a Call that is to be answered later into the table.
     fn keep(
         &mut self,
-        key: Key<InboundCall>,
+        Deferred { name: key, is_resumed, results_max }: Deferred,
         (connection, xid): (Key<Connection>, u32),
         received: Filled,
         chunk: Option<&OneChunk>,
-        is_resumed: bool,
     ) {
         let message = Some(Message { received, payload_at: 0 });
         let stage = if is_resumed { Stage::Resumed } else { Stage::Later };
-        let call = InboundCall::of(connection, xid, chunk, message, stage);
+        let mut call = InboundCall::of(connection, xid, chunk, message, stage);
+        call.results_max = results_max;
         let kept = self.inbound.insert(call);
         debug_assert!(kept.is_ok_and(|name| name == key), "nothing else entered meanwhile");
         if is_resumed {

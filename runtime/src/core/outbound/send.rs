@@ -40,16 +40,19 @@ impl<P: Provider, S: Service> Core<P, S> {
         });
     }
 
-    /// Registers what a Call exposes and queues it; its credit is known to be there.
-    pub(crate) fn send_call(&mut self, key: Key<Connection>, slot: usize) {
+    /// Registers the memory that a Call exposes, and queues the Call. One without credit returns to the front of its
+    /// connection's queue.
+    pub(crate) fn send_call(&mut self, key: Key<Connection>, slot: usize) -> Progress {
         let Self { provider, state, .. } = self;
-        let Some(call) = state.outbound.get_mut(slot).and_then(Option::as_mut) else { return };
-        let Some(connection) = state.connections.get_mut(key) else { return };
+        let call = state.outbound.get_mut(slot).and_then(Option::as_mut);
+        let (Some(call), Some(connection)) = (call, state.connections.get_mut(key)) else {
+            return Progress::Made;
+        };
         let (mut buffer, mut encoded) = match std::mem::replace(&mut call.stage, Stage::Sent) {
             Stage::Queued(buffer, encoded) => (buffer, encoded),
             other => {
                 call.stage = other;
-                return;
+                return Progress::Made;
             }
         };
         call.version = connection.terms.version;
@@ -57,12 +60,14 @@ impl<P: Provider, S: Service> Core<P, S> {
         if !call.opens && goes_bare(call.procedure, binding, bare_max, &encoded) {
             let Some(credit) = connection.engine.try_send(Class::Call) else {
                 call.stage = Stage::Queued(buffer, encoded);
-                return connection.calls.push_front(slot);
+                connection.calls.push_front(slot);
+                return Progress::Waits;
             };
             let range = encoded.complete(&mut buffer, connection.terms.version, call.xid, credit);
-            return state.send(key, buffer, range, None, Default::default());
+            state.send(key, buffer, range, None, Default::default());
+            return Progress::Made;
         }
-        let Some(opened) = state.opened.get_mut(slot) else { return };
+        let Some(opened) = state.opened.get_mut(slot) else { return Progress::Made };
         if !std::mem::replace(&mut call.opens, true) {
             opened.begin(None, None);
         }
@@ -82,7 +87,8 @@ impl<P: Provider, S: Service> Core<P, S> {
                 call.error = Some(error);
                 call.stage = Stage::Fencing;
                 state.recycle(buffer);
-                return state.fence_rest(slot);
+                state.fence_rest(slot);
+                return Progress::Made;
             }
         };
         let Encoded { length, .. } = encoded;
@@ -98,10 +104,21 @@ impl<P: Provider, S: Service> Core<P, S> {
         });
         let message = buffer.bytes().get(range.clone()).unwrap_or_default();
         if message.len() <= state.inline_max && connection.send_inline(provider, message, None) {
-            return state.buffers.recycle(buffer);
+            state.buffers.recycle(buffer);
+        } else {
+            state.send(key, buffer, range, None, Default::default());
         }
-        state.send(key, buffer, range, None, Default::default());
+        Progress::Made
     }
+}
+
+/// Whether a step got anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// It did: the queue is shorter.
+    Made,
+    /// It did not: the front of the queue waits as before.
+    Waits,
 }
 
 impl State {
@@ -384,13 +401,13 @@ impl Opened {
         }
         if plan.call.is_some() {
             let stream = HEADER_ROOM..HEADER_ROOM + encoded.length;
-            let mut body = pool.lease(encoded.length).ok_or(CallError::Busy)?;
+            let mut body = pool.lease(encoded.length).ok_or(CallError::NoMemory)?;
             body.bytes_mut().copy_from_slice(&buffer.bytes()[stream]);
             *self.item(What::Body) = Item::Local(body);
         }
         if let Some(length) = plan.reply {
-            let length = usize::try_from(length).map_err(|_| CallError::Busy)?;
-            let chunk = pool.lease(length).ok_or(CallError::Busy)?;
+            let length = usize::try_from(length).map_err(|_| CallError::NoMemory)?;
+            let chunk = pool.lease(length).ok_or(CallError::NoMemory)?;
             *self.item(What::Reply) = Item::Local(chunk);
         }
         // On version 1 the chunk has room for padding.

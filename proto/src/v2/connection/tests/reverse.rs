@@ -160,3 +160,29 @@ fn an_error_that_may_mean_call_or_reply_closes_the_connection() {
         assert_eq!(pair.ends[CLIENT].closed, expected, "{error:?}");
     }
 }
+
+#[test]
+fn a_message_that_may_be_sent_is_sent() {
+    for level in LEVELS {
+        for (at, class) in [
+            (CLIENT, Class::Call),
+            (CLIENT, Class::Reply),
+            (SERVER, Class::Call),
+            (SERVER, Class::Reply),
+        ] {
+            for refused in [None, Some(Format::Simple), Some(Format::Special)] {
+                let mut pair = pair(level);
+                let engine = &mut pair.ends[at].engine;
+                if let Some(format) = refused {
+                    engine.not_supported(format);
+                }
+                let may = engine.may_send(class);
+                assert_eq!(
+                    engine.try_send(class).is_some(),
+                    may,
+                    "{class:?}, {level}, {refused:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The parts of a binding that this runtime does not carry out, refused before a core starts or connects.
+
+use std::fmt;
+
+use haulage_proto::rpc::{Binding, Eligible, Procedure};
+
+use crate::limits::CHUNKS_MAX;
+
+/// A declaration of a binding that this runtime does not carry out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsupported {
+    /// Name of the procedure.
+    pub procedure: &'static str,
+    /// The declaration.
+    pub declared: Declared,
+}
+
+/// What a procedure declares that this runtime does not carry out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Declared {
+    /// More than one DDP-eligible argument.
+    Arguments,
+    /// More than one DDP-eligible result.
+    Results,
+    /// That there is never a Reply.
+    CallOnly,
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.declared {
+            Declared::Arguments => "more than one DDP-eligible argument",
+            Declared::Results => "more than one DDP-eligible result",
+            Declared::CallOnly => "that it is call-only",
+        };
+        write!(
+            f,
+            "procedure {} declares {what}, which this runtime does not support",
+            self.procedure
+        )
+    }
+}
+
+impl std::error::Error for Unsupported {}
+
+/// Checks that this runtime carries out everything that `binding` declares.
+///
+/// # Errors
+/// The first declaration that it does not carry out.
+pub(super) fn check(binding: &Binding) -> Result<(), Unsupported> {
+    let unsupported = |procedure: &Procedure| {
+        let declared = match procedure {
+            Procedure { call_only: true, .. } => Declared::CallOnly,
+            Procedure { arguments, .. } if items(arguments) > CHUNKS_MAX => Declared::Arguments,
+            Procedure { results, .. } if items(results) > CHUNKS_MAX => Declared::Results,
+            _ => return None,
+        };
+        Some(Unsupported { procedure: procedure.name, declared })
+    };
+    binding.procedures.iter().find_map(unsupported).map_or(Ok(()), Err)
+}
+
+/// Returns the number of data items that these declarations allow.
+fn items(eligible: &[Eligible]) -> u32 {
+    eligible.iter().fold(0, |sum, one| sum.saturating_add(one.count_max))
+}
