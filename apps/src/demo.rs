@@ -65,7 +65,7 @@ fn run_over<P: Carrier>(options: &CoreOptions, output: &Output) -> Result<(), Fa
         }
     }
     let limits = measured.limits(pair)?;
-    driver.stop();
+    driver.stop()?;
     server.stop()?;
     if output.json {
         return output.line(&json::object(|o| {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use haulage::cores::Panicked;
+
 /// Why a command stopped. Its text is one line that says what happened and what to do.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -55,6 +57,12 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+impl From<Panicked> for Failure {
+    fn from(panicked: Panicked) -> Self {
+        Self::failed(panicked.to_string())
+    }
+}
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {

@@ -41,11 +41,7 @@ impl Termination {
         while !signal::end_requested() && !core.is_finished() {
             wake::wait(&self.waker, CHECK_INTERVAL);
         }
-        if core.is_finished() {
-            return Err(Failure::failed("the core's thread died"));
-        }
-        core.stop();
-        Ok(())
+        Ok(core.stop()?)
     }
 }
 

@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use haulage::core::Core;
+use haulage::core::{Core, Cx};
 use haulage::cores::{self, CoreThread, Placement};
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling;
 use haulage::pool::{PagePreference, Pool, PoolConfig};
 use haulage::proto::negotiate::Version;
 use haulage::provider::iwarp::{Config, Iwarp};
-use haulage::remote::RemoteClient;
-use haulage::service::{CallError, NoService, Request};
+use haulage::remote::{CALLS_MAX, RemoteClient};
+use haulage::service::{Binding, Call, CallError, NoService, Outcome, Reply, Request, Service};
 use haulage::sys::clock;
 use haulage_apps::kv::index::Seed;
 use haulage_apps::kv::protocol::Procedure;
@@ -99,8 +99,8 @@ fn threads_share_a_core_and_its_connection() {
         assert!(clock::now().saturating_since(start) < Duration::from_secs(10));
         core.started.lease(1).unwrap();
     }
-    core.stop();
-    server.stop();
+    core.stop().unwrap();
+    server.stop().unwrap();
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn several_calls_of_one_thread_are_under_way() {
     let server = server();
     let mut core = client(server.started);
     let client = &mut core.started;
-    assert_eq!(client.ended().unwrap_err(), CallError::Closed, "there is nothing to wait for");
+    assert_eq!(client.ended().unwrap_err(), CallError::NothingBegun);
     let mut begun = Vec::new();
     for round in 0..8_u8 {
         // Taken while Calls are ending.
@@ -132,10 +132,90 @@ fn several_calls_of_one_thread_are_under_way() {
         assert_eq!(reply.argument.as_ref().unwrap().bytes(), [round; 5000]);
         client.recycle(reply);
     }
-    assert_eq!(client.ended().unwrap_err(), CallError::Closed);
-    core.stop();
-    server.stop();
+    assert_eq!(client.ended().unwrap_err(), CallError::NothingBegun);
+    core.stop().unwrap();
+    server.stop().unwrap();
 }
+
+#[test]
+fn every_call_that_was_begun_is_told_and_what_has_no_room_gives_its_lease_back() {
+    let server = server();
+    let mut core = client(server.started);
+    let client = &mut core.started;
+    for _ in 0..2 {
+        let (mut told, mut busy) = (Vec::new(), 0);
+        let mut expected = Vec::new();
+        for _ in 0..200 {
+            let mut put =
+                Request { argument: Some(client.lease(5000).unwrap()), ..request(Procedure::Put) };
+            loop {
+                match client.begin(put, |w| w.opaque(b"k")) {
+                    Ok(token) => break expected.push(token),
+                    Err(failed) => {
+                        assert_eq!(failed.error, CallError::Busy);
+                        busy += 1;
+                        // The lease comes back, and room comes with the end of a Call.
+                        put = Request { argument: failed.argument, ..request(Procedure::Put) };
+                        assert_eq!(put.argument.as_ref().unwrap().len(), 5000);
+                        told.push(client.ended().unwrap());
+                    }
+                }
+            }
+        }
+        assert_eq!(busy, 200 - CALLS_MAX);
+        while told.len() < 200 {
+            told.push(client.ended().unwrap());
+        }
+        let mut tokens: Vec<_> = told.iter().map(|(token, _)| *token).collect();
+        tokens.sort_unstable();
+        assert_eq!(tokens, expected);
+        for (_, outcome) in told {
+            match outcome {
+                Ok(reply) => client.recycle(reply),
+                // The core has fewer places for Calls than the client may begin; the lease comes back, too.
+                Err(failed) => {
+                    assert_eq!(failed.error, CallError::Busy);
+                    assert_eq!(failed.argument.unwrap().len(), 5000);
+                }
+            }
+        }
+        assert_eq!(client.ended().unwrap_err(), CallError::NothingBegun);
+    }
+    core.stop().unwrap();
+    server.stop().unwrap();
+}
+
+/// Panics when it is called.
+struct Fragile;
+
+impl Service for Fragile {
+    fn binding(&self) -> Binding {
+        binding(1 << 20)
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, call: Call<'_>, _: &mut Reply) -> Outcome {
+        panic!("procedure {} is not to be called", call.procedure)
+    }
+}
+
+#[test]
+fn who_stops_a_core_is_told_that_its_service_panicked() {
+    let server = cores::start(placement("fragile", Polling::Event), || {
+        let (nic, pool) = parts();
+        let mut core = Core::new(nic, Fragile, pool, LIMITS, 1).unwrap();
+        let at = core.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        Ok::<_, std::io::Error>((core, at))
+    });
+    let server = server.unwrap();
+    let mut core = client(server.started);
+    let failed = core.started.call(request(Procedure::Stat), |_| Ok(())).unwrap_err();
+    assert!(matches!(failed.error, CallError::Disconnected(_)), "{failed}");
+    let panicked = server.stop().unwrap_err();
+    assert_eq!((panicked.core.as_str(), panicked.message.as_str()), ("fragile", MESSAGE));
+    core.stop().unwrap();
+}
+
+const MESSAGE: &str = "procedure 4 is not to be called";
 
 #[test]
 fn a_client_whose_core_is_gone_is_told_so() {
@@ -143,7 +223,7 @@ fn a_client_whose_core_is_gone_is_told_so() {
     let core = client(server.started);
     let mut left = core.started.try_clone().unwrap();
     assert!(left.lease(100).is_ok());
-    core.stop();
+    core.stop().unwrap();
     assert_eq!(left.lease(100).unwrap_err(), CallError::Closed);
-    server.stop();
+    server.stop().unwrap();
 }

@@ -136,8 +136,8 @@ fn run(options: &Options) -> Result<Vec<f64>, Failure> {
         ratios.push(ours / raw);
     }
     drop(client.into_requester());
-    core.stop();
-    server.stop();
+    core.stop()?;
+    server.stop()?;
     Ok(ratios)
 }
 

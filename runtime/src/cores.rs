@@ -1,5 +1,7 @@
 //! Threads: one for each core, pinned if it is to have a CPU of its own.
 
+use std::any::Any;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -65,14 +67,41 @@ pub fn run<P: Provider, S: Service>(core: &mut Core<P, S>, polling: Polling, sto
 /// deadlines are thousands of turns away.
 const TURNS_PER_READING: u32 = 8;
 
-/// A core on a thread of its own.
+/// A core on a thread of its own. Dropping it shuts the core down, and waits until it has drained.
 #[derive(Debug)]
 pub struct CoreThread<T> {
+    name: String,
     thread: Option<JoinHandle<()>>,
     stop: Stop,
     waker: Waker,
     /// What the core's maker wanted others to have.
     pub started: T,
+}
+
+/// A core's thread panicked: in its service, or by a defect of this crate. Its connections are gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Panicked {
+    /// Name of the thread.
+    pub core: String,
+    /// The panic's message, if it had one.
+    pub message: String,
+}
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the thread {} panicked: {}", self.core, self.message)
+    }
+}
+
+impl std::error::Error for Panicked {}
+
+impl Panicked {
+    /// Returns the panic of a thread, of which `payload` is all that is left.
+    fn new(core: &str, payload: &(dyn Any + Send)) -> Self {
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        Self { core: core.to_owned(), message: text.unwrap_or("no message").to_owned() }
+    }
 }
 
 /// Where and how a core runs.
@@ -106,8 +135,9 @@ where
     let (tell, told) = mpsc::channel();
     let stop = Stop::new();
     let stopping = stop.clone();
+    let Placement { cpu, polling, .. } = placement;
     let thread = std::thread::Builder::new().name(placement.name.clone()).spawn(move || {
-        let pinned = placement.cpu.map_or(Ok(()), affinity::pin);
+        let pinned = cpu.map_or(Ok(()), affinity::pin);
         let made = pinned.map_err(E::from).and_then(|()| make());
         let mut core = match made {
             Ok((core, started)) => {
@@ -120,36 +150,38 @@ where
                 return;
             }
         };
-        run(&mut core, placement.polling, &stopping);
+        run(&mut core, polling, &stopping);
     })?;
     let (started, waker) =
         told.recv().map_err(|_| io::Error::other("the core's thread died"))??;
-    Ok(CoreThread { thread: Some(thread), stop, waker, started })
+    Ok(CoreThread { name: placement.name, thread: Some(thread), stop, waker, started })
 }
 
 impl<T> CoreThread<T> {
     /// Asks the core to shut down and waits until it has drained.
-    pub fn stop(mut self) {
-        self.join();
+    ///
+    /// # Errors
+    /// The core's thread panicked, then or earlier.
+    pub fn stop(mut self) -> Result<(), Panicked> {
+        self.join()
     }
 
-    /// Returns whether the thread has ended, as it should not unless it is stopped.
+    /// Returns whether the thread has ended. Before [`Self::stop`] that means that it panicked, which `stop` tells.
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    fn join(&mut self) {
+    fn join(&mut self) -> Result<(), Panicked> {
         self.stop.ask();
         self.waker.wake();
-        if let Some(thread) = self.thread.take() {
-            // A panic of the core has been printed; there is nothing to add.
-            let _ = thread.join();
-        }
+        let ended = self.thread.take().map_or(Ok(()), JoinHandle::join);
+        ended.map_err(|payload| Panicked::new(&self.name, payload.as_ref()))
     }
 }
 
 impl<T> Drop for CoreThread<T> {
     fn drop(&mut self) {
-        self.join();
+        // The panic hook has printed a panic; nobody is left here to be told.
+        let _ = self.join();
     }
 }

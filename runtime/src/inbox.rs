@@ -6,8 +6,9 @@
 //! waking the client only if it said it sleeps. No lock, and no system call while both are awake.
 //!
 //! # Limits
-//! A client may have `RING` entries in flight, so the completion ring can never be full. A full
-//! submission ring answers `Busy`.
+//! A client has at most [`CALLS_MAX`] Calls begun of which it has not told its caller, and [`LEASES_MAX`] leases
+//! asked for and not answered; it counts both and refuses more. Each takes one place in either ring, of which
+//! there are as many: neither can be full.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -24,8 +25,19 @@ use crate::core::state::State;
 use crate::service::{CallError, ConnectionId, Finished, Request};
 use crate::sys::wake::Waker;
 
-/// Entries one client may have in flight.
-pub(crate) const RING: usize = 64;
+/// Calls that one client on another thread may have begun of which it has not told its caller.
+pub const CALLS_MAX: usize = 64;
+
+/// Leases that one client may have asked for and not been answered.
+pub(crate) const LEASES_MAX: usize = 2;
+
+/// Entries of each ring.
+const RING: usize = {
+    let mut entries = 0;
+    entries += CALLS_MAX;
+    entries += LEASES_MAX;
+    entries
+};
 
 /// A core's side: every client that may talk to it.
 #[derive(Debug)]
@@ -214,7 +226,7 @@ impl Inbox {
             if buffer.as_ref().is_none_or(|buffer| buffer.capacity() < bytes.len()) {
                 buffer = pool.lease(bytes.len());
             }
-            let buffer = buffer.as_mut().ok_or(CallError::Busy)?;
+            let buffer = buffer.as_mut().ok_or(CallError::NoMemory)?;
             buffer.set_len(bytes.len());
             buffer.bytes_mut().copy_from_slice(bytes);
             let reduced = reader.reduced().filter(|written| *written > 0);
@@ -239,11 +251,13 @@ impl Inbox {
 
     fn push(&mut self, number: usize, completion: Completion) {
         let Some(client) = self.clients.get_mut(number).and_then(Option::as_mut) else { return };
-        // The ring holds as many completions as entries are allowed in flight. If the client is gone
-        // the completion is dropped here, and its leases go home.
-        if client.completions.push(completion).is_ok() {
-            client.wake.signal();
-        }
+        // A client that is gone counts nothing; what its ring has no room for is dropped here, and its leases go home.
+        let pushed = client.completions.push(completion);
+        assert!(
+            pushed.is_ok() || client.completions.is_abandoned(),
+            "the client counts its entries in flight, and the ring holds a completion for each"
+        );
+        client.wake.signal();
     }
 
     /// Forgets a client whose thread has gone and whose entries have all been taken.

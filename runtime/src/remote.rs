@@ -1,6 +1,7 @@
 //! A client of a core, usable from any other thread.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
@@ -12,7 +13,8 @@ use haulage_proto::time::Instant;
 use haulage_proto::xdr::{Truncated, Writer};
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use crate::inbox::{Completion, Door, Entered, Entry, Reduction, Wake};
+pub use crate::inbox::CALLS_MAX;
+use crate::inbox::{Completion, Door, Entered, Entry, LEASES_MAX, Reduction, Wake};
 use crate::limits::INLINE_SIZE;
 use crate::service::{CallError, ConnectionId, Request};
 use crate::sys::{clock, wake};
@@ -31,14 +33,57 @@ pub struct RemoteClient {
     buffers: Vec<Local>,
     /// Calls that ended while something else was waited for.
     ended: VecDeque<Ended>,
-    /// Calls begun that have not been told to have ended.
+    /// Calls begun of which `ended` has not told yet, at most [`CALLS_MAX`].
     begun: usize,
+    /// Leases asked for of which the core has not answered yet, at most [`LEASES_MAX`]. More than one only if
+    /// the core was too late for an earlier one.
+    leases_due: usize,
     /// The longest any of them may take.
     patience: Duration,
 }
 
-/// How a Call that was begun ended: what [`RemoteClient::begin`] called it, and what came of it.
-pub type Ended = (u64, Result<RemoteReply, CallError>);
+/// How a Call that was begun ended: its token from [`RemoteClient::begin`], and its Reply or its failure.
+pub type Ended = (u64, Result<RemoteReply, Failed>);
+
+/// A Call that failed or was not made, with the leases of its request.
+#[derive(Debug)]
+pub struct Failed {
+    /// Why.
+    pub error: CallError,
+    /// The argument's lease, ours again. None if there was none, or if the peer may still read it.
+    pub argument: Option<Local>,
+    /// The result's lease, ours again. None if there was none, or if the peer may still write it. Its octets
+    /// may have changed.
+    pub result: Option<Local>,
+}
+
+impl Failed {
+    /// Returns the failure of a request that was not made.
+    fn unmade(error: CallError, request: Request) -> Self {
+        let Request { argument, result, .. } = request;
+        Self { error, argument, result }
+    }
+}
+
+impl From<CallError> for Failed {
+    fn from(error: CallError) -> Self {
+        Self { error, argument: None, result: None }
+    }
+}
+
+impl From<Failed> for CallError {
+    fn from(failed: Failed) -> Self {
+        failed.error
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Failed {}
 
 /// What a Call from another thread came to.
 #[derive(Debug)]
@@ -79,6 +124,7 @@ impl RemoteClient {
             buffers: Vec::new(),
             ended: VecDeque::new(),
             begun: 0,
+            leases_due: 0,
             patience: Duration::ZERO,
         })
     }
@@ -91,12 +137,26 @@ impl RemoteClient {
     /// Takes a lease of `length` octets from the core's pool.
     ///
     /// # Errors
-    /// `Busy` if the pool has no room, `Closed` if the core is gone.
+    /// `NoMemory` if the pool has no room, `Busy` if the core owes answers to earlier requests that timed out,
+    /// `Closed` if the core is gone.
     pub fn lease(&mut self, length: usize) -> Result<Local, CallError> {
-        self.submit(Entry::Lease { length })?;
+        if self.entries.is_abandoned() {
+            return Err(CallError::Closed);
+        }
+        if self.leases_due == LEASES_MAX {
+            return Err(CallError::Busy);
+        }
+        self.submit(Entry::Lease { length });
+        self.leases_due += 1;
         loop {
             match self.wait(LEASE_TIMEOUT)? {
-                Completion::Lease(lease) => return lease.ok_or(CallError::Busy),
+                Completion::Lease(lease) => {
+                    self.leases_due -= 1;
+                    // The core answers in order: all but the last are of requests that timed out.
+                    if self.leases_due == 0 {
+                        return lease.ok_or(CallError::NoMemory);
+                    }
+                }
                 call @ Completion::Call { .. } => {
                     let ended = self.on_end(call);
                     self.ended.extend(ended);
@@ -109,16 +169,17 @@ impl RemoteClient {
     /// one.
     ///
     /// # Errors
-    /// See [`CallError`]; leases of a failed Call go home by themselves.
+    /// See [`CallError`]; the leases come back with it.
     pub fn call(
         &mut self,
         request: Request,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
-    ) -> Result<RemoteReply, CallError> {
+    ) -> Result<RemoteReply, Failed> {
         let token = self.begin(request, encode)?;
         loop {
             if let Some((of, outcome)) = self.next_from_core()? {
                 if of == token {
+                    self.begun -= 1;
                     return outcome;
                 }
                 self.ended.push_back((of, outcome));
@@ -126,27 +187,38 @@ impl RemoteClient {
         }
     }
 
-    /// Begins a Call, of which [`Self::ended`] tells how it ended. Returns how it is called there.
+    /// Begins a Call, of which [`Self::ended`] tells how it ended. Returns its token.
     ///
     /// # Errors
-    /// `Busy` if there are too many already, and what else keeps a Call from being made at all.
+    /// `Busy` if [`CALLS_MAX`] Calls have begun of which `ended` has not told: ask `ended`, then try again. The
+    /// other errors keep the Call from being made at all. The leases come back with each.
     pub fn begin(
         &mut self,
         request: Request,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
-    ) -> Result<u64, CallError> {
-        let mut arguments = match self.buffers.pop() {
-            Some(buffer) => buffer,
-            None => self.lease(INLINE_SIZE)?,
+    ) -> Result<u64, Failed> {
+        if self.entries.is_abandoned() {
+            return Err(Failed::unmade(CallError::Closed, request));
+        }
+        if self.begun == CALLS_MAX {
+            return Err(Failed::unmade(CallError::Busy, request));
+        }
+        let buffer = self.buffers.pop().map_or_else(|| self.lease(INLINE_SIZE), Ok);
+        let mut arguments = match buffer {
+            Ok(buffer) => buffer,
+            Err(error) => return Err(Failed::unmade(error, request)),
         };
         arguments.set_len(INLINE_SIZE);
         let mut writer = Writer::new(arguments.bytes_mut());
-        encode(&mut writer).map_err(|_| CallError::TooLong)?;
+        if encode(&mut writer).is_err() {
+            self.buffers.push(arguments);
+            return Err(Failed::unmade(CallError::TooLong, request));
+        }
         let length = writer.position();
         arguments.set_len(length);
         let token = self.next_token;
         let timeout = request.timeout.unwrap_or(LEASE_TIMEOUT);
-        self.submit(Entry::Call { connection: self.connection, token, arguments, request })?;
+        self.submit(Entry::Call { connection: self.connection, token, arguments, request });
         self.next_token += 1;
         self.begun += 1;
         self.patience = self.patience.max(timeout);
@@ -156,14 +228,15 @@ impl RemoteClient {
     /// Waits until one of the Calls that were begun has ended. They end in any order.
     ///
     /// # Errors
-    /// None is under way, or the core is gone: `Closed`.
+    /// `NothingBegun` if no Call is under way, `Closed` if the core is gone.
     pub fn ended(&mut self) -> Result<Ended, CallError> {
         loop {
             if let Some(ended) = self.ended.pop_front() {
+                self.begun -= 1;
                 return Ok(ended);
             }
             if self.begun == 0 {
-                return Err(CallError::Closed);
+                return Err(CallError::NothingBegun);
             }
             let ended = self.next_from_core()?;
             self.ended.extend(ended);
@@ -184,14 +257,15 @@ impl RemoteClient {
 
     fn on_end(&mut self, completion: Completion) -> Option<Ended> {
         let Completion::Call { token, buffer, results, argument, result } = completion else {
+            // The answer to a request for a lease that timed out; the lease goes home.
+            self.leases_due -= 1;
             return None;
         };
-        self.begun = self.begun.saturating_sub(1);
         Some(match results {
             Ok(reduction) => (token, Ok(RemoteReply { buffer, reduction, argument, result })),
             Err(error) => {
                 self.keep(buffer);
-                (token, Err(error))
+                (token, Err(Failed { error, argument, result }))
             }
         })
     }
@@ -201,13 +275,10 @@ impl RemoteClient {
         self.buffers.extend(buffer.filter(|buffer| buffer.capacity() < 2 * INLINE_SIZE));
     }
 
-    fn submit(&mut self, entry: Entry) -> Result<(), CallError> {
-        if self.entries.is_abandoned() {
-            return Err(CallError::Closed);
-        }
-        self.entries.push(entry).map_err(|_| CallError::Busy)?;
+    fn submit(&mut self, entry: Entry) {
+        let pushed = self.entries.push(entry);
+        assert!(pushed.is_ok(), "the ring holds every entry that the client may have in flight");
         self.door.announce(self.number);
-        Ok(())
     }
 
     /// Waits for the next completion: spins a little, then sleeps.

@@ -202,7 +202,7 @@ fn a_peer_that_breaks_the_rules_is_told_and_troubles_nobody() {
         assert_eq!(bystander.null(xid), Answer::Reply { xid }, "beside {what}");
     }
     bystander.0.close().unwrap();
-    server.stop();
+    server.stop().unwrap();
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_message_longer_than_a_receive_ends_its_connection_alone() {
     peer.0.send(&long).unwrap();
     assert_eq!(peer.answer(), Answer::Closed);
     assert_eq!(bystander.null(5), Answer::Reply { xid: 5 });
-    server.stop();
+    server.stop().unwrap();
 }
 
 #[test]
@@ -242,5 +242,5 @@ fn a_peer_that_ignores_its_credits_troubles_nobody() {
         }
     }
     assert_eq!(bystander.null(5), Answer::Reply { xid: 5 });
-    server.stop();
+    server.stop().unwrap();
 }

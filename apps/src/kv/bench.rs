@@ -67,7 +67,7 @@ fn measure<P: Carrier>(
     let (_, calls) = client.run(filling, Calls::filling(options, plan.size), &mut progress)?;
     let (tally, calls) = client.run(plan.pace, calls.at_random(), &mut progress)?;
     let idle = client.idle();
-    client.stop();
+    client.stop()?;
     progress.clear();
     let run = Run { provider, limits, tally, noise, idle, found: Some(calls.found) };
     if output.json {

@@ -134,7 +134,7 @@ impl KvClient {
                 timeout: Some(self.config.timeout),
             };
             let reply = self.core.started.call(request, |w| w.u32(at));
-            let reply = reply.map_err(|error| explain(&error, &self.config))?;
+            let reply = reply.map_err(|failed| explain(&failed.error, &self.config))?;
             let results = reply.results();
             let keys = match Answer::decode(Procedure::Keys, results.rest(), false) {
                 Ok(Answer::Keys(keys)) => keys,
@@ -152,8 +152,8 @@ impl KvClient {
     }
 
     /// Ends the core; leases go home.
-    pub fn close(self) {
-        self.core.stop();
+    pub fn close(self) -> Result<(), Failure> {
+        Ok(self.core.stop()?)
     }
 
     fn done(
@@ -191,11 +191,12 @@ impl KvClient {
             result,
             timeout: Some(self.config.timeout),
         };
-        self.core.started.call(request, |w| {
+        let reply = self.core.started.call(request, |w| {
             key.map_or(Ok(()), |key| w.opaque(key.bytes()))?;
             // A value of no octets is not worth a chunk.
             if empty_value { w.opaque(&[]) } else { Ok(()) }
-        })
+        })?;
+        Ok(reply)
     }
 }
 
@@ -225,7 +226,7 @@ fn start<P: Carrier>(
 pub fn explain(error: &CallError, config: &ClientConfig) -> Failure {
     let callee = Callee { to: config.to, timeout: config.timeout, served_by: "haulage kv serve" };
     match error {
-        CallError::Busy => Failure::failed(format!(
+        CallError::NoMemory => Failure::failed(format!(
             "out of memory for values; {} is the most one may have",
             bytes::format(ITEM_MAX as u64)
         )),

@@ -21,8 +21,7 @@ pub fn put(connect: &ConnectOptions, key: &str, file: &Path) -> Result<(), Failu
     let value = read(file)?;
     let mut client = KvClient::connect(config(connect)?, value.len())?;
     client.put(key, &value)?;
-    client.close();
-    Ok(())
+    client.close()
 }
 
 /// `kv get KEY`: the value as it is.
@@ -32,8 +31,7 @@ pub fn get(connect: &ConnectOptions, key: &str, output: &Output) -> Result<(), F
     if let Some(value) = client.get(key)? {
         output.bytes(value.bytes())?;
     }
-    client.close();
-    Ok(())
+    client.close()
 }
 
 /// `kv del KEY`.
@@ -41,8 +39,7 @@ pub fn del(connect: &ConnectOptions, key: &str) -> Result<(), Failure> {
     let key = parse_key(key)?;
     let mut client = KvClient::connect(config(connect)?, 0)?;
     client.del(key)?;
-    client.close();
-    Ok(())
+    client.close()
 }
 
 /// `kv keys`: one a line, as it is or as a JSON string.
@@ -52,15 +49,14 @@ pub fn keys(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
         let key = key.to_string();
         output.line(&if output.json { json::string(&key) } else { key })
     })?;
-    client.close();
-    Ok(())
+    client.close()
 }
 
 /// `kv stat`.
 pub fn stat(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
     let mut client = KvClient::connect(config(connect)?, 0)?;
     let stat = client.stat()?;
-    client.close();
+    client.close()?;
     if output.json {
         return output.line(&stat.to_json());
     }

@@ -184,8 +184,8 @@ impl<W: Work> AtWork<W> {
     }
 
     /// Ends the core in order.
-    pub(crate) fn stop(self) {
-        self.core.stop();
+    pub(crate) fn stop(self) -> Result<(), Failure> {
+        Ok(self.core.stop()?)
     }
 }
 

@@ -133,7 +133,7 @@ impl Bench<'_> {
         let (tally, _) = client.run(plan.pace, calls, progress)?;
         // One process of both ends cannot tell what which of them takes.
         let idle = client.idle().filter(|_| !plan.threads);
-        client.stop();
+        client.stop()?;
         end.stop()?;
         Ok((tally, idle))
     }
@@ -249,10 +249,7 @@ impl FarEnd {
         match self {
             Self::NotOurs => Ok(()),
             Self::Process(server) => server.stop(),
-            Self::Thread(core) => {
-                core.stop();
-                Ok(())
-            }
+            Self::Thread(core) => Ok(core.stop()?),
         }
     }
 }

@@ -49,7 +49,7 @@ pub fn ls(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), Fai
     } else {
         show(&mut session, Named::of(path, &found))?;
     }
-    session.close(output);
+    session.close(output)?;
     if output.json {
         return Ok(());
     }
@@ -65,7 +65,7 @@ pub fn stat(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), F
     let named = found
         .and_then(|found| Named::of(path, &found).with_target(&mut session.client))
         .map_err(|error| session.explain(&error.at(path)))?;
-    session.close(output);
+    session.close(output)?;
     if output.json { output.line(&named.to_json()) } else { output.text(&named.to_text()) }
 }
 
@@ -77,7 +77,7 @@ pub fn df(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), Fai
     let room = found
         .and_then(|found| session.client.room(&found.file))
         .map_err(|error| session.explain(&error.at(path)))?;
-    session.close(output);
+    session.close(output)?;
     if output.json {
         output.line(&show::room_json(&room))
     } else {
@@ -107,8 +107,7 @@ pub fn get(
             error => session.explain(&error.at(path)),
         });
     }
-    session.close(output);
-    Ok(())
+    session.close(output)
 }
 
 /// `store put [FILE|-] PATH`.
@@ -139,8 +138,7 @@ pub fn put(mount: &MountOptions, files: &[OsString], output: &Output) -> Result<
             error => session.explain(&error.at(path)),
         });
     }
-    session.close(output);
-    Ok(())
+    session.close(output)
 }
 
 /// Accepts what can be read and written.

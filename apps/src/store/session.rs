@@ -72,14 +72,14 @@ impl Session {
     }
 
     /// Ends the connection in order; tells those who asked for more how it was.
-    pub fn close(self, output: &Output) {
+    pub fn close(self, output: &Output) -> Result<(), Failure> {
         let remote = self.client.into_requester();
         if let Some(version) = remote.version() {
             let to = self.callee.to;
             output.detail(&format!("{to} speaks version {version} of RPC-over-RDMA"));
         }
         drop(remote);
-        self.core.stop();
+        Ok(self.core.stop()?)
     }
 }
 

@@ -109,12 +109,12 @@ impl Requester for Remote {
         let (procedure, timeout) = (arguments.procedure().number(), Some(self.timeout));
         let reduced = argument.is_some();
         let request = Request { procedure, argument, result, timeout };
-        self.client.begin(request, |w| encode(arguments, reduced, w))
+        Ok(self.client.begin(request, |w| encode(arguments, reduced, w))?)
     }
 
     fn ended(&mut self) -> Result<(u64, Result<Answer, CallError>), CallError> {
         let (token, outcome) = self.client.ended()?;
-        let outcome = outcome.map(|mut reply| {
+        let outcome = outcome.map_err(CallError::from).map(|mut reply| {
             let items = Items { argument: reply.argument.take(), result: reply.result.take() };
             let answer = Answer::new(&reply.results(), items);
             self.version = Some(answer.version);
