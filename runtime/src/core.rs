@@ -39,7 +39,7 @@ use crate::service::{Binding, CallError, ConnectionId, Reply, Service};
 
 use inline::INCOMING;
 use outbound::{Direct, Exit};
-use state::State;
+use state::{Serves, State};
 #[cfg(test)]
 mod tests;
 
@@ -80,11 +80,11 @@ impl<P: Provider, S: Service> Core<P, S> {
         seed: u64,
     ) -> Result<Self, StartError> {
         let limits = limits.within(provider.caps());
-        let binding = Rc::new(service.binding());
+        let (binding, flavors) = (Rc::new(service.binding()), service.flavors().into());
         bindings::check(&binding).map_err(StartError::Unsupported)?;
         let inbox = Inbox::new(limits.remote_clients_max, provider.waker());
         let needed = limits.transport_bytes();
-        let state = State::new(limits, pool, binding, provider.caps(), seed)
+        let state = State::new(limits, pool, Serves { binding, flavors }, provider.caps(), seed)
             .ok_or(StartError::PoolTooSmall { needed })?;
         let buffer = state.pool.lease(SEND_BUFFER).ok_or(StartError::PoolTooSmall { needed })?;
         let reply = Some(Reply::new(buffer, None, 0, None));

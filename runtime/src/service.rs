@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use haulage_mr_pool::{Local, Piece, Pieces, Shared};
 use haulage_proto::chunk::{DataItem, Item as PayloadItem, PayloadReader};
 pub use haulage_proto::negotiate::Refusal as TransportError;
+pub use haulage_proto::rpc::auth::{AUTH_NONE, AUTH_SYS};
 use haulage_proto::rpc::{AcceptStat, Credential, ReplyHeader};
 pub use haulage_proto::rpc::{Binding, Eligible, Procedure};
 use haulage_proto::v2::error::ErrorBody;
@@ -32,6 +33,12 @@ pub(crate) fn allows_to_reduce(binding: &Binding, request: &Request) -> bool {
 pub trait Service {
     /// Returns what may be moved by direct data placement. Asked once.
     fn binding(&self) -> Binding;
+
+    /// Returns the authentication flavors (RFC 5531 section 8.2) of the Calls that the service takes. A Call of
+    /// another flavor is denied with `AUTH_ERROR` and never reaches the service. Asked once.
+    fn flavors(&self) -> &[u32] {
+        &[AUTH_NONE, AUTH_SYS]
+    }
 
     /// Returns whether a peer may connect.
     fn admits(&self, peer: SocketAddr) -> bool {
@@ -303,6 +310,11 @@ impl Reply {
         self.refused = None;
         self.inlined = 0;
         self.chunk = ChunkUse::Unused;
+    }
+
+    /// Has every result go inline: the Call's credential forbids to reduce.
+    pub(crate) const fn unreduced(&mut self) {
+        self.offered = None;
     }
 
     /// Returns whether the results are those that the binding declares: at most `results_max` octets beside

@@ -1,5 +1,6 @@
 //! Authentication flavors (RFC 5531 section 8 and appendix A).
 
+use super::RejectStat;
 use crate::xdr::{Reader, Truncated, Writer};
 
 /// Who a caller says it is.
@@ -90,6 +91,31 @@ impl<'a> Credential<'a> {
         Ok(sys.map_or(Self::Other { flavor, body }, Self::Sys))
     }
 
+    /// Returns the number of the credential's flavor.
+    pub const fn flavor(&self) -> u32 {
+        match self {
+            Self::None => AUTH_NONE,
+            Self::Sys(_) => AUTH_SYS,
+            Self::Other { flavor, .. } => *flavor,
+        }
+    }
+
+    /// Checks that the credential is of one of the `flavors` that a service declares, and that its body is what
+    /// AUTH_NONE and AUTH_SYS ask for.
+    ///
+    /// # Errors
+    /// The denial to answer with (RFC 5531 section 9): `AUTH_REJECTEDCRED` for another flavor, `AUTH_BADCRED` for
+    /// another body.
+    pub fn check(&self, flavors: &[u32]) -> Result<(), RejectStat> {
+        match self {
+            _ if !flavors.contains(&self.flavor()) => Err(RejectStat::AuthError(AUTH_REJECTEDCRED)),
+            Self::Other { flavor: AUTH_NONE | AUTH_SYS, .. } => {
+                Err(RejectStat::AuthError(AUTH_BADCRED))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Appends the credential to `w`.
     #[inline]
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
@@ -122,8 +148,14 @@ impl<'a> Credential<'a> {
     }
 }
 
-const AUTH_NONE: u32 = 0;
-const AUTH_SYS: u32 = 1;
+/// The flavor of callers who say nothing about themselves.
+pub const AUTH_NONE: u32 = 0;
+/// The flavor of callers who say which user of which machine they are.
+pub const AUTH_SYS: u32 = 1;
+/// `auth_stat` of a credential that makes no sense.
+const AUTH_BADCRED: u32 = 1;
+/// `auth_stat` of a credential that is not taken.
+const AUTH_REJECTEDCRED: u32 = 2;
 /// RFC 5531 section 8.2.
 const BODY_MAX: usize = 400;
 /// RFC 5531 appendix A.

@@ -117,6 +117,12 @@ impl PlainCalls {
         Self { words, procedures: procedures.len() }
     }
 
+    /// Describes a program that serves no such Calls: none is ever found to be one.
+    #[must_use]
+    pub const fn refused(self) -> Self {
+        Self { procedures: 0, ..self }
+    }
+
     /// Returns the procedure that such a Call is for, if the program has it. Its arguments begin behind
     /// [`PLAIN_LEN`](CallHeader::PLAIN_LEN) octets.
     ///

@@ -18,7 +18,7 @@ mod run;
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::Reduced;
 use haulage_proto::negotiate;
-use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyHeader, Violation};
+use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyBody, ReplyHeader, Violation};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::Bare;
 use haulage_proto::verbs::{ClaimedSegment, Flags, Handle, Segment};
@@ -278,7 +278,12 @@ impl State {
     ) -> Judged {
         let (program, version, procedure) = match CallHeader::decode(payload) {
             Ok((header, _)) if header.xid != xid => return Judged::Refused(ErrorBody::BadXdr),
-            Ok((header, _)) => (header.program, header.version, header.procedure),
+            Ok((header, _)) => {
+                if let Err(denied) = header.credential.check(&self.flavors) {
+                    return Judged::Verdict(ReplyHeader { xid, body: ReplyBody::Denied(denied) });
+                }
+                (header.program, header.version, header.procedure)
+            }
             Err(fault) => match fault.reply(xid) {
                 Some(verdict) => return Judged::Verdict(verdict),
                 None => return Judged::Refused(ErrorBody::BadXdr),

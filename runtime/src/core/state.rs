@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use haulage_mr_pool::{Gauges, Local, PageReport, Pool, Strategy};
 use haulage_proto::rpc::PlainCalls;
+use haulage_proto::rpc::auth::AUTH_NONE;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::requester::Xids;
 use haulage_proto::xdr::{Truncated, Writer};
@@ -30,6 +31,8 @@ pub(crate) struct State {
     pub(crate) binding: Rc<Binding>,
     /// That of the connection we made last: those to one service share one.
     bound: Rc<Binding>,
+    /// The authentication flavors that the service declares.
+    pub(crate) flavors: Box<[u32]>,
     /// What its commonest Calls begin with.
     pub(crate) plain_calls: PlainCalls,
     pub(crate) receives: Receives,
@@ -83,6 +86,15 @@ pub(crate) struct State {
     pub(crate) pool: Pool,
 }
 
+/// What a core's service declares when the core starts.
+#[derive(Debug)]
+pub(crate) struct Serves {
+    /// Its procedures, and what they may reduce.
+    pub(crate) binding: Rc<Binding>,
+    /// The authentication flavors that it takes.
+    pub(crate) flavors: Box<[u32]>,
+}
+
 /// What a core did since it started. Plain integers of one core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoreCounters {
@@ -120,10 +132,12 @@ impl State {
     pub(crate) fn new(
         limits: Limits,
         pool: Pool,
-        binding: Rc<Binding>,
+        serves: Serves,
         caps: &Caps,
         seed: u64,
     ) -> Option<Self> {
+        let Serves { binding, flavors } = serves;
+        let plain_calls = PlainCalls::of(&binding);
         // What is posted to one connection's own queue is no other's, so all is.
         let few = caps.promises.sends_wait && caps.receives_each.is_none();
         let receives = Receives::new(&pool, &limits, few)?;
@@ -144,7 +158,12 @@ impl State {
         Some(Self {
             limits,
             call_timeout_nanos,
-            plain_calls: PlainCalls::of(&binding),
+            plain_calls: if flavors.contains(&AUTH_NONE) {
+                plain_calls
+            } else {
+                plain_calls.refused()
+            },
+            flavors,
             bound: Rc::clone(&binding),
             binding,
             receives,

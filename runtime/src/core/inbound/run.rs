@@ -159,7 +159,12 @@ fn act_on_other<S: Service>(
     if let (Ok((header, at)), Some(token)) =
         (CallHeader::decode(payload), cx.state.inbound.next_key())
         && cx.state.binding.has(header.program, header.version, header.procedure)
+        && header.credential.check(&cx.state.flavors).is_ok()
     {
+        // [V2-11.2.2.3-2] results under integrity or privacy stay in the Payload stream.
+        if !header.credential.may_reduce() {
+            reply.unreduced();
+        }
         let asked = (header.procedure, header.credential, at);
         let call = (version, payload, argument);
         return serve(cx, service, (connection, xid, token), asked, call, reply);
@@ -305,6 +310,10 @@ fn call<S: Service>(
     let Ok((header, arguments_at)) = CallHeader::decode(payload) else {
         return Outcome::Failed(AcceptStat::GarbageArgs);
     };
+    // [V2-11.2.2.3-2] results under integrity or privacy stay in the Payload stream.
+    if !header.credential.may_reduce() {
+        reply.unreduced();
+    }
     let bound = cx.state.binding.procedure(header.procedure);
     let results_max = bound.map_or(0, |bound| bound.results_max);
     if let Some(inbound) = cx.state.inbound.get_mut(key) {

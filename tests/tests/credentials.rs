@@ -1,0 +1,156 @@
+//! A server and the authentication flavors of its callers: the declared ones are served, the others denied.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use haulage::core::{Core, Cx};
+use haulage::cores::{self, CoreThread, Placement};
+use haulage::limits::{LIMITS_DEFAULT, Limits};
+use haulage::polling::Polling;
+use haulage::provider::iwarp::{Config, Iwarp};
+use haulage::service::{
+    AUTH_NONE, AUTH_SYS, Binding, Call, Data, Eligible, Outcome, Procedure, Reply, Service,
+};
+use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
+use haulage_proto::negotiate::Version;
+use haulage_proto::v2::header::CALL_INLINE;
+use haulage_tests::link::Link;
+
+const PROGRAM: u32 = 0x2000_0008;
+const FETCH: u32 = 1;
+const LENGTH: usize = 2000;
+const RPCSEC_GSS: u32 = 6;
+
+/// Returns the same item to everybody whose flavor it declares.
+struct Shelf(&'static [u32]);
+
+impl Service for Shelf {
+    fn binding(&self) -> Binding {
+        let item = Eligible::opaque(LENGTH);
+        let procedures = vec![Procedure::new("NULL"), Procedure::new("FETCH").result(item)];
+        Binding { program: PROGRAM, version: 1, procedures }
+    }
+
+    fn flavors(&self) -> &[u32] {
+        self.0
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
+        if call.procedure == FETCH {
+            let mut lease = cx.pool().lease(LENGTH).unwrap();
+            lease.bytes_mut().fill(0x5a);
+            reply.item(Data::Local(lease));
+        }
+        Outcome::Done
+    }
+}
+
+fn server(flavors: &'static [u32]) -> CoreThread<SocketAddr> {
+    let placement = Placement { name: "server".to_owned(), cpu: None, polling: Polling::ADAPTIVE };
+    let limits = Limits { connections_max: 16, receives_max: 256, ..LIMITS_DEFAULT };
+    cores::start(placement, move || {
+        let memory = PoolConfig { bytes: 16 << 20, pages: PagePreference::Heap, node: None };
+        let pool = Pool::new(&memory).map_err(std::io::Error::other)?;
+        let nic = Iwarp::new(&Config::default())?;
+        let core = Core::new(nic, Shelf(flavors), pool, limits, 1);
+        let mut core = core.map_err(std::io::Error::other)?;
+        let at = core.listen((Ipv4Addr::LOCALHOST, 0).into())?;
+        Ok::<_, std::io::Error>((core, at))
+    })
+    .unwrap()
+}
+
+fn octets(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// A credential of this flavor.
+fn credential(flavor: u32) -> Vec<u32> {
+    match flavor {
+        AUTH_SYS => vec![AUTH_SYS, 20, 1, 0, 1000, 1000, 0],
+        // Data under integrity in context 1.
+        RPCSEC_GSS => vec![RPCSEC_GSS, 24, 1, 0, 9, 2, 4, 1],
+        other => vec![other, 0],
+    }
+}
+
+/// What came of a Call: the words of the RPC Reply from its status on, and the octets written by RDMA Write.
+type Outcomes = (Vec<u32>, usize);
+
+/// Makes one Call of FETCH with this credential, and a Write chunk for its result.
+fn fetch(at: SocketAddr, version: Version, credential: &[u32]) -> Outcomes {
+    let private_data = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
+    let (mut link, _) = Link::connect(at, &Config::default(), &private_data, 16).unwrap();
+    let room = link.expose(&[], LENGTH, haulage_proto::verbs::Access::RemoteWrite).unwrap();
+    let offset =
+        [room.offset >> 32, room.offset & 0xffff_ffff].map(|word| u32::try_from(word).unwrap());
+    let chunk = [1, 1, room.handle.0, room.length, offset[0], offset[1], 0];
+    // No reads, one Write chunk, no Reply chunk.
+    let lists = [&[0], &chunk[..], &[0]].concat();
+    let header = match version {
+        Version::One => vec![7, 1, 32, 0],
+        Version::Two => vec![7, 2, 32, CALL_INLINE, 0],
+    };
+    let rpc = [&[7, 0, 2, PROGRAM, 1, FETCH], credential, &[AUTH_NONE, 0]].concat();
+    link.send(&octets(&[header, lists, rpc].concat())).unwrap();
+    let message = loop {
+        let message = link.message(None).unwrap().unwrap();
+        // Version 2 may begin with what the server says about itself.
+        if message.starts_with(&7_u32.to_be_bytes()) && message.len() > 40 {
+            break message;
+        }
+    };
+    let words: Vec<_> =
+        message.as_chunks().0.iter().map(|word| u32::from_be_bytes(*word)).collect();
+    let reply = words.windows(2).rposition(|two| two == [7, 1]).unwrap();
+    let lease = link.retire(room.handle).unwrap();
+    let written = lease.bytes().iter().filter(|octet| **octet == 0x5a).count();
+    (words[reply + 2..].to_vec(), written)
+}
+
+/// MSG_DENIED, AUTH_ERROR, and why (RFC 5531 section 9).
+fn denied(why: u32) -> Outcomes {
+    (vec![1, 1, why], 0)
+}
+
+const BADCRED: u32 = 1;
+const REJECTEDCRED: u32 = 2;
+
+#[test]
+fn a_flavor_that_the_service_does_not_declare_is_denied() {
+    let usual = server(&[AUTH_NONE, AUTH_SYS]);
+    let strict = server(&[AUTH_SYS]);
+    for version in [Version::One, Version::Two] {
+        let ask = |server: &CoreThread<SocketAddr>, credential: &[u32]| {
+            fetch(server.started, version, credential)
+        };
+        // Accepted, no verifier, success, and the length of the item that went into the chunk.
+        let served = (vec![0, 0, 0, 0, 2000], LENGTH);
+        for flavor in [AUTH_NONE, AUTH_SYS] {
+            assert_eq!(ask(&usual, &credential(flavor)), served, "{flavor} on {version:?}");
+        }
+        assert_eq!(ask(&strict, &credential(AUTH_SYS)), served, "{version:?}");
+        assert_eq!(ask(&strict, &credential(AUTH_NONE)), denied(REJECTEDCRED), "{version:?}");
+        for flavor in [2, 3, RPCSEC_GSS, 7, 0xffff_ffff] {
+            let outcome = ask(&usual, &credential(flavor));
+            assert_eq!(outcome, denied(REJECTEDCRED), "{flavor} on {version:?}");
+        }
+        // Bodies that are not those of their flavors.
+        for credential in [&[AUTH_NONE, 4, 0][..], &[AUTH_SYS, 4, 0], &[AUTH_SYS, 0]] {
+            assert_eq!(ask(&usual, credential), denied(BADCRED), "{credential:?} on {version:?}");
+        }
+    }
+    usual.stop().unwrap();
+    strict.stop().unwrap();
+}
+
+#[test]
+fn nothing_is_reduced_under_integrity_though_the_service_takes_it() {
+    let server = server(&[RPCSEC_GSS]);
+    for version in [Version::One, Version::Two] {
+        let (words, written) = fetch(server.started, version, &credential(RPCSEC_GSS));
+        assert_eq!((words[..5].to_vec(), written), (vec![0, 0, 0, 0, 2000], 0), "{version:?}");
+        assert_eq!(words.len(), 5 + LENGTH / 4, "the item is in the Payload stream");
+    }
+    server.stop().unwrap();
+}
