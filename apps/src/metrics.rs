@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use haulage::core::Cx;
-use haulage::service::{Binding, Call, CallToken, Finished, Outcome, Reply, Service};
+use haulage::service::{Binding, Call, CallToken, Finished, Outcome, Reply, ResultSource, Service};
 use haulage::sys::clock;
 use haulage_proto::time::Instant;
 
@@ -77,6 +77,14 @@ impl<S: Service> Metered<S> {
 impl<S: Service> Service for Metered<S> {
     fn binding(&self) -> Binding {
         self.inner.binding()
+    }
+
+    fn flavors(&self) -> &[u32] {
+        self.inner.flavors()
+    }
+
+    fn result_source(&self, procedure: u32) -> ResultSource {
+        self.inner.result_source(procedure)
     }
 
     fn admits(&self, peer: SocketAddr) -> bool {

@@ -14,6 +14,7 @@ pub(crate) mod connection;
 mod events;
 pub(crate) mod inbound;
 mod inline;
+mod memory;
 pub(crate) mod outbound;
 mod receives;
 pub(crate) mod state;
@@ -82,10 +83,14 @@ impl<P: Provider, S: Service> Core<P, S> {
         let limits = limits.within(provider.caps());
         let (binding, flavors) = (Rc::new(service.binding()), service.flavors().into());
         bindings::check(&binding).map_err(StartError::Unsupported)?;
+        let sources =
+            (0..).zip(&binding.procedures).map(|(number, _)| service.result_source(number));
+        let sources = sources.collect();
         let inbox = Inbox::new(limits.remote_clients_max, provider.waker());
         let needed = limits.transport_bytes();
-        let state = State::new(limits, pool, Serves { binding, flavors }, provider.caps(), seed)
-            .ok_or(StartError::PoolTooSmall { needed })?;
+        let state =
+            State::new(limits, pool, Serves { binding, flavors, sources }, provider.caps(), seed)
+                .ok_or(StartError::PoolTooSmall { needed })?;
         let buffer = state.pool.lease(SEND_BUFFER).ok_or(StartError::PoolTooSmall { needed })?;
         let reply = Some(Reply::new(buffer, None, 0, None));
         let (listeners, draining) = (Vec::new(), false);
@@ -112,6 +117,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     pub fn turn(&mut self, now: Instant) -> bool {
         let mut worked = 0;
         worked += self.take_messages(now, MESSAGES_PER_TURN); // from other threads
+        worked += self.state.supply(now); // with memory that came home
         worked += self.reap_completions(now, self.events_per_turn); // received and sent
         worked += self.fire_deadlines(now);
         worked += self.take_inline(now, self.events_per_turn); // acted upon at once

@@ -55,6 +55,8 @@ pub struct Limits {
     pub grace_timeout: Duration,
     /// How long messages may wait for the peer's credit before the connection is closed.
     pub stall_timeout: Duration,
+    /// How long a Call may wait for memory of the pool before it is refused.
+    pub memory_timeout: Duration,
     /// How long a shutdown waits for what is in flight.
     pub drain_timeout: Duration,
 }
@@ -72,6 +74,7 @@ pub const LIMITS_DEFAULT: Limits = Limits {
     call_timeout: Duration::from_secs(2),
     grace_timeout: Duration::from_secs(2),
     stall_timeout: Duration::from_secs(10),
+    memory_timeout: Duration::from_secs(20),
     drain_timeout: Duration::from_secs(5),
 };
 

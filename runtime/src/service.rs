@@ -40,6 +40,12 @@ pub trait Service {
         &[AUTH_NONE, AUTH_SYS]
     }
 
+    /// Returns where the DDP-eligible result of a procedure comes from. Asked once for each procedure.
+    fn result_source(&self, procedure: u32) -> ResultSource {
+        let _ = procedure;
+        ResultSource::Resident
+    }
+
     /// Returns whether a peer may connect.
     fn admits(&self, peer: SocketAddr) -> bool {
         let _ = peer;
@@ -79,6 +85,17 @@ impl Service for NoService {
     fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
         Outcome::Failed(AcceptStat::ProcUnavail)
     }
+}
+
+/// Where the DDP-eligible result of a procedure comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultSource {
+    /// From memory that the service holds whether it is asked or not.
+    Resident,
+    /// From memory of the core's pool that the service leases as it is called, for this Call alone. The core calls
+    /// the service once the pool has room for as long a result as the Requester takes, and counts the room as the
+    /// connection's until the Reply has left.
+    Leased,
 }
 
 /// Names a connection of one core.

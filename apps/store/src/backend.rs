@@ -1,5 +1,6 @@
 //! What a server needs from storage, and nothing more.
 
+use haulage::service::ResultSource;
 use haulage_mr_pool::{Local, Pool};
 
 use crate::access::Caller;
@@ -25,6 +26,12 @@ pub trait Backend {
 
     /// Returns what does not change while it is served.
     fn capabilities(&self) -> Capabilities;
+
+    /// Returns where the data of a READ come from: memory that the backend holds, or memory that it leases to read
+    /// into.
+    fn read_source(&self) -> ResultSource {
+        ResultSource::Resident
+    }
 
     /// Returns how much room there is.
     fn room(&mut self, cx: &Context<'_>) -> Result<Room, Status>;

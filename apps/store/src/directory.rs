@@ -20,6 +20,7 @@ use std::io;
 use std::path::Path;
 
 use haulage::provider::Waker;
+use haulage::service::ResultSource;
 use haulage::sys::files::FileRing;
 use haulage::sys::uring::Unavailable;
 use haulage_mr_pool::{Piece, Pool};
@@ -155,6 +156,10 @@ pub fn sole_owner() -> Option<Owner> {
 impl Backend for Directory {
     fn root(&self) -> FileId {
         self.tree.root().id
+    }
+
+    fn read_source(&self) -> ResultSource {
+        ResultSource::Leased
     }
 
     fn capabilities(&self) -> Capabilities {

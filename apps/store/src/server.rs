@@ -17,6 +17,7 @@ use std::time::Duration;
 use haulage::core::Cx;
 use haulage::service::{
     self as runtime, Binding, Call, CallToken, Data, Outcome, Refusal, Reply as RuntimeReply,
+    ResultSource,
 };
 use haulage_mr_pool::Pieces;
 use haulage_proto::rpc::AcceptStat;
@@ -25,8 +26,8 @@ use haulage_proto::xdr::Writer;
 
 use crate::backend::{Backend, Ticket};
 use crate::mounts::Mounts;
-use crate::nfs3::Time;
 use crate::nfs3::binding::{Limits, binding};
+use crate::nfs3::{Procedure, Time};
 use crate::program::{Ended, Origin, Program, RESULTS_KEPT};
 use crate::replays::Replays;
 use crate::service::{Reply, Service, Surroundings};
@@ -39,6 +40,7 @@ pub struct Server<B> {
     nfs: Program<B>,
     mounts: Mounts,
     binding: Binding,
+    read_source: ResultSource,
     admission: Admission,
     /// Callers whose Replies come later.
     later: BTreeMap<Ticket, Caller>,
@@ -87,6 +89,7 @@ impl<B: Backend> Server<B> {
         let hosts = admission.networks.iter().map(|(address, bits)| format!("{address}/{bits}"));
         let hosts = hosts.map(|host| host.into_bytes().into()).collect();
         Self {
+            read_source: service.read_source(),
             nfs: Program::new(service, Replays::new(CALLS_KEPT, RESULTS_KEPT, seed)),
             mounts: Mounts::new(hosts, MOUNTS_KEPT),
             binding: binding(limits),
@@ -130,6 +133,14 @@ impl<B: Backend> Server<B> {
 impl<B: Backend> runtime::Service for Server<B> {
     fn binding(&self) -> Binding {
         self.binding.clone()
+    }
+
+    fn result_source(&self, procedure: u32) -> ResultSource {
+        if procedure == Procedure::Read.number() {
+            self.read_source
+        } else {
+            ResultSource::Resident
+        }
     }
 
     fn admits(&self, peer: SocketAddr) -> bool {

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 
+use haulage::service::ResultSource;
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::rpc::Credential;
 use haulage_proto::xdr::{Truncated, Writer};
@@ -98,6 +99,11 @@ pub struct Reply<'a> {
 }
 
 impl<B: Backend> Service<B> {
+    /// Returns where the data of a READ come from.
+    pub fn read_source(&self) -> ResultSource {
+        self.backend.read_source()
+    }
+
     /// Serves `backend` as the file system of `sealer`.
     pub fn new(backend: B, sealer: Sealer, config: Config) -> Self {
         let sealed = sealer.seal(backend.root());

@@ -13,6 +13,7 @@ use haulage_proto::v2::thresholds::Thresholds;
 use haulage_proto::verbs::{Handle, QpNum};
 
 use crate::core::inbound::Outgoing;
+use crate::core::memory::Share;
 use crate::core::receives::Part;
 use crate::identity::Identity;
 use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER, our_private_data};
@@ -35,8 +36,8 @@ pub(crate) struct Connection {
     /// Who they say makes them.
     pub(crate) identity: Identity,
     pub(crate) terms: Terms,
-    /// Whether the peer serves RDMA Reads: the granted ORD is not zero.
-    pub(crate) may_read: bool,
+    /// The memory that its Calls hold and wait for.
+    pub(crate) share: Share,
     /// Replies that wait for credit, in the order they became ready.
     pub(crate) replies: VecDeque<Outgoing>,
     /// Calls of ours that wait for credit, as slots.
@@ -171,7 +172,7 @@ impl Connection {
             binding,
             identity: Identity::Nobody,
             terms,
-            may_read: false,
+            share: Share::default(),
             replies: VecDeque::new(),
             calls: VecDeque::new(),
             queue: WorkQueue::new(),
@@ -235,12 +236,19 @@ impl Connection {
         bytes += self.replies.capacity() * size_of::<Outgoing>();
         bytes += self.calls.capacity() * size_of::<usize>();
         bytes += self.queue.capacity() * size_of::<WorkRequest>();
+        bytes += self.share.bytes();
         bytes
     }
 
     /// Returns whether it is not known yet whether there is anybody to talk to.
     pub(crate) fn is_connecting(&self) -> bool {
         matches!(self.state, State::New | State::Negotiating)
+    }
+
+    /// Returns whether the peer serves RDMA Reads.
+    #[inline]
+    pub(crate) const fn may_read(&self) -> bool {
+        self.share.reading_max > 0
     }
 
     /// Returns whether the connection is neither closing nor gone.

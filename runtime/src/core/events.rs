@@ -25,7 +25,7 @@ use crate::core::inbound::{Complete, Message, Outgoing};
 use crate::core::receives::Filled;
 use crate::core::state::{ENDED_MAX, State};
 use crate::core::table::Key;
-use crate::core::work::{Held, Name};
+use crate::core::work::{Held, Name, Work, Written};
 use crate::limits::{RECEIVES_IDLE, our_private_data};
 use crate::provider::{ConnectionParams, Done, Event, Provider, Quiesced};
 use crate::service::{Binding, CallError, Service};
@@ -64,7 +64,7 @@ impl<P: Provider, S: Service> Core<P, S> {
                 if let Some(key) = self.state.at(qp) {
                     self.state.change(key, Change::Established);
                     if let Some(connection) = self.state.connections.get_mut(key) {
-                        connection.may_read = ord > 0;
+                        connection.share.reading_max = ord;
                         connection.heard(&private_data, self.state.solicits);
                     }
                     self.state.drive(now, key, Input::Established);
@@ -132,26 +132,29 @@ impl State {
                 if waiting.is_some_and(|connection| !connection.queue.is_empty()) {
                     self.touch(work.connection);
                 }
-                self.on_work(work.held, done);
+                self.on_work(work, done);
             }
             // An unsignaled request only reports failure, and the connection's end says it all.
             Name::Unsignaled => {}
         }
     }
 
-    fn on_work(&mut self, held: Held, done: &Done) {
+    fn on_work(&mut self, Work { connection: key, held }: Work, done: &Done) {
         match held {
-            Held::Send { buffer, written } => {
-                written.into_iter().for_each(|data| data.complete(done));
+            Held::Send { buffer, written: Written { sources, charge } } => {
+                sources.into_iter().for_each(|data| data.complete(done));
+                self.discharge(key, charge);
                 if let Some(buffer) = complete::source(buffer, done) {
                     self.recycle(buffer);
                 }
             }
-            Held::Written(data) => {
+            Held::Written { data, charge } => {
                 self.written -= 1;
                 data.complete(done);
+                self.discharge(key, charge);
             }
             Held::Read { sink, call } => {
+                self.end_reading(key);
                 let lease = complete::sink(sink, done);
                 if let Some(lease) = lease.filter(|_| done.status == Status::Success) {
                     self.on_fetched(call, lease);
@@ -401,15 +404,17 @@ impl State {
         while let Some(name) = self.work.find(0, |work| work.connection == key) {
             let Some(work) = self.work.remove(name) else { break };
             match work.held {
-                Held::Send { buffer, written } => {
-                    written.into_iter().for_each(|data| data.quiesced(proof));
+                Held::Send { buffer, written: Written { sources, charge } } => {
+                    sources.into_iter().for_each(|data| data.quiesced(proof));
+                    self.discharge(key, charge);
                     if let Some(buffer) = complete::source_quiesced(buffer, proof) {
                         self.recycle(buffer);
                     }
                 }
-                Held::Written(data) => {
+                Held::Written { data, charge } => {
                     self.written -= 1;
                     data.quiesced(proof);
+                    self.discharge(key, charge);
                 }
                 Held::Read { sink, .. } => drop(complete::sink_quiesced(sink, proof)),
                 Held::LocalInv { .. } => {}

@@ -16,7 +16,7 @@ mod answer;
 mod run;
 
 use haulage_mr_pool::Local;
-use haulage_proto::chunk::Reduced;
+use haulage_proto::chunk::{Few, Reduced};
 use haulage_proto::negotiate;
 use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyBody, ReplyHeader, Violation};
 use haulage_proto::v2::error::ErrorBody;
@@ -24,15 +24,16 @@ use haulage_proto::v2::header::Bare;
 use haulage_proto::verbs::{ClaimedSegment, Flags, Handle, Segment};
 
 use crate::core::connection::Connection;
+use crate::core::memory::{Charge, Grant, Purpose, Supply, Wanted};
 use crate::core::receives::{Buffers, Filled};
 use crate::core::state::State;
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, Work};
 use crate::limits::{BODY_MAX, SEGMENTS_MAX};
 use crate::provider::{Operation, WorkRequest};
-use crate::service::{Placement, Refusal};
+use crate::service::{Placement, Refusal, ResultSource};
 
-use answer::Answer;
+use answer::{Answer, inline_max};
 
 pub(crate) use run::{Acted, Asked, act, run};
 
@@ -94,6 +95,12 @@ pub(crate) struct InboundCall {
     message: Option<Message>,
     /// The Payload stream, if it was fetched.
     body: Option<Local>,
+    /// Where its Reply is made that may go into the Reply chunk.
+    reply_body: Option<Local>,
+    /// Memory that its Reply may take.
+    room: Room,
+    /// What its connection is charged for its memory.
+    charge: Charge,
     /// Octets that its results may have by the binding, items aside. Set when the service first runs.
     results_max: u32,
     stage: Stage,
@@ -101,6 +108,8 @@ pub(crate) struct InboundCall {
 
 #[derive(Debug)]
 enum Stage {
+    /// It waits for memory.
+    Waiting(Want),
     /// The Call itself is being read; its reduced argument comes after it.
     Fetching { read: Option<(u32, Segments)> },
     /// The argument is being read; what it will be read into belongs to the work request.
@@ -115,6 +124,39 @@ enum Stage {
     Resumed,
     /// The Reply waits for credit.
     Replying(Answer),
+}
+
+/// What a Call waits for memory for.
+#[derive(Debug)]
+enum Want {
+    /// For itself, which is in the Call chunk `body`. Its reduced argument comes after it.
+    Call { body: Segments, read: Option<(u32, Segments)> },
+    /// For its reduced argument.
+    Argument { position: u32, segments: Segments },
+    /// For its Reply; then the service can run.
+    Reply { argument: Option<(u32, u64, Placement)> },
+}
+
+/// Memory that the Reply to a Call may take, in octets.
+#[derive(Clone, Copy, Debug, Default)]
+struct Room {
+    /// For a Payload stream that goes into the Reply chunk.
+    body: usize,
+    /// For a result that the service leases.
+    result: usize,
+}
+
+/// What a Call offers, and what it is about.
+#[derive(Clone, Copy, Debug)]
+struct Asking<'a> {
+    xid: u32,
+    payload: &'a [u8],
+    /// The reduced argument.
+    read: Option<&'a (u32, Segments)>,
+    /// The Write chunk.
+    write: Option<&'a Segments>,
+    /// The Reply chunk.
+    reply: Option<&'a Segments>,
 }
 
 /// A received message whose Payload stream is still needed.
@@ -194,10 +236,24 @@ enum Judged {
     Refused(ErrorBody),
     /// The RPC layer answers without the service.
     Verdict(ReplyHeader),
-    /// The service can run.
-    Ready(Option<(u32, u64, Placement)>),
-    /// Its argument is to be read into this lease.
-    Read(Local),
+    /// The service can run, as soon as there is this room.
+    Ready(Option<(u32, u64, Placement)>, Room),
+    /// Its argument is to be read.
+    Read(Room),
+}
+
+impl Want {
+    /// Returns the memory wanted; `room` is that of the Reply.
+    fn wanted(&self, room: Room) -> Wanted {
+        let octets = |segments: &Segments| usize::try_from(segments.length()).unwrap_or(usize::MAX);
+        let (lease, purpose) = match self {
+            Self::Call { body, .. } => (octets(body), Purpose::Reads),
+            Self::Argument { segments, .. } => (octets(segments), Purpose::Reads),
+            Self::Reply { .. } => (room.body, Purpose::Reply),
+        };
+        let later = if purpose == Purpose::Reply { room.result } else { 0 };
+        Wanted { lease, later, purpose }
+    }
 }
 
 impl State {
@@ -224,59 +280,52 @@ impl State {
             .items()
             .next()
             .map(|chunk| (chunk.position(), Segments::collect(chunk.segments())));
-        let write_chunks = call.writes.chunks().next().is_some().into();
+        let write = call.writes.chunks().next().map(|chunk| Segments::collect(chunk.segments()));
+        let reply = call.reply.map(|chunk| Segments::collect(chunk.segments()));
         self.counters.call_chunks += u64::from(body.len() > 0);
         self.counters.read_chunks += u64::from(read.is_some());
-        self.counters.write_chunks += u64::from(write_chunks);
-        self.counters.reply_chunks += u64::from(call.reply.is_some());
+        self.counters.write_chunks += u64::from(write.is_some());
+        self.counters.reply_chunks += u64::from(reply.is_some());
         if body.len() > 0 {
-            return self.fetch_call(key, call, (body, read), message);
+            return match self.may_fetch(key, &body) {
+                Err(error) => self.refuse(key, call.xid, error, message),
+                Ok(()) => {
+                    if let Some(name) = self.insert(key, call, (write, reply), message) {
+                        self.want(name, Want::Call { body, read });
+                    }
+                }
+            };
         }
-        match self.judge_call(key, (call.xid, call.payload), read.as_ref(), write_chunks) {
+        let (xid, payload) = (call.xid, call.payload);
+        let (read_ref, write_ref, reply_ref) = (read.as_ref(), write.as_ref(), reply.as_ref());
+        let asking = Asking { xid, payload, read: read_ref, write: write_ref, reply: reply_ref };
+        match self.judge_call(key, &asking) {
             Judged::Refused(error) => self.refuse(key, call.xid, error, message),
             judged => {
-                if let Some(call) = self.insert(key, call, message) {
-                    self.proceed(call, judged, read);
+                if let Some(name) = self.insert(key, call, (write, reply), message) {
+                    self.proceed(name, judged, read);
                 }
             }
         }
     }
 
-    /// Fetches a Call that is not in its message.
-    fn fetch_call(
-        &mut self,
-        key: Key<Connection>,
-        call: &negotiate::Call<'_>,
-        (body, read): (Segments, Option<(u32, Segments)>),
-        message: Message,
-    ) {
-        let may_read = self.connections.get(key).is_some_and(|connection| connection.may_read);
-        let lease = match usize::try_from(body.length()) {
-            // P12: nothing is asked of a peer that serves no Reads.
-            _ if !may_read => Err(ErrorBody::ReadChunks { max: 0 }),
+    /// Checks that a Call in the Call chunk `body` can be fetched at all.
+    fn may_fetch(&self, key: Key<Connection>, body: &Segments) -> Result<(), ErrorBody> {
+        // P12: nothing is asked of a peer that serves no Reads.
+        if !self.connections.get(key).is_some_and(Connection::may_read) {
+            return Err(ErrorBody::ReadChunks { max: 0 });
+        }
+        match usize::try_from(body.length()) {
             Ok(0) => Err(ErrorBody::BadXdr),
-            Ok(length) if length <= BODY_MAX => self.pool.lease(length).ok_or(ErrorBody::System),
+            Ok(length) if length <= BODY_MAX => Ok(()),
             _ => Err(ErrorBody::System),
-        };
-        match lease {
-            Err(error) => self.refuse(key, call.xid, error, message),
-            Ok(lease) => {
-                if let Some(call) = self.insert(key, call, message) {
-                    self.read(call, Stage::Fetching { read }, &body, lease);
-                }
-            }
         }
     }
 
     /// Decides about a Call whose Payload stream is here.
-    fn judge_call(
-        &self,
-        key: Key<Connection>,
-        (xid, payload): (u32, &[u8]),
-        read: Option<&(u32, Segments)>,
-        write_chunks: u32,
-    ) -> Judged {
-        let (program, version, procedure) = match CallHeader::decode(payload) {
+    fn judge_call(&self, key: Key<Connection>, asking: &Asking<'_>) -> Judged {
+        let Asking { xid, payload, read, write, .. } = *asking;
+        let (program, version, number) = match CallHeader::decode(payload) {
             Ok((header, _)) if header.xid != xid => return Judged::Refused(ErrorBody::BadXdr),
             Ok((header, _)) => {
                 if let Err(denied) = header.credential.check(&self.flavors) {
@@ -290,7 +339,7 @@ impl State {
             },
         };
         let binding = &self.binding;
-        let bound = binding.procedure(procedure);
+        let bound = binding.procedure(number);
         let stat = match bound {
             _ if program != binding.program => AcceptStat::ProgUnavail,
             _ if version != binding.version => {
@@ -307,10 +356,10 @@ impl State {
             position: *position,
             length: u32::try_from(segments.length()).unwrap_or(u32::MAX),
         });
-        let mut verdict = procedure.check_call(reduced.into_iter(), write_chunks);
+        let mut verdict = procedure.check_call(reduced.into_iter(), write.is_some().into());
         let length_max = procedure.arguments.first().map_or(0, |argument| argument.length_max);
         // P12: nor is anything asked of a peer that serves no Reads.
-        let may_read = self.connections.get(key).is_some_and(|connection| connection.may_read);
+        let may_read = self.connections.get(key).is_some_and(Connection::may_read);
         if read.is_some() && !may_read {
             verdict = Err(Violation::Arguments { max: 0 });
         }
@@ -319,39 +368,141 @@ impl State {
             Ok(()) | Err(Violation::TooLong { .. }) => {}
             Err(violation) => return Judged::Refused(violation.report()),
         }
-        let Some((position, segments)) = read else { return Judged::Ready(None) };
+        let room = self.room(key, number, asking);
+        let Some((position, segments)) = read else { return Judged::Ready(None, room) };
         let (position, length, length_max) = (*position, segments.length(), length_max as u64);
-        let sink = match usize::try_from(length) {
-            Ok(wanted) if length <= length_max => self.pool.lease(wanted).ok_or(Refusal::NoMemory),
-            _ => Err(Refusal::TooLarge),
+        let placed = match length {
+            0 => {
+                self.pool.lease(0).map_or(Placement::Refused(Refusal::NoMemory), Placement::Placed)
+            }
+            _ if length > length_max => Placement::Refused(Refusal::TooLarge),
+            _ => return Judged::Read(room),
         };
-        match sink {
-            Ok(lease) if length > 0 => Judged::Read(lease),
-            Ok(lease) => Judged::Ready(Some((position, length, Placement::Placed(lease)))),
-            Err(why) => Judged::Ready(Some((position, length, Placement::Refused(why)))),
-        }
+        Judged::Ready(Some((position, length, placed)), room)
+    }
+
+    /// Returns the memory that the Reply to a Call of a procedure may take.
+    fn room(&self, key: Key<Connection>, number: u32, asking: &Asking<'_>) -> Room {
+        let Some(procedure) = self.binding.procedure(number) else { return Room::default() };
+        let octets = |length: u64| usize::try_from(length).unwrap_or(usize::MAX);
+        let body = match (asking.reply, self.terms(key)) {
+            (Some(chunk), Some(terms)) => {
+                let longest = procedure.results.iter().map(|result| result.length_max);
+                let longest = longest.map(|length| u32::try_from(length).unwrap_or(u32::MAX));
+                let needed = procedure.reply_max(&Few::collect(longest).unwrap_or_default());
+                octets(chunk.length().min(needed)).max(inline_max(asking.write, terms))
+            }
+            _ => 0,
+        };
+        let source = usize::try_from(number).ok().and_then(|number| self.sources.get(number));
+        let result = match (source, asking.write.or(asking.reply), procedure.results.first()) {
+            (Some(ResultSource::Leased), Some(chunk), Some(result)) => {
+                octets(chunk.length()).min(result.length_max)
+            }
+            _ => 0,
+        };
+        Room { body, result }
     }
 
     /// Does what was decided about a Call; `read` is its reduced argument.
     fn proceed(&mut self, call: Key<InboundCall>, judged: Judged, read: Option<(u32, Segments)>) {
         let Some(inbound) = self.inbound.get_mut(call) else { return };
-        inbound.stage = match (judged, read) {
-            (Judged::Verdict(header), _) => Stage::Verdict(header),
-            (Judged::Ready(argument), _) => Stage::Ready { argument },
-            (Judged::Read(lease), Some((position, segments))) => {
-                return self.read(call, Stage::Reading { position }, &segments, lease);
+        match (judged, read) {
+            (Judged::Verdict(header), _) => {
+                inbound.stage = Stage::Verdict(header);
+                self.ready.push_back(Ready::Kept(call));
             }
-            (Judged::Read(_), None) => return debug_assert!(false, "nothing is read for nothing"),
-            (Judged::Refused(error), _) => {
-                let (connection, xid) = (inbound.connection, inbound.xid);
-                let message = self.inbound.remove(call).and_then(|inbound| inbound.message);
-                if let Some(message) = message {
-                    self.refuse(connection, xid, error, message);
-                }
-                return;
+            (Judged::Ready(argument, room), _) => {
+                inbound.room = room;
+                self.make_ready(call, argument);
             }
-        };
-        self.ready.push_back(Ready::Kept(call));
+            (Judged::Read(room), Some((position, segments))) => {
+                inbound.room = room;
+                self.want(call, Want::Argument { position, segments });
+            }
+            (Judged::Read(_), None) => debug_assert!(false, "nothing is read for nothing"),
+            (Judged::Refused(error), _) => self.refuse_kept(call, error),
+        }
+    }
+
+    /// Refuses a Call that is in the table.
+    fn refuse_kept(&mut self, call: Key<InboundCall>, error: ErrorBody) {
+        let Some(inbound) = self.inbound.remove(call) else { return };
+        self.discharge(inbound.connection, inbound.charge);
+        if let Some(message) = inbound.message {
+            self.refuse(inbound.connection, inbound.xid, error, message);
+        }
+    }
+
+    /// Lets the service run for a Call whose arguments are complete, as soon as there is room for its Reply.
+    fn make_ready(&mut self, call: Key<InboundCall>, argument: Option<(u32, u64, Placement)>) {
+        let Some(inbound) = self.inbound.get_mut(call) else { return };
+        match inbound.room {
+            Room { body: 0, result: 0 } => {
+                inbound.stage = Stage::Ready { argument };
+                self.ready.push_back(Ready::Kept(call));
+            }
+            _ => self.want(call, Want::Reply { argument }),
+        }
+    }
+
+    /// Has a Call wait for memory, or go on at once if there is that already.
+    fn want(&mut self, call: Key<InboundCall>, want: Want) {
+        let Some(inbound) = self.inbound.get_mut(call) else { return };
+        inbound.stage = Stage::Waiting(want);
+        let connection = inbound.connection;
+        self.await_memory(connection, call);
+    }
+
+    /// Lets a Call that waits for memory go on if there is what it wants, or never will be.
+    pub(super) fn supply_call(&mut self, call: Key<InboundCall>) -> Supply {
+        let Some(inbound) = self.inbound.get_mut(call) else { return Supply::Done };
+        let (key, room) = (inbound.connection, inbound.room);
+        let Stage::Waiting(want) = &inbound.stage else { return Supply::Done };
+        let wanted = want.wanted(room);
+        match self.grant(key, &wanted) {
+            Grant::Waits(until) => return Supply::Waits(until),
+            Grant::Taken(lease, charge) => self.supplied(call, lease, charge),
+            Grant::Never => self.refuse_memory(call),
+        }
+        Supply::Done
+    }
+
+    /// Lets a Call go on with the memory that it waited for.
+    fn supplied(&mut self, call: Key<InboundCall>, lease: Local, charge: Charge) {
+        let Some(inbound) = self.inbound.get_mut(call) else { return };
+        inbound.charge.join(charge);
+        match std::mem::replace(&mut inbound.stage, Stage::Later) {
+            Stage::Waiting(Want::Call { body, read }) => {
+                self.read(call, Stage::Fetching { read }, &body, lease);
+            }
+            Stage::Waiting(Want::Argument { position, segments }) => {
+                self.read(call, Stage::Reading { position }, &segments, lease);
+            }
+            Stage::Waiting(Want::Reply { argument }) => {
+                inbound.reply_body = Some(lease).filter(|_| inbound.room.body > 0);
+                inbound.stage = Stage::Ready { argument };
+                self.ready.push_back(Ready::Kept(call));
+            }
+            other => inbound.stage = other,
+        }
+    }
+
+    /// Lets a Call go on without the memory that it waited for: the service hears of it, or its Requester.
+    pub(super) fn refuse_memory(&mut self, call: Key<InboundCall>) {
+        let Some(inbound) = self.inbound.get_mut(call) else { return };
+        match std::mem::replace(&mut inbound.stage, Stage::Later) {
+            Stage::Waiting(Want::Call { .. }) => self.refuse_kept(call, ErrorBody::System),
+            Stage::Waiting(Want::Argument { position, segments }) => {
+                let refused = Placement::Refused(Refusal::NoMemory);
+                self.make_ready(call, Some((position, segments.length(), refused)));
+            }
+            Stage::Waiting(Want::Reply { argument }) => {
+                inbound.stage = Stage::Ready { argument };
+                self.ready.push_back(Ready::Kept(call));
+            }
+            other => inbound.stage = other,
+        }
     }
 
     /// Posts the Reads that fetch a chunk of a Call. The last one is signaled.
@@ -361,6 +512,7 @@ impl State {
         let key = inbound.connection;
         let mut sink = lease.into_sink();
         let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.share.begin_reading();
         let mut at = 0;
         let mut last: Option<WorkRequest> = None;
         let claims = segments.as_slice().iter().filter_map(|&s| ClaimedSegment::try_from(s).ok());
@@ -392,12 +544,19 @@ impl State {
         match std::mem::replace(&mut inbound.stage, Stage::Later) {
             Stage::Reading { position } => {
                 let argument = Some((position, lease.len() as u64, Placement::Placed(lease)));
-                self.proceed(call, Judged::Ready(argument), None);
+                self.make_ready(call, argument);
             }
             Stage::Fetching { read } => {
-                let (key, xid) = (inbound.connection, inbound.xid);
-                let writes = inbound.write.is_some().into();
-                let judged = self.judge_call(key, (xid, lease.bytes()), read.as_ref(), writes);
+                let key = inbound.connection;
+                let Some(inbound) = self.inbound.get(call) else { return };
+                let asking = Asking {
+                    xid: inbound.xid,
+                    payload: lease.bytes(),
+                    read: read.as_ref(),
+                    write: inbound.write.as_ref(),
+                    reply: inbound.reply.as_ref(),
+                };
+                let judged = self.judge_call(key, &asking);
                 if let Some(inbound) = self.inbound.get_mut(call) {
                     inbound.body = Some(lease);
                 }
@@ -429,6 +588,7 @@ impl State {
             if let Stage::Replying(answer) = inbound.stage {
                 self.recycle(answer.buffer);
             }
+            self.discharge(key, inbound.charge);
         }
     }
 
@@ -453,16 +613,20 @@ impl State {
         &mut self,
         connection: Key<Connection>,
         call: &negotiate::Call<'_>,
+        (write, reply): (Option<Segments>, Option<Segments>),
         message: Message,
     ) -> Option<Key<InboundCall>> {
         let inserted = self.inbound.insert(InboundCall {
             connection,
             xid: call.xid,
             invalidate: call.invalidate,
-            write: call.writes.chunks().next().map(|chunk| Segments::collect(chunk.segments())),
-            reply: call.reply.map(|chunk| Segments::collect(chunk.segments())),
+            write,
+            reply,
             message: Some(message),
             body: None,
+            reply_body: None,
+            room: Room::default(),
+            charge: Charge::default(),
             results_max: 0,
             stage: Stage::Later,
         });

@@ -34,7 +34,7 @@ mod calls;
 mod replies;
 
 #[cfg(test)]
-pub(super) use calls::allows;
+pub(super) use calls::{Sources, allows};
 
 impl<P: Provider, S: Service> Core<P, S> {
     /// Acts on at most `budget` messages. Returns how many there were.

@@ -14,13 +14,14 @@ use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::core::connection::Connection;
 use crate::core::inbound::{InboundCall, Ready, Running};
+use crate::core::memory::Memory;
 use crate::core::outbound::{Caller, Exit, Lane, Opened, OutboundCall, Over, Planned};
 use crate::core::receives::Receives;
 use crate::core::table::{Key, Table};
 use crate::core::work::WorkTable;
 use crate::limits::{CHUNKS_MAX, ITEMS_MAX, Limits, SEND_BUFFER};
 use crate::provider::{Caps, Counters};
-use crate::service::{Binding, CallError, CallToken, ConnectionId, Request};
+use crate::service::{Binding, CallError, CallToken, ConnectionId, Request, ResultSource};
 
 /// A core's tables.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub(crate) struct State {
     bound: Rc<Binding>,
     /// The authentication flavors that the service declares.
     pub(crate) flavors: Box<[u32]>,
+    /// Where the results of each procedure come from.
+    pub(crate) sources: Rc<[ResultSource]>,
     /// What its commonest Calls begin with.
     pub(crate) plain_calls: PlainCalls,
     pub(crate) receives: Receives,
@@ -43,6 +46,8 @@ pub(crate) struct State {
     /// Indexed by queue pair slot.
     pub(crate) by_queue_pair: Vec<Option<Key<Connection>>>,
     pub(crate) inbound: Table<InboundCall>,
+    /// The memory that they take.
+    pub(crate) memory: Memory,
     /// Calls whose arguments are complete, oldest first.
     pub(crate) ready: VecDeque<Ready>,
     /// The Call the service is acting on, while that is not in `inbound`.
@@ -93,6 +98,8 @@ pub(crate) struct Serves {
     pub(crate) binding: Rc<Binding>,
     /// The authentication flavors that it takes.
     pub(crate) flavors: Box<[u32]>,
+    /// Where the results of each procedure come from.
+    pub(crate) sources: Rc<[ResultSource]>,
 }
 
 /// What a core did since it started. Plain integers of one core.
@@ -136,7 +143,7 @@ impl State {
         caps: &Caps,
         seed: u64,
     ) -> Option<Self> {
-        let Serves { binding, flavors } = serves;
+        let Serves { binding, flavors, sources } = serves;
         let plain_calls = PlainCalls::of(&binding);
         // What is posted to one connection's own queue is no other's, so all is.
         let few = caps.promises.sends_wait && caps.receives_each.is_none();
@@ -164,6 +171,8 @@ impl State {
                 plain_calls.refused()
             },
             flavors,
+            sources,
+            memory: Memory::default(),
             bound: Rc::clone(&binding),
             binding,
             receives,

@@ -389,6 +389,7 @@ fn all_home<P: Provider, S: Service>(core: &mut Core<P, S>, now: Instant) {
     let (free, making) = (core.state.buffers.len(), usize::from(core.reply.is_some()));
     assert_eq!(free + making, limits.send_buffers_max as usize + 1);
     assert_eq!((core.state.inbound.len(), core.state.work.len()), (0, 0));
+    assert_eq!(core.state.memory.held(), 0);
 }
 
 #[test]
@@ -779,6 +780,7 @@ fn a_send_queue_that_stays_full_keeps_nobody_busy() {
 }
 
 mod inline;
+mod memory;
 mod placed;
 mod promises;
 mod versions;

@@ -15,7 +15,7 @@ use crate::core::outbound::Progress;
 use crate::core::receives::Receives;
 use crate::core::state::State;
 use crate::core::table::Key;
-use crate::core::work::{Held, Name, PostedData, Work};
+use crate::core::work::{Held, Name, Work, Written};
 use crate::provider::{Operation, Provider, WorkRequest};
 use crate::service::Service;
 
@@ -171,7 +171,7 @@ impl State {
         buffer: Local,
         range: Range<usize>,
         invalidate: Option<Handle>,
-        written: [PostedData; 2],
+        written: Written,
     ) {
         self.send_posted(key, buffer.into_source(), range, invalidate, written);
     }
@@ -183,7 +183,7 @@ impl State {
         buffer: PostedSource<Local>,
         range: Range<usize>,
         invalidate: Option<Handle>,
-        written: [PostedData; 2],
+        written: Written,
     ) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(source) = buffer.source(range) else {

@@ -12,6 +12,7 @@ use haulage_proto::verbs::WrId;
 
 use crate::core::connection::Connection;
 use crate::core::inbound::InboundCall;
+use crate::core::memory::Charge;
 use crate::core::table::{Key, Table};
 use crate::provider::{Done, Quiesced};
 use crate::service::Data;
@@ -34,11 +35,16 @@ pub(crate) enum Held {
     Send {
         /// The message's buffer.
         buffer: PostedSource<Local>,
-        /// The sources of the Writes posted just before it: a data item, and the Payload stream.
-        written: [PostedData; 2],
+        /// The sources of the Writes posted just before it.
+        written: Written,
     },
     /// The source of Writes, of which this was the last. The Reply behind them left inline.
-    Written(PostedData),
+    Written {
+        /// The source.
+        data: PostedData,
+        /// What the Call it answers is charged.
+        charge: Charge,
+    },
     /// The last RDMA Read of a Call or of a reduced argument.
     Read {
         /// Where it goes.
@@ -51,6 +57,22 @@ pub(crate) enum Held {
         /// The Call's slot.
         slot: usize,
     },
+}
+
+/// What was written before a message.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// The sources: a data item, and the Payload stream.
+    pub(crate) sources: [PostedData; 2],
+    /// What the Call that the message answers is charged.
+    pub(crate) charge: Charge,
+}
+
+impl Written {
+    /// Makes one of a data item alone.
+    pub(crate) const fn one(data: PostedData, charge: Charge) -> Self {
+        Self { sources: [data, PostedData::None], charge }
+    }
 }
 
 /// The source of RDMA Writes.

@@ -16,9 +16,10 @@ use haulage_proto::xdr::Writer;
 use super::{InboundCall, Segments, Stage};
 use crate::core::Core;
 use crate::core::connection::{Connection, Terms};
+use crate::core::memory::Charge;
 use crate::core::state::State;
 use crate::core::table::Key;
-use crate::core::work::{Held, Name, PostedData, Work};
+use crate::core::work::{Held, Name, PostedData, Work, Written};
 use crate::limits::{HEADER_ROOM, SEND_BUFFER};
 use crate::provider::{Operation, Provider, WorkRequest};
 use crate::service::{Data, Reply, Service};
@@ -71,17 +72,17 @@ impl Answer {
     }
 }
 
-impl InboundCall {
-    /// Returns how long the Payload stream of a Reply in one message may be.
-    pub(super) fn inline_max(&self, terms: &Terms) -> usize {
-        let write =
-            self.write.as_ref().map(|write| [Returned { offered: write.as_slice(), length: 0 }]);
-        let writes = write.as_ref().map_or(&[][..], |writes| writes.as_slice());
-        let header = ReplyChunks { writes, reply: None }.wire_len(terms.version);
-        let threshold = usize::try_from(terms.replies.reply_threshold).unwrap_or(usize::MAX);
-        threshold.min(SEND_BUFFER - HEADER_ROOM).saturating_sub(header)
-    }
+/// Returns how long the Payload stream of a Reply in one message may be, in octets; it returns the Write chunk
+/// `write`.
+pub(super) fn inline_max(write: Option<&Segments>, terms: &Terms) -> usize {
+    let write = write.map(|write| [Returned { offered: write.as_slice(), length: 0 }]);
+    let writes = write.as_ref().map_or(&[][..], |writes| writes.as_slice());
+    let header = ReplyChunks { writes, reply: None }.wire_len(terms.version);
+    let threshold = usize::try_from(terms.replies.reply_threshold).unwrap_or(usize::MAX);
+    threshold.min(SEND_BUFFER - HEADER_ROOM).saturating_sub(header)
+}
 
+impl InboundCall {
     /// Returns what it offers for its Reply, of which `reply` is the Reply chunk.
     fn offer(&self, reply: &Segments) -> Offer {
         let offered = |chunk: &Segments| OfferedChunk {
@@ -99,9 +100,10 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Sends the Reply of a Call behind the Writes of its result. The credit is already spent.
     pub(crate) fn send_reply(&mut self, call: Key<InboundCall>, credit: u32) {
         let state = &mut self.state;
-        let Some(inbound) = state.inbound.remove(call) else { return };
-        let Stage::Replying(answer) = inbound.stage else { return };
+        let Some(mut inbound) = state.inbound.remove(call) else { return };
         let key = inbound.connection;
+        let charge = std::mem::take(&mut inbound.charge);
+        let Stage::Replying(answer) = inbound.stage else { return state.discharge(key, charge) };
         let Some(connection) = state.connections.get_mut(key) else { return };
         let Answer { mut buffer, body, length, is_special, data } = answer;
 
@@ -121,14 +123,15 @@ impl<P: Provider, S: Service> Core<P, S> {
         let invalidate =
             inbound.invalidate.and_then(|handle| invalidates(Kind::Reply, true, handle));
 
-        let mut data = PostedData::of(data);
+        let data = PostedData::of(data);
         let mut end = HEADER_ROOM + length;
         let goes_inline = !is_special && end - start <= state.inline_max;
         if goes_inline
             && connection.queue.is_empty()
             && state.written < state.limits.send_buffers_max
         {
-            return self.send_reply_inline(key, (buffer, start..end), invalidate, (data, write));
+            let written = Written::one(data, charge);
+            return self.send_reply_inline(key, (buffer, start..end), invalidate, written, write);
         }
         let queue = &mut connection.queue;
         writes(write, item, |range, each| data.sources(range, each), |part| queue.push_back(part));
@@ -144,7 +147,8 @@ impl<P: Provider, S: Service> Core<P, S> {
             writes(reply, length, sources, |part| queue.push_back(part));
             end = HEADER_ROOM;
         }
-        let written = [std::mem::take(&mut data), body.map_or(PostedData::None, PostedData::Local)];
+        let body = body.map_or(PostedData::None, PostedData::Local);
+        let written = Written { sources: [data, body], charge };
         state.send_posted(key, buffer, start..end, invalidate, written);
     }
 
@@ -154,29 +158,34 @@ impl<P: Provider, S: Service> Core<P, S> {
         key: Key<Connection>,
         (buffer, range): (Local, Range<usize>),
         invalidate: Option<Handle>,
-        (data, write): (PostedData, &[Segment]),
+        written: Written,
+        write: &[Segment],
     ) {
         let Self { provider, state, .. } = self;
+        let Written { sources: [data, _], mut charge } = written;
         let Some(qp) = state.connections.get(key).map(|connection| connection.qp) else { return };
-        let data = state.stage_writes(key, data, write, |request| provider.stage(qp, request));
+        let stage = |request| provider.stage(qp, request);
+        let data = state.stage_writes(key, data, &mut charge, write, stage);
         let Some(connection) = state.connections.get_mut(key) else { return };
         let message = buffer.bytes().get(range.clone()).unwrap_or_default();
         if matches!(data, PostedData::None) && connection.send_inline(provider, message, invalidate)
         {
+            state.discharge(key, charge);
             return state.buffers.recycle(buffer);
         }
-        state.send(key, buffer, range, invalidate, [data, PostedData::None]);
+        state.send(key, buffer, range, invalidate, Written::one(data, charge));
     }
 }
 
 impl State {
     /// Gives the Writes of a result to `stage`, or to the queue of the connection from the first on that it
-    /// does not take. The last tells when they are done. Returns what is not held until then, of which there
-    /// was nothing to write.
+    /// does not take. The last tells when they are done; `data` and `charge` are held until then. Returns `data`
+    /// if there was nothing to write.
     pub(crate) fn stage_writes(
         &mut self,
         key: Key<Connection>,
         data: PostedData,
+        charge: &mut Charge,
         write: &[Segment],
         mut stage: impl FnMut(WorkRequest) -> Result<(), WorkRequest>,
     ) -> PostedData {
@@ -189,7 +198,7 @@ impl State {
             }
         });
         let Some(mut request) = last else { return data };
-        let held = Held::Written(data);
+        let held = Held::Written { data, charge: std::mem::take(charge) };
         match self.work.insert(Work { connection: key, held }) {
             Ok(name) => {
                 self.written += 1;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use haulage_mr_pool::Local;
-use haulage_proto::chunk::{Few, PayloadReader};
+use haulage_proto::chunk::PayloadReader;
 use haulage_proto::negotiate::{
     Version, bare_header_len, put_bare_header, put_results_headers, put_results_headers_with,
 };
@@ -15,17 +15,19 @@ use haulage_proto::v2::header::OneChunk;
 use haulage_proto::verbs::{Handle, Segment};
 use haulage_proto::xdr::Writer;
 
-use super::answer::Answer;
+use super::answer::{Answer, inline_max};
 use super::{
-    BareCall, Complete, InboundCall, Judged, Message, Outgoing, Ready, Running, Segments, Stage,
+    Asking, BareCall, Complete, InboundCall, Judged, Message, Outgoing, Ready, Room, Running,
+    Segments, Stage,
 };
 use crate::core::connection::{Connection, Terms};
-use crate::core::receives::{Filled, Receives};
+use crate::core::memory::Charge;
+use crate::core::receives::Filled;
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
 use crate::limits::HEADER_ROOM;
 use crate::service::{
-    Arguments, Binding, Call, CallToken, ConnectionId, Data, Outcome, Placement, Reply, Service,
+    Arguments, Call, CallToken, ConnectionId, Data, Outcome, Placement, Reply, Service,
 };
 
 /// Runs the service for at most `budget` Calls. Returns for how many.
@@ -169,11 +171,12 @@ fn act_on_other<S: Service>(
         let call = (version, payload, argument);
         return serve(cx, service, (connection, xid, token), asked, call, reply);
     }
-    match cx.state.judge_call(connection, (xid, payload), None, 0) {
+    let asking = Asking { xid, payload, read: None, write: None, reply: None };
+    match cx.state.judge_call(connection, &asking) {
         Judged::Verdict(header) => Acted::Verdict(header),
         Judged::Refused(error) => Acted::Refused(error),
         // An entry for everything that a Call can hold: there is always room.
-        Judged::Ready(_) | Judged::Read(_) => Acted::Refused(ErrorBody::System),
+        Judged::Ready(..) | Judged::Read(_) => Acted::Refused(ErrorBody::System),
     }
 }
 
@@ -239,11 +242,15 @@ fn run_one<S: Service>(
     };
     let stage = std::mem::replace(&mut inbound.stage, Stage::Later);
     if let Stage::Verdict(header) = &stage {
-        let reply = Reply::new(buffer, None, inbound.inline_max(&terms), inbound.write.as_ref());
+        let length_max = inline_max(inbound.write.as_ref(), &terms);
+        let reply = Reply::new(buffer, None, length_max, inbound.write.as_ref());
         return verdict(reply, header, &terms, inbound);
     }
-    let length_max = inbound.reply_max(&terms, &state.binding, &state.receives);
-    let body = inbound.reply.as_ref().and_then(|_| state.pool.lease(length_max));
+    state.memory.keep_promise(&mut inbound.charge);
+    // What fits the message goes into the message where there is no memory for the Reply chunk.
+    let body = inbound.reply_body.take();
+    let write = inbound.write.as_ref();
+    let length_max = body.as_ref().map_or_else(|| inline_max(write, &terms), Local::len);
     let mut reply = Reply::new(buffer, body, length_max, inbound.write.as_ref());
     let outcome = match stage {
         Stage::Ready { argument } => {
@@ -271,9 +278,12 @@ fn run_one<S: Service>(
             Outcome::Later
         }
     };
-    let Some(inbound) = state.inbound.get(key) else { return Ended::Nothing(reply.buffer) };
+    let Some(inbound) = state.inbound.get_mut(key) else { return Ended::Nothing(reply.buffer) };
     match (outcome, reply.refused) {
-        (Outcome::Later, _) => Ended::Nothing(reply.buffer),
+        (Outcome::Later, _) => {
+            inbound.reply_body = reply.body;
+            Ended::Nothing(reply.buffer)
+        }
         (Outcome::Done, Some(error)) => Ended::Refused(reply.buffer, error),
         (Outcome::Done, None) if !reply.keeps_to(inbound.results_max) => {
             reply.data = Data::Empty;
@@ -375,30 +385,12 @@ impl InboundCall {
             reply: None,
             message,
             body: None,
+            reply_body: None,
+            room: Room::default(),
+            charge: Charge::default(),
             results_max: 0,
             stage,
         }
-    }
-
-    /// Returns how long the Payload stream of its Reply may get: what a message holds, or a Reply chunk
-    /// as far as the binding needs it.
-    fn reply_max(&self, terms: &Terms, binding: &Binding, receives: &Receives) -> usize {
-        let inline = self.inline_max(terms);
-        let Some(chunk) = &self.reply else { return inline };
-        let payload = match (&self.message, &self.body) {
-            (_, Some(body)) => Some(body.bytes()),
-            (Some(message), None) => Some(message.payload(receives.buffers())),
-            (None, None) => None,
-        };
-        let header = payload.map(CallHeader::decode);
-        let procedure = header.and_then(Result::ok).map(|(header, _)| header.procedure);
-        let needed =
-            procedure.and_then(|number| binding.procedure(number)).map_or(0, |procedure| {
-                let longest = procedure.results.iter().map(|result| result.length_max);
-                let longest = longest.map(|length| u32::try_from(length).unwrap_or(u32::MAX));
-                procedure.reply_max(&Few::collect(longest).unwrap_or_default())
-            });
-        inline.max(usize::try_from(chunk.length().min(needed)).unwrap_or(usize::MAX))
     }
 }
 
@@ -459,7 +451,7 @@ impl State {
     }
 
     /// Returns what a connection agreed on, while it is there.
-    fn terms(&self, key: Key<Connection>) -> Option<&Terms> {
+    pub(super) fn terms(&self, key: Key<Connection>) -> Option<&Terms> {
         self.connections.get(key).map(|connection| &connection.terms)
     }
 
@@ -566,7 +558,8 @@ impl State {
             Ended::Refused(buffer, error) => {
                 self.counters.calls_refused += 1;
                 self.recycle(buffer);
-                self.inbound.remove(key);
+                let charge = self.inbound.remove(key).map(|call| call.charge).unwrap_or_default();
+                self.discharge(connection, charge);
                 self.answer_with_error(connection, xid, error);
             }
         }

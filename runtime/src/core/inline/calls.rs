@@ -14,12 +14,13 @@ use haulage_proto::verbs::{ClaimedSegment, Segment};
 use super::{Origin, REPLY_LEN, Short, apart};
 use crate::core::connection::Connection;
 use crate::core::inbound::{Acted, Asked, Complete, act};
+use crate::core::memory::Charge;
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
-use crate::core::work::PostedData;
+use crate::core::work::{PostedData, Written};
 use crate::limits::HEADER_ROOM;
 use crate::provider::{Outlet, QueueFull};
-use crate::service::{Data, Placement, Reply, Service};
+use crate::service::{Data, Placement, Reply, ResultSource, Service};
 
 /// A Call that is taken the short way.
 pub(super) struct Taken<'a> {
@@ -73,14 +74,16 @@ impl<S: Service> Short<'_, S> {
         if !state.ready.is_empty() {
             return 0;
         }
-        let (binding, plain_calls) = (Rc::clone(&state.binding), state.plain_calls);
+        let (binding, results) = (Rc::clone(&state.binding), Rc::clone(&state.sources));
+        let (plain_calls, sources) =
+            (state.plain_calls, Sources { binding: &binding, results: &results });
         let [read_max, write_max] = state.chunk_max(from.key);
         let read_max = read_max.min(outlet.read_max());
         let calls = run.iter().map_while(|message| {
             let call = OneChunk::of(message)?;
             let length_max = if call.position.is_some() { read_max } else { write_max };
             let fits = (1..=length_max).contains(&call.segment.length);
-            (fits && allows((&binding, &plain_calls), &call, message)).then_some(call.bare)
+            (fits && allows(&sources, &plain_calls, &call, message)).then_some(call.bare)
         });
         let counted = state.take(self.now, from.key, Kind::Call, calls);
         let run = run.iter().take(counted).map(|call| Taken::with_chunk(call));
@@ -162,23 +165,35 @@ impl<S: Service> Short<'_, S> {
     }
 }
 
-/// Returns whether a Call may come with its one chunk: its procedure has an argument that can be read from there,
-/// or a result that can be written.
+/// What decides whether a Call with one chunk is acted upon as it comes.
+pub(in crate::core) struct Sources<'a> {
+    pub(in crate::core) binding: &'a Binding,
+    /// Where the results of each procedure come from.
+    pub(in crate::core) results: &'a [ResultSource],
+}
+
+/// Returns whether a Call with one chunk may be acted upon as it comes: its procedure has an argument that can be
+/// read from there, or a result that can be written there and that takes no memory of the pool.
 #[inline]
 pub(in crate::core) fn allows(
-    (binding, plain_calls): (&Binding, &PlainCalls),
+    sources: &Sources<'_>,
+    plain_calls: &PlainCalls,
     chunk: &OneChunk,
     call: &[u8],
 ) -> bool {
+    let Sources { binding, results } = *sources;
     let payload = call.get(OneChunk::CALL_LEN..).unwrap_or_default();
     let procedure = plain_calls.procedure(payload).or_else(|| {
         let (header, _) = CallHeader::decode(payload).ok()?;
         let is_ours = (header.program, header.version) == (binding.program, binding.version);
         is_ours.then_some(header.procedure)
     });
-    let procedure = procedure.and_then(|number| binding.procedure(number));
-    procedure.is_some_and(|procedure| match chunk.position {
-        None => !procedure.results.is_empty(),
+    let procedure = procedure.and_then(|number| {
+        let source = results.get(usize::try_from(number).ok()?)?;
+        Some((binding.procedure(number)?, *source))
+    });
+    procedure.is_some_and(|(procedure, source)| match chunk.position {
+        None => !procedure.results.is_empty() && source == ResultSource::Resident,
         Some(position) => {
             let read = Reduced { position, length: chunk.segment.length };
             procedure.check_call(std::iter::once(read), 0).is_ok()
@@ -195,7 +210,7 @@ impl State {
         let Some(connection) = self.connections.get(key) else { return [0; 2] };
         let [read_max, write_max] = connection.engine.chunk_max();
         // P12: nothing is asked of a peer that serves no Reads.
-        [if connection.may_read { read_max } else { 0 }, write_max]
+        [if connection.may_read() { read_max } else { 0 }, write_max]
     }
 
     /// Counts the chunk of a Call, and reads an argument that it has there. Returns where in the Payload stream
@@ -251,7 +266,9 @@ impl State {
         let message = making.seal_results_with(xid, length, credit, &returned)?.len();
         let data = PostedData::of(std::mem::replace(&mut making.data, Data::Empty));
         let segments = [call.segment];
-        let rest = self.stage_writes(key, data, &segments, |request| outlet.stage(request));
+        let mut charge = Charge::default();
+        let stage = |request| outlet.stage(request);
+        let rest = self.stage_writes(key, data, &mut charge, &segments, stage);
         let invalidate = invalidates(Kind::Reply, true, call.inv_handle);
         let end = HEADER_ROOM + length;
         let range = end - message..end;
@@ -263,7 +280,7 @@ impl State {
             return Some(());
         }
         let buffer = self.take_buffer(reply)?;
-        self.send(key, buffer, range, invalidate, [rest, PostedData::None]);
+        self.send(key, buffer, range, invalidate, Written::one(rest, charge));
         Some(())
     }
 

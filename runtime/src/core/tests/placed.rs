@@ -9,11 +9,12 @@ use haulage_proto::v2::header::OneChunk;
 use haulage_proto::verbs::{Access, Flags, Handle, QpNum, Segment, WrId};
 
 use super::*;
-use crate::core::inline::allows;
+use crate::core::inline::{Sources, allows};
 use crate::core::outbound::Caller as Waiting;
 use crate::provider::iwarp::{self, Iwarp};
 use crate::provider::shm::{self, Shm};
 use crate::provider::{Done, Operation, Outlet, QueueFull, WorkRequest, expose};
+use crate::service::ResultSource;
 use crate::sys::clock;
 
 /// How the Call of a number is answered, and with how many octets.
@@ -422,13 +423,16 @@ fn only_what_a_procedure_has_is_moved_by_the_short_way() {
         Procedure::new("STORE").argument(stores),
         Procedure::new("FETCH").result(fetches),
     ];
+    let results = [ResultSource::Resident; 3];
     let binding = Binding { program: 7, version: 1, procedures };
     let allowed = |asked, position, length| {
         let segment = Segment { handle: Handle(5), length, offset: 0 };
         let mut message = [0; 96];
         let chunk = (position, &segment);
         put_call_headers_with(&mut message, (3, 9), Handle(5), chunk, asked).unwrap();
-        allows((&binding, &PlainCalls::of(&binding)), &OneChunk::of(&message).unwrap(), &message)
+        let chunk = OneChunk::of(&message).unwrap();
+        let sources = Sources { binding: &binding, results: &results };
+        allows(&sources, &PlainCalls::of(&binding), &chunk, &message)
     };
     assert!(allowed([7, 1, STORE], Some(44), 100) && allowed([7, 1, FETCH], None, 100));
     // A result's room may be longer than any result; an argument is refused by the service then.

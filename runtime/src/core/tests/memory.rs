@@ -1,0 +1,301 @@
+//! A pool that many connections want: a share for each, and a turn for those that wait.
+
+use super::*;
+use crate::core::connection::Connection;
+use crate::core::table::Key;
+use crate::service::ResultSource;
+
+const MIB: usize = 1 << 20;
+/// Octets of the server's pool beside what the transport takes.
+const ROOM: usize = 8 * MIB;
+
+/// Takes items and returns others that it leases, as a server of files does.
+#[derive(Debug, Default)]
+struct Files {
+    /// Items that are kept.
+    kept: Vec<Local>,
+    /// Whether items are kept.
+    keeps: bool,
+    stored: u32,
+    refused: Vec<Refusal>,
+    fetched: u32,
+}
+
+impl Service for Files {
+    fn binding(&self) -> Binding {
+        binding()
+    }
+
+    fn result_source(&self, procedure: u32) -> ResultSource {
+        if procedure == FETCH { ResultSource::Leased } else { ResultSource::Resident }
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
+        match call.procedure {
+            STORE => match call.arguments.item(24) {
+                Ok(Argument::Placed(lease)) => {
+                    self.stored += 1;
+                    self.kept.extend(Some(lease).filter(|_| self.keeps));
+                }
+                Ok(Argument::Refused { why, .. }) => self.refused.push(why),
+                other => panic!("{other:?}"),
+            },
+            FETCH => match cx.pool().lease(MIB) {
+                Some(lease) => {
+                    self.fetched += 1;
+                    reply.item(Data::Local(lease));
+                }
+                None => return Outcome::Failed(AcceptStat::SystemErr),
+            },
+            _ => {}
+        }
+        Outcome::Done
+    }
+}
+
+/// One server, and two clients on nodes of their own.
+struct Bed {
+    fabric: Fabric,
+    now: Instant,
+    server: Core<Sim, Files>,
+    clients: [(Core<Sim, Caller>, ConnectionId); 2],
+}
+
+/// The client that misbehaves.
+const GREEDY: usize = 0;
+/// The client that does not.
+const HONEST: usize = 1;
+
+fn node(number: usize) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(number).unwrap()))
+}
+
+impl Bed {
+    fn new() -> Self {
+        let limits = Limits { connections_max: 4, credits_max: 31, ..LIMITS };
+        let fabric = Fabric::new(FabricConfig::default());
+        let pool = |bytes| {
+            Pool::new(&PoolConfig { bytes, pages: PagePreference::Heap, node: None }).unwrap()
+        };
+        let (nic, room) = (fabric.provider(node(9)).unwrap(), ROOM + limits.transport_bytes());
+        let mut server = Core::new(nic, Files::default(), pool(room), limits, 1).unwrap();
+        let at = server.listen(SocketAddr::new(node(9), 20050)).unwrap();
+        let clients = [GREEDY, HONEST].map(|number| {
+            let nic = fabric.provider(node(number)).unwrap();
+            let mut client = Core::new(nic, Caller::default(), pool(64 * MIB), limits, 2).unwrap();
+            let connection = client.connect(Instant::ZERO, at, binding()).unwrap();
+            (client, connection)
+        });
+        let mut bed = Self { fabric, now: Instant::ZERO, server, clients };
+        for client in [GREEDY, HONEST] {
+            bed.call(client, request(0));
+        }
+        bed.until(|bed| bed.ended(GREEDY) + bed.ended(HONEST) == 2);
+        bed
+    }
+
+    fn call(&mut self, client: usize, request: Request) {
+        let (core, connection) = &mut self.clients[client];
+        let (mut cx, _) = core.cx(self.now);
+        cx.call(*connection, request, 0, |_| Ok(())).unwrap();
+    }
+
+    fn store(&mut self, client: usize, length: usize) {
+        let argument = Some(self.clients[client].0.cx(self.now).0.pool().lease(length).unwrap());
+        self.call(client, Request { argument, ..request(STORE) });
+    }
+
+    fn fetch(&mut self, client: usize) {
+        let result = Some(self.clients[client].0.cx(self.now).0.pool().lease(MIB).unwrap());
+        self.call(client, Request { result, ..request(FETCH) });
+    }
+
+    fn ended(&self, client: usize) -> usize {
+        self.clients[client].0.service().ended.len()
+    }
+
+    fn turn(&mut self) -> bool {
+        let worked = self.server.turn(self.now);
+        self.clients.iter_mut().fold(worked, |worked, (client, _)| client.turn(self.now) | worked)
+    }
+
+    fn until(&mut self, done: impl Fn(&Self) -> bool) {
+        for _ in 0..1_000_000 {
+            if done(self) {
+                return;
+            }
+            if !self.turn() {
+                let deadlines = self.clients.each_ref().map(|(client, _)| client.poll_deadline());
+                let next = [self.fabric.next_event(), self.server.poll_deadline()];
+                let next = next.into_iter().chain(deadlines).flatten().min().unwrap();
+                self.now = next.max(self.now.saturating_add(Duration::from_nanos(1)));
+            }
+        }
+        panic!("no progress");
+    }
+
+    /// Lets whatever is under way arrive, and everybody act upon it.
+    fn settle(&mut self) {
+        for _ in 0..1_000_000 {
+            if !self.turn() {
+                let Some(next) = self.fabric.next_event() else { return };
+                self.now = next.max(self.now);
+            }
+        }
+        panic!("it never settles");
+    }
+
+    /// Has the server receive what `client` has sent, and nothing that it sends afterwards.
+    fn silence(&mut self, client: usize) {
+        self.clients[client].0.turn(self.now);
+        self.fabric.black_hole(node(client), true);
+    }
+
+    /// Returns the octets that Calls of a connection hold, and how many Calls wait.
+    fn counts(&self, client: usize) -> (usize, usize) {
+        let key = self.key(client);
+        self.server.state.connections.get(key).map_or((0, 0), |found| found.share.counts())
+    }
+
+    fn key(&self, client: usize) -> Key<Connection> {
+        let state = &self.server.state;
+        state.connections.find(0, |connection| connection.peer.ip() == node(client)).unwrap()
+    }
+
+    fn free(&self) -> usize {
+        self.server.state.pool.free_bytes()
+    }
+}
+
+#[test]
+fn a_peer_that_answers_no_reads_leaves_as_much_as_it_holds() {
+    let mut bed = Bed::new();
+    for _ in 0..20 {
+        bed.store(GREEDY, MIB);
+    }
+    bed.silence(GREEDY);
+    bed.settle();
+    let (held, waiting) = bed.counts(GREEDY);
+    assert!(held >= 2 * MIB && held <= bed.free(), "{held} held, {} free", bed.free());
+    assert!(held / MIB + waiting >= 8, "each Call that came has its memory, or waits");
+    // Another client is served at once, and again and again.
+    for round in 0..40 {
+        bed.store(HONEST, MIB);
+        bed.settle();
+        assert_eq!(bed.ended(HONEST), 2 + round);
+    }
+    assert_eq!(bed.server.service().stored, 40);
+    // When the connection ends, everything comes home.
+    bed.fabric.sever_all(node(GREEDY));
+    bed.settle();
+    all_home(&mut bed.server, bed.now);
+}
+
+#[test]
+fn a_peer_that_takes_no_results_leaves_as_much_as_it_holds() {
+    let mut bed = Bed::new();
+    for _ in 0..20 {
+        bed.fetch(GREEDY);
+    }
+    bed.clients[GREEDY].0.turn(bed.now);
+    // Its acknowledgements are swallowed: no Write of the server's ever completes.
+    bed.fabric.black_hole(node(GREEDY), true);
+    bed.settle();
+    let (held, waiting) = bed.counts(GREEDY);
+    assert!(held >= 2 * MIB && held <= bed.free(), "{held} held, {} free", bed.free());
+    assert!(held / MIB + waiting >= 8, "each Call that came has its memory, or waits");
+    for round in 0..40 {
+        bed.fetch(HONEST);
+        bed.settle();
+        assert_eq!(bed.ended(HONEST), 2 + round);
+    }
+    bed.fabric.sever_all(node(GREEDY));
+    bed.settle();
+    all_home(&mut bed.server, bed.now);
+}
+
+#[test]
+fn calls_that_find_no_memory_wait_until_some_comes_home() {
+    let mut bed = Bed::new();
+    for _ in 0..15 {
+        bed.store(HONEST, 3 * MIB);
+        bed.store(GREEDY, MIB);
+        bed.fetch(GREEDY);
+    }
+    bed.until(|bed| bed.ended(HONEST) + bed.ended(GREEDY) == 2 + 45);
+    let service = bed.server.service();
+    assert_eq!((service.stored, service.fetched, service.refused.len()), (30, 15, 0));
+    bed.settle();
+    all_home(&mut bed.server, bed.now);
+}
+
+#[test]
+fn memory_that_never_comes_is_refused_and_the_service_is_told() {
+    let mut bed = Bed::new();
+    // More than the pool has in one piece: nothing holds it, so nothing gives it back.
+    let kept = {
+        let (cx, _) = bed.server.cx(bed.now);
+        cx.pool().lease(ROOM - 2 * MIB).unwrap()
+    };
+    bed.store(HONEST, 3 * MIB);
+    bed.settle();
+    assert_eq!(
+        (bed.ended(HONEST), &bed.server.service().refused[..]),
+        (2, &[Refusal::NoMemory][..])
+    );
+    drop(kept);
+    // Values that the service keeps are no Call's any more, and nobody waits for them.
+    bed.server.cx(bed.now).1.keeps = true;
+    for _ in 0..10 {
+        bed.store(HONEST, MIB);
+    }
+    bed.settle();
+    assert_eq!(bed.ended(HONEST), 12);
+    let service = bed.server.service();
+    assert!(service.stored >= 6 && service.stored as usize + service.refused.len() == 11);
+    assert_eq!(bed.server.state.memory.held(), 0);
+}
+
+#[test]
+fn who_waits_for_memory_too_long_is_refused() {
+    let mut bed = Bed::new();
+    for _ in 0..4 {
+        bed.store(GREEDY, MIB);
+    }
+    bed.silence(GREEDY);
+    bed.settle();
+    // A Call that wants more than is left waits as long as it may.
+    let before = bed.now;
+    let argument = Some(bed.clients[HONEST].0.cx(bed.now).0.pool().lease(4 * MIB).unwrap());
+    let left = bed.free();
+    assert!(left < 5 * MIB, "{left}");
+    let blocking = bed.server.cx(bed.now).0.pool().lease(left - 3 * MIB).unwrap();
+    let patient = Some(LIMITS.memory_timeout * 2);
+    bed.call(HONEST, Request { argument, timeout: patient, ..request(STORE) });
+    bed.until(|bed| bed.ended(HONEST) == 2);
+    assert_eq!(bed.server.service().refused, [Refusal::NoMemory]);
+    assert!(bed.now.saturating_since(before) >= LIMITS.memory_timeout);
+    drop(blocking);
+}
+
+#[test]
+fn no_more_calls_hold_memory_to_be_read_than_may_read_at_once() {
+    let mut bed = Bed::new();
+    let key = bed.key(GREEDY);
+    bed.server.state.connections.get_mut(key).unwrap().share.reading_max = 2;
+    for _ in 0..20 {
+        bed.store(GREEDY, 1 << 10);
+    }
+    let mut most = 0;
+    while bed.ended(GREEDY) < 21 {
+        bed.turn();
+        let (held, waiting) = bed.counts(GREEDY);
+        most = most.max(waiting);
+        assert!(held <= 20 << 10);
+        let reading =
+            bed.server.state.work.iter().filter(|work| matches!(work.held, Held::Read { .. }));
+        assert!(reading.count() <= 2);
+        bed.now = bed.fabric.next_event().unwrap_or(bed.now).max(bed.now);
+    }
+    assert!(most >= 10, "others waited meanwhile");
+}
