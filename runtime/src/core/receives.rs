@@ -42,8 +42,9 @@ pub(crate) struct Receives {
     batch: Vec<Receive>,
     /// Buffers with messages in them.
     held: u32,
-    /// Posted or to be posted, and reserved for nobody.
-    unreserved: u32,
+    /// Receives posted or to be posted that are reserved for no connection. Less than zero while messages of a
+    /// connection that is gone are held which it sent beyond what was reserved for it.
+    unreserved: i64,
     /// What all connections hold of their floors, of each as it was when it grew last.
     floors: u32,
     /// What each connection there can be may have whatever the others do, and what it begins with.
@@ -115,7 +116,7 @@ impl Receives {
             posted_max,
             batch: Vec::with_capacity(posted_max as usize),
             held: 0,
-            unreserved: count,
+            unreserved: count.into(),
             floors: 0,
             // Less than its part of all: while all are touched, their floors are kept as well.
             fair: (beyond / limits.connections_max.max(1)).clamp(RECEIVES_IDLE, most),
@@ -140,8 +141,8 @@ impl Receives {
 
     /// Counts such messages that are done with at once.
     #[inline]
-    pub(crate) const fn pass(&mut self, messages: u32) {
-        self.unreserved += messages;
+    pub(crate) fn pass(&mut self, messages: u32) {
+        self.unreserved += i64::from(messages);
     }
 
     /// Borrows the buffers.
@@ -204,7 +205,8 @@ impl Receives {
 
     /// Reserves the floor for a new connection; `None` if there is not even that.
     pub(crate) fn admit(&mut self) -> Option<Part> {
-        self.unreserved = self.unreserved.checked_sub(RECEIVES_IDLE)?;
+        self.left().checked_sub(RECEIVES_IDLE)?;
+        self.unreserved -= i64::from(RECEIVES_IDLE);
         self.floors += RECEIVES_IDLE;
         Some(Part { reserved: RECEIVES_IDLE, level: self.fair, used: 0 })
     }
@@ -227,7 +229,8 @@ impl Receives {
         let touched = u32::try_from(touched).unwrap_or(u32::MAX);
         let others = connections_max.saturating_sub(1).saturating_add(touched);
         let floors = others.saturating_mul(RECEIVES_IDLE).saturating_sub(self.floors);
-        let spare = self.unreserved.saturating_sub(floors);
+        let left = self.left();
+        let spare = left.saturating_sub(floors);
         // Who has sent some may have more in flight than there is room for.
         let used = part.used.saturating_add(part.reserved.saturating_sub(reserved));
         let asked = part.level.saturating_add(used / USED_FOR_ONE).min(credits_max + 1);
@@ -240,8 +243,8 @@ impl Receives {
         let busy = level.saturating_sub(reserved.saturating_add(owed)).min(spare);
         // Calls that are not answered hold Receives: who has so many waiting waits too.
         let least = if owed <= level { RECEIVES_IDLE.saturating_sub(reserved) } else { 0 };
-        let more = busy.max(least).min(self.unreserved);
-        self.unreserved -= more;
+        let more = busy.max(least).min(left);
+        self.unreserved -= i64::from(more);
         part.reserved = reserved.saturating_add(more);
         part.level = part.reserved.saturating_add(owed);
         self.floors += part.floor();
@@ -249,10 +252,15 @@ impl Receives {
         more
     }
 
-    /// Forgets the reservations of a connection that is gone. Modulo 2^32: a peer that sent more than
-    /// was reserved for it gives back less than nothing.
+    /// Returns how many Receives may be reserved: none while messages beyond what was reserved are held.
+    fn left(&self) -> u32 {
+        u32::try_from(self.unreserved).unwrap_or(0)
+    }
+
+    /// Forgets the reservations of a connection that is gone. `reserved` is modulo 2^32: a peer that sent more
+    /// than was reserved for it gives back less than nothing.
     pub(crate) fn release(&mut self, part: &Part, reserved: u32) {
-        self.unreserved = self.unreserved.wrapping_add(reserved);
+        self.unreserved += i64::from(reserved.cast_signed());
         self.floors -= part.floor();
         self.busy -= u32::from(part.level > self.fair);
     }
@@ -340,7 +348,7 @@ mod tests {
             }
             let reserved: u32 = self.parts.iter().map(|(_, reserved)| reserved).sum();
             let all = self.receives.limits.receives_max;
-            assert_eq!(reserved + self.receives.unreserved, all);
+            assert_eq!(i64::from(reserved) + self.receives.unreserved, i64::from(all));
         }
     }
 
@@ -368,7 +376,7 @@ mod tests {
             peers.receives.release(&part, reserved);
         }
         let Receives { floors, busy, unreserved, limits, .. } = peers.receives;
-        assert_eq!((floors, busy, unreserved), (0, 0, limits.receives_max));
+        assert_eq!((floors, busy, unreserved), (0, 0, i64::from(limits.receives_max)));
     }
 
     #[test]
@@ -391,6 +399,28 @@ mod tests {
                 assert_eq!(peers.receives.grow(part, (reserved, owed), 1), 0);
             }
         }
+    }
+
+    #[test]
+    fn receives_that_hold_messages_of_a_peer_that_overran_are_promised_to_nobody() {
+        let memory = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
+        let limits =
+            Limits { connections_max: 2, receives_max: 24, credits_max: 23, ..LIMITS_DEFAULT };
+        let mut receives = Receives::new(&Pool::new(&memory).unwrap(), &limits, false).unwrap();
+        let mut honest = receives.admit().unwrap();
+        let more = receives.grow(&mut honest, (RECEIVES_IDLE, 0), 1);
+        let overrunning = receives.admit().unwrap();
+        // Messages in all Receives but one, though four were reserved; then the peer is gone. So nothing is left
+        // for anybody, not even for the reservations of the honest one.
+        let messages: Vec<_> = (0..23).map(|_| receives.book()).collect();
+        receives.release(&overrunning, RECEIVES_IDLE.wrapping_sub(23));
+        assert!(receives.admit().is_none());
+        assert_eq!(receives.grow(&mut honest, (0, 0), 1), 0);
+        for message in messages {
+            receives.give_back(message);
+        }
+        receives.release(&honest, RECEIVES_IDLE + more);
+        assert_eq!(receives.left(), 24);
     }
 
     #[test]
