@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use haulage_proto::verbs::{
     Access, ClaimedSegment, Completion, Handle, Opcode, QpNum, Segment, Status, WrId,
 };
 
-use crate::sys::process;
+use crate::sys::{interfaces, process};
 
 pub mod delaying;
 pub mod iwarp;
@@ -122,6 +122,10 @@ pub trait Provider: sealed::Sealed {
 
     /// Answers a `Request` with no.
     fn reject(&mut self, now: Instant, qp: QpNum, private_data: &[u8]);
+
+    /// Asks the system for the user at the other end of a queue pair that a listener reported. One question a
+    /// connection: it takes system calls.
+    fn peer_user(&mut self, qp: QpNum) -> PeerUser;
 
     /// Closes a connection in order: what was posted before leaves first, within a deadline.
     fn disconnect(&mut self, now: Instant, qp: QpNum);
@@ -437,6 +441,29 @@ impl Promises {
         grants_reads: true,
         explains_ends: true,
     };
+}
+
+/// The user at the other end of a connection, as far as this machine's system can vouch for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerUser {
+    /// The peer is on another machine, about whose users this one knows nothing.
+    Remote,
+    /// The peer is on this machine, and its socket belongs to this user.
+    Local(u32),
+    /// The peer is on this machine, or may be, and the system does not name the user.
+    Unknown,
+}
+
+impl PeerUser {
+    /// Tells by its address alone where a peer is.
+    pub(crate) fn by_address(peer: IpAddr) -> Self {
+        let peer = peer.to_canonical();
+        let is_ours = || match interfaces::addresses() {
+            Ok(addresses) => addresses.iter().any(|address| address.to_canonical() == peer),
+            Err(_) => true,
+        };
+        if peer.is_loopback() || is_ours() { Self::Unknown } else { Self::Remote }
+    }
 }
 
 /// What one end proposes for a connection, or grants.

@@ -52,6 +52,12 @@ pub trait Service {
         true
     }
 
+    /// Returns whether the user at the other end of each accepted connection is to be looked up, for
+    /// [`Cx::peer_user`]. The lookup takes system calls, once a connection.
+    fn identifies_peers(&self) -> bool {
+        false
+    }
+
     /// Acts on one Call. The results go into `reply`.
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome;
 

@@ -20,6 +20,7 @@ pub mod local;
 pub mod process;
 pub mod shared;
 pub mod signal;
+pub mod sock_diag;
 pub mod socket;
 pub mod unix;
 pub mod uring;

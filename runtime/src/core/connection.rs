@@ -17,7 +17,7 @@ use crate::core::memory::Share;
 use crate::core::receives::Part;
 use crate::identity::Identity;
 use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER, our_private_data};
-use crate::provider::{Provider, WorkQueue, WorkRequest};
+use crate::provider::{PeerUser, Provider, WorkQueue, WorkRequest};
 use crate::service::{Binding, CallError};
 
 /// A connection of this core, in either role.
@@ -27,6 +27,8 @@ pub(crate) struct Connection {
     pub(crate) role: Role,
     /// Where the other end is.
     pub(crate) peer: SocketAddr,
+    /// The user there, where the service of a server asked for it.
+    pub(crate) user: PeerUser,
     pub(crate) state: State,
     pub(crate) engine: Engine,
     /// What both ends' private data says of version 1.
@@ -166,6 +168,7 @@ impl Connection {
             qp,
             role,
             peer,
+            user: PeerUser::Unknown,
             state: State::New,
             engine,
             agreed,

@@ -98,6 +98,11 @@ impl<P: Provider, S: Service> Core<P, S> {
             admitted = self.state.open(qp, client, &binding);
         }
         if let Some(key) = admitted {
+            if self.service.identifies_peers()
+                && let Some(connection) = self.state.connections.get_mut(key)
+            {
+                connection.user = self.provider.peer_user(qp);
+            }
             self.provide(key);
             let caps = self.provider.caps();
             let (_, private_data) = our_private_data(Role::Server, self.state.solicits);

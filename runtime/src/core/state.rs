@@ -20,7 +20,7 @@ use crate::core::receives::Receives;
 use crate::core::table::{Key, Table};
 use crate::core::work::WorkTable;
 use crate::limits::{CHUNKS_MAX, ITEMS_MAX, Limits, SEND_BUFFER};
-use crate::provider::{Caps, Counters};
+use crate::provider::{Caps, Counters, PeerUser};
 use crate::service::{Binding, CallError, CallToken, ConnectionId, Request, ResultSource};
 
 /// A core's tables.
@@ -416,6 +416,12 @@ impl<'a> Cx<'a> {
     /// Returns where the other end of a connection is, while there is one.
     pub fn peer(&self, connection: ConnectionId) -> Option<SocketAddr> {
         self.state.connections.get(connection.0).map(|connection| connection.peer)
+    }
+
+    /// Returns the user at the other end of a connection, while there is one. It was asked for when the peer
+    /// connected, and only if [`Service::identifies_peers`](crate::service::Service::identifies_peers) wanted it.
+    pub fn peer_user(&self, connection: ConnectionId) -> Option<PeerUser> {
+        self.state.connections.get(connection.0).map(|connection| connection.user)
     }
 
     /// Returns whether it is not known yet whether there is anybody to talk to on a connection.

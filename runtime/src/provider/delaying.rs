@@ -12,8 +12,8 @@ use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use super::sim::Rng;
 use super::{
-    Caps, ConnectError, ConnectionParams, Counters, Event, Inlet, Provider, QueueFull, Receive,
-    Waker, WorkQueue, WorkRequest, sealed,
+    Caps, ConnectError, ConnectionParams, Counters, Event, Inlet, PeerUser, Provider, QueueFull,
+    Receive, Waker, WorkQueue, WorkRequest, sealed,
 };
 
 /// Wraps a provider and withholds what it reports, in order, for a few polls chosen by a seed.
@@ -93,6 +93,10 @@ impl<P: Provider> Provider for Delaying<P> {
         params: &ConnectionParams<'_>,
     ) -> Result<QpNum, ConnectError> {
         self.inner.connect(now, to, params)
+    }
+
+    fn peer_user(&mut self, qp: QpNum) -> PeerUser {
+        self.inner.peer_user(qp)
     }
 
     fn accept(&mut self, now: Instant, qp: QpNum, params: &ConnectionParams<'_>) {

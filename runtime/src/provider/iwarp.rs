@@ -46,8 +46,8 @@ use self::reactor::{News, Over, Reactor};
 use self::setup::Setup;
 use super::slots::Slots;
 use super::{
-    Caps, ConnectError, ConnectionParams, Counters, Event, Inlet, Provider, QueueFull, Receive,
-    Waker, WorkQueue, WorkRequest, sealed,
+    Caps, ConnectError, ConnectionParams, Counters, Event, Inlet, PeerUser, Provider, QueueFull,
+    Receive, Waker, WorkQueue, WorkRequest, sealed,
 };
 use crate::sys::socket::Socket;
 
@@ -478,6 +478,11 @@ impl Provider for Iwarp {
         if let Some(connection) = self.slots.get(qp) {
             connection.reject(&mut self.nic, private_data);
         }
+    }
+
+    fn peer_user(&mut self, qp: QpNum) -> PeerUser {
+        let connection = self.slots.get(qp);
+        connection.map_or(PeerUser::Unknown, |connection| connection.socket.peer_user())
     }
 
     fn disconnect(&mut self, now: Instant, qp: QpNum) {

@@ -57,11 +57,11 @@ use self::setup::Setup;
 use self::watch::{LISTENERS, RETRY, Round, WAKER};
 use super::slots::Slots;
 use super::{
-    Caps, ConnectError, ConnectionParams, Counters, Event, Inlet, Provider, QueueFull, Receive,
-    Waker, WorkQueue, WorkRequest, sealed,
+    Caps, ConnectError, ConnectionParams, Counters, Event, Inlet, PeerUser, Provider, QueueFull,
+    Receive, Waker, WorkQueue, WorkRequest, sealed,
 };
 use crate::sys::epoll::{Epoll, Ready};
-use crate::sys::unix::Listener;
+use crate::sys::unix::{Listener, Stream};
 
 mod arrive;
 mod config;
@@ -252,6 +252,14 @@ impl Provider for Shm {
         self.nic.now = now;
         if let Some(connection) = self.slots.get(qp) {
             connection.reject(&mut self.nic, private_data);
+        }
+    }
+
+    fn peer_user(&mut self, qp: QpNum) -> PeerUser {
+        let socket = self.slots.get(qp).and_then(|connection| connection.socket.as_ref());
+        match socket.map(Stream::peer) {
+            Some(Ok(peer)) => PeerUser::Local(peer.user),
+            Some(Err(_)) | None => PeerUser::Unknown,
         }
     }
 

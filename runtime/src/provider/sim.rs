@@ -35,8 +35,8 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use super::{
-    Caps, ConnectError, ConnectionParams, Counters, Event, Promises, Provider, QueueFull, Receive,
-    Waker, WorkQueue, WorkRequest, sealed,
+    Caps, ConnectError, ConnectionParams, Counters, Event, PeerUser, Promises, Provider, QueueFull,
+    Receive, Waker, WorkQueue, WorkRequest, sealed,
 };
 
 mod node;
@@ -248,6 +248,11 @@ impl Provider for Sim {
         let mut world = self.fabric.borrow_mut();
         world.advance(now);
         world.reject(self.end(qp));
+    }
+
+    /// Every node is a machine of its own.
+    fn peer_user(&mut self, _: QpNum) -> PeerUser {
+        PeerUser::Remote
     }
 
     fn disconnect(&mut self, now: Instant, qp: QpNum) {

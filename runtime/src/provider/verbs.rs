@@ -50,8 +50,8 @@ use self::setup::{count, failure, token};
 use self::work::Share;
 use super::supply::Supply;
 use super::{
-    Caps, ConnectError, ConnectionParams, Counters, Event, Provider, QueueFull, Receive, Waker,
-    WorkQueue, sealed,
+    Caps, ConnectError, ConnectionParams, Counters, Event, PeerUser, Provider, QueueFull, Receive,
+    Waker, WorkQueue, sealed,
 };
 use crate::sys::epoll::Epoll;
 use crate::sys::ibverbs::{
@@ -344,6 +344,13 @@ impl Provider for Verbs {
             let _ = id.reject(private_data);
         }
         self.forget(qp);
+    }
+
+    /// A queue pair has no socket whose owner the system could name.
+    fn peer_user(&mut self, qp: QpNum) -> PeerUser {
+        let id = self.slots.get(qp).and_then(|connection| connection.id());
+        let peer = id.and_then(|id| id.peer());
+        peer.map_or(PeerUser::Unknown, |peer| PeerUser::by_address(peer.ip()))
     }
 
     fn disconnect(&mut self, now: Instant, qp: QpNum) {

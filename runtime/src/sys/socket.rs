@@ -11,7 +11,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use haulage_mr_pool::Sink;
 
+use super::sock_diag::{self, ESTABLISHED, Found};
 use super::unix::is_readable;
+use crate::provider::PeerUser;
 
 /// What a call that would have blocked returns instead.
 fn unless_blocked<T>(result: io::Result<T>) -> io::Result<Option<T>> {
@@ -162,6 +164,43 @@ impl Socket {
         u32::try_from(size).map_err(|_| ErrorKind::InvalidData.into())
     }
 
+    /// Returns which user the other end of this connection belongs to, as the kernel knows.
+    pub fn peer_user(&self) -> PeerUser {
+        let ends = self.0.local_addr().and_then(|local| Ok((local, self.0.peer_addr()?)));
+        let Ok((local, peer)) = ends else { return PeerUser::Unknown };
+        let found = sock_diag::tcp_owner(peer, local);
+        // The four-tuple stays ours for as long as our end is established, and so a socket found by it
+        // before this look at the state is our peer's and not that of a later connection.
+        if !self.is_established() {
+            return PeerUser::Unknown;
+        }
+        match found {
+            Ok(Found::Owned(uid)) => PeerUser::Local(uid),
+            Ok(Found::Ownerless) => PeerUser::Unknown,
+            // A local address without a socket: address translation, or a kernel that does not tell.
+            Ok(Found::Nothing) | Err(_) => PeerUser::by_address(peer.ip()),
+        }
+    }
+
+    /// Returns whether the connection is open in both directions.
+    fn is_established(&self) -> bool {
+        let mut state = MaybeUninit::<u8>::uninit();
+        let mut length = 1;
+        // The state is the first octet of a tcp_info, of which the kernel writes as much as there is room for.
+        // SAFETY: `state` has room for the one octet announced; both are live for the call.
+        let result = unsafe {
+            libc::getsockopt(
+                self.fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                state.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        // SAFETY: getsockopt succeeded and wrote one octet.
+        check(result).is_ok() && length == 1 && unsafe { state.assume_init() } == ESTABLISHED
+    }
+
     /// Picks the congestion control of a path that does not leave this machine; leaves the
     /// operator's choice to every other.
     ///
@@ -276,15 +315,28 @@ mod tests {
         name.into_iter().take_while(|octet| *octet != 0).collect()
     }
 
-    #[test]
-    fn neither_end_of_a_path_within_the_machine_is_paced() {
+    fn pair() -> (Socket, Socket) {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let active = Socket::connect(listener.local_addr().unwrap()).unwrap();
-        let (passive, _) = loop {
-            if let Some(accepted) = listener.accept().unwrap() {
-                break accepted;
+        loop {
+            if let Some((passive, _)) = listener.accept().unwrap() {
+                return (active, passive);
             }
-        };
+        }
+    }
+
+    #[test]
+    fn a_peer_on_this_machine_is_known_by_the_owner_of_its_socket() {
+        let (active, passive) = pair();
+        assert_eq!(passive.peer_user(), PeerUser::Local(super::super::unix::user()));
+        // Whoever has closed its end could have been anybody: the kernel says uid 0 of it.
+        drop(active);
+        assert_eq!(passive.peer_user(), PeerUser::Unknown);
+    }
+
+    #[test]
+    fn neither_end_of_a_path_within_the_machine_is_paced() {
+        let (active, passive) = pair();
         assert_eq!(congestion_control(&active), UNPACED);
         assert_eq!(congestion_control(&passive), UNPACED);
     }
