@@ -1,12 +1,17 @@
 //! Answering `GET /metrics`, and nothing else.
+//!
+//! # Limits
+//! A few clients are answered at a time, each by a thread. A request has one deadline, however slowly it comes,
+//! and so has the response. Where there are more clients, the one whose transfer has lasted longest is closed.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
 use haulage::provider::Waker;
+use haulage_store::crowd::{Crowd, CrowdLimits, Phase, Seat};
 
 /// Where whoever asks for the page is announced.
 #[derive(Clone, Debug)]
@@ -21,31 +26,52 @@ pub fn way() -> (Asking, Receiver<Sender<String>>) {
 }
 
 impl Asking {
-    /// Answers at `at` for as long as the process lives, one after the other; `waker` wakes the core that
-    /// writes the page. Returns the address really bound.
+    /// Answers at `at` for as long as the process lives; `waker` wakes the core that writes the page. Returns the
+    /// address really bound.
     ///
     /// # Errors
     /// The system's, such as an address in use.
     pub fn listen(&self, at: SocketAddr, waker: &Waker) -> io::Result<SocketAddr> {
+        self.listen_within(at, waker, Limits::DEFAULT)
+    }
+
+    /// Like [`Self::listen`], within these limits.
+    fn listen_within(
+        &self,
+        at: SocketAddr,
+        waker: &Waker,
+        limits: Limits,
+    ) -> io::Result<SocketAddr> {
         let listener = TcpListener::bind(at)?;
         let bound = listener.local_addr()?;
         let (asking, waker) = (self.clone(), waker.clone());
-        thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-            loop {
-                match listener.accept() {
-                    // Who asks badly, or goes away, is nobody's loss.
-                    Ok((stream, _)) => drop(asking.answer(stream, &waker)),
-                    // Out of descriptors, perhaps: others will be closed.
-                    Err(_) => thread::park_timeout(ACCEPT_AGAIN),
-                }
-            }
-        })?;
+        thread::Builder::new()
+            .name("metrics".to_owned())
+            .spawn(move || asking.accept(&listener, &waker, limits))?;
         Ok(bound)
     }
 
-    fn answer(&self, mut stream: TcpStream, waker: &Waker) -> io::Result<()> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+    fn accept(&self, listener: &TcpListener, waker: &Waker, limits: Limits) {
+        let connections_max = limits.requests_max;
+        let mut crowd = Crowd::new(CrowdLimits { connections_max, each_max: connections_max });
+        loop {
+            let Ok((stream, peer)) = listener.accept() else {
+                thread::park_timeout(ACCEPT_AGAIN);
+                continue;
+            };
+            let Some(seat) = crowd.admit(stream, peer.ip()) else { continue };
+            let (asking, waker) = (self.clone(), waker.clone());
+            let answer = move || {
+                // Whoever asked badly, or went away, asks again.
+                let _ = asking.answer(&seat, &waker, limits);
+            };
+            // Without a thread the seat is left at once.
+            let _ = thread::Builder::new().name("metrics-answer".to_owned()).spawn(answer);
+        }
+    }
+
+    fn answer(&self, seat: &Seat, waker: &Waker, limits: Limits) -> io::Result<()> {
+        let mut stream = seat.within(limits.request_time);
         let mut request = Vec::new();
         let mut octets = [0; 1024];
         while !request.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -55,6 +81,7 @@ impl Asking {
             }
             request.extend(octets.get(..count).unwrap_or_default());
         }
+        seat.enter(Phase::Serving);
         let line = request.split(|octet| *octet == b'\r').next().unwrap_or_default();
         let mut words = line.split(|octet| *octet == b' ');
         let (status, body) = match (words.next(), words.next()) {
@@ -65,8 +92,9 @@ impl Asking {
             (Some(b"GET"), _) => ("404 Not Found", "look at /metrics\n".to_owned()),
             _ => ("405 Method Not Allowed", "only GET is answered\n".to_owned()),
         };
+        seat.enter(Phase::Transferring);
         write!(
-            stream,
+            seat.within(limits.request_time),
             "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
              Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
             body.len()
@@ -82,7 +110,20 @@ impl Asking {
     }
 }
 
-/// How long anybody may take.
+/// What clients may take.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Requests at a time.
+    requests_max: usize,
+    /// How long a request may take to come, from when the client connected, and a response to go.
+    request_time: Duration,
+}
+
+impl Limits {
+    const DEFAULT: Self = Self { requests_max: 16, request_time: Duration::from_secs(2) };
+}
+
+/// How long the core may take to write the page.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long to wait before accepting again after it failed.
@@ -90,3 +131,65 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Octets of the longest request that is read.
 const REQUEST_MAX: usize = 8192;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpStream};
+
+    use super::*;
+
+    const LOCAL: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
+
+    /// Answers within `limits`, every page being `page`.
+    fn serve(limits: Limits) -> SocketAddr {
+        let (asking, asked) = way();
+        let write = move || asked.iter().for_each(|asker| _ = asker.send("page".to_owned()));
+        thread::Builder::new().spawn(write).unwrap();
+        asking.listen_within(LOCAL.into(), &Waker::new().unwrap(), limits).unwrap()
+    }
+
+    fn scrape(at: SocketAddr) -> String {
+        let mut stream = TcpStream::connect(at).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn clients_that_never_finish_a_request_keep_nobody_out() {
+        let request_time = Duration::from_secs(3600);
+        let at = serve(Limits { requests_max: 3, request_time });
+        let mut silent: Vec<_> = (0..10)
+            .map(|_| {
+                let mut stream = TcpStream::connect(at).unwrap();
+                stream.write_all(b"GET").unwrap();
+                stream
+            })
+            .collect();
+        for number in 0..10 {
+            assert!(scrape(at).ends_with("\r\n\r\npage"), "{number}");
+        }
+        // Of those, the first ones gave way.
+        for stream in &mut silent[..7] {
+            assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0);
+        }
+    }
+
+    #[test]
+    fn a_request_ends_within_its_time_however_slowly_it_comes() {
+        let at = serve(Limits { requests_max: 1, request_time: Duration::from_millis(20) });
+        let mut stream = TcpStream::connect(at).unwrap();
+        let mut ours = stream.try_clone().unwrap();
+        let dribble = move || {
+            let sent = (0..REQUEST_MAX).take_while(|_| {
+                thread::park_timeout(Duration::from_millis(1));
+                ours.write_all(b"x").is_ok()
+            });
+            sent.count()
+        };
+        let dribbling = thread::Builder::new().spawn(dribble).unwrap();
+        assert!(!matches!(stream.read(&mut [0; 8]), Ok(1..)), "no answer");
+        assert!(dribbling.join().unwrap() < REQUEST_MAX, "longer requests end, too");
+    }
+}

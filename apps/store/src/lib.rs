@@ -16,6 +16,7 @@
 //! - [`replays`]: what was answered to Calls that may come again.
 //! - [`program`]: both joined, from octets to octets.
 //! - [`server`]: the program over RDMA and over TCP, and MOUNT beside it.
+//! - [`crowd`]: the TCP connections of one port, and which one gives way to a newcomer.
 //! - [`client`]: the other role: files found, listed, read and written.
 //!
 //! ```
@@ -51,6 +52,7 @@ pub mod access;
 pub mod backend;
 pub mod client;
 pub mod codec;
+pub mod crowd;
 pub mod directory;
 pub mod handle;
 pub mod memory;
