@@ -239,6 +239,39 @@ fn a_benchmark_stores_its_keys_finds_them_and_leaves_nothing_in_flight() {
 }
 
 #[test]
+fn a_benchmark_of_fewer_keys_than_calls_in_flight_ends() {
+    let server = Server::start(&["--value-max", "1MiB"]);
+    for (keys, depth, connections) in [("1", "1", "1"), ("4", "16", "1"), ("16", "8", "2")] {
+        let options = ["bench", "--keys", keys, "--depth", depth, "--connections", connections];
+        let options = [&options[..], &["--seconds", "0.05", "--timeout", "60", "--json"]].concat();
+        let mut child = server.client(&options).stdout(Stdio::piped()).spawn().unwrap();
+        let start = clock::now();
+        while child.try_wait().unwrap().is_none() {
+            let waited = clock::now().saturating_since(start).as_secs();
+            if waited >= HANG_SECONDS {
+                child.kill().unwrap();
+                panic!("{keys} keys, {depth} in flight: it hangs");
+            }
+            std::thread::park_timeout(std::time::Duration::from_millis(10));
+        }
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{keys} keys, {depth} in flight");
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(json["hits"].as_u64().unwrap() > 0, "{json}");
+        assert_eq!(server.figure("keys").to_string(), keys);
+        for key in server_keys(&server) {
+            assert!(run(&mut server.client(&["del", &key])).status.success());
+        }
+    }
+    server.everything_is_home();
+}
+
+fn server_keys(server: &Server) -> Vec<String> {
+    let keys = run(&mut server.client(&["keys"]));
+    text(&keys.stdout).lines().map(str::to_owned).collect()
+}
+
+#[test]
 fn a_peer_that_is_no_peer_disturbs_nobody() {
     let server = Server::start(&[]);
     let connect = || TcpStream::connect(&server.address).unwrap();

@@ -185,34 +185,40 @@ impl<W: Work> Load<W> {
         match Running::new(cx, pace, work, &self.connections) {
             Some(running) => {
                 let running = self.running.insert(running);
-                running.start(cx, false);
+                if running.pace.warm.is_zero() {
+                    running.ask(cx, Stage::Before);
+                } else {
+                    running.start(cx, false);
+                }
                 self.settle(cx);
             }
             None => self.end(Err(Stopped::NoMemory)),
         }
     }
 
-    /// Goes on to the next stage once nothing is in flight.
+    /// Goes on to the next stage while nothing is in flight. Nobody else looks at a job without Calls, so a stage
+    /// that begins and has none to make is passed at once.
     fn settle(&mut self, cx: &mut Cx<'_>) {
-        let Some(running) = &mut self.running else { return };
-        if running.in_flight > 0 {
-            return;
-        }
-        if let Some(stopped) = running.stopped.take() {
-            return self.end(Err(stopped));
-        }
-        match running.stage {
-            // An open loop may have nothing in flight before it is over.
-            Stage::Calls { .. } if running.is_due() => {}
-            Stage::Calls { counted: false, .. } => running.ask(cx, Stage::Before),
-            Stage::Calls { .. } => {
-                running.finish(cx);
-                running.ask(cx, Stage::After);
+        while let Some(running) = &mut self.running {
+            if running.in_flight > 0 {
+                return;
             }
-            Stage::Before => running.start(cx, true),
-            Stage::After => {
-                if let Some(Running { tally, work, .. }) = self.running.take() {
-                    self.end(Ok((tally, work)));
+            if let Some(stopped) = running.stopped.take() {
+                return self.end(Err(stopped));
+            }
+            match running.stage {
+                // An open loop may have nothing in flight before it is over.
+                Stage::Calls { .. } if running.is_due() => return,
+                Stage::Calls { counted: false, .. } => running.ask(cx, Stage::Before),
+                Stage::Calls { .. } => {
+                    running.finish(cx);
+                    running.ask(cx, Stage::After);
+                }
+                Stage::Before => running.start(cx, true),
+                Stage::After => {
+                    if let Some(Running { tally, work, .. }) = self.running.take() {
+                        self.end(Ok((tally, work)));
+                    }
                 }
             }
         }
