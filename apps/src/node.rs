@@ -7,7 +7,7 @@ use haulage::core::Core;
 use haulage::limits::ITEMS_MAX;
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling as CorePolling;
-use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig};
+use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig, PoolError};
 use haulage::provider::iwarp::{BackendReport, Config, Crc, Iwarp};
 use haulage::provider::shm::{self, Shm};
 use haulage::provider::{Provider, Waker};
@@ -119,7 +119,16 @@ impl NodeConfig {
         let size = self.room + self.limits.transport_bytes();
         let config = PoolConfig { bytes: size, pages: P::PAGES, node: None };
         let pool = Pool::new(&config).map_err(|error| {
-            Failure::failed(format!("cannot have {}: {error}", bytes::format(size as u64)))
+            let size = bytes::rounded(size as u64);
+            Failure::failed(match error {
+                PoolError::NoMemory { reason, .. } => format!(
+                    "cannot have {size} of memory: {reason}; ask for less or free memory (it is filled at \
+                     start, once per core)"
+                ),
+                PoolError::TooLarge { .. } => {
+                    format!("cannot have {size} of memory: one core manages at most 16 TiB; ask for less")
+                }
+            })
         })?;
         let mut notes = Notes::default();
         notes.warnings.extend(page_note(pool.pages()));

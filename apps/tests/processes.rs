@@ -272,6 +272,16 @@ fn server_keys(server: &Server) -> Vec<String> {
 }
 
 #[test]
+fn memory_that_the_machine_does_not_have_is_refused_before_any_is_filled() {
+    // The index alone would be beyond what this shell lets its children have.
+    let serve = "ulimit -v 4000000; exec \"$0\" kv serve --listen 127.0.0.1:0 --memory 64GiB";
+    let refused = run(Command::new("sh").args(["-c", serve, env!("CARGO_BIN_EXE_haulage")]));
+    let said = complaint(&refused);
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{said}");
+    assert!(said.contains("cannot have 5") && said.contains(" GiB of memory: "), "{said}");
+}
+
+#[test]
 fn a_peer_that_is_no_peer_disturbs_nobody() {
     let server = Server::start(&[]);
     let connect = || TcpStream::connect(&server.address).unwrap();

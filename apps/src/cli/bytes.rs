@@ -26,6 +26,18 @@ pub fn format(octets: u64) -> String {
     }
 }
 
+/// Writes octets with the largest unit they reach, and one decimal where the number is not whole.
+pub fn rounded(octets: u64) -> String {
+    let units = [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let Some((name, unit)) = units.into_iter().find(|(_, unit)| octets >= *unit) else {
+        return format!("{octets} B");
+    };
+    match (octets / unit, octets % unit) {
+        (whole, 0) => format!("{whole} {name}"),
+        _ => format!("{:.1} {name}", octets as f64 / unit as f64),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,6 +50,12 @@ mod tests {
         assert_eq!(parse("256MiB"), Ok(256 << 20));
         assert_eq!(parse("2GiB"), Ok(2 << 30));
         assert_eq!(parse("18446744073709551615"), Ok(u64::MAX));
+    }
+
+    #[test]
+    fn amounts_nobody_typed_are_rounded() {
+        let written = [0, 1023, 1024, 1536, 5 << 20, 37_918_243_576].map(rounded);
+        assert_eq!(written, ["0 B", "1023 B", "1 KiB", "1.5 KiB", "5 MiB", "35.3 GiB"]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
     /// Octets of heap for each key there is room for, at most: its slot, and its share of a table of
     /// twice the keys at seven eighths, rounded up to a power of two.
     pub const OCTETS_PER_KEY: usize =
-        size_of::<Slot<K, V>>() + 2 * 2 * 8 / 7 * (size_of::<u32>() + 1);
+        size_of::<Slot<K, V>>() + (2 * 2 * 8 * (size_of::<u32>() + 1)).div_ceil(7);
 
     /// Makes an index for at most `capacity` keys.
     pub fn new(capacity: u32, seed: Seed) -> Self {
@@ -132,9 +132,9 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
         self.slots.len()
     }
 
-    /// Returns the octets the index takes of the heap, as many now as ever.
-    pub fn octets(&self) -> usize {
-        self.table.allocation_size() + size_of_val(&*self.slots)
+    /// Returns the octets that an index for `capacity` keys takes of the heap, at most. It never takes more later.
+    pub const fn octets_max(capacity: u32) -> usize {
+        (capacity as usize).saturating_mul(Self::OCTETS_PER_KEY).saturating_add(TABLE_LEAST)
     }
 
     fn find(&self, hash: u64, key: &[u8]) -> Option<u32> {
@@ -198,6 +198,9 @@ impl<K: AsRef<[u8]>, V> Slot<K, V> {
         }
     }
 }
+
+/// Octets of the smallest table, and of what surrounds any.
+const TABLE_LEAST: usize = 256;
 
 #[cfg(test)]
 mod tests;

@@ -45,10 +45,14 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let (asking, asked) = http::way();
     let core = cores::start(thread, move || {
         let keys_max = u32::try_from(memory / INDEX_SHARE / KvService::OCTETS_PER_KEY);
-        let service = KvService::new(keys_max.unwrap_or(u32::MAX), seed, value_max, memory as u64);
-        let room = memory.saturating_sub(service.index_octets());
+        let keys_max = keys_max.unwrap_or(u32::MAX);
+        let room = memory.saturating_sub(KvService::index_octets_max(keys_max));
         let node = NodeConfig { room, limits: LIMITS_DEFAULT, crc };
-        let (mut core, notes) = node.build::<P, _>(|_, _| Ok(Metered::new(service, asked)))?;
+        // The index is filled once the pool is there, which says at once whether the machine has the memory.
+        let (mut core, notes) = node.build::<P, _>(|_, _| {
+            let service = KvService::new(keys_max, seed, value_max, memory as u64);
+            Ok(Metered::new(service, asked))
+        })?;
         let at = listen.resolve()?;
         let bound = serving::listen(&mut core, &at)?;
         let waker = core.waker();

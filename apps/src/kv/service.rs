@@ -75,9 +75,9 @@ impl KvService {
         Self { index: Index::new(keys_max, seed), value_bytes: 0, value_max, memory }
     }
 
-    /// Returns the octets the index takes of the heap.
-    pub fn index_octets(&self) -> usize {
-        self.index.octets()
+    /// Returns the octets that the index for so many keys takes of the heap, at most.
+    pub const fn index_octets_max(keys_max: u32) -> usize {
+        Index::<KeyLease, Value>::octets_max(keys_max)
     }
 
     fn get(&self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
