@@ -26,9 +26,10 @@ pub struct Termination {
 }
 
 impl Termination {
-    /// Catches SIGTERM and SIGINT from now on.
+    /// Catches SIGTERM and SIGINT from now on, and ignores SIGHUP.
     pub fn catch() -> Result<Self, Failure> {
         signal::catch_termination()
+            .and_then(|()| signal::ignore_hangup())
             .map_err(|error| Failure::failed(format!("cannot catch signals: {error}")))?;
         let waker = Waker::new()
             .map_err(|error| Failure::failed(format!("cannot make an eventfd: {error}")))?;

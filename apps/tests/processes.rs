@@ -282,6 +282,16 @@ fn memory_that_the_machine_does_not_have_is_refused_before_any_is_filled() {
 }
 
 #[test]
+fn sighup_leaves_a_server_serving() {
+    let mut server = Server::start(&[]);
+    let hang_up = Command::new("kill").args(["-HUP", &server.process.id().to_string()]).status();
+    assert!(hang_up.unwrap().success());
+    assert!(server.put("key", b"value").status.success());
+    assert_eq!(server.get("key").stdout, b"value");
+    assert!(process::terminate(&mut server.process).unwrap().success());
+}
+
+#[test]
 fn a_peer_that_is_no_peer_disturbs_nobody() {
     let server = Server::start(&[]);
     let connect = || TcpStream::connect(&server.address).unwrap();

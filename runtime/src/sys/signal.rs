@@ -26,6 +26,18 @@ pub fn catch_termination() -> io::Result<()> {
     Ok(())
 }
 
+/// Makes the process ignore SIGHUP: a server goes on when the terminal it was started from is gone.
+pub fn ignore_hangup() -> io::Result<()> {
+    // SAFETY: `sigaction` is plain data for which all zeroes is a valid value.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = libc::SIG_IGN;
+    // SAFETY: `action` is a live, initialized value without a handler; the old action is not asked for.
+    if unsafe { libc::sigaction(libc::SIGHUP, &raw const action, ptr::null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Returns whether the process was asked to end.
 pub fn end_requested() -> bool {
     SIGNALS.load(Ordering::Acquire) != 0
