@@ -154,8 +154,8 @@ impl<B: Backend> Service<B> {
         }
     }
 
-    /// Returns the handle of a directory by its path from the top, for MOUNT. Symbolic links are not
-    /// followed, and the top has nothing above it, so no path leads out.
+    /// Returns the handle of a directory by its path from the top, for MOUNT; the empty path is the top, as
+    /// Linux has it. Symbolic links are not followed, and the top has nothing above it, so no path leads out.
     ///
     /// # Errors
     /// What MOUNT says of a path that leads to no directory, or to one that the caller cannot find.
@@ -190,7 +190,10 @@ impl<B: Backend> Service<B> {
 
     /// Finds a directory by its path from the top.
     fn walk(&mut self, cx: &Context<'_>, path: &[u8]) -> Result<FileId, Status> {
-        let relative = path.strip_prefix(b"/").ok_or(Status::Inval)?;
+        let relative = match path {
+            [] => path,
+            _ => path.strip_prefix(b"/").ok_or(Status::Inval)?,
+        };
         let mut found = self.backend.root();
         for name in relative.split(|octet| *octet == b'/').filter(|name| !name.is_empty()) {
             let dir = self.look(cx, found)?;
