@@ -83,7 +83,7 @@ fn serve<P: Carrier>(
     })?;
     let (rdma, notes, waker) = &core.started;
     Notes::tell(notes, output);
-    let front = Front::new(calls, waker.clone(), admission, RECORD_MAX);
+    let front = Front::new(calls, waker.clone(), admission, tcp::Limits::DEFAULT);
     let mount = serving::listen_by(&addresses.mount, "--mount-listen", |at| front.listen(at))?;
     let tcp = addresses
         .tcp
@@ -183,6 +183,3 @@ const NFS_LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readd
 
 /// A client's kernel brings its own patience.
 const CORE_LIMITS: CoreLimits = LIMITS_DEFAULT;
-
-/// Octets of the longest Call over TCP: a WRITE and what surrounds it.
-const RECORD_MAX: usize = (1 << 20) + 4096;

@@ -19,7 +19,7 @@ use crate::{mount3, nfs3};
 impl<B: Backend> Server<B> {
     /// Answers one Call, or keeps its caller waiting.
     pub(super) fn on_tcp(&mut self, cx: &Cx<'_>, call: TcpCall) {
-        let TcpCall { record, client, caller } = call;
+        let TcpCall { record, peer, caller } = call;
         let (header, at) = match CallHeader::decode(&record) {
             Ok(decoded) => decoded,
             // What is no Call is answered by closing.
@@ -38,10 +38,12 @@ impl<B: Backend> Server<B> {
         if header.version != bound {
             return waiting.refuse(AcceptStat::ProgMismatch { low: bound, high: bound });
         }
-        if header.program == nfs3::PROGRAM {
-            self.on_nfs(cx, &header, arguments, client, waiting);
+        if header.program == mount3::PROGRAM {
+            self.on_mount(cx, &header, arguments, peer.ip(), waiting);
+        } else if self.admission.admits(peer.ip()) {
+            self.on_nfs(cx, &header, arguments, peer.ip(), waiting);
         } else {
-            self.on_mount(cx, &header, arguments, client, waiting);
+            waiting.caller.hang_up();
         }
     }
 
@@ -59,12 +61,17 @@ impl<B: Backend> Server<B> {
         let Ok(arguments) = mount3::Arguments::decode(procedure, &mut arguments) else {
             return waiting.refuse(AcceptStat::GarbageArgs);
         };
+        let is_allowed = self.admission.admits(client);
+        // Who mounted what is not for strangers.
+        let is_harmless = matches!(arguments, mount3::Arguments::Null | mount3::Arguments::Mnt(_));
+        if !is_allowed && !is_harmless {
+            return waiting.caller.hang_up();
+        }
         let (around, host) = (self.surroundings(cx), client.to_canonical().to_string());
         let visitor = Visitor {
             host: mount3::Host(host.as_bytes()),
             credential: header.credential,
-            // Who is not to connect has not come this far.
-            is_allowed: true,
+            is_allowed,
         };
         let results = self.mounts.call(self.nfs.service_mut(), around, &visitor, &arguments);
         waiting.answer(room(&mut self.room, MOUNT_MAX), |w| results.encode(w));

@@ -25,6 +25,7 @@ use crate::nfs3::{
 use crate::service::Config;
 use crate::testing::{words, written};
 
+const TCP_LIMITS: tcp::Limits = tcp::Limits { record_max: 8192, ..tcp::Limits::DEFAULT };
 const LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
 
 /// A server's core and a client's, and the way from TCP.
@@ -67,6 +68,10 @@ fn pool(bytes: usize) -> Pool {
 
 impl World {
     fn new(versions: Versions, admission: Admission) -> Self {
+        Self::with(versions, admission, TCP_LIMITS)
+    }
+
+    fn with(versions: Versions, admission: Admission, tcp_limits: tcp::Limits) -> Self {
         let fabric = Fabric::new(FabricConfig::default());
         let node = |n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n));
         let core_limits = CoreLimits {
@@ -91,7 +96,7 @@ impl World {
             Core::new(provider, Asker::default(), pool(16 << 20), core_limits, 2).unwrap();
         let at = server.listen(SocketAddr::new(node(1), 20049)).unwrap();
         let connection = client.connect(Instant::ZERO, at, binding(&LIMITS)).unwrap();
-        let front = tcp::Front::new(calls, server.waker(), admission, 8192);
+        let front = tcp::Front::new(calls, server.waker(), admission, tcp_limits);
         Self { fabric, now: Instant::ZERO, server, client, connection, front }
     }
 
@@ -252,14 +257,14 @@ fn what_to_mount_is_found_over_tcp() {
         let mut stream = TcpStream::connect(at).unwrap();
         let program =
             |procedure: mount3::Procedure| (mount3::PROGRAM, mount3::VERSION, procedure.number());
-        let asked: [&[u8]; 3] = [b"/", b"//", b"/elsewhere"];
+        let asked: [&[u8]; 5] = [b"/", b"//", b"", b"/elsewhere", b"elsewhere"];
         let mut results = Vec::new();
         for (xid, path) in (1..).zip(asked) {
             let mnt = record(xid, program(mount3::Procedure::Mnt), |w| w.opaque(path));
             stream.write_all(&mnt).unwrap();
             results.push(reply(&mut stream).unwrap());
         }
-        stream.write_all(&record(4, program(mount3::Procedure::Export), |_| Ok(()))).unwrap();
+        stream.write_all(&record(6, program(mount3::Procedure::Export), |_| Ok(()))).unwrap();
         results.push(reply(&mut stream).unwrap());
         results
     });
@@ -272,13 +277,14 @@ fn what_to_mount_is_found_over_tcp() {
         flavors: mount3::Flavors::SYS,
     }));
     let expected = format!("{mounted:?}");
-    for ((xid, body, found), wanted) in results[..2].iter().zip(1..) {
+    for ((xid, body, found), wanted) in results[..3].iter().zip(1..) {
         assert_eq!((*xid, body), (wanted, &SUCCESS));
         assert_eq!(decode(mount3::Procedure::Mnt, found), expected);
     }
-    assert_eq!(decode(mount3::Procedure::Mnt, &results[2].2), "Mnt(Err(NoEnt))");
+    assert_eq!(decode(mount3::Procedure::Mnt, &results[3].2), "Mnt(Err(NoEnt))");
+    assert_eq!(decode(mount3::Procedure::Mnt, &results[4].2), "Mnt(Err(Inval))");
     // One export, its path, no hosts, no more exports.
-    assert_eq!(results[3].2, words(&[1, 1, u32::from(b'/') << 24, 0, 0]));
+    assert_eq!(results[5].2, words(&[1, 1, u32::from(b'/') << 24, 0, 0]));
 }
 
 #[test]
@@ -369,6 +375,100 @@ fn only_those_are_admitted_who_are_to_be() {
         stream.write_all(&null).is_ok() && reply(&mut stream).is_some()
     });
     assert!(!answered);
+}
+
+#[test]
+fn an_address_that_may_not_mount_is_told_so() {
+    let nobody = Admission { networks: vec![("192.0.2.1".parse().unwrap(), 32)] };
+    let mut world = World::new(Versions::Both, nobody);
+    let program =
+        |procedure: mount3::Procedure| (mount3::PROGRAM, mount3::VERSION, procedure.number());
+    let (null, refused, exports, calls) = world.serve(move |at| {
+        let mut stream = TcpStream::connect(at).unwrap();
+        let mut ask = |procedure: mount3::Procedure| {
+            let call = record(1, program(procedure), |w| match procedure {
+                mount3::Procedure::Mnt => w.opaque(b"/"),
+                _ => Ok(()),
+            });
+            stream.write_all(&call).ok().and_then(|()| reply(&mut stream))
+        };
+        let (null, refused) = (ask(mount3::Procedure::Null), ask(mount3::Procedure::Mnt));
+        let exports = ask(mount3::Procedure::Export);
+        let mut stream = TcpStream::connect(at).unwrap();
+        let mut calls = 0;
+        // A stranger has a few Calls, then the connection ends.
+        while stream.write_all(&record(1, program(mount3::Procedure::Null), |_| Ok(()))).is_ok()
+            && reply(&mut stream).is_some()
+        {
+            calls += 1;
+        }
+        (null, refused, exports, calls)
+    });
+    assert_eq!(null, Some((1, SUCCESS, Vec::new())));
+    let (_, body, results) = refused.unwrap();
+    assert_eq!((body, results), (SUCCESS, words(&[mount3::Status::Acces.number()])));
+    assert_eq!(exports, None, "what is exported to whom is not for strangers");
+    assert!((2..10).contains(&calls), "{calls}");
+}
+
+/// Sends the beginning of a record, of which more is to come.
+fn begun(at: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.write_all(&null_call()[..10]).unwrap();
+    stream
+}
+
+fn null_call() -> Vec<u8> {
+    record(1, (nfs3::PROGRAM, nfs3::VERSION, 0), |_| Ok(()))
+}
+
+fn is_answered(stream: &mut TcpStream, rest: &[u8]) -> bool {
+    stream.write_all(rest).is_ok() && reply(stream).is_some()
+}
+
+#[test]
+fn a_record_that_has_begun_ends_within_its_time_however_it_comes() {
+    let limits = tcp::Limits { record_time: Duration::from_millis(20), ..TCP_LIMITS };
+    let mut world = World::with(Versions::Both, Admission::default(), limits);
+    world.serve(|at| {
+        assert_eq!(begun(at).read(&mut [0; 8]).unwrap(), 0, "nothing more comes");
+        let mut stream = TcpStream::connect(at).unwrap();
+        let mut ours = stream.try_clone().unwrap();
+        // Octet by octet, the whole record would take minutes.
+        let dribble = move || {
+            let record = framed(&[0; 8000]);
+            let sent = record.iter().take_while(|octet| {
+                std::thread::park_timeout(Duration::from_millis(1));
+                ours.write_all(&[**octet]).is_ok()
+            });
+            sent.count()
+        };
+        let dribbling = std::thread::Builder::new().spawn(dribble).unwrap();
+        // Closed in the middle of what is sent, the connection may be reset.
+        assert!(!matches!(stream.read(&mut [0; 8]), Ok(1..)), "no Reply");
+        assert!(dribbling.join().unwrap() < 8000);
+    });
+}
+
+#[test]
+fn half_sent_records_keep_nobody_out() {
+    let limits = tcp::Limits { connections_max: 4, ..TCP_LIMITS };
+    let mut world = World::with(Versions::Both, Admission::default(), limits);
+    let apart = world.front.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    world.serve(move |at| {
+        let mut elsewhere: [_; 2] = std::array::from_fn(|_| begun(apart));
+        let mut silent: Vec<_> = (0..20).map(|_| begun(at)).collect();
+        for number in 0..10 {
+            let mut honest = TcpStream::connect(at).unwrap();
+            assert!(is_answered(&mut honest, &null_call()), "{number}");
+        }
+        // The oldest went first.
+        assert_eq!(silent[0].read(&mut [0; 8]).unwrap_or(0), 0);
+        // Each port has its own places: those at the other one are still there.
+        for stream in &mut elsewhere {
+            assert!(is_answered(stream, &null_call()[10..]));
+        }
+    });
 }
 
 #[test]
