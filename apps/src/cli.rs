@@ -186,8 +186,12 @@ pub struct MountOptions {
 const STORE_HELP: &str = "\
 Memory begins empty, and is gone when the server ends. The files of a directory stay; without
 privilege to give files away, all that is made there is the server's own, and whoever connects acts
-as the server's user. Anybody who can connect can claim to be any user; --allow says who can connect,
---squash whom to believe.";
+as the server's user.
+NFS has no authentication but AUTH_SYS, which is a claim. A server that runs as root, or can act as
+other users, believes over TCP only claims from ports below 1024, and over RDMA root of this machine,
+other users of this machine about themselves, and other machines. Callers whose claims it does not
+believe are the anonymous user. --insecure makes it believe all claims. --allow says which clients may
+connect, --squash which claims count for nothing.";
 
 /// What a storage server can be told.
 #[derive(Clone, Debug, Args)]
@@ -232,6 +236,9 @@ pub struct ServeStore {
     /// Who may connect, as often as need be [default: everybody]
     #[arg(long, value_name = "CIDR")]
     pub allow: Vec<Network>,
+    /// Believe all claims of users, of callers from ports above 1023 and of users of this machine, too
+    #[arg(long)]
+    pub insecure: bool,
     /// How its core works
     #[command(flatten)]
     pub core: CoreOptions,
@@ -420,6 +427,7 @@ mod tests {
             format!("perf local inline --threads --plot a.svg {common}"),
             format!("store serve --export /srv --state /var/lib/haulage {common}"),
             format!("store serve --export memory:64MiB --squash all --allow 10.0.0.0/8 {common}"),
+            format!("store serve --export memory:64MiB --insecure {common}"),
             format!("store ls {mounts} {common}"),
             format!("store stat /a {mounts} {common}"),
             format!("store df {mounts} {common}"),

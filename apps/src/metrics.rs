@@ -27,6 +27,25 @@ pub struct Metered<S> {
     asked: Receiver<Sender<String>>,
 }
 
+/// A service with counters of its own.
+pub trait Counted {
+    /// Returns the counters, each with the name and the help that Prometheus is told.
+    fn counters(&self) -> Vec<Counter>;
+}
+
+/// A counter of a service.
+#[derive(Clone, Copy, Debug)]
+pub struct Counter {
+    /// The name of the metric.
+    pub name: &'static str,
+    /// The label of this value, as `key="value"`, or nothing. Values of one metric follow each other.
+    pub label: &'static str,
+    /// What the metric counts.
+    pub help: &'static str,
+    /// The count.
+    pub value: u64,
+}
+
 /// What is known of one procedure.
 #[derive(Clone, Debug)]
 struct Figures {
@@ -38,7 +57,7 @@ struct Figures {
     seconds: Duration,
 }
 
-impl<S: Service> Metered<S> {
+impl<S: Service + Counted> Metered<S> {
     /// Stands around `inner`; whoever sends to `asked` gets the page.
     pub fn new(inner: S, asked: Receiver<Sender<String>>) -> Self {
         let figures = |name| Figures {
@@ -69,12 +88,14 @@ impl<S: Service> Metered<S> {
     fn page(&self, cx: &Cx<'_>) -> String {
         let mut page = Page(String::with_capacity(8192));
         // A String takes whatever is written to it.
-        let _ = page.procedures(&self.procedures).and_then(|()| page.core(cx));
+        let counters = self.inner.counters();
+        let written = page.procedures(&self.procedures).and_then(|()| page.core(cx));
+        let _ = written.and_then(|()| page.counters(&counters));
         page.0
     }
 }
 
-impl<S: Service> Service for Metered<S> {
+impl<S: Service + Counted> Service for Metered<S> {
     fn binding(&self) -> Binding {
         self.inner.binding()
     }
@@ -89,6 +110,10 @@ impl<S: Service> Service for Metered<S> {
 
     fn admits(&self, peer: SocketAddr) -> bool {
         self.inner.admits(peer)
+    }
+
+    fn identifies_peers(&self) -> bool {
+        self.inner.identifies_peers()
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
@@ -156,6 +181,19 @@ impl Page {
     fn many(&mut self, name: &str, kind: &str, help: &str, values: &[(&str, u64)]) -> fmt::Result {
         self.head(name, kind, help)?;
         values.iter().try_for_each(|(label, value)| writeln!(self.0, "{name}{{{label}}} {value}"))
+    }
+
+    fn counters(&mut self, counters: &[Counter]) -> fmt::Result {
+        for metric in counters.chunk_by(|one, next| one.name == next.name) {
+            let values = metric.iter().map(|counter| (counter.label, counter.value));
+            let [Counter { name, label, help, value }, ..] = metric else { continue };
+            if label.is_empty() {
+                self.one(name, "counter", help, *value)?;
+            } else {
+                self.many(name, "counter", help, &values.collect::<Vec<_>>())?;
+            }
+        }
+        Ok(())
     }
 
     fn procedures(&mut self, procedures: &[Figures]) -> fmt::Result {

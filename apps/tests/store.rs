@@ -5,8 +5,18 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+
+use haulage::sys::process;
+use haulage_proto::chunk::PayloadReader;
+use haulage_proto::rpc::record::Mark;
+use haulage_proto::rpc::{AcceptStat, AuthSys, CallHeader, Credential, ReplyBody, ReplyHeader};
+use haulage_proto::xdr::{Truncated, Writer};
+use haulage_store::nfs3::arguments::{Create, How};
+use haulage_store::nfs3::{Arguments, DirName, Name, Procedure, Results, SetAttributes};
+use haulage_store::{mount3, nfs3};
 
 fn haulage(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
@@ -34,9 +44,11 @@ impl Server {
 
     fn of(export: &str, arguments: &[&str]) -> Self {
         let mut command = haulage(&["store", "serve", "--export", export, "--json"]);
-        let command =
-            command.args(["--listen", ":0", "--mount-listen", ":0", "--tcp-listen", "off"]);
-        let command = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null());
+        let command = command.args(["--listen", ":0", "--mount-listen", ":0"]);
+        if !arguments.contains(&"--tcp-listen") {
+            command.args(["--tcp-listen", "off"]);
+        }
+        let command = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -46,6 +58,24 @@ impl Server {
         };
         let (nfs, mount) = (address("listen"), address("mount_listen"));
         Self { process, nfs, mount, ready: line }
+    }
+
+    /// Returns one of the addresses it listens at.
+    fn address(&self, name: &str) -> String {
+        let (_, rest) = self.ready.split_once(&format!("\"{name}\":\"")).unwrap();
+        rest.split_once('"').unwrap().0.to_owned()
+    }
+
+    /// Waits until it has said `awaited`, ends it in order, and returns all that it said.
+    fn end(&mut self, awaited: &str) -> String {
+        let mut stderr = BufReader::new(self.process.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains(awaited) {
+            assert_ne!(stderr.read_line(&mut said).unwrap(), 0, "{said}");
+        }
+        assert!(process::terminate(&mut self.process).unwrap().success());
+        stderr.read_to_string(&mut said).unwrap();
+        said
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -231,6 +261,100 @@ fn one_file_or_two_are_named() {
         let output = haulage(arguments).output().unwrap();
         let said = text(&output.stderr);
         assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    }
+}
+
+/// Makes one Call over TCP, claiming to be user and group 1000. Returns its results.
+fn called(
+    at: &str,
+    (program, version, procedure): (u32, u32, u32),
+    encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+) -> Vec<u8> {
+    let credential = Credential::Sys(AuthSys::new(0, b"tests", 1000, 1000));
+    let header = CallHeader { credential, ..CallHeader::new(1, program, version, procedure) };
+    let mut room = [0; 1024];
+    let mut w = Writer::new(&mut room);
+    header.encode(&mut w).and_then(|()| encode(&mut w)).unwrap();
+    let length = u32::try_from(w.written().len()).unwrap();
+    let mark = Mark::new(true, length).unwrap().encode();
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.write_all(&[&mark, w.written()].concat()).unwrap();
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark).unwrap();
+    let mut reply = vec![0; Mark::decode(mark).length() as usize];
+    stream.read_exact(&mut reply).unwrap();
+    let (header, at) = ReplyHeader::decode(&reply).unwrap();
+    assert_eq!(header.body, ReplyBody::Accepted(AcceptStat::Success));
+    reply.split_off(at)
+}
+
+/// Makes a file over TCP, by that claim. Returns whose it is.
+fn owner_of_made_over_tcp(server: &Server, name: &str) -> u32 {
+    let mnt = (mount3::PROGRAM, mount3::VERSION, mount3::Procedure::Mnt.number());
+    let mounted = called(&server.mount, mnt, |w| w.opaque(b"/"));
+    let mut reader = PayloadReader::call(&mounted, 0, None);
+    let mounted = mount3::Results::decode(mount3::Procedure::Mnt, &mut reader).unwrap();
+    let mount3::Results::Mnt(Ok(mounted)) = mounted else { panic!("{mounted:?}") };
+    let how = How::Guarded(SetAttributes::default());
+    let at = DirName { dir: mounted.root, name: Name(name.as_bytes()) };
+    let create = (nfs3::PROGRAM, nfs3::VERSION, Procedure::Create.number());
+    let made = called(&server.address("tcp_listen"), create, |w| {
+        Arguments::Create(Create { at, how }).encode(w)
+    });
+    let mut reader = PayloadReader::call(&made, 0, None);
+    let made = Results::decode(Procedure::Create, &mut reader).unwrap();
+    let Results::Create(Ok(made)) = made else { panic!("{made:?}") };
+    made.attributes.unwrap().uid
+}
+
+#[test]
+fn a_claim_that_anybody_could_make_is_not_believed_by_a_server_of_root() {
+    let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    let options = ["--squash", "none", "--tcp-listen", ":0", "--metrics", ":0"];
+    let mut server = Server::start(&options);
+    // Two connections, each from a port above 1023.
+    let owners = [owner_of_made_over_tcp(&server, "a"), owner_of_made_over_tcp(&server, "b")];
+    assert_eq!(owners, if is_root { [65_534; 2] } else { [1000; 2] });
+    let page = asked(&server, "GET /metrics HTTP/1.1\r\n\r\n");
+    let counted = if is_root { 4 } else { 0 };
+    let counter = "haulage_store_claims_disbelieved_total{transport=\"tcp\"}";
+    assert!(page.contains(&format!("{counter} {counted}\n")), "MOUNT and CREATE, twice: {page}");
+    assert!(page.contains("haulage_store_mounts_refused_total 0\n"), "{page}");
+    let notice = "127.0.0.1 claims users";
+    let said = server.end(if is_root { notice } else { "" });
+    let told = said.lines().filter(|line| line.contains(notice)).count();
+    assert_eq!(told, usize::from(is_root), "{said}");
+    assert_eq!(said.contains("root of this machine can claim"), is_root, "{said}");
+
+    let mut server = Server::start(&[&options[..], &["--insecure"]].concat());
+    assert_eq!(owner_of_made_over_tcp(&server, "a"), 1000);
+    assert_eq!(server.end("").contains("--insecure"), is_root);
+}
+
+#[test]
+fn a_local_user_is_itself_over_rdma() {
+    let server = Server::start(&["--squash", "none"]);
+    server.put("/ours", b"ours");
+    let whose = |path: &str| {
+        let told = server.done(&["stat", path, "--json"]);
+        let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
+        [told["uid"].as_u64().unwrap(), told["gid"].as_u64().unwrap()]
+    };
+    let this = fs::metadata("/proc/self").unwrap();
+    assert_eq!(whose("/ours"), [u64::from(this.uid()), u64::from(this.gid())]);
+    if this.uid() != 0 {
+        return;
+    }
+    // A user without an account is in no group that the server could look up.
+    let mut command = server.command(&["put", "/theirs"]);
+    match command.uid(54_321).gid(54_321).stdin(Stdio::piped()).spawn() {
+        Ok(mut child) => {
+            child.stdin.take().unwrap().write_all(b"theirs").unwrap();
+            assert!(child.wait().unwrap().success());
+            assert_eq!(whose("/theirs"), [54_321, 65_534]);
+        }
+        // This build is where other users cannot reach it.
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
     }
 }
 

@@ -34,8 +34,10 @@ use haulage_store::handle::Sealer;
 use haulage_store::memory::{self, Memory};
 use haulage_store::nfs3::Time;
 use haulage_store::nfs3::binding::{Limits, binding};
+use haulage_store::server::gate::Gate;
 use haulage_store::server::{Admission, Server, tcp};
 use haulage_store::service::{Config, Service};
+use haulage_store::trust::Trust;
 
 fn main() -> ExitCode {
     match Options::typed().and_then(|options| judge(&options)) {
@@ -181,7 +183,8 @@ fn serve(
             let service = Service::new(backend, Sealer::new(&[7; 32], 9), config);
             root = Some(File::from(service.root().as_file_handle()));
             let (_, nobody) = tcp::way();
-            Ok(Server::new(service, &LIMITS, Admission::default(), nobody, 3))
+            let gate = Gate::new(Admission::default(), Trust::ALL);
+            Ok(Server::new(service, &LIMITS, gate, nobody, 3))
         })?;
         let at = core.listen(([127, 0, 0, 1], 0).into())?;
         let root = root.ok_or_else(|| Failure::failed("there is no root"))?;

@@ -20,6 +20,7 @@ use haulage_proto::xdr::Truncated;
 use super::index::{Index, Seed};
 use super::protocol::{Answer, KEY_MAX, Key, PROGRAM, Procedure, Refusal, VERSION};
 use super::stat::Stat;
+use crate::metrics::{Counted, Counter};
 use crate::perf::figures::Figures;
 
 /// What may be reduced: the value of a GET's results and of a PUT's arguments.
@@ -188,6 +189,12 @@ impl KvService {
         };
         stat.set_pages(cx.pages());
         stat
+    }
+}
+
+impl Counted for KvService {
+    fn counters(&self) -> Vec<Counter> {
+        Vec::new()
     }
 }
 

@@ -1,6 +1,8 @@
 //! `haulage store serve`.
 
 use std::net::SocketAddr;
+use std::sync::mpsc::{self, SyncSender};
+use std::thread;
 
 use haulage::cores;
 use haulage::limits::{LIMITS_DEFAULT, Limits as CoreLimits};
@@ -9,15 +11,17 @@ use haulage_store::backend::Backend;
 use haulage_store::directory::Owner;
 use haulage_store::handle::Sealer;
 use haulage_store::nfs3::binding::Limits;
+use haulage_store::server::gate::{Gate, Notice};
 use haulage_store::server::tcp::{self, Front};
 use haulage_store::server::{Admission, Server};
 use haulage_store::service::{Config, Service};
+use haulage_store::trust::{Claims, Privilege, Trust};
 
 use super::export::{self, Export, How};
 use crate::cli::ServeStore;
 use crate::cli::values;
 use crate::failure::Failure;
-use crate::metrics::{Metered, http};
+use crate::metrics::{Counted, Counter, Metered, http};
 use crate::node::{Carrier, NodeConfig, Notes, over};
 use crate::output::{Output, json};
 use crate::serving::{self, Termination};
@@ -59,7 +63,8 @@ fn serve<P: Carrier>(
     let Export { room, owner, secrets, make } = export;
     let thread = serving::one_core("store-core", &options.core, output)?;
     let addresses = Addresses::resolve(options)?;
-    addresses.warn_if_open(options, output);
+    let privilege = Privilege::here();
+    addresses.warn_if_open(options, privilege, output);
     let termination = Termination::catch()?;
 
     let (calls, from_tcp) = tcp::way();
@@ -67,14 +72,16 @@ fn serve<P: Carrier>(
         networks: options.allow.iter().map(|network| (network.address, network.bits)).collect(),
     };
     let (config, crc) = (config(options, owner), options.core.crc);
-    let (admitted, listen) = (admission.clone(), addresses.rdma);
+    let trust = trust(options, privilege);
+    let gate = Gate::new(admission.clone(), trust).telling(tell_notices(*output)?);
+    let listen = addresses.rdma;
     let (asking, asked) = http::way();
     let core = cores::start(thread, move || {
         let node = NodeConfig { room, limits: CORE_LIMITS, crc };
         let (mut core, notes) = node.build::<P, _>(|pool, waker| {
             let sealer = Sealer::new(&secrets.key, secrets.fsid);
             let nfs = Service::new(make(pool, waker)?, sealer, config);
-            let server = Server::new(nfs, &config.limits, admitted, from_tcp, secrets.seed);
+            let server = Server::new(nfs, &config.limits, gate, from_tcp, secrets.seed);
             Ok(Metered::new(server, asked))
         })?;
         let bound = serving::listen(&mut core, &listen)?;
@@ -109,17 +116,49 @@ impl Addresses {
         Ok(Self { rdma: options.listen.resolve()?, mount: options.mount_listen.resolve()?, tcp })
     }
 
-    /// Says once that whoever can reach the port can claim to be anybody.
-    fn warn_if_open(&self, options: &ServeStore, output: &Output) {
+    /// Says once whose claims are believed without any proof, where that may matter.
+    fn warn_if_open(&self, options: &ServeStore, privilege: Privilege, output: &Output) {
         let tcp = self.tcp.iter().flatten();
         let mut all = self.rdma.iter().chain(&self.mount).chain(tcp);
-        if options.allow.is_empty() && all.any(|address| !address.ip().is_loopback()) {
-            output.note(
-                "whoever reaches these ports is served and can claim to be any user; --allow says \
-                 who may connect",
-            );
-        }
+        let is_open = all.any(|address| !address.ip().is_loopback());
+        let is_bounded = !options.allow.is_empty();
+        let note = match (privilege, options.insecure, is_open) {
+            (Privilege::Privileged, true, _) => {
+                "whoever can connect can claim to be any user, as --insecure has it; --allow says which \
+                 clients may connect"
+            }
+            _ if is_bounded => return,
+            (Privilege::Privileged, false, true) => {
+                "other machines that reach the RDMA port are believed whatever user they claim to be; \
+                 --allow says which clients may connect"
+            }
+            (Privilege::Privileged, false, false) => {
+                "root of this machine can claim to be any user; other local users are themselves over \
+                 RDMA and the anonymous user over TCP"
+            }
+            (Privilege::Unprivileged, _, true) => {
+                "whoever reaches these ports is served and can claim to be any user; --allow says which \
+                 clients may connect"
+            }
+            (Privilege::Unprivileged, _, false) => return,
+        };
+        output.note(note);
     }
+}
+
+/// How far callers are believed.
+const fn trust(options: &ServeStore, privilege: Privilege) -> Trust {
+    let claims = if options.insecure { Claims::All } else { Claims::Vouched };
+    Trust { privilege, claims, anonymous_gid: options.anongid }
+}
+
+/// Starts a thread that prints notices, so that no core waits for a terminal.
+fn tell_notices(output: Output) -> Result<SyncSender<Notice>, Failure> {
+    let (sender, notices) = mpsc::sync_channel::<Notice>(NOTICES_MAX);
+    let tell = move || notices.iter().for_each(|notice| output.note(&notice.to_string()));
+    let thread = thread::Builder::new().name("notices".to_owned()).spawn(tell);
+    thread.map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
+    Ok(sender)
 }
 
 /// What callers may do. Where all that they make is one user's, all act as that user: else nobody could
@@ -138,6 +177,28 @@ fn config(options: &ServeStore, owner: Option<Owner>) -> Config {
         }
     };
     Config { policy, read_only: options.read_only, limits: NFS_LIMITS }
+}
+
+impl<B: Backend> Counted for Server<B> {
+    fn counters(&self) -> Vec<Counter> {
+        let figures = self.figures();
+        let disbelieved = |label, value| Counter {
+            name: "haulage_store_claims_disbelieved_total",
+            label,
+            help: "NFS and MOUNT calls served as the anonymous user because the AUTH_SYS claim was not believed.",
+            value,
+        };
+        vec![
+            disbelieved("transport=\"tcp\"", figures.disbelieved_tcp),
+            disbelieved("transport=\"rdma\"", figures.disbelieved_rdma),
+            Counter {
+                name: "haulage_store_mounts_refused_total",
+                label: "",
+                help: "MOUNT requests refused because --allow does not name the client's address.",
+                value: figures.mounts_refused,
+            },
+        ]
+    }
 }
 
 /// Prints the one line that says that connections are accepted.
@@ -183,3 +244,6 @@ const NFS_LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readd
 
 /// A client's kernel brings its own patience.
 const CORE_LIMITS: CoreLimits = LIMITS_DEFAULT;
+
+/// Notices that wait to be printed.
+const NOTICES_MAX: usize = 64;

@@ -11,6 +11,7 @@
 //! - [`directory`]: the files of a directory tree, whose data the kernel reads into leases and writes
 //!   from them.
 //! - [`access`]: who calls, as far as they are believed, and what they may do.
+//! - [`trust`]: whose claims are believed in the first place.
 //! - [`service`]: one Call in, one Reply out, for all procedures and any backend.
 //! - [`mounts`]: the same for MOUNT.
 //! - [`replays`]: what was answered to Calls that may come again.
@@ -63,6 +64,7 @@ pub mod program;
 pub mod replays;
 pub mod server;
 pub mod service;
+pub mod trust;
 
 #[cfg(test)]
 mod testing;

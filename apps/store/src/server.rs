@@ -6,6 +6,7 @@
 //! its [`turn`](haulage::service::Service::turn). Both are carried out by the same [`Program`], one at a
 //! time.
 
+pub mod gate;
 mod over_tcp;
 pub mod tcp;
 
@@ -15,6 +16,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use haulage::core::Cx;
+use haulage::provider::PeerUser;
 use haulage::service::{
     self as runtime, Binding, Call, CallToken, Data, Outcome, Refusal, Reply as RuntimeReply,
     ResultSource,
@@ -31,7 +33,9 @@ use crate::nfs3::{Procedure, Time};
 use crate::program::{Ended, Origin, Program, RESULTS_KEPT};
 use crate::replays::Replays;
 use crate::service::{Reply, Service, Surroundings};
+use crate::trust::{GIDS_MAX, Peer};
 
+use gate::{Figures, Gate};
 use tcp::{TcpCall, Waiting};
 
 /// The server, as a service of one core.
@@ -41,7 +45,7 @@ pub struct Server<B> {
     mounts: Mounts,
     binding: Binding,
     read_source: ResultSource,
-    admission: Admission,
+    gate: Gate,
     /// Callers whose Replies come later.
     later: BTreeMap<Ticket, Caller>,
     /// Replies that came later, until the runtime asks for them.
@@ -77,29 +81,35 @@ struct TimeOfDay {
 }
 
 impl<B: Backend> Server<B> {
-    /// Makes a server of `service`, within these limits, that also answers what comes out of `calls`.
-    /// `seed` is chance.
+    /// Makes a server of `service`, within these limits, for those that `gate` lets in, that also answers what
+    /// comes out of `calls`. `seed` is chance.
     pub fn new(
         service: Service<B>,
         limits: &Limits,
-        admission: Admission,
+        gate: Gate,
         calls: Receiver<TcpCall>,
         seed: u64,
     ) -> Self {
-        let hosts = admission.networks.iter().map(|(address, bits)| format!("{address}/{bits}"));
+        let hosts =
+            gate.admission.networks.iter().map(|(address, bits)| format!("{address}/{bits}"));
         let hosts = hosts.map(|host| host.into_bytes().into()).collect();
         Self {
             read_source: service.read_source(),
             nfs: Program::new(service, Replays::new(CALLS_KEPT, RESULTS_KEPT, seed)),
             mounts: Mounts::new(hosts, MOUNTS_KEPT),
             binding: binding(limits),
-            admission,
+            gate,
             later: BTreeMap::new(),
             replies: Vec::new(),
             calls,
             time: TimeOfDay::look(haulage::sys::clock::now()),
             room: Vec::new(),
         }
+    }
+
+    /// Returns what callers did not get, in figures.
+    pub const fn figures(&self) -> Figures {
+        self.gate.figures()
     }
 
     fn surroundings<'a>(&self, cx: &'a Cx<'_>) -> Surroundings<'a> {
@@ -144,7 +154,11 @@ impl<B: Backend> runtime::Service for Server<B> {
     }
 
     fn admits(&self, peer: SocketAddr) -> bool {
-        self.admission.admits(peer.ip())
+        self.gate.admission.admits(peer.ip())
+    }
+
+    fn identifies_peers(&self) -> bool {
+        self.gate.identifies_peers()
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut RuntimeReply) -> Outcome {
@@ -158,6 +172,10 @@ impl<B: Backend> runtime::Service for Server<B> {
             // Longer than we said that we take.
             (_, Err(Refusal::TooLarge)) => return Outcome::Failed(AcceptStat::GarbageArgs),
         };
+        let user = cx.peer_user(call.connection).unwrap_or(PeerUser::Unknown);
+        let from = (Peer::Rdma(user), peer.ip());
+        let mut gids = [[0; 4]; GIDS_MAX];
+        let credential = self.gate.believed(cx.now(), from, credential, &mut gids);
         let origin = Origin { client: client(peer.ip()), xid, credential };
         let around = self.surroundings(cx);
         let carry_out =

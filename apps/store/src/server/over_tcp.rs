@@ -14,6 +14,7 @@ use crate::backend::Backend;
 use crate::mounts::Visitor;
 use crate::program::{Ended, Origin};
 use crate::service::Reply;
+use crate::trust::{GIDS_MAX, Peer};
 use crate::{mount3, nfs3};
 
 impl<B: Backend> Server<B> {
@@ -38,9 +39,13 @@ impl<B: Backend> Server<B> {
         if header.version != bound {
             return waiting.refuse(AcceptStat::ProgMismatch { low: bound, high: bound });
         }
+        let from = (Peer::Tcp { port: peer.port() }, peer.ip());
+        let mut gids = [[0; 4]; GIDS_MAX];
+        let credential = self.gate.believed(cx.now(), from, header.credential, &mut gids);
+        let header = CallHeader { credential, ..header };
         if header.program == mount3::PROGRAM {
             self.on_mount(cx, &header, arguments, peer.ip(), waiting);
-        } else if self.admission.admits(peer.ip()) {
+        } else if self.gate.admission.admits(peer.ip()) {
             self.on_nfs(cx, &header, arguments, peer.ip(), waiting);
         } else {
             waiting.caller.hang_up();
@@ -61,11 +66,13 @@ impl<B: Backend> Server<B> {
         let Ok(arguments) = mount3::Arguments::decode(procedure, &mut arguments) else {
             return waiting.refuse(AcceptStat::GarbageArgs);
         };
-        let is_allowed = self.admission.admits(client);
-        // Who mounted what is not for strangers.
-        let is_harmless = matches!(arguments, mount3::Arguments::Null | mount3::Arguments::Mnt(_));
-        if !is_allowed && !is_harmless {
-            return waiting.caller.hang_up();
+        let is_allowed = self.gate.admission.admits(client);
+        match arguments {
+            _ if is_allowed => {}
+            mount3::Arguments::Null => {}
+            mount3::Arguments::Mnt(_) => self.gate.refuse_mount(client),
+            // Who mounted what is not for strangers.
+            _ => return waiting.caller.hang_up(),
         }
         let (around, host) = (self.surroundings(cx), client.to_canonical().to_string());
         let visitor = Visitor {

@@ -24,6 +24,7 @@ use crate::nfs3::{
 };
 use crate::service::Config;
 use crate::testing::{words, written};
+use crate::trust::{Claims, Privilege, Trust};
 
 const TCP_LIMITS: tcp::Limits = tcp::Limits { record_max: 8192, ..tcp::Limits::DEFAULT };
 const LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
@@ -68,10 +69,15 @@ fn pool(bytes: usize) -> Pool {
 
 impl World {
     fn new(versions: Versions, admission: Admission) -> Self {
-        Self::with(versions, admission, TCP_LIMITS)
+        Self::with(versions, admission, Trust::ALL, TCP_LIMITS)
     }
 
-    fn with(versions: Versions, admission: Admission, tcp_limits: tcp::Limits) -> Self {
+    fn with(
+        versions: Versions,
+        admission: Admission,
+        trust: Trust,
+        tcp_limits: tcp::Limits,
+    ) -> Self {
         let fabric = Fabric::new(FabricConfig::default());
         let node = |n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n));
         let core_limits = CoreLimits {
@@ -88,7 +94,8 @@ impl World {
         let policy = Policy { squash: Squash::Nobody, ..Policy::default() };
         let config = Config { policy, read_only: false, limits: LIMITS };
         let service = Service::new(backend, Sealer::new(&[7; 32], 9), config);
-        let service = Server::new(service, &LIMITS, admission.clone(), from_tcp, 3);
+        let service =
+            Server::new(service, &LIMITS, Gate::new(admission.clone(), trust), from_tcp, 3);
         let provider = fabric.provider(node(1)).unwrap();
         let mut server = Core::new(provider, service, own, core_limits, 1).unwrap();
         let provider = fabric.provider(node(2)).unwrap();
@@ -409,6 +416,35 @@ fn an_address_that_may_not_mount_is_told_so() {
     assert_eq!((body, results), (SUCCESS, words(&[mount3::Status::Acces.number()])));
     assert_eq!(exports, None, "what is exported to whom is not for strangers");
     assert!((2..10).contains(&calls), "{calls}");
+    let (_, server) = world.server.cx(world.now);
+    assert_eq!(server.figures().mounts_refused, 1);
+}
+
+#[test]
+fn a_privileged_server_believes_no_claim_from_an_unreserved_port() {
+    for (privilege, served_as) in [(Privilege::Privileged, 65_534), (Privilege::Unprivileged, 0)] {
+        let trust = Trust { privilege, claims: Claims::Vouched, ..Trust::ALL };
+        let admission = Admission::default();
+        let mut world = World::with(Versions::Both, admission, trust, TCP_LIMITS);
+        let root = world.root();
+        let results = world.serve(move |at| {
+            let mut stream = TcpStream::connect(at).unwrap();
+            let program = (nfs3::PROGRAM, nfs3::VERSION, Procedure::Create.number());
+            let how = How::Guarded(SetAttributes::default());
+            let at = DirName { dir: handle(&root), name: Name(b"file") };
+            // It claims to be root.
+            let call = record(1, program, |w| Arguments::Create(Create { at, how }).encode(w));
+            stream.write_all(&call).unwrap();
+            reply(&mut stream).unwrap().2
+        });
+        let mut reader = PayloadReader::call(&results, 0, None);
+        let made = Results::decode(Procedure::Create, &mut reader).unwrap();
+        let Results::Create(Ok(made)) = made else { panic!("{made:?}") };
+        assert_eq!(made.attributes.unwrap().uid, served_as, "{privilege:?}");
+        let (_, server) = world.server.cx(world.now);
+        let disbelieved = u64::from(privilege == Privilege::Privileged);
+        assert_eq!(server.figures().disbelieved_tcp, disbelieved);
+    }
 }
 
 /// Sends the beginning of a record, of which more is to come.
@@ -429,7 +465,7 @@ fn is_answered(stream: &mut TcpStream, rest: &[u8]) -> bool {
 #[test]
 fn a_record_that_has_begun_ends_within_its_time_however_it_comes() {
     let limits = tcp::Limits { record_time: Duration::from_millis(20), ..TCP_LIMITS };
-    let mut world = World::with(Versions::Both, Admission::default(), limits);
+    let mut world = World::with(Versions::Both, Admission::default(), Trust::ALL, limits);
     world.serve(|at| {
         assert_eq!(begun(at).read(&mut [0; 8]).unwrap(), 0, "nothing more comes");
         let mut stream = TcpStream::connect(at).unwrap();
@@ -453,7 +489,7 @@ fn a_record_that_has_begun_ends_within_its_time_however_it_comes() {
 #[test]
 fn half_sent_records_keep_nobody_out() {
     let limits = tcp::Limits { connections_max: 4, ..TCP_LIMITS };
-    let mut world = World::with(Versions::Both, Admission::default(), limits);
+    let mut world = World::with(Versions::Both, Admission::default(), Trust::ALL, limits);
     let apart = world.front.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     world.serve(move |at| {
         let mut elsewhere: [_; 2] = std::array::from_fn(|_| begun(apart));

@@ -15,7 +15,9 @@ use super::super::listing::Listing;
 use super::*;
 use crate::access::Squash;
 use crate::nfs3::binding::binding;
+use crate::server::gate::Gate;
 use crate::server::{Admission, Server, tcp};
+use crate::trust::Trust;
 
 /// A client's core and a server's, turned by whoever waits.
 struct Far {
@@ -73,7 +75,8 @@ impl Far {
         let service = Service::new(backend, Sealer::new(&[7; 32], 9), config);
         let root = File::from(service.root().as_file_handle());
         let (_, from_tcp) = tcp::way();
-        let service = Server::new(service, &LARGE, Admission::default(), from_tcp, 3);
+        let gate = Gate::new(Admission::default(), Trust::ALL);
+        let service = Server::new(service, &LARGE, gate, from_tcp, 3);
         let mut server =
             Core::new(fabric.provider(node(1)).unwrap(), service, own, limits(versions), 1)
                 .unwrap();

@@ -1,0 +1,90 @@
+use super::*;
+
+const CHECKED: Trust =
+    Trust { privilege: Privilege::Privileged, claims: Claims::Vouched, anonymous_gid: 65_533 };
+
+/// Claims `uid`, group `gid` and the further groups 7 and 8.
+fn claim(uid: u32, gid: u32) -> Credential<'static> {
+    const GIDS: &[[u8; 4]] = &[[0, 0, 0, 7], [0, 0, 0, 8]];
+    Credential::Sys(AuthSys::new(1, b"host", uid, gid).with_gids(GIDS).unwrap())
+}
+
+/// What comes of a claim: user, group, further groups.
+fn judged(trust: &Trust, peer: Peer, claim: Credential<'_>) -> Option<(u32, u32, Vec<u32>)> {
+    let mut gids = [[0; 4]; GIDS_MAX];
+    let standing = trust.standing(peer);
+    let credential = trust.judge(standing, claim, |gid| gid == 8 || gid == 1000, &mut gids)?;
+    let Credential::Sys(sys) = credential else { panic!("{credential:?}") };
+    Some((sys.uid, sys.gid, sys.gids().collect()))
+}
+
+#[test]
+fn a_privileged_server_believes_what_the_system_vouches_for() {
+    let all = vec![7, 8];
+    let local = |uid| Peer::Rdma(PeerUser::Local(uid));
+    let (reserved, ephemeral) = (Peer::Tcp { port: 1023 }, Peer::Tcp { port: 1024 });
+    let as_claimed = |uid| Some((uid, 1000, all.clone()));
+    for (peer, uid, expected) in [
+        (reserved, 1000, as_claimed(1000)),
+        (reserved, 0, as_claimed(0)),
+        (ephemeral, 1000, None),
+        (ephemeral, 0, None),
+        (local(0), 1000, as_claimed(1000)),
+        (local(0), 0, as_claimed(0)),
+        (local(1000), 1000, Some((1000, 1000, vec![8]))),
+        (local(1000), 1001, None),
+        (local(1000), 0, None),
+        (Peer::Rdma(PeerUser::Unknown), 1000, None),
+        (Peer::Rdma(PeerUser::Unknown), 0, None),
+        (Peer::Rdma(PeerUser::Remote), 1000, as_claimed(1000)),
+    ] {
+        assert_eq!(judged(&CHECKED, peer, claim(uid, 1000)), expected, "{peer:?} claims {uid}");
+    }
+    let stranger = judged(&CHECKED, local(1000), claim(1000, 5));
+    assert_eq!(stranger, Some((1000, 65_533, vec![8])), "a group it is not in");
+}
+
+#[test]
+fn a_server_that_trusts_all_or_has_no_privilege_believes_everybody() {
+    let unprivileged = Trust { privilege: Privilege::Unprivileged, ..CHECKED };
+    let insecure = Trust { claims: Claims::All, ..CHECKED };
+    for trust in [unprivileged, insecure, Trust::ALL] {
+        for peer in [
+            Peer::Tcp { port: 50_000 },
+            Peer::Rdma(PeerUser::Local(1000)),
+            Peer::Rdma(PeerUser::Unknown),
+            Peer::Rdma(PeerUser::Remote),
+        ] {
+            let expected = Some((7, 5, vec![7, 8]));
+            assert_eq!(judged(&trust, peer, claim(7, 5)), expected, "{trust:?} {peer:?}");
+        }
+    }
+}
+
+#[test]
+fn who_claims_nothing_is_not_disbelieved() {
+    let mut gids = [[0; 4]; GIDS_MAX];
+    let standing = CHECKED.standing(Peer::Tcp { port: 50_000 });
+    let credential = CHECKED.judge(standing, Credential::None, |_| false, &mut gids);
+    assert_eq!(credential, Some(Credential::None));
+}
+
+#[test]
+fn groups_are_those_of_the_account_files() {
+    let passwd = b"root:x:0:0::/root:/bin/sh\nann:x:1000:100::/:\nbob:x:1001:101::/:\n\
+        also:x:1000:102::/:\nshort:x\n";
+    let group = b"root:x:0:\nstaff:x:50:bob,ann\nwheel:x:10:bob\nodd:x:zero:ann\nempty:x:51:\n\
+        more:x:52:also";
+    assert_eq!(memberships(1000, passwd, group), [100, 102, 50, 52]);
+    assert_eq!(memberships(1001, passwd, group), [101, 50, 10]);
+    assert_eq!(memberships(2000, passwd, group), [] as [u32; 0], "nobody knows it");
+    assert_eq!(memberships(0, b"", b"x:y:1:"), [] as [u32; 0]);
+    assert_eq!(memberships(5, b":x:5:6::/:", b"x:y:1:"), [6], "a user without a name");
+}
+
+#[test]
+fn root_is_listed_on_any_machine_that_has_accounts() {
+    if Path::new("/etc/passwd").exists() {
+        assert!(groups_of(0).contains(&0));
+    }
+}
