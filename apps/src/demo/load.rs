@@ -116,6 +116,7 @@ impl Driver {
         if let Some(waker) = &self.waker {
             waker.wake();
         }
+        // Every Call of the job has a deadline, and a core that ends drops its end of this channel.
         let tally = self.tallies.recv().map_err(|_| gone())?;
         tally.map_err(|error| {
             Failure::failed(format!("{} of {} B: {error}", job.op.name(), job.size))

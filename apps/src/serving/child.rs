@@ -61,6 +61,7 @@ impl Server {
         // From here on the process ends with this value, whatever happens.
         let mut server = Self { address: SocketAddr::new(how.at, 0), process };
         let mut line = String::new();
+        // No deadline: filling much memory takes long, and this very program either gets ready or ends.
         let read = stdout.map(|stdout| BufReader::new(stdout).read_line(&mut line));
         match (read, line.trim_end().strip_prefix("ready: ").map(str::parse)) {
             (Some(Ok(_)), Some(Ok(address))) => server.address = address,

@@ -15,7 +15,7 @@ use haulage_store::server::gate::{Gate, Notice};
 use haulage_store::server::tcp::{self, Front};
 use haulage_store::server::{Admission, Server};
 use haulage_store::service::{Config, Service};
-use haulage_store::trust::{Claims, Privilege, Trust};
+use haulage_store::trust::{self, Claims, Privilege, Trust};
 
 use super::export::{self, Export, How};
 use crate::cli::ServeStore;
@@ -65,6 +65,7 @@ fn serve<P: Carrier>(
     let addresses = Addresses::resolve(options)?;
     let privilege = Privilege::here();
     addresses.warn_if_open(options, privilege, output);
+    warn_of_ports(options, privilege, output);
     let termination = Termination::catch()?;
 
     let (calls, from_tcp) = tcp::way();
@@ -72,8 +73,8 @@ fn serve<P: Carrier>(
         networks: options.allow.iter().map(|network| (network.address, network.bits)).collect(),
     };
     let (config, crc) = (config(options, owner), options.core.crc);
-    let trust = trust(options, privilege);
-    let gate = Gate::new(admission.clone(), trust).telling(tell_notices(*output)?);
+    let trusted = trust_in_callers(options, privilege);
+    let gate = Gate::new(admission.clone(), trusted).telling(tell_notices(*output)?);
     let listen = addresses.rdma;
     let (asking, asked) = http::way();
     let core = cores::start(thread, move || {
@@ -146,8 +147,21 @@ impl Addresses {
     }
 }
 
+/// Says once that ports show nothing of local users, where the machine is set up so.
+fn warn_of_ports(options: &ServeStore, privilege: Privilege, output: &Output) {
+    if privilege == Privilege::Privileged
+        && !options.insecure
+        && let Some(first) = trust::ports_for_all()
+    {
+        output.note(&format!(
+            "every user of this machine may open ports from {first} on, and so claim to be any user over \
+             TCP; `sysctl -w net.ipv4.ip_unprivileged_port_start=1024` reserves them"
+        ));
+    }
+}
+
 /// How far callers are believed.
-const fn trust(options: &ServeStore, privilege: Privilege) -> Trust {
+const fn trust_in_callers(options: &ServeStore, privilege: Privilege) -> Trust {
     let claims = if options.insecure { Claims::All } else { Claims::Vouched };
     Trust { privilege, claims, anonymous_gid: options.anongid }
 }

@@ -3,8 +3,9 @@
 //! AUTH_SYS is a claim that anybody can write. A server that can act as other users would lend its rights to
 //! every local process if it believed all of them, so it asks the system first:
 //!
-//! - Over TCP, a source port below 1024 shows that the peer's root opened it. Claims from other ports count for
-//!   nothing: the caller is the anonymous user.
+//! - Over TCP, a source port below 1024 shows that the peer's root opened it, unless the peer's machine lets all
+//!   users open such ports ([`ports_for_all`]). Claims from other ports count for nothing: the caller is the
+//!   anonymous user.
 //! - Over RDMA ports show nothing, as Linux's client uses ephemeral ones. A peer on this machine is known by the
 //!   user who owns its socket: root may claim to be anybody, other users only to be themselves, in groups that
 //!   `/etc/passwd` and `/etc/group` list for them. A socket of the kernel, such as one of its NFS client, belongs
@@ -129,6 +130,14 @@ impl Privilege {
             Self::Unprivileged
         }
     }
+}
+
+/// Returns the first port below 1024 that every user of this machine may open, if there is one: from there on,
+/// ports show nothing of local callers. Containers are often set up so.
+pub fn ports_for_all() -> Option<u16> {
+    let first = read(Path::new("/proc/sys/net/ipv4/ip_unprivileged_port_start"));
+    let first = str::from_utf8(&first).ok()?.trim().parse().ok()?;
+    Some(first).filter(|first| *first < RESERVED_PORTS)
 }
 
 /// Reads the groups of a user from this machine's own account files. A user that they do not list, such as one
