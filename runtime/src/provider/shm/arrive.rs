@@ -411,7 +411,10 @@ impl Connection {
             }
         };
         let Some(consumer) = &mut self.consumer else { return Err(Stop::Empty) };
-        filling.append(consumer, record);
+        if !filling.append(consumer, record) {
+            self.filling = Some(filling);
+            return Err(Stop::Fault(BAD_RING));
+        }
         if record.kind == Kind::Part {
             self.filling = Some(filling);
             return Ok(None);

@@ -69,16 +69,21 @@ impl Filling {
         length <= capacity.saturating_sub(self.filled)
     }
 
-    /// Appends the octets of a record, for which there is room.
-    pub(super) fn append(&mut self, consumer: &Consumer, record: &Record) {
+    /// Appends the octets of a record, for which there is room. Returns whether all of them were there:
+    /// a peer can take back what the record was decoded from.
+    #[must_use]
+    pub(super) fn append(&mut self, consumer: &Consumer, record: &Record) -> bool {
         let (mut skip, mut from) = (self.filled, 0);
         for sink in self.receive.sinks_mut() {
             let length = sink.len().saturating_sub(skip).min(record.length - from);
-            consumer.copy(record, from, sink, skip.min(sink.len()), length);
+            if !consumer.copy(record, from, sink, skip.min(sink.len()), length) {
+                return false;
+            }
             from += length;
             skip = skip.saturating_sub(sink.len());
         }
         self.filled += from;
+        true
     }
 
     /// Ends the Receive; returns its name and the octets of its message.
@@ -175,10 +180,41 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
+    use std::os::fd::AsFd as _;
+    use std::sync::atomic::Ordering;
 
     use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
+    use haulage_proto::negotiate::{Heading, Label};
 
+    use super::super::ring::Producer;
+    use super::super::segment::{Layout, RING, Segment};
     use super::*;
+
+    #[test]
+    fn a_message_the_peer_changes_between_two_looks_is_not_appended() {
+        let layout = Layout::new(4096, 1).unwrap();
+        let (ours, fd) = Segment::create(layout).unwrap();
+        let theirs = Segment::open(fd.as_fd(), layout).unwrap();
+        let (mut producer, mut consumer) = (Producer::new(ours, false), Consumer::new(theirs));
+        let label = Label { xid: 7, credit: 1 };
+        assert_eq!(producer.push_headed(&Heading::Results, label, b"four"), Ok(true));
+        producer.publish();
+        let config = PoolConfig { bytes: 1 << 16, pages: PagePreference::Heap, node: None };
+        let mut posted = Pool::new(&config).unwrap().lease(256).unwrap().into_sink();
+        let receive = Receive::single(WrId(1), posted.sink(0..256).unwrap());
+        let mut filling = Filling { receive, filled: 0 };
+
+        let record = consumer.peek().unwrap().expect("a record");
+        assert!(filling.has_room(record.length));
+        // The only entry of the series is behind the header and the heading, a double word each.
+        let entry = producer.segment().memory().u64_at(RING + 16);
+        let said = entry.swap(u64::MAX, Ordering::SeqCst);
+        assert!(!filling.append(&consumer, &record), "a message that is gone was appended");
+        assert_eq!(filling.filled, 0);
+        entry.store(said, Ordering::SeqCst);
+        assert!(filling.append(&consumer, &record));
+        assert_eq!(filling.finish(), (WrId(1), record.length));
+    }
 
     #[test]
     fn a_queue_keeps_its_order_as_it_grows_at_both_ends() {
