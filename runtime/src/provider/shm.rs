@@ -20,8 +20,9 @@
 //!
 //! # Trust
 //!
-//! A peer is another process of the same user, or root's: the system tells who it is, and others are
-//! refused. What it can do to us is bounded all the same. It maps our segment and, if we pass it, our
+//! Only processes of one user connect: each end asks the system for the user of the other, admits its own
+//! user and root, and is admitted by root only if it is root too. What a peer can do to us is bounded all the
+//! same. It maps our segment and, if we pass it, our
 //! region; so nothing in them is believed: words are read once and checked, no Rust reference to what it
 //! can write is made here, and its own memory is mapped only if it is sealed against shrinking and as long
 //! as it says. What is in the region of an end that exposes memory is safe from honest peers only, who ask

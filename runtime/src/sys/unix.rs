@@ -203,7 +203,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Returns whether it may share memory with us: it is the same user, or root.
+    /// Returns whether a process of `user` admits this peer: it is the same user, or root. Both ends of a
+    /// connection ask this of each other, so that only processes of equal users share memory.
     pub const fn may_share_with(self, user: u32) -> bool {
         self.user == user || self.user == 0
     }

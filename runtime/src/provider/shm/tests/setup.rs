@@ -211,7 +211,7 @@ fn another_user_is_refused_by_either_end() {
     }
     let output = child.unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    // It took root's word, as it may; root did not take its.
+    // The other user admits root, but root does not admit the other user: no connection comes of it.
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
     (0..A_WHILE).for_each(|_| node.poll());
     assert_eq!(node.seen, []);
