@@ -5,6 +5,7 @@
 pub mod affinity;
 pub mod alloc;
 pub mod barrier;
+pub mod bus_error;
 pub mod by_handle;
 pub mod clock;
 pub mod complete;

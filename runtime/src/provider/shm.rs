@@ -22,11 +22,13 @@
 //!
 //! Only processes of one user connect: each end asks the system for the user of the other, admits its own
 //! user and root, and is admitted by root only if it is root too. What a peer can do to us is bounded all the
-//! same. It maps our segment and, if we pass it, our
-//! region; so nothing in them is believed: words are read once and checked, no Rust reference to what it
-//! can write is made here, and its own memory is mapped only if it is sealed against shrinking and as long
-//! as it says. What is in the region of an end that exposes memory is safe from honest peers only, who ask
-//! the table first; an end that only serves passes none ([`Expose::Connecting`]).
+//! same. It maps our segment and, if we pass it, our region; so nothing in them is believed: words are read
+//! once and checked, and no Rust reference to what it can write is made here. Its own memory is mapped only if
+//! it is sealed against shrinking and as long as it says. A page of either segment or of the peer's region
+//! that is gone when we touch it, because the peer punched a hole, is replaced, and ends that connection alone.
+//!
+//! What is in the region of an end that exposes memory is safe from honest peers only, who ask the table
+//! first: see [`Expose`]. An end that only serves passes none ([`Expose::Connecting`]).
 //!
 //! # Memory ownership
 //!
@@ -61,6 +63,7 @@ use super::{
     Caps, ConnectError, ConnectionParams, Counters, Event, Inlet, PeerUser, Provider, QueueFull,
     Receive, Waker, WorkQueue, WorkRequest, sealed,
 };
+use crate::sys::bus_error;
 use crate::sys::epoll::{Epoll, Ready};
 use crate::sys::unix::{Listener, Stream};
 
@@ -118,6 +121,8 @@ pub struct Shm {
     moved: Instant,
     looked: Instant,
     chores_at: Instant,
+    /// Faults in shared memory that were mended when connections were last looked through for theirs.
+    faults_seen: u64,
 }
 
 impl Shm {
@@ -169,6 +174,7 @@ impl Shm {
             moved: Instant::ZERO,
             looked: Instant::ZERO,
             chores_at: Instant::ZERO,
+            faults_seen: bus_error::faults(),
         })
     }
 
@@ -369,6 +375,9 @@ impl Provider for Shm {
 
     fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<ListenerId>>) {
         self.nic.now = now;
+        if bus_error::faults() != self.faults_seen {
+            self.end_broken();
+        }
         let (before, limit) = (events.len(), events.len().saturating_add(budget));
         self.nic.report(events, limit);
         let mut moved = events.len() > before;

@@ -5,8 +5,10 @@
 //!
 //! # Memory ownership
 //!
-//! Before a peer's memfd is mapped, its seals and its length are checked: it can neither be shrunk, which
-//! would end in a SIGBUS of ours, nor can the seals change later.
+//! Before a peer's memfd is mapped, its seals and its length are checked: it cannot be shrunk, nor can the
+//! seals change later. A peer can still punch holes into it, for which the system may find no page. Such a
+//! page is replaced when we touch it (see [`bus_error`](super::bus_error)), and [`Shared::is_broken`] says so.
+//! From then on the mapping and the memfd hold different octets there: whoever owns the mapping gives it up.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -18,11 +20,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use haulage_mr_pool::Sink;
 
+use super::bus_error::Guard;
+
 /// A mapping of a memfd that a peer has mapped too, given back when dropped.
 #[derive(Debug)]
 pub struct Shared {
     start: NonNull<u8>,
     length: usize,
+    /// Goes before the mapping does.
+    guard: Option<Guard>,
 }
 
 /// Why memory of a peer is not mapped.
@@ -71,6 +77,13 @@ impl Shared {
         Self::map(memfd, length).map_err(Unfit::System)
     }
 
+    /// Maps a memfd that can be truncated: a test does so in place of punching holes for which there is no
+    /// page, which takes huge pages.
+    #[cfg(test)]
+    pub(crate) fn open_unsealed(memfd: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
+        Self::map(memfd, length)
+    }
+
     /// Returns the octets there are.
     #[inline]
     pub const fn len(&self) -> usize {
@@ -80,6 +93,11 @@ impl Shared {
     /// Returns whether there are none, which is never.
     pub const fn is_empty(&self) -> bool {
         self.length == 0
+    }
+
+    /// Returns whether pages were missing when we touched them, and were replaced by ours.
+    pub fn is_broken(&self) -> bool {
+        self.guard.as_ref().is_some_and(Guard::is_broken)
     }
 
     /// Returns the word at `offset`.
@@ -172,11 +190,16 @@ impl Shared {
             return Err(error);
         }
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mapped = Self { start, length };
+        let mut mapped = Self { start, length, guard: None };
         // SAFETY: the range is a mapping of ours; the advice changes what children inherit.
         if unsafe { libc::madvise(start.as_ptr().cast(), length, libc::MADV_DONTFORK) } != 0 {
             return Err(io::Error::last_os_error());
         }
+        let extent = page_size(memfd)?.max(MIB_2);
+        // SAFETY: the range is a mapping of ours, which starts and ends with a page of the memfd's size; `drop`
+        // takes the guard first. Only methods of `mapped` and what borrows from it access the range. Its octets
+        // are the peer's to change, and mean nothing.
+        mapped.guard = Some(unsafe { Guard::new(start, length, extent) }?);
         Ok(mapped)
     }
 
@@ -219,6 +242,17 @@ impl Shared {
         // SAFETY: `offset` is within the mapping or at its end.
         unsafe { self.start.add(offset) }
     }
+}
+
+/// Returns the octets of the pages that a memfd is made of.
+fn page_size(memfd: BorrowedFd<'_>) -> io::Result<usize> {
+    // SAFETY: `statfs` is plain data for which all zeroes is a valid value.
+    let mut about: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, and `about` is live and writable.
+    if unsafe { libc::fstatfs(memfd.as_raw_fd(), &raw mut about) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    usize::try_from(about.f_bsize).map_err(|_| io::ErrorKind::Unsupported.into())
 }
 
 /// Memory that is [`Shared`], and a part of it that is a ring of cache lines.
@@ -366,8 +400,9 @@ impl<'a> Line<'a> {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        self.guard = None;
         // SAFETY: the whole mapping is ours, and every reference to it borrowed `self`. The peer has its
-        // own.
+        // own. Pages that replaced some of it are in the same range.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
@@ -473,6 +508,57 @@ const MIB_2: usize = 2 << 20;
 
 /// What a memfd must be sealed against before a peer maps it.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// What tests do with memfds that no honest process does.
+#[cfg(test)]
+pub(crate) mod rogue {
+    use super::*;
+
+    /// Makes a memfd that can be truncated.
+    pub(crate) fn unsealed(length: usize) -> File {
+        // SAFETY: the name is a C string that lives through the call.
+        let fd = unsafe { libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC) };
+        assert!(fd >= 0);
+        // SAFETY: memfd_create succeeded, so `fd` is open and nobody else's.
+        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        file.set_len(length as u64).unwrap();
+        file
+    }
+
+    /// Makes a sealed memfd of one huge page, which is taken at once.
+    pub(crate) fn huge_page() -> io::Result<OwnedFd> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | libc::MFD_HUGETLB;
+        let flags = flags | libc::MFD_HUGE_2MB;
+        // SAFETY: the name is a C string that lives through the call.
+        let fd = unsafe { libc::memfd_create(c"test".as_ptr(), flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: memfd_create succeeded, so `fd` is open and nobody else's.
+        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        file.set_len(MIB_2 as u64)?;
+        allocate(&file, 0)?;
+        // SAFETY: this fcntl takes integers.
+        if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(file.into())
+    }
+
+    /// Gives the page of such a memfd back to the system.
+    pub(crate) fn punch(memfd: &OwnedFd) -> io::Result<()> {
+        allocate(memfd, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
+    }
+
+    fn allocate(memfd: &impl AsFd, mode: libc::c_int) -> io::Result<()> {
+        let fd = memfd.as_fd().as_raw_fd();
+        // SAFETY: fallocate takes integers.
+        match unsafe { libc::fallocate(fd, mode, 0, MIB_2 as libc::off_t) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

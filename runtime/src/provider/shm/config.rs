@@ -51,8 +51,15 @@ impl Default for Config {
     }
 }
 
-/// To whom the region of our pool is passed. Who has it can read and write all of it, whatever is
-/// registered: registrations keep honest peers apart, the system keeps out other users.
+/// To whom the region of our pool is passed.
+///
+/// A peer that has the region can read and write all of it at any moment, whatever is registered:
+/// registrations keep honest peers apart, and the system keeps out other users. So the bytes of every lease of
+/// that pool are as trustworthy as the least honest of these peers: they can change while they are borrowed,
+/// which Rust does not allow for a `&[u8]`. Pages that such a peer takes away end this process by SIGBUS.
+/// Pass the region only to peers that are trusted like a part of the program; [`Pool::memfd`] says more.
+///
+/// [`Pool::memfd`]: haulage_mr_pool::Pool::memfd
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Expose {
     /// To whom we connect: Requesters expose memory, Responders need not. A connection that was made to

@@ -25,7 +25,7 @@ use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{ClaimedSegment, Exposure, Flags, Handle, Opcode, QpNum, Status, WrId};
 
-use super::ended::Ended;
+use super::ended::{BAD_RING, Ended, MEMORY_LOST};
 use super::nic::Nic;
 use super::receives::Filling;
 use super::ring::{Consumer, Producer};
@@ -248,6 +248,22 @@ impl Connection {
             DisconnectReason::PeerMisbehaved(fault.rule()),
             None,
         );
+    }
+
+    /// Ends the connection if memory that it shares with the peer lost pages.
+    #[cold]
+    pub(super) fn end_if_broken(&mut self, nic: &mut Nic) {
+        if self.state.is_live() && self.is_broken() {
+            nic.link.faults += 1;
+            let reason = DisconnectReason::PeerMisbehaved(MEMORY_LOST);
+            self.end(nic, Ended::YouBroke(BAD_RING.code()), reason, None);
+        }
+    }
+
+    fn is_broken(&self) -> bool {
+        let ours = self.producer.as_ref().map(|producer| producer.segment().memory());
+        let theirs = self.consumer.as_ref().map(|consumer| consumer.segment().memory());
+        [ours, theirs, self.region.as_ref()].into_iter().flatten().any(Shared::is_broken)
     }
 
     /// Ends the connection: says so to the peer, drops every view but those of memory the peer is

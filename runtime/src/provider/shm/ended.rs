@@ -56,6 +56,8 @@ impl Ended {
 
 /// The fault of a ring that cannot be.
 pub(super) const BAD_RING: Fault = Fault::UlpduLength;
+/// The rule a peer breaks whose memory loses pages.
+pub(super) const MEMORY_LOST: &str = "pages of shared memory were taken away";
 
 #[cfg(test)]
 mod tests {

@@ -17,6 +17,7 @@ use super::nic::Nic;
 use super::{ListenerId, Shm, ended};
 use crate::provider::{ConnectError, DisconnectReason, Event, Inlet};
 use crate::sys::barrier;
+use crate::sys::bus_error;
 use crate::sys::epoll::Ready;
 
 impl Shm {
@@ -52,6 +53,15 @@ impl Shm {
         }
         self.round.begin(self.turn, count);
         moved
+    }
+
+    /// Ends the connections whose shared memory lost pages.
+    #[cold]
+    pub(super) fn end_broken(&mut self) {
+        self.faults_seen = bus_error::faults();
+        for connection in self.slots.iter_mut() {
+            connection.end_if_broken(&mut self.nic);
+        }
     }
 
     /// Takes messages without Receives from the hot connections, each of which is asked once in a [`Round`].

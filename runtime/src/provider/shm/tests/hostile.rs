@@ -2,6 +2,8 @@ use super::super::ended::{BAD_RING, Ended};
 use super::super::ring::Kind;
 use super::rogue::Rogue;
 use super::*;
+use crate::sys::shared::Shared;
+use crate::sys::shared::rogue::{huge_page, punch, unsealed};
 
 /// A node with a connection to an honest peer, which must live on, and one to a rogue.
 struct Victim {
@@ -13,9 +15,16 @@ struct Victim {
 
 impl Victim {
     fn new(region: Option<usize>) -> Self {
+        let region =
+            region.map(|length| (Shared::create(c"rogue", length).unwrap().1, length as u64));
+        Self::passed(region.as_ref())
+    }
+
+    /// The rogue passes memory of so many octets as its region, if any.
+    fn passed(region: Option<&(OwnedFd, u64)>) -> Self {
         let (honest, mut node) = pair();
         let honest_qp = node.qp();
-        let rogue = Rogue::new(&mut node, region);
+        let rogue = Rogue::passing(&mut node, region);
         Self { node, honest, honest_qp, rogue }
     }
 
@@ -149,6 +158,67 @@ fn a_table_that_names_memory_that_is_not_there_is_not_believed() {
             victim.others_live_on();
         }
     }
+}
+
+/// Makes the entry of a rogue's table that opens its region.
+fn open_region(rogue: &Rogue, access: u64, length: u64) -> Claim {
+    let segment = rogue.producer.segment();
+    let (entry, memory) = (segment.entry(0).unwrap(), segment.memory());
+    let handle = Handle(0x1234_0001 & !0x700); // slot 0
+    for (at, value) in [(8, 0), (16, 0), (24, length), (0, access << 32 | u64::from(handle.0))] {
+        memory.u64_at(entry + at).store(value, Ordering::SeqCst);
+    }
+    Claim { handle, offset: 0, length: u32::try_from(length).unwrap() }
+}
+
+#[test]
+fn a_region_whose_pages_are_taken_away_ends_that_connection_alone() {
+    let mut victim = Victim::new(Some(4096));
+    // One that no peer could pass: it can be truncated, which has the effect of a hole without a page.
+    let file = unsealed(4096);
+    let region = Shared::open_unsealed(file.as_fd(), 4096).unwrap();
+    victim.node.connection().region = Some(region);
+    let target = open_region(&victim.rogue, 2, 4096);
+    let (wrote, _source) = victim.node.write(&[9; 4096], target);
+    victim.node.until(&Seen::Completion(wrote, Opcode::Write, Status::Success));
+    file.set_len(0).unwrap();
+    let (wrote, _source) = victim.node.write(&[9; 4096], target);
+    victim.node.until(&Seen::Completion(wrote, Opcode::Write, Status::Success));
+    let reason = DisconnectReason::PeerMisbehaved(ended::MEMORY_LOST);
+    victim.node.until(&Seen::Disconnected(reason));
+    victim.node.until(&Seen::Quiesced);
+    assert_eq!(victim.rogue.told(), Ended::YouBroke(BAD_RING.code()));
+    victim.others_live_on();
+}
+
+/// Runs where the machine has huge pages.
+#[test]
+fn holes_in_huge_pages_end_that_connection_alone() {
+    let Ok(memfd) = huge_page() else {
+        eprintln!("the machine has no huge page for this test");
+        return;
+    };
+    let region = (memfd, 2 << 20);
+    let mut victim = Victim::passed(Some(&region));
+    let target = open_region(&victim.rogue, 1, 4096);
+    let lost = Seen::Disconnected(DisconnectReason::PeerMisbehaved(ended::MEMORY_LOST));
+    let mut taken = Vec::new();
+    for _ in 0..POLLS_MAX {
+        let (posted, sink) = victim.node.sink(4096);
+        let read = victim.node.post(Operation::Read { sink, source: claim(target) });
+        let done = victim.node.succeeded(read, Opcode::Read);
+        complete::sink(posted, &done).unwrap();
+        (0..2).for_each(|_| victim.node.poll());
+        if victim.node.seen.contains(&lost) {
+            break;
+        }
+        // The page goes, and somebody takes all there are: again, if another test had one to give.
+        punch(&region.0).unwrap();
+        taken.extend(std::iter::from_fn(|| huge_page().ok()));
+    }
+    victim.node.until(&lost);
+    victim.node.until(&Seen::Quiesced);
+    victim.others_live_on();
 }
 
 #[test]

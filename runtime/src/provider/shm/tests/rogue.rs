@@ -28,13 +28,18 @@ pub(super) fn hello(region: Option<u64>) -> Hello {
 impl Rogue {
     /// Connects to a new listener of `node`, which accepts; passes a region of so many octets, if any.
     pub(super) fn new(node: &mut Node, region: Option<usize>) -> Self {
-        let stream = Stream::connect(&name(node.listen())).unwrap().expect("room");
-        let (segment, segment_fd) = Segment::create(layout()).unwrap();
         let region =
             region.map(|length| (Shared::create(c"rogue", length).unwrap().1, length as u64));
+        Self::passing(node, region.as_ref())
+    }
+
+    /// Connects, and passes memory of so many octets as its region, if any.
+    pub(super) fn passing(node: &mut Node, region: Option<&(OwnedFd, u64)>) -> Self {
+        let stream = Stream::connect(&name(node.listen())).unwrap().expect("room");
+        let (segment, segment_fd) = Segment::create(layout()).unwrap();
         let mut fds = vec![segment_fd.as_fd()];
-        fds.extend(region.as_ref().map(|(fd, _)| fd.as_fd()));
-        let said = hello(region.as_ref().map(|(_, length)| *length));
+        fds.extend(region.map(|(fd, _)| fd.as_fd()));
+        let said = hello(region.map(|(_, length)| *length));
         stream.send(&said.encode(), &fds).unwrap();
         node.accept();
         let (mut octets, mut fds) = ([0; LENGTH_MAX], Vec::new());

@@ -1,0 +1,299 @@
+//! SIGBUS in memory that a peer shares with us.
+//!
+//! A sealed memfd cannot shrink, but whoever has it can punch holes into it. The system finds no page for a
+//! hole when all huge pages are in use, or when it has promised no more memory. The next access to the hole
+//! raises SIGBUS, which by default ends the process: one peer would end the service of all others.
+//!
+//! # Normal operation
+//!
+//! A `Guard` covers one mapping. The handler finds the guard of the address that faulted, replaces the pages
+//! around it by private pages of zeros, counts the fault and returns: the access is made again and succeeds.
+//! The owner of the guard compares [`faults`] with the count it saw last, once per poll, and ends the
+//! connections whose guards are broken.
+//!
+//! Any other SIGBUS is passed to the handler that was there before, or has its default effect.
+//!
+//! # Memory ownership
+//!
+//! The handler replaces pages only in the range of a guard, and only for a fault in that range. Guards never
+//! overlap: `Guard::new` demands that a guard goes before its mapping does, so an address belongs to at most
+//! one of them. The thread that faults has a borrow of the mapping, or it could not access it, and the guard
+//! outlives every borrow. So the place that the handler looks for is stable as long as the handler runs. Other
+//! places may change meanwhile, as other threads make and drop guards: each has a version, which is odd during
+//! a change and different after it, and the handler passes over a place whose version is not the same and even
+//! before and after it reads the range. It never waits.
+//!
+//! The handler calls `mmap` and nothing else, allocates nothing, locks nothing, and keeps `errno`.
+//!
+//! # Limits
+//!
+//! 2^18 guards exist at once. The handler looks through all places that were ever in use.
+
+use std::io;
+use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+
+/// Keeps a mapping from ending the process with SIGBUS, until dropped.
+#[derive(Debug)]
+pub(super) struct Guard {
+    index: usize,
+}
+
+impl Guard {
+    /// Guards `length` octets from `start`, of which `extent` at a time are replaced: counted from `start`,
+    /// and cut off at the end.
+    ///
+    /// # Safety
+    ///
+    /// The range is a mapping of the caller's, of whole pages, of which `extent` is a multiple. The guard is
+    /// dropped before the mapping. Threads access the range only while they borrow, directly or not, what owns
+    /// the guard. Any octet of the range may become zero at any moment.
+    pub(super) unsafe fn new(start: NonNull<u8>, length: usize, extent: usize) -> io::Result<Self> {
+        install()?;
+        let first = NEXT.load(Ordering::Relaxed).min(PLACES_MAX);
+        let claimed = (first..PLACES_MAX)
+            .chain(0..first)
+            .find(|index| PLACES.get(*index).is_some_and(Place::claim));
+        let index = claimed.ok_or(io::ErrorKind::QuotaExceeded)?;
+        NEXT.store(index + 1, Ordering::Relaxed);
+        USED.fetch_max(index + 1, Ordering::Release);
+        let guard = Self { index };
+        guard.place().set(Range { start: start.addr().get(), length, extent });
+        Ok(guard)
+    }
+
+    /// Returns whether pages of the mapping were replaced.
+    pub(super) fn is_broken(&self) -> bool {
+        self.place().faults.load(Ordering::Relaxed) != 0
+    }
+
+    fn place(&self) -> &'static Place {
+        &PLACES[self.index]
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.place().clear();
+        NEXT.fetch_min(self.index, Ordering::Relaxed);
+    }
+}
+
+/// Returns how many faults the handler has mended in this process.
+#[inline]
+pub fn faults() -> u64 {
+    FAULTS.load(Ordering::Relaxed)
+}
+
+/// What a guard covers.
+#[derive(Clone, Copy)]
+struct Range {
+    start: usize,
+    length: usize,
+    extent: usize,
+}
+
+impl Range {
+    /// Returns start and length of the octets that are replaced for a fault at `address`, if it is covered.
+    fn around(self, address: usize) -> Option<(usize, usize)> {
+        let offset = address.checked_sub(self.start).filter(|offset| *offset < self.length)?;
+        let skipped = offset - offset.checked_rem(self.extent)?;
+        Some((self.start + skipped, self.extent.min(self.length - skipped)))
+    }
+}
+
+/// Room for a guard. It is free while its length is zero.
+struct Place {
+    version: AtomicU64,
+    start: AtomicUsize,
+    length: AtomicUsize,
+    extent: AtomicUsize,
+    faults: AtomicU64,
+}
+
+impl Place {
+    const fn free() -> Self {
+        Self {
+            version: AtomicU64::new(0),
+            start: AtomicUsize::new(0),
+            length: AtomicUsize::new(0),
+            extent: AtomicUsize::new(0),
+            faults: AtomicU64::new(0),
+        }
+    }
+
+    /// Begins to change the place if it is free; returns whether it is.
+    fn claim(&self) -> bool {
+        let version = self.version.load(Ordering::Acquire);
+        let is_free = version.is_multiple_of(2) && self.length.load(Ordering::Relaxed) == 0;
+        let (now, odd) = (Ordering::Acquire, version + 1);
+        is_free && self.version.compare_exchange(version, odd, now, Ordering::Relaxed).is_ok()
+    }
+
+    /// Sets the range of a place that was claimed.
+    fn set(&self, range: Range) {
+        fence(Ordering::Release);
+        self.start.store(range.start, Ordering::Relaxed);
+        self.extent.store(range.extent, Ordering::Relaxed);
+        self.faults.store(0, Ordering::Relaxed);
+        self.length.store(range.length, Ordering::Relaxed);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Frees the place.
+    fn clear(&self) {
+        self.version.fetch_add(1, Ordering::Acquire);
+        fence(Ordering::Release);
+        self.length.store(0, Ordering::Relaxed);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns the range, unless another thread is changing it.
+    fn range(&self) -> Option<Range> {
+        let before = self.version.load(Ordering::Acquire);
+        let range = Range {
+            start: self.start.load(Ordering::Relaxed),
+            length: self.length.load(Ordering::Relaxed),
+            extent: self.extent.load(Ordering::Relaxed),
+        };
+        fence(Ordering::Acquire);
+        let is_stable = before.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == before;
+        is_stable.then_some(range)
+    }
+
+    /// Replaces the pages around `address` if the place covers it; returns whether it did.
+    fn mend(&self, address: usize) -> bool {
+        let Some((start, length)) = self.range().and_then(|range| range.around(address)) else {
+            return false;
+        };
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: the octets are part of a guarded mapping, which lives: this thread is in the middle of an
+        // access to it, and the guard, which is still there, goes before the mapping. Its owner accepts that
+        // octets become zero. They are whole pages of the mapping, so that huge ones are replaced whole. This
+        // is the system call itself, which is safe in a handler, as the C library may do more in its `mmap`.
+        let mapped = unsafe { libc::syscall(libc::SYS_mmap, start, length, access, flags, -1, 0) };
+        if mapped == -1 {
+            // The system may have taken the old pages away: the caller ends the process.
+            return false;
+        }
+        self.faults.fetch_add(1, Ordering::Relaxed);
+        FAULTS.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+}
+
+/// Installs the handler, once.
+fn install() -> io::Result<()> {
+    static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
+    let install = || try_install().map_err(|error| error.raw_os_error().unwrap_or(libc::EINVAL));
+    INSTALLED.get_or_init(install).map_err(io::Error::from_raw_os_error)
+}
+
+fn try_install() -> io::Result<()> {
+    // SAFETY: `sigaction` is plain data for which all zeroes is a valid value.
+    let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: no action is given, and `before` is live and writable.
+    if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // The handler may run as soon as it is installed, and then looks here.
+    PREVIOUS.get_or_init(|| before);
+    // SAFETY: as above.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_bus_error as Handler as libc::sighandler_t;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: `action` is a live, initialized value whose handler takes three arguments, as its flags say, and
+    // does only what is safe in a handler; the old action is not asked for.
+    if unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+
+/// Runs in the middle of any access to memory: no allocation, no lock, no unwinding, errno kept.
+extern "C" fn on_bus_error(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    // SAFETY: the location is this thread's own errno, valid as long as the thread.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: `errno` points to this thread's initialized errno, which no one else accesses.
+    let kept = unsafe { errno.read() };
+    // SAFETY: the system passes a live, initialized siginfo to a handler with SA_SIGINFO.
+    let (code, address) = unsafe { info.as_ref() }.map_or((0, ptr::null_mut()), |about| {
+        // SAFETY: of a SIGBUS that the system raises for a fault this is the address. In any other case the
+        // octets there mean nothing, and are not looked at.
+        (about.si_code, unsafe { about.si_addr() })
+    });
+    let is_mended = code == libc::BUS_ADRERR && mend(address.addr());
+    // SAFETY: as for the read above.
+    unsafe { errno.write(kept) };
+    if !is_mended {
+        pass_on(signal, code, info, context);
+    }
+}
+
+/// Replaces the pages around `address` if a guard covers it; returns whether one does.
+fn mend(address: usize) -> bool {
+    let used = USED.load(Ordering::Acquire);
+    PLACES.iter().take(used).any(|place| place.mend(address))
+}
+
+/// Does what would have happened without this handler.
+fn pass_on(
+    signal: libc::c_int,
+    code: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    let (handler, flags) =
+        PREVIOUS.get().map_or((libc::SIG_DFL, 0), |action| (action.sa_sigaction, action.sa_flags));
+    let is_fault = code > 0;
+    match handler {
+        // The system lets nobody ignore a fault.
+        libc::SIG_IGN if !is_fault => {}
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // SAFETY: `SIG_DFL` is an action of any signal, and `signal` is safe in a handler.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+            if !is_fault {
+                // SAFETY: `raise` is safe in a handler. The signal is blocked until this handler returns.
+                unsafe { libc::raise(signal) };
+            }
+            // A fault is raised again by the access, which is made again.
+        }
+        handler if flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: the action that was installed before had this flag, so its handler takes three arguments.
+            let handler = unsafe { std::mem::transmute::<libc::sighandler_t, Handler>(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: the action that was installed before had a handler of one argument.
+            let handler = unsafe {
+                std::mem::transmute::<libc::sighandler_t, extern "C" fn(libc::c_int)>(handler)
+            };
+            handler(signal);
+        }
+    }
+}
+
+/// Guards at once: three for each of the connections that four cores can have.
+pub(super) const PLACES_MAX: usize = 1 << 18;
+
+/// Guards, as the handler finds them.
+static PLACES: [Place; PLACES_MAX] = [const { Place::free() }; PLACES_MAX];
+/// Places in front of which all were in use at some time.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// Where to look for a free place first.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// Faults that were mended.
+static FAULTS: AtomicU64 = AtomicU64::new(0);
+/// What SIGBUS did before.
+static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+
+#[cfg(test)]
+mod tests;
