@@ -77,6 +77,7 @@ mod listening;
 mod nic;
 mod outlet;
 mod receives;
+mod regions;
 mod ring;
 mod segment;
 mod setup;

@@ -9,6 +9,7 @@ use super::connection::{Connection, State};
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
 use super::outlet::{Far, RingOutlet, Sent};
+use super::regions::Mapped;
 use super::ring::{Consumer, JOINING_MAX, Kind, Look, Record};
 use super::table::Retired;
 use crate::provider::{DisconnectReason, Done, Event, Inlet, RUN_MAX};
@@ -238,7 +239,8 @@ impl Connection {
         while taken < budget {
             let behind = run.copy(consumer, room, length_max, budget - taken);
             self.came_alone = run.count == 1 && behind == Some(Look::Nothing);
-            let far = Far { segment: consumer.segment(), region: region.as_ref() };
+            let far =
+                Far { segment: consumer.segment(), region: region.as_ref().map(Mapped::memory) };
             let mut outlet = RingOutlet {
                 nic,
                 qp: self.qp,

@@ -25,6 +25,12 @@ pub struct Config {
     pub ord_max: u32,
     /// RDMA Reads a connection may serve at once.
     pub ird_max: u32,
+    /// Octets of the longest region that a peer can pass. The region is as long as the pool of the peer: a
+    /// client with a larger pool is refused.
+    pub region_bytes_max: u64,
+    /// Octets that the regions of all peers have together; further peers that pass a region are refused until
+    /// others leave. Regions take addresses of the process, not memory.
+    pub regions_bytes_max: u64,
     /// How long a peer may take for its part of connection setup.
     pub handshake_timeout: Duration,
     /// How long closing may take to send what was posted.
@@ -44,6 +50,8 @@ impl Default for Config {
             ring_bytes: 2 << 20,
             ord_max: 128,
             ird_max: 128,
+            region_bytes_max: 64 << 30,
+            regions_bytes_max: 4 << 40,
             handshake_timeout: Duration::from_secs(5),
             close_timeout: Duration::from_secs(1),
             seed: None,

@@ -28,6 +28,7 @@ use haulage_proto::verbs::{ClaimedSegment, Exposure, Flags, Handle, Opcode, QpNu
 use super::ended::{BAD_RING, Ended, MEMORY_LOST};
 use super::nic::Nic;
 use super::receives::Filling;
+use super::regions::Mapped;
 use super::ring::{Consumer, Producer};
 use super::setup::Setup;
 use super::table::Registrations;
@@ -57,7 +58,7 @@ pub(super) struct Connection {
     /// The peer's.
     pub(super) consumer: Option<Consumer>,
     /// The peer's memory, where it exposes any.
-    pub(super) region: Option<Shared>,
+    pub(super) region: Option<Mapped>,
     /// Our region was passed to the peer.
     pub(super) exposes: bool,
     pub(super) registrations: Registrations,
@@ -263,7 +264,8 @@ impl Connection {
     fn is_broken(&self) -> bool {
         let ours = self.producer.as_ref().map(|producer| producer.segment().memory());
         let theirs = self.consumer.as_ref().map(|consumer| consumer.segment().memory());
-        [ours, theirs, self.region.as_ref()].into_iter().flatten().any(Shared::is_broken)
+        let region = self.region.as_ref().map(Mapped::memory);
+        [ours, theirs, region].into_iter().flatten().any(Shared::is_broken)
     }
 
     /// Ends the connection: says so to the peer, drops every view but those of memory the peer is

@@ -17,6 +17,7 @@ use super::connection::{Connection, Entry, Payload, State, Work};
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
 use super::outlet::Far;
+use super::regions::Mapped;
 use super::ring::{JOINING_MAX, Kind, Producer};
 use super::table::{Extent, Retired};
 use crate::provider::{DisconnectReason, Operation, QueueFull, WorkQueue, WorkRequest};
@@ -418,7 +419,8 @@ impl Connection {
             return Ran::Waits;
         }
         let Some(consumer) = &self.consumer else { return Ran::Wrong };
-        let far = Far { segment: consumer.segment(), region: self.region.as_ref() };
+        let far =
+            Far { segment: consumer.segment(), region: self.region.as_ref().map(Mapped::memory) };
         match far.touch(nic, claim, access, skip, copy, length) {
             Ok(true) => Ran::Done,
             Ok(false) => Ran::Wrong,

@@ -4,7 +4,8 @@
 //!  magic[8] kind:u32 ord:u32 ird:u32 ring_bytes:u32 entries:u32 flags:u32 region:u64 private_length:u32
 //!  private data
 //! ```
-//! All big-endian. With it come the sender's segment and, if it exposes memory, its region. A refusal
+//! All big-endian. Of the flags, bit 0 is set if a region is passed, bit 1 if the sender takes part in heavy
+//! barriers, and bits 2 and 3 say why the sender refuses, if it does so by itself. With it come the sender's segment and, if it exposes memory, its region. A refusal
 //! carries neither.
 
 use std::os::fd::OwnedFd;
@@ -22,6 +23,41 @@ pub(super) enum Kind {
     Reject,
 }
 
+/// Why an end refuses a connection by itself, without asking the application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The peer's region is longer than any that this end maps.
+    RegionTooLong,
+    /// The regions of other peers leave no room for the peer's.
+    NoRoomForRegion,
+}
+
+impl Refusal {
+    /// Returns the words for the end that is refused.
+    pub(super) const fn reason(self) -> &'static str {
+        match self {
+            Self::RegionTooLong => "the memory to be shared is longer than the peer maps",
+            Self::NoRoomForRegion => "the peer maps no more memory of others now",
+        }
+    }
+
+    const fn encode(this: Option<Self>) -> u32 {
+        match this {
+            None => 0,
+            Some(Self::RegionTooLong) => 1,
+            Some(Self::NoRoomForRegion) => 2,
+        }
+    }
+
+    const fn decode(code: u32) -> Option<Self> {
+        match code {
+            1 => Some(Self::RegionTooLong),
+            2 => Some(Self::NoRoomForRegion),
+            _ => None,
+        }
+    }
+}
+
 /// What one end says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
@@ -34,6 +70,8 @@ pub(super) struct Hello {
     pub(super) region: Option<u64>,
     /// The sender takes part in heavy barriers.
     pub(super) barriers: bool,
+    /// Why the sender says no, if the application was not asked.
+    pub(super) refusal: Option<Refusal>,
     pub(super) private_data: Box<[u8]>,
 }
 
@@ -45,7 +83,9 @@ impl Hello {
             Kind::Accept => 2,
             Kind::Reject => 3,
         };
-        let flags = u32::from(self.region.is_some()) | u32::from(self.barriers) << 1;
+        let flags = u32::from(self.region.is_some())
+            | u32::from(self.barriers) << 1
+            | Refusal::encode(self.refusal) << 2;
         let mut bytes = MAGIC.to_vec();
         let (ring_bytes, entries) = (self.layout.ring_bytes(), self.layout.entries());
         for word in [kind, self.ord, self.ird, ring_bytes, entries, flags] {
@@ -108,7 +148,8 @@ impl Incoming {
         }
         let private_data = Box::from(private_data);
         let barriers = flags & 2 != 0;
-        let hello = Hello { kind, ord, ird, layout, region, barriers, private_data };
+        let refusal = Refusal::decode(flags >> 2 & 3);
+        let hello = Hello { kind, ord, ird, layout, region, barriers, refusal, private_data };
         Ok(Some((hello, std::mem::take(&mut self.fds))))
     }
 }
@@ -170,6 +211,7 @@ mod tests {
             layout,
             region,
             barriers: true,
+            refusal: None,
             private_data: private_data.into(),
         }
     }
@@ -184,6 +226,11 @@ mod tests {
             (hello(Kind::Ask, Some(1 << 40), b"hello"), 2),
             (hello(Kind::Accept, None, &[7; PRIVATE_DATA_MAX]), 1),
             (hello(Kind::Reject, None, b""), 0),
+            (Hello { refusal: Some(Refusal::RegionTooLong), ..hello(Kind::Reject, None, b"") }, 0),
+            (
+                Hello { refusal: Some(Refusal::NoRoomForRegion), ..hello(Kind::Reject, None, b"") },
+                0,
+            ),
         ];
         for (hello, count) in said {
             let bytes = hello.encode();

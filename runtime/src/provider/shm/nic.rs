@@ -12,6 +12,7 @@ use super::ListenerId;
 use super::config::Config;
 use super::depart::INLINE_MAX;
 use super::receives::Receives;
+use super::regions::Regions;
 use super::segment::{Layout, RING_BYTES_MIN};
 use crate::provider::{Caps, Counters, DisconnectReason, Done, Event, Promises, Quiesced};
 use crate::sys::barrier;
@@ -23,6 +24,8 @@ pub(super) struct Nic {
     /// Of the segments we make, unless there are many.
     pub(super) layout: Layout,
     pub(super) region: Option<Region>,
+    /// Those of the peers.
+    pub(super) regions: Regions,
     pub(super) handles: Handles,
     pub(super) receives: Receives,
     /// Ends of work requests that were carried out, to be reported before `events`.
@@ -101,6 +104,7 @@ impl Nic {
         debug_assert!(layout.is_some() && config.ring_bytes >= RING_BYTES_MIN, "checked before");
         Self {
             layout: layout.expect("checked before"),
+            regions: Regions::new(&config),
             config,
             region,
             handles,

@@ -7,12 +7,13 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use super::ListenerId;
 use super::config::Expose;
 use super::connection::{Connection, State, Step};
-use super::hello::{Hello, Incoming, Kind, LENGTH_MAX, PRIVATE_DATA_MAX};
+use super::hello::{Hello, Incoming, Kind, LENGTH_MAX, PRIVATE_DATA_MAX, Refusal};
 use super::nic::Nic;
+use super::regions::{Mapped, Unmapped};
 use super::ring::{Consumer, Producer};
 use super::segment::{Layout, Segment};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
-use crate::sys::shared::{Shared, Unfit};
+use crate::sys::shared::Unfit;
 use crate::sys::unix::{self, Stream};
 
 /// What is known before a connection is open.
@@ -38,27 +39,41 @@ pub(super) enum Setup {
 #[derive(Debug)]
 pub(super) struct Theirs {
     segment: Segment,
-    region: Option<Shared>,
+    region: Option<Mapped>,
 }
 
 impl Theirs {
     /// Maps what came with a message, having checked it.
-    fn map(hello: &Hello, fds: &[OwnedFd]) -> Result<Self, &'static str> {
-        let unfit = |why| match why {
-            Unfit::NotSealed => "memory that could be taken away",
-            Unfit::Length => "memory of another length than was said",
-            Unfit::System(_) => "memory that cannot be mapped",
-        };
-        let segment = fds.first().ok_or("no memory")?;
-        let segment = Segment::open(segment.as_fd(), hello.layout).map_err(unfit)?;
+    fn map(nic: &Nic, hello: &Hello, fds: &[OwnedFd]) -> Result<Self, Unusable> {
+        let segment = fds.first().ok_or(Unusable::Wrong("no memory"))?;
+        let segment = Segment::open(segment.as_fd(), hello.layout)
+            .map_err(|why| Unusable::Wrong(wrong(&why)))?;
         let region = match (hello.region, fds.get(1)) {
             (Some(length), Some(fd)) => {
-                let length = usize::try_from(length).map_err(|_| "memory of no possible length")?;
-                Some(Shared::open(fd.as_fd(), length).map_err(unfit)?)
+                Some(nic.regions.map(fd.as_fd(), length).map_err(|why| match why {
+                    Unmapped::Refused(refusal) => Unusable::Refused(refusal),
+                    Unmapped::Unfit(why) => Unusable::Wrong(wrong(&why)),
+                })?)
             }
             _ => None,
         };
         Ok(Self { segment, region })
+    }
+}
+
+/// Why a peer's memory cannot be used.
+enum Unusable {
+    /// It is not what the peer says.
+    Wrong(&'static str),
+    /// It exceeds a limit of ours.
+    Refused(Refusal),
+}
+
+const fn wrong(why: &Unfit) -> &'static str {
+    match why {
+        Unfit::NotSealed => "memory that could be taken away",
+        Unfit::Length => "memory of another length than was said",
+        Unfit::System(_) => "memory that cannot be mapped",
     }
 }
 
@@ -96,6 +111,7 @@ fn hello(
         layout,
         region: nic.region.as_ref().filter(|_| exposes).map(|region| region.length),
         barriers: nic.barriers,
+        refusal: None,
         private_data: params.private_data.into(),
     })
 }
@@ -163,7 +179,11 @@ impl Connection {
     fn on_hello(&mut self, nic: &mut Nic, hello: Hello, fds: &[OwnedFd]) {
         let active = self.state == State::Requesting;
         match hello.kind {
-            Kind::Reject if active => return self.fail_setup(nic, ConnectError::Rejected),
+            Kind::Reject if active => {
+                let refused = |refusal: Refusal| ConnectError::BadHandshake(refusal.reason());
+                let reason = hello.refusal.map_or(ConnectError::Rejected, refused);
+                return self.fail_setup(nic, reason);
+            }
             Kind::Accept if active => {}
             Kind::Ask if !active => {}
             _ => {
@@ -171,9 +191,12 @@ impl Connection {
                 return self.fail_setup(nic, ConnectError::BadHandshake(what));
             }
         }
-        let theirs = match Theirs::map(&hello, fds) {
+        let theirs = match Theirs::map(nic, &hello, fds) {
             Ok(theirs) => theirs,
-            Err(what) => return self.fail_setup(nic, ConnectError::BadHandshake(what)),
+            Err(Unusable::Wrong(what)) => {
+                return self.fail_setup(nic, ConnectError::BadHandshake(what));
+            }
+            Err(Unusable::Refused(refusal)) => return self.refuse(nic, active, refusal),
         };
         match self.setup.take().map(|setup| *setup) {
             Some(Setup::Active { question, segment, .. }) => {
@@ -234,6 +257,22 @@ impl Connection {
         }
         self.step(Step::Ended);
         nic.closed.push(self.qp);
+    }
+
+    /// Gives up setting the connection up for a limit of ours, and tells the peer which, if it asked.
+    fn refuse(&mut self, nic: &mut Nic, active: bool, refusal: Refusal) {
+        let params = ConnectionParams { private_data: &[], ord: 0, ird: 0 };
+        if !active
+            && let (Some(socket), Ok(answer)) =
+                (&self.socket, hello(nic, Kind::Reject, nic.layout, &params, false))
+        {
+            nic.counters.syscalls += 1;
+            let answer = Hello { refusal: Some(refusal), ..answer };
+            // A peer that does not hear it hears the socket close.
+            let _ = socket.send(&answer.encode(), &[]);
+        }
+        let what = "the peer's memory is longer than this end maps";
+        self.fail_setup(nic, ConnectError::BadHandshake(what));
     }
 
     /// Gives up setting the connection up.

@@ -22,7 +22,16 @@ pub(super) fn layout() -> Layout {
 pub(super) fn hello(region: Option<u64>) -> Hello {
     let private_data = Box::default();
     let kind = HelloKind::Ask;
-    Hello { kind, ord: 4, ird: 4, layout: layout(), region, barriers: false, private_data }
+    Hello {
+        kind,
+        ord: 4,
+        ird: 4,
+        layout: layout(),
+        region,
+        barriers: false,
+        refusal: None,
+        private_data,
+    }
 }
 
 impl Rogue {

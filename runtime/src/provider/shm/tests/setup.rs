@@ -232,6 +232,48 @@ const PORT_VARIABLE: &str = "HAULAGE_TEST_SHM_PORT";
 const NOBODY: u32 = 65534;
 
 #[test]
+fn regions_have_a_limit_each_and_together() {
+    let mib = 1 << 20;
+    let limits = Config { region_bytes_max: 8 * mib, regions_bytes_max: 12 * mib, ..config() };
+    let mut passive = Node::with(&limits, 4 << 20);
+    let ask = |node: &mut Node, passive: &mut Node| {
+        let to = SocketAddr::new(LOCAL.ip(), passive.listen());
+        node.nic.connect(node.now, to, &PARAMS).unwrap();
+    };
+    let refused = |node: &mut Node, passive: &mut Node, reason| {
+        let failed = Seen::Failed(ConnectError::BadHandshake(reason));
+        ask(node, passive);
+        for _ in 0..POLLS_MAX {
+            passive.poll();
+            node.poll();
+            if !node.seen.is_empty() {
+                break;
+            }
+        }
+        assert_eq!((node.seen.as_slice(), passive.seen.as_slice()), (&[failed][..], &[][..]));
+        node.seen.clear();
+    };
+    // One that passes more than this end maps.
+    let mut large = Node::with(&config(), 10 << 20);
+    refused(&mut large, &mut passive, "the memory to be shared is longer than the peer maps");
+    // Two that pass less, but together more.
+    let (mut first, mut second) = (Node::with(&config(), 8 << 20), Node::with(&config(), 6 << 20));
+    connect(&mut first, &mut passive);
+    let first_qp = passive.qp();
+    refused(&mut second, &mut passive, "the peer maps no more memory of others now");
+    assert_eq!(passive.nic.link_counters().setups_failed, 2);
+    // The one that was admitted is served, and makes room as it goes.
+    passive.qp = Some(first_qp);
+    carry(&mut first, &mut passive);
+    first.nic.disconnect(first.now, first.qp());
+    first.until(&Seen::Quiesced);
+    passive.until(&Seen::Quiesced);
+    passive.seen.clear();
+    connect(&mut second, &mut passive);
+    carry(&mut second, &mut passive);
+}
+
+#[test]
 fn whoever_finds_no_room_waits_for_it() {
     let narrow = Config { connections_max: 2, ..config() };
     let mut node = Node::with(&narrow, 4 << 20);
