@@ -42,15 +42,6 @@ pub(crate) struct Grant {
     pub(crate) capacity: usize,
 }
 
-/// Where the count of references to a block is kept. Never inside a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CountPlace {
-    /// Beside the books of this page: blocks of a page and more, each starting in a page of its own.
-    Page(u32),
-    /// This many octets from the start of the region, in the tail of a slab behind its last block.
-    Tail(usize),
-}
-
 /// The allocator of one region.
 #[derive(Debug)]
 pub(crate) struct Blocks {
@@ -100,17 +91,27 @@ impl Blocks {
         }
     }
 
-    /// Returns where the count of references to a block is kept.
-    pub(crate) fn count_place(&self, block: Block) -> CountPlace {
+    /// Returns the number of the count of references to a block: no other block that is out has it.
+    ///
+    /// Counts lie beside the region, where no peer can write them. Blocks of a page and more have the count of
+    /// the page they start in. For smaller ones each doubling of their size has counts of its own: as many for
+    /// a page as blocks of the least size are in it. So counts in use lie as close as the blocks do.
+    pub(crate) fn count_index(&self, block: Block) -> usize {
         let Page::Slab { class, .. } = *self.runs.page(block.first) else {
-            return CountPlace::Page(block.first);
+            return block.first as usize;
         };
-        let (offset, ..) = self.place(block);
-        if class.counts_in_tail() {
-            CountPlace::Tail(address(block.first) + class.count_offset(block.index))
-        } else {
-            CountPlace::Page(page_of(offset))
-        }
+        let Some(shift) = class.counts_shift() else {
+            let (offset, ..) = self.place(block);
+            return offset / PAGE;
+        };
+        // In front are a count for each page, and the counts of the smaller sizes.
+        let before = self.runs.pages() * (1 + 2 * (COUNTS_PER_PAGE_MAX - (1 << shift)));
+        before + ((block.first as usize) << shift) + usize::from(block.index)
+    }
+
+    /// Returns how many counts blocks among `pages` have.
+    pub(crate) const fn counts(pages: u32) -> usize {
+        pages as usize * COUNTS_PER_PAGE
     }
 
     /// Returns how many blocks of each class are out; the last counts page runs.
@@ -225,7 +226,7 @@ const fn address(page: u32) -> usize {
     page as usize * PAGE
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
-const fn page_of(offset: usize) -> u32 {
-    (offset / PAGE) as u32
-}
+/// Counts of one page for blocks of the smallest sizes.
+const COUNTS_PER_PAGE_MAX: usize = PAGE / Class::nth(0).size();
+/// Counts of one page: one for blocks that start there, and those of each doubling below a page.
+const COUNTS_PER_PAGE: usize = 1 + 2 * (COUNTS_PER_PAGE_MAX - 1);

@@ -18,7 +18,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::blocks::{Block, Blocks, CountPlace};
+use crate::blocks::{Block, Blocks};
 use crate::gauges::{Counters, State};
 use crate::region::Region;
 use crate::returns::Returns;
@@ -36,7 +36,7 @@ struct Body {
 pub(crate) struct Owner {
     pub(crate) blocks: RefCell<Blocks>,
     pub(crate) counters: Counters,
-    /// For each page the references to the block that starts there, if they are counted here.
+    /// The references to each block that is shared or lent.
     counts: Box<[Cell<u32>]>,
 }
 
@@ -50,7 +50,7 @@ impl Keeper {
         let owner = Owner {
             blocks: RefCell::new(Blocks::new(pages)),
             counters: Counters::default(),
-            counts: (0..pages).map(|_| Cell::new(0)).collect(),
+            counts: zeroes(Blocks::counts(pages)),
         };
         let body = Body { returns: Returns::new(pages), owner: Bound::here(owner), region };
         Self(Home(NonNull::from(Box::leak(Box::new(body)))))
@@ -111,7 +111,7 @@ impl Home {
         // until every block is home. They were zeroed by the system or written since, so they are
         // initialized. No one else has them until the block is given back: no earlier lease, whose
         // return ended it; and neither our RNIC nor a peer, whose views of it kept it out until the
-        // last was dropped.
+        // last was dropped. A peer that has mapped a shared region is vouched for by whoever passed it.
         let span = unsafe { Span::new(start, length, grant.capacity) };
         Some((grant.block, span))
     }
@@ -142,10 +142,8 @@ impl Home {
     /// Starts counting references to a block, from one, which is the caller's.
     pub(crate) fn count(self, block: Block) -> Count {
         let owner = self.owner();
-        let cell = match owner.blocks.borrow().count_place(block) {
-            CountPlace::Page(page) => NonNull::from(&owner.counts[page as usize]),
-            CountPlace::Tail(offset) => self.body().region.at(offset).cast(),
-        };
+        let index = owner.blocks.borrow().count_index(block);
+        let cell = NonNull::from(&owner.counts[index]);
         let count = Count { cell, home: self, block };
         count.cell().set(1);
         count
@@ -211,12 +209,11 @@ impl Count {
     }
 
     fn cell(&self) -> &Cell<u32> {
-        // SAFETY: the count is in the pool's books, or in the region, a multiple of 4 from its page's
-        // start and initialized by the system; books and region live while a block is out, and `self`
-        // is part of a lease or a view of one. In the region it is behind the last block of its slab,
-        // so no lease, no view and no registration covers it: neither our RNIC nor a peer writes it.
-        // No other block has it while ours is out. `self` is not `Send` and was made on the owner's
-        // thread (`owner` in `Home::count`), so no other thread has it.
+        // SAFETY: the count is in the pool's books, which live while a block is out, and `self` is part
+        // of a lease or a view of one. The books lie outside the region: neither our RNIC nor a peer writes
+        // them, not even a peer that has mapped the whole region. No other block has the count while ours
+        // is out. `self` is not `Send` and was made on the owner's thread (`owner` in `Home::count`), so no
+        // other thread has it.
         unsafe { self.cell.as_ref() }
     }
 }
@@ -247,6 +244,13 @@ impl Drop for Reference {
             home.owner().blocks.borrow_mut().give(block);
         }
     }
+}
+
+/// Returns counts of zero, which take memory only as they are used: the system gives zeroed memory.
+fn zeroes(length: usize) -> Box<[Cell<u32>]> {
+    let zeroes = Box::into_raw(vec![0_u32; length].into_boxed_slice());
+    // SAFETY: a `Cell<u32>` has the layout of a `u32`. The pointer is `Box::into_raw`'s, and not used again.
+    unsafe { Box::from_raw(zeroes as *mut [Cell<u32>]) }
 }
 
 /// A value for one thread only.

@@ -8,6 +8,9 @@
 //! block stays out until the last view is gone. Dropping a lent lease never returns its block: whether
 //! the other party is done is unknown, so the block becomes an orphan.
 //!
+//! Proofs that a peer does not write speak of a peer that an RNIC keeps to what is exposed. One that has mapped a
+//! shared region itself is trusted instead: see "Shared regions" in the documentation of the crate.
+//!
 //! What the types cannot see is a peer, so an exposed lease needs a token too, [`Invalidated`], which
 //! an `unsafe fn` makes.
 

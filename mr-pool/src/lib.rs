@@ -46,8 +46,33 @@
 //!
 //! # Memory ownership
 //!
-//! All bookkeeping is outside the blocks a peer can write, so no peer can corrupt it. Contents are
-//! not cleared between leases: whoever sends a block to another tenant fills all of it first.
+//! All bookkeeping is outside the region, so no peer can corrupt it: not even one that has mapped all of
+//! the region. Contents are not cleared between leases: whoever sends a block to another tenant fills all of
+//! it first.
+//!
+//! # Shared regions
+//!
+//! A region of [`PagePreference::Shared`] lies in a memfd. A peer that is given it, by
+//! [`Pool::memfd`], is its own RNIC: nothing but its honesty keeps it to what is exposed to it. The proofs in
+//! this crate that neither our RNIC nor a peer writes certain octets hold on one condition, which whoever
+//! passes the memfd vouches for: *the peer writes only octets of leases that are exposed to it for writing, and
+//! only until their handle is retired*.
+//!
+//! Of a peer that breaks the condition this holds:
+//!
+//! - It can read and change any octet of any lease of the pool, in any state, at any moment, and it can take
+//!   pages away, which ends the process by SIGBUS.
+//! - It cannot change where a lease lies, how long it is, which state it is in, how many views of it are left,
+//!   or which blocks are free.
+//! - The slices that leases lend ([`Local::bytes`], [`Local::bytes_mut`], [`Shared::bytes`],
+//!   [`PostedSink::filled`], [`Source::bytes`], [`Piece::bytes`]) can change while they are borrowed. Rust's
+//!   rules call that undefined behaviour. In practice two reads of an octet can differ, so that a check of the
+//!   contents proves nothing about a later read: for instance, a `str` that was valid UTF-8 may be no longer.
+//!
+//! Copying octets out before they are checked is not enough to make this sound, as the copy begins with a
+//! slice. What would be is a memfd that holds only leases to be exposed, which lend no slices before their
+//! octets are copied to private memory. Until then, pass the memfd only to peers that are trusted like a part
+//! of the program.
 //!
 //! The crate's `unsafe` code is in four files, each proving its part:
 //!

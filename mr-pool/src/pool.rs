@@ -86,7 +86,10 @@ impl Pool {
     }
 
     /// Returns the sealed memfd the region is in, if it was made with [`PagePreference::Shared`].
-    /// Whoever is given it can read and write every octet of the region.
+    ///
+    /// Whoever is given it can read and write every octet of the region, at any moment and in any state of
+    /// its lease, also while a slice of it is borrowed. Who passes it vouches for the peer: see "Shared
+    /// regions" in the documentation of the crate.
     pub fn memfd(&self) -> Option<BorrowedFd<'_>> {
         self.keeper.memfd()
     }

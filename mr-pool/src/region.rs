@@ -33,7 +33,8 @@ pub enum PagePreference {
     /// 4 KiB.
     Small,
     /// 2 MiB, transparent huge pages, 4 KiB; in a sealed memfd, which a peer on the same machine can
-    /// map: what the `shm` provider exposes lies in such a region.
+    /// map: what the `shm` provider exposes lies in such a region. A peer that has mapped it is trusted with
+    /// all of it: see "Shared regions" in the documentation of the crate.
     Shared,
     /// The allocator's heap: for tests, which then need nothing of the machine.
     Heap,

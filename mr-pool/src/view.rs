@@ -3,6 +3,10 @@
 //! The owner reads and writes a [`Span`], or reads a [`Frozen`]. An RNIC reads through a [`Source`]
 //! and writes through a [`Sink`]. The states of a lease keep these apart in time, and the count of
 //! its views tells when they are over.
+//!
+//! Where a proof below says that a peer does not write octets, it relies on an RNIC that keeps the peer to what
+//! is exposed. A peer that has mapped a shared region is its own RNIC: there, and only there, such a proof holds
+//! as far as the peer is honest. The documentation of the crate says what a lying one can do.
 
 use std::fmt;
 use std::ops::Range;
@@ -34,7 +38,8 @@ impl Span {
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: `new`'s caller gave us `capacity >= length` initialized octets that live as long as
         // we do and are only ours. They cannot change under the borrow: `bytes_mut` needs `&mut self`,
-        // and the states of a lease that let our RNIC or a peer write own the span and lend no bytes.
+        // and the states of a lease that let our RNIC or a peer write own the span and lend no bytes. In a
+        // shared region that holds of honest peers (see the crate's documentation).
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 
@@ -87,7 +92,7 @@ impl Frozen {
         // SAFETY: made from a span, so the octets are initialized and live until their block goes
         // home, which is after the last copy of this. Nobody writes them: the span is gone, a shared
         // block is never the sink of a work request, and never exposed, so neither our RNIC nor a
-        // peer has them to write.
+        // peer has them to write; of a shared region, no honest one.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 
@@ -138,7 +143,7 @@ impl Source {
         // SAFETY: the octets live: our reference keeps their block out. `new`'s caller promised that
         // they are initialized and that nobody writes them until it is dropped: not their owner, whose
         // lease is posted, exposed or shared; not our RNIC, for which a source is read only; and not a
-        // peer, to whom such a lease is exposed for reading.
+        // peer, to whom such a lease is exposed for reading. In a shared region, an honest one heeds that.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 

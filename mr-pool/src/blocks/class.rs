@@ -75,16 +75,11 @@ impl Class {
         u64::MAX >> (64 - SHAPES[self.number()].blocks)
     }
 
-    /// Returns whether reference counts are kept in the slab, behind its last block.
-    ///
-    /// Blocks smaller than a page can be too many for the books of their pages.
-    pub(super) const fn counts_in_tail(self) -> bool {
-        self.size() < PAGE
-    }
-
-    /// Returns the offset in the slab of the count of one block, counting from the slab's end.
-    pub(super) const fn count_offset(self, index: u8) -> usize {
-        self.pages() as usize * PAGE - (index as usize + 1) * COUNT
+    /// Returns the binary logarithm of the counts that each page has for blocks of this class, if they are
+    /// smaller than a page: enough for the blocks of every class of the same doubling.
+    pub(super) fn counts_shift(self) -> Option<u32> {
+        // There are eight classes in each doubling.
+        DOUBLINGS_BELOW_PAGE.checked_sub(self.0 as u32 / 8).filter(|shift| *shift > 0)
     }
 }
 
@@ -106,17 +101,16 @@ const SHAPES: [Shape; CLASSES] = {
 };
 
 /// Returns the shortest slab of at least four blocks that wastes at most a sixteenth, or else the
-/// one that wastes the least. The counts in its tail are waste.
+/// one that wastes the least.
 #[allow(clippy::cast_possible_truncation, reason = "a slab has at most 64 pages and 64 blocks")]
 const fn shape(class: Class) -> Shape {
     let size = class.size();
-    let each = if class.counts_in_tail() { size + COUNT } else { size };
     let mut best = Shape { pages: 0, blocks: 0 };
     let mut best_waste = usize::MAX;
     let mut pages = 1;
     while pages <= SLAB_PAGES_MAX && best_waste > PER_MILLE / 16 {
         let length = pages * PAGE;
-        let fit = length / each;
+        let fit = length / size;
         let blocks = if fit < 64 { fit } else { 64 };
         let waste = (length - blocks * size) * PER_MILLE / length;
         if blocks >= BLOCKS_MIN && waste < best_waste {
@@ -128,12 +122,12 @@ const fn shape(class: Class) -> Shape {
     best
 }
 
+/// Doublings from the smallest class to a page.
+const DOUBLINGS_BELOW_PAGE: u32 = PAGE.ilog2() - Class::nth(0).size().ilog2();
 /// Every class is a multiple of this many octets.
 const UNIT: usize = 8;
 /// Units of the smallest class.
 const UNITS_MIN: u32 = 8;
-/// Octets of one reference count.
-const COUNT: usize = size_of::<u32>();
 const SLAB_PAGES_MAX: usize = 64;
 const BLOCKS_MIN: usize = 4;
 const PER_MILLE: usize = 1000;
@@ -171,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn slabs_waste_little_and_their_counts_lie_behind_the_last_block() {
+    fn slabs_waste_little_and_have_counts_for_all_their_blocks() {
         for class in (0..CLASSES).map(Class::nth) {
             let Shape { pages, blocks } = SHAPES[class.number()];
             let (length, blocks) = (usize::from(pages) * PAGE, usize::from(blocks));
@@ -183,8 +177,9 @@ mod tests {
                 class.size(),
                 length - used
             );
-            let last = class.count_offset(u8::try_from(blocks - 1).unwrap());
-            assert!(!class.counts_in_tail() || last >= used, "{}", class.size());
+            let counts = class.counts_shift().map(|shift| usize::from(pages) << shift);
+            assert!(counts.is_none_or(|counts| counts >= blocks), "{}", class.size());
+            assert_eq!(counts.is_none(), class.size() >= PAGE);
             assert_eq!(class.all_free().count_ones() as usize, blocks);
         }
     }

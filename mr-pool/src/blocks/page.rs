@@ -27,5 +27,5 @@ pub(super) enum Page {
 }
 
 // The books of a page, its returned bits (8), its link in the return stack (4) and its count (4) are at
-// most one hundredth of the page.
+// most one hundredth of the page. Counts of smaller blocks (4 each) take memory as such blocks are in use.
 const _: () = assert!((size_of::<Page>() + 16) * 100 <= PAGE);

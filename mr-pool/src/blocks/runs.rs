@@ -30,6 +30,11 @@ impl Runs {
         runs
     }
 
+    /// Returns how many pages there are.
+    pub(super) const fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
     /// Takes a run of `pages`, at least one, and returns its first page.
     pub(super) fn take(&mut self, pages: u32) -> Option<u32> {
         let first = self.find(pages)?;

@@ -3,15 +3,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::tests::Rng;
 
-/// What is lent, beside the allocator's own books: end and block by start, counts included.
+/// What is lent, beside the allocator's own books: end and block by start, and counts.
 #[derive(Default)]
 struct Record {
-    blocks: BTreeMap<usize, (usize, Option<Block>)>,
+    blocks: BTreeMap<usize, (usize, Block)>,
+    counts: BTreeSet<usize>,
     limit: usize,
 }
 
 impl Record {
-    fn lend(&mut self, start: usize, length: usize, block: Option<Block>) {
+    fn lend(&mut self, start: usize, length: usize, block: Block) {
         let end = start + length;
         assert!(end <= self.limit, "{end} is beyond the region");
         let before = self.blocks.range(..end).next_back();
@@ -22,7 +23,7 @@ impl Record {
     fn pick(&self, rng: &mut Rng) -> Option<(usize, Block)> {
         let from = rng.below(self.limit);
         let mut order = self.blocks.range(from..).chain(self.blocks.range(..from));
-        order.find_map(|(start, (_, block))| block.map(|block| (*start, block)))
+        order.next().map(|(start, (_, block))| (*start, *block))
     }
 }
 
@@ -39,42 +40,36 @@ fn lent_blocks_never_overlap_and_free_memory_becomes_one_run_again() {
                 let length = rng.length(20);
                 let Some(grant) = blocks.take(length) else { continue };
                 assert!(grant.capacity >= length);
-                record.lend(grant.offset, grant.capacity, Some(grant.block));
-                if let CountPlace::Tail(at) = blocks.count_place(grant.block) {
-                    assert_eq!(at % 4, 0);
-                    record.lend(at, 4, None);
-                }
+                record.lend(grant.offset, grant.capacity, grant.block);
+                let count = blocks.count_index(grant.block);
+                assert!(count < Blocks::counts(u32::try_from(pages).unwrap()));
+                assert!(record.counts.insert(count), "a count was lent twice");
             } else if let Some((start, block)) = record.pick(&mut rng) {
-                if let CountPlace::Tail(at) = blocks.count_place(block) {
-                    record.blocks.remove(&at);
-                }
+                assert!(record.counts.remove(&blocks.count_index(block)), "it had another count");
                 record.blocks.remove(&start);
                 blocks.give(block);
             }
-            let lent = record.blocks.iter().filter(|(_, (_, block))| block.is_some());
-            let lent: usize = lent.map(|(start, (end, _))| end - start).sum();
+            let lent: usize = record.blocks.iter().map(|(start, (end, _))| end - start).sum();
             assert_eq!(blocks.leased_bytes(), lent);
             assert!(lent + blocks.free_bytes() <= pages * PAGE);
         }
-        for block in record.blocks.into_values().filter_map(|(_, block)| block) {
-            blocks.give(block);
-        }
+        record.blocks.into_values().for_each(|(_, block)| blocks.give(block));
         assert!(blocks.all_home());
         assert_eq!((blocks.free_bytes(), blocks.largest_run()), (pages * PAGE, pages * PAGE));
     }
 }
 
 #[test]
-fn counts_with_pages_are_each_blocks_own() {
-    for length in [4096, 4097, 5000, 20_000, 65_536, 65_537] {
+fn counts_are_each_blocks_own() {
+    for length in [
+        1, 64, 100, 127, 128, 500, 1024, 3000, 4032, 4095, 4096, 4097, 5000, 20_000, 65_536, 65_537,
+    ] {
         let mut blocks = Blocks::new(1024);
         let lent: Vec<_> = std::iter::from_fn(|| blocks.take(length)).collect();
-        let place = |blocks: &Blocks, block| match blocks.count_place(block) {
-            CountPlace::Page(page) => page,
-            CountPlace::Tail(_) => panic!("a block of {length} octets has a page"),
-        };
-        let places: BTreeSet<_> = lent.iter().map(|grant| place(&blocks, grant.block)).collect();
-        assert_eq!(places.len(), lent.len());
+        let counts: BTreeSet<_> =
+            lent.iter().map(|grant| blocks.count_index(grant.block)).collect();
+        assert_eq!(counts.len(), lent.len());
+        assert!(counts.last().is_some_and(|last| *last < Blocks::counts(1024)));
         lent.iter().for_each(|grant| blocks.give(grant.block));
         assert_eq!(blocks.largest_run(), 1024 * PAGE);
     }
@@ -84,18 +79,18 @@ fn counts_with_pages_are_each_blocks_own() {
 fn an_empty_slab_gives_its_run_back() {
     let mut blocks = Blocks::new(64);
     let lent: Vec<_> = (0..200).map(|_| blocks.take(64).unwrap()).collect();
-    assert_eq!(blocks.free_bytes(), 60 * PAGE); // 60 blocks a page
-    lent.iter().skip(60).for_each(|grant| blocks.give(grant.block));
+    assert_eq!(blocks.free_bytes(), 60 * PAGE); // 64 blocks a page
+    lent.iter().skip(64).for_each(|grant| blocks.give(grant.block));
     assert_eq!(blocks.free_bytes(), 63 * PAGE);
-    lent.iter().take(60).for_each(|grant| blocks.give(grant.block));
+    lent.iter().take(64).for_each(|grant| blocks.give(grant.block));
     assert_eq!((blocks.free_bytes(), blocks.largest_run()), (64 * PAGE, 64 * PAGE));
 }
 
 #[test]
 fn a_slab_that_was_full_is_used_before_a_new_one() {
     let mut blocks = Blocks::new(64);
-    let lent: Vec<_> = (0..61).map(|_| blocks.take(64).unwrap()).collect();
-    let second = lent[60].block.first;
+    let lent: Vec<_> = (0..65).map(|_| blocks.take(64).unwrap()).collect();
+    let second = lent[64].block.first;
     blocks.give(lent[10].block);
     assert_eq!(blocks.take(64).unwrap().block, lent[10].block);
     assert_eq!(blocks.take(64).unwrap().block.first, second);

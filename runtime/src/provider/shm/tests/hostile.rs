@@ -222,6 +222,28 @@ fn holes_in_huge_pages_end_that_connection_alone() {
     victim.others_live_on();
 }
 
+/// A peer that was passed the region can write all of it, whatever is registered.
+#[test]
+fn what_a_peer_writes_into_the_region_changes_nothing_but_contents() {
+    for scribble in [0, 1, 0xff] {
+        let node = Node::new();
+        let first = node.holding(b"shared by two").share();
+        let second = first.clone();
+        let (posted, view) = node.source(b"and lent");
+        let region = Shared::open(node.pool.memfd().unwrap(), node.pool.usable()).unwrap();
+        region.copy_in(0, &vec![scribble; node.pool.usable()]);
+        // The block stays out until the last reference is gone, and the lease until its view is.
+        drop(second);
+        let posted = posted.complete().unwrap_err();
+        drop(view);
+        let lease = posted.complete().unwrap();
+        assert_eq!((node.pool.gauges().shared, node.pool.gauges().local), (1, 1));
+        assert_ne!(node.pool.lease(first.len()).unwrap().bytes().as_ptr(), first.bytes().as_ptr());
+        drop((first, lease));
+        assert_eq!((node.pool.gauges().leased_bytes, node.pool.gauges().orphans), (0, 0));
+    }
+}
+
 #[test]
 fn doorbells_without_end_are_not_listened_to() {
     let mut victim = Victim::new(None);
