@@ -96,6 +96,7 @@ impl Blocks {
     /// Counts lie beside the region, where no peer can write them. Blocks of a page and more have the count of
     /// the page they start in. For smaller ones each doubling of their size has counts of its own: as many for
     /// a page as blocks of the least size are in it. So counts in use lie as close as the blocks do.
+    #[inline]
     pub(crate) fn count_index(&self, block: Block) -> usize {
         let Page::Slab { class, .. } = *self.runs.page(block.first) else {
             return block.first as usize;

@@ -36,8 +36,17 @@ struct Body {
 pub(crate) struct Owner {
     pub(crate) blocks: RefCell<Blocks>,
     pub(crate) counters: Counters,
-    /// The references to each block that is shared or lent.
-    counts: Box<[Cell<u32>]>,
+    /// What is counted of each block that is shared or lent.
+    counts: Box<[Tally]>,
+}
+
+/// What is counted of a block that is shared or lent.
+#[derive(Debug)]
+#[repr(C)]
+struct Tally {
+    references: Cell<u32>,
+    /// Octets that a peer placed in the block while it was exposed, as far as its RNIC tells.
+    placed: Cell<u32>,
 }
 
 /// Frees the books and the region, or leaks both if a block is out.
@@ -140,12 +149,13 @@ impl Home {
     }
 
     /// Starts counting references to a block, from one, which is the caller's.
+    #[inline]
     pub(crate) fn count(self, block: Block) -> Count {
         let owner = self.owner();
         let index = owner.blocks.borrow().count_index(block);
-        let cell = NonNull::from(&owner.counts[index]);
-        let count = Count { cell, home: self, block };
-        count.cell().set(1);
+        let tally = NonNull::from(&owner.counts[index]);
+        let count = Count { tally, home: self, block };
+        count.tally().references.set(1);
         count
     }
 
@@ -176,7 +186,7 @@ impl fmt::Debug for Home {
 /// only on the thread of the pool.
 #[derive(Clone, Copy)]
 pub(crate) struct Count {
-    cell: NonNull<Cell<u32>>,
+    tally: NonNull<Tally>,
     home: Home,
     block: Block,
 }
@@ -188,8 +198,8 @@ impl Count {
     ///
     /// At 2^32 references, which only forgotten ones can add up to.
     pub(crate) fn more(self) -> Reference {
-        let cell = self.cell();
-        cell.set(cell.get().checked_add(1).expect("fewer than 2^32 references"));
+        let Tally { references, .. } = self.tally();
+        references.set(references.get().checked_add(1).expect("fewer than 2^32 references"));
         Reference(self)
     }
 
@@ -200,7 +210,23 @@ impl Count {
 
     /// Returns whether there is only one reference.
     pub(crate) fn is_one(self) -> bool {
-        self.cell().get() == 1
+        self.tally().references.get() == 1
+    }
+
+    /// Counts octets that a peer placed in the block.
+    pub(crate) fn place(self, octets: u32) {
+        let Tally { placed, .. } = self.tally();
+        placed.set(placed.get().saturating_add(octets));
+    }
+
+    /// Forgets the octets that were counted.
+    pub(crate) fn forget_placed(self) {
+        self.tally().placed.set(0);
+    }
+
+    /// Returns how many octets were counted since then.
+    pub(crate) fn placed(self) -> u32 {
+        self.tally().placed.get()
     }
 
     /// Returns the pool's books.
@@ -208,19 +234,19 @@ impl Count {
         self.home
     }
 
-    fn cell(&self) -> &Cell<u32> {
+    fn tally(&self) -> &Tally {
         // SAFETY: the count is in the pool's books, which live while a block is out, and `self` is part
         // of a lease or a view of one. The books lie outside the region: neither our RNIC nor a peer writes
         // them, not even a peer that has mapped the whole region. No other block has the count while ours
         // is out. `self` is not `Send` and was made on the owner's thread (`owner` in `Home::count`), so no
         // other thread has it.
-        unsafe { self.cell.as_ref() }
+        unsafe { self.tally.as_ref() }
     }
 }
 
 impl fmt::Debug for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {:?}", self.cell().get(), self.block)
+        write!(f, "{} of {:?}", self.tally().references.get(), self.block)
     }
 }
 
@@ -238,8 +264,9 @@ impl Reference {
 impl Drop for Reference {
     fn drop(&mut self) {
         let Count { home, block, .. } = self.0;
-        let count = self.0.cell().get() - 1;
-        self.0.cell().set(count);
+        let Tally { references, .. } = self.0.tally();
+        let count = references.get() - 1;
+        references.set(count);
         if count == 0 {
             home.owner().blocks.borrow_mut().give(block);
         }
@@ -247,10 +274,11 @@ impl Drop for Reference {
 }
 
 /// Returns counts of zero, which take memory only as they are used: the system gives zeroed memory.
-fn zeroes(length: usize) -> Box<[Cell<u32>]> {
-    let zeroes = Box::into_raw(vec![0_u32; length].into_boxed_slice());
-    // SAFETY: a `Cell<u32>` has the layout of a `u32`. The pointer is `Box::into_raw`'s, and not used again.
-    unsafe { Box::from_raw(zeroes as *mut [Cell<u32>]) }
+fn zeroes(length: usize) -> Box<[Tally]> {
+    let zeroes = Box::into_raw(vec![[0_u32; 2]; length].into_boxed_slice());
+    // SAFETY: a `Tally` has the layout of two `u32`, as a `Cell<u32>` has that of one, and zero is a value of
+    // either. The pointer is `Box::into_raw`'s, and not used again.
+    unsafe { Box::from_raw(zeroes as *mut [Tally]) }
 }
 
 /// A value for one thread only.

@@ -104,6 +104,7 @@ impl Local {
     }
 
     /// Starts counting references to the block; the lease is the first.
+    #[inline]
     pub(crate) fn count(&self) -> Count {
         self.berth.home.count(self.berth.block)
     }

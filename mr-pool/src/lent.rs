@@ -189,6 +189,7 @@ impl Exposed {
     fn new(lease: Local, handle: Handle, access: Access) -> Self {
         let loan = Loan::begin(lease.count(), State::Local, State::Exposed);
         bump(&loan.count.home().owner().counters.registrations);
+        loan.count.forget_placed();
         Self { loan, handle, access, lease: ManuallyDrop::new(lease) }
     }
 
@@ -208,6 +209,12 @@ impl Exposed {
         bump(&self.loan.count.home().owner().counters.fenced);
         self.loan.end();
         Ok(ManuallyDrop::into_inner(self.lease))
+    }
+
+    /// Returns how many octets the peer placed, as far as its RNIC counts them
+    /// ([`Sink::count_placed`]): octets placed twice count twice, and which ones were placed is not known.
+    pub fn placed(&self) -> u32 {
+        self.loan.count.placed()
     }
 
     /// Returns the handle the peer knows.

@@ -168,7 +168,9 @@ impl Stags {
     ) -> Result<(), StagFault> {
         // [V2-11.1-1] [R5666-11-3] nothing but what was exposed for writing, for as long as it is.
         let (sink, at) = self.sink(handle, qp, to, bytes.len())?;
-        sink.place(at, bytes).map_err(|_| StagFault::BaseOrBounds)
+        sink.place(at, bytes).map_err(|_| StagFault::BaseOrBounds)?;
+        sink.count_placed(bytes.len());
+        Ok(())
     }
 
     /// Puts the octets of a peer's RDMA Read Response where they belong.
@@ -188,7 +190,8 @@ impl Stags {
         sink.place(at, bytes).map_err(|_| StagFault::BaseOrBounds)
     }
 
-    /// Finds where `length` octets of a peer's RDMA Write go: a sink, and the offset in it.
+    /// Finds where `length` octets of a peer's RDMA Write go: a sink, and the offset in it. Whoever has them
+    /// written there counts them ([`Sink::count_placed`]).
     ///
     /// # Errors
     ///

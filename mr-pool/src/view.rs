@@ -177,7 +177,7 @@ impl fmt::Debug for Source {
 pub struct Sink {
     start: NonNull<u8>,
     length: usize,
-    _keeps: Reference,
+    keeps: Reference,
 }
 
 impl Sink {
@@ -192,7 +192,7 @@ impl Sink {
         length: usize,
         reference: Reference,
     ) -> Self {
-        Self { start, length, _keeps: reference }
+        Self { start, length, keeps: reference }
     }
 
     /// Writes `bytes` at `offset`.
@@ -205,6 +205,13 @@ impl Sink {
         // octets, and octets are whatever the last writer left.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start.as_ptr(), length) };
         Ok(())
+    }
+
+    /// Counts octets that a peer's RNIC placed in an exposed lease through this view, for
+    /// [`Exposed::placed`](crate::Exposed::placed).
+    #[inline]
+    pub fn count_placed(&mut self, octets: usize) {
+        self.keeps.count().place(u32::try_from(octets).unwrap_or(u32::MAX));
     }
 
     /// Returns `length` octets at `offset` for the system to write, or `None` if not all are in the

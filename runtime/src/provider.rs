@@ -59,6 +59,7 @@ pub type Receive = alphabet::Receive<Sink>;
 /// 10. Once one completion is flushed, every later one of that queue pair is, except Receives, which
 ///     return to the shared queue and are not reported.
 /// 11. A completed Write's bytes are at rest before a later Send of the same queue pair is received.
+///     By then its octets are counted with the lease they were placed in, unless `Promises` excepts that.
 /// 12. Reads beyond the granted ORD wait in the send queue; the peer never sees more.
 /// 13. A fenced request does not start before earlier Reads of its queue pair completed.
 /// 14. An inline Send's source may be reused as soon as `post`, or `send_inline`, returns.
@@ -422,6 +423,10 @@ pub struct Promises {
     /// connection: a peer that uses one early, late or beyond what it was told reaches no lease, but may
     /// spoil what its own connection receives, and what it does not write is zero or what it wrote before.
     pub handles_end: bool,
+    /// The octets that a peer's Writes place under a handle are counted (`Sink::count_placed`), so that a Reply
+    /// that claims more is found out. Where they are not, because the peer or a device places them, a Reply is
+    /// believed: a peer that lies has its Requester take what the lease held before for a result.
+    pub counts_placed: bool,
     /// A Send that finds no Receive waits for one (line 16), rather than ending the connection.
     pub sends_wait: bool,
     /// What the passive end grants of Reads reaches the active one (line 3).
@@ -437,6 +442,7 @@ impl Promises {
         exact_access: true,
         remote_invalidation: true,
         handles_end: true,
+        counts_placed: true,
         sends_wait: true,
         grants_reads: true,
         explains_ends: true,

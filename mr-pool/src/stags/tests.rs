@@ -73,6 +73,28 @@ fn every_access_but_the_one_granted_is_refused() {
 }
 
 #[test]
+fn what_a_peer_places_is_counted() {
+    let pool = pool(1 << 20);
+    for _ in 0..2 {
+        let (mut stags, exposed, handle) = registered(&pool, true);
+        assert_eq!(exposed.placed(), 0, "the block was used before, but not by this peer");
+        stags.place(handle, QP, BASE, b"four").unwrap();
+        stags.place(handle, QP, BASE, b"again").unwrap();
+        stags.place(handle, QP, BASE - 1, b"outside").unwrap_err();
+        stags.place(handle, OTHER, BASE, b"another's").unwrap_err();
+        let (sink, at) = stags.sink(handle, QP, BASE, 2).unwrap();
+        assert_eq!((exposed.placed(), at), (9, 0), "nothing was written by asking");
+        sink.count_placed(2);
+        assert_eq!(exposed.placed(), 11);
+        sink.count_placed(usize::MAX);
+        stags.place(handle, QP, BASE, b"x").unwrap();
+        assert_eq!(exposed.placed(), u32::MAX, "it ends there");
+        stags.destroy(QP);
+        drop(fenced(exposed));
+    }
+}
+
+#[test]
 fn another_queue_pair_has_no_use_for_a_handle() {
     let pool = pool(1 << 20);
     let (mut stags, exposed, handle) = registered(&pool, true);

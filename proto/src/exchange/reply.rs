@@ -1,7 +1,8 @@
 //! The Requester's check of a Reply against its own record of what it offered.
 //!
 //! Nothing a Responder says about our memory is trusted: handles and offsets in a Reply are not looked
-//! at, and lengths only within what was offered. Whether the lengths of reduced results are those left
+//! at, and lengths only within what was offered. Whether as much was placed as they say, only the RNIC knows:
+//! whoever has one that counts compares [`Arrived`] with that. Whether the lengths of reduced results are those left
 //! in the Payload stream is checked where it is parsed, by
 //! [`PayloadReader`](crate::chunk::PayloadReader), to which [`Arrived::writes`] is an input.
 

@@ -367,7 +367,8 @@ impl State {
             let is_ours = matches!(call.caller, Caller::Service(_));
             call.connection == key && call.opens && is_ours && matches!(call.stage, Stage::Sent)
         });
-        waits && self.opened.get(slot).is_some_and(|opened| opened.is_over_with(handle, written))
+        let Some(opened) = self.opened.get(slot).filter(|_| waits) else { return false };
+        opened.is_over_with(handle, written) && (!self.counts_placed || opened.has_placed(written))
     }
 
     /// Forgets such a Call. Returns what its caller is told.

@@ -82,6 +82,8 @@ pub(crate) struct State {
     pub(crate) solicits: bool,
     /// Whether a peer loses what it was opened when its handle is closed; else when its connection is.
     pub(crate) handles_end: bool,
+    /// The provider counts the octets that peers place in exposed leases.
+    pub(crate) counts_placed: bool,
     /// Where connections' first XIDs come from.
     pub(crate) seed: u64,
     pub(crate) counters: CoreCounters,
@@ -199,6 +201,7 @@ impl State {
             provider: (caps.name, caps.strategy, caps.posting),
             solicits: caps.promises.remote_invalidation,
             handles_end: caps.promises.handles_end,
+            counts_placed: caps.promises.counts_placed,
             seed,
             counters: CoreCounters::default(),
             moved: Counters::default(),

@@ -81,6 +81,9 @@ pub struct FabricConfig {
     pub ord_max: u32,
     /// RDMA Reads a connection may serve at once.
     pub ird_max: u32,
+    /// Octets of each Write that are placed at most. Of longer ones the rest is lost, and the Write is answered
+    /// as if it were not: as by a peer that says in a Reply that it wrote more than it did.
+    pub placed_max: usize,
     /// What is promised. Without `remote_invalidation`, what a peer tries to invalidate costs it the
     /// connection, and without `sends_wait` a Send that finds no Receive does; the rest is kept whatever is
     /// said here.
@@ -103,6 +106,7 @@ impl Default for FabricConfig {
             registrations_max: 1024,
             ord_max: 16,
             ird_max: 16,
+            placed_max: usize::MAX,
             promises: Promises::ALL,
         }
     }

@@ -3,6 +3,7 @@
 use haulage::provider::{
     ConnectionParams, Event, Operation, Provider, QueueFull, WorkQueue, WorkRequest,
 };
+use haulage_mr_pool::Exposed;
 use haulage_proto::verbs::{Access, Flags, Opcode, Segment, Status, WrId};
 
 use super::connections::{ending, strand};
@@ -143,6 +144,7 @@ pub fn line_11_a_write_is_at_rest_before_a_later_send<N: Network>(network: N) {
             let retired = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
             done = bed.succeeded(PASSIVE, retired);
         }
+        counted(&bed, &exposed, length);
         assert!(fence(exposed, &done).bytes() == new, "a Write of {length} octets came late");
         spent(written, &bed.succeeded(ACTIVE, wrote));
         spent(told, &bed.succeeded(ACTIVE, sent));
@@ -150,6 +152,13 @@ pub fn line_11_a_write_is_at_rest_before_a_later_send<N: Network>(network: N) {
     if remote && bed.ends[ACTIVE].provider.caps().inline_max >= 8 {
         stage(&mut bed, link);
     }
+}
+
+/// The octets of the one Write there was are counted, once, where `counts_placed` of Promises is set.
+fn counted<N: Network>(bed: &Bed<N>, exposed: &Exposed, length: usize) {
+    let counts = bed.ends[PASSIVE].provider.caps().promises.counts_placed;
+    let expected = if counts { u32::try_from(length).expect("a short Write") } else { 0 };
+    assert_eq!(exposed.placed(), expected, "a Write of {length} octets");
 }
 
 /// The same of a Write that is staged, before a Send that goes inline and invalidates.
@@ -176,6 +185,7 @@ fn stage<N: Network>(bed: &mut Bed<N>, link: Link) {
         });
         assert_eq!(bed.ends[ACTIVE].provider.post(qp, &mut batch), Ok(()));
         let done = bed.succeeded(PASSIVE, receive);
+        counted(bed, &exposed, length);
         assert!(fence(exposed, &done).bytes() == new, "a Write of {length} octets came late");
         spent(posted, &bed.succeeded(ACTIVE, id));
     }

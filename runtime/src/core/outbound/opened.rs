@@ -1,7 +1,7 @@
 //! What a Call of ours has open to the peer. Most Calls open nothing, so it lies apart from them.
 
 use haulage_mr_pool::{Exposed, Invalidated, Local};
-use haulage_proto::exchange::{Arrived, Offered, ReplyFault, ReplyLists, check_reply};
+use haulage_proto::exchange::{Arrived, Body, Offered, ReplyFault, ReplyLists, check_reply};
 use haulage_proto::negotiate::Version;
 use haulage_proto::verbs::{Handle, Segment};
 
@@ -19,6 +19,8 @@ pub(crate) struct Opened {
     pub(super) offered: [Option<Segments>; 2],
     /// What its Reply says was written.
     pub(super) arrived: Option<Arrived>,
+    /// Octets that the peer placed in each lease that came back, as far as the provider counts them.
+    placed: [u32; ITEMS_MAX as usize],
     /// A remote caller's buffer, for the results.
     pub(super) lent: Option<Local>,
 }
@@ -86,6 +88,14 @@ impl Item {
         }
     }
 
+    /// Returns the octets that the peer placed so far, as far as the provider counts them.
+    fn placed(&self) -> Option<u32> {
+        match self {
+            Self::Exposed(exposed) => Some(exposed.placed()),
+            _ => None,
+        }
+    }
+
     pub(super) fn exposed(&self) -> Option<Handle> {
         match self {
             Self::Exposed(exposed) => Some(exposed.handle()),
@@ -101,6 +111,7 @@ impl Opened {
             [argument, result].map(|lease| lease.map_or(Item::None, Item::Local));
         self.items = [argument, Item::None, result, Item::None];
         (self.offered, self.arrived) = ([None, None], None);
+        self.placed = Default::default();
     }
 
     /// Holds an argument that is open already, or the room for a result, as one segment.
@@ -121,7 +132,7 @@ impl Opened {
 
     /// Returns whether such a Reply is in order, and nothing is open once `handle` is retired.
     #[inline]
-    pub(super) fn is_over_with(&self, handle: Handle, written: Option<u32>) -> bool {
+    pub(crate) fn is_over_with(&self, handle: Handle, written: Option<u32>) -> bool {
         let in_order = match (&self.offered, written) {
             // As of any other Reply: handle and offset are not looked at.
             ([Some(write), None], Some(written)) => {
@@ -137,6 +148,22 @@ impl Opened {
                 Item::None => at != only,
                 Item::Local(_) => false,
             })
+    }
+
+    /// Returns whether the peer placed as many octets as such a Reply says were `written`.
+    #[inline]
+    pub(super) fn has_placed(&self, written: Option<u32>) -> bool {
+        let placed = self.items[What::Result as usize].placed();
+        written.is_none_or(|written| placed.is_some_and(|placed| written <= placed))
+    }
+
+    /// Returns whether the Reply says that more was written than the peer placed in leases that came back.
+    pub(super) fn is_overstated(&self) -> bool {
+        let [_, _, result, reply] = self.placed;
+        self.arrived.as_ref().is_some_and(|Arrived { writes, body }| {
+            let written = writes.first().map_or(0, |chunk| chunk.written);
+            written > result || matches!(body, Body::ReplyChunk { length } if *length > reply)
+        })
     }
 
     /// Takes back the lease that was open.
@@ -189,18 +216,27 @@ impl Opened {
 
     /// Takes back whichever lease `proof` is about; else the proof is returned.
     pub(super) fn fence<'t>(&mut self, proof: Invalidated<'t>) -> Option<Invalidated<'t>> {
-        self.items
-            .iter_mut()
-            .try_fold(proof, |proof, item| match item.fence(proof) {
-                Some(proof) => Ok(proof),
-                None => Err(()),
+        let mut items = self.items.iter_mut().zip(&mut self.placed);
+        items
+            .try_fold(proof, |proof, (item, placed)| {
+                let so_far = item.placed();
+                match item.fence(proof) {
+                    Some(proof) => Ok(proof),
+                    None => {
+                        *placed = so_far.unwrap_or_default();
+                        Err(())
+                    }
+                }
             })
             .ok()
     }
 
     /// Takes back every lease: the connection has quiesced.
     pub(super) fn quiesce(&mut self, proof: &Quiesced) {
-        self.items.iter_mut().for_each(|item| item.quiesce(proof));
+        for (item, placed) in self.items.iter_mut().zip(&mut self.placed) {
+            *placed = item.placed().unwrap_or(*placed);
+            item.quiesce(proof);
+        }
     }
 
     /// Returns which handle we would like to see invalidated. Section 6.5: that of what the caller waits

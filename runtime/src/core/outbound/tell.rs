@@ -53,10 +53,15 @@ pub(crate) fn tell<S: Service>(
         state.counters.calls_made += 1;
         let OutboundCall { caller, version, opens, reply, error, .. } = call;
         let opened = state.opened.get_mut(slot).filter(|_| opens);
+        let is_overstated = opened.as_ref().is_some_and(|opened| opened.is_overstated());
         let ([argument, mut result, chunk], arrived) = match opened {
             Some(opened) => (opened.take(), opened.arrived.take()),
             None => Default::default(),
         };
+        let error = error.or_else(|| {
+            let is_found_out = state.counts_placed && is_overstated;
+            is_found_out.then_some(CallError::BadReply("it says that more was written than was"))
+        });
         let buffers = state.receives.lend();
         let results = match (error, &reply, &arrived) {
             (Some(error), _, _) => Err(error),

@@ -404,8 +404,10 @@ fn a_call_whose_room_is_open_leaves_even_if_not_at_once() {
     let slot = state.outbound.iter().position(Option::is_some).unwrap();
     let handle = state.opened[slot].solicited();
     let over = |handle, written| state.is_over_with(slot, key, handle, written);
-    assert!(over(handle, Some(3000)) && over(handle, Some(0)));
-    assert!(!over(handle, Some(3001)) && !over(Handle(handle.0 ^ 1), Some(3000)));
+    assert!(over(handle, Some(0)) && !over(Handle(handle.0 ^ 1), Some(0)));
+    assert!(!over(handle, Some(1)), "nothing was placed yet");
+    let opened = &state.opened[slot];
+    assert!(opened.is_over_with(handle, Some(3000)) && !opened.is_over_with(handle, Some(3001)));
     assert!(!over(handle, None), "it returns no chunk");
     world.until(|w| w.ended().len() == 2);
     let (token, reduced, lease) = &world.ended()[1];

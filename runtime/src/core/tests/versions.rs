@@ -131,6 +131,33 @@ fn a_long_reply_comes_in_the_reply_chunk() {
     }
 }
 
+/// What the leases held before is not taken for a result.
+#[test]
+fn a_reply_that_claims_more_than_was_placed_is_a_bad_one() {
+    for (pair, version) in PAIRS {
+        for (placed_max, remote_invalidation) in [(0, true), (2999, true), (0, false)] {
+            let promises = Promises { remote_invalidation, ..Promises::ALL };
+            let fabric = FabricConfig { placed_max, promises, ..FabricConfig::default() };
+            let mut world = world_of(pair, fabric);
+            let argument = world.lease(3000, 0x5a);
+            world.call(1, Request { argument: Some(argument), ..request(STORE) });
+            world.until(|w| w.ended().len() == 1);
+            // By a Write chunk, and by the Reply chunk.
+            let result = world.lease(3000, 0x77);
+            world.call(2, Request { result: Some(result), ..request(FETCH) });
+            world.call_with(3, LIST, &LIST_MAX.to_be_bytes());
+            world.until(|w| w.ended().len() == 3);
+            let bad = CallError::BadReply("it says that more was written than was");
+            assert_eq!(world.ended()[1].1, Err(bad.clone()), "{version}");
+            assert_eq!(world.ended()[2].1, Err(bad), "{version}");
+            // It is the Call that fails, not the connection.
+            world.call(4, request(0));
+            world.until(|w| w.ended().len() == 4);
+            assert!(world.ended()[3].1.is_ok(), "{version}");
+        }
+    }
+}
+
 #[test]
 fn a_call_longer_than_a_message_goes_in_a_call_chunk() {
     for (pair, version) in PAIRS {

@@ -201,6 +201,9 @@ impl Connection {
         let result = self.socket.receive_into(sink, at, length, behind);
         if let Ok(Some(count)) = result {
             let placed = count.min(length);
+            if matches!(self.target, Target::Registration { .. }) {
+                sink.count_placed(placed);
+            }
             self.receiver.placed(placed, |sum| crc32c_of_sink(sum, sink, at, placed));
             nic.counters.bytes_direct += placed as u64;
             nic.counters.bytes_system += placed as u64;

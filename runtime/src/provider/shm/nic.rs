@@ -144,7 +144,8 @@ impl Nic {
             ird_max: self.config.ird_max,
             strategy: Strategy::FastReg,
             posting: None,
-            promises: Promises::ALL,
+            // Whoever posts a Write copies it into the region of its peer, which hears nothing of that.
+            promises: Promises { counts_placed: false, ..Promises::ALL },
         }
     }
 

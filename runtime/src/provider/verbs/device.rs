@@ -160,6 +160,8 @@ pub(super) fn fit(
             exact_access: !is_soft_iwarp,
             remote_invalidation: windows,
             handles_end: strategy != Strategy::Persistent,
+            // The device places octets, and tells nobody how many.
+            counts_placed: false,
             // iWARP knows no answer to a Send that finds no Receive but the end.
             sends_wait: config.retries_no_receive == RETRIES_WITHOUT_END && !has.is_iwarp,
             grants_reads: !is_soft_iwarp,

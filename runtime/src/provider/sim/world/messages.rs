@@ -72,7 +72,11 @@ impl World {
     }
 
     fn on_write(&mut self, to: End, body: Body, target: ClaimedSegment) {
-        let arrival = self.with_body(to, &body, |node, bytes| node.on_write(to.qp, &target, bytes));
+        let most = self.config.placed_max;
+        let arrival = self.with_body(to, &body, |node, bytes| {
+            let placed = bytes.get(..most).unwrap_or(bytes);
+            node.on_write(to.qp, &target, placed)
+        });
         self.answer(to, body.seq(), arrival, true);
         self.reuse(Message::Write { body, target });
     }
