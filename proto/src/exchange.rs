@@ -28,7 +28,8 @@ pub mod retry;
 pub mod terms;
 
 pub use answer::{
-    Offer, OfferedChunk, ReplyPlan, ReplyShape, Shortage, WriteUse, plan_reply, reply_format,
+    Offer, OfferedChunk, ReplyPlan, ReplyShape, Shortage, WriteUse, padded, plan_reply,
+    reply_format,
 };
 pub use call::{BareMax, CallFault, CallPlan, CallShape, ReducedArgument, plan_call};
 pub use format::Format;

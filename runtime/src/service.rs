@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use haulage_mr_pool::{Local, Piece, Pieces, Shared};
 use haulage_proto::chunk::{DataItem, Item as PayloadItem, PayloadReader};
+use haulage_proto::exchange::{Shortage, padded};
 pub use haulage_proto::negotiate::Refusal as TransportError;
 pub use haulage_proto::rpc::auth::{AUTH_NONE, AUTH_SYS};
 use haulage_proto::rpc::{AcceptStat, Credential, ReplyHeader};
@@ -245,11 +246,21 @@ pub struct Reply {
     /// What the peer offered for the reduced result.
     pub(crate) offered: Option<u64>,
     pub(crate) data: Data,
-    pub(crate) refused: Option<ErrorBody>,
+    /// The results that fit neither a Write chunk nor the Payload stream.
+    unplaced: Option<Unplaced>,
     /// Octets of eligible items that went into the Payload stream, padding included.
     inlined: usize,
     /// What became of the Write chunk.
     chunk: ChunkUse,
+}
+
+/// Results of one Reply for which the Requester offered too little room.
+#[derive(Clone, Copy, Debug)]
+struct Unplaced {
+    /// Octets of the first such result.
+    length: u32,
+    /// Octets all of them add to the Payload stream.
+    stream: u32,
 }
 
 /// What became of the Write chunk that a peer offered for a result.
@@ -319,9 +330,9 @@ impl Reply {
         write: Option<&Segments>,
     ) -> Self {
         let offered = write.map(Segments::length);
-        let (at, data, refused) = (ReplyHeader::SUCCESS_LEN, Data::Empty, None);
+        let (at, data, unplaced) = (ReplyHeader::SUCCESS_LEN, Data::Empty, None);
         let (inlined, chunk) = (0, ChunkUse::Unused);
-        Self { buffer, body, at, length_max, offered, data, refused, inlined, chunk }
+        Self { buffer, body, at, length_max, offered, data, unplaced, inlined, chunk }
     }
 
     /// Begins another in the same buffer, of whose results so many octets may go into a chunk.
@@ -330,7 +341,7 @@ impl Reply {
         self.at = ReplyHeader::SUCCESS_LEN;
         self.length_max = length_max;
         self.offered = offered;
-        self.refused = None;
+        self.unplaced = None;
         self.inlined = 0;
         self.chunk = ChunkUse::Unused;
     }
@@ -372,7 +383,7 @@ impl Reply {
         // [V2-4.5.3.1-1] the length stays; reduced, the octets and their padding go.
         match self.results(|w| w.u32(word)) {
             Ok(()) => self.item_data(data),
-            Err(_) => self.refuse(word),
+            Err(_) => self.leave_out(word, LENGTH_WORD),
         }
     }
 
@@ -388,19 +399,38 @@ impl Reply {
         } else if self.results(|w| data.encode(w)).is_ok() {
             self.inlined += self.at - at;
         } else {
-            self.refuse(u32::try_from(length).unwrap_or(u32::MAX));
+            // Some parts of it may have fit.
+            self.at = at;
+            self.leave_out(u32::try_from(length).unwrap_or(u32::MAX), 0);
         }
     }
 
-    /// Says that there is no room for a result of so many octets.
-    const fn refuse(&mut self, needed: u32) {
-        self.refused = Some(match self.offered {
-            // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] the first Write chunk is too short.
-            Some(_) => ErrorBody::WriteResource { chunk_index: 1, length_needed: needed },
-            None => ErrorBody::ReplyResource { length_needed: needed },
-        });
+    /// Returns the error to send in place of this Reply, if one of its results has no room.
+    ///
+    /// The error names the room that the whole Reply takes, with all that was appended to it, so that a
+    /// Requester that offers as much receives the Reply.
+    #[inline]
+    pub(crate) fn refusal(&self) -> Option<ErrorBody> {
+        let Unplaced { length, stream } = self.unplaced?;
+        let offered = self.offered.unwrap_or(0).try_into().unwrap_or(u32::MAX);
+        // [V2-7.3.5-2] the Payload stream as it would be with every result in it.
+        let rest = u32::try_from(self.at).unwrap_or(u32::MAX).saturating_add(stream);
+        // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] the only Write chunk is the first.
+        Some(Shortage::of_result(1, offered, length, rest).report())
+    }
+
+    /// Notes a result of `length` octets that has no room. `before` octets that belong in front of it
+    /// have none either.
+    #[cold]
+    fn leave_out(&mut self, length: u32, before: u32) {
+        let unplaced = self.unplaced.get_or_insert(Unplaced { length, stream: 0 });
+        let adds = padded(length).saturating_add(before);
+        unplaced.stream = unplaced.stream.saturating_add(adds);
     }
 }
+
+/// Octets of the word in front of an opaque that tells its length.
+const LENGTH_WORD: u32 = 4;
 
 /// What a client asks of a server in one Call.
 #[derive(Debug)]

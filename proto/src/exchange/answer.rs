@@ -105,6 +105,19 @@ pub enum Shortage {
 }
 
 impl Shortage {
+    /// Returns what is short for a result of `length` octets that fits neither the Write chunk of this
+    /// `index`, which takes `offered` octets, nor the message. The Payload stream has `rest` octets if the
+    /// result stays in it.
+    ///
+    /// A Write chunk that takes nothing asks for an inline result, so the Reply chunk is what is short.
+    pub const fn of_result(index: u32, offered: u32, length: u32, rest: u32) -> Self {
+        if offered > 0 {
+            Self::Write { index, needed: length }
+        } else {
+            Self::Reply { needed: rest }
+        }
+    }
+
     /// Returns what to answer on version 2. On version 1 both are `ERR_CHUNK`.
     pub const fn report(self) -> ErrorBody {
         match self {
@@ -143,11 +156,12 @@ pub fn plan_reply(
         let reduces = item.is_some() && shape.may_reduce && chunk.length > 0;
         let used = if reduces && chunk.holds(length) {
             // [V2-4.5.3.1-2] [V2-4.5.2.4-2] the padding leaves the stream, but is not written.
-            rest = rest.saturating_sub(length.checked_next_multiple_of(4).unwrap_or(u32::MAX));
+            rest = rest.saturating_sub(padded(length));
             WriteUse { reduces: true, length }
         } else {
             if reduces {
-                short = short.or(Some(Shortage::Write { index, needed: length }));
+                let lacks = Shortage::of_result(index, chunk.length, length, shape.length);
+                short = short.or(Some(lacks));
             }
             WriteUse::default()
         };
@@ -157,6 +171,14 @@ pub fn plan_reply(
         Some(format) => Ok(ReplyPlan { format, rest, writes }),
         // Section 6.6.4: the Write list comes first.
         None => Err(short.unwrap_or(Shortage::Reply { needed: rest })),
+    }
+}
+
+/// Returns the octets an opaque of `length` octets takes in a Payload stream, behind its length word.
+pub const fn padded(length: u32) -> u32 {
+    match length.checked_next_multiple_of(4) {
+        Some(padded) => padded,
+        None => u32::MAX,
     }
 }
 

@@ -6,11 +6,12 @@ use std::net::{Ipv4Addr, TcpStream};
 use haulage::core::Core;
 use haulage::limits::{LIMITS_DEFAULT, Limits as CoreLimits, Versions};
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
-use haulage::service::{CallError, ConnectionId, Finished, NoService, Request};
+use haulage::service::{CallError, ConnectionId, Finished, NoService, Request, TransportError};
 use haulage_mr_pool::{Local, PagePreference, Pool, PoolConfig};
 use haulage_proto::chunk::{Item, PayloadReader};
 use haulage_proto::rpc::record::Mark;
 use haulage_proto::rpc::{AuthSys, CallHeader, Credential, ReplyBody, ReplyHeader};
+use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::{Truncated, Writer};
 
 use super::*;
@@ -105,6 +106,12 @@ impl World {
         let connection = client.connect(Instant::ZERO, at, binding(&LIMITS)).unwrap();
         let front = tcp::Front::new(calls, server.waker(), admission, tcp_limits);
         Self { fabric, now: Instant::ZERO, server, client, connection, front }
+    }
+
+    /// Makes another connection, which Calls go on from now on.
+    fn connect(&mut self, binding: Binding) {
+        let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20049);
+        self.connection = self.client.connect(self.now, at, binding).unwrap();
     }
 
     fn root(&mut self) -> Vec<u8> {
@@ -225,6 +232,52 @@ fn a_file_goes_there_and_comes_back_by_direct_data_placement() {
         let read = data.unwrap();
         assert_eq!(read.bytes()[..5], [0; 5], "a hole");
         assert!(read.bytes()[5..] == octets, "{versions:?}");
+    }
+}
+
+/// Declares that READ reduces nothing, and that its Reply has at most `length` octets.
+fn whole_reads(length: u32) -> Binding {
+    let mut whole = binding(&LIMITS);
+    let read = runtime::Procedure::new("READ").results_max(0);
+    let header = u32::try_from(read.reply_max(&[])).unwrap();
+    whole.procedures[Procedure::Read.number() as usize] = read.results_max(length - header);
+    whole
+}
+
+#[test]
+fn a_read_that_is_refused_is_answered_once_its_reply_chunk_is_as_long_as_told() {
+    let mut world = World::new(Versions::OnlyTwo, Admission::default());
+    let root = world.root();
+    let made = world.ask(&create(&root, b"file"), [None, None]).0.unwrap();
+    let made =
+        Results::decode(Procedure::Create, &mut PayloadReader::call(&made, 0, None)).unwrap();
+    let Results::Create(Ok(made)) = made else { panic!("{made:?}") };
+    let file = made.file.unwrap().bytes().to_vec();
+    for length in [20_000_u32, 20_001] {
+        let mut data = world.lease(length as usize);
+        data.bytes_mut().fill(9);
+        let reduced = nfs3::Data(Item::Reduced { length: u64::from(length) });
+        let (offset, count, stable) = (0, length, Stable::FileSync);
+        let write = Write { file: handle(&file), offset, count, stable, data: reduced };
+        world.connect(binding(&LIMITS));
+        assert_eq!(world.ask(&Arguments::Write(write), [Some(data), None]).0.unwrap()[..4], [0; 4]);
+
+        let read = Arguments::Read(Read { file: handle(&file), offset: 0, count: length });
+        world.connect(whole_reads(1000));
+        let (refused, _) = world.ask(&read, [None, None]);
+        let Err(CallError::Refused(TransportError::Two(ErrorBody::ReplyResource {
+            length_needed,
+        }))) = refused
+        else {
+            panic!("{refused:?}")
+        };
+        world.connect(whole_reads(length_needed));
+        let (results, _) = world.ask(&read, [None, None]);
+        let results = results.unwrap();
+        let results =
+            Results::decode(Procedure::Read, &mut PayloadReader::call(&results, 0, None)).unwrap();
+        let Results::Read(Ok(read)) = results else { panic!("{results:?}") };
+        assert_eq!(read.data.0, Item::Inline(&vec![9; length as usize]));
     }
 }
 

@@ -204,7 +204,7 @@ fn serve<S: Service>(
     };
     let results_max = cx.state.binding.procedure(procedure).map_or(0, |bound| bound.results_max);
     cx.state.running = Some(Running { key: token, is_resumed: false });
-    match (service.call(cx, call, reply), reply.refused) {
+    match (service.call(cx, call, reply), reply.refusal()) {
         (Outcome::Done, None) if reply.keeps_to(results_max) => Acted::Results(reply.at),
         (Outcome::Done, None) => Acted::Verdict(cx.state.misdeclared(xid)),
         (Outcome::Done, Some(error)) => Acted::Refused(error),
@@ -279,7 +279,7 @@ fn run_one<S: Service>(
         }
     };
     let Some(inbound) = state.inbound.get_mut(key) else { return Ended::Nothing(reply.buffer) };
-    match (outcome, reply.refused) {
+    match (outcome, reply.refusal()) {
         (Outcome::Later, _) => {
             inbound.reply_body = reply.body;
             Ended::Nothing(reply.buffer)

@@ -1,7 +1,7 @@
 //! Both protocol versions, and the payload formats they have in common.
 
 use haulage_proto::negotiate::Version;
-use haulage_proto::rpc::Credential;
+use haulage_proto::rpc::{Credential, ReplyHeader};
 
 use super::*;
 use crate::identity::{Identity, User};
@@ -190,6 +190,46 @@ fn a_long_reply_nobody_has_room_for_is_refused_and_leaves_the_connection() {
         assert!(world.ended()[1].1.is_ok());
         world.settle();
         world.all_home();
+    }
+}
+
+#[test]
+fn a_reply_chunk_of_the_length_that_was_told_is_enough() {
+    // [V2-7.3.5-2] A procedure that reduces nothing asks for its whole Reply in one piece.
+    let longest = |number, length| {
+        let whole = Procedure::new("WHOLE");
+        let header = u32::try_from(whole.clone().results_max(0).reply_max(&[])).unwrap();
+        let mut told = binding();
+        told.procedures[number as usize] = whole.results_max(length - header);
+        told
+    };
+    let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20050);
+    let items = [5097, 19_999, 20_000, 1 << 20].map(|length| (FETCH, length, length));
+    // Of the pieces of this one, some fit the message.
+    for (number, stored, length) in items.into_iter().chain([(GATHER, 20_000, 10_000)]) {
+        let mut world = World::new();
+        let argument = world.lease(stored, 3);
+        world.call(1, Request { argument: Some(argument), ..request(STORE) });
+        world.until(|w| w.ended().len() == 1);
+        world.connection = world.client.connect(world.now, at, longest(number, 1000)).unwrap();
+        world.call(2, request(number));
+        world.until(|w| w.ended().len() == 2);
+        let Err(CallError::Refused(TransportError::Two(ErrorBody::ReplyResource {
+            length_needed,
+        }))) = world.ended()[1].1
+        else {
+            panic!("{:?}", world.ended()[1])
+        };
+        let stream = ReplyHeader::SUCCESS_LEN + 4 + length.next_multiple_of(4);
+        assert_eq!(length_needed as usize, stream, "the header, the length and the padded item");
+        world.connection =
+            world.client.connect(world.now, at, longest(number, length_needed)).unwrap();
+        world.call(3, request(number));
+        world.until(|w| w.ended().len() == 3);
+        assert!(world.ended()[2].1.is_ok(), "{length}: {:?}", world.ended()[2].1);
+        let results = &world.client.service().results[2];
+        let item = opaque(&vec![3; length]);
+        assert!(*results == item, "{length}: {} octets", results.len());
     }
 }
 
