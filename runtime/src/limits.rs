@@ -135,9 +135,9 @@ pub const CHUNK_LIMITS: ChunkLimits = ChunkLimits {
     segments_max: SEGMENTS_MAX_WIRE,
 };
 
-/// What a Call we receive on version 1 may carry: the Call itself may be among its Read chunks.
+/// Limits for the chunks of a Call received on version 1.
 const CALL_LIMITS: CallLimits = CallLimits {
-    read_chunks_max: CHUNKS_MAX + 1,
+    read_chunks_max: CHUNKS_MAX,
     write_chunks_max: CHUNKS_MAX,
     segments_max: SEGMENTS_MAX_WIRE,
 };

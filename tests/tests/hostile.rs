@@ -11,23 +11,57 @@ use haulage::cores::{self, CoreThread, Placement};
 use haulage::limits::{INLINE_SIZE, LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling;
 use haulage::provider::iwarp::{Config, Iwarp};
-use haulage::service::{Binding, Call, Outcome, Procedure, Reply, Service};
-use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
+use haulage::service::{
+    Argument, Binding, Call, Data, Eligible, Outcome, Procedure, Reply, Service,
+};
+use haulage_mr_pool::{PagePreference, Pool, PoolConfig, Shared};
+use haulage_proto::rpc::AcceptStat;
 use haulage_tests::link::{Failure, Link};
 
 const PROGRAM: u32 = 0x2000_0007;
 /// Does nothing.
 const NULL: u32 = 0;
+/// Takes an item, which may be reduced, and keeps it.
+const PUT: u32 = 1;
+/// Returns the item, which may be reduced.
+const GET: u32 = 2;
+/// Returns as many octets as it is asked for, though the binding says that nothing may be reduced.
+const ECHO: u32 = 3;
+const ITEM_MAX: usize = 64 << 10;
 
-struct Nothing;
+/// Keeps one item.
+#[derive(Default)]
+struct Keeper {
+    item: Option<Shared>,
+}
 
-impl Service for Nothing {
+impl Service for Keeper {
     fn binding(&self) -> Binding {
-        let procedures = vec![Procedure::new("NULL").idempotent()];
+        let item = Eligible::opaque(ITEM_MAX);
+        let procedures = vec![
+            Procedure::new("NULL").idempotent(),
+            Procedure::new("PUT").argument(item).idempotent(),
+            Procedure::new("GET").result(item).idempotent(),
+            Procedure::new("ECHO").idempotent(),
+        ];
         Binding { program: PROGRAM, version: 1, procedures }
     }
 
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+    fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
+        match call.procedure {
+            PUT => match call.arguments.item(ITEM_MAX) {
+                Ok(Argument::Placed(lease)) if call.arguments.is_empty() => {
+                    self.item = Some(lease.share());
+                }
+                _ => return Outcome::Failed(AcceptStat::GarbageArgs),
+            },
+            GET => reply.item(self.item.clone().map_or(Data::Empty, Data::Shared)),
+            ECHO => match call.arguments.u32() {
+                Ok(length) => reply.item(Data::Local(cx.pool().lease(length as usize).unwrap())),
+                Err(_) => return Outcome::Failed(AcceptStat::GarbageArgs),
+            },
+            _ => {}
+        }
         Outcome::Done
     }
 }
@@ -39,7 +73,8 @@ fn server() -> CoreThread<SocketAddr> {
         let pool = PoolConfig { bytes: 16 << 20, pages: PagePreference::Heap, node: None };
         let pool = Pool::new(&pool).map_err(std::io::Error::other)?;
         let nic = Iwarp::new(&Config::default())?;
-        let mut core = Core::new(nic, Nothing, pool, limits, 1).map_err(std::io::Error::other)?;
+        let mut core =
+            Core::new(nic, Keeper::default(), pool, limits, 1).map_err(std::io::Error::other)?;
         let at = core.listen((Ipv4Addr::LOCALHOST, 0).into())?;
         Ok::<_, std::io::Error>((core, at))
     })
@@ -140,6 +175,15 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Answer)> {
     let read =
         |position: u32, segment: [u32; 4]| [&[1, position], &segment[..], &[0, 0, 0]].concat();
     let many = [1, 44, 0xbad, 8, 0, 0].repeat(100);
+    let arguments = |positions: &[u32]| {
+        let entries = positions.iter().flat_map(|at| [1, *at, 0xbad, 8, 0, 0x1000]);
+        entries.chain([0, 0, 0]).collect::<Vec<_>>()
+    };
+    let put = |length| call(7, PUT, &[length]);
+    // A position at which a segment stands that is not next to the others.
+    let twice = arguments(&[0, 44, 0]);
+    let unused = [&[1, 1][..], &nowhere(64)].concat();
+    let seventeen = [&[0, 1, 17][..], &nowhere(64).repeat(17)].concat();
     let wraps = [0xbad, 0x20, u32::MAX, 0xffff_fff0];
     vec![
         ("version 0", version(0), Answer::Versions { xid: 7, vers: 0 }),
@@ -161,12 +205,17 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Answer)> {
         ("another XID inside", message(7, MSG, &NO_LISTS, &call(8, NULL, &[])), chunk),
         ("no credit asked for", credit(0), served),
         ("all credits asked for", credit(u32::MAX), served),
-        ("any discriminator but zero", with(&[0, 2, 1, 9, 8, 0, 0, 0, 0]), chunk),
+        ("any discriminator but zero", with(&[2, 40, 9, 8, 0, 0, 0, 0, 0]), chunk),
         ("a position within a word", with(&read(3, nowhere(8))), chunk),
         ("a position nothing was reduced at", with(&read(65536, nowhere(8))), chunk),
         ("a chunk of 4 GiB", with(&read(40, nowhere(u32::MAX))), chunk),
         ("a segment that wraps", with(&read(40, wraps)), chunk),
         ("100 segments", with(&[&many[..], &[0, 0, 0]].concat()), chunk),
+        ("a Call from two places", message(7, NOMSG, &twice, &[]), chunk),
+        ("two arguments", message(7, MSG, &arguments(&[44, 52]), &put(8)), chunk),
+        ("an argument in two places", message(7, MSG, &arguments(&[44, 44, 52]), &put(8)), chunk),
+        ("two Write chunks", with(&[&[0][..], &unused, &unused, &[0, 0]].concat()), chunk),
+        ("17 segments", with(&[&seventeen[..], &[0, 0]].concat()), chunk),
         ("a Write chunk of no segments", with(&[0, 1, 0, 0, 0]), chunk),
         ("a Write chunk of all segments", with(&[0, 1, u32::MAX, 0, 0]), chunk),
         ("a Reply chunk of no segments", with(&[0, 0, 1, 0]), chunk),

@@ -7,7 +7,8 @@ use crate::v1::header::{Direction, Message, Rpc};
 /// What we accept in the chunk lists of one Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
-    /// Read chunks: runs of segments that share a position.
+    /// Read chunks of data items: runs of segments that share a position other than zero. The one chunk
+    /// at position zero, the Call itself, does not count.
     pub read_chunks_max: u32,
     /// Write chunks.
     pub write_chunks_max: u32,
@@ -17,11 +18,17 @@ pub struct CallLimits {
 
 impl CallLimits {
     fn allow(&self, call: &Rpc<'_>) -> bool {
+        let (whole, items): (u32, u32) =
+            call.reads.chunks().fold((0, 0), |(whole, items), chunk| match chunk.position() {
+                0 => (whole.saturating_add(1), items),
+                _ => (whole, items.saturating_add(1)),
+            });
         let reads = call.reads.chunks().map(|chunk| chunk.segment_count());
         let writes = call.writes.chunks().chain(call.reply).map(|chunk| chunk.segments().len());
         // A chunk without segments is tolerated in Replies only, as by Linux servers.
         let fits = |count| u32::try_from(count).is_ok_and(|c| 0 < c && c <= self.segments_max);
-        call.reads.chunk_count() <= self.read_chunks_max
+        whole <= 1
+            && items <= self.read_chunks_max
             && call.writes.chunk_count() <= self.write_chunks_max
             && reads.chain(writes).all(fits)
     }
