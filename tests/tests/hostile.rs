@@ -211,6 +211,12 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Answer)> {
         ("a chunk of 4 GiB", with(&read(40, nowhere(u32::MAX))), chunk),
         ("a segment that wraps", with(&read(40, wraps)), chunk),
         ("100 segments", with(&[&many[..], &[0, 0, 0]].concat()), chunk),
+        ("a Call inline and from nowhere", with(&read(0, nowhere(40))), chunk),
+        (
+            "a Call inline and from nowhere, as RDMA_NOMSG",
+            message(7, NOMSG, &read(0, nowhere(40)), &null),
+            chunk,
+        ),
         ("a Call from two places", message(7, NOMSG, &twice, &[]), chunk),
         ("two arguments", message(7, MSG, &arguments(&[44, 52]), &put(8)), chunk),
         ("an argument in two places", message(7, MSG, &arguments(&[44, 44, 52]), &put(8)), chunk),

@@ -83,12 +83,14 @@ pub(super) fn is_acceptable(config: &Config, message: &Message<'_>, call: &Rpc<'
         (Role::Client, Reverse::Inline) => call.has_no_chunks(),
         (Role::Client, Reverse::None) => false,
     };
-    let whole = match message {
-        // A Call is here or to be read.
-        Message::NoMsg(_) => call.is_read() || !call.payload.is_empty(),
-        // P11
-        Message::MsgP(padding, _) => config.profile.is_some() && padding.is_usable(),
-        _ => true,
-    };
+    // [R5666-4.2-1] A Call is in its message or at position zero of the Read list. In both places it would
+    // be two Calls, of which one was looked at and the other carried out.
+    let is_here = !call.payload.is_empty();
+    let whole = is_here != call.is_read()
+        && match message {
+            // P11
+            Message::MsgP(padding, _) => config.profile.is_some() && padding.is_usable(),
+            _ => true,
+        };
     expected && whole && config.calls.allow(call)
 }
