@@ -16,6 +16,7 @@ use haulage::service::{
 };
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig, Shared};
 use haulage_proto::rpc::AcceptStat;
+use haulage_proto::verbs::{Access, Segment};
 use haulage_tests::link::{Failure, Link};
 
 const PROGRAM: u32 = 0x2000_0007;
@@ -258,6 +259,34 @@ fn a_peer_that_breaks_the_rules_is_told_and_troubles_nobody() {
     }
     bystander.0.close().unwrap();
     server.stop().unwrap();
+}
+
+/// Returns the words of a segment.
+const fn segment(Segment { handle, length, offset }: Segment) -> [u32; 4] {
+    let [high, low] = [(offset >> 32) as u32, (offset & 0xffff_ffff) as u32];
+    [handle.0, length, high, low]
+}
+
+#[test]
+fn a_write_chunk_that_no_result_can_take_is_returned_unused() {
+    let server = server();
+    let mut peer = Peer::connect(server.started);
+    let echoed = [&[4_u32][..], &[0]].concat();
+    for (procedure, arguments, results) in [(NULL, &[][..], &[][..]), (ECHO, &[4], &echoed)] {
+        let room = peer.0.expose(&[], 64, Access::RemoteWrite).unwrap();
+        let [handle, _, high, low] = segment(room);
+        let lists = [&[0, 1, 1][..], &segment(room), &[0, 0]].concat();
+        peer.0.send(&message(7, MSG, &lists, &call(7, procedure, arguments))).unwrap();
+        let reply = peer.0.message(None).unwrap().unwrap();
+        let words: Vec<u32> =
+            reply.as_chunks().0.iter().map(|word| u32::from_be_bytes(*word)).collect();
+        let unused = [0, 1, 1, handle, 0, high, low, 0, 0];
+        let header = [7, 1, 0, 0, 0, 0];
+        assert_eq!((words[0], words[1], words[3]), (7, 1, MSG), "{procedure}");
+        assert_eq!(words[4..], [&unused[..], &header, results].concat(), "{procedure}");
+    }
+    assert_eq!(peer.null(8), Answer::Reply { xid: 8 });
+    server.stop();
 }
 
 #[test]

@@ -17,7 +17,7 @@ mod run;
 
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::{Few, Reduced};
-use haulage_proto::negotiate;
+use haulage_proto::negotiate::{self, Version};
 use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyBody, ReplyHeader, Violation};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::Bare;
@@ -356,10 +356,16 @@ impl State {
             position: *position,
             length: u32::try_from(segments.length()).unwrap_or(u32::MAX),
         });
-        let mut verdict = procedure.check_call(reduced.into_iter(), write.is_some().into());
+        let connection = self.connections.get(key);
+        let write_chunks = match connection.map(|connection| connection.terms.version) {
+            // [R5666-3.4-7] a Write chunk that no result can take is returned unused.
+            Some(Version::One) => 0,
+            _ => write.is_some().into(),
+        };
+        let mut verdict = procedure.check_call(reduced.into_iter(), write_chunks);
         let length_max = procedure.arguments.first().map_or(0, |argument| argument.length_max);
         // P12: nor is anything asked of a peer that serves no Reads.
-        let may_read = self.connections.get(key).is_some_and(Connection::may_read);
+        let may_read = connection.is_some_and(Connection::may_read);
         if read.is_some() && !may_read {
             verdict = Err(Violation::Arguments { max: 0 });
         }

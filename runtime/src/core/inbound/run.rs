@@ -320,11 +320,13 @@ fn call<S: Service>(
     let Ok((header, arguments_at)) = CallHeader::decode(payload) else {
         return Outcome::Failed(AcceptStat::GarbageArgs);
     };
-    // [V2-11.2.2.3-2] results under integrity or privacy stay in the Payload stream.
-    if !header.credential.may_reduce() {
+    let bound = cx.state.binding.procedure(header.procedure);
+    // [V2-11.2.2.3-2] results under integrity or privacy stay in the Payload stream. [R5666-3.6-2] On
+    // version 1 a Write chunk may be offered for a procedure that has no eligible result.
+    let is_eligible = bound.is_some_and(|bound| !bound.results.is_empty());
+    if !header.credential.may_reduce() || !is_eligible {
         reply.unreduced();
     }
-    let bound = cx.state.binding.procedure(header.procedure);
     let results_max = bound.map_or(0, |bound| bound.results_max);
     if let Some(inbound) = cx.state.inbound.get_mut(key) {
         inbound.results_max = results_max;
