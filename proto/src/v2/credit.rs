@@ -364,8 +364,8 @@ pub const ANSWERS_MAX: u32 = 16;
 /// P2: credits that Calls leave for what may not wait, Replies apart.
 const CALL_SPARE: i64 = 1;
 
-/// No window is this large: [V2-4.2.1-6] allows less than 2^31, and we less than half of it.
-const PLAUSIBLE_MAX: u32 = 1 << 30;
+/// The largest credit limit there is: [V2-4.2.1-6] it is less than 2^31 - 1.
+const PLAUSIBLE_MAX: u32 = (1 << 31) - 2;
 
 #[cfg(test)]
 mod deadlocks;
