@@ -223,6 +223,33 @@ impl Verbs {
         self.chosen.address(&self.channel)
     }
 
+    /// Adds a connection to those that wait for something, unless it is among them.
+    fn attend_to(&mut self, qp: QpNum) {
+        if !self.pending.contains(&qp) {
+            self.pending.push(qp);
+        }
+    }
+
+    /// Tells whether a connection waits for the first message of a peer that may need a nudge.
+    fn is_unheard(&self, qp: QpNum) -> bool {
+        self.slots.peek(qp).is_some_and(|connection| connection.is_unheard)
+    }
+
+    /// Sends a peer that has said nothing an RDMA Write of no octets, which names no memory.
+    ///
+    /// Soft-iWARP, accepting a connection, may not see what arrives just behind its answer before more
+    /// octets come.
+    fn nudge(&mut self, now: Instant, qp: QpNum) {
+        let Some(connection) = self.slots.get(qp) else { return };
+        // The entry that is kept for a mark is to stay free.
+        if connection.pair().is_some_and(|pair| pair.is_idle()) {
+            connection.is_unheard = false;
+            self.mark(qp);
+        } else {
+            connection.deadline = now.saturating_add(setup::NUDGE_AFTER);
+        }
+    }
+
     /// Does what is due for connections that wait for something.
     fn attend(&mut self, now: Instant) {
         let mut at = 0;
@@ -249,6 +276,12 @@ impl Verbs {
                     self.pending.swap_remove(at);
                     self.end(now, qp, super::DisconnectReason::Lost);
                     continue;
+                }
+                Some((Phase::Established, late)) if self.is_unheard(qp) => {
+                    if late {
+                        self.nudge(now, qp);
+                    }
+                    at += 1;
                 }
                 Some((phase, _)) if phase.is_pending() => at += 1,
                 _ => {
@@ -310,6 +343,7 @@ impl Provider for Verbs {
             private_data: params.private_data.into(),
             early: Vec::new(),
             is_flushed: false,
+            is_unheard: false,
         };
         let qp = self.slots.add(connection).ok_or(ConnectError::NoQueuePair)?;
         let started = CmId::new(&self.channel, token(qp)).and_then(|mut id| {
@@ -360,7 +394,7 @@ impl Provider for Verbs {
             Phase::Established => {
                 connection.phase = Phase::Closing;
                 connection.deadline = deadline;
-                self.pending.push(qp);
+                self.attend_to(qp);
                 self.mark(qp);
             }
             Phase::Accepting => self.end(now, qp, super::DisconnectReason::Local),

@@ -29,6 +29,8 @@ pub(super) struct Connection {
     pub(super) early: Vec<Polled>,
     /// A Receive came back unused from its own queue: the queue pair has failed.
     pub(super) is_flushed: bool,
+    /// We asked for the connection on an iWARP device, and no message of the peer has arrived.
+    pub(super) is_unheard: bool,
 }
 
 /// How far a connection is.

@@ -88,6 +88,7 @@ impl Verbs {
             private_data: Box::default(),
             early: Vec::new(),
             is_flushed: false,
+            is_unheard: false,
         };
         let Some(qp) = self.slots.add(connection) else { return };
         id.name(token(qp));
@@ -228,6 +229,9 @@ impl Verbs {
             (Phase::Accepting, _) => {}
             _ => return,
         }
+        // Its entry among the pending ones stays until then.
+        connection.is_unheard = self.limits.is_iwarp && connection.phase == Phase::Connecting;
+        connection.deadline = now.saturating_add(NUDGE_AFTER);
         connection.phase = Phase::Established;
         let (ord, ird) = (u32::from(connection.ord), u32::from(connection.ird));
         let early = std::mem::take(&mut connection.early);
@@ -332,3 +336,7 @@ const ASK_EVERY: std::time::Duration = std::time::Duration::from_micros(200);
 const EVENTS_PER_TURN: usize = 64;
 /// After which an address is asked for again.
 pub(super) const RESOLVE_AGAIN: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// How long a peer of an iWARP device may say nothing before it is nudged. Soft-iWARP was seen to overlook
+/// nothing that came later than that.
+pub(super) const NUDGE_AFTER: std::time::Duration = std::time::Duration::from_millis(100);

@@ -79,7 +79,10 @@ impl Verbs {
 
     fn on_receive(&mut self, now: Instant, arrival: Arrival, polled: &Polled) {
         let qp = self.user_of(arrival, polled.number);
-        let phase = qp.and_then(|qp| self.slots.get(qp)).map(|connection| connection.phase);
+        let phase = qp.and_then(|qp| self.slots.get(qp)).map(|connection| {
+            connection.is_unheard = false;
+            connection.phase
+        });
         let (Some(qp), WorkStatus::Success) = (qp, polled.status) else {
             self.unused(arrival, polled);
             let rule = match polled.status {
@@ -197,7 +200,7 @@ impl Verbs {
             let _ = id.disconnect();
         }
         self.mark(qp);
-        self.pending.push(qp);
+        self.attend_to(qp);
         self.reports.push_back(Event::Disconnected { qp, reason });
     }
 
