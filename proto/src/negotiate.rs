@@ -19,7 +19,6 @@ mod alphabet;
 mod message;
 
 use alloc::boxed::Box;
-use core::time::Duration;
 
 pub use alphabet::{
     Class, CloseReason, Control, Event, Input, Output, Received, Refusal, Remembered,
@@ -49,9 +48,6 @@ pub struct Config {
     pub two: Option<v2::connection::Config>,
     /// Whether the peer has to authenticate itself, which version 1 cannot.
     pub auth: Policy,
-    /// How long a client's first message may stay unanswered before it is followed by another, for
-    /// servers that overlook the first. Less than the setup timeout of version 2.
-    pub nudge_after: Duration,
 }
 
 /// The configuration leaves no version to speak.
@@ -66,10 +62,6 @@ pub struct Connection {
     /// Version 1, while that may still be what the connection comes to speak.
     fallback: Option<Box<v1::connection::Config>>,
     remembered: Remembered,
-    nudge_after: Duration,
-    nudge_at: Option<Instant>,
-    /// Whether the peer has had a second message, which it may answer too.
-    nudged: bool,
 }
 
 /// A connection of one version.
@@ -88,7 +80,7 @@ impl Connection {
     /// # Errors
     /// [`NoVersion`]
     pub fn new(config: Config, remembered: Remembered) -> Result<Self, NoVersion> {
-        let Config { one, two, auth, nudge_after } = config;
+        let Config { one, two, auth } = config;
         // P9: version 1 has no host authentication.
         let one = one.filter(|_| !auth.requires());
         let (role, engine, fallback) = match (one, two, remembered) {
@@ -102,18 +94,17 @@ impl Connection {
             }
             (None, None, _) => return Err(NoVersion),
         };
-        let (nudge_at, nudged) = (None, false);
-        Ok(Self { role, engine, fallback, remembered, nudge_after, nudge_at, nudged })
+        Ok(Self { role, engine, fallback, remembered })
     }
 
     /// Decodes one received message by the rules of the version it is to be taken for.
     pub fn decode<'a>(&self, message: &'a [u8]) -> Received<'a> {
         let version = Reader::new(message.get(4..).unwrap_or_default()).u32();
         match (&self.engine, &self.fallback, self.role) {
-            (Engine::One(_), _, _) => alphabet::decode_one(message, self.nudged),
+            (Engine::One(_), _, _) => alphabet::decode_one(message),
             // [V2-4.3.3-1] the first message of a client decides.
             (Engine::Two(_), Some(_), Role::Server) if version == Ok(v1::VERSION) => {
-                alphabet::decode_one(message, false)
+                alphabet::decode_one(message)
             }
             (Engine::Two(_), Some(_), Role::Client) if version == Ok(v1::VERSION) => {
                 alphabet::decode_refusal(message)
@@ -268,11 +259,10 @@ impl Connection {
 
     /// Returns when to call [`Self::handle`] with [`Input::Deadline`].
     pub fn poll_deadline(&self) -> Option<Instant> {
-        let engine = match &self.engine {
+        match &self.engine {
             Engine::One(one) => one.poll_deadline(),
             Engine::Two(two) => two.poll_deadline(),
-        };
-        engine.into_iter().chain(self.nudge_at).min()
+        }
     }
 
     /// Returns whether [`Input::Idle`] would change nothing, there is nothing to [`poll`](Self::poll), and no
@@ -281,7 +271,7 @@ impl Connection {
     pub fn is_at_rest(&self) -> bool {
         match &self.engine {
             Engine::One(_) => false,
-            Engine::Two(two) => self.nudge_at.is_none() && two.is_at_rest(),
+            Engine::Two(two) => two.is_at_rest(),
         }
     }
 
@@ -338,7 +328,6 @@ impl Connection {
         if self.role == Role::Client && self.fallback.is_some() {
             // P6: until the server has spoken version 2, it does not.
             self.remembered = Remembered::OnlyVersionOne;
-            self.nudge_at = Some(now.saturating_add(self.nudge_after));
         }
     }
 
@@ -357,7 +346,6 @@ impl Connection {
             Received::Two(message) => {
                 if alphabet::is_version_two(message) {
                     self.fallback = None;
-                    self.nudge_at = None;
                     self.remembered = Remembered::Nothing;
                 }
                 if let Engine::Two(two) = &mut self.engine {
@@ -368,13 +356,6 @@ impl Connection {
     }
 
     fn on_deadline(&mut self, now: Instant) {
-        if self.nudge_at.is_some_and(|at| at <= now) {
-            self.nudge_at = None;
-            if let Engine::Two(two) = &mut self.engine {
-                self.nudged = true;
-                two.nudge();
-            }
-        }
         match &mut self.engine {
             Engine::One(one) => one.handle(now, v1::connection::Input::Deadline),
             Engine::Two(two) => two.handle(now, v2::connection::Input::Deadline),
@@ -383,7 +364,6 @@ impl Connection {
 
     /// Goes on with version 1 where the server asks for it, else closes.
     fn on_close(&mut self, reason: v2::connection::CloseReason) -> Option<Output> {
-        self.nudge_at = None;
         let Engine::Two(two) = &self.engine else { return None };
         let receives = two.reserved();
         match (reason, self.fallback.take()) {

@@ -159,9 +159,6 @@ fn our_properties() -> Properties {
     }
 }
 
-/// How long a client waits before it nudges a server that has not answered its first message.
-const NUDGE_AFTER: Duration = Duration::from_millis(200);
-
 /// What we tell every peer about our version 1 while connecting, and how the connection manager carries
 /// it.
 ///
@@ -203,7 +200,7 @@ impl Limits {
         };
         let one = Some(one).filter(|_| self.versions != Versions::OnlyTwo);
         let two = Some(two).filter(|_| self.versions != Versions::OnlyOne);
-        negotiate::Config { one, two, auth: Policy::Off, nudge_after: NUDGE_AFTER }
+        negotiate::Config { one, two, auth: Policy::Off }
     }
 }
 

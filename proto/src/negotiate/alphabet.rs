@@ -165,20 +165,9 @@ pub(super) const fn class(class: Class) -> v2::credit::Class {
     }
 }
 
-/// Decodes a version 1 message. If the server was `nudged` it has refused version 2 once more than it
-/// was asked to: that is about no Call.
-pub(super) fn decode_one(message: &[u8], nudged: bool) -> Received<'_> {
-    use v1::error::ErrorBody::Vers;
-    use v1::header::{HeaderFault, Message};
-    Received::One(match v1::header::decode(message) {
-        Ok(Message::Error { prefix, error: Vers { .. } }) if nudged => Err(HeaderFault {
-            rule: "version 2 is refused once more",
-            at: 4,
-            prefix: Some(prefix),
-            report: None,
-        }),
-        decoded => decoded,
-    })
+/// Decodes a version 1 message.
+pub(super) fn decode_one(message: &[u8]) -> Received<'_> {
+    Received::One(v1::header::decode(message))
 }
 
 /// Decodes what a server says in version 1 to a client that spoke version 2. RFC 5666 lets it refuse in

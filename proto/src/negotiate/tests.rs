@@ -1,3 +1,4 @@
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::vec;
 use std::vec::Vec;
@@ -56,7 +57,6 @@ fn config(role: Role, has: Has) -> Config {
         one: (has != Has::Two).then_some(one),
         two: (has != Has::One).then_some(two),
         auth: Policy::Off,
-        nudge_after: Duration::from_secs(2),
     }
 }
 
@@ -283,14 +283,16 @@ fn a_refusal_may_come_in_version_1() {
 fn a_silent_server_is_taken_for_one_of_version_1() {
     let mut pair = Pair::new(Has::Both, Has::Both);
     pair.ends[SERVER].inbox.clear();
-    // One nudge, which is a grant, and no second.
+    assert_eq!(pair.ends[CLIENT].posted.len(), 1);
+    // [V2-4.3-1] nothing else is sent, however long the server says nothing.
+    for at in 1..5 {
+        pair.now = Instant::from_nanos(at * 1_000_000_000);
+        pair.handle(CLIENT, Input::Deadline);
+        pair.handle(CLIENT, Input::Idle);
+        assert_eq!(pair.ends[CLIENT].connection.try_send(Class::Call), None);
+    }
     pair.advance(CLIENT);
-    assert_eq!(pair.now, Instant::from_nanos(2_000_000_000));
-    assert_eq!(pair.ends[CLIENT].posted.len(), 2);
-    let nudge = &pair.ends[CLIENT].posted[1];
-    assert_eq!((nudge.len(), word(nudge, 0), word(nudge, 1), word(nudge, 3)), (16, 0, 2, 5));
-    pair.advance(CLIENT);
-    assert_eq!((pair.now, pair.ends[CLIENT].posted.len()), (Instant::from_nanos(5_000_000_000), 2));
+    assert_eq!((pair.now, pair.ends[CLIENT].posted.len()), (Instant::from_nanos(5_000_000_000), 1));
     let reason = CloseReason::Two(v2::connection::CloseReason::SetupTimedOut);
     assert_eq!(pair.ends[CLIENT].closed, Some(reason));
     assert_eq!(pair.remembered(), Remembered::OnlyVersionOne);
@@ -315,33 +317,6 @@ fn a_connection_lost_before_the_server_spoke_version_2_is_remembered() {
     assert_eq!(pair.remembered(), Remembered::OnlyVersionOne);
     pair.settle();
     assert_eq!(pair.remembered(), Remembered::Nothing);
-}
-
-#[test]
-fn a_nudge_wakes_a_server_and_disturbs_neither_version() {
-    for (server, version) in [(Has::Both, Version::Two), (Has::One, Version::One)] {
-        let mut pair = Pair::new(Has::Both, server);
-        pair.advance(CLIENT);
-        pair.settle();
-        assert_eq!(pair.versions()[CLIENT], Some(version));
-        pair.events(CLIENT);
-        pair.events(SERVER);
-        pair.exchange();
-        assert_eq!((pair.ends[CLIENT].closed, pair.ends[SERVER].closed), (None, None));
-    }
-}
-
-#[test]
-fn the_second_refusal_of_a_nudged_client_is_about_no_call() {
-    let mut pair = Pair::new(Has::Both, Has::One);
-    pair.advance(CLIENT);
-    let refusal = |xid| Xdr::common(xid, 1, 4, 4).words(&[1, 1, 1]).0;
-    pair.receive(CLIENT, &refusal(FIRST_XID));
-    assert_eq!(pair.events(CLIENT), [Event::Ready(Version::One)]);
-    pair.send(CLIENT, Class::Call, 6);
-    pair.receive(CLIENT, &refusal(0));
-    assert_eq!(pair.events(CLIENT), []);
-    assert_eq!(pair.ends[CLIENT].connection.try_send(Class::Call), None, "its Call is unanswered");
 }
 
 #[test]

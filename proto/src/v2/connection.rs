@@ -324,14 +324,6 @@ impl Connection {
         }
     }
 
-    /// Sends one grant while setup has heard nothing from the peer: there are servers that look at the
-    /// first message only once a second has come (P6). The Receive beyond the limit is for it.
-    pub fn nudge(&mut self) {
-        if self.phase == Phase::Setup && !self.is_version_settled {
-            self.control(0, VERSION, ControlBody::Grant);
-        }
-    }
-
     /// Returns when to call [`Self::handle`] with [`Input::Deadline`].
     pub fn poll_deadline(&self) -> Option<Instant> {
         // P1: a peer may have given itself a smaller window without a word, and then says no more.

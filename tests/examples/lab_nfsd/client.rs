@@ -270,12 +270,7 @@ fn versions(speak: Speak) -> Config {
         continues_replies: false,
         setup_timeout: Duration::from_secs(10),
     };
-    Config {
-        one: Some(one),
-        two: (speak == Speak::TwoThenOne).then_some(two),
-        auth: Policy::Off,
-        nudge_after: Duration::from_secs(5),
-    }
+    Config { one: Some(one), two: (speak == Speak::TwoThenOne).then_some(two), auth: Policy::Off }
 }
 
 /// Reads served at once.

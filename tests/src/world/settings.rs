@@ -52,8 +52,6 @@ pub struct Settings {
     pub invalidation: bool,
     /// Whether as a version 1 server it invalidates without having said so, as Linux does (P8).
     pub is_tacit: bool,
-    /// How long a server may say nothing before it is nudged.
-    pub nudge_after: Duration,
 }
 
 impl Settings {
@@ -95,7 +93,6 @@ impl Settings {
                 chunks_max: choices.pick(&[1, 4]),
                 invalidation: choices.one_in(2),
                 is_tacit: choices.one_in(4),
-                nudge_after: choices.pick(&[AT_ONCE, LATE]),
                 xid_seed: if choices.one_in(4) { choices.number() } else { seed },
             }
         })
@@ -131,7 +128,6 @@ impl Settings {
             one: Some(one).filter(|_| has_one),
             two: Some(two).filter(|_| has_two),
             auth: Policy::Off,
-            nudge_after: self.nudge_after,
         }
     }
 
@@ -176,10 +172,6 @@ impl Settings {
         delivered
     }
 }
-
-/// Before a server can have said anything.
-const AT_ONCE: Duration = Duration::from_nanos(1);
-const LATE: Duration = Duration::from_secs(60);
 
 /// Octets of the largest message an end sends or takes.
 const MESSAGE_SIZES: [u32; 5] = [1024, 1500, 4096, 8192, 65536];

@@ -1,12 +1,14 @@
 //! Both protocol versions, and the payload formats they have in common.
 
+use haulage_mr_pool::PostedSink;
 use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::{Credential, ReplyHeader};
+use haulage_proto::verbs::{Status, WrId};
 
 use super::*;
 use crate::identity::{Identity, User};
 use crate::limits::Versions;
-use crate::provider::Promises;
+use crate::provider::{ConnectionParams, Event, Promises, Receive};
 
 /// What client and server speak, and what comes of it.
 const PAIRS: [([Versions; 2], Version); 4] = [
@@ -231,6 +233,52 @@ fn a_reply_chunk_of_the_length_that_was_told_is_enough() {
         let item = opaque(&vec![3; length]);
         assert!(*results == item, "{length}: {} octets", results.len());
     }
+}
+
+#[test]
+fn a_server_that_says_nothing_is_sent_one_message() {
+    // [V2-4.3-1]
+    let fabric = Fabric::new(FabricConfig::default());
+    let node = |n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n));
+    let pool = || {
+        Pool::new(&PoolConfig { bytes: 8 << 20, pages: PagePreference::Heap, node: None }).unwrap()
+    };
+    let (mut silent, memory) = (fabric.provider(node(1)).unwrap(), pool());
+    let (_, at) = silent.listen(SocketAddr::new(node(1), 20050)).unwrap();
+    let mut sinks: Vec<_> = (0..4).map(|_| memory.lease(4096).unwrap().into_sink()).collect();
+    let receives = sinks.iter_mut().zip(0..);
+    let receive =
+        |sink: &mut PostedSink, id| Receive::single(WrId(id), sink.sink(0..4096).unwrap());
+    let mut receives: Vec<_> = receives.map(|(sink, id)| receive(sink, id)).collect();
+    silent.post_receives(&mut receives).unwrap();
+    let provider = fabric.provider(node(2)).unwrap();
+    let mut client = Core::new(provider, Caller::default(), pool(), LIMITS, 2).unwrap();
+    let mut now = Instant::ZERO;
+    let connection = client.connect(now, at, binding()).unwrap();
+    let long = Request { timeout: Some(Duration::from_secs(60)), ..request(0) };
+    client.cx(now).0.call(connection, long, 1, |_| Ok(())).unwrap();
+    let (mut messages, mut events) = (0, Vec::new());
+    while client.service().ended.is_empty() {
+        let worked = client.turn(now);
+        silent.poll(now, 8, &mut events);
+        if !worked && events.is_empty() {
+            let next = fabric.next_event().into_iter().chain(client.poll_deadline());
+            now = next.min().unwrap().max(now.saturating_add(Duration::from_nanos(1)));
+        }
+        for event in events.drain(..) {
+            match event {
+                Event::Request { qp, .. } => {
+                    let params = ConnectionParams { private_data: b"", ord: 1, ird: 1 };
+                    silent.accept(now, qp, &params);
+                }
+                Event::Completion(done) => messages += u32::from(done.status == Status::Success),
+                _ => {}
+            }
+        }
+    }
+    let (_, outcome, _) = &client.service().ended[0];
+    assert!(matches!(outcome, Err(CallError::Disconnected(_))), "{outcome:?}");
+    assert_eq!(messages, 1, "its properties");
 }
 
 #[test]

@@ -22,8 +22,7 @@ impl Account {
         self.sent = self.sent.wrapping_add(1);
         let raised = credit.wrapping_sub(self.told.unwrap_or(credit)).cast_signed();
         assert!(raised >= 0, "P1: a limit went back by {}", -raised);
-        // P6: a server that has said nothing may be nudged.
-        let is_news = left > 0 || raised > 0 || self.limit.is_none();
+        let is_news = left > 0 || raised > 0;
         assert!(header_type != GRANT || is_news, "E3: a grant of nothing new");
         self.told = Some(credit);
     }
