@@ -30,10 +30,11 @@ pub use message::{
 
 pub use crate::chunk::Version;
 
+use crate::exchange::Format;
 use crate::time::Instant;
 use crate::v1;
 use crate::v2;
-use crate::v2::connection::Role;
+use crate::v2::connection::{Role, Sending, Unsent};
 use crate::v2::continuation::Kind;
 use crate::v2::header::Bare;
 use crate::v2::host_auth::Policy;
@@ -186,6 +187,31 @@ impl Connection {
         match &mut self.engine {
             Engine::One(one) => one.try_send(class),
             Engine::Two(two) => two.try_send(alphabet::class(class)),
+        }
+    }
+
+    /// Asks to post one RPC message now, in one message of this format. Returns its credit word.
+    ///
+    /// # Errors
+    /// See [`Unsent`]; on version 1 it can only wait.
+    pub fn try_post(&mut self, sending: &Sending) -> Result<u32, Unsent> {
+        match &mut self.engine {
+            Engine::One(one) => {
+                let class = match sending.kind {
+                    Kind::Call => Class::Call,
+                    Kind::Reply => Class::Reply,
+                };
+                one.try_send(class).ok_or(Unsent::Wait)
+            }
+            Engine::Two(two) => two.try_post(sending),
+        }
+    }
+
+    /// Takes note that the peer does not support the format of a Call: see
+    /// [`v2::connection::Connection::not_supported`].
+    pub const fn not_supported(&mut self, format: Format) {
+        if let Engine::Two(two) = &mut self.engine {
+            two.not_supported(format);
         }
     }
 

@@ -151,9 +151,11 @@ impl From<v2::connection::Event> for Event {
             Two::Call => Self::Call,
             Two::Reply => Self::Reply,
             Two::Refused { xid, error } => Self::Refused { xid, error: Refusal::Two(error) },
-            Two::Part(_) | Two::Transmission | Two::Abandoned { .. } | Two::Reported(_) => {
-                Self::Two(event)
-            }
+            Two::Part(_)
+            | Two::Transmission
+            | Two::Abandoned { .. }
+            | Two::NotSupported { .. }
+            | Two::Reported(_) => Self::Two(event),
         }
     }
 }

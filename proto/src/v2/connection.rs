@@ -290,8 +290,8 @@ impl Connection {
         self.credits.owed_done(1);
     }
 
-    /// Tells which format the Call had that the peer just refused with `RDMA2_ERR_INVAL_HTYPE`: it is
-    /// not used again.
+    /// Takes note of the format of the Call that [`Event::NotSupported`] is about: no Call is sent in it
+    /// again, and [`Self::try_post`] returns [`Unsent::NotSupported`].
     pub const fn not_supported(&mut self, format: Format) {
         self.gate.on_not_supported(format);
     }

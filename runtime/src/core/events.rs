@@ -12,6 +12,7 @@ use haulage_proto::negotiate::{
 use haulage_proto::time::Instant;
 use haulage_proto::v1;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
+use haulage_proto::v2;
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
@@ -304,6 +305,9 @@ impl State {
                 }
                 Output::Event(EngineEvent::One(v1::connection::Event::Malformed { xid })) => {
                     self.on_malformed(key, xid);
+                }
+                Output::Event(EngineEvent::Two(v2::connection::Event::NotSupported { xid })) => {
+                    self.on_not_supported(key, xid);
                 }
                 Output::Event(EngineEvent::One(_) | EngineEvent::Two(_)) => {
                     debug_assert!(false, "neither continued, extended nor held messages are taken");

@@ -25,7 +25,7 @@ mod tell;
 use std::time::Duration;
 
 use haulage_mr_pool::{Invalidated, Local};
-use haulage_proto::exchange::{Offered, ReplyLists, check_reply};
+use haulage_proto::exchange::{Format, Offered, ReplyLists, check_reply};
 use haulage_proto::negotiate::{Refusal, Version};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::time::Instant;
@@ -416,6 +416,17 @@ impl State {
             *place = None;
         }
         self.xids.close(slot);
+    }
+
+    /// The peer does not support the header type of a Call: none like it leaves on this connection again.
+    pub(crate) fn on_not_supported(&mut self, key: Key<Connection>, xid: u32) {
+        let Some((slot, call)) = self.find_open(key, xid) else { return };
+        let is_fetched =
+            call.opens && self.opened.get(slot).is_some_and(|opened| opened.has_body());
+        let format = if is_fetched { Format::Special } else { Format::Simple };
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.engine.not_supported(format);
+        }
     }
 
     /// The peer's transport could not act on a Call.

@@ -92,6 +92,13 @@ pub enum Event {
     /// by the base protocol: a Call as it is, a Reply after
     /// [`answer_again`](super::Connection::answer_again).
     Reported(Report),
+    /// The peer does not support the header type of the Call with this XID, if it is ours. Tell which
+    /// format that Call had: [`not_supported`](super::Connection::not_supported). [`Self::Refused`] comes
+    /// next.
+    NotSupported {
+        /// Of the Call.
+        xid: u32,
+    },
     /// The Call with this XID, if it is ours, gets no Reply.
     Refused {
         /// Of the Call.

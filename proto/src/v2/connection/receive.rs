@@ -57,6 +57,10 @@ impl Connection {
             _ => {
                 // Nor does the rest of a Reply come that was begun.
                 self.incoming.refuse(Kind::Reply, xid);
+                if error == ErrorBody::InvalHtype {
+                    // [V2-7.1.3-3] the caller knows which header type it was.
+                    self.tell(Event::NotSupported { xid });
+                }
                 // [V2-7.3.1-4] [V2-7.3.2-2] [V2-7.3.3-2] [V2-7.3.4-4] [V2-7.3.5-3] [V2-7.4.1-3] the Call
                 // ends; nothing is sent again here.
                 self.fail(xid, error);

@@ -587,6 +587,20 @@ fn an_error_refuses_setup_or_a_call() {
 }
 
 #[test]
+fn only_the_peer_says_which_header_types_it_does_not_support() {
+    // [V2-7.1.3-3]
+    let error = ErrorBody::InvalHtype;
+    let mut pair = Pair::open(8);
+    pair.receive(CLIENT, &Xdr::common(7, 2, 8, 4).words(&[4]).0);
+    let refused = Event::Refused { xid: 7, error };
+    assert_eq!(pair.ends[CLIENT].events, [Event::NotSupported { xid: 7 }, refused]);
+    // A continued Reply is of a header type that is not taken here.
+    let mut pair = Pair::open(8);
+    pair.receive(CLIENT, &Xdr::common(7, 2, 8, 12).words(&[8, 7, 1]).0);
+    assert_eq!(pair.ends[CLIENT].events, [refused]);
+}
+
+#[test]
 fn errors_wait_for_credit_in_order_and_not_without_bound() {
     let mut pair = Pair::open(64);
     // The client grants nothing beyond what the server has sent: its properties.

@@ -183,6 +183,11 @@ impl Opened {
         &mut self.items[what as usize]
     }
 
+    /// Returns whether the Call itself is in memory that the peer reads.
+    pub(super) const fn has_body(&self) -> bool {
+        !matches!(self.items[What::Body as usize], Item::None)
+    }
+
     /// Returns the octets of a lease that has not been exposed.
     pub(super) fn length(&self, what: What) -> usize {
         match &self.items[what as usize] {

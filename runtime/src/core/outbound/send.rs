@@ -5,12 +5,14 @@ use std::ops::Range;
 
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::chunk::DataItem;
-use haulage_proto::exchange::{BareMax, CallFault, CallPlan, CallShape, plan_call};
+use haulage_proto::exchange::{BareMax, CallFault, CallPlan, CallShape, Format, plan_call};
 use haulage_proto::negotiate::{
-    CallChunks, Class, Heading, Label, Version, bare_header_len, put_bare_header,
+    CallChunks, Class, Heading, Label, Refusal, Version, bare_header_len, put_bare_header,
 };
 use haulage_proto::rpc::{Binding, Procedure};
+use haulage_proto::v2::connection::{Sending, Unsent};
 use haulage_proto::v2::continuation::Kind;
+use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::{Access, Flags, Handle, QpNum};
 use haulage_proto::xdr::{Writer, pad};
 
@@ -58,10 +60,20 @@ impl<P: Provider, S: Service> Core<P, S> {
         call.version = connection.terms.version;
         let Connection { binding, terms: Terms { bare_max, .. }, .. } = connection;
         if !call.opens && goes_bare(call.procedure, binding, bare_max, &encoded) {
-            let Some(credit) = connection.engine.try_send(Class::Call) else {
-                call.stage = Stage::Queued(buffer, encoded);
-                connection.calls.push_front(slot);
-                return Progress::Waits;
+            let credit = match connection.engine.try_post(&Sending::CALL) {
+                Ok(credit) => credit,
+                Err(Unsent::Wait) => {
+                    call.stage = Stage::Queued(buffer, encoded);
+                    connection.calls.push_front(slot);
+                    return Progress::Waits;
+                }
+                Err(unsent) => {
+                    call.error = Some(unsent.into());
+                    call.stage = Stage::Fencing;
+                    state.recycle(buffer);
+                    state.fence_rest(slot);
+                    return Progress::Made;
+                }
             };
             let range = encoded.complete(&mut buffer, connection.terms.version, call.xid, credit);
             state.send(key, buffer, range, None, Default::default());
@@ -78,7 +90,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             opened.expose(plan, provider, connection)
         });
         let sent = chunks.and_then(|chunks| {
-            let credit = connection.engine.try_send(Class::Call).ok_or(CallError::Busy)?;
+            let credit = connection.engine.try_post(&chunks.sending())?;
             Ok((chunks, credit))
         });
         let (chunks, credit) = match sent {
@@ -165,6 +177,12 @@ struct Exposures {
 }
 
 impl Exposures {
+    /// Returns how a Call with these chunks goes.
+    const fn sending(&self) -> Sending {
+        let format = if self.body.is_some() { Format::Special } else { Format::Simple };
+        Sending { kind: Kind::Call, format, has_chunks: true, is_call_only: false }
+    }
+
     /// Lists the chunks of a Call.
     fn with<R>(
         &self,
@@ -468,6 +486,16 @@ fn expose<P: Provider>(
     // P7: split at what the peer takes.
     let length = u32::try_from(length).unwrap_or(u32::MAX);
     Ok(Segments::collect(plan.split(handle, offset, length)))
+}
+
+impl From<Unsent> for CallError {
+    fn from(unsent: Unsent) -> Self {
+        match unsent {
+            // [V2-7.1.3-3] what the peer said of the first such Call.
+            Unsent::NotSupported => Self::Refused(Refusal::Two(ErrorBody::InvalHtype)),
+            _ => Self::Busy,
+        }
+    }
 }
 
 impl From<CallFault> for CallError {

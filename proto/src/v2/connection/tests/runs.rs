@@ -186,6 +186,9 @@ fn a_format_that_was_refused_is_not_used_again() {
     for (refused, expected) in cases {
         let mut engine = client(40);
         engine.not_supported(refused);
+        // The short ways send what a simple Call does.
+        let sends = (engine.try_send(Class::Call).is_some(), engine.lend(Class::Call, 3).0);
+        assert_eq!(sends, (expected[0], 0), "{refused:?}");
         for (format, expected) in all.into_iter().zip(expected) {
             let sent = engine.try_post(&Sending { format, ..Sending::CALL });
             assert_eq!(sent.err(), (!expected).then_some(Unsent::NotSupported), "{refused:?}");
