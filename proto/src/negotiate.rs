@@ -395,7 +395,7 @@ impl Connection {
         match (reason, self.fallback.take()) {
             // [V2-7.1.1-3] in a version both have, and [V2-4.3.2-1] on this connection.
             (v2::connection::CloseReason::Unsupported { low, high }, Some(one))
-                if (low..=high).contains(&v1::VERSION) =>
+                if self.role == Role::Client && (low..=high).contains(&v1::VERSION) =>
             {
                 self.settle_on_one(*one, receives);
                 let Engine::One(one) = &mut self.engine else { return None };
