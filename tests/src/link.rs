@@ -96,9 +96,15 @@ impl Link {
 
     /// Listens at `at`, for one peer after another.
     pub fn listen(at: SocketAddr, config: &Config) -> Result<Self, Failure> {
+        Self::listen_at(at, config).map(|(link, _)| link)
+    }
+
+    /// Listens at `at`, for one peer after another. Returns the address as well, for a port of 0 the one
+    /// that the system chose.
+    pub fn listen_at(at: SocketAddr, config: &Config) -> Result<(Self, SocketAddr), Failure> {
         let mut link = Self::new(config)?;
-        link.provider.listen(at).map_err(|e| Failure::Local(e.to_string()))?;
-        Ok(link)
+        let listening = link.provider.listen(at).map_err(|e| Failure::Local(e.to_string()))?;
+        Ok((link, listening.1))
     }
 
     /// Waits for the next peer, for `patience`, and accepts it.

@@ -1,8 +1,14 @@
-//! A server among peers that break the rules of RPC-over-RDMA version 1 behind a good connection.
+//! Peers that break the rules of RPC-over-RDMA behind a good connection: clients of version 1 here, of
+//! version 2 in [`two`], and servers of version 2 in [`caller`].
 //!
-//! What a deployed kernel server does with the same bytes is known; ours does nothing more lenient, and
+//! What a deployed kernel server does with the same bytes of version 1 is known; ours does nothing more lenient, and
 //! serves on: the peer itself, if its connection stays, and everybody else in any case.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "hostile/caller.rs"]
+mod caller;
+#[path = "hostile/two.rs"]
+mod two;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -28,6 +34,8 @@ const PUT: u32 = 1;
 const GET: u32 = 2;
 /// Returns as many octets as it is asked for, though the binding says that nothing may be reduced.
 const ECHO: u32 = 3;
+/// Is never answered.
+const HOLD: u32 = 4;
 const ITEM_MAX: usize = 64 << 10;
 
 /// Keeps one item.
@@ -44,6 +52,7 @@ impl Service for Keeper {
             Procedure::new("PUT").argument(item).idempotent(),
             Procedure::new("GET").result(item).idempotent(),
             Procedure::new("ECHO").idempotent(),
+            Procedure::new("HOLD"),
         ];
         Binding { program: PROGRAM, version: 1, procedures }
     }
@@ -61,6 +70,7 @@ impl Service for Keeper {
                 Ok(length) => reply.item(Data::Local(cx.pool().lease(length as usize).unwrap())),
                 Err(_) => return Outcome::Failed(AcceptStat::GarbageArgs),
             },
+            HOLD => return Outcome::Later,
             _ => {}
         }
         Outcome::Done

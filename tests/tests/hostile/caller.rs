@@ -1,0 +1,297 @@
+//! Servers that break the rules of version 2, or ask for something the client does not support.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use haulage::core::Core;
+use haulage::cores::{self, CoreThread, Placement};
+use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
+use haulage::polling::Polling;
+use haulage::provider::iwarp::{Config, Iwarp};
+use haulage::remote::RemoteClient;
+use haulage::service::{Binding, CallError, NoService, Procedure, Request, TransportError};
+use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
+use haulage_proto::rtrext::CODE_BASE;
+use haulage_proto::v2::error::ErrorBody;
+use haulage_tests::link::{Link, PATIENCE};
+
+use super::two::{
+    CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, CREDIT, ERROR, GRANT, REPLY_EXTERNAL,
+    REPLY_INLINE, REPLY_MIDDLE, message, words,
+};
+use super::{NULL, PROGRAM, call, nowhere, octets};
+
+/// Has more arguments than a message to the server can hold.
+const LONG: u32 = 1;
+
+/// A client on a thread of its own, and its server, which is ours.
+struct Pair {
+    thread: CoreThread<RemoteClient>,
+    link: Link,
+}
+
+impl Pair {
+    /// Both ends, the client's first message being answered.
+    fn open() -> Self {
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let (mut link, at) = Link::listen_at(local, &Config::default()).unwrap();
+        let placement =
+            Placement { name: "client".to_owned(), cpu: None, polling: Polling::ADAPTIVE };
+        let limits = Limits {
+            versions: Versions::OnlyTwo,
+            connections_max: 1,
+            receives_max: 64,
+            call_timeout: PATIENCE,
+            ..LIMITS_DEFAULT
+        };
+        let thread = cores::start(placement, move || {
+            let pool = PoolConfig { bytes: 8 << 20, pages: PagePreference::Heap, node: None };
+            let pool = Pool::new(&pool).map_err(std::io::Error::other)?;
+            let nic = Iwarp::new(&Config::default())?;
+            let mut core =
+                Core::new(nic, NoService, pool, limits, 1).map_err(std::io::Error::other)?;
+            let procedures = vec![Procedure::new("NULL"), Procedure::new("LONG")];
+            let binding = Binding { program: PROGRAM, version: 1, procedures };
+            let connection = core.connect(haulage::sys::clock::now(), at, binding);
+            let client = connection.ok().and_then(|connection| core.remote_client(connection));
+            Ok::<_, std::io::Error>((core, client.ok_or(std::io::ErrorKind::NotConnected)?))
+        })
+        .unwrap();
+        link.accept(PATIENCE).unwrap();
+        let mut pair = Self { thread, link };
+        let first = pair.message();
+        assert_eq!((first[1], first[3]), (2, CONNPROP_FINAL));
+        pair.send(&message(first[0], CONNPROP_FINAL, &[1, 77, 4, 5], &[]));
+        pair
+    }
+
+    /// Begins a Call. Returns its XID once the server has it.
+    fn call(&mut self, procedure: u32, length: usize) -> u32 {
+        self.begin(procedure, length);
+        let message = self.message();
+        let htype = if procedure == LONG { CALL_EXTERNAL } else { CALL_INLINE };
+        assert_eq!((message[1], message[3]), (2, htype));
+        message[0]
+    }
+
+    fn begin(&mut self, procedure: u32, length: usize) {
+        let request = Request { procedure, argument: None, result: None, timeout: None };
+        self.thread.started.begin(request, |w| w.put(vec![0; length].as_slice())).unwrap();
+    }
+
+    /// Returns how the only Call ended.
+    fn outcome(&mut self) -> Result<(), CallError> {
+        self.thread.started.ended().unwrap().1.map(|_| ())
+    }
+
+    /// Returns the next message but for grants.
+    fn message(&mut self) -> Vec<u32> {
+        loop {
+            let message = words(&self.link.message(None).unwrap().unwrap());
+            if message[3] != GRANT {
+                return message;
+            }
+        }
+    }
+
+    fn send(&mut self, message: &[u8]) {
+        self.link.send(message).unwrap();
+    }
+
+    fn reply(&mut self, xid: u32) {
+        self.send(&good_reply(xid));
+    }
+}
+
+fn rpc_reply(xid: u32) -> Vec<u8> {
+    octets(&[xid, 1, 0, 0, 0, 0])
+}
+
+fn good_reply(xid: u32) -> Vec<u8> {
+    message(xid, REPLY_INLINE, &[0], &rpc_reply(xid))
+}
+
+/// The XID of messages that answer no Call.
+const REVERSE: u32 = 77;
+
+/// The effect of a message of the server on the client and its Call.
+#[derive(Debug)]
+enum Comes {
+    /// The client answers with this error under [`REVERSE`], in this version; the Call goes on.
+    Told(u32, &'static [u32]),
+    /// The client says nothing; the Call goes on.
+    Nothing,
+    /// The Call ends with this error, and the connection goes on.
+    Refused(ErrorBody),
+    /// The Call ends because its Reply makes no sense, and the connection goes on.
+    BadReply,
+    /// The connection is closed.
+    Closed,
+}
+
+use Comes::{BadReply, Closed, Nothing, Refused, Told};
+
+/// The name of a case, a message of the server, and its effect.
+type Case = (&'static str, Vec<u8>, Comes);
+
+/// Messages that are no answer to the client, while a Call waits for its Reply.
+fn requests() -> Vec<Case> {
+    let null = call(REVERSE, NULL, &[]);
+    let reverse = |header: &[u32]| message(REVERSE, CALL_INLINE, header, &null);
+    let read = |at| [&[1, at][..], &nowhere(8), &[0]].concat();
+    let write = [&[1, 1][..], &nowhere(8)].concat();
+    let htype = |htype| message(REVERSE, htype, &[0; 4], &null);
+    let version = |vers| octets(&[REVERSE, vers, CREDIT, 0, 0, 0, 0, REVERSE, 0]);
+    vec![
+        ("a Call", reverse(&[0; 4]), Told(2, &[4])),
+        (
+            "a Call with an argument",
+            reverse(&[&[0], &read(44)[..], &[0, 0]].concat()),
+            Told(2, &[6, 0]),
+        ),
+        (
+            "a Call with a Write chunk",
+            reverse(&[&[0, 0], &write[..], &[0, 0]].concat()),
+            Told(2, &[10, 0]),
+        ),
+        (
+            "a Call with a Reply chunk",
+            reverse(&[&[0, 0, 0], &write[..]].concat()),
+            Told(2, &[10, 0]),
+        ),
+        (
+            "a Call in a chunk",
+            message(REVERSE, CALL_EXTERNAL, &[&[0], &read(0)[..], &[0, 0, 0]].concat(), &[]),
+            Told(2, &[6, 0]),
+        ),
+        ("a continued Call", message(REVERSE, CALL_MIDDLE, &[16], &null), Told(2, &[4])),
+        ("an unknown header type", htype(14), Told(2, &[4])),
+        ("ROPT_XMTCONT", htype(CODE_BASE), Told(2, &[4])),
+        ("properties again", message(REVERSE, CONNPROP_FINAL, &[0], &[]), Told(2, &[5])),
+        ("version 1", version(1), Told(1, &[11])),
+        ("version 3", version(3), Told(3, &[11])),
+        ("an empty Send", Vec::new(), Nothing),
+        ("a grant with more behind it", message(0, GRANT, &[0], &[]), Nothing),
+        ("an error about no Call", message(REVERSE, ERROR, &[2], &[]), Nothing),
+    ]
+}
+
+/// Messages that answer the Call that waits for its Reply under `xid`, or seem to.
+fn answers(xid: u32) -> Vec<Case> {
+    let write = [&[1, 1][..], &nowhere(8)].concat();
+    let reply = |header: &[u32]| message(xid, REPLY_INLINE, header, &rpc_reply(xid));
+    let error = |code: &[u32]| message(xid, ERROR, code, &[]);
+    let far = octets(&[0, 2, (1 << 31) + 2, GRANT]);
+    let other = message(xid, REPLY_INLINE, &[0], &rpc_reply(xid ^ 1));
+    let as_call = message(xid, REPLY_INLINE, &[0], &call(xid, NULL, &[]));
+    vec![
+        ("an error of an unknown code", error(&[77]), Nothing),
+        ("a Reply to nobody", good_reply(REVERSE), Nothing),
+        ("a Reply cut short", message(xid, REPLY_INLINE, &[], &[]), Refused(ErrorBody::BadXdr)),
+        ("a Reply of another XID", other, Refused(ErrorBody::BadXdr)),
+        ("a Call as a Reply", as_call, BadReply),
+        ("a Write chunk nobody offered", reply(&[&write[..], &[0]].concat()), BadReply),
+        (
+            "a Reply in a chunk nobody offered",
+            message(xid, REPLY_EXTERNAL, &[&[0], &write[..]].concat(), &[]),
+            BadReply,
+        ),
+        (
+            "a continued Reply",
+            message(xid, REPLY_MIDDLE, &[8], &rpc_reply(xid)),
+            Refused(ErrorBody::InvalHtype),
+        ),
+        ("BAD_XDR", error(&[2]), Refused(ErrorBody::BadXdr)),
+        ("READ_CHUNKS", error(&[6, 3]), Refused(ErrorBody::ReadChunks { max: 3 })),
+        ("WRITE_CHUNKS", error(&[7, 3]), Refused(ErrorBody::WriteChunks { max: 3 })),
+        ("SEGMENTS", error(&[8, 3]), Refused(ErrorBody::Segments { max: 3 })),
+        (
+            "WRITE_RESOURCE",
+            error(&[9, 1, 70]),
+            Refused(ErrorBody::WriteResource { chunk_index: 1, length_needed: 70 }),
+        ),
+        (
+            "REPLY_RESOURCE",
+            error(&[10, 70]),
+            Refused(ErrorBody::ReplyResource { length_needed: 70 }),
+        ),
+        ("SYSTEM", error(&[100]), Refused(ErrorBody::System)),
+        ("a late refusal of the version", error(&[1, 1, 1]), Closed),
+        ("another version being spoken", error(&[11]), Closed),
+        ("a credit beyond the largest", far, Closed),
+    ]
+}
+
+#[test]
+fn a_server_that_breaks_the_rules_or_asks_too_much_is_told_and_its_client_goes_on() {
+    let count = requests().len() + answers(0).len();
+    for at in 0..count {
+        let mut pair = Pair::open();
+        let xid = pair.call(NULL, 0);
+        let (what, bytes, comes) = requests().into_iter().chain(answers(xid)).nth(at).unwrap();
+        pair.send(&bytes);
+        match comes {
+            Told(vers, error) => {
+                let told = pair.message();
+                assert_eq!(
+                    (told[0], told[1], told[3], &told[4..]),
+                    (REVERSE, vers, ERROR, error),
+                    "{what}"
+                );
+                pair.reply(xid);
+                assert_eq!(pair.outcome(), Ok(()), "{what}");
+            }
+            Nothing => {
+                pair.reply(xid);
+                assert_eq!(pair.outcome(), Ok(()), "{what}");
+            }
+            Refused(error) => {
+                let refused = CallError::Refused(TransportError::Two(error));
+                assert_eq!(pair.outcome(), Err(refused), "{what}");
+            }
+            BadReply => {
+                let outcome = pair.outcome();
+                assert!(matches!(outcome, Err(CallError::BadReply(_))), "{what}: {outcome:?}");
+            }
+            Closed => {
+                let outcome = pair.outcome();
+                assert!(matches!(outcome, Err(CallError::Disconnected(_))), "{what}: {outcome:?}");
+                continue;
+            }
+        }
+        // The next message is the next Call, and it is answered.
+        let xid = pair.call(NULL, 0);
+        pair.reply(xid);
+        assert_eq!(pair.outcome(), Ok(()), "after {what}");
+        pair.thread.stop();
+    }
+}
+
+#[test]
+fn a_header_type_that_the_server_does_not_support_is_not_sent_again() {
+    // [V2-7.1.3-3]
+    let unsupported = CallError::Refused(TransportError::Two(ErrorBody::InvalHtype));
+    for (procedure, length) in [(NULL, 0), (LONG, 4500)] {
+        let mut pair = Pair::open();
+        let xid = pair.call(procedure, length);
+        pair.send(&message(xid, ERROR, &[4], &[]));
+        assert_eq!(pair.outcome(), Err(unsupported.clone()));
+        // Several at once: some of them would leave together.
+        for _ in 0..3 {
+            pair.begin(procedure, length);
+        }
+        for _ in 0..3 {
+            assert_eq!(pair.outcome(), Err(unsupported.clone()), "none was sent");
+        }
+        // A Call of the other type is the next message.
+        if procedure == LONG {
+            let xid = pair.call(NULL, 0);
+            pair.reply(xid);
+            assert_eq!(pair.outcome(), Ok(()));
+        } else {
+            let xid = pair.call(LONG, 4500);
+            pair.send(&good_reply(xid));
+            assert_eq!(pair.outcome(), Ok(()));
+        }
+        pair.thread.stop();
+    }
+}

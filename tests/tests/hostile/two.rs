@@ -1,0 +1,392 @@
+//! Clients that break the rules of version 2, or ask for something the server does not support.
+//!
+//! Each case lists the messages of a client and the exact answers. If the last answer is not the end of the
+//! connection, the server still serves a NULL on it.
+
+use std::net::SocketAddr;
+
+use haulage::provider::iwarp::Config;
+use haulage_proto::rtrext::CODE_BASE;
+use haulage_proto::verbs::Access;
+use haulage_tests::link::{Failure, Link};
+
+use super::{ECHO, GET, HOLD, ITEM_MAX, NULL, PUT, call, nowhere, octets, segment, server};
+
+/// Header types.
+pub(super) const ERROR: u32 = 4;
+pub(super) const GRANT: u32 = 5;
+pub(super) const CONNPROP_MIDDLE: u32 = 6;
+pub(super) const CONNPROP_FINAL: u32 = 7;
+pub(super) const CALL_EXTERNAL: u32 = 8;
+pub(super) const CALL_MIDDLE: u32 = 9;
+pub(super) const CALL_INLINE: u32 = 10;
+pub(super) const REPLY_EXTERNAL: u32 = 11;
+pub(super) const REPLY_MIDDLE: u32 = 12;
+pub(super) const REPLY_INLINE: u32 = 13;
+
+/// The credit word of a peer that always has room.
+pub(super) const CREDIT: u32 = 1000;
+
+/// An answer of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// A Reply.
+    Reply(u32),
+    /// `RDMA2_ERROR` in version 2, by XID, and its code with what belongs to it.
+    Error(u32, Vec<u32>),
+    /// `RDMA2_ERROR` in another version.
+    OtherVersion(u32, u32, Vec<u32>),
+    /// Properties, the last ones.
+    Properties,
+    /// The connection is closed.
+    Closed,
+}
+
+use Answer::{Closed, Error, OtherVersion, Properties, Reply};
+
+impl Answer {
+    fn of(message: &[u8]) -> Option<Self> {
+        let words = words(message);
+        Some(match words[..] {
+            [_, 2, _, GRANT] => return None,
+            [_, 2, _, CONNPROP_FINAL, ..] => Properties,
+            [xid, 2, _, REPLY_INLINE | REPLY_EXTERNAL, ..] => Reply(xid),
+            [xid, 2, _, ERROR, ref body @ ..] => Error(xid, body.to_vec()),
+            [xid, vers, _, ERROR, ref body @ ..] => OtherVersion(xid, vers, body.to_vec()),
+            _ => panic!("no answer of version 2: {words:x?}"),
+        })
+    }
+}
+
+pub(super) fn words(message: &[u8]) -> Vec<u32> {
+    message.as_chunks().0.iter().map(|word| u32::from_be_bytes(*word)).collect()
+}
+
+/// A message: its prefix, what else its header has, and its Payload stream.
+pub(super) fn message(xid: u32, htype: u32, header: &[u32], payload: &[u8]) -> Vec<u8> {
+    [&octets(&[xid, 2, CREDIT, htype]), &octets(header), payload].concat()
+}
+
+/// No handle to invalidate, no chunks.
+const BARE: [u32; 4] = [0; 4];
+
+/// A peer on a connection of its own.
+struct Peer(Link);
+
+impl Peer {
+    fn connect(server: SocketAddr) -> Self {
+        let private_data = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
+        Self(Link::connect(server, &Config::default(), &private_data, 16).unwrap().0)
+    }
+
+    fn open(server: SocketAddr) -> Self {
+        let mut peer = Self::connect(server);
+        peer.0.send(&message(1, CONNPROP_FINAL, &[0], &[])).unwrap();
+        assert_eq!(peer.answer(), Properties);
+        peer
+    }
+
+    fn answer(&mut self) -> Answer {
+        loop {
+            let message = match self.0.message(None) {
+                Ok(message) => message.expect("nothing but a message ends the wait"),
+                Err(Failure::Ended(_)) => return Closed,
+                Err(other) => panic!("{other}"),
+            };
+            if let Some(answer) = Answer::of(&message) {
+                return answer;
+            }
+        }
+    }
+
+    /// Makes a good Call. Returns the first answer that comes.
+    fn null(&mut self, xid: u32) -> Answer {
+        match self.0.send(&message(xid, CALL_INLINE, &BARE, &call(xid, NULL, &[]))) {
+            Ok(()) => self.answer(),
+            Err(_) => Closed,
+        }
+    }
+
+    /// Sends messages, and checks that these answers come and no others.
+    fn expect(mut self, what: &str, messages: &[Vec<u8>], answers: &[Answer]) {
+        for message in messages {
+            self.0.send(message).unwrap();
+        }
+        for answer in answers {
+            assert_eq!(self.answer(), *answer, "{what}");
+        }
+        if answers.last() != Some(&Closed) {
+            assert_eq!(self.null(9), Reply(9), "after {what}");
+            self.0.close().unwrap();
+        }
+    }
+}
+
+/// The name of a case, the messages that are sent, and the answers to them.
+type Case = (&'static str, Vec<Vec<u8>>, Vec<Answer>);
+
+/// Cases of the first messages on a connection.
+fn openings() -> Vec<Case> {
+    let null = |xid| message(xid, CALL_INLINE, &BARE, &call(xid, NULL, &[]));
+    let properties = |htype, set: &[u32]| message(1, htype, set, &[]);
+    let last = |set: &[u32]| properties(CONNPROP_FINAL, set);
+    let version = |vers| octets(&[7, vers, CREDIT, CALL_INLINE, 0, 0, 0, 0]);
+    vec![
+        ("a Call before any properties", vec![null(7)], vec![Reply(7)]),
+        ("no properties", vec![last(&[0])], vec![Properties]),
+        ("an unknown property", vec![last(&[1, 77, 4, 5])], vec![Properties]),
+        ("an empty value", vec![last(&[1, 2, 0])], vec![Properties]),
+        ("a host authentication message", vec![last(&[1, 6, 4, 5])], vec![Properties]),
+        ("a value of two words", vec![last(&[1, 2, 8, 1, 2])], vec![Error(1, vec![3])]),
+        ("a value beyond the message", vec![last(&[1, 2, 400, 1])], vec![Error(1, vec![3])]),
+        ("a set that ends early", vec![last(&[2, 2, 4, 4096])], vec![Error(1, vec![2])]),
+        ("properties without a set", vec![last(&[])], vec![Error(1, vec![2])]),
+        (
+            "properties in two messages",
+            vec![properties(CONNPROP_MIDDLE, &[0]), last(&[0])],
+            vec![Properties],
+        ),
+        (
+            "a Call between two properties",
+            vec![properties(CONNPROP_MIDDLE, &[0]), null(7), last(&[0])],
+            vec![Properties, Error(7, INVAL_CONT.to_vec())],
+        ),
+        ("a grant", vec![properties(GRANT, &[])], vec![]),
+        ("version 3", vec![version(3)], vec![OtherVersion(7, 3, vec![1, 1, 2])]),
+        ("an error", vec![message(1, ERROR, &[2], &[])], vec![Closed]),
+        ("a refusal of the version", vec![message(1, ERROR, &[1, 1, 1], &[])], vec![Closed]),
+        ("12 octets", vec![octets(&[1, 2, CREDIT])], vec![]),
+    ]
+}
+
+#[test]
+fn what_a_client_begins_with_is_answered_by_the_rules() {
+    let server = server();
+    for (what, messages, answers) in openings() {
+        Peer::connect(server.started).expect(what, &messages, &answers);
+    }
+    server.stop();
+}
+
+/// A list of Read segments of 8 octets each at these positions.
+fn reads(positions: &[u32]) -> Vec<u32> {
+    let entries = positions.iter().flat_map(|at| [1, *at, 0xbad, 8, 0, 0x1000]);
+    entries.chain([0]).collect()
+}
+
+/// A Write chunk of so many segments.
+fn write(count: u32) -> Vec<u32> {
+    let segments = (0..count).flat_map(|_| nowhere(64));
+    [1, count].into_iter().chain(segments).collect()
+}
+
+/// A case of one message, and of one answer or none.
+fn one(what: &'static str, message: Vec<u8>, answer: Option<Answer>) -> Case {
+    (what, vec![message], answer.into_iter().collect())
+}
+
+fn refused(words: &[u32]) -> Option<Answer> {
+    Some(Error(7, words.to_vec()))
+}
+
+const BAD_XDR: &[u32] = &[2];
+const INVAL_HTYPE: &[u32] = &[4];
+const INVAL_CONT: &[u32] = &[5];
+const SYSTEM: &[u32] = &[100];
+
+/// Messages of every header type that cannot be parsed, or that are out of place.
+fn malformed() -> Vec<Case> {
+    let null = call(7, NULL, &[]);
+    let inline = |header: &[u32]| message(7, CALL_INLINE, header, &null);
+    let bare = |htype, header: &[u32]| message(7, htype, header, &[]);
+    let lists = |reads: &[u32]| inline(&[&[0], reads, &[0, 0]].concat());
+    let external = |call: &[u32]| bare(CALL_EXTERNAL, &[&[0], call, &[0, 0, 0]].concat());
+    let wraps = [1, 44, 0xbad, 0x20, u32::MAX, 0xffff_fff0, 0];
+    let reply = octets(&[7, 1, 0, 0, 0, 0]);
+    vec![
+        one("an empty Send", Vec::new(), None),
+        one("12 octets", octets(&[7, 2, CREDIT]), None),
+        one("an error without a code", bare(ERROR, &[]), None),
+        one("an error of an unknown code", bare(ERROR, &[77]), None),
+        one("an error with more behind it", bare(ERROR, &[2, 0]), None),
+        one("an error about no Call", bare(ERROR, &[2]), None),
+        one("an error about the header type of no Call", bare(ERROR, &[4]), None),
+        one("a refusal of the version", bare(ERROR, &[1, 1, 1]), Some(Closed)),
+        one("another version being spoken", bare(ERROR, &[11]), Some(Closed)),
+        one("a grant", bare(GRANT, &[]), None),
+        one("a grant with more behind it", bare(GRANT, &[0]), None),
+        one("properties cut short", bare(CONNPROP_MIDDLE, &[]), refused(BAD_XDR)),
+        one("the last properties cut short", bare(CONNPROP_FINAL, &[]), refused(BAD_XDR)),
+        one("properties again", bare(CONNPROP_FINAL, &[0]), refused(INVAL_CONT)),
+        one("a bad property", bare(CONNPROP_FINAL, &[1, 2, 8, 1, 2]), refused(&[3])),
+        one("CALL_INLINE cut short", bare(CALL_INLINE, &[]), refused(BAD_XDR)),
+        one("no Payload stream", bare(CALL_INLINE, &BARE), refused(BAD_XDR)),
+        one(
+            "another XID inside",
+            message(7, CALL_INLINE, &BARE, &call(8, NULL, &[])),
+            refused(BAD_XDR),
+        ),
+        one("a Call cut short", message(7, CALL_INLINE, &BARE, &octets(&[7, 0])), refused(BAD_XDR)),
+        one("a Reply as a Call", message(7, CALL_INLINE, &BARE, &reply), refused(BAD_XDR)),
+        one("a handle of no chunk", inline(&[5, 0, 0, 0]), refused(BAD_XDR)),
+        one("any discriminator but one", inline(&[0, 0, 2, 1, 9, 8, 0, 0, 0]), refused(BAD_XDR)),
+        one("a list without end", bare(CALL_INLINE, &[0, 1, 44, 1, 2, 3, 4]), refused(BAD_XDR)),
+        one("a position within a word", lists(&reads(&[42])), refused(BAD_XDR)),
+        one("a Read chunk at position zero", lists(&reads(&[0])), refused(BAD_XDR)),
+        one("positions that decrease", lists(&reads(&[52, 44])), refused(BAD_XDR)),
+        one("a segment that wraps", lists(&wraps), refused(BAD_XDR)),
+        one("CALL_EXTERNAL cut short", bare(CALL_EXTERNAL, &[0]), refused(BAD_XDR)),
+        one("CALL_EXTERNAL of nothing", external(&[0]), refused(BAD_XDR)),
+        one("a Call chunk elsewhere", external(&reads(&[44])), refused(BAD_XDR)),
+        one(
+            "CALL_EXTERNAL and inline",
+            [external(&reads(&[0])), null.clone()].concat(),
+            refused(BAD_XDR),
+        ),
+        one("a Call from nowhere", external(&reads(&[0])), Some(Closed)),
+        one("CALL_MIDDLE cut short", bare(CALL_MIDDLE, &[]), refused(INVAL_HTYPE)),
+        one("REPLY_EXTERNAL cut short", bare(REPLY_EXTERNAL, &[]), None),
+        one("REPLY_EXTERNAL to nobody", bare(REPLY_EXTERNAL, &[0, 1, 0]), None),
+        one("REPLY_MIDDLE to nobody", message(7, REPLY_MIDDLE, &[8], &reply), None),
+        one("REPLY_INLINE cut short", bare(REPLY_INLINE, &[]), None),
+        one("REPLY_INLINE to nobody", message(7, REPLY_INLINE, &[0], &reply), None),
+    ]
+}
+
+/// Messages in order that ask for something the server does not support, or for too much of it.
+fn unsupported() -> Vec<Case> {
+    let to = |procedure, header: &[u32]| message(7, CALL_INLINE, header, &call(7, procedure, &[8]));
+    let read = |positions: &[u32]| [&[0], &reads(positions)[..], &[0, 0]].concat();
+    let writes = |chunks: &[Vec<u32>]| [&[0, 0], &chunks.concat()[..], &[0, 0]].concat();
+    let external = |length| {
+        let chunk = [&[1, 0][..], &nowhere(length)].concat();
+        message(7, CALL_EXTERNAL, &[&[0], &chunk[..], &[0, 0, 0, 0]].concat(), &[])
+    };
+    let long = [0, 1, 44, 0xbad, 65 << 20, 0, 0x1000, 0, 0, 0];
+    let htype = |htype| message(7, htype, &BARE, &call(7, NULL, &[]));
+    let [middle, rest] = [message(7, CALL_MIDDLE, &[16], &call(7, NULL, &[])), htype(CALL_INLINE)];
+    let rest_of_it = message(7, CALL_INLINE, &BARE, &octets(&[1, 2, 3, 4]));
+    let version = |vers| octets(&[7, vers, CREDIT, 0, 0, 0, 0, 7, 0]);
+    let credit = |credit, xid| {
+        let mut words = words(&message(xid, CALL_INLINE, &BARE, &call(xid, NULL, &[])));
+        words[2] = credit;
+        octets(&words)
+    };
+    vec![
+        one("two arguments", to(PUT, &read(&[44, 52])), refused(&[6, 1])),
+        one("an argument of NULL", to(NULL, &read(&[44])), refused(&[6, 0])),
+        one("two results", to(GET, &writes(&[write(1), write(1)])), refused(&[7, 1])),
+        one("a result of NULL", to(NULL, &writes(&[write(1)])), refused(&[10, 0])),
+        one("17 segments to write", to(GET, &writes(&[write(17)])), refused(&[8, 16])),
+        one("17 segments to read", to(PUT, &read(&[44; 17])), refused(&[8, 16])),
+        one(
+            "17 segments of the Call",
+            message(7, CALL_EXTERNAL, &[&[0], &reads(&[0; 17])[..], &[0, 0, 0]].concat(), &[]),
+            refused(&[8, 16]),
+        ),
+        one("a segment longer than we take", to(PUT, &long), refused(SYSTEM)),
+        one("a Call longer than we fetch", external(257 << 10), refused(SYSTEM)),
+        one("a Call of no octets", external(0), refused(BAD_XDR)),
+        // Message continuation is not supported; the rest of the Call is dropped without an answer.
+        one("CALL_MIDDLE", middle.clone(), refused(INVAL_HTYPE)),
+        ("CALL_MIDDLE and the rest", vec![middle.clone(), rest_of_it], vec![Error(7, vec![4])]),
+        ("CALL_MIDDLE and a Call", vec![middle, rest], vec![Error(7, vec![4]), Reply(7)]),
+        one("header type 0", htype(0), refused(INVAL_HTYPE)),
+        one("header type 3", htype(3), refused(INVAL_HTYPE)),
+        one("header type 14", htype(14), refused(INVAL_HTYPE)),
+        one("any header type", htype(0xdead_beef), refused(INVAL_HTYPE)),
+        one("ROPT_XMTCONT", htype(CODE_BASE), refused(INVAL_HTYPE)),
+        one("version 1", version(1), Some(OtherVersion(7, 1, vec![11]))),
+        one("version 3", version(3), Some(OtherVersion(7, 3, vec![11]))),
+        one("the largest credit", credit(0x7fff_ffff, 7), Some(Reply(7))),
+        one("a credit beyond the largest", credit(0x8000_0000, 7), Some(Closed)),
+        // The credit word covers the properties alone, so the Reply waits for the grant.
+        (
+            "no credit, and then some",
+            vec![credit(1, 7), message(0, GRANT, &[], &[])],
+            vec![Reply(7)],
+        ),
+    ]
+}
+
+#[test]
+fn a_client_that_breaks_the_rules_or_asks_too_much_is_told_and_troubles_nobody() {
+    let server = server();
+    let mut bystander = Peer::open(server.started);
+    for (xid, (what, messages, answers)) in
+        (100..).zip(malformed().into_iter().chain(unsupported()))
+    {
+        Peer::open(server.started).expect(what, &messages, &answers);
+        assert_eq!(bystander.null(xid), Reply(xid), "beside {what}");
+    }
+    bystander.0.close().unwrap();
+    server.stop();
+}
+
+#[test]
+fn every_rtrext_header_type_is_refused_by_its_xid() {
+    let server = server();
+    let mut refused = 0;
+    for htype in CODE_BASE..CODE_BASE + 16 {
+        let mut peer = Peer::open(server.started);
+        peer.0.send(&message(7, htype, &[0; 12], &[])).unwrap();
+        // ROPT_REPTERR reports an error, so it is not answered.
+        let answer = peer.null(9);
+        if answer != Reply(9) {
+            assert_eq!(answer, Error(7, INVAL_HTYPE.to_vec()), "{htype:x}");
+            refused += 1;
+        }
+        peer.0.close().unwrap();
+    }
+    assert_eq!(refused, 15, "all but ROPT_REPTERR");
+    server.stop();
+}
+
+#[test]
+fn a_client_that_ignores_its_credits_loses_its_connection_alone() {
+    const CALLS: u32 = 600;
+    let server = server();
+    let mut bystander = Peer::open(server.started);
+    let mut peer = Peer::open(server.started);
+    let hold = |xid| message(xid, CALL_INLINE, &BARE, &call(xid, HOLD, &[]));
+    let sent = (0..CALLS).take_while(|xid| peer.0.send(&hold(*xid)).is_ok()).count();
+    assert!(sent > 128, "more than it was granted");
+    assert_eq!(peer.answer(), Closed, "it used Receives that were not its own");
+    assert_eq!(bystander.null(5), Reply(5));
+    server.stop();
+}
+
+#[test]
+fn obeying_a_refusal_for_want_of_room_once_is_enough() {
+    let server = server();
+    let mut peer = Peer::open(server.started);
+    let item = vec![0x5a; 20_001];
+    let source = peer.0.expose(&item, item.len(), Access::RemoteRead).unwrap();
+    let length = u32::try_from(item.len()).unwrap();
+    let read = [&[0, 1, 44][..], &segment(source), &[0, 0, 0]].concat();
+    peer.0.send(&message(3, CALL_INLINE, &read, &call(3, PUT, &[length]))).unwrap();
+    assert_eq!(peer.answer(), Reply(3));
+    // [V2-7.3.5-2]
+    peer.0.send(&message(4, CALL_INLINE, &BARE, &call(4, GET, &[]))).unwrap();
+    let needed = 24 + 4 + 20_004;
+    assert_eq!(peer.answer(), Error(4, vec![10, needed]));
+    let room = peer.0.expose(&[], needed as usize, Access::RemoteWrite).unwrap();
+    let reply = [&[0, 0, 0, 1, 1][..], &segment(room)].concat();
+    peer.0.send(&message(5, CALL_INLINE, &reply, &call(5, GET, &[]))).unwrap();
+    assert_eq!(peer.answer(), Reply(5));
+    let lease = peer.0.retire(room.handle).unwrap();
+    assert_eq!(lease.bytes()[28..28 + item.len()], item);
+    // [V2-7.3.4-1] [V2-7.3.4-3] A Write chunk needs room for the item. An empty one asks for the item inline.
+    let short = |chunk: &[u32]| [&[0, 0, 1][..], chunk, &[0, 0]].concat();
+    let one = [&[1][..], &nowhere(16)].concat();
+    peer.0.send(&message(6, CALL_INLINE, &short(&one), &call(6, GET, &[]))).unwrap();
+    assert_eq!(peer.answer(), Error(6, vec![9, 1, length]));
+    peer.0.send(&message(7, CALL_INLINE, &short(&[0]), &call(7, GET, &[]))).unwrap();
+    assert_eq!(peer.answer(), Error(7, vec![10, needed]));
+    // A result that is never reduced needs room in the Reply chunk as well.
+    let most = u32::try_from(ITEM_MAX).unwrap();
+    peer.0.send(&message(8, CALL_INLINE, &BARE, &call(8, ECHO, &[most]))).unwrap();
+    assert_eq!(peer.answer(), Error(8, vec![10, 24 + 4 + most]));
+    assert_eq!(peer.null(9), Reply(9));
+    server.stop();
+}
