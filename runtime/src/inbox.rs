@@ -6,7 +6,7 @@
 //! waking the client only if it said it sleeps. No lock, and no system call while both are awake.
 //!
 //! # Limits
-//! A client has at most [`CALLS_MAX`] Calls begun of which it has not told its caller, and [`LEASES_MAX`] leases
+//! A client has at most [`CALLS_MAX`] Calls begun of which it has not told its caller, and `LEASES_MAX` leases
 //! asked for and not answered; it counts both and refuses more. Each takes one place in either ring, of which
 //! there are as many: neither can be full.
 

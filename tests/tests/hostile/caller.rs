@@ -80,7 +80,7 @@ impl Pair {
 
     /// Returns how the only Call ended.
     fn outcome(&mut self) -> Result<(), CallError> {
-        self.thread.started.ended().unwrap().1.map(|_| ())
+        self.thread.started.ended().unwrap().1.map(drop).map_err(CallError::from)
     }
 
     /// Returns the next message but for grants.
