@@ -296,7 +296,7 @@ fn a_write_chunk_that_no_result_can_take_is_returned_unused() {
         assert_eq!(words[4..], [&unused[..], &header, results].concat(), "{procedure}");
     }
     assert_eq!(peer.null(8), Answer::Reply { xid: 8 });
-    server.stop();
+    server.stop().unwrap();
 }
 
 #[test]

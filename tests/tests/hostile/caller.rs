@@ -262,7 +262,7 @@ fn a_server_that_breaks_the_rules_or_asks_too_much_is_told_and_its_client_goes_o
         let xid = pair.call(NULL, 0);
         pair.reply(xid);
         assert_eq!(pair.outcome(), Ok(()), "after {what}");
-        pair.thread.stop();
+        pair.thread.stop().unwrap();
     }
 }
 
@@ -292,6 +292,6 @@ fn a_header_type_that_the_server_does_not_support_is_not_sent_again() {
             pair.send(&good_reply(xid));
             assert_eq!(pair.outcome(), Ok(()));
         }
-        pair.thread.stop();
+        pair.thread.stop().unwrap();
     }
 }

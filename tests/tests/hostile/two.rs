@@ -165,7 +165,7 @@ fn what_a_client_begins_with_is_answered_by_the_rules() {
     for (what, messages, answers) in openings() {
         Peer::connect(server.started).expect(what, &messages, &answers);
     }
-    server.stop();
+    server.stop().unwrap();
 }
 
 /// A list of Read segments of 8 octets each at these positions.
@@ -320,7 +320,7 @@ fn a_client_that_breaks_the_rules_or_asks_too_much_is_told_and_troubles_nobody()
         assert_eq!(bystander.null(xid), Reply(xid), "beside {what}");
     }
     bystander.0.close().unwrap();
-    server.stop();
+    server.stop().unwrap();
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn every_rtrext_header_type_is_refused_by_its_xid() {
         peer.0.close().unwrap();
     }
     assert_eq!(refused, 15, "all but ROPT_REPTERR");
-    server.stop();
+    server.stop().unwrap();
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn a_client_that_ignores_its_credits_loses_its_connection_alone() {
     assert!(sent > 128, "more than it was granted");
     assert_eq!(peer.answer(), Closed, "it used Receives that were not its own");
     assert_eq!(bystander.null(5), Reply(5));
-    server.stop();
+    server.stop().unwrap();
 }
 
 #[test]
@@ -388,5 +388,5 @@ fn obeying_a_refusal_for_want_of_room_once_is_enough() {
     peer.0.send(&message(8, CALL_INLINE, &BARE, &call(8, ECHO, &[most]))).unwrap();
     assert_eq!(peer.answer(), Error(8, vec![10, 24 + 4 + most]));
     assert_eq!(peer.null(9), Reply(9));
-    server.stop();
+    server.stop().unwrap();
 }
