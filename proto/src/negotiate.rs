@@ -242,6 +242,15 @@ impl Connection {
         }
     }
 
+    /// Returns whether [`Self::try_post`] decides about a message now: it posts the message, or says why that
+    /// never goes.
+    pub fn decides(&self, class: Class) -> bool {
+        match &self.engine {
+            Engine::One(one) => one.may_send(class),
+            Engine::Two(two) => two.decides(alphabet::class(class)),
+        }
+    }
+
     /// Returns how many Replies could be posted now.
     #[inline]
     pub fn replies_left(&self) -> u32 {

@@ -248,12 +248,23 @@ impl Connection {
     /// whether credits allow it.
     #[inline]
     pub fn may_send(&self, class: Class) -> bool {
-        let passes = match class {
-            Class::Call => self.gate.passes(&Sending::CALL, self.level(Kind::Call)),
-            Class::Reply => self.gate.passes(&Sending::REPLY, self.level(Kind::Reply)),
+        let is_allowed = match class {
+            Class::Call => self.gate.allow(&Sending::CALL, self.level(Kind::Call)).is_ok(),
+            Class::Reply => self.gate.allow(&Sending::REPLY, self.level(Kind::Reply)).is_ok(),
             Class::Control | Class::Grant => true,
         };
-        self.is_open_to_send() && passes && self.credits.may_send(class)
+        is_allowed && self.decides(class)
+    }
+
+    /// Returns whether [`Self::try_post`] decides about a message of one piece now: it posts the message, or says
+    /// why that never goes. It would answer [`Unsent::Wait`] otherwise.
+    pub fn decides(&self, class: Class) -> bool {
+        let is_turn = match class {
+            Class::Call => self.gate.is_turn(Kind::Call, 1),
+            Class::Reply => self.gate.is_turn(Kind::Reply, 1),
+            Class::Control | Class::Grant => true,
+        };
+        self.is_open_to_send() && is_turn && self.credits.may_send(class)
     }
 
     /// Returns how many Replies could be posted now, as far as credits go.

@@ -149,10 +149,10 @@ impl State {
         connection.replies.pop_front().map(|reply| (reply, credit))
     }
 
-    /// Takes the next Call of ours that the connection's credits allow.
+    /// Takes the next Call of ours that the connection's credits allow, or that will never leave.
     fn next_call(&mut self, key: Key<Connection>) -> Option<usize> {
         let connection = self.connections.get_mut(key)?;
-        if connection.calls.is_empty() || !connection.engine.may_send(Class::Call) {
+        if connection.calls.is_empty() || !connection.engine.decides(Class::Call) {
             return None;
         }
         connection.calls.pop_front()

@@ -119,11 +119,6 @@ impl Gate {
         Ok(credits.on_all_sent(class, messages))
     }
 
-    /// Returns whether a message of one piece passes as soon as there is credit.
-    pub(super) fn passes(&self, sending: &Sending, level: Level) -> bool {
-        self.allow(sending, level).is_ok() && self.is_turn(sending.kind, sending.messages())
-    }
-
     /// Returns whether messages in one piece pass as soon as there is credit.
     #[inline]
     pub(super) const fn is_open(&self) -> bool {
@@ -139,7 +134,7 @@ impl Gate {
     }
 
     /// Checks what no waiting changes.
-    fn allow(&self, sending: &Sending, level: Level) -> Result<(), Unsent> {
+    pub(super) fn allow(&self, sending: &Sending, level: Level) -> Result<(), Unsent> {
         // [V2-4.7-1] nobody would say when they are not used any more.
         if sending.is_call_only && (sending.has_chunks || sending.format == Format::Special) {
             return Err(Unsent::ChunksWithoutReply);

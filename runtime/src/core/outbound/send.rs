@@ -493,6 +493,7 @@ impl From<Unsent> for CallError {
         match unsent {
             // [V2-7.1.3-3] what the peer said of the first such Call.
             Unsent::NotSupported => Self::Refused(Refusal::Two(ErrorBody::InvalHtype)),
+            Unsent::NotAnnounced => Self::NoReverse,
             _ => Self::Busy,
         }
     }

@@ -124,8 +124,10 @@ fn a_turn_ends_though_a_call_that_is_queued_cannot_be_sent() {
     let (mut cx, _) = server.cx(world.now);
     cx.call(ConnectionId(key), request(0), 9, |_| Ok(())).unwrap();
     server.turn(world.now);
+    server.turn(world.now);
     let connection = server.state.connections.get(key).unwrap();
-    assert_eq!(connection.calls.len(), 1, "it waits, and the turn has ended");
+    assert_eq!(connection.calls.len(), 0, "the turns ended, and so has the Call");
+    assert_eq!(server.state.outbound.iter().flatten().count(), 0);
 }
 
 #[test]
