@@ -135,6 +135,12 @@ pub trait Backend {
         count: u32,
     ) -> Progress<Verifier>;
 
+    /// Begins a turn of the core: what the backend checked in the last one holds no more, and it does a
+    /// bounded part of the work that outlasts a Call. Returns whether there is more of that.
+    fn turn(&mut self) -> bool {
+        false
+    }
+
     /// Returns the next of those that were to come later and have ended.
     fn poll(&mut self) -> Option<Finished> {
         None

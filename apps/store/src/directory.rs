@@ -46,6 +46,7 @@ mod state;
 mod status;
 mod transfers;
 mod tree;
+mod within;
 
 pub use state::{Kept, State};
 
@@ -317,6 +318,11 @@ impl Backend for Directory {
         _: u32,
     ) -> Progress<Verifier> {
         progress(self.begin_commit(ticket, file))
+    }
+
+    fn turn(&mut self) -> bool {
+        self.tree.turn();
+        false
     }
 
     fn poll(&mut self) -> Option<Finished> {

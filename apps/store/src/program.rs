@@ -111,6 +111,11 @@ impl<B: Backend> Program<B> {
         }
     }
 
+    /// Begins a turn of the core. Returns whether the backend has work that outlasts it.
+    pub fn turn(&mut self) -> bool {
+        self.service.turn()
+    }
+
     /// Returns the next Reply that was to come later.
     pub fn poll(&mut self, around: Surroundings<'_>) -> Option<(Ticket, Reply<'static>)> {
         let (ticket, reply) = self.service.poll(around)?;

@@ -209,7 +209,7 @@ impl<B: Backend> runtime::Service for Server<B> {
 
     fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
         self.time.keep(cx.now());
-        let mut worked = false;
+        let mut worked = self.nfs.turn();
         for _ in 0..TCP_CALLS_PER_TURN {
             let Ok(call) = self.calls.try_recv() else { break };
             self.on_tcp(cx, call);

@@ -143,6 +143,11 @@ impl<B: Backend> Service<B> {
         })
     }
 
+    /// Begins a turn of the core. Returns whether the backend has work that outlasts it.
+    pub fn turn(&mut self) -> bool {
+        self.backend.turn()
+    }
+
     /// Returns the next Reply that was to come later.
     pub fn poll(&mut self, around: Surroundings<'_>) -> Option<(Ticket, Reply<'static>)> {
         loop {

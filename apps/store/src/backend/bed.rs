@@ -38,7 +38,9 @@ impl<B: Backend> Bed<B> {
         self.backend.root()
     }
 
+    /// Does something in a turn of its own.
     pub(crate) fn with<T>(&mut self, act: impl FnOnce(&mut B, &Context<'_>) -> T) -> T {
+        self.backend.turn();
         let cx = Context { pool: &self.pool, now: self.now, caller: &self.caller };
         act(&mut self.backend, &cx)
     }

@@ -36,8 +36,6 @@ pub(super) struct Look {
     pub(super) id: FileId,
     /// Its number, its device and the rest as the protocol has it.
     pub(super) attributes: Attributes,
-    /// The device its file system is on.
-    pub(super) device: (u32, u32),
 }
 
 /// The process's descriptors, as a directory.
@@ -172,6 +170,11 @@ impl Descriptors {
         Ok(Self(list))
     }
 
+    /// Returns the path of an open directory, as the system tells it now.
+    pub(super) fn path(&self, open: &OwnedFd) -> Result<Vec<u8>, Errno> {
+        fs::readlinkat(&self.0, &*number(open), Vec::new()).map(std::ffi::CString::into_bytes)
+    }
+
     /// Returns what stands for an open file.
     fn place(&self, open: &OwnedFd) -> Result<OwnedFd, Errno> {
         fs::openat(&self.0, &*number(open), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
@@ -233,7 +236,7 @@ impl Look {
             mtime: time(found.stx_mtime),
             ctime: time(found.stx_ctime),
         };
-        Self { id, attributes, device: (found.stx_dev_major, found.stx_dev_minor) }
+        Self { id, attributes }
     }
 
     /// Returns whether it is a directory.

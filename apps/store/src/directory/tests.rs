@@ -169,6 +169,56 @@ fn what_is_moved_out_of_the_tree_has_nothing_above_it() {
 }
 
 #[test]
+fn where_a_directory_is_costs_a_few_questions_a_turn_however_deep_it_lies() {
+    let world = World::new();
+    let mut bed = world.serve(None, CONFIG);
+    let root = bed.root();
+    let name = |level: usize| format!("{level:0>250}");
+    let mut dirs = vec![root];
+    for level in 0..60 {
+        dirs.push(bed.dir(dirs[level], &name(level)));
+    }
+    let (deep, above) = (dirs[60], dirs[59]);
+    let questions = |bed: &mut Bed<Directory>, dir, times| {
+        bed.backend.tree.take_asked();
+        bed.with(|directory, cx| {
+            for _ in 0..times {
+                let found = directory.lookup(cx, dir, Name(b".."));
+                directory.list(cx, dir, 0, &mut |_| true).unwrap();
+                assert!(found.is_ok());
+            }
+        });
+        bed.backend.tree.take_asked()
+    };
+    // The top, the directory, and the one above it.
+    assert_eq!(questions(&mut bed, dirs[2], 1), 3);
+    assert_eq!(questions(&mut bed, dirs[2], 100), 3);
+    // A path of 15,000 octets: up to fifteen names are climbed by each question.
+    let asked = questions(&mut bed, deep, 100);
+    assert!((4..=20).contains(&asked), "{asked}");
+    assert_eq!(questions(&mut bed, deep, 1), asked);
+    assert_eq!(bed.find(deep, ".."), Ok(above));
+    behind(&world, &name(0), "../moved");
+    assert_eq!(bed.find(deep, ".."), Err(Status::Stale));
+}
+
+#[test]
+fn what_is_served_may_be_renamed_while_it_is() {
+    let world = World::new();
+    let mut bed = world.serve(None, CONFIG);
+    let root = bed.root();
+    let (dir, second) = (bed.dir(root, "dir"), bed.dir(root, "second"));
+    bed.with(|directory, cx| {
+        assert_eq!(directory.lookup(cx, dir, Name(b"..")), Ok(root));
+        std::fs::rename(world.path("served"), world.path("other")).unwrap();
+        assert_eq!(directory.lookup(cx, dir, Name(b"..")), Ok(root));
+        assert_eq!(directory.lookup(cx, second, Name(b"..")), Ok(root));
+    });
+    let inner = bed.dir(dir, "inner");
+    assert_eq!(bed.find(inner, ".."), Ok(dir));
+}
+
+#[test]
 fn files_are_found_again_after_a_restart() {
     let mut world = World::new();
     let mut bed = world.start();

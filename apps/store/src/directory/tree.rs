@@ -24,6 +24,7 @@ use super::Config;
 use super::known::{Known, Seen};
 use super::node::{Descriptors, Look, Node, open_top};
 use super::open::Open;
+use super::within::Within;
 use crate::handle::FileId;
 use crate::nfs3::Status;
 
@@ -36,7 +37,7 @@ use search::Missing;
 pub(super) struct Tree {
     pub(super) descriptors: Descriptors,
     root: Rc<Node>,
-    root_device: (u32, u32),
+    within: Within,
     /// Open on the mount, if files can be opened by what their file system calls them.
     mount: Option<OwnedFd>,
     open: Open,
@@ -53,7 +54,7 @@ impl Tree {
         let descriptors = Descriptors::find().map_err(|error| {
             io::Error::new(io::Error::from(error).kind(), format!("/proc/self/fd: {error}"))
         })?;
-        let (root, look) = open_top(path)?;
+        let (root, _) = open_top(path)?;
         // Says now whether the system can do what every look-up will ask of it.
         let listing = root.listing()?;
         let called = FileName::of(root.place.as_fd());
@@ -61,7 +62,7 @@ impl Tree {
         Ok(Self {
             descriptors,
             root: Rc::new(root),
-            root_device: look.device,
+            within: Within::default(),
             mount: opens.then_some(listing),
             open: Open::new(config.open_max),
             known,
@@ -91,10 +92,17 @@ impl Tree {
         self.find_closed(id)
     }
 
-    /// Finds a directory.
+    /// Begins a turn: where directories were in the last one says nothing of this one.
+    pub(super) fn turn(&mut self) {
+        self.within.turn();
+    }
+
+    /// Finds a directory whose names are to be looked at or changed. It must still be in the tree.
     pub(super) fn directory(&mut self, id: FileId) -> Result<Rc<Node>, Status> {
         let (node, look) = self.find(id)?;
-        look.directory().map(|_| node)
+        look.directory()?;
+        self.check_within(&node)?;
+        Ok(node)
     }
 
     /// Finds what has a name in a directory.
@@ -134,30 +142,16 @@ impl Tree {
         if dir.id == self.root.id {
             return Ok(dir.id);
         }
-        let (parent, look) = dir.above()?;
-        // It may have been moved out of the tree: then what is above it is not ours to show.
-        self.check_within(&parent, look)?;
+        let (parent, _) = dir.above()?;
+        // The directory may have been moved out of the tree just now: what is above it there is not
+        // served.
+        self.check_within(&parent)?;
         Ok(parent.id)
     }
 
-    /// Checks that the top is above a directory, or is it.
-    fn check_within(&self, dir: &Node, look: Look) -> Result<(), Status> {
-        let (mut id, mut device) = (look.id, look.device);
-        let mut above = None;
-        for _ in 0..DEPTH_MAX {
-            if device != self.root_device {
-                break;
-            }
-            if id == self.root.id {
-                return Ok(());
-            }
-            let (next, look) = above.as_ref().unwrap_or(dir).above()?;
-            if look.id == id {
-                break;
-            }
-            (id, device, above) = (look.id, look.device, Some(next));
-        }
-        Err(Status::Stale)
+    /// Checks that a directory is the top or below it.
+    fn check_within(&mut self, dir: &Node) -> Result<(), Status> {
+        self.within.check(dir, &self.root, &self.descriptors)
     }
 
     /// Finds a file that is not open.
@@ -219,7 +213,7 @@ impl Tree {
 
     /// Opens a file by what its file system calls it. A directory that was moved out of the tree is
     /// gone; of another file nothing tells where it is.
-    fn by_name(&self, id: FileId) -> ByName {
+    fn by_name(&mut self, id: FileId) -> ByName {
         let called = self.known.find(id).and_then(|seen| FileName::from_bytes(&seen.called));
         let (Some(mount), Some(name)) = (&self.mount, called) else { return ByName::Unknown };
         let place = match name.open(mount.as_fd()) {
@@ -231,7 +225,7 @@ impl Tree {
         };
         let Ok((node, look)) = Node::new(place) else { return ByName::Unknown };
         let is_it = node.id == id && look.attributes.links > 0;
-        let within = !look.is_directory() || self.check_within(&node, look).is_ok();
+        let within = !look.is_directory() || self.check_within(&node).is_ok();
         if is_it && within { ByName::Found(node, look) } else { ByName::Gone }
     }
 
@@ -246,6 +240,12 @@ impl Tree {
         }
         self.gone.insert(id);
         Status::Stale
+    }
+
+    /// Returns how many times the system was asked where directories are, since this was asked last.
+    #[cfg(test)]
+    pub(super) const fn take_asked(&mut self) -> usize {
+        self.within.take_asked()
     }
 
     /// Returns how many files are kept open.

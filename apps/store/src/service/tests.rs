@@ -15,6 +15,7 @@ mod every;
 pub(crate) mod later;
 mod listing;
 mod names;
+mod outside;
 mod permissions;
 
 /// A server of one file system, called by whoever is set to call.

@@ -1,0 +1,93 @@
+//! Directories that the operator moves out of what is served.
+
+use crate::directory::{self, Directory};
+use crate::testing::Place;
+
+use super::*;
+
+/// A served directory beside one that is not served.
+struct World {
+    place: Place,
+    bed: Bed<Directory>,
+}
+
+impl World {
+    fn new() -> Self {
+        let place = Place::new();
+        std::fs::create_dir(place.path().join("served")).unwrap();
+        let served = place.path().join("served");
+        let bed = bed_of(|_, _| Directory::open(&served, None, None, CONFIG).unwrap());
+        let mut world = Self { place, bed };
+        let (uid, gid) = directory::sole_owner().map_or((0, 0), |owner| (owner.uid, owner.gid));
+        world.bed.by(uid, gid);
+        world
+    }
+
+    /// Moves a served directory to where nothing is served, as the operator does.
+    fn move_out(&self, name: &str) {
+        let (from, to) = (self.place.path().join("served").join(name), self.outside(name));
+        std::fs::rename(from, to).unwrap();
+    }
+
+    fn outside(&self, name: &str) -> std::path::PathBuf {
+        self.place.path().join(name)
+    }
+}
+
+const CONFIG: directory::Config =
+    directory::Config { run: 1, open_max: 64, search_max: 1000, stable: false, direct: false };
+
+#[test]
+fn names_in_a_directory_that_was_moved_out_are_neither_found_nor_changed() {
+    let mut world = World::new();
+    let bed = &mut world.bed;
+    let root = bed.root();
+    let dir = bed.dir(&root, "dir", 0o700);
+    let inner = bed.dir(&dir, "inner", 0o700);
+    let file = bed.file(&dir, "file");
+    let inside = bed.file(&root, "inside");
+    assert_eq!(bed.write(&file, 0, b"held"), Status::Ok);
+    world.move_out("dir");
+    let bed = &mut world.bed;
+    // What clients did in one turn says nothing of the next.
+    bed.service.backend.turn();
+    for dir in [&dir, &inner] {
+        assert_eq!(bed.find(dir, "file"), Err(Status::Stale));
+        assert_eq!(bed.create(dir, "made", How::Guarded(mode(0o600))), Err(Status::Stale));
+        let made = MkDir { at: dir.at("made"), attributes: mode(0o700) };
+        assert_eq!(bed.status(Arguments::MkDir(made)), Status::Stale);
+        assert_eq!(bed.symlink(dir, "made", b"to"), Err(Status::Stale));
+        let what = Special::Fifo(mode(0o600));
+        let pipe = MkNod { at: dir.at("made"), what };
+        assert_eq!(bed.status(Arguments::MkNod(pipe)), Status::Stale);
+        assert_eq!(bed.status(Arguments::Remove(dir.at("file"))), Status::Stale);
+        assert_eq!(bed.status(Arguments::RmDir(dir.at("inner"))), Status::Stale);
+        let link = Link { file: inside.get(), at: dir.at("made") };
+        assert_eq!(bed.status(Arguments::Link(link)), Status::Stale);
+        for (from, to) in [(dir.at("file"), root.at("back")), (root.at("inside"), dir.at("made"))] {
+            assert_eq!(bed.status(Arguments::Rename(Rename { from, to })), Status::Stale);
+        }
+    }
+    // An open file stays open.
+    assert_eq!(bed.read(&file, 0, 9), Ok((b"held".to_vec(), true)));
+    assert_eq!(bed.write(&file, 4, b" on"), Status::Ok);
+    let names = std::fs::read_dir(world.outside("dir")).unwrap();
+    let mut names: Vec<_> = names.map(|name| name.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["file", "inner"]);
+    assert_eq!(std::fs::read(world.outside("dir/file")).unwrap(), b"held on");
+}
+
+#[test]
+fn a_directory_that_comes_back_is_served_again() {
+    let mut world = World::new();
+    let root = world.bed.root();
+    let dir = world.bed.dir(&root, "dir", 0o700);
+    world.bed.file(&dir, "file");
+    world.move_out("dir");
+    world.bed.service.backend.turn();
+    assert_eq!(world.bed.find(&dir, "file"), Err(Status::Stale));
+    std::fs::rename(world.outside("dir"), world.outside("served/again")).unwrap();
+    world.bed.service.backend.turn();
+    assert!(world.bed.find(&dir, "file").is_ok());
+}
