@@ -34,6 +34,8 @@ use haulage_store::handle::Sealer;
 use haulage_store::memory::{self, Memory};
 use haulage_store::nfs3::Time;
 use haulage_store::nfs3::binding::{Limits, binding};
+use haulage_store::program::RESULTS_KEPT;
+use haulage_store::replays::{self, Replays};
 use haulage_store::server::gate::Gate;
 use haulage_store::server::{Admission, Server, tcp};
 use haulage_store::service::{Config, Service};
@@ -184,7 +186,9 @@ fn serve(
             root = Some(File::from(service.root().as_file_handle()));
             let (_, nobody) = tcp::way();
             let gate = Gate::new(Admission::default(), Trust::ALL);
-            Ok(Server::new(service, &LIMITS, gate, nobody, 3))
+            let replays = replays::Limits::of_memory(room, RESULTS_KEPT);
+            let replays = Replays::new(&replays, 3);
+            Ok(Server::new(service, &LIMITS, gate, nobody, replays))
         })?;
         let at = core.listen(([127, 0, 0, 1], 0).into())?;
         let root = root.ok_or_else(|| Failure::failed("there is no root"))?;

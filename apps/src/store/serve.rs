@@ -11,6 +11,8 @@ use haulage_store::backend::Backend;
 use haulage_store::directory::Owner;
 use haulage_store::handle::Sealer;
 use haulage_store::nfs3::binding::Limits;
+use haulage_store::program::RESULTS_KEPT;
+use haulage_store::replays::{self, Replays};
 use haulage_store::server::gate::{Gate, Notice};
 use haulage_store::server::tcp::{self, Front};
 use haulage_store::server::{Admission, Server};
@@ -82,7 +84,9 @@ fn serve<P: Carrier>(
         let (mut core, notes) = node.build::<P, _>(|pool, waker| {
             let sealer = Sealer::new(&secrets.key, secrets.fsid);
             let nfs = Service::new(make(pool, waker)?, sealer, config);
-            let server = Server::new(nfs, &config.limits, gate, from_tcp, secrets.seed);
+            let replays = replays::Limits::of_memory(room, RESULTS_KEPT);
+            let replays = Replays::new(&replays, secrets.seed);
+            let server = Server::new(nfs, &config.limits, gate, from_tcp, replays);
             Ok(Metered::new(server, asked))
         })?;
         let bound = serving::listen(&mut core, &listen)?;

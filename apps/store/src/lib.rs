@@ -14,7 +14,7 @@
 //! - [`trust`]: whose claims are believed in the first place.
 //! - [`service`]: one Call in, one Reply out, for all procedures and any backend.
 //! - [`mounts`]: the same for MOUNT.
-//! - [`replays`]: what was answered to Calls that may come again.
+//! - [`replays`]: the duplicate request cache.
 //! - [`program`]: both joined, from octets to octets.
 //! - [`server`]: the program over RDMA and over TCP, and MOUNT beside it.
 //! - [`crowd`]: the TCP connections of one port, and which one gives way to a newcomer.
@@ -23,6 +23,7 @@
 //! ```
 //! use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 //! use haulage_proto::rpc::Credential;
+//! use haulage_proto::time::Instant;
 //! use haulage_store::access::Policy;
 //! use haulage_store::handle::Sealer;
 //! use haulage_store::memory::{self, Memory};
@@ -31,7 +32,8 @@
 //! use haulage_store::service::{Answer, Call, Config, Service, Surroundings};
 //!
 //! let pool = Pool::new(&PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None })?;
-//! let around = Surroundings { pool: &pool, now: Time { seconds: 1, nanoseconds: 0 } };
+//! let now = Time { seconds: 1, nanoseconds: 0 };
+//! let around = Surroundings { pool: &pool, now, clock: Instant::ZERO };
 //! let room = memory::Limits { files_max: 1000, names_max: 1000 };
 //! let backend = Memory::new(&pool, room, 1, around.now).expect("a fresh pool has room");
 //!

@@ -16,12 +16,13 @@ use std::collections::BTreeMap;
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::PayloadReader;
 use haulage_proto::rpc::{AcceptStat, Credential};
+use haulage_proto::time::Instant;
 use haulage_proto::xdr::Writer;
 
 use crate::backend::{Backend, Ticket};
 use crate::nfs3::binding::is_idempotent;
 use crate::nfs3::{Arguments, Procedure, Results, Status};
-use crate::replays::{CallKey, Replays, Seen, hash};
+use crate::replays::{CallKey, End, Replays, Seen, hash};
 use crate::service::{Answer, Call, Reply, Service, Surroundings};
 use haulage_mr_pool::Pieces;
 
@@ -80,7 +81,7 @@ impl<B: Backend> Program<B> {
         let digest = hash(arguments.rest());
         let key = CallKey { client, xid, procedure: number, digest };
         let key = (!is_idempotent(procedure)).then_some(key);
-        match key.map(|key| self.replays.begin(key)) {
+        match key.map(|key| self.replays.begin(&key, around.clock)) {
             None | Some(Seen::New) => {}
             Some(Seen::Answered(results)) => return ended(w.put(results), Pieces::default()),
             Some(Seen::Pending) => {
@@ -89,14 +90,14 @@ impl<B: Backend> Program<B> {
             }
         }
         let Ok(arguments) = Arguments::decode(procedure, &mut arguments) else {
-            if let Some(key) = key {
-                self.replays.end(key, None);
-            }
             return Ended::Failed(AcceptStat::GarbageArgs);
         };
         match self.service.call(around, Call { credential, arguments, placed }) {
             Answer::Later(ticket) => {
-                self.waiting.extend(key.map(|key| (ticket, key)));
+                if let Some(key) = key {
+                    self.replays.wait(key);
+                    self.waiting.insert(ticket, key);
+                }
                 Ended::Later(ticket)
             }
             Answer::Now(reply) => {
@@ -104,7 +105,7 @@ impl<B: Backend> Program<B> {
                 let written = reply.results.encode(w);
                 if let Some(key) = key {
                     let results = w.written().get(start..).filter(|_| written.is_ok());
-                    self.replays.end(key, results);
+                    remember(&mut self.replays, &key, around.clock, results);
                 }
                 ended(written, reply.data)
             }
@@ -124,7 +125,8 @@ impl<B: Backend> Program<B> {
             let mut memory = [0; RESULTS_KEPT];
             let mut w = Writer::new(&mut memory);
             let written = reply.results.encode(&mut w);
-            self.replays.end(key, Some(w.written()).filter(|_| written.is_ok()));
+            let results = Some(w.written()).filter(|_| written.is_ok());
+            remember(&mut self.replays, &key, around.clock, results);
         }
         Some((ticket, reply))
     }
@@ -132,6 +134,19 @@ impl<B: Backend> Program<B> {
     /// Returns the service, for MOUNT.
     pub const fn service_mut(&mut self) -> &mut Service<B> {
         &mut self.service
+    }
+}
+
+/// Keeps the results of a Call that ended at `now`, if they are an answer. Whoever was told to come later
+/// was told nothing, and is answered when they come.
+fn remember(replays: &mut Replays, key: &CallKey, now: Instant, results: Option<&[u8]>) {
+    let Some((results, status)) = results.and_then(|all| Some((all, all.first_chunk()?))) else {
+        return replays.forget(key);
+    };
+    match Status::from_number(u32::from_be_bytes(*status)) {
+        Some(Status::Ok) => replays.keep(key, now, End::Success, results),
+        Some(Status::Jukebox) | None => replays.forget(key),
+        Some(_) => replays.keep(key, now, End::Failure, results),
     }
 }
 

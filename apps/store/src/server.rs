@@ -30,7 +30,7 @@ use crate::backend::{Backend, Ticket};
 use crate::mounts::Mounts;
 use crate::nfs3::binding::{Limits, binding};
 use crate::nfs3::{Procedure, Time};
-use crate::program::{Ended, Origin, Program, RESULTS_KEPT};
+use crate::program::{Ended, Origin, Program};
 use crate::replays::Replays;
 use crate::service::{Reply, Service, Surroundings};
 use crate::trust::{GIDS_MAX, Peer};
@@ -82,20 +82,20 @@ struct TimeOfDay {
 
 impl<B: Backend> Server<B> {
     /// Makes a server of `service`, within these limits, for those that `gate` lets in, that also answers what
-    /// comes out of `calls`. `seed` is chance.
+    /// comes out of `calls`. `replays` is what it answers Calls from that come twice.
     pub fn new(
         service: Service<B>,
         limits: &Limits,
         gate: Gate,
         calls: Receiver<TcpCall>,
-        seed: u64,
+        replays: Replays,
     ) -> Self {
         let hosts =
             gate.admission.networks.iter().map(|(address, bits)| format!("{address}/{bits}"));
         let hosts = hosts.map(|host| host.into_bytes().into()).collect();
         Self {
             read_source: service.read_source(),
-            nfs: Program::new(service, Replays::new(CALLS_KEPT, RESULTS_KEPT, seed)),
+            nfs: Program::new(service, replays),
             mounts: Mounts::new(hosts, MOUNTS_KEPT),
             binding: binding(limits),
             gate,
@@ -113,7 +113,7 @@ impl<B: Backend> Server<B> {
     }
 
     fn surroundings<'a>(&self, cx: &'a Cx<'_>) -> Surroundings<'a> {
-        Surroundings { pool: cx.pool(), now: self.time.at(cx.now()) }
+        Surroundings { pool: cx.pool(), now: self.time.at(cx.now()), clock: cx.now() }
     }
 
     /// Hands out Replies that came later. Returns whether there were any.
@@ -282,9 +282,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Calls over TCP answered in one turn.
 const TCP_CALLS_PER_TURN: usize = 64;
-
-/// Calls whose results are kept in case they come twice.
-const CALLS_KEPT: usize = 4096;
 
 /// Mounts that are remembered, for people.
 const MOUNTS_KEPT: usize = 256;

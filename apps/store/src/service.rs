@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use haulage::service::ResultSource;
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::rpc::Credential;
+use haulage_proto::time::Instant;
 use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::access::{Caller, EXECUTE, Policy};
@@ -77,6 +78,8 @@ pub struct Surroundings<'a> {
     pub pool: &'a Pool,
     /// The time of day.
     pub now: Time,
+    /// The core's clock, which is never set.
+    pub clock: Instant,
 }
 
 /// What comes of a Call.

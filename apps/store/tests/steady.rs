@@ -5,6 +5,7 @@ use haulage::sys::alloc::{Counting, allocations_on_this_thread};
 use haulage_mr_pool::{Local, PagePreference, Pool, PoolConfig};
 use haulage_proto::chunk::Item;
 use haulage_proto::rpc::{AuthSys, Credential};
+use haulage_proto::time::Instant;
 use haulage_store::access::Policy;
 use haulage_store::handle::{SealedHandle, Sealer};
 use haulage_store::memory::{self, Memory};
@@ -25,7 +26,8 @@ fn call(
     arguments: Arguments<'_>,
     placed: Option<Local>,
 ) -> (Status, Option<[u8; SealedHandle::WIRE_LEN]>) {
-    let around = Surroundings { pool, now: Time { seconds: 1, nanoseconds: 0 } };
+    let around =
+        Surroundings { pool, now: Time { seconds: 1, nanoseconds: 0 }, clock: Instant::ZERO };
     let credential = Credential::Sys(AuthSys::new(0, b"tests", 1, 2));
     let Answer::Now(reply) = service.call(around, Call { credential, arguments, placed }) else {
         panic!("memory answers at once")

@@ -8,6 +8,7 @@ use haulage_mr_pool::{Local, PagePreference, Pool, PoolConfig};
 use haulage_proto::chunk::{Item, PayloadReader};
 use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::{AuthSys, Credential};
+use haulage_proto::time::Instant;
 use haulage_proto::xdr::Writer;
 
 use super::requester::encode;
@@ -89,7 +90,7 @@ impl Near {
             copy
         };
         let placed = items.argument.as_ref().map(copied);
-        let around = Surroundings { pool: &self.pool, now: Time::default() };
+        let around = Surroundings { pool: &self.pool, now: Time::default(), clock: Instant::ZERO };
         let credential = Credential::Sys(AuthSys::new(0, b"tests", 1000, 1000));
         let call = Call { credential, arguments: *arguments, placed };
         let service::Answer::Now(reply) = self.service.call(around, call) else {

@@ -1,5 +1,6 @@
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 use haulage_proto::rpc::AuthSys;
+use haulage_proto::time::Instant;
 
 use super::*;
 use crate::access::{Caller, Policy};
@@ -51,7 +52,7 @@ impl Bed {
         let credential = Credential::Sys(AuthSys::new(0, b"tests", 5, 5));
         let is_allowed = host != "stranger";
         let visitor = Visitor { host: Host(host.as_bytes()), credential, is_allowed };
-        let around = Surroundings { pool: &self.pool, now: NOW };
+        let around = Surroundings { pool: &self.pool, now: NOW, clock: Instant::ZERO };
         self.mounts.call(&mut self.service, around, &visitor, &arguments)
     }
 

@@ -8,6 +8,7 @@ use crate::handle::{SealedHandle, Sealer};
 use crate::nfs3::arguments::{Create, How, Read, Stable, Write};
 use crate::nfs3::binding::{Limits, binding};
 use crate::nfs3::{Data, DirName, FileHandle, Name, Path, SetAttributes, Time};
+use crate::replays;
 use crate::service::Config;
 use crate::service::tests::later::Slow;
 use crate::service::tests::memory;
@@ -20,6 +21,7 @@ struct Bed<B> {
 }
 
 const NOW: Time = Time { seconds: 1, nanoseconds: 0 };
+const REPLAYS: replays::Limits = replays::Limits::of_memory(4 << 20, RESULTS_KEPT);
 const LIMITS: Limits = Limits { read_max: 4096, write_max: 4096, readdir_max: 4096 };
 
 fn bed<B: Backend>(backend: impl FnOnce(&Pool, Time) -> B) -> Bed<B> {
@@ -27,7 +29,7 @@ fn bed<B: Backend>(backend: impl FnOnce(&Pool, Time) -> B) -> Bed<B> {
     let pool = Pool::new(&config).unwrap();
     let config = Config { policy: Policy::default(), read_only: false, limits: LIMITS };
     let service = Service::new(backend(&pool, NOW), Sealer::new(&[5; 32], 1), config);
-    let program = Program::new(service, Replays::new(64, RESULTS_KEPT, 0));
+    let program = Program::new(service, Replays::new(&REPLAYS, 0));
     Bed { program, pool, client: 1 }
 }
 
@@ -41,7 +43,7 @@ enum Got {
 
 impl<B: Backend> Bed<B> {
     fn octets(&mut self, xid: u32, number: u32, octets: &[u8]) -> Got {
-        let around = Surroundings { pool: &self.pool, now: NOW };
+        let around = Surroundings { pool: &self.pool, now: NOW, clock: Instant::ZERO };
         let credential = Credential::Sys(AuthSys::new(0, b"tests", 1, 2));
         let origin = Origin { client: self.client, xid, credential };
         let arguments = (PayloadReader::call(octets, 0, None), None);
@@ -84,7 +86,7 @@ impl<B: Backend> Bed<B> {
     }
 
     fn poll(&mut self) -> Option<(Ticket, Vec<u8>)> {
-        let around = Surroundings { pool: &self.pool, now: NOW };
+        let around = Surroundings { pool: &self.pool, now: NOW, clock: Instant::ZERO };
         let (ticket, reply) = self.program.poll(around)?;
         Some((ticket, written(|w| reply.results.encode(w))))
     }
@@ -162,7 +164,7 @@ fn what_makes_no_sense_is_refused_each_time_and_not_remembered() {
 #[test]
 fn results_that_do_not_fit_are_a_failure_of_the_server() {
     let mut bed = bed(memory);
-    let around = Surroundings { pool: &bed.pool, now: NOW };
+    let around = Surroundings { pool: &bed.pool, now: NOW, clock: Instant::ZERO };
     let origin = Origin { client: 1, xid: 1, credential: Credential::None };
     let root = bed.program.service_mut().root();
     let octets = written(|w| create(&root, "f").encode(w));

@@ -23,9 +23,13 @@ use crate::nfs3::arguments::{Create, How, Read, Stable, Write};
 use crate::nfs3::{
     self, Arguments, DirName, FileHandle, Name, Procedure, Results, SetAttributes, Status,
 };
+use crate::program::RESULTS_KEPT;
+use crate::replays;
 use crate::service::Config;
 use crate::testing::{words, written};
 use crate::trust::{Claims, Privilege, Trust};
+
+mod twice;
 
 const TCP_LIMITS: tcp::Limits = tcp::Limits { record_max: 8192, ..tcp::Limits::DEFAULT };
 const LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
@@ -95,8 +99,10 @@ impl World {
         let policy = Policy { squash: Squash::Nobody, ..Policy::default() };
         let config = Config { policy, read_only: false, limits: LIMITS };
         let service = Service::new(backend, Sealer::new(&[7; 32], 9), config);
+        let replays = replays::Limits::of_memory(64 << 20, RESULTS_KEPT);
+        let replays = Replays::new(&replays, 3);
         let service =
-            Server::new(service, &LIMITS, Gate::new(admission.clone(), trust), from_tcp, 3);
+            Server::new(service, &LIMITS, Gate::new(admission.clone(), trust), from_tcp, replays);
         let provider = fabric.provider(node(1)).unwrap();
         let mut server = Core::new(provider, service, own, core_limits, 1).unwrap();
         let provider = fabric.provider(node(2)).unwrap();

@@ -54,7 +54,7 @@ impl<B: Backend> Bed<B> {
     fn send(&mut self, arguments: Arguments<'_>, placed: Option<Local>) -> Sent {
         let procedure = arguments.procedure();
         let credential = Credential::Sys(AuthSys::new(0, b"tests", self.uid, self.gid));
-        let around = Surroundings { pool: &self.pool, now: self.now };
+        let around = Surroundings { pool: &self.pool, now: self.now, clock: Instant::ZERO };
         let call = Call { credential, arguments, placed };
         let Answer::Now(reply) = self.service.call(around, call) else {
             panic!("{procedure:?} was to be answered at once")

@@ -15,6 +15,8 @@ use super::super::listing::Listing;
 use super::*;
 use crate::access::Squash;
 use crate::nfs3::binding::binding;
+use crate::program::RESULTS_KEPT;
+use crate::replays::{self, Replays};
 use crate::server::gate::Gate;
 use crate::server::{Admission, Server, tcp};
 use crate::trust::Trust;
@@ -76,7 +78,9 @@ impl Far {
         let root = File::from(service.root().as_file_handle());
         let (_, from_tcp) = tcp::way();
         let gate = Gate::new(Admission::default(), Trust::ALL);
-        let service = Server::new(service, &LARGE, gate, from_tcp, 3);
+        let replays = replays::Limits::of_memory(4 << 20, RESULTS_KEPT);
+        let replays = Replays::new(&replays, 3);
+        let service = Server::new(service, &LARGE, gate, from_tcp, replays);
         let mut server =
             Core::new(fabric.provider(node(1)).unwrap(), service, own, limits(versions), 1)
                 .unwrap();

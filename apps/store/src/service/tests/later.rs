@@ -165,7 +165,7 @@ impl Bed<Slow> {
     /// Makes a Call that is answered later.
     fn begin(&mut self, arguments: Arguments<'_>) -> Ticket {
         let credential = Credential::Sys(AuthSys::new(0, b"tests", self.uid, self.gid));
-        let around = Surroundings { pool: &self.pool, now: self.now };
+        let around = Surroundings { pool: &self.pool, now: self.now, clock: Instant::ZERO };
         match self.service.call(around, Call { credential, arguments, placed: None }) {
             Answer::Later(ticket) => ticket,
             Answer::Now(reply) => panic!("{:?}", reply.results),
@@ -174,7 +174,7 @@ impl Bed<Slow> {
 
     /// Returns the Reply that comes next.
     fn end(&mut self, procedure: Procedure) -> Option<(Ticket, Sent)> {
-        let around = Surroundings { pool: &self.pool, now: self.now };
+        let around = Surroundings { pool: &self.pool, now: self.now, clock: Instant::ZERO };
         let (ticket, reply) = self.service.poll(around)?;
         Some((ticket, Sent::new(procedure, &reply)))
     }

@@ -1,0 +1,241 @@
+//! Replies in a bounded number of places, shared fairly between addresses.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use haulage_proto::time::Instant;
+
+use super::{CallKey, mix};
+
+/// Replies, by the Calls they answer.
+#[derive(Debug)]
+pub(super) struct Kept {
+    slots: Box<[Slot]>,
+    /// A stretch of `reply_max` octets for each slot.
+    replies: Box<[u8]>,
+    reply_max: usize,
+    /// The first slot of each list of Calls whose hashes are alike.
+    buckets: Box<[Index]>,
+    seed: u64,
+    /// The slots that are free, in a list by [`Slot::newer`].
+    free: Index,
+    /// The ends of the list of all slots in use, by age.
+    oldest: Index,
+    newest: Index,
+    /// Who has slots, by address.
+    sharers: BTreeMap<u128, Sharer>,
+    /// Who has how many, the least first.
+    by_count: BTreeSet<(usize, u128)>,
+}
+
+/// Room for one Reply.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    key: CallKey,
+    kept: Instant,
+    length: usize,
+    /// The next of those whose hash is alike.
+    alike: Index,
+    older: Index,
+    newer: Index,
+    /// The next newer slot of the same address.
+    newer_own: Index,
+}
+
+/// The slots of one address, in a list by age.
+#[derive(Clone, Copy, Debug)]
+struct Sharer {
+    oldest: Index,
+    newest: Index,
+    count: usize,
+}
+
+/// The number of a slot, or [`NONE`].
+type Index = u32;
+
+impl Kept {
+    /// Takes memory for so many Replies.
+    pub(super) fn new(replies_max: usize, reply_max: usize, seed: u64) -> Self {
+        let count = replies_max.min(NONE as usize - 1);
+        let mut slots: Box<[Slot]> = vec![Slot::FREE; count].into();
+        for (slot, next) in slots.iter_mut().zip(1..) {
+            slot.newer = if next as usize == count { NONE } else { next };
+        }
+        Self {
+            slots,
+            replies: vec![0; count * reply_max].into(),
+            reply_max,
+            buckets: vec![NONE; count.max(1)].into(),
+            seed,
+            free: if count == 0 { NONE } else { 0 },
+            oldest: NONE,
+            newest: NONE,
+            sharers: BTreeMap::new(),
+            by_count: BTreeSet::new(),
+        }
+    }
+
+    /// Returns the Reply to a Call, and since when it is kept.
+    pub(super) fn find(&self, key: &CallKey) -> Option<(Instant, &[u8])> {
+        let mut at = self.buckets[self.bucket(key)];
+        while at != NONE {
+            let slot = &self.slots[at as usize];
+            if slot.key == *key {
+                let start = at as usize * self.reply_max;
+                return Some((slot.kept, &self.replies[start..start + slot.length]));
+            }
+            at = slot.alike;
+        }
+        None
+    }
+
+    /// Keeps a Reply, if it is not too long. Where there is no room, the oldest Reply goes of the
+    /// address that has most; of several that have as many, of the one that this Call came from.
+    pub(super) fn keep(&mut self, key: &CallKey, now: Instant, reply: &[u8]) {
+        if reply.len() > self.reply_max || self.slots.is_empty() {
+            return;
+        }
+        let sharer = sharer(key.client);
+        if self.free == NONE {
+            let own = self.sharers.get(&sharer).map_or(0, |own| own.count);
+            if let Some((most, other)) = self.by_count.last().copied() {
+                let loser = if own == most { sharer } else { other };
+                self.remove(self.sharers[&loser].oldest);
+            }
+        }
+        let at = self.free;
+        self.free = self.slots[at as usize].newer;
+        let bucket = self.bucket(key);
+        self.slots[at as usize] = Slot {
+            key: *key,
+            kept: now,
+            length: reply.len(),
+            alike: std::mem::replace(&mut self.buckets[bucket], at),
+            older: self.newest,
+            newer: NONE,
+            newer_own: NONE,
+        };
+        let start = at as usize * self.reply_max;
+        self.replies[start..start + reply.len()].copy_from_slice(reply);
+        match self.newest {
+            NONE => self.oldest = at,
+            newest => self.slots[newest as usize].newer = at,
+        }
+        self.newest = at;
+        self.count_in(sharer, at);
+    }
+
+    /// Frees the oldest slots that `is_old` says so of, a few of them: more than can be filled until it
+    /// is called again.
+    pub(super) fn expire(&mut self, is_old: impl Fn(Instant) -> bool) {
+        for _ in 0..EXPIRED_MAX {
+            if self.oldest == NONE || !is_old(self.slots[self.oldest as usize].kept) {
+                break;
+            }
+            self.remove(self.oldest);
+        }
+    }
+
+    /// Frees a slot, which is the oldest of its address.
+    fn remove(&mut self, at: Index) {
+        let Slot { key, alike, older, newer, .. } = self.slots[at as usize];
+        let bucket = self.bucket(&key);
+        if self.buckets[bucket] == at {
+            self.buckets[bucket] = alike;
+        } else {
+            let mut before = self.buckets[bucket];
+            while self.slots[before as usize].alike != at {
+                before = self.slots[before as usize].alike;
+            }
+            self.slots[before as usize].alike = alike;
+        }
+        match older {
+            NONE => self.oldest = newer,
+            older => self.slots[older as usize].newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            newer => self.slots[newer as usize].older = older,
+        }
+        self.count_out(sharer(key.client), at);
+        self.slots[at as usize] = Slot { newer: self.free, ..Slot::FREE };
+        self.free = at;
+    }
+
+    /// Adds a slot to those of its address.
+    fn count_in(&mut self, address: u128, at: Index) {
+        let fresh = Sharer { oldest: at, newest: NONE, count: 0 };
+        let own = self.sharers.entry(address).or_insert(fresh);
+        if own.newest != NONE {
+            self.slots[own.newest as usize].newer_own = at;
+        }
+        own.newest = at;
+        own.count += 1;
+        // In this order the set is never empty in between, and keeps its memory.
+        self.by_count.insert((own.count, address));
+        self.by_count.remove(&(own.count - 1, address));
+    }
+
+    /// Takes the oldest slot of an address from those it has.
+    fn count_out(&mut self, address: u128, at: Index) {
+        let Some(own) = self.sharers.get_mut(&address) else { return };
+        debug_assert_eq!(own.oldest, at, "whatever goes is the oldest of its address");
+        own.count -= 1;
+        own.oldest = self.slots[at as usize].newer_own;
+        let (left, had) = (own.count, own.count + 1);
+        if left == 0 {
+            self.sharers.remove(&address);
+        } else {
+            self.by_count.insert((left, address));
+        }
+        self.by_count.remove(&(had, address));
+    }
+
+    fn bucket(&self, key: &CallKey) -> usize {
+        let halves = [key.client >> 64, key.client & u128::from(u64::MAX)];
+        let [high, low] = halves.map(|half| u64::try_from(half).unwrap_or_default());
+        let numbers = u64::from(key.xid) << 32 | u64::from(key.procedure);
+        let mixed = [high, low, numbers, key.digest].into_iter().fold(self.seed, mix);
+        usize::try_from(mixed % self.buckets.len() as u64).unwrap_or_default()
+    }
+
+    /// Returns how many Replies are kept for the address of `client`.
+    #[cfg(test)]
+    pub(super) fn count(&self, client: u128) -> usize {
+        self.sharers.get(&sharer(client)).map_or(0, |own| own.count)
+    }
+}
+
+impl Slot {
+    const FREE: Self = Self {
+        key: CallKey { client: 0, xid: 0, procedure: 0, digest: 0 },
+        kept: Instant::ZERO,
+        length: 0,
+        alike: NONE,
+        older: NONE,
+        newer: NONE,
+        newer_own: NONE,
+    };
+}
+
+/// Returns the address that an address shares its room with: of IPv6 the network, which is the upper
+/// half, of IPv4 the address itself.
+const fn sharer(client: u128) -> u128 {
+    const IPV4: u128 = 0xffff;
+    if client >> 32 == IPV4 { client } else { client >> 64 << 64 }
+}
+
+/// No slot.
+const NONE: Index = Index::MAX;
+
+/// Slots that are freed at once: one is filled for each Call, so this catches up.
+const EXPIRED_MAX: usize = 4;
+
+/// Octets that are noted of a Reply, its own octets apart.
+pub(super) const NOTED: usize = {
+    let mut octets = 0;
+    octets += size_of::<Slot>();
+    octets += size_of::<Index>(); // its bucket
+    octets += 2 * size_of::<(usize, u128)>(); // by_count, in nodes that may be half full
+    octets += 2 * size_of::<(u128, Sharer)>(); // sharers, the same, if each address has one Reply
+    octets
+};

@@ -1,0 +1,185 @@
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::testing::Rng;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn key(client: u128, xid: u32) -> CallKey {
+    CallKey { client, xid, procedure: 12, digest: 99 }
+}
+
+/// Returns an IPv4 address.
+const fn v4(host: usize) -> u128 {
+    0xffff << 32 | host as u128
+}
+
+/// Makes room for so many Replies of Calls that succeeded, and a third as many of Calls that failed.
+fn replays(successes: usize) -> Replays {
+    let all = successes / 3 * 4;
+    let (reply_max, age_max) = (8, 120 * SECOND);
+    let limits = Limits { octets_max: all * (reply_max + kept::NOTED), reply_max, age_max };
+    assert_eq!(limits.replies(End::Success), successes);
+    assert_eq!(limits.replies(End::Failure), successes / 3);
+    Replays::new(&limits, 5)
+}
+
+fn at(seconds: u32) -> Instant {
+    Instant::ZERO.saturating_add(seconds * SECOND)
+}
+
+impl Replays {
+    fn call(&mut self, key: &CallKey, end: End) {
+        assert_eq!(self.begin(key, at(0)), Seen::New);
+        self.keep(key, at(0), end, &key.xid.to_be_bytes());
+    }
+
+    fn knows(&mut self, key: &CallKey) -> bool {
+        match self.begin(key, at(0)) {
+            Seen::New => false,
+            seen => {
+                assert_eq!(seen, Seen::Answered(&key.xid.to_be_bytes()));
+                true
+            }
+        }
+    }
+}
+
+#[test]
+fn a_call_is_carried_out_once() {
+    let mut replays = replays(12);
+    let call = key(1, 1);
+    assert_eq!(replays.begin(&call, at(0)), Seen::New);
+    replays.wait(call);
+    assert_eq!(replays.begin(&call, at(200)), Seen::Pending);
+    replays.keep(&call, at(200), End::Success, b"done");
+    assert_eq!(replays.begin(&call, at(200)), Seen::Answered(b"done"));
+    replays.wait(key(1, 2));
+    replays.forget(&key(1, 2));
+    assert_eq!(replays.begin(&key(1, 2), at(200)), Seen::New);
+}
+
+#[test]
+fn every_part_of_the_key_tells_calls_apart() {
+    let mut replays = replays(12);
+    let first = key(1, 1);
+    for other in [
+        first,
+        CallKey { client: 2, ..first },
+        CallKey { client: 1 << 64, ..first },
+        CallKey { xid: 2, ..first },
+        CallKey { procedure: 13, ..first },
+        CallKey { digest: 98, ..first },
+    ] {
+        replays.call(&other, End::Success);
+    }
+}
+
+#[test]
+fn what_is_too_long_is_not_kept() {
+    let mut replays = replays(3);
+    replays.keep(&key(1, 1), at(0), End::Success, b"too long.");
+    assert_eq!(replays.begin(&key(1, 1), at(0)), Seen::New);
+    replays.keep(&key(1, 1), at(0), End::Success, b"it fits.");
+    assert_eq!(replays.begin(&key(1, 1), at(0)), Seen::Answered(b"it fits."));
+}
+
+#[test]
+fn an_old_reply_is_neither_used_nor_in_the_way() {
+    let mut replays = replays(12);
+    for xid in 0..12 {
+        replays.keep(&key(1, xid), at(xid), End::Success, b"old");
+    }
+    assert_eq!(replays.begin(&key(1, 0), at(120)), Seen::Answered(b"old"));
+    assert_eq!(replays.begin(&key(1, 0), at(121)), Seen::New);
+    assert_eq!(replays.begin(&key(1, 1), at(121)), Seen::Answered(b"old"));
+    // Long after, none is used, and they go a few at a time.
+    for left in [7, 3, 0] {
+        assert_eq!(replays.begin(&key(1, 11), at(500)), Seen::New);
+        assert_eq!(replays.successes.count(1), left);
+    }
+    // One that is still there does not hide the next of its name.
+    replays.keep(&key(1, 1), at(500), End::Success, b"old");
+    replays.keep(&key(1, 1), at(700), End::Success, b"new");
+    assert_eq!(replays.begin(&key(1, 1), at(700)), Seen::Answered(b"new"));
+}
+
+#[test]
+fn no_failure_takes_the_place_of_a_success() {
+    let mut replays = replays(12);
+    for xid in 0..12 {
+        replays.call(&key(1, xid), End::Success);
+    }
+    for xid in 12..1000 {
+        replays.call(&key(1, xid), End::Failure);
+    }
+    assert!((0..12).all(|xid| replays.knows(&key(1, xid))));
+    // Of the failures the latest are known.
+    assert!((996..1000).all(|xid| replays.knows(&key(1, xid))));
+}
+
+#[test]
+fn an_address_that_is_alone_has_all_the_room() {
+    let mut replays = replays(12);
+    for xid in 0..100 {
+        replays.call(&key(1, xid), End::Success);
+    }
+    let known: BTreeSet<_> = (0..100).filter(|xid| replays.knows(&key(1, *xid))).collect();
+    assert_eq!(known, (88..100).collect());
+}
+
+#[test]
+fn each_address_keeps_its_share_whatever_the_others_do() {
+    for (seed, addresses) in [(1, 2), (2, 3), (3, 5), (4, 7)] {
+        let (room, mut rng) = (60, Rng::new(seed));
+        let mut replays = replays(room);
+        let mut xids = vec![0; addresses];
+        for _ in 0..3000 {
+            // The first address makes most Calls.
+            let who = if rng.below(4) > 0 { 0 } else { rng.below(addresses) };
+            xids[who] += 1;
+            replays.call(&key(v4(who), xids[who]), End::Success);
+            for (who, last) in xids.iter().enumerate() {
+                let share = u32::try_from(room / addresses).unwrap().min(*last);
+                for xid in last - share + 1..=*last {
+                    assert!(replays.knows(&key(v4(who), xid)), "{who} {xid} of {last}");
+                }
+            }
+        }
+        let kept: usize = (0..addresses).map(|who| replays.successes.count(v4(who))).sum();
+        assert_eq!(kept, room);
+    }
+}
+
+#[test]
+fn an_ipv6_network_is_one_address_and_an_ipv4_network_is_not() {
+    let mut replays = replays(12);
+    let v6 = |host: u64| 0x2001_0db8 << 96 | u128::from(host);
+    for xid in 0..6 {
+        replays.call(&key(v4(7), xid), End::Success);
+    }
+    for xid in 0..100 {
+        replays.call(&key(v6(xid.into()), xid), End::Success);
+    }
+    assert!((0..6).all(|xid| replays.knows(&key(v4(7), xid))));
+    for host in 8..100 {
+        replays.call(&key(v4(host), 1), End::Success);
+    }
+    assert_eq!(replays.successes.count(v4(7)), 1);
+}
+
+#[test]
+fn no_memory_is_no_panic() {
+    let limits = Limits { octets_max: 0, reply_max: 8, age_max: SECOND };
+    let mut replays = Replays::new(&limits, 1);
+    replays.keep(&key(1, 1), at(0), End::Success, b"x");
+    assert_eq!(replays.begin(&key(1, 1), at(0)), Seen::New);
+}
+
+#[test]
+fn arguments_that_differ_hash_differently() {
+    let long = [7; HASHED_MAX + 1];
+    let all = [&b""[..], b"\0", b"\0\0", b"a", b"b", &long[1..], &long];
+    let hashes: BTreeSet<_> = all.iter().map(|bytes| hash(bytes)).collect();
+    assert_eq!((hashes.len(), hash(b"a")), (all.len(), hash(b"a")));
+}

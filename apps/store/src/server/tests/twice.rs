@@ -1,0 +1,106 @@
+//! Calls that come twice, among many others.
+
+use super::*;
+
+/// How a REMOVE ends whose name was there, and one whose name was not.
+const DONE: u32 = 0;
+const NO_SUCH: u32 = 2;
+
+fn remove<'a>(dir: &'a [u8], name: &'a [u8]) -> Arguments<'a> {
+    Arguments::Remove(DirName { dir: handle(dir), name: Name(name) })
+}
+
+fn status(results: &[u8]) -> u32 {
+    u32::from_be_bytes(results[..4].try_into().unwrap())
+}
+
+/// A client that calls over TCP, and so chooses its XIDs.
+struct Sender {
+    stream: TcpStream,
+    root: Vec<u8>,
+}
+
+impl Sender {
+    fn send(&mut self, xid: u32, arguments: &Arguments<'_>) -> u32 {
+        let number = arguments.procedure().number();
+        let call = record(xid, (nfs3::PROGRAM, nfs3::VERSION, number), |w| arguments.encode(w));
+        self.stream.write_all(&call).unwrap();
+        let (echoed, body, results) = reply(&mut self.stream).unwrap();
+        assert_eq!((echoed, body), (xid, SUCCESS));
+        status(&results)
+    }
+
+    /// Makes a file and removes it.
+    fn make_and_remove(&mut self, xid: u32, name: &[u8]) {
+        let root = self.root.clone();
+        assert_eq!(self.send(xid ^ 1 << 31, &create(&root, name)), DONE);
+        assert_eq!(self.send(xid, &remove(&root, name)), DONE);
+    }
+
+    fn remove(&mut self, xid: u32, name: &[u8]) -> u32 {
+        let root = self.root.clone();
+        self.send(xid, &remove(&root, name))
+    }
+}
+
+impl World {
+    /// Acts as a client over TCP, on a connection of its own.
+    fn send<T: Send + 'static>(
+        &mut self,
+        act: impl FnOnce(&mut Sender) -> T + Send + 'static,
+    ) -> T {
+        let root = self.root();
+        self.serve(move |at| act(&mut Sender { stream: TcpStream::connect(at).unwrap(), root }))
+    }
+}
+
+#[test]
+fn the_first_answer_is_known_whatever_other_addresses_do() {
+    let mut world = World::new(Versions::Both, Admission::default());
+    world.send(|client| client.make_and_remove(7, b"file"));
+    let root = world.root();
+    let mut ended = [0; 3];
+    let mut ask = |arguments: &Arguments<'_>| {
+        let (results, _) = world.ask(arguments, [None, None]);
+        ended[usize::try_from(status(&results.unwrap())).unwrap()] += 1;
+    };
+    for _ in 0..5000 {
+        ask(&remove(&root, b"file"));
+    }
+    for _ in 0..2500 {
+        ask(&create(&root, b"other"));
+        ask(&remove(&root, b"other"));
+    }
+    assert_eq!(ended, [5000, 0, 5000], "of failures there are as many as of successes");
+    let again = world.send(|client| [client.remove(7, b"file"), client.remove(8, b"file")]);
+    assert_eq!(again, [DONE, NO_SUCH]);
+}
+
+#[test]
+fn the_first_answer_is_known_within_twice_a_connections_credits() {
+    let mut world = World::new(Versions::Both, Admission::default());
+    let again = world.send(|client| {
+        client.make_and_remove(1, b"file");
+        let mut xids = 1_000..;
+        // A CREATE and a REMOVE each.
+        for xid in xids.by_ref().take(LIMITS_DEFAULT.credits_max as usize - 1) {
+            client.make_and_remove(xid, b"other");
+        }
+        // However often it fails besides.
+        for xid in xids.by_ref().take(5000) {
+            assert_eq!(client.remove(xid, b"nothing"), NO_SUCH);
+        }
+        client.remove(1, b"file")
+    });
+    assert_eq!(again, DONE);
+}
+
+#[test]
+fn an_answer_is_not_used_when_it_is_old() {
+    let mut world = World::new(Versions::Both, Admission::default());
+    world.send(|client| client.make_and_remove(7, b"file"));
+    world.now = world.now.saturating_add(Duration::from_secs(120));
+    assert_eq!(world.send(|client| client.remove(7, b"file")), DONE);
+    world.now = world.now.saturating_add(Duration::from_secs(1));
+    assert_eq!(world.send(|client| client.remove(7, b"file")), NO_SUCH);
+}
