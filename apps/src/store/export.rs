@@ -79,7 +79,8 @@ pub(super) fn directory(
     let make = move |pool: &Pool, waker: &Waker| {
         let (run, open_max, search_max) = (secrets.run, OPEN_MAX, SEARCH_MAX);
         let How { stable, direct } = how;
-        let config = Config { run, open_max, search_max, stable, direct };
+        let search_turn_max = SEARCH_TURN_MAX;
+        let config = Config { run, open_max, search_max, search_turn_max, stable, direct };
         // Without one, files are read and written at once.
         let ring = Ring::new(pool, waker).ok();
         Directory::open(&path, state, ring, config)
@@ -127,5 +128,9 @@ const DIRECTORY_ROOM: usize = 64 << 20;
 /// Files of a directory kept open.
 const OPEN_MAX: usize = 1024;
 
-/// Names looked at to find one file: a fraction of a second.
+/// Names looked at to find files that were renamed behind our back: a fraction of a second in all, which
+/// is spread over turns.
 const SEARCH_MAX: usize = 100_000;
+
+/// Names looked at in one turn: others wait no longer than for a few of their own Calls.
+const SEARCH_TURN_MAX: usize = 128;

@@ -135,6 +135,21 @@ pub trait Backend {
         count: u32,
     ) -> Progress<Verifier>;
 
+    /// Returns whether a file can be acted on at once. What is not at hand has to be
+    /// [located](Self::locate) first; until it is, everything asked of it is answered
+    /// [`Status::Jukebox`].
+    fn is_at_hand(&self, file: FileId) -> bool {
+        let _ = file;
+        true
+    }
+
+    /// Finds a file that is not at hand, or finds out that it is gone. If that takes long, its end comes
+    /// out of [`poll`](Self::poll).
+    fn locate(&mut self, file: FileId) -> Located {
+        let _ = file;
+        Located::Now
+    }
+
     /// Begins a turn of the core: what the backend checked in the last one holds no more, and it does a
     /// bounded part of the work that outlasts a Call. Returns whether there is more of that.
     fn turn(&mut self) -> bool {
@@ -171,6 +186,17 @@ pub enum Progress<T> {
     Later,
 }
 
+/// Whether a file was located.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Located {
+    /// It was, or is known to be gone.
+    Now,
+    /// It is being searched for; [`Finished::Located`] tells when that has ended.
+    Later,
+    /// Too many others are being searched for.
+    Busy,
+}
+
 /// The end of an operation that came later.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a READ takes nothing from the heap")]
@@ -181,6 +207,9 @@ pub enum Finished {
     Write(Ticket, Result<WriteDone, Status>),
     /// Of [`Backend::commit`].
     Commit(Ticket, Result<Verifier, Status>),
+    /// Of [`Backend::locate`]: the file is at hand, or is known to be gone, or has to be asked for again
+    /// in a while.
+    Located(FileId),
 }
 
 /// What was read.

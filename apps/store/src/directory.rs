@@ -29,13 +29,14 @@ use rustix::process::{getegid, geteuid};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::backend::{
-    Backend, Capabilities, Context, Finished, Incoming, New, Progress, ReadDone, Room, Shown,
-    Ticket, WriteDone,
+    Backend, Capabilities, Context, Finished, Incoming, Located, New, Progress, ReadDone, Room,
+    Shown, Ticket, WriteDone,
 };
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, FileType, Name, SetAttributes, Status, Time, Verifier};
 
 mod data;
+mod gone;
 mod journal;
 mod known;
 mod listing;
@@ -63,8 +64,10 @@ pub struct Config {
     pub run: u64,
     /// Files kept open.
     pub open_max: usize,
-    /// Names looked at to find one file that was renamed behind our back.
+    /// Names looked at to find files that were renamed behind our back, in one pass through the tree.
     pub search_max: usize,
+    /// Names looked at in one turn of the core.
+    pub search_turn_max: usize,
     /// Whether a change of names or attributes is on stable storage before it is answered, as the
     /// protocol wants it (RFC 1813 section 4.7). The core waits for the disk in that time.
     pub stable: bool,
@@ -113,6 +116,15 @@ impl Directory {
         let Config { run, stable, direct, .. } = config;
         let (failures, _state) = (0, state);
         Ok(Self { tree, _state, owner, transfers, direct, stable, run, failures, name_max })
+    }
+}
+
+#[cfg(test)]
+impl Directory {
+    /// Opens files by their names alone from now on, as a server without privileges, and closes all.
+    pub(crate) fn open_by_names_alone(&mut self) {
+        self.tree.close_mount();
+        self.tree.close_all();
     }
 }
 
@@ -321,12 +333,20 @@ impl Backend for Directory {
     }
 
     fn turn(&mut self) -> bool {
-        self.tree.turn();
-        false
+        self.tree.turn()
+    }
+
+    fn is_at_hand(&self, file: FileId) -> bool {
+        self.tree.is_at_hand(file)
+    }
+
+    fn locate(&mut self, file: FileId) -> Located {
+        self.tree.locate(file)
     }
 
     fn poll(&mut self) -> Option<Finished> {
-        self.next_finished()
+        let searched = self.tree.next_searched().map(Finished::Located);
+        searched.or_else(|| self.next_finished())
     }
 }
 

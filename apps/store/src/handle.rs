@@ -65,6 +65,11 @@ impl Sealer {
         self.read_body(body).ok_or(Status::BadHandle)
     }
 
+    /// Returns the file that a handle claims to name, whoever made it.
+    pub(crate) fn peek(&self, handle: FileHandle<'_>) -> Option<FileId> {
+        self.read_body(handle.bytes().get(..BODY_LEN)?)
+    }
+
     /// Returns the number of the file system.
     pub const fn fsid(&self) -> u64 {
         self.fsid

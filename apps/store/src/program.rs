@@ -23,7 +23,7 @@ use crate::backend::{Backend, Ticket};
 use crate::nfs3::binding::is_idempotent;
 use crate::nfs3::{Arguments, Procedure, Results, Status};
 use crate::replays::{CallKey, End, Replays, Seen, hash};
-use crate::service::{Answer, Call, Reply, Service, Surroundings};
+use crate::service::{Answer, Call, LateReply, Service, Surroundings};
 use haulage_mr_pool::Pieces;
 
 /// NFS version 3, over one backend.
@@ -118,13 +118,13 @@ impl<B: Backend> Program<B> {
     }
 
     /// Returns the next Reply that was to come later.
-    pub fn poll(&mut self, around: Surroundings<'_>) -> Option<(Ticket, Reply<'static>)> {
+    pub fn poll(&mut self, around: Surroundings<'_>) -> Option<(Ticket, LateReply)> {
         let (ticket, reply) = self.service.poll(around)?;
         if let Some(key) = self.waiting.remove(&ticket) {
             // Whether its connection is still there or not, it was carried out.
             let mut memory = [0; RESULTS_KEPT];
             let mut w = Writer::new(&mut memory);
-            let written = reply.results.encode(&mut w);
+            let written = reply.encode(&mut w);
             let results = Some(w.written()).filter(|_| written.is_ok());
             remember(&mut self.replays, &key, around.clock, results);
         }

@@ -32,7 +32,7 @@ use crate::nfs3::binding::{Limits, binding};
 use crate::nfs3::{Procedure, Time};
 use crate::program::{Ended, Origin, Program};
 use crate::replays::Replays;
-use crate::service::{Reply, Service, Surroundings};
+use crate::service::{LateReply, Service, Surroundings};
 use crate::trust::{GIDS_MAX, Peer};
 
 use gate::{Figures, Gate};
@@ -49,7 +49,7 @@ pub struct Server<B> {
     /// Callers whose Replies come later.
     later: BTreeMap<Ticket, Caller>,
     /// Replies that came later, until the runtime asks for them.
-    replies: Vec<(CallToken, Reply<'static>)>,
+    replies: Vec<(CallToken, LateReply)>,
     /// Calls that came over TCP.
     calls: Receiver<TcpCall>,
     time: TimeOfDay,
@@ -197,10 +197,10 @@ impl<B: Backend> runtime::Service for Server<B> {
         let Some(at) = self.replies.iter().position(|(waiting, _)| *waiting == token) else {
             return Outcome::Later;
         };
-        let (_, Reply { results, data }) = self.replies.swap_remove(at);
-        match reply.results(|w| results.encode(w)) {
+        let (_, late) = self.replies.swap_remove(at);
+        match reply.results(|w| late.encode(w)) {
             Ok(()) => {
-                reply.item_data(follows(data));
+                reply.item_data(follows(late.data));
                 Outcome::Done
             }
             Err(_) => Outcome::Failed(AcceptStat::SystemErr),

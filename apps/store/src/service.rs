@@ -18,7 +18,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::access::{Caller, EXECUTE, Policy};
-use crate::backend::{Backend, Context, Ticket};
+use crate::backend::{Backend, Context, Located, Ticket};
 use crate::handle::{FileId, SealedHandle, Sealer};
 use crate::mount3;
 use crate::nfs3::binding::Limits;
@@ -31,8 +31,10 @@ mod attributes;
 mod data;
 mod listing;
 mod names;
+mod parked;
 
 use data::Pending;
+use parked::Parking;
 
 /// What may be done to what is served, and by whom.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +55,11 @@ pub struct Service<B> {
     config: Config,
     /// Calls that wait for the backend.
     pending: BTreeMap<Ticket, Pending>,
+    /// Calls that wait until a file of theirs is found.
+    parking: Parking,
     next_ticket: u64,
+    /// The ticket of the Call that is carried out now after it had to wait.
+    resumed: Option<Ticket>,
     /// The file handle in the Reply being made.
     sealed: SealedHandle,
     /// Where listings are written, twice: names, then names and what they name.
@@ -112,15 +118,41 @@ impl<B: Backend> Service<B> {
         let sealed = sealer.seal(backend.root());
         let room = config.limits.readdir_max as usize;
         let listings = [vec![0; room].into(), vec![0; room].into()];
-        Self { backend, sealer, config, pending: BTreeMap::new(), next_ticket: 0, sealed, listings }
+        Self {
+            backend,
+            sealer,
+            config,
+            pending: BTreeMap::new(),
+            parking: Parking::default(),
+            next_ticket: 0,
+            resumed: None,
+            sealed,
+            listings,
+        }
     }
 
     /// Carries out a Call.
     pub fn call(&mut self, around: Surroundings<'_>, call: Call<'_>) -> Answer<'_> {
         let caller = self.config.policy.caller(&call.credential);
         let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
-        let placed = call.placed;
-        Answer::Now(match call.arguments {
+        let Call { arguments, placed, .. } = call;
+        if let Some((file, located)) = self.unlocated(&arguments) {
+            let begun = located == Located::Later;
+            let refusal = Results::refusal(arguments.procedure(), Status::Jukebox);
+            let parked = begun.then(|| self.park(file, &caller, &arguments, placed)).flatten();
+            return parked.map_or_else(|| Answer::Now(refusal.into()), Answer::Later);
+        }
+        self.carry_out(cx, arguments, placed)
+    }
+
+    /// Carries out a Call whose files are at hand.
+    fn carry_out(
+        &mut self,
+        cx: &Context<'_>,
+        arguments: Arguments<'_>,
+        placed: Option<Local>,
+    ) -> Answer<'_> {
+        Answer::Now(match arguments {
             Arguments::Read(arguments) => return self.read(cx, &arguments),
             Arguments::Write(arguments) => return self.write(cx, &arguments, placed),
             Arguments::Commit(arguments) => return self.commit(cx, &arguments),
@@ -148,16 +180,20 @@ impl<B: Backend> Service<B> {
 
     /// Begins a turn of the core. Returns whether the backend has work that outlasts it.
     pub fn turn(&mut self) -> bool {
-        self.backend.turn()
+        self.parking.turn() | self.backend.turn()
     }
 
     /// Returns the next Reply that was to come later.
-    pub fn poll(&mut self, around: Surroundings<'_>) -> Option<(Ticket, Reply<'static>)> {
+    pub fn poll(&mut self, around: Surroundings<'_>) -> Option<(Ticket, LateReply)> {
+        while let Some(finished) = self.backend.poll() {
+            if let Some((ticket, reply)) = self.finish(around, finished) {
+                return Some((ticket, reply.into()));
+            }
+        }
         loop {
-            let finished = self.backend.poll()?;
-            let reply = self.finish(around, finished);
-            if reply.is_some() {
-                return reply;
+            let ended = self.resume(around)?;
+            if ended.is_some() {
+                return ended;
             }
         }
     }
@@ -269,16 +305,83 @@ impl<'a> From<Results<'a>> for Reply<'a> {
     }
 }
 
+/// A Reply that comes in a later turn than its Call.
+#[derive(Debug)]
+pub struct LateReply {
+    results: LateResults,
+    /// What follows the results: by direct data placement, or inline and padded.
+    pub data: Pieces,
+}
+
+/// The results of a Call that ended in a later turn.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a READ takes nothing from the heap")]
+enum LateResults {
+    /// They borrow nothing.
+    Owned(Results<'static>),
+    /// They are written already.
+    Encoded(Box<[u8]>),
+}
+
+impl LateReply {
+    const fn encoded(octets: Box<[u8]>, data: Pieces) -> Self {
+        Self { results: LateResults::Encoded(octets), data }
+    }
+
+    /// Appends the results to `w`; the data follows them.
+    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        match &self.results {
+            LateResults::Owned(results) => results.encode(w),
+            LateResults::Encoded(octets) => w.put(octets),
+        }
+    }
+
+    /// Appends all of the Reply to `w`, its data inline.
+    pub fn encode_inline(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        self.encode(w)?;
+        put_inline(&self.data, w)
+    }
+
+    /// Returns octets that all of the Reply fits in.
+    pub fn length_max(&self) -> usize {
+        let results = match &self.results {
+            LateResults::Owned(_) => RESULTS_OWNED_MAX,
+            LateResults::Encoded(octets) => octets.len(),
+        };
+        results + self.data.len().next_multiple_of(4)
+    }
+}
+
+impl From<Reply<'static>> for LateReply {
+    fn from(Reply { results, data }: Reply<'static>) -> Self {
+        Self { results: LateResults::Owned(results), data }
+    }
+}
+
+impl From<Results<'static>> for LateReply {
+    fn from(results: Results<'static>) -> Self {
+        Reply::from(results).into()
+    }
+}
+
 impl Reply<'_> {
     /// Appends all of the Reply to `w`, its data inline.
     pub fn encode_inline(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         self.results.encode(w)?;
-        for piece in self.data.iter() {
-            w.put(piece.bytes())?;
-        }
-        w.pad(self.data.len())
+        put_inline(&self.data, w)
     }
 }
+
+/// Appends data and its padding to `w`.
+fn put_inline(data: &Pieces, w: &mut Writer<'_>) -> Result<(), Truncated> {
+    for piece in data.iter() {
+        w.put(piece.bytes())?;
+    }
+    w.pad(data.len())
+}
+
+/// Octets of the longest results that borrow nothing: of READ, WRITE, COMMIT, and of what is refused.
+const RESULTS_OWNED_MAX: usize = 512;
 
 /// Returns a row of one piece.
 fn row(piece: Piece) -> Pieces {

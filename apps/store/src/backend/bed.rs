@@ -4,8 +4,8 @@ use haulage_mr_pool::{PagePreference, Piece, Pool, PoolConfig};
 
 use crate::access::Caller;
 use crate::backend::{
-    Backend, Context, Finished, Incoming, New, NewKind, Octets, Progress, ReadDone, Ticket,
-    WriteDone,
+    Backend, Context, Finished, Incoming, Located, New, NewKind, Octets, Progress, ReadDone,
+    Ticket, WriteDone,
 };
 use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
@@ -45,12 +45,24 @@ impl<B: Backend> Bed<B> {
         act(&mut self.backend, &cx)
     }
 
+    /// Waits until a file is at hand, or known not to be.
+    pub(crate) fn locate(&mut self, file: FileId) {
+        for _ in 0..4 {
+            if self.with(|backend, _| backend.locate(file)) == Located::Now {
+                return;
+            }
+            let polls = (0..1_000_000).map(|_| self.with(|backend, _| backend.poll()));
+            assert!({ polls }.any(|ended| ended.is_some()), "a search ends");
+        }
+    }
+
     pub(crate) fn make(
         &mut self,
         dir: FileId,
         name: &str,
         kind: NewKind<'_>,
     ) -> Result<FileId, Status> {
+        self.locate(dir);
         let (uid, gid) = self.owner;
         let new = New { kind, mode: 0o755, uid, gid };
         self.with(|backend, cx| backend.make(cx, dir, Name(name.as_bytes()), new))
@@ -65,10 +77,12 @@ impl<B: Backend> Bed<B> {
     }
 
     pub(crate) fn look(&mut self, file: FileId) -> Attributes {
+        self.locate(file);
         self.with(|backend, cx| backend.attributes(cx, file)).unwrap()
     }
 
     pub(crate) fn find(&mut self, dir: FileId, name: &str) -> Result<FileId, Status> {
+        self.locate(dir);
         self.with(|backend, cx| backend.lookup(cx, dir, Name(name.as_bytes())))
     }
 
@@ -129,6 +143,7 @@ impl<B: Backend> Bed<B> {
         data: Octets<'_>,
         stable: Stable,
     ) -> Result<WriteDone, Status> {
+        self.locate(file);
         let write = Incoming { offset, data, stable };
         match self.with(|backend, cx| backend.write(cx, TICKET, file, write)) {
             Progress::Ended(end) => end,
@@ -165,6 +180,7 @@ impl<B: Backend> Bed<B> {
         offset: u64,
         count: usize,
     ) -> Result<ReadDone, Status> {
+        self.locate(file);
         match self.with(|backend, cx| backend.read(cx, TICKET, file, offset, count)) {
             Progress::Ended(end) => end,
             Progress::Later => match self.wait() {

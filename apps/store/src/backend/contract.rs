@@ -63,8 +63,14 @@ fn in_memory() -> Bed<Memory> {
 /// Without a ring too where the system has none.
 fn in_directory(ring: bool, direct: bool) -> Bed<Directory> {
     let place = Place::new();
-    let config =
-        directory::Config { run: 77, open_max: 16, search_max: 1000, stable: false, direct };
+    let config = directory::Config {
+        run: 77,
+        open_max: 16,
+        search_max: 1000,
+        search_turn_max: 100,
+        stable: false,
+        direct,
+    };
     let waker = Waker::new().unwrap();
     let mut bed = Bed::new(|pool, _| {
         let ring = ring.then(|| Ring::new(pool, &waker).ok()).flatten();
@@ -147,8 +153,10 @@ fn a_file_is_stale_once_its_last_name_is_gone(mut bed: Bed<impl Backend>) {
     assert_ne!(bed.file(root, "c"), file);
     assert_eq!(bed.with(|backend, cx| backend.attributes(cx, file)), Err(Status::Stale));
     let strange = FileId { inode: 0, generation: 77 };
+    bed.locate(strange);
     assert_eq!(bed.with(|backend, cx| backend.attributes(cx, strange)), Err(Status::Stale));
     let strange = FileId { inode: u64::MAX, generation: 77 };
+    bed.locate(strange);
     assert_eq!(bed.with(|backend, cx| backend.attributes(cx, strange)), Err(Status::Stale));
     let stale = Err(Status::Stale);
     assert_eq!((bed.link(file, root, "d"), bed.rename((file, "x"), (root, "y"))), (stale, stale));

@@ -35,6 +35,11 @@ impl Open {
         Some(Rc::clone(node))
     }
 
+    /// Returns whether a file is kept.
+    pub(super) fn contains(&self, id: FileId) -> bool {
+        self.nodes.contains_key(&id)
+    }
+
     /// Keeps a file, instead of the one not looked for longest if there are too many. One that is kept
     /// already stays: it may be open for more than its permission bits allow by now.
     pub(super) fn keep(&mut self, node: Node) -> Rc<Node> {

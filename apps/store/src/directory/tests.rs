@@ -42,8 +42,14 @@ impl World {
     }
 }
 
-const CONFIG: Config =
-    Config { run: 0, open_max: 8, search_max: 10_000, stable: false, direct: false };
+const CONFIG: Config = Config {
+    run: 0,
+    open_max: 8,
+    search_max: 10_000,
+    search_turn_max: 100,
+    stable: false,
+    direct: false,
+};
 
 /// Does to files what no client asked for.
 fn behind(world: &World, from: &str, to: &str) {
@@ -236,6 +242,7 @@ fn files_are_found_again_after_a_restart() {
     assert_eq!(bed.root(), root);
     assert_eq!(bed.read(file, 0, 9), Ok(b"kept".to_vec()));
     assert_eq!((bed.find(b, ".."), bed.find(b, "file")), (Ok(other), Ok(file)));
+    bed.locate(removed);
     let gone = bed.with(|directory, cx| directory.attributes(cx, removed));
     assert_eq!(gone, Err(Status::Stale));
     drop(bed);
@@ -273,6 +280,127 @@ fn what_was_renamed_behind_our_back_is_searched_for() {
     bed.backend.tree.close_all();
     std::fs::write(world.path("served/a/near"), b"not it").unwrap();
     assert_eq!(bed.read(near, 0, 9), Ok(Vec::new()));
+}
+
+/// Makes so many files in a directory, behind our back.
+fn crowd(world: &World, dir: &str, count: usize) {
+    for number in 0..count {
+        std::fs::write(world.path("served").join(dir).join(format!("{number}")), b"").unwrap();
+    }
+}
+
+/// Turns until nothing is searched for. Returns how many names were looked at in each turn, and what was
+/// told to be located.
+fn search(bed: &mut Bed<Directory>) -> (Vec<usize>, Vec<FileId>) {
+    let (mut looked_at, mut located) = (Vec::new(), Vec::new());
+    let mut goes_on = true;
+    while goes_on {
+        goes_on = bed.backend.turn();
+        looked_at.push(bed.backend.tree.looked_at());
+        while let Some(finished) = bed.backend.poll() {
+            let Finished::Located(file) = finished else { panic!("{finished:?}") };
+            located.push(file);
+        }
+        assert!(looked_at.len() < 10_000, "it ends");
+    }
+    (looked_at, located)
+}
+
+#[test]
+fn a_turn_looks_at_a_bounded_number_of_names_for_all_stale_handles_together() {
+    let world = World::new();
+    let mut bed = world.serve(None, CONFIG);
+    let root = bed.root();
+    let dir = bed.dir(root, "dir");
+    crowd(&world, "dir", 950);
+    let gone: Vec<_> = (0..40).map(|n| bed.file(dir, &format!("gone-{n}"))).collect();
+    let moved = bed.file(dir, "moved");
+    for number in 0..40 {
+        std::fs::remove_file(world.path("served/dir").join(format!("gone-{number}"))).unwrap();
+    }
+    behind(&world, "dir/moved", "elsewhere");
+    bed.backend.open_by_names_alone();
+    let all: Vec<_> = gone.iter().chain([&moved]).copied().collect();
+    for file in &all {
+        // Who asks twice is searched for once.
+        for _ in 0..2 {
+            assert_eq!(bed.backend.locate(*file), Located::Later);
+        }
+    }
+    let (looked_at, mut located) = search(&mut bed);
+    assert!(looked_at.iter().all(|names| *names <= CONFIG.search_turn_max), "{looked_at:?}");
+    // One pass for all of them: the 950, the directory, and what was moved.
+    assert_eq!(looked_at.iter().sum::<usize>(), 952);
+    located.sort();
+    let mut expected = all;
+    expected.sort();
+    assert_eq!(located, expected);
+    for file in &gone {
+        assert_eq!(bed.backend.locate(*file), Located::Now);
+        assert_eq!(bed.read(*file, 0, 1), Err(Status::Stale));
+    }
+    assert_eq!(bed.read(moved, 0, 1), Ok(Vec::new()));
+    assert_eq!(search(&mut bed), (vec![0], Vec::new()), "all of that is remembered");
+}
+
+#[test]
+fn what_is_gone_is_searched_for_again_where_it_was_if_that_has_changed() {
+    let world = World::new();
+    let mut bed = world.serve(None, CONFIG);
+    let root = bed.root();
+    let dir = bed.dir(root, "dir");
+    bed.dir(root, "crowd");
+    crowd(&world, "crowd", 300);
+    let file = bed.file(dir, "file");
+    behind(&world, "dir/file", "../away");
+    bed.backend.open_by_names_alone();
+    bed.locate(dir);
+    assert_eq!(bed.backend.locate(file), Located::Later);
+    let (looked_at, _) = search(&mut bed);
+    assert_eq!(looked_at.iter().sum::<usize>(), 302);
+    assert_eq!(bed.backend.locate(file), Located::Now);
+    // The clock of the file system moves on before the directory changes.
+    let before = bed.look(dir).ctime;
+    for number in 0.. {
+        std::fs::write(world.path("served/dir").join(format!("{number}")), b"").unwrap();
+        if bed.look(dir).ctime != before {
+            break;
+        }
+    }
+    behind(&world, "../away", "dir/back");
+    assert_eq!(bed.backend.locate(file), Located::Later);
+    let (looked_at, located) = search(&mut bed);
+    assert!(looked_at.iter().sum::<usize>() < 302, "{looked_at:?}");
+    assert_eq!((located, bed.read(file, 0, 1)), (vec![file], Ok(Vec::new())));
+}
+
+#[test]
+fn a_way_down_that_is_long_is_gone_in_several_turns() {
+    let world = World::new();
+    let mut bed = world.serve(None, CONFIG);
+    let mut dirs = vec![bed.root()];
+    for level in 0..200 {
+        dirs.push(bed.dir(dirs[level], "d"));
+    }
+    bed.backend.open_by_names_alone();
+    assert_eq!(bed.backend.locate(dirs[200]), Located::Later);
+    let (turns, located) = search(&mut bed);
+    assert_eq!((turns, located), (vec![0; 3], vec![dirs[200]]));
+    assert_eq!(bed.find(dirs[200], ".."), Ok(dirs[199]));
+}
+
+#[test]
+fn a_bounded_number_of_files_is_searched_for() {
+    let world = World::new();
+    let mut bed = world.serve(None, CONFIG);
+    bed.backend.open_by_names_alone();
+    let file = |inode| FileId { inode, generation: 1 };
+    let begun: Vec<_> = (0..300).map(|inode| bed.backend.locate(file(inode))).collect();
+    assert!(begun[..256].iter().all(|located| *located == Located::Later));
+    assert!(begun[256..].iter().all(|located| *located == Located::Busy));
+    let (_, located) = search(&mut bed);
+    assert_eq!(located.len(), 256);
+    assert_eq!(bed.backend.locate(file(299)), Located::Later);
 }
 
 #[test]

@@ -8,10 +8,10 @@
 //! # Recovery
 //! What is not where it was seen was renamed behind our back or removed. With the privilege to open files
 //! by what their file system calls them, a directory is found wherever it went, and what is gone is
-//! known to be. The rest a bounded search tells; if that ends before the tree does, a file that is
-//! known to exist is taken to be in it.
+//! known to be. The rest a bounded [search](search) tells, in later turns; if that ends before the tree
+//! does, a file that is known to exist is taken to be in it. What was not found is remembered as long
+//! as the directory where it was seen last does not change; then that one is looked through again.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -21,16 +21,20 @@ use haulage::sys::by_handle::FileName;
 use rustix::io::Errno;
 
 use super::Config;
-use super::known::{Known, Seen};
+use super::gone::{Gone, Searched};
+use super::known::Known;
 use super::node::{Descriptors, Look, Node, open_top};
 use super::open::Open;
 use super::within::Within;
+use crate::backend::Located;
 use crate::handle::FileId;
 use crate::nfs3::Status;
 
+mod descent;
 mod search;
 
-use search::Missing;
+use descent::{Descent, Reached};
+use search::{Scope, Searches};
 
 /// The files below a directory, on its mount.
 #[derive(Debug)]
@@ -43,9 +47,23 @@ pub(super) struct Tree {
     open: Open,
     known: Known,
     /// Files that were searched for and not found.
-    gone: BTreeSet<FileId>,
+    gone: Gone,
+    searches: Searches,
     /// Names looked at in one search.
     search_max: usize,
+    /// Names looked at in one turn.
+    search_turn_max: usize,
+}
+
+/// What came of looking for a file where it was seen last.
+enum Seek {
+    Found(Rc<Node>),
+    /// It is not in the tree.
+    Gone,
+    /// It is further down than is gone in one turn.
+    Further(Descent),
+    /// It is not there.
+    Unknown,
 }
 
 impl Tree {
@@ -66,8 +84,10 @@ impl Tree {
             mount: opens.then_some(listing),
             open: Open::new(config.open_max),
             known,
-            gone: BTreeSet::new(),
+            gone: Gone::new(GONE_MAX),
+            searches: Searches::default(),
             search_max: config.search_max,
+            search_turn_max: config.search_turn_max.max(1),
         })
     }
 
@@ -92,9 +112,11 @@ impl Tree {
         self.find_closed(id)
     }
 
-    /// Begins a turn: where directories were in the last one says nothing of this one.
-    pub(super) fn turn(&mut self) {
+    /// Begins a turn: where directories were in the last one says nothing of this one. Goes on with
+    /// searches. Returns whether there is more of them.
+    pub(super) fn turn(&mut self) -> bool {
         self.within.turn();
+        self.search()
     }
 
     /// Finds a directory whose names are to be looked at or changed. It must still be in the tree.
@@ -123,7 +145,7 @@ impl Tree {
 
     /// Notes where a file is.
     pub(super) fn saw(&mut self, node: &Node, dir: FileId, name: &[u8]) {
-        self.gone.remove(&node.id);
+        self.gone.remove(node.id);
         let by_name = self.mount.is_some();
         self.known.note(node.id, dir, name, || {
             let called = by_name.then(|| FileName::of(node.place.as_fd()).ok()).flatten();
@@ -131,10 +153,11 @@ impl Tree {
         });
     }
 
-    /// Notes that a file is gone.
+    /// Notes that a file is gone: no search has to tell.
     pub(super) fn forget(&mut self, id: FileId) {
         self.open.forget(id);
         self.known.forget(id);
+        self.gone.insert(id, None);
     }
 
     /// Returns the directory that a directory is in; the top is in itself.
@@ -154,61 +177,78 @@ impl Tree {
         self.within.check(dir, &self.root, &self.descriptors)
     }
 
+    /// Returns whether a file can be acted on without looking for it.
+    pub(super) fn is_at_hand(&self, id: FileId) -> bool {
+        id == self.root.id || self.open.contains(id)
+    }
+
+    /// Looks for a file where it was seen last. What that does not tell a search does, in later turns.
+    pub(super) fn locate(&mut self, id: FileId) -> Located {
+        if self.is_at_hand(id) {
+            return Located::Now;
+        }
+        let mut scope = Scope::Tree;
+        if let Some(searched) = self.gone.get(id) {
+            match searched {
+                Some(searched) if self.has_changed(searched) => {
+                    scope = Scope::Directory(searched.dir);
+                }
+                _ => return Located::Now,
+            }
+        }
+        let begun = match self.find_where_seen(id) {
+            Seek::Found(_) | Seek::Gone => return Located::Now,
+            Seek::Further(descent) => self.descend_later(descent),
+            Seek::Unknown => self.search_for(id, scope),
+        };
+        if begun { Located::Later } else { Located::Busy }
+    }
+
+    /// Returns whether a directory that a file was searched for in has changed since. One that is not
+    /// open is not looked at.
+    fn has_changed(&mut self, searched: Searched) -> bool {
+        let look = self.open.get(searched.dir).and_then(|dir| dir.look().ok());
+        look.is_some_and(|look| look.attributes.ctime != searched.changed)
+    }
+
     /// Finds a file that is not open.
+    ///
+    /// # Errors
+    /// [`Status::Stale`] if it is gone; [`Status::Jukebox`] if a search has to tell, which
+    /// [`locate`](Self::locate) begins.
     fn find_closed(&mut self, id: FileId) -> Result<(Rc<Node>, Look), Status> {
-        if self.gone.contains(&id) {
+        if self.gone.get(id).is_some() {
             return Err(Status::Stale);
         }
-        let alive = match self.by_name(id) {
-            ByName::Unknown => None,
-            ByName::Gone => return Err(self.missing(id, Missing::Gone)),
-            ByName::Found(node, look) if look.is_directory() => {
-                return Ok((self.open.keep(node), look));
+        match self.find_where_seen(id) {
+            Seek::Found(node) => {
+                let look = node.look()?;
+                Ok((node, look))
             }
-            ByName::Found(node, _) => Some(node),
-        };
-        // The way down, last step first, from a directory that is open or can be opened by its name.
-        let mut steps = Vec::new();
-        let mut at = id;
-        let mut node = loop {
-            if at == self.root.id {
-                break Some(Rc::clone(&self.root));
-            }
-            if at != id {
-                if let Some(node) = self.open.get(at) {
-                    break Some(node);
-                }
-                if let ByName::Found(node, _) = self.by_name(at) {
-                    break Some(self.open.keep(node));
-                }
-            }
-            let Some(Seen { dir, name, .. }) =
-                self.known.find(at).filter(|_| steps.len() < DEPTH_MAX)
-            else {
-                break None;
-            };
-            steps.push((at, name.clone()));
-            at = *dir;
-        };
-        for (wanted, name) in steps.iter().rev() {
-            let led = node.take().and_then(|dir| Some((dir.child(name).ok()?.0, dir.id)));
-            node = match led {
-                Some((found, dir)) if found.id == *wanted => Some(self.keep(found, dir, name)),
-                _ => self.search(*wanted).ok(),
-            };
-            if node.is_none() {
-                break;
-            }
+            Seek::Gone => Err(Status::Stale),
+            Seek::Further(_) | Seek::Unknown => Err(Status::Jukebox),
         }
-        // Where it was is gone, though it may not be.
-        let found = node.filter(|node| node.id == id).map_or_else(|| self.search(id), Ok);
-        let node = match (found, alive) {
-            (Ok(node), _) => node,
-            (Err(Missing::TooMany), Some(alive)) => self.open.keep(alive),
-            (Err(missing), _) => return Err(self.missing(id, missing)),
-        };
-        let look = node.look()?;
-        Ok((node, look))
+    }
+
+    /// Finds a file by what its file system calls it, or where it was seen last.
+    fn find_where_seen(&mut self, id: FileId) -> Seek {
+        match self.by_name(id) {
+            ByName::Gone => {
+                self.known.forget(id);
+                self.gone.insert(id, None);
+                return Seek::Gone;
+            }
+            ByName::Found(node, look) if look.is_directory() => {
+                return Seek::Found(self.open.keep(node));
+            }
+            ByName::Found(..) | ByName::Unknown => {}
+        }
+        let Some(way) = self.way_to(id) else { return Seek::Unknown };
+        match self.go_down(way) {
+            Reached::File(node) => Seek::Found(node),
+            Reached::Partway(rest) => Seek::Further(rest),
+            Reached::Nothing => Seek::Unknown,
+        }
     }
 
     /// Opens a file by what its file system calls it. A directory that was moved out of the tree is
@@ -229,19 +269,6 @@ impl Tree {
         if is_it && within { ByName::Found(node, look) } else { ByName::Gone }
     }
 
-    /// Returns what is said of a file that was not found, and remembers one that is gone.
-    fn missing(&mut self, id: FileId, missing: Missing) -> Status {
-        if missing == Missing::Moving {
-            return Status::Jukebox;
-        }
-        self.known.forget(id);
-        if self.gone.len() >= GONE_MAX {
-            self.gone.clear();
-        }
-        self.gone.insert(id);
-        Status::Stale
-    }
-
     /// Returns how many times the system was asked where directories are, since this was asked last.
     #[cfg(test)]
     pub(super) const fn take_asked(&mut self) -> usize {
@@ -260,6 +287,12 @@ impl Tree {
         self.mount.is_some()
     }
 
+    /// Opens no files any more by what their file system calls them, as a server without the privilege.
+    #[cfg(test)]
+    pub(super) fn close_mount(&mut self) {
+        self.mount = None;
+    }
+
     /// Closes all files, as if they had not been looked for lately.
     #[cfg(test)]
     pub(super) fn close_all(&mut self) {
@@ -276,7 +309,5 @@ enum ByName {
     Unknown,
 }
 
-/// Directories one in the other.
-const DEPTH_MAX: usize = 4096;
 /// Files remembered to be gone.
 const GONE_MAX: usize = 4096;

@@ -114,6 +114,33 @@ impl<'a> Arguments<'a> {
         }
     }
 
+    /// Returns the files that they name.
+    pub const fn files(&self) -> [Option<FileHandle<'a>>; 2] {
+        match self {
+            Self::Null => [None, None],
+            Self::GetAttr(file)
+            | Self::ReadLink(file)
+            | Self::FsStat(file)
+            | Self::FsInfo(file)
+            | Self::PathConf(file) => [Some(*file), None],
+            Self::Lookup(at) | Self::Remove(at) | Self::RmDir(at) => [Some(at.dir), None],
+            Self::SetAttr(SetAttr { file, .. })
+            | Self::Access(Access { file, .. })
+            | Self::Read(Read { file, .. })
+            | Self::Write(Write { file, .. })
+            | Self::Commit(Commit { file, .. }) => [Some(*file), None],
+            Self::Create(Create { at, .. })
+            | Self::MkDir(MkDir { at, .. })
+            | Self::Symlink(Symlink { at, .. })
+            | Self::MkNod(MkNod { at, .. }) => [Some(at.dir), None],
+            Self::ReadDir(ReadDir { dir, .. }) | Self::ReadDirPlus(ReadDirPlus { dir, .. }) => {
+                [Some(*dir), None]
+            }
+            Self::Rename(Rename { from, to }) => [Some(from.dir), Some(to.dir)],
+            Self::Link(Link { file, at }) => [Some(*file), Some(at.dir)],
+        }
+    }
+
     /// Returns whose arguments they are.
     pub const fn procedure(&self) -> Procedure {
         match self {

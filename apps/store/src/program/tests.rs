@@ -88,7 +88,7 @@ impl<B: Backend> Bed<B> {
     fn poll(&mut self) -> Option<(Ticket, Vec<u8>)> {
         let around = Surroundings { pool: &self.pool, now: NOW, clock: Instant::ZERO };
         let (ticket, reply) = self.program.poll(around)?;
-        Some((ticket, written(|w| reply.results.encode(w))))
+        Some((ticket, written(|w| reply.encode(w))))
     }
 }
 

@@ -13,7 +13,7 @@ use super::{Caller, Server, client};
 use crate::backend::Backend;
 use crate::mounts::Visitor;
 use crate::program::{Ended, Origin};
-use crate::service::Reply;
+use crate::service::LateReply;
 use crate::trust::{GIDS_MAX, Peer};
 use crate::{mount3, nfs3};
 
@@ -120,8 +120,8 @@ impl<B: Backend> Server<B> {
 
 impl Waiting {
     /// Sends a Reply that came later.
-    pub(super) fn reply(self, memory: &mut Vec<u8>, reply: &Reply<'_>) {
-        let room = room(memory, REPLY_MIN + reply.data.len());
+    pub(super) fn reply(self, memory: &mut Vec<u8>, reply: &LateReply) {
+        let room = room(memory, REPLY_MIN + reply.length_max());
         self.answer(room, |w| reply.encode_inline(w));
     }
 

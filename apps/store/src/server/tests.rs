@@ -1,5 +1,6 @@
 //! A server on the simulated fabric, called over RDMA by a core and over TCP by a thread.
 
+use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 
@@ -29,25 +30,26 @@ use crate::service::Config;
 use crate::testing::{words, written};
 use crate::trust::{Claims, Privilege, Trust};
 
+mod stale;
 mod twice;
 
 const TCP_LIMITS: tcp::Limits = tcp::Limits { record_max: 8192, ..tcp::Limits::DEFAULT };
 const LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
 
 /// A server's core and a client's, and the way from TCP.
-struct World {
+struct World<B = Memory> {
     fabric: Fabric,
     now: Instant,
-    server: Core<Sim, Server<Memory>>,
+    server: Core<Sim, Server<B>>,
     client: Core<Sim, Asker>,
     connection: ConnectionId,
     front: tcp::Front,
 }
 
-/// Remembers how the last Call ended.
+/// Remembers how Calls ended, in that order, by their numbers.
 #[derive(Debug, Default)]
 struct Asker {
-    ended: Option<Ended>,
+    ended: VecDeque<(u64, Ended)>,
 }
 
 /// The results of a Call, and what a reduced one was placed in.
@@ -62,9 +64,9 @@ impl runtime::Service for Asker {
         NoService.call(cx, call, reply)
     }
 
-    fn replied(&mut self, _: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
+    fn replied(&mut self, _: &mut Cx<'_>, number: u64, finished: Finished<'_>) {
         let results = finished.results.map(|results| results.rest().to_vec());
-        self.ended = Some((results, finished.result));
+        self.ended.push_back((number, (results, finished.result)));
     }
 }
 
@@ -83,6 +85,22 @@ impl World {
         trust: Trust,
         tcp_limits: tcp::Limits,
     ) -> Self {
+        let gate = Gate::new(admission, trust);
+        Self::of(versions, gate, tcp_limits, |pool| {
+            let files = memory::Limits { files_max: 100, names_max: 100 };
+            Memory::new(pool, files, 1, Time::default()).unwrap()
+        })
+    }
+}
+
+impl<B: Backend> World<B> {
+    fn of(
+        versions: Versions,
+        gate: Gate,
+        tcp_limits: tcp::Limits,
+        backend: impl FnOnce(&Pool) -> B,
+    ) -> Self {
+        let admission = gate.admission.clone();
         let fabric = Fabric::new(FabricConfig::default());
         let node = |n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n));
         let core_limits = CoreLimits {
@@ -94,15 +112,13 @@ impl World {
         };
         let (calls, from_tcp) = tcp::way();
         let own = pool(32 << 20);
-        let files = memory::Limits { files_max: 100, names_max: 100 };
-        let backend = Memory::new(&own, files, 1, Time::default()).unwrap();
+        let backend = backend(&own);
         let policy = Policy { squash: Squash::Nobody, ..Policy::default() };
         let config = Config { policy, read_only: false, limits: LIMITS };
         let service = Service::new(backend, Sealer::new(&[7; 32], 9), config);
         let replays = replays::Limits::of_memory(64 << 20, RESULTS_KEPT);
         let replays = Replays::new(&replays, 3);
-        let service =
-            Server::new(service, &LIMITS, Gate::new(admission.clone(), trust), from_tcp, replays);
+        let service = Server::new(service, &LIMITS, gate, from_tcp, replays);
         let provider = fabric.provider(node(1)).unwrap();
         let mut server = Core::new(provider, service, own, core_limits, 1).unwrap();
         let provider = fabric.provider(node(2)).unwrap();
@@ -131,25 +147,45 @@ impl World {
     }
 
     /// Makes a Call over RDMA; an argument that is reduced is the last one.
-    fn ask(&mut self, arguments: &Arguments<'_>, [argument, result]: [Option<Local>; 2]) -> Ended {
+    fn ask(&mut self, arguments: &Arguments<'_>, leases: [Option<Local>; 2]) -> Ended {
+        self.begin(0, arguments, leases);
+        let (number, ended) = self.end();
+        assert_eq!(number, 0);
+        ended
+    }
+
+    /// Begins a Call over RDMA.
+    fn begin(
+        &mut self,
+        number: u64,
+        arguments: &Arguments<'_>,
+        [argument, result]: [Option<Local>; 2],
+    ) {
         let mut stream = written(|w| arguments.encode(w));
         // Its length is the runtime's to write.
         stream.truncate(stream.len() - if argument.is_some() { 4 } else { 0 });
         let procedure = arguments.procedure().number();
         let request = Request { procedure, argument, result, timeout: None };
         let (mut cx, _) = self.client.cx(self.now);
-        cx.call(self.connection, request, 0, |w| w.put(&stream)).unwrap();
+        cx.call(self.connection, request, number, |w| w.put(&stream)).unwrap();
+    }
+
+    /// Returns the number of the next Call that ends, and how it does.
+    fn end(&mut self) -> (u64, Ended) {
         for _ in 0..100_000 {
             let (_, asker) = self.client.cx(self.now);
-            if let Some(ended) = asker.ended.take() {
+            if let Some(ended) = asker.ended.pop_front() {
                 return ended;
             }
-            if !(self.server.turn(self.now) | self.client.turn(self.now)) {
-                let next = self.fabric.next_event().into_iter();
-                let next =
-                    next.chain(self.server.poll_deadline()).chain(self.client.poll_deadline());
-                self.now = next.min().expect("something is to happen").max(self.now);
+            let worked = self.server.turn(self.now) | self.client.turn(self.now);
+            // What is on the way arrives while a core goes on working.
+            let mut next: Vec<_> = self.fabric.next_event().into_iter().collect();
+            if !worked {
+                next.extend(self.server.poll_deadline());
+                next.extend(self.client.poll_deadline());
+                assert!(!next.is_empty(), "something is to happen");
             }
+            self.now = next.into_iter().min().map_or(self.now, |next| next.max(self.now));
         }
         panic!("no answer");
     }

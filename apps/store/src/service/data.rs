@@ -116,8 +116,15 @@ impl<B: Backend> Service<B> {
         around: Surroundings<'_>,
         finished: Finished,
     ) -> Option<(Ticket, Reply<'static>)> {
-        let (Finished::Read(ticket, _) | Finished::Write(ticket, _) | Finished::Commit(ticket, _)) =
-            finished;
+        let ticket = match finished {
+            Finished::Read(ticket, _)
+            | Finished::Write(ticket, _)
+            | Finished::Commit(ticket, _) => ticket,
+            Finished::Located(file) => {
+                self.parking.wake(file);
+                return None;
+            }
+        };
         let pending = self.pending.remove(&ticket)?;
         let cx = &Context { pool: around.pool, now: around.now, caller: &pending.caller };
         let after = self.look(cx, pending.file).ok();
@@ -132,11 +139,16 @@ impl<B: Backend> Service<B> {
             Finished::Write(_, Err(status)) => Results::Write(Err(failed(status))).into(),
             Finished::Commit(_, Ok(verifier)) => commit_results(verifier, wcc).into(),
             Finished::Commit(_, Err(status)) => Results::Commit(Err(failed(status))).into(),
+            Finished::Located(_) => return None,
         };
         Some((ticket, reply))
     }
 
-    const fn ticket(&mut self) -> Ticket {
+    /// Returns what the backend is to name a Call by.
+    pub(super) const fn ticket(&mut self) -> Ticket {
+        if let Some(ticket) = self.resumed.take() {
+            return ticket;
+        }
         self.next_ticket += 1;
         Ticket(self.next_ticket)
     }

@@ -16,6 +16,7 @@ pub(crate) mod later;
 mod listing;
 mod names;
 mod outside;
+mod parked;
 mod permissions;
 
 /// A server of one file system, called by whoever is set to call.

@@ -1,64 +1,317 @@
-//! Looking for a file by its number alone.
+//! Looking for files by their numbers alone, a bounded number of names in each turn.
+//!
+//! # Normal operation
+//! Files that are searched for wait in a queue. One pass through the tree looks for all of those that
+//! waited when it began: first in the directories where they were seen last, then in all others, those
+//! nearest the top first. A directory on the way that once led to one of the files is looked through
+//! before the others. Each file is reported as soon as it is found; those that are left at the end are
+//! gone, or are still being renamed.
+//!
+//! # Limits
+//! A turn looks at a bounded number of names, and a pass at a bounded number in all. A pass keeps a
+//! bounded number of directories open.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
+use super::super::gone::Searched;
 use super::super::listing::Names;
-use super::super::node::Node;
-use super::Tree;
+use super::super::node::{Look, Node};
+use super::descent::{Descent, Reached};
+use super::{ByName, Tree};
 use crate::handle::FileId;
 
-/// Why a file was not found.
+/// What is searched for, and how far that is.
+#[derive(Debug, Default)]
+pub(super) struct Searches {
+    /// Those for the next pass.
+    queued: BTreeMap<FileId, Scope>,
+    pass: Option<Pass>,
+    /// Ways down that are too long for one turn.
+    descents: VecDeque<Descent>,
+    /// Files that were searched for, found or not, until that is told.
+    ended: VecDeque<FileId>,
+    /// Names looked at in this turn.
+    #[cfg(test)]
+    looked_at: usize,
+}
+
+/// Where a file is searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Missing {
-    /// It is not in the tree.
-    Gone,
-    /// There are too many names to tell.
-    TooMany,
+pub(super) enum Scope {
+    /// In the whole tree.
+    Tree,
+    /// In the directory where it was seen last: it was in no other a while ago.
+    Directory(FileId),
+}
+
+/// One pass through the tree.
+struct Pass {
+    wanted: BTreeMap<FileId, Wanted>,
+    /// Directories that once led to what is wanted.
+    ways: BTreeSet<FileId>,
+    /// Directories yet to be looked through, all of them open.
+    pending: VecDeque<Rc<Node>>,
+    /// The directories that files were seen in last, and the top: they are looked through first, and
+    /// once.
+    last: BTreeSet<FileId>,
+    /// The directory that is looked through now.
+    listing: Option<(Rc<Node>, Names)>,
+    depth: Depth,
+    /// Names that may still be looked at.
+    names_left: usize,
+    /// Whether all of the tree was looked at.
+    is_whole: bool,
+}
+
+/// A file that is wanted.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    searched: Option<Searched>,
     /// It was there a moment ago: it is being renamed.
-    Moving,
+    is_moving: bool,
+}
+
+/// How much of the directories is looked through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    /// Their own names.
+    Names,
+    /// Those of the directories in them, too.
+    All,
 }
 
 impl Tree {
-    /// Looks for a file through a bounded number of names: first in the directory where it was seen
-    /// last, then in all, those nearest the top first.
-    pub(super) fn search(&mut self, id: FileId) -> Result<Rc<Node>, Missing> {
-        let mut missing = Missing::Gone;
-        let mut left = self.search_max;
-        let last = self.known.find(id).map(|seen| seen.dir).and_then(|dir| self.open.get(dir));
-        let mut pending: VecDeque<_> = last.into_iter().chain([Rc::clone(&self.root)]).collect();
-        let mut first = pending.len() > 1;
-        while let Some(dir) = pending.pop_front() {
-            let Ok(mut names) = Names::open(&dir, 0) else { continue };
-            while let Some(Ok(name)) = names.next() {
-                if left == 0 {
-                    return Err(Missing::TooMany);
-                }
-                left -= 1;
-                let here = name.inode == id.inode;
-                let below = name.may_be_directory && !first;
-                if !here && !below {
-                    continue;
-                }
-                let found = dir.child(name.name);
-                if here && !found.as_ref().is_ok_and(|(node, _)| node.id.inode == id.inode) {
-                    missing = Missing::Moving;
-                }
-                let Ok((node, look)) = found else { continue };
-                if node.id == id {
-                    return Ok(self.keep(node, dir.id, name.name));
-                }
-                if look.is_directory() && below && pending.len() >= PENDING_MAX {
-                    missing = Missing::TooMany;
-                } else if look.is_directory() && below {
-                    pending.push_back(Rc::new(node));
-                }
-            }
-            first = false;
+    /// Puts a file in the queue of those to be searched for. Returns whether there was room.
+    pub(super) fn search_for(&mut self, file: FileId, scope: Scope) -> bool {
+        let is_sought = self.searches.pass.as_ref().is_some_and(|p| p.wanted.contains_key(&file));
+        if is_sought {
+            return true;
         }
-        Err(missing)
+        let room = self.searches.queued.len() < QUEUED_MAX;
+        if room || self.searches.queued.contains_key(&file) {
+            self.searches.queued.insert(file, scope);
+            return true;
+        }
+        false
+    }
+
+    /// Goes on with a way down in later turns. Returns whether there was room.
+    pub(super) fn descend_later(&mut self, descent: Descent) -> bool {
+        let descents = &mut self.searches.descents;
+        if descents.iter().any(|other| other.file == descent.file) {
+            return true;
+        }
+        let room = descents.len() < DESCENTS_MAX;
+        if room {
+            descents.push_back(descent);
+        }
+        room
+    }
+
+    /// Does a turn's part of all searches. Returns whether there is more to do.
+    pub(super) fn search(&mut self) -> bool {
+        #[cfg(test)]
+        {
+            self.searches.looked_at = 0;
+        }
+        if let Some(descent) = self.searches.descents.pop_front() {
+            let file = descent.file;
+            match self.go_down(descent) {
+                Reached::Partway(rest) => self.searches.descents.push_back(rest),
+                Reached::File(_) => self.searches.ended.push_back(file),
+                // Whoever waits is told to ask again, if there is no room.
+                Reached::Nothing if self.search_for(file, Scope::Tree) => {}
+                Reached::Nothing => self.searches.ended.push_back(file),
+            }
+        }
+        if self.searches.pass.is_none() && !self.searches.queued.is_empty() {
+            self.searches.pass = Some(self.begin_pass());
+        }
+        if let Some(mut pass) = self.searches.pass.take() {
+            if self.go_on(&mut pass) {
+                self.searches.pass = Some(pass);
+            } else {
+                self.end_pass(pass);
+            }
+        }
+        let Searches { queued, pass, descents, .. } = &self.searches;
+        !queued.is_empty() || pass.is_some() || !descents.is_empty()
+    }
+
+    /// Returns the next file that was searched for, found or not.
+    pub(in super::super) fn next_searched(&mut self) -> Option<FileId> {
+        self.searches.ended.pop_front()
+    }
+
+    fn begin_pass(&mut self) -> Pass {
+        let queued = std::mem::take(&mut self.searches.queued);
+        let in_tree = queued.values().any(|scope| *scope == Scope::Tree);
+        let mut pass = Pass {
+            wanted: BTreeMap::new(),
+            ways: BTreeSet::new(),
+            pending: VecDeque::new(),
+            last: BTreeSet::new(),
+            listing: None,
+            names_left: self.search_max,
+            depth: if in_tree { Depth::All } else { Depth::Names },
+            is_whole: true,
+        };
+        for (file, scope) in queued {
+            let dir = match scope {
+                Scope::Directory(dir) => Some(dir),
+                Scope::Tree => self.known.find(file).map(|seen| seen.dir),
+            };
+            let searched = dir.and_then(|dir| self.begin_in(dir, &mut pass));
+            pass.wanted.insert(file, Wanted { searched, is_moving: false });
+            self.note_way(file, &mut pass.ways);
+        }
+        if in_tree && pass.last.insert(self.root.id) {
+            pass.pending.push_back(Rc::clone(&self.root));
+        }
+        pass
+    }
+
+    /// Begins a pass with a directory that a file was seen in last, if it is open. Returns how it is before
+    /// its names are looked at: if it changes meanwhile, it is another.
+    fn begin_in(&mut self, dir: FileId, pass: &mut Pass) -> Option<Searched> {
+        let node = if dir == self.root.id { Rc::clone(&self.root) } else { self.open.get(dir)? };
+        self.check_within(&node).ok()?;
+        let changed = node.look().ok()?.attributes.ctime;
+        if pass.last.insert(dir) {
+            pass.pending.push_back(node);
+        }
+        Some(Searched { dir, changed })
+    }
+
+    /// Adds the directories that once led to a file.
+    fn note_way(&self, file: FileId, ways: &mut BTreeSet<FileId>) {
+        let mut at = file;
+        for _ in 0..WAY_MAX {
+            let Some(seen) = self.known.find(at) else { break };
+            at = seen.dir;
+            if at == self.root.id || !ways.insert(at) {
+                break;
+            }
+        }
+    }
+
+    /// Looks at as many names as one turn may. Returns whether the pass goes on.
+    fn go_on(&mut self, pass: &mut Pass) -> bool {
+        let mut turn_left = self.search_turn_max;
+        while turn_left > 0 {
+            if pass.wanted.is_empty() {
+                return false;
+            }
+            let Some((dir, mut names)) = pass.listing.take() else {
+                let Some(dir) = pass.pending.pop_front() else { return false };
+                turn_left = turn_left.saturating_sub(OPENING);
+                // A directory that went, or may not be read, has no names for us.
+                pass.listing = Names::open(&dir, 0).ok().map(|names| (dir, names));
+                continue;
+            };
+            if pass.names_left == 0 {
+                pass.is_whole = false;
+                return false;
+            }
+            let Some(Ok(name)) = names.next() else { continue };
+            pass.names_left -= 1;
+            turn_left -= 1;
+            #[cfg(test)]
+            {
+                self.searches.looked_at += 1;
+            }
+            let inode = name.inode;
+            let is_wanted = pass.wanted.range(all_of(inode)).next().is_some();
+            if is_wanted || name.may_be_directory && pass.depth == Depth::All {
+                let found = dir.child(name.name).ok();
+                self.on_name(pass, &dir, (inode, name.name), found);
+            }
+            pass.listing = Some((dir, names));
+        }
+        true
+    }
+
+    /// Takes in what has a name in a directory that is looked through.
+    fn on_name(
+        &mut self,
+        pass: &mut Pass,
+        dir: &Rc<Node>,
+        (inode, name): (u64, &[u8]),
+        found: Option<(Node, Look)>,
+    ) {
+        if found.as_ref().is_none_or(|(node, _)| node.id.inode != inode) {
+            for (_, wanted) in pass.wanted.range_mut(all_of(inode)) {
+                wanted.is_moving = true;
+            }
+        }
+        let Some((node, look)) = found else { return };
+        let id = node.id;
+        let is_below = look.is_directory() && pass.depth == Depth::All && !pass.last.contains(&id);
+        let node = if pass.wanted.remove(&id).is_some() {
+            self.searches.ended.push_back(id);
+            self.keep(node, dir.id, name)
+        } else if is_below {
+            Rc::new(node)
+        } else {
+            return;
+        };
+        if !is_below {
+            return;
+        }
+        if pass.ways.contains(&id) {
+            pass.pending.push_front(node);
+        } else if pass.pending.len() < PENDING_MAX {
+            pass.pending.push_back(node);
+        } else {
+            pass.is_whole = false;
+        }
+    }
+
+    /// Settles what becomes of the files that were not found.
+    fn end_pass(&mut self, pass: Pass) {
+        for (file, wanted) in pass.wanted {
+            self.searches.ended.push_back(file);
+            if wanted.is_moving {
+                continue;
+            }
+            if !pass.is_whole
+                && let ByName::Found(node, _) = self.by_name(file)
+            {
+                // It exists, and is taken to be where the pass did not come to.
+                self.open.keep(node);
+                continue;
+            }
+            self.known.forget(file);
+            self.gone.insert(file, wanted.searched);
+        }
+    }
+
+    /// Returns how many names were looked at in this turn.
+    #[cfg(test)]
+    pub(in super::super) const fn looked_at(&self) -> usize {
+        self.searches.looked_at
     }
 }
 
-/// Directories yet to be looked through, all of them open.
+impl std::fmt::Debug for Pass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pass").field("wanted", &self.wanted).finish_non_exhaustive()
+    }
+}
+
+/// Returns all files that have had a number.
+fn all_of(inode: u64) -> std::ops::RangeInclusive<FileId> {
+    FileId { inode, generation: 0 }..=FileId { inode, generation: u64::MAX }
+}
+
+/// Directories yet to be looked through, but for those on a way that was known.
 const PENDING_MAX: usize = 256;
+/// Files that wait for the next pass.
+const QUEUED_MAX: usize = 256;
+/// Ways down that take several turns, at a time.
+const DESCENTS_MAX: usize = 64;
+/// Directories on the way to a file that are looked through before others.
+const WAY_MAX: usize = 64;
+/// Names that opening a directory counts for.
+const OPENING: usize = 8;

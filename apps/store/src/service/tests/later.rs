@@ -11,16 +11,41 @@ pub(crate) struct Slow {
     inner: Memory,
     held: VecDeque<Finished>,
     is_open: bool,
+    /// Files that have to be searched for.
+    pub(super) lost: Vec<FileId>,
+    sought: VecDeque<FileId>,
+    /// Whether it searches for nothing more.
+    pub(super) is_busy: bool,
 }
 
 impl Slow {
     pub(crate) const fn new(inner: Memory) -> Self {
-        Self { inner, held: VecDeque::new(), is_open: false }
+        let held = VecDeque::new();
+        let sought = VecDeque::new();
+        Self { inner, held, is_open: false, lost: Vec::new(), sought, is_busy: false }
     }
 
     /// Lets out what it keeps back, and all that comes.
     pub(crate) const fn open(&mut self) {
         self.is_open = true;
+    }
+
+    /// Keeps back again what comes.
+    pub(super) const fn close(&mut self) {
+        self.is_open = false;
+    }
+
+    /// Loses a file until it was searched for.
+    pub(super) fn lose(&mut self, file: FileId) {
+        if !self.lost.contains(&file) {
+            self.lost.push(file);
+        }
+    }
+
+    /// Finds all that is searched for.
+    pub(super) fn find_all(&mut self) {
+        self.lost.retain(|file| !self.sought.contains(file));
+        self.held.extend(self.sought.drain(..).map(Finished::Located));
     }
 
     fn hold<T>(
@@ -152,8 +177,25 @@ impl Backend for Slow {
         self.hold(progress, |end| Finished::Commit(ticket, end))
     }
 
+    fn is_at_hand(&self, file: FileId) -> bool {
+        !self.lost.contains(&file)
+    }
+
+    fn locate(&mut self, file: FileId) -> Located {
+        if self.is_at_hand(file) {
+            return Located::Now;
+        }
+        if self.is_busy {
+            return Located::Busy;
+        }
+        self.sought.push_back(file);
+        Located::Later
+    }
+
     fn poll(&mut self) -> Option<Finished> {
-        if self.is_open { self.held.pop_front() } else { None }
+        let is_located = |finished: &Finished| matches!(finished, Finished::Located(_));
+        let at = self.held.iter().position(|finished| self.is_open || is_located(finished));
+        at.and_then(|at| self.held.remove(at))
     }
 }
 
@@ -176,7 +218,8 @@ impl Bed<Slow> {
     fn end(&mut self, procedure: Procedure) -> Option<(Ticket, Sent)> {
         let around = Surroundings { pool: &self.pool, now: self.now, clock: Instant::ZERO };
         let (ticket, reply) = self.service.poll(around)?;
-        Some((ticket, Sent::new(procedure, &reply)))
+        let bytes = written(|w| reply.encode_inline(w));
+        Some((ticket, Sent { procedure, bytes }))
     }
 }
 

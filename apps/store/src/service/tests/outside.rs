@@ -34,8 +34,14 @@ impl World {
     }
 }
 
-const CONFIG: directory::Config =
-    directory::Config { run: 1, open_max: 64, search_max: 1000, stable: false, direct: false };
+const CONFIG: directory::Config = directory::Config {
+    run: 1,
+    open_max: 64,
+    search_max: 1000,
+    search_turn_max: 100,
+    stable: false,
+    direct: false,
+};
 
 #[test]
 fn names_in_a_directory_that_was_moved_out_are_neither_found_nor_changed() {

@@ -1,0 +1,85 @@
+//! Clients beside one whose handles are stale.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+use crate::directory::{self, Directory};
+use crate::testing::Place;
+
+const CONFIG: directory::Config = directory::Config {
+    run: 1,
+    open_max: 64,
+    search_max: 10_000,
+    search_turn_max: 100,
+    stable: false,
+    direct: false,
+};
+
+/// Serves a directory of so many files without privileges. Returns a handle of one that is gone, too.
+fn world(place: &Place, files: usize) -> (World<Directory>, Vec<u8>) {
+    let served = place.path();
+    std::fs::set_permissions(served, Permissions::from_mode(0o777)).unwrap();
+    let open = |_: &Pool| Directory::open(served, None, None, CONFIG).unwrap();
+    let gate = Gate::new(Admission::default(), Trust::ALL);
+    let mut world = World::of(Versions::OnlyTwo, gate, TCP_LIMITS, open);
+    let root = world.root();
+    let (made, _) = world.ask(&create(&root, b"gone"), [None, None]);
+    let made = made.unwrap();
+    let made =
+        Results::decode(Procedure::Create, &mut PayloadReader::call(&made, 0, None)).unwrap();
+    let Results::Create(Ok(made)) = made else { panic!("{made:?}") };
+    let gone = made.file.unwrap().bytes().to_vec();
+    std::fs::remove_file(served.join("gone")).unwrap();
+    for number in 0..files {
+        std::fs::write(served.join(format!("{number}")), b"").unwrap();
+    }
+    let (_, server) = world.server.cx(world.now);
+    server.nfs.service_mut().backend_mut().open_by_names_alone();
+    (world, gone)
+}
+
+fn status(ended: Ended) -> u32 {
+    u32::from_be_bytes(ended.0.unwrap()[..4].try_into().unwrap())
+}
+
+#[test]
+fn a_stale_handle_keeps_nobody_waiting_but_who_has_it() {
+    let place = Place::new();
+    let (mut world, gone) = world(&place, 3000);
+    let root = world.root();
+    world.begin(1, &Arguments::GetAttr(handle(&gone)), [None, None]);
+    // The search takes thirty turns; none of these Calls waits for its end.
+    for number in 2..7 {
+        world.begin(number, &Arguments::GetAttr(handle(&root)), [None, None]);
+        let (ended, end) = world.end();
+        assert_eq!((ended, status(end)), (number, 0));
+    }
+    let (ended, end) = world.end();
+    assert_eq!((ended, status(end)), (1, Status::Stale.number()));
+    // It is known now.
+    world.begin(7, &Arguments::GetAttr(handle(&gone)), [None, None]);
+    world.begin(8, &Arguments::GetAttr(handle(&root)), [None, None]);
+    assert_eq!([world.end().0, world.end().0], [7, 8]);
+}
+
+#[test]
+fn what_a_directory_was_in_one_turn_says_nothing_of_the_next() {
+    let (place, elsewhere) = (Place::new(), Place::new());
+    let (mut world, _) = world(&place, 0);
+    let root = world.root();
+    let made = Arguments::MkDir(nfs3::arguments::MkDir {
+        at: DirName { dir: handle(&root), name: Name(b"dir") },
+        attributes: SetAttributes { mode: Some(0o777), ..SetAttributes::default() },
+    });
+    let (made, _) = world.ask(&made, [None, None]);
+    let made = made.unwrap();
+    let made = Results::decode(Procedure::MkDir, &mut PayloadReader::call(&made, 0, None)).unwrap();
+    let Results::MkDir(Ok(made)) = made else { panic!("{made:?}") };
+    let dir = made.file.unwrap().bytes().to_vec();
+    assert_eq!(status(world.ask(&create(&dir, b"first"), [None, None])), 0);
+    std::fs::rename(place.path().join("dir"), elsewhere.path().join("dir")).unwrap();
+    let ended = world.ask(&create(&dir, b"second"), [None, None]);
+    assert_eq!(status(ended), Status::Stale.number());
+    assert_eq!(std::fs::read_dir(elsewhere.path().join("dir")).unwrap().count(), 1);
+}

@@ -1,0 +1,222 @@
+//! Calls that wait until a file of theirs is found.
+//!
+//! # Normal operation
+//! A Call whose file the backend has to search for is not begun: its arguments are kept, with the lease
+//! that a reduced one was placed in. When the search has ended it is carried out as if it came just then,
+//! and answered under the ticket it was given.
+//!
+//! # Limits
+//! Calls and octets that wait are bounded; who comes beyond is told to come later. So is who has waited
+//! for several searches. A turn resumes a bounded number of Calls.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use haulage_mr_pool::Local;
+use haulage_proto::chunk::{Item, PayloadReader};
+use haulage_proto::xdr::Writer;
+
+use super::{Answer, LateReply, Service, Surroundings};
+use crate::access::Caller;
+use crate::backend::{Backend, Context, Located, Ticket};
+use crate::handle::FileId;
+use crate::nfs3::{Arguments, Procedure, Results, Status};
+
+/// The Calls that wait.
+#[derive(Debug, Default)]
+pub(super) struct Parking {
+    waiting: BTreeMap<FileId, Vec<Parked>>,
+    /// Those whose wait is over.
+    ready: VecDeque<Parked>,
+    calls: usize,
+    octets: usize,
+    /// Calls that may yet be resumed in this turn.
+    resumes_left: usize,
+}
+
+/// A Call that waits.
+#[derive(Debug)]
+struct Parked {
+    ticket: Ticket,
+    procedure: Procedure,
+    arguments: Box<[u8]>,
+    placed: Option<Local>,
+    caller: Caller,
+    /// Searches it has waited for.
+    waits: usize,
+}
+
+impl Parking {
+    /// Begins a turn. Returns whether Calls are to be resumed.
+    pub(super) fn turn(&mut self) -> bool {
+        self.resumes_left = RESUMES_PER_TURN;
+        !self.ready.is_empty()
+    }
+
+    /// Ends the wait of those that wait for a file.
+    pub(super) fn wake(&mut self, file: FileId) {
+        self.ready.extend(self.waiting.remove(&file).into_iter().flatten());
+    }
+
+    fn add(&mut self, file: FileId, parked: Parked) {
+        self.calls += 1;
+        self.octets += parked.octets();
+        self.waiting.entry(file).or_default().push(parked);
+    }
+
+    fn next(&mut self) -> Option<Parked> {
+        self.resumes_left = self.resumes_left.checked_sub(1)?;
+        let parked = self.ready.pop_front()?;
+        self.calls -= 1;
+        self.octets -= parked.octets();
+        Some(parked)
+    }
+
+    const fn has_room(&self, octets: usize) -> bool {
+        self.calls < CALLS_MAX && self.octets + octets <= OCTETS_MAX
+    }
+
+    /// Returns whether nobody waits.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        (self.calls, self.octets) == (0, 0) && self.waiting.is_empty() && self.ready.is_empty()
+    }
+}
+
+impl Parked {
+    fn octets(&self) -> usize {
+        self.arguments.len() + self.placed.as_ref().map_or(0, Local::len)
+    }
+}
+
+impl<B: Backend> Service<B> {
+    /// Returns the first file of a Call that is not found yet.
+    pub(super) fn unlocated(&mut self, arguments: &Arguments<'_>) -> Option<(FileId, Located)> {
+        for handle in arguments.files().into_iter().flatten() {
+            // A forged handle is refused where it is used.
+            let claimed = self.sealer.peek(handle);
+            if claimed.is_none_or(|file| self.backend.is_at_hand(file)) {
+                continue;
+            }
+            let Ok(file) = self.sealer.open(handle) else { continue };
+            match self.backend.locate(file) {
+                Located::Now => {}
+                located => return Some((file, located)),
+            }
+        }
+        None
+    }
+
+    /// Keeps a Call until `file` is found. `None` if there is no room for it.
+    pub(super) fn park(
+        &mut self,
+        file: FileId,
+        caller: &Caller,
+        arguments: &Arguments<'_>,
+        placed: Option<Local>,
+    ) -> Option<Ticket> {
+        let procedure = arguments.procedure();
+        let length = arguments_max(arguments);
+        if !self.parking.has_room(length + placed.as_ref().map_or(0, Local::len)) {
+            return None;
+        }
+        let mut octets = vec![0; length];
+        let mut w = Writer::new(&mut octets);
+        arguments.encode(&mut w).ok()?;
+        let length = w.position();
+        octets.truncate(length);
+        let (ticket, arguments) = (self.ticket(), octets.into());
+        let caller = *caller;
+        let parked = Parked { ticket, procedure, arguments, placed, caller, waits: 1 };
+        self.parking.add(file, parked);
+        Some(ticket)
+    }
+
+    /// Carries out the next of the Calls whose wait is over. Returns whether there was one, and its Reply
+    /// if it has ended.
+    pub(super) fn resume(
+        &mut self,
+        around: Surroundings<'_>,
+    ) -> Option<Option<(Ticket, LateReply)>> {
+        let mut parked = self.parking.next()?;
+        let Parked { ticket, procedure, caller, .. } = parked;
+        let octets = std::mem::take(&mut parked.arguments);
+        let reduced = parked.placed.as_ref().and_then(|_| reduced(&octets));
+        let mut reader = PayloadReader::call(&octets, 0, reduced);
+        let refusal = |status| LateReply::from(Results::refusal(procedure, status));
+        let Ok(arguments) = Arguments::decode(procedure, &mut reader) else {
+            return Some(Some((ticket, refusal(Status::ServerFault))));
+        };
+        match self.unlocated(&arguments) {
+            Some((file, Located::Later)) if parked.waits < WAITS_MAX => {
+                parked.arguments = octets;
+                parked.waits += 1;
+                self.parking.add(file, parked);
+                return Some(None);
+            }
+            Some(_) => return Some(Some((ticket, refusal(Status::Jukebox)))),
+            None => {}
+        }
+        let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
+        self.resumed = Some(ticket);
+        let mut room = vec![0; self.results_max(procedure)];
+        let answer = match self.carry_out(cx, arguments, parked.placed) {
+            // Under the ticket it has.
+            Answer::Later(_) => None,
+            Answer::Now(reply) => {
+                let mut w = Writer::new(&mut room);
+                let written = reply.results.encode(&mut w).map(|()| w.position());
+                Some((written, reply.data))
+            }
+        };
+        self.resumed = None;
+        Some(answer.map(|(written, data)| match written {
+            Ok(length) => {
+                room.truncate(length);
+                (ticket, LateReply::encoded(room.into(), data))
+            }
+            Err(_) => (ticket, refusal(Status::ServerFault)),
+        }))
+    }
+
+    /// Returns octets that the results of a procedure fit in.
+    const fn results_max(&self, procedure: Procedure) -> usize {
+        match procedure {
+            Procedure::ReadDir | Procedure::ReadDirPlus => {
+                self.config.limits.readdir_max as usize + RESULTS_MAX
+            }
+            _ => RESULTS_MAX,
+        }
+    }
+}
+
+/// Returns where the data of a Call was reduced that ends in its length, and that length.
+fn reduced(arguments: &[u8]) -> Option<(u32, u64)> {
+    let length = u32::from_be_bytes(*arguments.last_chunk()?);
+    Some((u32::try_from(arguments.len()).ok()?, u64::from(length)))
+}
+
+/// Returns octets that arguments fit in.
+fn arguments_max(arguments: &Arguments<'_>) -> usize {
+    let inline = match arguments {
+        Arguments::Write(write) => &write.data.0,
+        Arguments::Symlink(link) => &link.path.0,
+        _ => return ARGUMENTS_MAX,
+    };
+    match inline {
+        Item::Inline(bytes) => ARGUMENTS_MAX + bytes.len(),
+        Item::Reduced { .. } => ARGUMENTS_MAX,
+    }
+}
+
+/// Calls that wait at a time: more than there are Receives for them to come in.
+const CALLS_MAX: usize = 4096;
+/// Octets of arguments and of what was placed that wait at a time.
+const OCTETS_MAX: usize = 4 << 20;
+/// Searches that one Call waits for. Most name one file, some two; each may be renamed meanwhile.
+const WAITS_MAX: usize = 4;
+/// Calls that are resumed in one turn.
+const RESUMES_PER_TURN: usize = 32;
+/// Octets of the longest arguments without data: two handles, and two names of 255 octets.
+const ARGUMENTS_MAX: usize = 2 * (4 + 64 + 4 + 256) + 128;
+/// Octets of the longest results without data or names.
+const RESULTS_MAX: usize = 512;
