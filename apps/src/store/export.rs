@@ -79,8 +79,15 @@ pub(super) fn directory(
     let make = move |pool: &Pool, waker: &Waker| {
         let (run, open_max, search_max) = (secrets.run, OPEN_MAX, SEARCH_MAX);
         let How { stable, direct } = how;
-        let search_turn_max = SEARCH_TURN_MAX;
-        let config = Config { run, open_max, search_max, search_turn_max, stable, direct };
+        let config = Config {
+            run,
+            open_max,
+            search_max,
+            search_turn_max: SEARCH_TURN_MAX,
+            known_octets_max: NAMES_ROOM,
+            stable,
+            direct,
+        };
         // Without one, files are read and written at once.
         let ring = Ring::new(pool, waker).ok();
         Directory::open(&path, state, ring, config)
@@ -124,6 +131,11 @@ const MEMORY_MIN: usize = 4 << 20;
 
 /// What READs and WRITEs of a directory's files have in flight at once.
 const DIRECTORY_ROOM: usize = 64 << 20;
+
+/// What may be known of where a directory's files are: as much as for data, for some 400,000 files. All
+/// that a directory's server takes besides the transport is twice this, a 64th of it for Replies that may
+/// be asked for again, and what waits for searches.
+const NAMES_ROOM: usize = DIRECTORY_ROOM;
 
 /// Files of a directory kept open.
 const OPEN_MAX: usize = 1024;

@@ -68,6 +68,8 @@ pub struct Config {
     pub search_max: usize,
     /// Names looked at in one turn of the core.
     pub search_turn_max: usize,
+    /// Octets that may be taken by where files were seen: some 150 for each.
+    pub known_octets_max: usize,
     /// Whether a change of names or attributes is on stable storage before it is answered, as the
     /// protocol wants it (RFC 1813 section 4.7). The core waits for the disk in that time.
     pub stable: bool,
@@ -105,8 +107,8 @@ impl Directory {
         config: Config,
     ) -> io::Result<Self> {
         let known = match &state {
-            Some(state) => Known::from_journal(state.journal()?)?,
-            None => Known::default(),
+            Some(state) => Known::from_journal(state.journal()?, config.known_octets_max)?,
+            None => Known::new(config.known_octets_max),
         };
         let tree = Tree::new(path, known, &config)?;
         let names = fs::fstatvfs(&tree.root().place)?.f_namemax;

@@ -68,6 +68,7 @@ fn in_directory(ring: bool, direct: bool) -> Bed<Directory> {
         open_max: 16,
         search_max: 1000,
         search_turn_max: 100,
+        known_octets_max: 1 << 20,
         stable: false,
         direct,
     };

@@ -5,45 +5,66 @@
 //! when it is started again. What is in the table is a hint: whoever follows it checks where it led.
 //!
 //! # Limits
-//! At most [`KNOWN_MAX`] files; those beyond are found by a search. Making the journal short again, once
-//! for several changes of every file in it, takes the core as long as the disk needs to write it.
+//! The table takes a bounded number of octets. When it is full, files are forgotten that are neither open
+//! nor were looked for since the table was last gone round; if a client comes back to one of those, a
+//! search has to find it. Making the journal short again, once for several changes of every file in it,
+//! takes the core as long as the disk needs to write it.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use super::journal::{Journal, Record};
 use crate::handle::FileId;
 
 /// Where files were seen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Known {
-    /// By the file's number: its generation, and where it was.
-    seen: BTreeMap<u64, (u64, Seen)>,
+    /// By the file's number.
+    places: BTreeMap<u64, Place>,
+    /// Octets that the table takes, by our own count.
+    octets: usize,
+    octets_max: usize,
+    /// The number of the file that was looked at last to find one to forget.
+    hand: u64,
     journal: Option<Journal>,
 }
 
-/// A place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+/// Where one file was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen<'a> {
     /// The directory.
     pub(super) dir: FileId,
     /// The name in it.
-    pub(super) name: Box<[u8]>,
+    pub(super) name: &'a [u8],
     /// What its file system calls the file; empty if that is of no use.
-    pub(super) called: Box<[u8]>,
+    pub(super) called: &'a [u8],
+}
+
+/// A [`Seen`] in one block of memory.
+#[derive(Debug)]
+struct Place {
+    generation: u64,
+    /// Whether the file was noted or looked for since the hand came by.
+    is_recent: Cell<bool>,
+    /// The directory's numbers, the length of what the file is called, that, and the name.
+    packed: Box<[u8]>,
 }
 
 impl Known {
+    /// Makes a table of at most so many octets.
+    pub(super) const fn new(octets_max: usize) -> Self {
+        Self { places: BTreeMap::new(), octets: 0, octets_max, hand: 0, journal: None }
+    }
+
     /// Takes what a journal says, and goes on with it.
-    pub(super) fn from_journal(mut journal: Journal) -> std::io::Result<Self> {
-        let mut known = Self::default();
+    pub(super) fn from_journal(mut journal: Journal, octets_max: usize) -> std::io::Result<Self> {
+        let mut known = Self::new(octets_max);
         journal.read(|record| match record {
             Record::Seen { file, dir, name, called } => {
-                let seen = Seen { dir, name: name.into(), called: called.into() };
-                known.seen.insert(file.inode, (file.generation, seen));
+                known.insert(file, Seen { dir, name, called }, |_| false);
             }
-            Record::Gone { file } => {
-                known.seen.remove(&file.inode);
-            }
+            Record::Gone { file } => known.remove(file.inode),
         })?;
         known.rewrite(&mut journal)?;
         known.journal = Some(journal);
@@ -51,36 +72,76 @@ impl Known {
     }
 
     /// Returns where a file was seen last.
-    pub(super) fn find(&self, file: FileId) -> Option<&Seen> {
-        let (generation, seen) = self.seen.get(&file.inode)?;
-        (*generation == file.generation).then_some(seen)
+    pub(super) fn find(&self, file: FileId) -> Option<Seen<'_>> {
+        let place = self.places.get(&file.inode)?;
+        let seen = (place.generation == file.generation).then(|| place.seen()).flatten();
+        place.is_recent.set(seen.is_some());
+        seen
     }
 
-    /// Notes where a file is. `called` tells what its file system calls it, if that is not known.
+    /// Notes where a file is, in place of others that `is_open` says nothing of if there is no room.
+    /// `called` tells what its file system calls it, if that is not known.
     pub(super) fn note(
         &mut self,
         file: FileId,
-        dir: FileId,
-        name: &[u8],
+        (dir, name): (FileId, &[u8]),
         called: impl FnOnce() -> Box<[u8]>,
+        is_open: impl Fn(FileId) -> bool,
     ) {
         let old = self.find(file);
-        let known = old.is_some_and(|seen| seen.dir == dir && *seen.name == *name);
-        let room = self.seen.len() < KNOWN_MAX || self.seen.contains_key(&file.inode);
-        if known || !room {
+        if old.is_some_and(|seen| seen.dir == dir && *seen.name == *name) {
             return;
         }
-        let called = old.map_or_else(called, |seen| seen.called.clone());
+        let called = old.map_or_else(called, |seen| seen.called.into());
         self.write(&Record::Seen { file, dir, name, called: &called });
-        self.seen.insert(file.inode, (file.generation, Seen { dir, name: name.into(), called }));
+        self.insert(file, Seen { dir, name, called: &called }, is_open);
     }
 
     /// Forgets a file that is gone.
     pub(super) fn forget(&mut self, file: FileId) {
         if self.find(file).is_some() {
-            self.seen.remove(&file.inode);
+            self.remove(file.inode);
             self.write(&Record::Gone { file });
         }
+    }
+
+    fn insert(&mut self, file: FileId, seen: Seen<'_>, is_open: impl Fn(FileId) -> bool) {
+        self.remove(file.inode);
+        let place = Place::new(file.generation, &seen);
+        while self.octets + place.octets() > self.octets_max {
+            let Some(oldest) = self.forgettable(&is_open) else { return };
+            self.remove(oldest);
+        }
+        self.octets += place.octets();
+        self.places.insert(file.inode, place);
+    }
+
+    fn remove(&mut self, inode: u64) {
+        if let Some(place) = self.places.remove(&inode) {
+            self.octets -= place.octets();
+        }
+    }
+
+    /// Returns the number of a file that may be forgotten. Those that are in use are passed by, as far as
+    /// one step goes.
+    fn forgettable(&mut self, is_open: impl Fn(FileId) -> bool) -> Option<u64> {
+        for _ in 0..PASSED_MAX {
+            let (inode, place) = self.next_behind(self.hand)?;
+            let file = FileId { inode, generation: place.generation };
+            let is_used = place.is_recent.take() || is_open(file);
+            self.hand = inode;
+            if !is_used {
+                break;
+            }
+        }
+        Some(self.hand)
+    }
+
+    /// Returns the file of the next number, beginning again behind the last.
+    fn next_behind(&self, inode: u64) -> Option<(u64, &Place)> {
+        let mut behind = self.places.range((Bound::Excluded(inode), Bound::Unbounded));
+        let next = behind.next().or_else(|| self.places.first_key_value());
+        next.map(|(inode, place)| (*inode, place))
     }
 
     /// Adds to the journal, and makes it short again if most of it says nothing any more.
@@ -88,7 +149,7 @@ impl Known {
         let Some(mut journal) = self.journal.take() else { return };
         // A disk that fails costs handles that outlive the server, not the service.
         let written = journal.append(record);
-        let wasted = journal.records() > 4 * self.seen.len() as u64 + SHORT;
+        let wasted = journal.records() > 4 * self.places.len() as u64 + SHORT;
         if written.is_ok() && wasted {
             let _ = self.rewrite(&mut journal);
         }
@@ -96,15 +157,109 @@ impl Known {
     }
 
     fn rewrite(&self, journal: &mut Journal) -> std::io::Result<()> {
-        journal.rewrite(self.seen.iter().map(|(inode, (generation, seen))| {
-            let file = FileId { inode: *inode, generation: *generation };
-            let Seen { dir, name, called } = seen;
-            Record::Seen { file, dir: *dir, name, called }
+        journal.rewrite(self.places.iter().filter_map(|(inode, place)| {
+            let file = FileId { inode: *inode, generation: place.generation };
+            let Seen { dir, name, called } = place.seen()?;
+            Some(Record::Seen { file, dir, name, called })
         }))
+    }
+
+    /// Returns how many files are known, and how many octets the table takes.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> (usize, usize) {
+        let octets = self.places.values().map(Place::octets).sum();
+        assert_eq!(self.octets, octets);
+        (self.places.len(), octets)
     }
 }
 
-/// Files that are known at most: some 100 octets each.
-const KNOWN_MAX: usize = 4 << 20;
+impl Place {
+    fn new(generation: u64, seen: &Seen<'_>) -> Self {
+        // What a file system calls a file is at most 132 octets long.
+        let length = u8::try_from(seen.called.len()).unwrap_or(0);
+        let called = seen.called.get(..usize::from(length)).unwrap_or_default();
+        let numbers = [seen.dir.inode, seen.dir.generation].map(u64::to_be_bytes);
+        let packed = [&numbers[0][..], &numbers[1], &[length], called, seen.name].concat();
+        Self { generation, is_recent: Cell::new(true), packed: packed.into() }
+    }
+
+    fn seen(&self) -> Option<Seen<'_>> {
+        let (inode, rest) = self.packed.split_first_chunk()?;
+        let (generation, rest) = rest.split_first_chunk()?;
+        let ([length], rest) = rest.split_first_chunk()?;
+        let (called, name) = rest.split_at_checked(usize::from(*length))?;
+        let [inode, generation] = [inode, generation].map(|number| u64::from_be_bytes(*number));
+        Some(Seen { dir: FileId { inode, generation }, name, called })
+    }
+
+    const fn octets(&self) -> usize {
+        AROUND + self.packed.len()
+    }
+}
+
+/// Octets that a place takes but for its own block: some 150 in all with a name of 16.
+const AROUND: usize = {
+    let mut octets = 0;
+    octets += 2 * (size_of::<u64>() + size_of::<Place>()); // in a node that may be half full
+    octets += 24; // what the heap adds to a block, at most
+    octets
+};
+/// Files in use that are passed by to find one to forget; the next is forgotten whatever it is.
+const PASSED_MAX: usize = 64;
 /// Records not worth making fewer.
 const SHORT: u64 = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: FileId = FileId { inode: 2, generation: 9 };
+
+    const fn file(inode: u64) -> FileId {
+        FileId { inode, generation: 7 }
+    }
+
+    fn note(known: &mut Known, inode: u64, open: &[u64]) {
+        let name = inode.to_be_bytes();
+        let is_open = |file: FileId| open.contains(&file.inode);
+        known.note(file(inode), (ROOT, &name), || [1, 2, 3].into(), is_open);
+    }
+
+    #[test]
+    fn what_is_known_takes_a_bounded_number_of_octets() {
+        let each = AROUND + 16 + 1 + 3 + 8;
+        let mut known = Known::new(10 * each);
+        for inode in 100..1000 {
+            note(&mut known, inode, &[]);
+            assert!(known.len().1 <= 10 * each);
+            let name = inode.to_be_bytes();
+            let seen = Seen { dir: ROOT, name: &name, called: &[1, 2, 3] };
+            assert_eq!(known.find(file(inode)), Some(seen), "the latest is known");
+        }
+        assert_eq!(known.len(), (10, 10 * each));
+        // Twice noted, once counted.
+        note(&mut known, 999, &[]);
+        let longer = known.len().1;
+        known.note(file(999), (ROOT, b"a longer name"), Box::default, |_| false);
+        assert!(known.len().1 <= longer);
+        known.forget(file(999));
+        assert_eq!(known.find(file(999)), None);
+        // What is too long for all of the table is not known.
+        let mut none = Known::new(each - 1);
+        note(&mut none, 100, &[]);
+        assert_eq!(none.len(), (0, 0));
+    }
+
+    #[test]
+    fn what_is_open_or_looked_for_is_forgotten_last() {
+        let each = AROUND + 16 + 1 + 3 + 8;
+        let mut known = Known::new(10 * each);
+        (0..10).for_each(|inode| note(&mut known, inode, &[]));
+        for inode in 10..200 {
+            note(&mut known, inode, &[3]);
+            assert!(known.find(file(5)).is_some(), "after {inode}");
+        }
+        assert!(known.find(file(3)).is_some());
+        assert!((0..10).filter(|inode| known.find(file(*inode)).is_some()).count() < 5);
+    }
+}

@@ -47,6 +47,7 @@ const CONFIG: Config = Config {
     open_max: 8,
     search_max: 10_000,
     search_turn_max: 100,
+    known_octets_max: 1 << 20,
     stable: false,
     direct: false,
 };
@@ -387,6 +388,34 @@ fn a_way_down_that_is_long_is_gone_in_several_turns() {
     let (turns, located) = search(&mut bed);
     assert_eq!((turns, located), (vec![0; 3], vec![dirs[200]]));
     assert_eq!(bed.find(dirs[200], ".."), Ok(dirs[199]));
+}
+
+#[test]
+fn what_is_not_known_any_more_is_found_by_a_search() {
+    let mut world = World::new();
+    let config = Config { known_octets_max: 8 << 10, ..CONFIG };
+    let mut bed = world.serve(None, config);
+    let root = bed.root();
+    let files: Vec<_> = (0..500).map(|number| bed.file(root, &format!("{number}"))).collect();
+    let (count, octets) = bed.backend.tree.known_len();
+    assert!((40..100).contains(&count) && octets <= 8 << 10, "{count} in {octets}");
+    bed.backend.open_by_names_alone();
+    for file in &files {
+        assert_eq!(bed.look(*file).fileid, file.inode);
+    }
+    drop(bed);
+    // The journal, too, is read into no more room than there is.
+    let mut bed = world.start();
+    for number in 0..500 {
+        bed.find(root, &format!("{number}")).unwrap();
+    }
+    assert_eq!(bed.backend.tree.known_len().0, 500);
+    drop(bed);
+    let state = State::open(&world.path("state")).unwrap();
+    let mut bed = world.serve(Some(state), config);
+    let (count, octets) = bed.backend.tree.known_len();
+    assert!((40..100).contains(&count) && octets <= 8 << 10, "{count} in {octets}");
+    assert_eq!(bed.look(files[0]).fileid, files[0].inode);
 }
 
 #[test]

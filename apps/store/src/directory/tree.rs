@@ -147,10 +147,11 @@ impl Tree {
     pub(super) fn saw(&mut self, node: &Node, dir: FileId, name: &[u8]) {
         self.gone.remove(node.id);
         let by_name = self.mount.is_some();
-        self.known.note(node.id, dir, name, || {
+        let called = || {
             let called = by_name.then(|| FileName::of(node.place.as_fd()).ok()).flatten();
             called.map_or_else(Box::default, |name| name.to_bytes())
-        });
+        };
+        self.known.note(node.id, (dir, name), called, |file| self.open.contains(file));
     }
 
     /// Notes that a file is gone: no search has to tell.
@@ -254,7 +255,7 @@ impl Tree {
     /// Opens a file by what its file system calls it. A directory that was moved out of the tree is
     /// gone; of another file nothing tells where it is.
     fn by_name(&mut self, id: FileId) -> ByName {
-        let called = self.known.find(id).and_then(|seen| FileName::from_bytes(&seen.called));
+        let called = self.known.find(id).and_then(|seen| FileName::from_bytes(seen.called));
         let (Some(mount), Some(name)) = (&self.mount, called) else { return ByName::Unknown };
         let place = match name.open(mount.as_fd()) {
             Ok(place) => place,
@@ -273,6 +274,12 @@ impl Tree {
     #[cfg(test)]
     pub(super) const fn take_asked(&mut self) -> usize {
         self.within.take_asked()
+    }
+
+    /// Returns how many files are known, and how many octets that takes.
+    #[cfg(test)]
+    pub(super) fn known_len(&self) -> (usize, usize) {
+        self.known.len()
     }
 
     /// Returns how many files are kept open.

@@ -53,8 +53,8 @@ impl Tree {
                 return None;
             }
             let Seen { dir, name, .. } = self.known.find(at)?;
-            steps.push((at, name.clone()));
-            at = *dir;
+            steps.push((at, name.into()));
+            at = dir;
         }
     }
 

@@ -12,6 +12,7 @@ const CONFIG: directory::Config = directory::Config {
     open_max: 64,
     search_max: 10_000,
     search_turn_max: 100,
+    known_octets_max: 1 << 20,
     stable: false,
     direct: false,
 };
