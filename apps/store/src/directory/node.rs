@@ -4,7 +4,7 @@
 //! symbolic links nor later renames. What needs more is opened from it, through the process's own
 //! list of descriptors: the file that comes is the one that the place stands for.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 
@@ -28,6 +28,8 @@ pub(super) struct Node {
     writing: OnceCell<Rc<OwnedFd>>,
     /// `None` in it: its file system has only the way through the cache.
     direct: OnceCell<Option<Rc<OwnedFd>>>,
+    /// Whether its permission bits keep its owner from opening it, as far as was seen.
+    is_shut: Cell<bool>,
 }
 
 /// What was looked up about a file.
@@ -47,7 +49,8 @@ impl Node {
     pub(super) fn new(place: OwnedFd) -> Result<(Self, Look), Errno> {
         let look = look(&place)?;
         let (reading, writing, direct) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        Ok((Self { place, id: look.id, reading, writing, direct }, look))
+        let is_shut = Cell::new(false);
+        Ok((Self { place, id: look.id, reading, writing, direct, is_shut }, look))
     }
 
     /// Finds what has a name in this directory: one component, never followed if it is a link, and
@@ -86,6 +89,12 @@ impl Node {
         let (node, look) = Self::new(open.place(&made)?)?;
         let _ = node.writing.set(Rc::new(made));
         Ok((node, look))
+    }
+
+    /// Returns whether the file is open and could not be opened again without more rights than its
+    /// permission bits give.
+    pub(super) fn is_irreplaceable(&self) -> bool {
+        self.is_shut.get() && (self.writing.get().is_some() || self.reading.get().is_some())
     }
 
     /// Looks at the file as it is now.
@@ -183,7 +192,12 @@ impl Descriptors {
     /// Opens the file that a place stands for.
     ///
     /// A file whose owner we are opens whatever its permission bits say: who may is decided by the
-    /// caller's rights, and an owner goes on writing what they made read-only.
+    /// caller's rights, and an owner goes on writing what they made read-only (RFC 1813 section 4.4).
+    /// The system knows no such right, nor a way to open a file for who only has a place: without
+    /// privileges the owner's bits have to be there while it is opened. A server that is killed between
+    /// these calls leaves them so. They are no more than what is needed, and nobody gains by them but
+    /// our own user, who may set them anyway. It is done as rarely as may be: a file stays open from
+    /// when it is made, and goes last of those that are kept open (`is_irreplaceable`).
     fn open(&self, node: &Node, flags: OFlags) -> Result<OwnedFd, Errno> {
         let opened = self.open_as_is(node, flags);
         let Err(Errno::ACCESS) = opened else { return opened };
@@ -191,9 +205,18 @@ impl Descriptors {
         if look.attributes.uid != rustix::process::geteuid().as_raw() {
             return Err(Errno::ACCESS);
         }
-        self.set_mode(node, look.attributes.mode | 0o600)?;
+        let needed = if flags.contains(OFlags::RDWR) { 0o600 } else { 0o400 };
+        let (mode, widened) = (look.attributes.mode, look.attributes.mode | needed);
+        if mode == widened {
+            // Something else keeps us out.
+            return Err(Errno::ACCESS);
+        }
+        self.set_mode(node, widened)?;
         let opened = self.open_as_is(node, flags);
-        self.set_mode(node, look.attributes.mode)?;
+        // Whoever changed them meanwhile has the last word.
+        if node.look().is_ok_and(|look| look.attributes.mode == widened) {
+            self.set_mode(node, mode)?;
+        }
         opened
     }
 
@@ -207,7 +230,10 @@ impl Descriptors {
         let mode = Mode::from_raw_mode(mode & MODE_MASK);
         match fs::chmodat(&self.0, &*number(&node.place), mode, AtFlags::empty()) {
             Err(Errno::OPNOTSUPP) => Ok(()),
-            done => done,
+            done => {
+                node.is_shut.set(!mode.contains(Mode::RUSR | Mode::WUSR));
+                done
+            }
         }
     }
 

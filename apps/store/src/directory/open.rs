@@ -41,21 +41,31 @@ impl Open {
     }
 
     /// Keeps a file, instead of the one not looked for longest if there are too many. One that is kept
-    /// already stays: it may be open for more than its permission bits allow by now.
+    /// already stays: it may be open for more than its permission bits allow by now. For the same reason
+    /// a few of those are passed by.
     pub(super) fn keep(&mut self, node: Node) -> Rc<Node> {
         if let Some(kept) = self.get(node.id) {
             return kept;
         }
         if self.nodes.len() >= self.nodes_max
-            && let Some((_, oldest)) = self.by_use.pop_first()
+            && let Some(oldest) = self.dispensable()
         {
-            self.nodes.remove(&oldest);
+            self.forget(oldest);
         }
         self.uses += 1;
         let node = Rc::new(node);
         self.by_use.insert(self.uses, node.id);
         self.nodes.insert(node.id, (self.uses, Rc::clone(&node)));
         node
+    }
+
+    /// Returns the file not looked for longest that could be opened again, or the oldest of all if there is
+    /// none among those that are looked at.
+    fn dispensable(&self) -> Option<FileId> {
+        let is_dispensable =
+            |id: &&FileId| self.nodes.get(id).is_none_or(|(_, node)| !node.is_irreplaceable());
+        let found = self.by_use.values().take(PASSED_MAX).find(is_dispensable);
+        found.or_else(|| self.by_use.values().next()).copied()
     }
 
     /// Forgets a file, which is closed once nobody uses it.
@@ -79,3 +89,6 @@ impl Open {
         self.nodes.len()
     }
 }
+
+/// Files that are passed by to find one to close.
+const PASSED_MAX: usize = 64;

@@ -572,6 +572,37 @@ fn an_owner_goes_on_writing_what_was_made_read_only() {
 }
 
 #[test]
+fn what_its_owner_could_not_open_again_stays_open() {
+    let world = World::new();
+    let mut bed = world.serve(None, Config { open_max: 4, ..CONFIG });
+    let root = bed.root();
+    let (shut, plain) = (bed.file(root, "shut"), bed.file(root, "plain"));
+    let mode = SetAttributes { mode: Some(0o444), ..SetAttributes::default() };
+    bed.with(|directory, cx| directory.set_attributes(cx, shut, &mode)).unwrap();
+    let kept = bed.with(|directory, _| {
+        let node = directory.tree.find(shut).unwrap().0;
+        node.writer(&directory.tree.descriptors).unwrap()
+    });
+    for number in 0..20 {
+        bed.file(root, &format!("{number}"));
+    }
+    assert!(!bed.backend.is_at_hand(plain));
+    bed.write(shut, 0, b"x").unwrap();
+    let now = bed.with(|directory, _| {
+        let node = directory.tree.find(shut).unwrap().0;
+        node.writer(&directory.tree.descriptors).unwrap()
+    });
+    assert!(std::rc::Rc::ptr_eq(&kept, &now), "it was not opened again");
+    // Where all that are open are such, the oldest goes.
+    for number in 0..5 {
+        let file = bed.file(root, &format!("shut-{number}"));
+        bed.with(|directory, cx| directory.set_attributes(cx, file, &mode)).unwrap();
+    }
+    assert!(!bed.backend.is_at_hand(shut));
+    assert_eq!((bed.backend.tree.open_len(), bed.look(shut).mode), (4, 0o444));
+}
+
+#[test]
 fn only_the_privileged_give_files_away() {
     let world = World::new();
     let mut bed = world.serve(None, CONFIG);
