@@ -3,11 +3,14 @@
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use haulage::limits::LIMITS_DEFAULT;
 use haulage::pool::Pool;
 use haulage::provider::Waker;
 use haulage_store::directory::{self, Config, Directory, Kept, Owner, Ring, State};
 use haulage_store::memory::{Limits, Memory};
 use haulage_store::nfs3::Time;
+use haulage_store::program::RESULTS_KEPT;
+use haulage_store::replays::{self, End};
 
 use super::secrets::Secrets;
 use crate::cli::bytes;
@@ -136,6 +139,15 @@ const DIRECTORY_ROOM: usize = 64 << 20;
 /// that a directory's server takes besides the transport is twice this, a 64th of it for Replies that may
 /// be asked for again, and what waits for searches.
 const NAMES_ROOM: usize = DIRECTORY_ROOM;
+
+/// Addresses that have this much room each in the duplicate request cache of a directory, at the least: for
+/// the Replies to twice the Calls that a connection may have under way. More addresses have less each.
+const ADDRESSES_MIN: usize = 6;
+
+const _: () = {
+    let replies = replays::Limits::of_memory(DIRECTORY_ROOM, RESULTS_KEPT).replies(End::Success);
+    assert!(replies / ADDRESSES_MIN >= 2 * LIMITS_DEFAULT.credits_max as usize);
+};
 
 /// Files of a directory kept open.
 const OPEN_MAX: usize = 1024;
