@@ -56,22 +56,32 @@ impl Journal {
         Ok(Self { path: path.to_owned(), file, length: 0, records: 0 })
     }
 
-    /// Reads all records from the start. Only for a file just opened.
+    /// Reads all records from the start, a bounded number of octets at once. Only for a file just opened.
     pub(super) fn read(&mut self, mut each: impl FnMut(Record<'_>)) -> io::Result<()> {
-        let mut all = Vec::new();
-        self.file.read_to_end(&mut all)?;
-        if all.is_empty() {
-            return Ok(());
+        let mut read = Vec::new();
+        let mut is_first = true;
+        loop {
+            let more = (&self.file).take(READ_AT_ONCE).read_to_end(&mut read)?;
+            let mut rest = &read[..];
+            if is_first && !read.is_empty() {
+                rest = read.strip_prefix(MAGIC).ok_or_else(|| {
+                    let what =
+                        format!("{} is no file of names of this server", self.path.display());
+                    io::Error::new(io::ErrorKind::InvalidData, what)
+                })?;
+            }
+            while let Some((record, length)) = Record::decode(rest) {
+                each(record);
+                rest = rest.get(length..).unwrap_or_default();
+            }
+            // What is left is the beginning of a record, or is damaged: nothing behind it is read.
+            if more == 0 || rest.len() > RECORD_MAX {
+                return Ok(());
+            }
+            let taken = read.len() - rest.len();
+            read.drain(..taken);
+            is_first = false;
         }
-        let Some(mut rest) = all.strip_prefix(MAGIC) else {
-            let what = format!("{} is no file of names of this server", self.path.display());
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-        };
-        while let Some((record, length)) = Record::decode(rest) {
-            each(record);
-            rest = rest.get(length..).unwrap_or_default();
-        }
-        Ok(())
     }
 
     /// Adds a record. It survives the end of the server, though not that of the system.
@@ -174,10 +184,40 @@ const MAGIC: &[u8] = b"haulage names 1\n";
 const HEAD_LEN: usize = 2 + 1 + 1 + 4 * 8;
 /// Octets of the check sum.
 const CHECK_LEN: usize = 4;
+/// Octets of the longest record there can be.
+const RECORD_MAX: usize = HEAD_LEN + u16::MAX as usize + u8::MAX as usize + CHECK_LEN;
+/// Octets of the file that are read at once.
+const READ_AT_ONCE: u64 = 1 << 20;
+
+const _: () = assert!(READ_AT_ONCE > MAGIC.len() as u64);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_journal_is_read_in_parts() {
+        let place = crate::testing::Place::new();
+        let path = place.path().join("names");
+        let mut journal = Journal::open(&path).unwrap();
+        let name = [b'n'; 255];
+        let files = (0..20_000).map(|inode| FileId { inode, generation: 1 });
+        let seen = |file| Record::Seen { file, dir: A, name: &name, called: b"" };
+        journal.rewrite(files.clone().map(seen)).unwrap();
+        assert!(std::fs::metadata(&path).unwrap().len() > 5 * READ_AT_ONCE);
+        let mut read = Vec::new();
+        Journal::open(&path)
+            .unwrap()
+            .read(|record| {
+                let Record::Seen { file, dir: A, name: seen, called: b"" } = record else {
+                    panic!()
+                };
+                assert_eq!(seen, name);
+                read.push(file);
+            })
+            .unwrap();
+        assert!(files.eq(read));
+    }
 
     const A: FileId = FileId { inode: 1, generation: 0x0102_0304_0506_0708 };
     const B: FileId = FileId { inode: u64::MAX, generation: 2 };
