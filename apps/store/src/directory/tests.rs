@@ -386,7 +386,7 @@ fn a_way_down_that_is_long_is_gone_in_several_turns() {
     bed.backend.open_by_names_alone();
     assert_eq!(bed.backend.locate(dirs[200]), Located::Later);
     let (turns, located) = search(&mut bed);
-    assert_eq!((turns, located), (vec![0; 3], vec![dirs[200]]));
+    assert_eq!((turns, located), (vec![0; 12], vec![dirs[200]]));
     assert_eq!(bed.find(dirs[200], ".."), Ok(dirs[199]));
 }
 

@@ -79,7 +79,7 @@ impl Tree {
 /// Directories one in the other on a way down.
 const DEPTH_MAX: usize = 1024;
 /// Levels gone down at once.
-pub(super) const LEVELS_MAX: usize = 64;
+pub(super) const LEVELS_MAX: usize = 16;
 /// Directories above a file that are tried by what their file system calls them. One that is not
 /// there was moved out of the tree or removed, and those above it rarely went with it.
 const BY_NAME_MAX: usize = 8;

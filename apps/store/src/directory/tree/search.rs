@@ -224,6 +224,7 @@ impl Tree {
             let inode = name.inode;
             let is_wanted = pass.wanted.range(all_of(inode)).next().is_some();
             if is_wanted || name.may_be_directory && pass.depth == Depth::All {
+                turn_left = turn_left.saturating_sub(LOOKING);
                 let found = dir.child(name.name).ok();
                 self.on_name(pass, &dir, (inode, name.name), found);
             }
@@ -312,6 +313,8 @@ const QUEUED_MAX: usize = 256;
 /// Ways down that take several turns, at a time.
 const DESCENTS_MAX: usize = 64;
 /// Directories on the way to a file that are looked through before others.
-const WAY_MAX: usize = 64;
+const WAY_MAX: usize = 16;
 /// Names that opening a directory counts for.
 const OPENING: usize = 8;
+/// Names that opening what has a name counts for, besides the name.
+const LOOKING: usize = 3;
