@@ -134,7 +134,7 @@ impl End {
     /// Whether RPC messages pass, and whether the peer has proved who it is.
     fn state(&self) -> (bool, bool) {
         let open = self.ready && self.closed.is_none();
-        assert_eq!(open, self.connection.may_send(Class::Call));
+        assert_eq!(open, self.connection.decides(Class::Call));
         (open, self.connection.peer_identity().is_some())
     }
 }
