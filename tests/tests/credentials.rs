@@ -9,7 +9,8 @@ use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling;
 use haulage::provider::iwarp::{Config, Iwarp};
 use haulage::service::{
-    AUTH_NONE, AUTH_SYS, Binding, Call, Data, Eligible, Outcome, Procedure, Reply, Service,
+    AUTH_NONE, AUTH_SYS, Binding, Call, CallToken, Data, Eligible, Outcome, Procedure, Reply,
+    Service,
 };
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 use haulage_proto::negotiate::Version;
@@ -21,8 +22,25 @@ const FETCH: u32 = 1;
 const LENGTH: usize = 2000;
 const RPCSEC_GSS: u32 = 6;
 
-/// Returns the same item to everybody whose flavor it declares.
-struct Shelf(&'static [u32]);
+/// Returns the same item to everybody whose flavor it declares: at once, or in a later turn.
+struct Shelf {
+    flavors: &'static [u32],
+    pace: Pace,
+    later: Vec<CallToken>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    Now,
+    Later,
+}
+
+fn fill(cx: &Cx<'_>, reply: &mut Reply) -> Outcome {
+    let mut lease = cx.pool().lease(LENGTH).unwrap();
+    lease.bytes_mut().fill(0x5a);
+    reply.item(Data::Local(lease));
+    Outcome::Done
+}
 
 impl Service for Shelf {
     fn binding(&self) -> Binding {
@@ -32,27 +50,37 @@ impl Service for Shelf {
     }
 
     fn flavors(&self) -> &[u32] {
-        self.0
+        self.flavors
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
-        if call.procedure == FETCH {
-            let mut lease = cx.pool().lease(LENGTH).unwrap();
-            lease.bytes_mut().fill(0x5a);
-            reply.item(Data::Local(lease));
+        match (call.procedure, self.pace) {
+            (FETCH, Pace::Now) => fill(cx, reply),
+            (FETCH, Pace::Later) => {
+                self.later.push(call.token);
+                Outcome::Later
+            }
+            _ => Outcome::Done,
         }
-        Outcome::Done
+    }
+
+    fn resume(&mut self, cx: &mut Cx<'_>, _: CallToken, reply: &mut Reply) -> Outcome {
+        fill(cx, reply)
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        self.later.drain(..).map(|token| cx.resume(token)).count() > 0
     }
 }
 
-fn server(flavors: &'static [u32]) -> CoreThread<SocketAddr> {
+fn server(flavors: &'static [u32], pace: Pace) -> CoreThread<SocketAddr> {
     let placement = Placement { name: "server".to_owned(), cpu: None, polling: Polling::ADAPTIVE };
     let limits = Limits { connections_max: 16, receives_max: 256, ..LIMITS_DEFAULT };
     cores::start(placement, move || {
         let memory = PoolConfig { bytes: 16 << 20, pages: PagePreference::Heap, node: None };
         let pool = Pool::new(&memory).map_err(std::io::Error::other)?;
         let nic = Iwarp::new(&Config::default())?;
-        let core = Core::new(nic, Shelf(flavors), pool, limits, 1);
+        let core = Core::new(nic, Shelf { flavors, pace, later: Vec::new() }, pool, limits, 1);
         let mut core = core.map_err(std::io::Error::other)?;
         let at = core.listen((Ipv4Addr::LOCALHOST, 0).into())?;
         Ok::<_, std::io::Error>((core, at))
@@ -118,8 +146,8 @@ const REJECTEDCRED: u32 = 2;
 
 #[test]
 fn a_flavor_that_the_service_does_not_declare_is_denied() {
-    let usual = server(&[AUTH_NONE, AUTH_SYS]);
-    let strict = server(&[AUTH_SYS]);
+    let usual = server(&[AUTH_NONE, AUTH_SYS], Pace::Now);
+    let strict = server(&[AUTH_SYS], Pace::Now);
     for version in [Version::One, Version::Two] {
         let ask = |server: &CoreThread<SocketAddr>, credential: &[u32]| {
             fetch(server.started, version, credential)
@@ -146,11 +174,13 @@ fn a_flavor_that_the_service_does_not_declare_is_denied() {
 
 #[test]
 fn nothing_is_reduced_under_integrity_though_the_service_takes_it() {
-    let server = server(&[RPCSEC_GSS]);
-    for version in [Version::One, Version::Two] {
-        let (words, written) = fetch(server.started, version, &credential(RPCSEC_GSS));
-        assert_eq!((words[..5].to_vec(), written), (vec![0, 0, 0, 0, 2000], 0), "{version:?}");
-        assert_eq!(words.len(), 5 + LENGTH / 4, "the item is in the Payload stream");
+    for pace in [Pace::Now, Pace::Later] {
+        let server = server(&[RPCSEC_GSS], pace);
+        for version in [Version::One, Version::Two] {
+            let (words, written) = fetch(server.started, version, &credential(RPCSEC_GSS));
+            assert_eq!((words[..5].to_vec(), written), (vec![0, 0, 0, 0, 2000], 0), "{version:?}");
+            assert_eq!(words.len(), 5 + LENGTH / 4, "the item is in the Payload stream");
+        }
+        server.stop().unwrap();
     }
-    server.stop().unwrap();
 }

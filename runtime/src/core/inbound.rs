@@ -101,8 +101,8 @@ pub(crate) struct InboundCall {
     room: Room,
     /// What its connection is charged for its memory.
     charge: Charge,
-    /// Octets that its results may have by the binding, items aside. Set when the service first runs.
-    results_max: u32,
+    /// What its results may be. Set when the service first runs.
+    results: Allowed,
     stage: Stage,
 }
 
@@ -135,6 +135,15 @@ enum Want {
     Argument { position: u32, segments: Segments },
     /// For its Reply; then the service can run.
     Reply { argument: Option<(u32, u64, Placement)> },
+}
+
+/// What the results of a Call may be.
+#[derive(Clone, Copy, Debug, Default)]
+struct Allowed {
+    /// Octets that the binding declares, items aside.
+    octets_max: u32,
+    /// Whether an item may go into the Write chunk of the Call.
+    reduces: bool,
 }
 
 /// Memory that the Reply to a Call may take, in octets.
@@ -633,7 +642,7 @@ impl State {
             reply_body: None,
             room: Room::default(),
             charge: Charge::default(),
-            results_max: 0,
+            results: Allowed::default(),
             stage: Stage::Later,
         });
         debug_assert!(inserted.is_ok(), "an entry for everything that a Call can hold");

@@ -17,8 +17,8 @@ use haulage_proto::xdr::Writer;
 
 use super::answer::{Answer, inline_max};
 use super::{
-    Asking, BareCall, Complete, InboundCall, Judged, Message, Outgoing, Ready, Room, Running,
-    Segments, Stage,
+    Allowed, Asking, BareCall, Complete, InboundCall, Judged, Message, Outgoing, Ready, Room,
+    Running, Segments, Stage,
 };
 use crate::core::connection::{Connection, Terms};
 use crate::core::memory::Charge;
@@ -109,8 +109,8 @@ pub(crate) struct Deferred {
     name: Key<InboundCall>,
     /// Whether the service has resumed it already.
     is_resumed: bool,
-    /// Octets that its results may have by the binding, items aside.
-    results_max: u32,
+    /// What its results may be.
+    results: Allowed,
 }
 
 /// What a Call asks.
@@ -212,7 +212,8 @@ fn serve<S: Service>(
         (Outcome::Later, _) => {
             let running = cx.state.running.take();
             let is_resumed = running.is_some_and(|running| running.is_resumed);
-            Acted::Later(Deferred { name: token, is_resumed, results_max })
+            let results = Allowed { octets_max: results_max, reduces: reply.offered.is_some() };
+            Acted::Later(Deferred { name: token, is_resumed, results })
         }
     }
 }
@@ -271,7 +272,12 @@ fn run_one<S: Service>(
             }
             outcome
         }
-        Stage::Resumed => service.resume(&mut Cx::new(now, state), CallToken(key), &mut reply),
+        Stage::Resumed => {
+            if !inbound.results.reduces {
+                reply.unreduced();
+            }
+            service.resume(&mut Cx::new(now, state), CallToken(key), &mut reply)
+        }
         // The service resumed it, and answered it before its turn came.
         other => {
             inbound.stage = other;
@@ -285,7 +291,7 @@ fn run_one<S: Service>(
             Ended::Nothing(reply.buffer)
         }
         (Outcome::Done, Some(error)) => Ended::Refused(reply.buffer, error),
-        (Outcome::Done, None) if !reply.keeps_to(inbound.results_max) => {
+        (Outcome::Done, None) if !reply.keeps_to(inbound.results.octets_max) => {
             reply.data = Data::Empty;
             let ended = verdict(reply, &system_error(xid), &terms, inbound);
             state.counters.results_misdeclared += 1;
@@ -327,9 +333,9 @@ fn call<S: Service>(
     if !header.credential.may_reduce() || !is_eligible {
         reply.unreduced();
     }
-    let results_max = bound.map_or(0, |bound| bound.results_max);
+    let octets_max = bound.map_or(0, |bound| bound.results_max);
     if let Some(inbound) = cx.state.inbound.get_mut(key) {
-        inbound.results_max = results_max;
+        inbound.results = Allowed { octets_max, reduces: reply.offered.is_some() };
     }
     let chunk = argument.as_ref().map(|(position, length, _)| (*position, *length));
     let placed = argument.map_or(Placement::None, |(_, _, placed)| placed);
@@ -390,7 +396,7 @@ impl InboundCall {
             reply_body: None,
             room: Room::default(),
             charge: Charge::default(),
-            results_max: 0,
+            results: Allowed::default(),
             stage,
         }
     }
@@ -490,7 +496,7 @@ impl State {
     /// Takes a Call that is to be answered later into the table.
     fn keep(
         &mut self,
-        Deferred { name: key, is_resumed, results_max }: Deferred,
+        Deferred { name: key, is_resumed, results }: Deferred,
         (connection, xid): (Key<Connection>, u32),
         received: Filled,
         chunk: Option<&OneChunk>,
@@ -498,7 +504,7 @@ impl State {
         let message = Some(Message { received, payload_at: 0 });
         let stage = if is_resumed { Stage::Resumed } else { Stage::Later };
         let mut call = InboundCall::of(connection, xid, chunk, message, stage);
-        call.results_max = results_max;
+        call.results = results;
         let kept = self.inbound.insert(call);
         debug_assert!(kept.is_ok_and(|name| name == key), "nothing else entered meanwhile");
         if is_resumed {
