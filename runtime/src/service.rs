@@ -270,8 +270,6 @@ enum ChunkUse {
     Unused,
     /// One item goes into it.
     Used,
-    /// The service gave a second item for it.
-    Overused,
 }
 
 /// A result that leaves straight from where it lives.
@@ -353,10 +351,9 @@ impl Reply {
 
     /// Returns whether the results are those that the binding declares: at most `results_max` octets beside
     /// eligible items, and at most one item in the Write chunk.
-    #[inline]
     pub(crate) const fn keeps_to(&self, results_max: u32) -> bool {
         let length = self.at.saturating_sub(ReplyHeader::SUCCESS_LEN + self.inlined);
-        length <= results_max as usize && !matches!(self.chunk, ChunkUse::Overused)
+        length <= results_max as usize
     }
 
     /// Appends results that are never reduced.
@@ -391,10 +388,11 @@ impl Reply {
     pub fn item_data(&mut self, data: Data) {
         let (length, at) = (data.len(), self.at);
         if self.offered.is_some_and(|offered| offered >= length as u64) {
-            self.chunk = match self.chunk {
-                ChunkUse::Unused => ChunkUse::Used,
-                ChunkUse::Used | ChunkUse::Overused => ChunkUse::Overused,
-            };
+            match self.chunk {
+                ChunkUse::Unused => self.chunk = ChunkUse::Used,
+                // Longer than any binding declares: [`Self::keeps_to`] does not hold.
+                ChunkUse::Used => self.at = usize::MAX,
+            }
             self.data = data;
         } else if self.results(|w| data.encode(w)).is_ok() {
             self.inlined += self.at - at;

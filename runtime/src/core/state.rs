@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use haulage_mr_pool::{Gauges, Local, PageReport, Pool, Strategy};
-use haulage_proto::rpc::PlainCalls;
 use haulage_proto::rpc::auth::AUTH_NONE;
+use haulage_proto::rpc::{PlainCalls, ReplyHeader};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::requester::Xids;
 use haulage_proto::xdr::{Truncated, Writer};
@@ -48,6 +48,9 @@ pub(crate) struct State {
     pub(crate) inbound: Table<InboundCall>,
     /// The memory that they take.
     pub(crate) memory: Memory,
+    /// Where the Payload stream of a Reply may end whatever its procedure: behind the shortest results that the
+    /// binding declares as the longest of a procedure.
+    pub(crate) results_end_min: usize,
     /// Calls whose arguments are complete, oldest first.
     pub(crate) ready: VecDeque<Ready>,
     /// The Call the service is acting on, while that is not in `inbound`.
@@ -147,6 +150,7 @@ impl State {
     ) -> Option<Self> {
         let Serves { binding, flavors, sources } = serves;
         let plain_calls = PlainCalls::of(&binding);
+        let results_min = binding.procedures.iter().map(|procedure| procedure.results_max).min();
         // What is posted to one connection's own queue is no other's, so all is.
         let few = caps.promises.sends_wait && caps.receives_each.is_none();
         let receives = Receives::new(&pool, &limits, few)?;
@@ -175,6 +179,7 @@ impl State {
             flavors,
             sources,
             memory: Memory::default(),
+            results_end_min: ReplyHeader::SUCCESS_LEN + results_min.unwrap_or(0) as usize,
             bound: Rc::clone(&binding),
             binding,
             receives,

@@ -202,17 +202,17 @@ fn serve<S: Service>(
         token: CallToken(token),
         arguments: Arguments { reader, placed },
     };
-    let results_max = cx.state.binding.procedure(procedure).map_or(0, |bound| bound.results_max);
     cx.state.running = Some(Running { key: token, is_resumed: false });
     match (service.call(cx, call, reply), reply.refusal()) {
-        (Outcome::Done, None) if reply.keeps_to(results_max) => Acted::Results(reply.at),
+        (Outcome::Done, None) if cx.state.allows(procedure, reply) => Acted::Results(reply.at),
         (Outcome::Done, None) => Acted::Verdict(cx.state.misdeclared(xid)),
         (Outcome::Done, Some(error)) => Acted::Refused(error),
         (Outcome::Failed(stat), _) => Acted::Verdict(ReplyHeader::accepted(xid, stat)),
         (Outcome::Later, _) => {
             let running = cx.state.running.take();
             let is_resumed = running.is_some_and(|running| running.is_resumed);
-            let results = Allowed { octets_max: results_max, reduces: reply.offered.is_some() };
+            let octets_max = cx.state.results_max(procedure);
+            let results = Allowed { octets_max, reduces: reply.offered.is_some() };
             Acted::Later(Deferred { name: token, is_resumed, results })
         }
     }
@@ -333,7 +333,7 @@ fn call<S: Service>(
     if !header.credential.may_reduce() || !is_eligible {
         reply.unreduced();
     }
-    let octets_max = bound.map_or(0, |bound| bound.results_max);
+    let octets_max = cx.state.results_max(header.procedure);
     if let Some(inbound) = cx.state.inbound.get_mut(key) {
         inbound.results = Allowed { octets_max, reduces: reply.offered.is_some() };
     }
@@ -451,6 +451,17 @@ impl Reply {
 }
 
 impl State {
+    /// Returns whether results are those that the binding declares of a procedure.
+    #[inline]
+    fn allows(&self, procedure: u32, reply: &Reply) -> bool {
+        reply.at <= self.results_end_min || reply.keeps_to(self.results_max(procedure))
+    }
+
+    /// Returns how many octets the results of a procedure may have, items aside.
+    fn results_max(&self, procedure: u32) -> u32 {
+        self.binding.procedure(procedure).map_or(0, |bound| bound.results_max)
+    }
+
     /// Counts results that break the binding of their own service. Returns what the Requester hears instead.
     #[cold]
     const fn misdeclared(&mut self, xid: u32) -> ReplyHeader {
