@@ -2,12 +2,12 @@
 //!
 //! What `std::net` offers is used as it is; `unsafe` is only what it lacks: connecting without
 //! blocking, sending without SIGPIPE, receiving straight into registered memory, the segment size, the
-//! choice of congestion control.
+//! choice of congestion control, noticing peers that vanished, octets that a peer has yet to take.
 
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use haulage_mr_pool::Sink;
 
@@ -41,6 +41,7 @@ impl Listener {
         let Some((stream, peer)) = unless_blocked(self.0.accept())? else { return Ok(None) };
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
+        end_when_peer_vanishes(&stream)?;
         let socket = Socket(stream);
         socket.suit_path_to(peer.ip());
         Ok(Some((socket, peer)))
@@ -85,6 +86,7 @@ impl Socket {
         }
         let stream = TcpStream::from(fd);
         stream.set_nodelay(true)?;
+        end_when_peer_vanishes(&stream)?;
         let socket = Self(stream);
         socket.suit_path_to(to.ip());
         Ok(socket)
@@ -142,6 +144,15 @@ impl Socket {
         // which nobody but the holder of the sink writes or reads while the sink exists.
         let received = unsafe { libc::recvmsg(self.fd(), &raw mut message, libc::MSG_DONTWAIT) };
         unless_blocked(octets(received))
+    }
+
+    /// Returns the octets that were sent and that the peer's system has not acknowledged yet.
+    pub fn unacknowledged(&self) -> io::Result<u64> {
+        let mut octets: libc::c_int = 0;
+        // SAFETY: TIOCOUTQ writes one integer, for which `octets` has room; it is live for the call.
+        let result = unsafe { libc::ioctl(self.fd(), libc::TIOCOUTQ, &raw mut octets) };
+        check(result)?;
+        Ok(u64::try_from(octets).unwrap_or(0))
     }
 
     /// Returns the largest TCP segment this connection sends.
@@ -243,6 +254,42 @@ impl Socket {
     }
 }
 
+/// Has the system end a TCP connection whose peer has vanished without closing it: a peer that answers
+/// no keepalive probe, or acknowledges nothing that was sent, for about a minute.
+///
+/// Without this the system keeps an idle connection to a machine that lost its power for ever.
+pub fn end_when_peer_vanishes(socket: &impl AsFd) -> io::Result<()> {
+    let fd = socket.as_fd().as_raw_fd();
+    set_option(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+    set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, KEEPALIVE_AFTER_SECONDS)?;
+    set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, KEEPALIVE_EVERY_SECONDS)?;
+    set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, KEEPALIVE_PROBES)?;
+    set_option(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, UNACKNOWLEDGED_MAX_MILLIS)
+}
+
+/// Seconds of silence after which the system asks whether the peer is still there.
+const KEEPALIVE_AFTER_SECONDS: libc::c_int = 30;
+/// Seconds between two such questions.
+const KEEPALIVE_EVERY_SECONDS: libc::c_int = 10;
+/// Questions without an answer after which the connection ends.
+const KEEPALIVE_PROBES: libc::c_int = 3;
+/// Milliseconds that octets may be on their way without being acknowledged. It also bounds keepalive
+/// probes, in place of their number, so it is as long as all of them take.
+const UNACKNOWLEDGED_MAX_MILLIS: libc::c_int =
+    1000 * (KEEPALIVE_AFTER_SECONDS + KEEPALIVE_EVERY_SECONDS * KEEPALIVE_PROBES);
+
+fn set_option(
+    fd: RawFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    let length = libc::socklen_t::try_from(mem::size_of_val(&value)).unwrap_or(0);
+    // SAFETY: `value` is live for the call, which reads no more than its `length` octets.
+    let result = unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), length) };
+    check(result).map(drop)
+}
+
 /// The congestion control every Linux has and lets everyone choose. It does not pace, and on a path
 /// that loses nothing its window only grows.
 const UNPACED: &[u8] = b"reno";
@@ -297,6 +344,51 @@ fn family(family: libc::c_int) -> libc::sa_family_t {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn option(socket: &Socket, level: libc::c_int, name: libc::c_int) -> libc::c_int {
+        let mut value: libc::c_int = -1;
+        let mut length = libc::socklen_t::try_from(mem::size_of_val(&value)).unwrap();
+        let room = (&raw mut value).cast();
+        // SAFETY: `value` has room for the `length` octets announced; both are live for the call.
+        let result = unsafe { libc::getsockopt(socket.fd(), level, name, room, &raw mut length) };
+        check(result).unwrap();
+        value
+    }
+
+    #[test]
+    fn both_ends_notice_a_peer_that_vanishes() {
+        for socket in <[Socket; 2]>::from(pair()) {
+            assert_eq!(option(&socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE), 1);
+            for (name, value) in [
+                (libc::TCP_KEEPIDLE, 30),
+                (libc::TCP_KEEPINTVL, 10),
+                (libc::TCP_KEEPCNT, 3),
+                (libc::TCP_USER_TIMEOUT, 60_000),
+            ] {
+                assert_eq!(option(&socket, libc::IPPROTO_TCP, name), value, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn octets_count_as_unacknowledged_until_the_peer_has_room_for_them() {
+        let (sender, receiver) = pair();
+        let octets = [7; 64 << 10];
+        let mut sent = 0;
+        while let Some(count) = sender.send(&[IoSlice::new(&octets)]).unwrap() {
+            sent += count as u64;
+        }
+        let waiting = sender.unacknowledged().unwrap();
+        assert!(waiting > 0 && waiting <= sent, "{waiting} of {sent}");
+        let mut room = [0; 64 << 10];
+        let mut received = 0;
+        while received < sent {
+            received += receiver.receive(&mut room).unwrap().map_or(0, |count| count as u64);
+        }
+        while sender.unacknowledged().unwrap() > 0 {
+            std::thread::yield_now();
+        }
+    }
 
     fn congestion_control(socket: &Socket) -> Vec<u8> {
         let mut name = [0_u8; 16];
