@@ -22,6 +22,7 @@ use crate::sys::{interfaces, process};
 
 pub mod delaying;
 pub mod iwarp;
+mod progress;
 pub mod shm;
 pub mod sim;
 mod slots;
@@ -638,6 +639,21 @@ pub enum DisconnectReason {
         /// Error code within the type.
         code: u8,
     },
+    /// The peer made no progress for this long with work that waits for it.
+    NoProgress(Stall, Duration),
+    /// The peer sent more FPDUs that deliver nothing than anybody has reason to (RFC 5042 section 6.4).
+    Flooded,
+}
+
+/// Work that waits for a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stall {
+    /// An RDMA Read of ours is to be answered.
+    Read,
+    /// Output of ours is to be taken.
+    Output,
+    /// A message, or an FPDU, that has begun is to be completed.
+    Message,
 }
 
 impl fmt::Display for DisconnectReason {
@@ -647,6 +663,15 @@ impl fmt::Display for DisconnectReason {
             Self::Peer => f.write_str("closed by the peer"),
             Self::Lost => f.write_str("connection lost"),
             Self::PeerMisbehaved(rule) => write!(f, "the peer broke the protocol: {rule}"),
+            Self::NoProgress(stall, limit) => {
+                let what = match stall {
+                    Stall::Read => "the peer does not answer an RDMA Read",
+                    Stall::Output => "the peer does not take what it is sent",
+                    Stall::Message => "the peer does not complete a message",
+                };
+                write!(f, "no progress for {} s: {what}", limit.as_secs_f64())
+            }
+            Self::Flooded => f.write_str("the peer floods us with messages that deliver nothing"),
             Self::Terminated { layer, etype, code } => {
                 let told = Code { layer: *layer, etype: *etype, code: *code };
                 write!(f, "terminated by the peer ({told})")?;

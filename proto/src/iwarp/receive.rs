@@ -288,6 +288,29 @@ impl Receiver {
         self.stage == Stage::Between
     }
 
+    /// Returns the number of the Send that has begun and is not complete, if there is one.
+    ///
+    /// An FPDU belongs to no message until its header is complete.
+    pub fn send_begun(&self) -> Option<u32> {
+        let in_fpdu = matches!(self.stage, Stage::Payload | Stage::Trailer);
+        let is_send = matches!(self.segment, Ok(Segment { kind: Kind::Send { .. }, .. }));
+        (self.send.variant.is_some() || in_fpdu && is_send).then_some(self.send.msn)
+    }
+
+    /// Returns the octets that the oldest outstanding Read still waits for, if there is a Read.
+    pub fn read_remaining(&self) -> Option<usize> {
+        let read = self.read?;
+        let in_fpdu = matches!(self.stage, Stage::Payload | Stage::Trailer);
+        let is_response =
+            matches!(self.segment, Ok(Segment { kind: Kind::ReadResponse { .. }, .. }));
+        let arrived = if in_fpdu && is_response {
+            self.payload_length().saturating_sub(self.left)
+        } else {
+            0
+        };
+        Some(usize::try_from(read.left).unwrap_or(usize::MAX).saturating_sub(arrived))
+    }
+
     /// Returns the segment being received, or received last, for a Terminate to quote.
     pub fn quote(&self) -> Option<Quote<'_>> {
         let (length, rest) = self.held.get(..self.held_len)?.split_first_chunk()?;

@@ -61,8 +61,10 @@ mod lane;
 mod listening;
 mod nic;
 mod nudge;
+mod progress;
 mod reactor;
 mod setup;
+mod turn;
 
 pub use config::{Backend, BackendReport, Config, Crc};
 pub use nic::WireCounters;
@@ -95,7 +97,6 @@ pub struct Iwarp {
     /// One of them may have octets that nobody else will tell of.
     unread: bool,
     deadlines: BinaryHeap<Reverse<(Instant, QpNum)>>,
-    polls: u32,
 }
 
 impl Iwarp {
@@ -133,7 +134,6 @@ impl Iwarp {
             crowd: Crowd::default(),
             unread: false,
             deadlines: BinaryHeap::new(),
-            polls: 0,
         })
     }
 
@@ -185,10 +185,9 @@ impl Iwarp {
     }
 
     fn take_news(&mut self) {
-        self.polls = self.polls.wrapping_add(1);
         if !self.hot.is_empty()
             && !self.reactor.receives()
-            && !self.polls.is_multiple_of(EPOLL_EVERY)
+            && !self.nic.polls.is_multiple_of(EPOLL_EVERY)
         {
             // Asking epoll costs as much as reading a hot connection.
             return;
@@ -299,6 +298,25 @@ impl Iwarp {
         Ok(qp)
     }
 
+    /// Goes on with connections that had had their turn before all their octets were handled.
+    fn resume_throttled(&mut self) {
+        for _ in 0..self.nic.throttled.len() {
+            let Some(qp) = self.nic.throttled.pop_front() else { return };
+            if let Some(connection) = self.slots.get(qp) {
+                connection.go_on(&mut self.nic);
+            }
+        }
+    }
+
+    /// Ends connections whose peers make no progress.
+    fn check_progress(&mut self) {
+        while let Some(qp) = self.nic.watches.pop(self.nic.now) {
+            if let Some(connection) = self.slots.get(qp) {
+                connection.check_progress(&mut self.nic);
+            }
+        }
+    }
+
     fn resume_starved(&mut self) {
         for _ in 0..self.nic.starved.len() {
             if self.nic.receives.is_empty() {
@@ -397,7 +415,9 @@ impl Connection {
     /// Returns whether anybody should look for octets.
     fn wants_input(&self) -> bool {
         let closed = matches!(self.state, State::Connecting | State::Closed);
-        !closed && !self.starved && !self.input_over
+        // A hot connection is read only when it has no backlog.
+        let waits = self.starved || self.throttled && self.intake != Intake::Hot;
+        !closed && !waits && !self.input_over
     }
 
     fn heat(&mut self, nic: &mut Nic) {
@@ -567,10 +587,13 @@ impl Provider for Iwarp {
         self.nic.now = now;
         let receives = self.nic.counters.receives;
         if self.nic.events.len() < EVENTS_HELD_MAX {
+            self.nic.polls = self.nic.polls.wrapping_add(1);
+            self.resume_throttled();
             self.end_round();
             self.read_hot();
             self.take_news();
             self.resume_starved();
+            self.check_progress();
             self.fire_deadlines();
             self.settle_all();
         }
@@ -582,13 +605,15 @@ impl Provider for Iwarp {
     fn poll_deadline(&self) -> Option<Instant> {
         let first = self.deadlines.peek().map(|Reverse((deadline, _))| *deadline);
         let fresh = self.nic.deadlines.iter().map(|(deadline, _)| *deadline).min();
-        [first, fresh, self.accept_retry].into_iter().flatten().min()
+        let checked = self.nic.watches.deadline();
+        [first, fresh, checked, self.accept_retry].into_iter().flatten().min()
     }
 
     fn sleep(&mut self, limit: Option<Duration>) {
         let fed = !self.nic.starved.is_empty() && !self.nic.receives.is_empty();
         let reported = !self.nic.events.is_empty() || !self.nic.unsettled.is_empty();
-        let busy = reported || self.unread || fed || !self.inbox.is_empty();
+        let left = self.unread || !self.nic.throttled.is_empty() || !self.inbox.is_empty();
+        let busy = reported || left || fed;
         if self.woken {
             self.woken = false;
             self.waker.clear();

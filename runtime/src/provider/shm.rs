@@ -76,6 +76,7 @@ mod hello;
 mod listening;
 mod nic;
 mod outlet;
+mod progress;
 mod receives;
 mod regions;
 mod ring;
@@ -398,7 +399,9 @@ impl Provider for Shm {
         let first = self.deadlines.peek().map(|Reverse((deadline, _))| *deadline);
         let fresh = self.nic.deadlines.iter().map(|(deadline, _)| *deadline).min();
         let retry = (!self.connecting.is_empty()).then(|| self.nic.now.saturating_add(RETRY));
-        [first, fresh, retry, self.nic.quarantine_deadline()].into_iter().flatten().min()
+        let checked = self.nic.watches.deadline();
+        let released = self.nic.quarantine_deadline();
+        [first, fresh, checked, retry, released].into_iter().flatten().min()
     }
 
     fn sleep(&mut self, limit: Option<Duration>) {

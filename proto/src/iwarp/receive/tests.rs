@@ -516,3 +516,52 @@ fn a_terminate_is_understood_in_both_orders_of_its_nibbles() {
 fn the_machine_is_small() {
     assert!(core::mem::size_of::<Receiver>() <= 256);
 }
+
+#[test]
+fn a_send_has_begun_from_its_first_header_to_its_last_octet() {
+    let mut receiver = Receiver::new(None);
+    let transmitter = &mut Transmitter::new(None, Mulpdu::default());
+    let message = [7; 4000];
+    let mut at = 0;
+    for _ in 0..2 {
+        while at < message.len() {
+            let rest = &message[at..];
+            let fpdu = transmitter.send(None, at as u32, rest);
+            let payload = &rest[..fpdu.payload_len()];
+            at += payload.len();
+            let octets = [fpdu.prefix(), payload, fpdu.trailer()].concat();
+            let header = fpdu.prefix().len();
+            for (place, octet) in octets.iter().enumerate() {
+                let begun = receiver.send_begun();
+                assert_eq!(begun.is_some(), at > payload.len() || place >= header, "{place}");
+                let mut octet = &[*octet][..];
+                while receiver.next(&mut octet).unwrap().is_some() {}
+            }
+            assert_eq!(receiver.send_begun().is_some(), at < message.len());
+        }
+        at = 0;
+    }
+}
+
+#[test]
+fn what_remains_of_a_read_shrinks_with_each_octet_of_its_response() {
+    let mut receiver = Receiver::new(None);
+    let transmitter = &mut Transmitter::new(None, Mulpdu::default());
+    assert_eq!(receiver.read_remaining(), None);
+    receiver.expect_read(SINK, 0, 4000);
+    let (response, mut at) = ([7; 4000], 0);
+    while at < response.len() {
+        let fpdu = transmitter.read_response(SINK, at as u64, &response[at..]);
+        let (mut prefix, mut trailer) = (fpdu.prefix(), fpdu.trailer());
+        while receiver.next(&mut prefix).unwrap().is_some() {}
+        for _ in 0..fpdu.payload_len() {
+            assert_eq!(receiver.read_remaining(), Some(4000 - at));
+            let mut octet = &[7][..];
+            while receiver.next(&mut octet).unwrap().is_some() {}
+            at += 1;
+        }
+        assert_eq!(receiver.read_remaining(), Some(4000 - at));
+        while receiver.next(&mut trailer).unwrap().is_some() {}
+    }
+    assert_eq!(receiver.read_remaining(), None);
+}

@@ -10,7 +10,8 @@
 //! # Limits
 //!
 //! A Send that finds no Receive stops the connection: what came behind its header waits in `backlog`,
-//! the rest in the socket. A connection is read for at most [`OCTETS_PER_POLL`] at a time.
+//! the rest in the socket. A connection is read for at most [`OCTETS_PER_POLL`] at a time, and for no more
+//! FPDUs than `turn` says.
 
 use haulage_mr_pool::{Sink, StagFault};
 use haulage_proto::iwarp::mpa::handshake::Rtr;
@@ -55,7 +56,10 @@ impl Connection {
             self.backlog.extend_from_slice(octets);
             return;
         }
-        self.feed(nic, octets);
+        let taken = self.feed(nic, octets);
+        if self.state.receives() {
+            self.backlog.extend_from_slice(octets.get(taken..).unwrap_or_default());
+        }
     }
 
     /// Continues with what waited for a Receive, now that there is one.
@@ -66,10 +70,27 @@ impl Connection {
         self.starved = false;
         self.receive = nic.receives.pop_front();
         if self.check_receive_length(nic) {
-            let backlog = std::mem::take(&mut self.backlog);
-            self.feed(nic, &backlog);
+            self.feed_backlog(nic);
         }
-        if !self.starved {
+        self.end_backlog(nic);
+    }
+
+    /// Acts upon the backlog, as far as that goes now.
+    pub(super) fn feed_backlog(&mut self, nic: &mut Nic) {
+        let backlog = std::mem::take(&mut self.backlog);
+        let rest = backlog.get(self.backlog_at..).unwrap_or_default();
+        let taken = self.feed(nic, rest);
+        if taken < rest.len() && self.state.receives() {
+            self.backlog_at += taken;
+            self.backlog = backlog;
+        } else {
+            self.backlog_at = 0;
+        }
+    }
+
+    /// Goes on with the stream, if there is no backlog any more.
+    pub(super) fn end_backlog(&mut self, nic: &mut Nic) {
+        if !self.starved && !self.throttled {
             if let Some(end) = self.ended.take() {
                 self.on_stream_end(nic, end);
             }
@@ -81,6 +102,9 @@ impl Connection {
     pub(super) fn read(&mut self, nic: &mut Nic) -> Found {
         let mut total = 0;
         while self.intake == Intake::Hot && !self.starved && self.state != State::Closed {
+            if self.throttled {
+                return Found::Some;
+            }
             let (result, wanted) = if self.expects_much() {
                 self.read_into_place(nic, self.receiver.payload_remaining())
             } else {
@@ -95,7 +119,7 @@ impl Connection {
                 Ok(Some(count)) => {
                     total += count;
                     // A short read has emptied the socket.
-                    if count < wanted {
+                    if count < wanted && !self.throttled {
                         return Found::All;
                     }
                     if total >= OCTETS_PER_POLL {
@@ -215,10 +239,30 @@ impl Connection {
         (result, wanted)
     }
 
-    fn feed(&mut self, nic: &mut Nic, mut octets: &[u8]) {
+    /// Acts upon octets until all are used, a Receive is missing, or the connection has had its turn of
+    /// this poll. Returns how many were used.
+    fn feed(&mut self, nic: &mut Nic, octets: &[u8]) -> usize {
+        self.turn.begin(nic.polls);
+        let (mut rest, before) = (octets, self.turn.fpdus);
+        self.feed_turn(nic, &mut rest);
+        nic.wire.fpdus_received += u64::from(self.turn.fpdus.wrapping_sub(before));
+        self.end_if_flooded(nic);
+        if self.state.receives() && !self.starved {
+            if !rest.is_empty() {
+                self.throttle(nic);
+            }
+            self.watch_input(nic);
+        }
+        octets.len() - rest.len()
+    }
+
+    fn feed_turn(&mut self, nic: &mut Nic, octets: &mut &[u8]) {
         loop {
-            self.feed_whole(nic, &mut octets);
-            match self.receiver.next(&mut octets) {
+            self.feed_whole(nic, octets);
+            if self.turn.is_over() && self.receiver.is_between() {
+                return;
+            }
+            match self.receiver.next(octets) {
                 Ok(None) => return,
                 Ok(Some(Event::Payload(payload))) => self.place(nic, payload),
                 Ok(Some(Event::Header(header))) => {
@@ -228,12 +272,11 @@ impl Connection {
                         return self.fail(nic, fault);
                     }
                     if self.starved {
-                        self.backlog.extend_from_slice(octets);
                         return;
                     }
                 }
                 Ok(Some(Event::End(delivery))) => {
-                    nic.wire.fpdus_received += 1;
+                    self.turn.fpdus = self.turn.fpdus.wrapping_add(1);
                     if let Err(fault) = self.on_end(nic, delivery) {
                         return self.fail(nic, fault);
                     }
@@ -252,7 +295,9 @@ impl Connection {
         if !self.is_at_ease() {
             return;
         }
-        while let Some(whole) = self.receiver.whole(octets, 0) {
+        while !self.turn.is_over()
+            && let Some(whole) = self.receiver.whole(octets, 0)
+        {
             let payload = whole.payload();
             let done = match whole.carried() {
                 Some(Carried::Write { handle, offset, last }) => {
@@ -265,7 +310,7 @@ impl Connection {
                 return;
             }
             self.receiver.pass(&whole);
-            nic.wire.fpdus_received += 1;
+            self.turn.fpdus = self.turn.fpdus.wrapping_add(1);
             *octets = octets.get(whole.wire_len()..).unwrap_or_default();
         }
     }
@@ -285,7 +330,9 @@ impl Connection {
         payload: &[u8],
     ) -> bool {
         // RFC 5040 section 5.2.1: a Write of no octets names no memory.
-        if !payload.is_empty() && nic.stags.place(handle, self.qp, offset, payload).is_err() {
+        if payload.is_empty() {
+            self.turn.empty += 1;
+        } else if nic.stags.place(handle, self.qp, offset, payload).is_err() {
             return false;
         }
         let octets = payload.len() as u64;
@@ -428,6 +475,11 @@ impl Connection {
         if matches!(delivery, Delivery::Write | Delivery::ReadResponse { .. }) {
             self.bulk = std::mem::take(&mut self.tagged) >= BULK_MIN;
         }
+        if self.receiver.payload_length() == 0
+            && matches!(delivery, Delivery::Segment | Delivery::Write)
+        {
+            self.turn.empty += 1;
+        }
         match delivery {
             Delivery::Segment | Delivery::Write => {}
             // The ready-to-receive indication uses no Receive (RFC 6581 section 4.3).
@@ -504,6 +556,8 @@ impl Connection {
         if request.length > 0 {
             let (offset, length) = (request.source_offset, request.length as usize);
             nic.stags.source(request.source, self.qp, offset, length).map_err(read_fault)?;
+        } else {
+            self.turn.empty += 1;
         }
         // The response may not wrap in the peer's sink either.
         request.sink_offset.checked_add(u64::from(request.length)).ok_or(Fault::ReadWrap)?;

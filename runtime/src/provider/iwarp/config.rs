@@ -41,6 +41,9 @@ pub struct Config {
     pub handshake_timeout: Duration,
     /// How long closing may take to send what was posted, and then to read what the peer still sends.
     pub close_timeout: Duration,
+    /// How long a peer may leave an RDMA Read unanswered, output untaken or a message incomplete without
+    /// any progress before its connection ends; `None`: for ever.
+    pub progress_timeout: Option<Duration>,
     /// Makes handles and offsets repeat, for tests. They are secrets: leave it `None` elsewhere.
     pub seed: Option<u64>,
 }
@@ -62,6 +65,7 @@ impl Default for Config {
             receive_buffer_bytes: 128 << 10,
             handshake_timeout: Duration::from_secs(5),
             close_timeout: Duration::from_secs(1),
+            progress_timeout: Some(Duration::from_secs(10)),
             seed: None,
         }
     }

@@ -21,7 +21,9 @@ use haulage_proto::verbs::{Handle, QpNum, Status};
 use super::arrive::Found;
 use super::lane::Lane;
 use super::nic::Nic;
+use super::progress::Progress;
 use super::setup::Setup;
+use super::turn::Turn;
 use crate::provider::{DisconnectReason, Receive};
 use crate::sys::socket::Socket;
 
@@ -55,11 +57,19 @@ pub(super) struct Connection {
     pub(super) intake: Intake,
     /// A Send waits for a Receive; `backlog` holds what came behind its header.
     pub(super) starved: bool,
+    /// It has had its turn of a poll; `backlog` holds what is left for the next one.
+    pub(super) throttled: bool,
     pub(super) backlog: Vec<u8>,
+    /// Octets of the backlog that were handled already.
+    pub(super) backlog_at: usize,
+    pub(super) turn: Turn,
+    pub(super) progress: Progress,
     /// The socket has nothing more for us, ever.
     pub(super) input_over: bool,
-    /// The end of the stream, if it was seen while starved.
+    /// The end of the stream, if it was seen while there was a backlog.
     pub(super) ended: Option<StreamEnd>,
+    /// Octets that the system took from us since the connection was open.
+    pub(super) sent: u64,
     /// The send buffer is full; continue when the socket can be written.
     pub(super) blocked: bool,
     /// A ring request waits for that.
@@ -218,9 +228,14 @@ impl Connection {
             lane: None,
             intake: Intake::Off,
             starved: false,
+            throttled: false,
             backlog: Vec::new(),
+            backlog_at: 0,
+            turn: Turn::default(),
+            progress: Progress::default(),
             input_over: false,
             ended: None,
+            sent: 0,
             blocked: false,
             writable_wanted: false,
             unsettled: false,
@@ -276,8 +291,8 @@ impl Connection {
 
     /// Notes that the stream has ended, or that there will be none.
     pub(super) fn on_stream_end(&mut self, nic: &mut Nic, end: StreamEnd) {
-        if self.starved {
-            // The Send that waits is whole or not; only its Receive will tell.
+        if self.starved || self.throttled {
+            // What waits is whole or not; that is seen when it is its turn.
             self.ended = Some(end);
             return;
         }
@@ -313,8 +328,8 @@ impl Connection {
             nic.return_lane(lane);
         }
         self.last_words = None;
-        self.starved = false;
-        self.backlog = Vec::new();
+        (self.starved, self.throttled) = (false, false);
+        (self.backlog, self.backlog_at) = (Vec::new(), 0);
         nic.quiesced(self.qp);
     }
 }

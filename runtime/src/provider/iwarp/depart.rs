@@ -144,6 +144,7 @@ impl Connection {
                 Ok(true) => lane.on_batch_sent(),
                 Ok(false) => {
                     self.blocked = true;
+                    self.watch(nic);
                     return true;
                 }
                 Err(_) => return false,
@@ -154,7 +155,7 @@ impl Connection {
     }
 
     /// Hands octets of the batch to the system; returns whether it took all.
-    fn send_batch(&self, nic: &mut Nic, lane: &mut Lane) -> std::io::Result<bool> {
+    fn send_batch(&mut self, nic: &mut Nic, lane: &mut Lane) -> std::io::Result<bool> {
         loop {
             nic.counters.syscalls += 1;
             let sent = if lane.batch.pieces() <= PIECES_FEW {
@@ -168,6 +169,7 @@ impl Connection {
             };
             let Some(sent) = sent else { return Ok(false) };
             nic.counters.bytes_system += sent as u64;
+            self.sent += sent as u64;
             if lane.batch.on_sent(sent) {
                 return Ok(true);
             }
@@ -347,8 +349,10 @@ impl Connection {
         if lane.reads.is_empty() {
             self.receiver.expect_read(handle, offset, length);
         }
-        lane.reads.push_back(OutstandingRead { handle, offset, length });
+        let requested_at = self.sent + lane.batch.unsent() as u64;
+        lane.reads.push_back(OutstandingRead { handle, offset, length, requested_at });
         lane.start_next();
+        self.watch(nic);
         true
     }
 

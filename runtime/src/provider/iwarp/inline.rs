@@ -231,7 +231,12 @@ impl Connection {
         inlet: &mut impl Inlet,
     ) -> usize {
         let mut count = 0;
+        self.turn.begin(nic.polls);
         while !inbox.is_empty() && count < budget {
+            if self.turn.is_over() {
+                self.leave_inline(inbox, 0);
+                break;
+            }
             let octets = inbox.octets.get(inbox.start..inbox.end).unwrap_or_default();
             let whole = self.receiver.whole(octets, 0).filter(|_| self.state == State::Open);
             let Some((whole, carried)) = whole.and_then(|whole| Some((whole, whole.carried()?)))
@@ -249,12 +254,13 @@ impl Connection {
                 Carried::Send { invalidate: None } if fits => {
                     let most = RUN_MAX.min(budget - count);
                     let (messages, run) = self.run(octets, whole, length_max, most);
-                    let (qp, messages) = (self.qp, &messages[..run.fpdus]);
+                    let fpdus = run.fpdus as usize;
+                    let (qp, messages) = (self.qp, &messages[..fpdus]);
                     let mut outlet = LaneOutlet { connection: self, nic };
                     let taken = inlet.take(qp, messages, &mut outlet);
                     count += taken;
                     nic.counters.receives += taken as u64;
-                    if taken == run.fpdus {
+                    if taken == fpdus {
                         Some(run)
                     } else {
                         self.pass_some(nic, inbox, taken);
@@ -278,10 +284,12 @@ impl Connection {
             };
             let Passed { last, fpdus, octets } = passed;
             self.receiver.pass(&last);
-            nic.wire.fpdus_received += fpdus as u64;
+            nic.wire.fpdus_received += u64::from(fpdus);
+            self.turn.fpdus = self.turn.fpdus.wrapping_add(fpdus);
             inbox.start += octets;
             self.looked = Some(inbox.found);
         }
+        self.end_if_flooded(nic);
         count
     }
 
@@ -319,6 +327,7 @@ impl Connection {
             let Some(whole) = self.receiver.whole(octets, 0) else { return };
             self.receiver.pass(&whole);
             nic.wire.fpdus_received += 1;
+            self.turn.fpdus = self.turn.fpdus.wrapping_add(1);
             inbox.start += whole.wire_len();
             self.looked = Some(inbox.found);
         }
@@ -335,7 +344,7 @@ impl Connection {
 struct Passed<'a> {
     last: Whole<'a>,
     /// How many there are, and their octets.
-    fpdus: usize,
+    fpdus: u32,
     octets: usize,
 }
 

@@ -121,6 +121,8 @@ pub(super) struct OutstandingRead {
     pub(super) handle: Handle,
     pub(super) offset: u64,
     pub(super) length: u32,
+    /// Octets sent on the connection when its request is with the system.
+    pub(super) requested_at: u64,
 }
 
 /// A Read of the peer's.
@@ -413,6 +415,11 @@ impl Batch {
     pub(super) fn on_sent(&mut self, count: usize) -> bool {
         self.sent += count;
         self.sent >= self.length
+    }
+
+    /// Returns the octets that the system has not taken yet.
+    pub(super) const fn unsent(&self) -> usize {
+        self.length.saturating_sub(self.sent)
     }
 
     /// Returns whether nothing waits to be sent.

@@ -10,6 +10,7 @@ use super::ListenerId;
 use super::config::Config;
 use super::depart::INLINE_MAX;
 use super::lane::Lane;
+use crate::provider::progress::Watches;
 use crate::provider::{Caps, Counters, DisconnectReason, Done, Event, Promises, Quiesced, Receive};
 
 /// Registrations, Receives, events and scratch memory of one provider.
@@ -29,6 +30,12 @@ pub(super) struct Nic {
     pub(super) unsettled: VecDeque<QpNum>,
     /// Connections whose peer's Send waits for a Receive, longest first.
     pub(super) starved: VecDeque<QpNum>,
+    /// Connections that have had their turn of this poll before all their octets were handled.
+    pub(super) throttled: VecDeque<QpNum>,
+    /// Connections whose peers are to make progress.
+    pub(super) watches: Watches,
+    /// Polls so far, modulo 2^32.
+    pub(super) polls: u32,
     /// Deadlines set since the provider last looked.
     pub(super) deadlines: Vec<(Instant, QpNum)>,
     /// The time of the last call that said it.
@@ -52,6 +59,10 @@ pub struct WireCounters {
     pub handshakes_failed: u64,
     /// FPDUs sent for no other reason than that the peer had not been heard.
     pub nudges: u64,
+    /// Connections ended because the peer made no progress.
+    pub stalls: u64,
+    /// Connections ended because the peer sent too many FPDUs that deliver nothing.
+    pub floods: u64,
     /// Times a Send waited for a Receive.
     pub starvations: u64,
     /// Connections that became hot: read at every poll.
@@ -69,6 +80,9 @@ impl Nic {
             lanes: Vec::new(),
             unsettled: VecDeque::new(),
             starved: VecDeque::new(),
+            throttled: VecDeque::new(),
+            watches: Watches::new(config.progress_timeout),
+            polls: 0,
             deadlines: Vec::new(),
             now: Instant::ZERO,
             counters: Counters::default(),

@@ -15,10 +15,12 @@ use crate::sys::complete;
 
 mod answers;
 mod faults;
+mod floods;
 mod hostile;
 mod inline;
 mod messages;
 mod nudge;
+mod progress;
 mod rogue;
 mod setup;
 

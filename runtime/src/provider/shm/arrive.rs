@@ -396,6 +396,7 @@ impl Connection {
             Kind::Close | Kind::Skip => return Err(Stop::Fault(BAD_RING)),
             Kind::Send | Kind::SendInvalidate | Kind::Part | Kind::Squeezed | Kind::Series => {}
         }
+        let begins = self.filling.is_none();
         let Some(mut filling) = self.filling.take().or_else(|| nic.receives.take()) else {
             return Err(Stop::Waits);
         };
@@ -419,6 +420,9 @@ impl Connection {
         }
         if record.kind == Kind::Part {
             self.filling = Some(filling);
+            if begins {
+                self.message_begins(nic);
+            }
             return Ok(None);
         }
         let (id, length) = filling.finish();

@@ -35,6 +35,9 @@ pub struct Config {
     pub handshake_timeout: Duration,
     /// How long closing may take to send what was posted.
     pub close_timeout: Duration,
+    /// How long a peer may leave output untaken or a message incomplete without any progress before its
+    /// connection ends; `None`: for ever.
+    pub progress_timeout: Option<Duration>,
     /// Makes handles and offsets repeat, for tests. They are secrets: leave it `None` elsewhere.
     pub seed: Option<u64>,
 }
@@ -54,6 +57,7 @@ impl Default for Config {
             regions_bytes_max: 4 << 40,
             handshake_timeout: Duration::from_secs(5),
             close_timeout: Duration::from_secs(1),
+            progress_timeout: Some(Duration::from_secs(10)),
             seed: None,
         }
     }

@@ -27,6 +27,7 @@ use haulage_proto::verbs::{ClaimedSegment, Exposure, Flags, Handle, Opcode, QpNu
 
 use super::ended::{BAD_RING, Ended, MEMORY_LOST};
 use super::nic::Nic;
+use super::progress::Progress;
 use super::receives::Filling;
 use super::regions::Mapped;
 use super::ring::{Consumer, Producer};
@@ -66,6 +67,7 @@ pub(super) struct Connection {
     pub(super) pending: VecDeque<Entry>,
     /// The Receive that a message in parts fills.
     pub(super) filling: Option<Filling>,
+    pub(super) progress: Progress,
     pub(super) ord: u32,
     pub(super) ird: u32,
     pub(super) socket: Option<Stream>,
@@ -207,6 +209,7 @@ impl Connection {
             registrations: Registrations::default(),
             pending: VecDeque::new(),
             filling: None,
+            progress: Progress::default(),
             ord: 0,
             ird: 0,
             socket,

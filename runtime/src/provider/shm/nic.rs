@@ -14,6 +14,7 @@ use super::depart::INLINE_MAX;
 use super::receives::Receives;
 use super::regions::Regions;
 use super::segment::{Layout, RING_BYTES_MIN};
+use crate::provider::progress::Watches;
 use crate::provider::{Caps, Counters, DisconnectReason, Done, Event, Promises, Quiesced};
 use crate::sys::barrier;
 
@@ -33,6 +34,8 @@ pub(super) struct Nic {
     pub(super) events: VecDeque<Event<ListenerId>>,
     /// Deadlines set since the provider last looked.
     pub(super) deadlines: Vec<(Instant, QpNum)>,
+    /// Connections whose peers are to make progress.
+    pub(super) watches: Watches,
     /// Connections that wait for a peer that was copying when they ended.
     pub(super) quarantined: Vec<QpNum>,
     /// Connections of which nothing is left but the slot.
@@ -58,6 +61,8 @@ pub struct LinkCounters {
     pub starvations: u64,
     /// Connections ended because the peer broke a rule.
     pub faults: u64,
+    /// Connections ended because the peer made no progress.
+    pub stalls: u64,
     /// Setups that failed at the passive end, garbage and strangers included.
     pub setups_failed: u64,
     /// Connections whose end waited for a peer that was copying.
@@ -103,6 +108,7 @@ impl Nic {
         let layout = Layout::new(config.ring_bytes, config.registrations_max);
         debug_assert!(layout.is_some() && config.ring_bytes >= RING_BYTES_MIN, "checked before");
         Self {
+            watches: Watches::new(config.progress_timeout),
             layout: layout.expect("checked before"),
             regions: Regions::new(&config),
             config,

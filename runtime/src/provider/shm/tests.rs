@@ -24,6 +24,7 @@ use crate::sys::unix::{self, Stream};
 mod endings;
 mod hostile;
 mod moving;
+mod progress;
 mod rogue;
 mod setup;
 

@@ -36,6 +36,7 @@ impl Shm {
             let Some(connection) = self.slots.get(qp) else { continue };
             if !connection.pending.is_empty() || connection.state == State::Draining {
                 moved |= connection.pump(&mut self.nic);
+                connection.watch_output(&mut self.nic);
             }
             let arrived = if std::mem::take(&mut connection.left_inline) {
                 connection.release_room()
@@ -107,6 +108,7 @@ impl Shm {
                 });
             }
         }
+        self.check_progress();
         self.fire_deadlines();
         self.sweep();
         self.resume_listeners();
@@ -272,6 +274,15 @@ impl Shm {
                 && connection.deadline == Some(deadline)
             {
                 connection.on_deadline(&mut self.nic);
+            }
+        }
+    }
+
+    /// Ends connections whose peers make no progress.
+    fn check_progress(&mut self) {
+        while let Some(qp) = self.nic.watches.pop(self.nic.now) {
+            if let Some(connection) = self.slots.get(qp) {
+                connection.check_progress(&mut self.nic);
             }
         }
     }

@@ -134,7 +134,8 @@ fn a_nudge_lets_the_passive_end_send_first() {
 #[test]
 fn a_nudge_does_not_come_between_the_fpdus_of_a_message() {
     for (backend, _) in VARIANTS {
-        let mut node = Node::with_memory(&config(backend, Crc::IfAsked), 9 << 20);
+        let patient = Config { progress_timeout: None, ..config(backend, Crc::IfAsked) };
+        let mut node = Node::with_memory(&patient, 9 << 20);
         let mut peer = Quiet::new(&mut node, true);
         // More than the sockets hold, so that it is under way while the peer does not read.
         let contents = pattern(8 << 20);

@@ -1,0 +1,303 @@
+//! Peers that make no progress, and those that make little.
+
+use haulage_proto::iwarp::mpa::handshake::Offer;
+
+use super::rogue::Rogue;
+use super::*;
+use crate::provider::Stall;
+
+const LIMIT: Duration = Duration::from_secs(10);
+const BACKENDS: [Backend; 2] = [Backend::Sockets, Backend::Auto];
+/// Polls in which whatever the sockets hold is found.
+const POLLS: u32 = 64;
+
+fn patient(backend: Backend) -> Config {
+    Config { progress_timeout: Some(LIMIT), ..config(backend, Crc::IfAsked) }
+}
+
+impl Node {
+    /// Lets time pass, in small steps.
+    fn pass(&mut self, time: Duration) {
+        let end = self.now.saturating_add(time);
+        while self.now < end {
+            self.now = self.now.saturating_add(Duration::from_millis(250)).min(end);
+            (0..POLLS).for_each(|_| self.poll());
+        }
+    }
+
+    fn stalled(&self) -> Option<Stall> {
+        match self.reason() {
+            Some(DisconnectReason::NoProgress(stall, limit)) => {
+                assert_eq!(limit, LIMIT);
+                Some(stall)
+            }
+            None => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Checks that the connection has not ended before its time, and ends soon after it.
+    fn ends_in_time(&mut self, stall: Stall) {
+        self.pass(LIMIT - Duration::from_millis(250));
+        assert_eq!(self.stalled(), None);
+        self.pass(LIMIT / 2);
+        assert_eq!((self.stalled(), self.is_quiesced()), (Some(stall), true));
+        assert_eq!(self.nic.wire_counters().stalls, 1);
+    }
+
+    fn read_from(&mut self, length: u32) -> PostedSink {
+        self.post_read(1, Segment { handle: Handle(0x100), length, offset: 0 })
+    }
+}
+
+/// Connects a peer whose octets leave one by one.
+fn prompt(node: &mut Node) -> Rogue {
+    let rogue = Rogue::new(node, false);
+    rogue.stream.set_nodelay(true).unwrap();
+    rogue
+}
+
+/// Sends a message of one octet, for which there is a Receive.
+fn speak(rogue: &mut Rogue, node: &mut Node, id: u64) {
+    let sink = node.post_receive(id, 8);
+    let fpdu = rogue.transmitter.send(None, 0, b"!");
+    rogue.send(&fpdu, b"!");
+    for _ in 0..POLLS_MAX {
+        if node.is_done(id) {
+            break;
+        }
+        node.poll();
+    }
+    complete::sink(sink, &node.done(id).expect("it arrived")).unwrap();
+}
+
+#[test]
+fn a_read_that_is_never_answered_ends_its_connection_and_the_memory_is_home() {
+    for backend in BACKENDS {
+        let mut node = Node::new(&patient(backend));
+        let mut rogue = prompt(&mut node);
+        speak(&mut rogue, &mut node, 7);
+        let posted = node.read_from(100);
+        node.ends_in_time(Stall::Read);
+        let done = node.done(1).unwrap();
+        assert_eq!(done.status, Status::Flushed);
+        complete::sink(posted, &done).unwrap();
+        assert_eq!(node.nic.nic.stags.in_use(), 0);
+        let told = node.reason().unwrap().to_string();
+        assert_eq!(told, "no progress for 10 s: the peer does not answer an RDMA Read");
+    }
+}
+
+#[test]
+fn messages_are_no_answer_to_a_read() {
+    for backend in BACKENDS {
+        let mut node = Node::new(&patient(backend));
+        let mut rogue = prompt(&mut node);
+        speak(&mut rogue, &mut node, 7);
+        let posted = node.read_from(100);
+        let mut answers = Vec::new();
+        for second in 0..9 {
+            speak(&mut rogue, &mut node, 10 + second);
+            answers.push((50 + second, node.post_send(50 + second, b"and an answer", None)));
+            node.pass(Duration::from_secs(1));
+        }
+        assert_eq!(node.stalled(), None);
+        node.pass(Duration::from_secs(4));
+        assert_eq!(node.stalled(), Some(Stall::Read));
+        complete::sink(posted, &node.done(1).unwrap()).unwrap();
+        for (id, source) in answers {
+            complete::source(source, &node.done(id).unwrap()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_read_that_is_answered_octet_by_octet_lives() {
+    for backend in BACKENDS {
+        let mut node = Node::new(&patient(backend));
+        let mut rogue = prompt(&mut node);
+        speak(&mut rogue, &mut node, 7);
+        let posted = node.read_from(12);
+        (0..POLLS).for_each(|_| node.poll());
+        let qp = node.qp();
+        let lane = node.nic.slots.get(qp).unwrap().lane.as_ref().unwrap();
+        let read = *lane.reads.front().unwrap();
+        let payload = pattern(12);
+        let fpdu = rogue.transmitter.read_response(read.handle, read.offset, &payload);
+        rogue.stream.write_all(fpdu.prefix()).unwrap();
+        for octet in &payload {
+            node.pass(LIMIT - Duration::from_secs(1));
+            assert_eq!(node.stalled(), None);
+            rogue.stream.write_all(&[*octet]).unwrap();
+        }
+        rogue.stream.write_all(fpdu.trailer()).unwrap();
+        node.pass(Duration::from_secs(1));
+        let done = node.done(1).expect("all of it came");
+        assert_eq!(complete::sink(posted, &done).unwrap().bytes(), payload);
+        node.pass(10 * LIMIT);
+        assert_eq!((node.stalled(), node.nic.poll_deadline()), (None, None));
+    }
+}
+
+#[test]
+fn output_that_is_never_taken_ends_its_connection_and_the_memory_is_home() {
+    for backend in BACKENDS {
+        let mut node = Node::with_memory(&patient(backend), 17 << 20);
+        let mut rogue = prompt(&mut node);
+        speak(&mut rogue, &mut node, 7);
+        let source = node.post_send(1, &pattern(16 << 20), None);
+        node.ends_in_time(Stall::Output);
+        complete::source(source, &node.done(1).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn output_that_is_taken_slowly_is_taken() {
+    for backend in BACKENDS {
+        let mut node = Node::with_memory(&patient(backend), 17 << 20);
+        let mut rogue = prompt(&mut node);
+        speak(&mut rogue, &mut node, 7);
+        let source = node.post_send(1, &pattern(16 << 20), None);
+        rogue.stream.set_nonblocking(true).unwrap();
+        let mut room = vec![0; 64 << 10];
+        for _ in 0..8 {
+            node.pass(LIMIT - Duration::from_secs(1));
+            assert_eq!(node.stalled(), None);
+            // Just enough for the window to open.
+            let before = taken(&mut node);
+            for _ in 0..POLLS_MAX {
+                if taken(&mut node) > before {
+                    break;
+                }
+                let _ = rogue.stream.read(&mut room);
+                node.poll();
+            }
+        }
+        for _ in 0..POLLS_MAX {
+            if node.is_done(1) {
+                break;
+            }
+            let _ = rogue.stream.read(&mut room);
+            node.poll();
+        }
+        complete::source(source, &node.done(1).expect("it is sent")).unwrap();
+    }
+}
+
+/// Returns the octets that the peer's system has acknowledged.
+fn taken(node: &mut Node) -> u64 {
+    let qp = node.qp();
+    let connection = node.nic.slots.get(qp).expect("it lives");
+    connection.sent - connection.socket.unacknowledged().unwrap()
+}
+
+/// Has a peer send a message in these pieces, two seconds apart; returns what becomes of it.
+fn dribble<'a>(
+    backend: Backend,
+    pieces: impl Fn(&mut Rogue) -> Vec<Vec<u8>> + 'a,
+) -> Option<Stall> {
+    let mut node = Node::new(&patient(backend));
+    let mut rogue = prompt(&mut node);
+    speak(&mut rogue, &mut node, 7);
+    let sink = node.post_receive(1, 16_000);
+    for piece in pieces(&mut rogue).into_iter().take(20) {
+        rogue.stream.write_all(&piece).unwrap();
+        node.pass(Duration::from_secs(2));
+        if node.stalled().is_some() {
+            break;
+        }
+    }
+    let stalled = node.stalled();
+    assert_eq!(node.nic.nic.receives.len(), usize::from(stalled.is_some()), "where it was");
+    drop(sink);
+    stalled
+}
+
+#[test]
+fn a_message_that_has_begun_has_one_deadline() {
+    for backend in BACKENDS {
+        let by_octet = |rogue: &mut Rogue| {
+            let message = pattern(100);
+            let fpdu = rogue.transmitter.send(None, 0, &message);
+            let octets = [fpdu.prefix(), &message, fpdu.trailer()].concat();
+            octets.iter().map(|octet| vec![*octet]).collect()
+        };
+        assert_eq!(dribble(backend, by_octet), Some(Stall::Message));
+        let by_segment = |rogue: &mut Rogue| {
+            let (message, mut at) = (pattern(16_000), 0);
+            let mut segments = Vec::new();
+            while at < message.len() {
+                let rest = &message[at..];
+                let fpdu = rogue.transmitter.send(None, at as u32, rest);
+                at += fpdu.payload_len();
+                segments
+                    .push([fpdu.prefix(), &rest[..fpdu.payload_len()], fpdu.trailer()].concat());
+            }
+            assert!(segments.len() > 6, "they take longer than there is time");
+            segments
+        };
+        assert_eq!(dribble(backend, by_segment), Some(Stall::Message));
+        // Others between its segments are no excuse.
+        let beside = |rogue: &mut Rogue| {
+            let nothing = rogue.transmitter.write(Handle(0), 0, &[]);
+            let nothing = [nothing.prefix(), nothing.trailer()].concat();
+            by_segment(rogue)
+                .into_iter()
+                .map(|segment| [segment, nothing.clone()].concat())
+                .collect()
+        };
+        assert_eq!(dribble(backend, beside), Some(Stall::Message));
+    }
+}
+
+#[test]
+fn a_connection_on_which_nothing_waits_for_the_peer_lives_for_ever() {
+    for backend in BACKENDS {
+        let mut node = Node::new(&patient(backend));
+        let mut rogue = prompt(&mut node);
+        for hour in 0..10 {
+            speak(&mut rogue, &mut node, 100 + hour);
+            node.now = node.now.saturating_add(Duration::from_secs(3600));
+            (0..POLLS).for_each(|_| node.poll());
+        }
+        assert_eq!((node.stalled(), node.nic.poll_deadline()), (None, None));
+    }
+}
+
+#[test]
+fn a_message_that_waits_for_our_receive_waits_for_us() {
+    for backend in BACKENDS {
+        let mut node = Node::new(&patient(backend));
+        let at = node.nic.listen(LOCAL).unwrap().1;
+        let offer = Offer { crc: false, ord: 2, ird: 2, rtr: false };
+        let mut rogue = Rogue::join(&mut node, at, offer);
+        let fpdu = rogue.transmitter.send(None, 0, b"wait");
+        rogue.send(&fpdu, b"wait");
+        node.pass(10 * LIMIT);
+        assert_eq!((node.stalled(), node.nic.wire_counters().starvations), (None, 1));
+        let sink = node.post_receive(1, 8);
+        node.pass(LIMIT);
+        let done = node.done(1).expect("it arrived");
+        assert_eq!(&complete::sink(sink, &done).unwrap().bytes()[..4], b"wait");
+    }
+}
+
+#[test]
+fn time_in_which_nobody_polls_counts_for_nothing() {
+    for backend in BACKENDS {
+        let mut node = Node::new(&patient(backend));
+        let mut rogue = prompt(&mut node);
+        speak(&mut rogue, &mut node, 7);
+        let posted = node.read_from(100);
+        (0..POLLS).for_each(|_| node.poll());
+        // The core was stopped for an hour, three times.
+        for _ in 0..3 {
+            node.now = node.now.saturating_add(Duration::from_secs(3600));
+            (0..POLLS).for_each(|_| node.poll());
+        }
+        assert_eq!(node.stalled(), None);
+        node.pass(LIMIT);
+        assert_eq!(node.stalled(), Some(Stall::Read));
+        drop(posted);
+    }
+}

@@ -1,0 +1,122 @@
+//! How many FPDUs of a connection one poll handles, and what becomes of peers whose FPDUs deliver nothing.
+//!
+//! # Limits
+//!
+//! A poll handles at most [`FPDUS_PER_POLL`] FPDUs of a connection. What was read beyond them waits in the
+//! connection's backlog for the next poll, and nothing more is read meanwhile.
+//!
+//! An FPDU without payload costs a peer 20 octets and us as much as any other. Nobody needs many, so a peer
+//! that sends [`EMPTY_PER_SECOND_MAX`] of them in a second loses its connection (RFC 5042 section 6.4).
+
+use std::time::Duration;
+
+use haulage_proto::time::Instant;
+
+use super::connection::Connection;
+use super::nic::Nic;
+use crate::provider::DisconnectReason;
+
+/// What a connection was given to do lately.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// FPDUs received, modulo 2^32.
+    pub(super) fpdus: u32,
+    /// Those that had been received when the turn began.
+    begun_at: u32,
+    /// The poll whose turn it is.
+    poll: u32,
+    /// FPDUs that delivered nothing since `counted_since`.
+    pub(super) empty: u32,
+    counted_since: Instant,
+}
+
+impl Turn {
+    /// Starts a new turn, if there was another poll since the last one started.
+    #[inline]
+    pub(super) const fn begin(&mut self, poll: u32) {
+        if self.poll != poll {
+            (self.poll, self.begun_at) = (poll, self.fpdus);
+        }
+    }
+
+    /// Returns whether the connection has had its turn.
+    #[inline]
+    pub(super) const fn is_over(&self) -> bool {
+        self.fpdus.wrapping_sub(self.begun_at) >= FPDUS_PER_POLL
+    }
+
+    /// Returns whether the FPDUs that delivered nothing are too many for the time in which they came.
+    fn is_flood(&mut self, now: Instant) -> bool {
+        if now.saturating_since(self.counted_since) >= SECOND {
+            (self.counted_since, self.empty) = (now, 0);
+        }
+        self.empty >= EMPTY_PER_SECOND_MAX
+    }
+}
+
+impl Connection {
+    /// Ends the connection if its peer sent too many FPDUs that deliver nothing.
+    #[inline]
+    pub(super) fn end_if_flooded(&mut self, nic: &mut Nic) {
+        if self.turn.empty > 0 && self.state.receives() && self.turn.is_flood(nic.now) {
+            nic.wire.floods += 1;
+            self.reason = DisconnectReason::Flooded;
+            self.end(nic);
+        }
+    }
+
+    /// Leaves the rest of what was read to the next poll.
+    #[cold]
+    pub(super) fn throttle(&mut self, nic: &mut Nic) {
+        self.throttled = true;
+        nic.throttled.push_back(self.qp);
+        self.unsettle(nic);
+    }
+
+    /// Goes on with what the turn of the last poll left.
+    pub(super) fn go_on(&mut self, nic: &mut Nic) {
+        if std::mem::take(&mut self.throttled) {
+            self.feed_backlog(nic);
+            self.end_backlog(nic);
+        }
+    }
+}
+
+/// FPDUs of a connection that one poll handles.
+pub(super) const FPDUS_PER_POLL: u32 = 1024;
+/// FPDUs without payload in a second after which a connection ends.
+pub(super) const EMPTY_PER_SECOND_MAX: u32 = 10_000;
+const SECOND: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_over_after_its_fpdus_and_begins_anew_with_another_poll() {
+        let mut turn = Turn { fpdus: u32::MAX - 3, ..Turn::default() };
+        turn.begin(1);
+        for _ in 0..FPDUS_PER_POLL {
+            assert!(!turn.is_over());
+            turn.fpdus = turn.fpdus.wrapping_add(1);
+        }
+        assert!(turn.is_over());
+        turn.begin(1);
+        assert!(turn.is_over(), "it is the same poll");
+        turn.begin(2);
+        assert!(!turn.is_over());
+    }
+
+    #[test]
+    fn a_flood_is_many_in_a_second_however_many_there_are_in_all() {
+        let at = |millis| Instant::ZERO.saturating_add(Duration::from_millis(millis));
+        let mut turn = Turn::default();
+        for second in 1..100 {
+            assert!(!turn.is_flood(at(1000 * second)));
+            turn.empty += EMPTY_PER_SECOND_MAX - 1;
+            assert!(!turn.is_flood(at(1000 * second + 999)));
+        }
+        turn.empty += 1;
+        assert!(turn.is_flood(at(99_999)));
+    }
+}

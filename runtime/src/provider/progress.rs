@@ -1,0 +1,121 @@
+//! Deadlines of connections whose peer makes no progress with what waits for it.
+//!
+//! # Normal operation
+//!
+//! A provider puts a connection on its [`Watches`] when something begins to wait for the peer, and checks it
+//! four times in the time that the peer has. A check compares a mark of how far the peer has come with that
+//! of the check before ([`Clock`]). Progress itself costs nothing: nobody reads a clock when octets come.
+//!
+//! A check that comes late, because the core was busy or stopped, counts once, however late it is.
+//!
+//! # Limits
+//!
+//! A connection is at most once on the list, and leaves it at the first check that finds nothing waiting.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::QpNum;
+
+/// How far a peer had come at the last check with one kind of work, and how many checks found the same.
+#[derive(Debug)]
+pub(super) struct Clock<M> {
+    mark: Option<M>,
+    checks: u8,
+}
+
+impl<M> Default for Clock<M> {
+    fn default() -> Self {
+        Self { mark: None, checks: 0 }
+    }
+}
+
+impl<M: PartialEq> Clock<M> {
+    /// Compares how far the peer is now, `None` if nothing waits for it, with the check before. Returns
+    /// whether it made no progress in all the time it has.
+    pub(super) fn has_run_out(&mut self, mark: Option<M>) -> bool {
+        if mark.is_none() || mark != self.mark {
+            *self = Self { mark, checks: 0 };
+            return false;
+        }
+        self.checks += 1;
+        self.checks >= CHECKS
+    }
+}
+
+/// Connections that are checked for progress.
+#[derive(Debug)]
+pub(super) struct Watches {
+    /// The time a peer has, if it is limited.
+    timeout: Option<Duration>,
+    /// When which connection is checked. All wait equally long, so the first is due first.
+    due: VecDeque<(Instant, QpNum)>,
+}
+
+impl Watches {
+    /// Makes an empty list for peers that have this time to make some progress.
+    pub(super) const fn new(timeout: Option<Duration>) -> Self {
+        Self { timeout, due: VecDeque::new() }
+    }
+
+    /// Returns the time that peers have, if it is limited.
+    pub(super) const fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// Has a connection checked; returns whether it will be.
+    pub(super) fn add(&mut self, now: Instant, qp: QpNum) -> bool {
+        let Some(timeout) = self.timeout else { return false };
+        let interval = (timeout / u32::from(CHECKS)).max(INTERVAL_MIN);
+        self.due.push_back((now.saturating_add(interval), qp));
+        true
+    }
+
+    /// Takes the next connection to check.
+    pub(super) fn pop(&mut self, now: Instant) -> Option<QpNum> {
+        self.due.pop_front_if(|(at, _)| *at <= now).map(|(_, qp)| qp)
+    }
+
+    /// Returns when the next connection is to be checked.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.due.front().map(|(at, _)| *at)
+    }
+}
+
+/// Checks in the time that a peer has. The first check after something began to wait comes on top, so a
+/// peer is given up after between one and one and a quarter times what it has.
+const CHECKS: u8 = 4;
+
+/// The shortest time between two checks.
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_runs_out_after_four_checks_without_progress_and_restarts_with_any() {
+        let mut clock = Clock::default();
+        assert!(!clock.has_run_out(Some(1)));
+        assert_eq!([1, 1, 1].map(|mark| clock.has_run_out(Some(mark))), [false; 3]);
+        assert!(!clock.has_run_out(Some(2)), "there was progress");
+        assert_eq!([2, 2, 2].map(|mark| clock.has_run_out(Some(mark))), [false; 3]);
+        assert!(!clock.has_run_out(None), "nothing waits");
+        assert!(!clock.has_run_out(Some(2)));
+        assert_eq!([2, 2, 2, 2].map(|m| clock.has_run_out(Some(m))), [false, false, false, true]);
+    }
+
+    #[test]
+    fn checks_come_four_times_in_the_time_a_peer_has_however_late_they_are() {
+        let qp = QpNum::new(1, 1);
+        let at = |seconds| Instant::ZERO.saturating_add(Duration::from_secs(seconds));
+        let mut watches = Watches::new(Some(Duration::from_secs(8)));
+        assert!(watches.add(at(0), qp));
+        assert_eq!(watches.deadline(), Some(at(2)));
+        assert_eq!((watches.pop(at(1)), watches.pop(at(100))), (None, Some(qp)));
+        assert!(watches.add(at(100), qp));
+        assert_eq!((watches.pop(at(101)), watches.deadline()), (None, Some(at(102))));
+        assert!(!Watches::new(None).add(at(0), qp), "there is no limit");
+    }
+}
