@@ -11,7 +11,9 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use haulage::core::Cx;
-use haulage::service::{Binding, Call, CallToken, Finished, Outcome, Reply, ResultSource, Service};
+use haulage::service::{
+    Binding, Call, CallToken, ConnectionId, Finished, Outcome, Reply, ResultSource, Service,
+};
 use haulage::sys::clock;
 use haulage_proto::time::Instant;
 
@@ -114,6 +116,10 @@ impl<S: Service + Counted> Service for Metered<S> {
 
     fn identifies_peers(&self) -> bool {
         self.inner.identifies_peers()
+    }
+
+    fn has_promised(&self, connection: ConnectionId) -> bool {
+        self.inner.has_promised(connection)
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
@@ -249,6 +255,8 @@ impl Page {
                 ("kind=\"message_bad\"", core.messages_bad),
                 ("kind=\"reply_unmatched\"", core.replies_unmatched),
                 ("kind=\"connection_rejected\"", core.connections_rejected),
+                ("kind=\"connection_replaced\"", core.connections_replaced),
+                ("kind=\"connection_idle\"", core.connections_idle),
                 ("kind=\"results_misdeclared\"", core.results_misdeclared),
             ],
         )?;

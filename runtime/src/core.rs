@@ -9,6 +9,7 @@
 //! Every lease is in exactly one place: the pool, the service, a message waiting to be sent, or the
 //! table of posted work. It leaves that table only against a completion.
 
+mod admission;
 mod bindings;
 pub(crate) mod connection;
 mod events;
@@ -17,6 +18,7 @@ mod inline;
 mod memory;
 pub(crate) mod outbound;
 mod receives;
+mod room;
 pub(crate) mod state;
 pub(crate) mod table;
 mod transmit;
@@ -38,6 +40,7 @@ use crate::provider::{ConnectError, ConnectionParams, Counters, Event, Provider,
 use crate::remote::RemoteClient;
 use crate::service::{Binding, CallError, ConnectionId, Reply, Service};
 
+use admission::Origin;
 use inline::INCOMING;
 use outbound::{Direct, Exit};
 use state::{Serves, State};
@@ -171,7 +174,8 @@ impl<P: Provider, S: Service> Core<P, S> {
         let params = ConnectionParams { private_data: &private_data, ord, ird };
         let qp = self.provider.connect(now, to, &params).map_err(CallError::Connect)?;
         let binding = self.state.bind(binding);
-        let Some(key) = self.state.open(qp, (Role::Client, to, None), &binding) else {
+        let client = (Role::Client, to, None);
+        let Some(key) = self.state.open((qp, Origin::Ours), client, &binding) else {
             self.provider.disconnect(now, qp);
             return Err(CallError::Connect(ConnectError::NoQueuePair));
         };
@@ -257,6 +261,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         self.state.next_deadline = None;
         self.state.expire_calls(now);
         self.state.expire_connections(now);
+        self.close_idle(now);
         if self.draining {
             self.state.drain_connections(now);
         }

@@ -36,6 +36,10 @@ pub struct Limits {
     pub versions: Versions,
     /// Connections, in both roles together.
     pub connections_max: u32,
+    /// Connections of one address (IPv6: of one network of 64 bits; `shm`: of one process) to us.
+    pub connections_each_max: u32,
+    /// How long a connection to us may be idle before it is closed; `None`: for ever.
+    pub idle_timeout: Option<Duration>,
     /// Credits a busy connection is granted, less the Calls of it that are not answered.
     pub credits_max: u32,
     /// Receives in the shared queue. Inbound Calls in progress are bounded by it too: each holds the
@@ -65,6 +69,8 @@ pub struct Limits {
 pub const LIMITS_DEFAULT: Limits = Limits {
     versions: Versions::Both,
     connections_max: 256,
+    connections_each_max: 128,
+    idle_timeout: None,
     credits_max: 128,
     receives_max: 2048,
     calls_out_max: 256,
@@ -91,6 +97,9 @@ pub const RECEIVES_IDLE: u32 = {
     receives += 1; // an asynchronous RDMA2_GRANT (E3)
     receives
 };
+
+/// Connections that may be on their way out while others have taken their places.
+pub const LEAVING_MAX: u32 = 8;
 
 /// Octets of one Receive buffer, and of the largest message we send inline: a page of payload, and what
 /// goes before it. Private data counts in units of 1024 octets.
@@ -227,6 +236,10 @@ impl Limits {
         self.receives_max = self.receives_max.min(receives);
         self.calls_out_max = self.calls_out_max.min(calls).min(CALLS_OUT_MAX);
         self.connections_max = self.connections_max.min(self.receives_max / RECEIVES_IDLE);
+        // The provider is never full before the core is: which connection gives way is decided here.
+        let pairs = u32::try_from(caps.queue_pairs_max).unwrap_or(u32::MAX);
+        let pairs = pairs.saturating_sub(LEAVING_MAX).max(pairs.div_ceil(2));
+        self.connections_max = self.connections_max.min(pairs);
         let each =
             caps.receives_each.map_or(u32::MAX, |each| u32::try_from(each).unwrap_or(u32::MAX));
         self.credits_max = self.credits_max.min(self.receives_max.min(each) - 1);

@@ -132,6 +132,13 @@ pub trait Provider: sealed::Sealed {
     /// Closes a connection in order: what was posted before leaves first, within a deadline.
     fn disconnect(&mut self, now: Instant, qp: QpNum);
 
+    /// Returns the process at the other end of a queue pair, if that is one of this machine and the
+    /// provider knows which.
+    fn peer_process(&mut self, qp: QpNum) -> Option<u32> {
+        let _ = qp;
+        None
+    }
+
     /// Draws a fresh handle for one FastReg of `lease` on `qp`, or returns `None` when all registrations
     /// are in use. Some devices let the peer in from here on: the lease is exposed before anything else
     /// is done with it.

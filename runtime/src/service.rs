@@ -59,6 +59,13 @@ pub trait Service {
         false
     }
 
+    /// Returns whether the peer of a connection was promised something that it does not ask for again, such
+    /// as a callback. Its connection is not closed for being idle.
+    fn has_promised(&self, connection: ConnectionId) -> bool {
+        let _ = connection;
+        false
+    }
+
     /// Acts on one Call. The results go into `reply`.
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome;
 

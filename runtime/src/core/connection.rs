@@ -12,6 +12,7 @@ use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::thresholds::Thresholds;
 use haulage_proto::verbs::{Handle, QpNum};
 
+use crate::core::admission::Origin;
 use crate::core::inbound::Outgoing;
 use crate::core::memory::Share;
 use crate::core::receives::Part;
@@ -29,6 +30,12 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     /// The user there, where the service of a server asked for it.
     pub(crate) user: PeerUser,
+    /// As whose connection it counts, unless it is on its way out.
+    pub(crate) origin: Option<Origin>,
+    /// When something last came or left, or when it was made.
+    pub(crate) active: Instant,
+    /// Whether the peer has made a Call.
+    pub(crate) called: bool,
     pub(crate) state: State,
     pub(crate) engine: Engine,
     /// What both ends' private data says of version 1.
@@ -169,6 +176,9 @@ impl Connection {
             role,
             peer,
             user: PeerUser::Unknown,
+            origin: None,
+            active: Instant::ZERO,
+            called: false,
             state: State::New,
             engine,
             agreed,

@@ -21,6 +21,7 @@ use haulage_proto::verbs::{QpNum, Status};
 use haulage_proto::xdr::Writer;
 
 use crate::core::Core;
+use crate::core::admission::Origin;
 use crate::core::connection::{Change, Connection, State as ConnectionState, Terms};
 use crate::core::inbound::{Complete, Message, Outgoing};
 use crate::core::receives::Filled;
@@ -78,6 +79,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             }
             Event::Disconnected { qp, reason } => {
                 if let Some(key) = self.state.at(qp) {
+                    self.state.vacate(key);
                     self.state.change(key, Change::Gone);
                     self.state.fail(key, CallError::Disconnected(reason.to_string()));
                 }
@@ -92,11 +94,12 @@ impl<P: Provider, S: Service> Core<P, S> {
 
     /// A peer wants a connection.
     fn on_request(&mut self, now: Instant, (qp, peer): (QpNum, SocketAddr), theirs: &[u8]) {
+        let origin = Origin::of(peer, self.provider.peer_process(qp));
         let mut admitted = None;
-        if !self.draining && self.service.admits(peer) {
+        if !self.draining && self.service.admits(peer) && self.make_room(now, origin) {
             let binding = Rc::clone(&self.state.binding);
             let client = (Role::Server, peer, PrivateData::find(theirs));
-            admitted = self.state.open(qp, client, &binding);
+            admitted = self.state.open((qp, origin), client, &binding);
         }
         if let Some(key) = admitted {
             if self.service.identifies_peers()
@@ -104,6 +107,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             {
                 connection.user = self.provider.peer_user(qp);
             }
+            self.state.begin_idling(now, key);
             self.provide(key);
             let caps = self.provider.caps();
             let (_, private_data) = our_private_data(Role::Server, self.state.solicits);
@@ -190,6 +194,7 @@ impl State {
             && (bare.kind == Kind::Reply || proof.is_none())
             && connection.engine.take(now, bare.kind, [bare]) == 1
         {
+            connection.called |= bare.kind == Kind::Call;
             return match bare.kind {
                 Kind::Call => self.on_bare_call(key, &bare, received),
                 Kind::Reply => {
@@ -238,6 +243,7 @@ impl State {
             |payload: &[u8]| u32::try_from(message.len() - payload.len()).unwrap_or(u32::MAX);
         match event {
             Some(EngineEvent::Call) => {
+                self.note_call(key);
                 if let Some(call) = negotiate::Call::of(&decoded, &agreed) {
                     let payload_at = payload_at(call.payload);
                     self.on_call(key, &call, Message { received, payload_at });
@@ -350,12 +356,13 @@ impl State {
     /// a client.
     pub(crate) fn open(
         &mut self,
-        qp: QpNum,
+        (qp, origin): (QpNum, Origin),
         (role, peer, theirs): (Role, SocketAddr, Option<PrivateData>),
         binding: &Rc<Binding>,
     ) -> Option<Key<Connection>> {
         let place = self.by_queue_pair.get(qp.slot())?;
-        if place.is_some() || !self.connections.has_room() {
+        let is_full = self.occupancy.all() >= self.limits.connections_max;
+        if place.is_some() || is_full || !self.connections.has_room() {
             return None;
         }
         self.seed = self.seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -370,11 +377,12 @@ impl State {
         };
         let engine = (engine, self.receives.admit()?);
         let mut connection = Connection::new((qp, role, peer), engine, agreed, Rc::clone(binding));
-        connection.reserved = RECEIVES_IDLE;
+        (connection.reserved, connection.origin) = (RECEIVES_IDLE, Some(origin));
         let key = self.connections.insert(connection).ok()?;
         if let Some(place) = self.by_queue_pair.get_mut(qp.slot()) {
             *place = Some(key);
         }
+        self.occupancy.enter(origin);
         Some(key)
     }
 
@@ -401,6 +409,7 @@ impl State {
         {
             connection.change(Change::Closing);
             self.closing.push(key);
+            self.vacate(key);
         }
     }
 
@@ -434,6 +443,7 @@ impl State {
 
     /// Removes a connection and tells everyone who waits for it.
     fn end(&mut self, key: Key<Connection>, reason: CallError, proof: Option<&Quiesced>) {
+        self.vacate(key);
         let Some(connection) = self.connections.remove(key) else { return };
         if let Some(place) = self.by_queue_pair.get_mut(connection.qp.slot()) {
             *place = None;

@@ -191,6 +191,9 @@ impl State {
         }
         if taken > 0 {
             self.touch(key);
+            if kind == Kind::Call {
+                self.note_call(key);
+            }
         }
     }
 

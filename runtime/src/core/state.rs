@@ -12,6 +12,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::v2::requester::Xids;
 use haulage_proto::xdr::{Truncated, Writer};
 
+use crate::core::admission::Occupancy;
 use crate::core::connection::Connection;
 use crate::core::inbound::{InboundCall, Ready, Running};
 use crate::core::memory::Memory;
@@ -19,7 +20,7 @@ use crate::core::outbound::{Caller, Exit, Lane, Opened, OutboundCall, Over, Plan
 use crate::core::receives::Receives;
 use crate::core::table::{Key, Table};
 use crate::core::work::WorkTable;
-use crate::limits::{CHUNKS_MAX, ITEMS_MAX, Limits, SEND_BUFFER};
+use crate::limits::{CHUNKS_MAX, ITEMS_MAX, LEAVING_MAX, Limits, SEND_BUFFER};
 use crate::provider::{Caps, Counters, PeerUser};
 use crate::service::{Binding, CallError, CallToken, ConnectionId, Request, ResultSource};
 
@@ -41,6 +42,7 @@ pub(crate) struct State {
     pub(crate) receives: Receives,
     pub(crate) buffers: SendBuffers,
     pub(crate) connections: Table<Connection>,
+    pub(crate) occupancy: Occupancy,
     /// Why the last connections ended, for those who still call on them.
     pub(crate) ended: VecDeque<(Key<Connection>, CallError)>,
     /// Indexed by queue pair slot.
@@ -137,6 +139,10 @@ pub struct CoreCounters {
     pub connections_opened: u64,
     /// Connections that were turned away.
     pub connections_rejected: u64,
+    /// Connections that were closed in favour of others, as there was no room for both.
+    pub connections_replaced: u64,
+    /// Connections that were closed because they were idle for too long.
+    pub connections_idle: u64,
 }
 
 impl State {
@@ -158,6 +164,7 @@ impl State {
             .map(|_| pool.lease(SEND_BUFFER))
             .collect::<Option<Vec<_>>>()?;
         let calls_out = limits.calls_out_max as usize;
+        let entries_max = limits.connections_max + LEAVING_MAX;
         let mut work = 0;
         work += limits.send_buffers_max; // messages being sent
         work += limits.send_buffers_max; // Writes whose Replies left inline
@@ -184,7 +191,8 @@ impl State {
             binding,
             receives,
             buffers: SendBuffers { free: buffers, spares: 0 },
-            connections: Table::new(limits.connections_max),
+            connections: Table::new(entries_max),
+            occupancy: Occupancy::default(),
             ended: VecDeque::with_capacity(ENDED_MAX),
             by_queue_pair: vec![None; caps.queue_pairs_max],
             inbound: Table::new(calls),
@@ -198,8 +206,8 @@ impl State {
             released: VecDeque::with_capacity(calls_out),
             work: Table::new(work),
             written: 0,
-            dirty: VecDeque::with_capacity(limits.connections_max as usize),
-            closing: Vec::with_capacity(limits.connections_max as usize),
+            dirty: VecDeque::with_capacity(entries_max as usize),
+            closing: Vec::with_capacity(entries_max as usize),
             next_deadline: None,
             drain_by: None,
             inline_max: caps.inline_max,

@@ -110,6 +110,11 @@ impl<T> Table<T> {
         })
     }
 
+    /// Returns how many slots have ever been in use.
+    pub(crate) const fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Returns how many entries there are.
     pub(crate) const fn len(&self) -> u32 {
         self.count

@@ -783,4 +783,5 @@ mod inline;
 mod memory;
 mod placed;
 mod promises;
+mod room;
 mod versions;

@@ -56,6 +56,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             connection.dirty = false;
             return;
         }
+        connection.active = now;
         // It stays marked meanwhile: what is queued now leaves below.
         let leaving = wire_len(&connection.replies);
         connection.replenish(&mut self.state.receives, leaving, self.state.dirty.len());

@@ -111,6 +111,10 @@ impl<P: Provider> Provider for Delaying<P> {
         self.inner.disconnect(now, qp);
     }
 
+    fn peer_process(&mut self, qp: QpNum) -> Option<u32> {
+        self.inner.peer_process(qp)
+    }
+
     fn reserve_handle(&mut self, qp: QpNum, lease: &Local, access: Access) -> Option<Handle> {
         self.inner.reserve_handle(qp, lease, access)
     }

@@ -288,6 +288,11 @@ impl Provider for Shm {
         }
     }
 
+    fn peer_process(&mut self, qp: QpNum) -> Option<u32> {
+        let peer = self.slots.get(qp)?.socket.as_ref()?.peer().ok()?;
+        u32::try_from(peer.process).ok()
+    }
+
     fn reserve_handle(&mut self, qp: QpNum, _: &Local, _: Access) -> Option<Handle> {
         let connection = self.slots.get(qp)?;
         let entries = self.nic.layout.entries();
