@@ -18,7 +18,7 @@ use address::Address;
 use perf::{Count, Perf};
 use values::{
     Bytes, CoreList, Export, Keys, Maybe, Network, Polling, Provider, Ratio, Squash, Switch,
-    Timeout,
+    Timeout, Unlimited,
 };
 
 /// A command line that makes sense.
@@ -239,6 +239,12 @@ pub struct ServeStore {
     /// Believe all claims of users, of callers from ports above 1023 and of users of this machine, too
     #[arg(long)]
     pub insecure: bool,
+    /// Connections at once; one address can have half of them [default: 256]
+    #[arg(long, value_name = "N", default_value = "256", hide_default_value = true)]
+    pub connections: Count,
+    /// How it treats its clients
+    #[command(flatten)]
+    pub peers: PeerOptions,
     /// How its core works
     #[command(flatten)]
     pub core: CoreOptions,
@@ -318,12 +324,30 @@ pub struct ServeKv {
     /// The largest value that is taken
     #[arg(long, value_name = "BYTES", default_value = "16MiB")]
     pub value_max: Bytes,
+    /// Connections at once; one address can have half of them [default: 256]
+    #[arg(long, value_name = "N", default_value = "256", hide_default_value = true)]
+    pub connections: Count,
+    /// How it treats its clients
+    #[command(flatten)]
+    pub peers: PeerOptions,
     /// Where to answer `GET /metrics`, for Prometheus [default: nowhere]
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<Address>,
     /// How its core works
     #[command(flatten)]
     pub core: CoreOptions,
+}
+
+/// How a server treats its clients: the options of every command that serves.
+#[derive(Clone, Debug, Args)]
+pub struct PeerOptions {
+    /// Close a connection whose client takes no data, answers no read or completes no message for this
+    /// long; RDMA devices (verbs) give up after retries of their own instead
+    #[arg(long, value_name = "SECONDS", default_value = "10")]
+    pub progress_timeout: Timeout,
+    /// Close a connection that has been idle for this long; 0 is never
+    #[arg(long, value_name = "SECONDS", default_value = "0")]
+    pub idle_timeout: Unlimited,
 }
 
 /// How a core works: the options of every command that starts one.
@@ -409,11 +433,15 @@ mod tests {
     #[test]
     fn the_common_options_are_common() {
         let common = "--provider iwarp --cores 0 --polling event --crc off --json -v";
+        let peers = "--progress-timeout 2.5 --idle-timeout 0";
         let clients = "--connect [::1]:7 --timeout 0.5";
         let mounts = format!("{clients} --mount-connect :8 --export /exp");
         for line in [
             format!("demo {common}"),
             format!("kv serve --listen :0 --memory 64MiB --value-max 1MiB --metrics :0 {common}"),
+            format!("kv serve {peers} --connections 1000 {common}"),
+            format!("perf serve {peers} {common}"),
+            format!("store serve --export memory:64MiB {peers} --connections 16 {common}"),
             format!("kv put key - {clients} {common}"),
             format!("kv get key {clients} {common}"),
             format!("kv del key {clients} {common}"),
@@ -451,6 +479,8 @@ mod tests {
             "perf run",
             "store rm /file",
             "kv serve --shards 2",
+            "kv serve --connections 0",
+            "kv get key --idle-timeout 5",
             "demo --metrics :0",
         ] {
             assert!(matches!(parsed(line), Err(Failure::Usage(_))), "{line}");

@@ -4,8 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use haulage::core::Core;
-use haulage::limits::ITEMS_MAX;
-use haulage::limits::{LIMITS_DEFAULT, Limits};
+use haulage::limits::{ITEMS_MAX, LEAVING_MAX, LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
 use haulage::polling::Polling as CorePolling;
 use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig, PoolError};
 use haulage::provider::iwarp::{BackendReport, Config, Crc, Iwarp};
@@ -14,8 +13,9 @@ use haulage::provider::{Provider, Waker};
 use haulage::service::Service;
 use haulage::sys::process;
 
-use crate::cli::bytes;
+use crate::cli::perf::Count;
 use crate::cli::values::{Polling, Switch};
+use crate::cli::{PeerOptions, bytes};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::placement::Cpus;
@@ -50,8 +50,14 @@ impl Carrier for Iwarp {
             Some(Switch::On) => Crc::Always,
             Some(Switch::Off) => Crc::IfAsked,
         };
-        let config =
-            Config { crc, handshake_timeout: node.limits.setup_timeout, ..Config::default() };
+        let (limits, usual) = (&node.limits, Config::default());
+        let config = Config {
+            crc,
+            connections_max: slots(limits).max(usual.connections_max),
+            handshake_timeout: limits.setup_timeout,
+            progress_timeout: Some(limits.progress_timeout),
+            ..usual
+        };
         let provider = Self::new(&config).map_err(|error| {
             Failure::failed(format!("cannot start the iwarp provider: {error}"))
         })?;
@@ -70,7 +76,9 @@ impl Carrier for Shm {
         let open_max = limits.calls_out_max.saturating_mul(ITEMS_MAX).min(shm::REGISTRATIONS_MAX);
         let config = shm::Config {
             registrations_max: open_max.max(usual.registrations_max),
+            connections_max: slots(limits).max(usual.connections_max),
             handshake_timeout: limits.setup_timeout,
+            progress_timeout: Some(limits.progress_timeout),
             ..usual
         };
         let provider = Self::new(&config, pool)
@@ -144,6 +152,36 @@ impl NodeConfig {
         let core = Core::new(provider, service, pool, self.limits, seed)
             .map_err(|error| Failure::failed(error.to_string()))?;
         Ok((core, notes))
+    }
+}
+
+/// Returns how many connections a provider has to hold for a core, those being set up and those closing
+/// included.
+fn slots(limits: &Limits) -> usize {
+    let connections = limits.connections_max.saturating_add(LEAVING_MAX + SETUPS_MAX);
+    usize::try_from(connections).unwrap_or(usize::MAX).min(1 << 16)
+}
+
+/// Connections that may be in their setup at once.
+const SETUPS_MAX: u32 = 1024;
+
+/// Limits of a core that serves so many connections.
+pub fn server_limits(peers: &PeerOptions, Count(connections): Count) -> Limits {
+    Limits {
+        connections_max: connections,
+        // One address can take half of what there is, and no more.
+        connections_each_max: connections.div_ceil(2),
+        receives_max: LIMITS_DEFAULT.receives_max.max(2 * RECEIVES_IDLE * connections),
+        ..peers.within(LIMITS_DEFAULT)
+    }
+}
+
+impl PeerOptions {
+    /// Returns `limits` with what these options say.
+    #[must_use]
+    pub const fn within(&self, limits: Limits) -> Limits {
+        let (progress_timeout, idle_timeout) = (self.progress_timeout.0, self.idle_timeout.0);
+        Limits { progress_timeout, idle_timeout, ..limits }
     }
 }
 

@@ -53,6 +53,10 @@ pub struct Limits {
     pub remote_clients_max: u32,
     /// How long connection setup may take, transport and first message each.
     pub setup_timeout: Duration,
+    /// How long a peer may leave an RDMA Read unanswered, output untaken or a message incomplete without
+    /// any progress before its connection ends. Providers hold peers to it, so it is told to them as well;
+    /// RDMA devices have retries of their own instead.
+    pub progress_timeout: Duration,
     /// How long a Call may take before its caller is told so.
     pub call_timeout: Duration,
     /// How long the memory of a cancelled Call stays open to the peer before it is taken back.
@@ -77,6 +81,7 @@ pub const LIMITS_DEFAULT: Limits = Limits {
     send_buffers_max: 512,
     remote_clients_max: 16,
     setup_timeout: Duration::from_secs(5),
+    progress_timeout: Duration::from_secs(10),
     call_timeout: Duration::from_secs(2),
     grace_timeout: Duration::from_secs(2),
     stall_timeout: Duration::from_secs(10),

@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::CoreOptions;
 use super::address::Address;
 use super::values::{Bytes, Timeout};
+use super::{CoreOptions, PeerOptions};
 
 /// What to measure.
 #[derive(Debug, Subcommand)]
@@ -64,6 +64,9 @@ pub struct ServePerf {
     /// Calls in flight, of all connections, that it has room for: more than needed makes it slower
     #[arg(long, value_name = "N", default_value = "128")]
     pub depth: Count,
+    /// How it treats its clients
+    #[command(flatten)]
+    pub peers: PeerOptions,
     /// How its core works
     #[command(flatten)]
     pub core: CoreOptions,

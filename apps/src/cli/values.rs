@@ -174,6 +174,22 @@ impl FromStr for Timeout {
     }
 }
 
+/// How long something may last, at most a day; 0 is for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unlimited(pub Option<Duration>);
+
+impl FromStr for Unlimited {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.parse() == Ok(0.0) {
+            return Ok(Self(None));
+        }
+        let wrong = "give seconds, at most 86400, such as 3600 or 0.5; 0 is never";
+        text.parse().map(|Timeout(time)| Self(Some(time))).map_err(|_| wrong.to_owned())
+    }
+}
+
 const DAY_SECONDS: f64 = 86_400.0;
 
 /// What a storage server serves.
@@ -266,6 +282,15 @@ mod tests {
         assert_eq!("86400".parse(), Ok(Timeout(Duration::from_secs(86_400))));
         for wrong in ["0", "-1", "nan", "inf", "86401", "", "2s", "1e-30"] {
             assert!(wrong.parse::<Timeout>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_time_without_limit_is_zero_seconds() {
+        assert_eq!(["0".parse(), "0.0".parse()], [Ok(Unlimited(None)), Ok(Unlimited(None))]);
+        assert_eq!("1.5".parse(), Ok(Unlimited(Some(Duration::from_millis(1500)))));
+        for wrong in ["-1", "nan", "86401", "", "never"] {
+            assert!(wrong.parse::<Unlimited>().is_err(), "{wrong}");
         }
     }
 

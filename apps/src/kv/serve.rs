@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use haulage::cores;
-use haulage::limits::{ITEM_MAX, LIMITS_DEFAULT};
+use haulage::limits::ITEM_MAX;
 
 use super::index::Seed;
 use super::service::KvService;
@@ -11,8 +11,9 @@ use crate::cli::ServeKv;
 use crate::cli::bytes;
 use crate::failure::Failure;
 use crate::metrics::{Metered, http};
-use crate::node::{Carrier, NodeConfig, over};
+use crate::node::{Carrier, NodeConfig, over, server_limits};
 use crate::output::Output;
+use crate::perf::plan::open_files_for;
 use crate::serving::{self, Termination};
 
 /// Serves until SIGTERM or SIGINT.
@@ -41,13 +42,15 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
 
     let seed =
         Seed::random().map_err(|error| Failure::failed(format!("no random numbers: {error}")))?;
+    open_files_for(options.connections.0, 1)?;
+    let limits = server_limits(&options.peers, options.connections);
     let (listen, crc) = (options.listen.clone(), options.core.crc);
     let (asking, asked) = http::way();
     let core = cores::start(thread, move || {
         let keys_max = u32::try_from(memory / INDEX_SHARE / KvService::OCTETS_PER_KEY);
         let keys_max = keys_max.unwrap_or(u32::MAX);
         let room = memory.saturating_sub(KvService::index_octets_max(keys_max));
-        let node = NodeConfig { room, limits: LIMITS_DEFAULT, crc };
+        let node = NodeConfig { room, limits, crc };
         // The index is filled once the pool is there, which says at once whether the machine has the memory.
         let (mut core, notes) = node.build::<P, _>(|_, _| {
             let service = KvService::new(keys_max, seed, value_max, memory as u64);

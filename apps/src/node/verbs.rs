@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use haulage::limits::ITEMS_MAX;
+use haulage::limits::{ITEMS_MAX, LEAVING_MAX};
 use haulage::pool::{Pool, Strategy};
 use haulage::provider::Provider;
 use haulage::provider::verbs::{Config, ReceiveQueues, Unavailable, Verbs};
@@ -28,7 +28,7 @@ impl Carrier for Verbs {
         let limits = &node.limits;
         let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         let config = Config {
-            connections_max: count(limits.connections_max),
+            connections_max: count(limits.connections_max.saturating_add(LEAVING_MAX)),
             receive_queue_max: count(limits.receives_max),
             receives_each_max: count(limits.credits_max.saturating_add(1)),
             registrations_max: count(limits.calls_out_max.saturating_mul(ITEMS_MAX)),

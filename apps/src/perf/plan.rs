@@ -144,7 +144,7 @@ impl Plan {
 ///
 /// # Errors
 /// The limit of open files does not allow it.
-pub(super) fn open_files_for(connections: u32, ends: u64) -> Result<(), Failure> {
+pub(crate) fn open_files_for(connections: u32, ends: u64) -> Result<(), Failure> {
     let Ok(limit) = process::raise_open_files() else { return Ok(()) };
     let needed = ends * u64::from(connections) + FILES_BESIDE;
     if needed <= limit {
@@ -196,6 +196,8 @@ impl Room {
     pub fn limits(&self) -> Limits {
         Limits {
             connections_max: self.connections,
+            // All are of one machine, and meant to be.
+            connections_each_max: self.connections,
             credits_max: self.in_flight + CREDITS_BESIDE,
             receives_max: Self::receives(self.connections, self.in_flight),
             calls_out_max: 1,

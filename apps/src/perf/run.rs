@@ -21,7 +21,7 @@ use crate::cli::address::Address;
 use crate::cli::perf::PerfOptions;
 use crate::failure::Failure;
 use crate::limits::{self, Limits, Noise, Pair, SMALL};
-use crate::node::{Carrier, over, polling};
+use crate::node::{Carrier, NodeConfig, over, polling};
 use crate::output::Output;
 use crate::placement::{self, Cpus, Placement};
 use crate::serving::child::{Server, Start};
@@ -172,7 +172,8 @@ impl Bench<'_> {
                 let name = "perf-server".to_owned();
                 let thread = Thread { name, cpu, polling: polling(mode) };
                 let any = vec![SocketAddr::new(P::own_address()?, 0)];
-                let server = serve::start::<P>(thread, room, crc, any)?;
+                let node = NodeConfig { room: room.memory, limits: room.limits(), crc };
+                let server = serve::start::<P>(thread, node, any)?;
                 (server.started.address, FarEnd::Thread(server))
             }
         })

@@ -7,7 +7,7 @@ use haulage::cores::{self, CoreThread, Placement as Thread};
 use super::plan::{Room, open_files_for};
 use super::service::PerfService;
 use crate::cli::perf::ServePerf;
-use crate::cli::values::{Polling, Switch};
+use crate::cli::values::Polling;
 use crate::failure::Failure;
 use crate::limits;
 use crate::node::{Carrier, NodeConfig, Notes, over};
@@ -28,7 +28,12 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
     let termination = Termination::catch()?;
     let memory = usize::try_from(options.memory.0).unwrap_or(usize::MAX);
     let room = Room { connections: options.connections.0, in_flight: options.depth.0, memory };
-    let core = start::<P>(thread, room, options.core.crc, addresses)?;
+    let node = NodeConfig {
+        room: memory,
+        limits: options.peers.within(room.limits()),
+        crc: options.core.crc,
+    };
+    let core = start::<P>(thread, node, addresses)?;
     let Server { address, notes, .. } = &core.started;
     notes.tell(output);
     match core.started.raw.as_ref().map(TcpListener::try_clone) {
@@ -56,12 +61,10 @@ pub(super) struct Server {
 /// Starts a server that listens at the first of `addresses` that works.
 pub(super) fn start<P: Carrier>(
     thread: Thread,
-    room: Room,
-    crc: Option<Switch>,
+    node: NodeConfig,
     addresses: Vec<SocketAddr>,
 ) -> Result<CoreThread<Server>, Failure> {
     cores::start(thread, move || {
-        let node = NodeConfig { room: room.memory, limits: room.limits(), crc };
         let (mut core, notes) = node.build::<P, _>(|_, _| Ok(PerfService::new()))?;
         // Any port will do: one that has a free one after it.
         let free = addresses.iter().filter(|address| address.port() == 0);

@@ -5,7 +5,6 @@ use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
 use haulage::cores;
-use haulage::limits::{LIMITS_DEFAULT, Limits as CoreLimits};
 use haulage_store::access::{Policy, Squash};
 use haulage_store::backend::Backend;
 use haulage_store::directory::Owner;
@@ -24,8 +23,9 @@ use crate::cli::ServeStore;
 use crate::cli::values;
 use crate::failure::Failure;
 use crate::metrics::{Counted, Counter, Metered, http};
-use crate::node::{Carrier, NodeConfig, Notes, over};
+use crate::node::{Carrier, NodeConfig, Notes, over, server_limits};
 use crate::output::{Output, json};
+use crate::perf::plan::open_files_for;
 use crate::serving::{self, Termination};
 
 /// Where a server has come to listen, and whose what it serves is.
@@ -74,13 +74,16 @@ fn serve<P: Carrier>(
     let admission = Admission {
         networks: options.allow.iter().map(|network| (network.address, network.bits)).collect(),
     };
+    open_files_for(options.connections.0, 1)?;
+    // A client's kernel brings its own patience.
+    let limits = server_limits(&options.peers, options.connections);
     let (config, crc) = (config(options, owner), options.core.crc);
     let trusted = trust_in_callers(options, privilege);
     let gate = Gate::new(admission.clone(), trusted).telling(tell_notices(*output)?);
     let listen = addresses.rdma;
     let (asking, asked) = http::way();
     let core = cores::start(thread, move || {
-        let node = NodeConfig { room, limits: CORE_LIMITS, crc };
+        let node = NodeConfig { room, limits, crc };
         let (mut core, notes) = node.build::<P, _>(|pool, waker| {
             let sealer = Sealer::new(&secrets.key, secrets.fsid);
             let nfs = Service::new(make(pool, waker)?, sealer, config);
@@ -259,9 +262,6 @@ fn host(bound: SocketAddr) -> String {
 
 /// What a client may ask for at once.
 const NFS_LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
-
-/// A client's kernel brings its own patience.
-const CORE_LIMITS: CoreLimits = LIMITS_DEFAULT;
 
 /// Notices that wait to be printed.
 const NOTICES_MAX: usize = 64;
