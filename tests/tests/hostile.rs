@@ -316,6 +316,23 @@ fn a_message_longer_than_a_receive_ends_its_connection_alone() {
 }
 
 #[test]
+fn peers_that_connect_and_say_nothing_keep_nobody_out() {
+    let server = server();
+    let mut bystander = Peer::connect(server.started);
+    // More than twice what there is room for.
+    let silent: Vec<_> = (0..40)
+        .map(|_| Link::connect(server.started, &Config::default(), &[], 16).unwrap())
+        .collect();
+    let mut newcomers: Vec<_> = (0..8).map(|_| Peer::connect(server.started)).collect();
+    for (xid, newcomer) in (20..).zip(&mut newcomers) {
+        assert_eq!(newcomer.null(xid), Answer::Reply { xid });
+    }
+    assert_eq!(bystander.null(5), Answer::Reply { xid: 5 });
+    drop(silent);
+    server.stop().unwrap();
+}
+
+#[test]
 fn a_peer_that_ignores_its_credits_troubles_nobody() {
     const CALLS: u32 = 600;
     let server = server();

@@ -324,3 +324,12 @@ fn many_connections_have_short_rings() {
     connect(&mut active, &mut passive);
     assert_eq!(ring(&mut active), 1 << 20, "one of {LONG_RINGS_MAX} again");
 }
+
+#[test]
+fn each_end_knows_the_process_of_the_other() {
+    let (mut active, mut passive) = pair();
+    for node in [&mut active, &mut passive] {
+        let qp = node.qp();
+        assert_eq!(node.nic.peer_process(qp), Some(std::process::id()));
+    }
+}
