@@ -189,10 +189,12 @@ impl State {
         if done < taken {
             self.put_back(key, kind, taken - done);
         }
-        if taken > 0 {
-            self.touch(key);
-            if kind == Kind::Call {
-                self.note_call(key);
+        if taken > 0
+            && let Some(connection) = self.connections.get_mut(key)
+        {
+            connection.called |= kind == Kind::Call;
+            if !std::mem::replace(&mut connection.dirty, true) {
+                self.dirty.push_back(key);
             }
         }
     }
