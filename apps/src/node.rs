@@ -268,3 +268,29 @@ macro_rules! over {
     };
 }
 pub(crate) use over;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::values::{Timeout, Unlimited};
+
+    #[test]
+    fn a_server_has_room_for_each_of_its_connections_and_half_for_one_address() {
+        let seconds = Duration::from_secs;
+        let peers = PeerOptions {
+            progress_timeout: Timeout(seconds(3)),
+            idle_timeout: Unlimited(Some(seconds(9))),
+        };
+        for connections in [1, 3, 256, Count::MAX] {
+            let limits = server_limits(&peers, Count(connections));
+            assert_eq!(limits.connections_max, connections);
+            assert_eq!(limits.connections_each_max, connections.div_ceil(2));
+            assert!(limits.receives_max >= 2 * RECEIVES_IDLE * connections);
+            assert!(slots(&limits) > connections as usize, "newcomers have to ask somewhere");
+            assert_eq!(
+                (limits.progress_timeout, limits.idle_timeout),
+                (seconds(3), Some(seconds(9)))
+            );
+        }
+    }
+}

@@ -260,3 +260,19 @@ fn connections_that_are_idle_for_days_live_unless_told_otherwise() {
     inn.wait(Duration::from_secs(3 * 24 * 3600));
     assert_eq!(guests.map(|guest| inn.call(guest, 0)), [Ok(()), Ok(())]);
 }
+
+#[test]
+fn the_provider_is_never_full_before_the_core() {
+    let many = Limits { connections_max: 100, receives_max: 512, ..LIMITS };
+    let mut inn = Inn::new(many, 16);
+    let pairs = inn.server.provider.caps().queue_pairs_max;
+    let most = inn.server.state.limits.connections_max as usize;
+    assert!(most < pairs, "{most} connections of {pairs}");
+    // However many say nothing, the next one finds a place.
+    for round in 0..2 * pairs {
+        let before = inn.replaced() + u64::from(inn.server.state.connections.len());
+        let guest = inn.arrive(round % 16);
+        assert_eq!(inn.replaced() + u64::from(inn.server.state.connections.len()), before + 1);
+        assert!(inn.lives(guest));
+    }
+}
