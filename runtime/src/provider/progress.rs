@@ -55,8 +55,9 @@ pub(super) struct Watches {
 
 impl Watches {
     /// Makes an empty list for peers that have this time to make some progress.
-    pub(super) const fn new(timeout: Option<Duration>) -> Self {
-        Self { timeout, due: VecDeque::new() }
+    pub(super) fn new(timeout: Option<Duration>) -> Self {
+        // A core that has run for a while allocates nothing when the first peer is slow.
+        Self { timeout, due: VecDeque::with_capacity(WATCHED) }
     }
 
     /// Returns the time that peers have, if it is limited.
@@ -86,6 +87,9 @@ impl Watches {
 /// Checks in the time that a peer has. The first check after something began to wait comes on top, so a
 /// peer is given up after between one and one and a quarter times what it has.
 const CHECKS: u8 = 4;
+
+/// Connections that are checked at once without more memory.
+const WATCHED: usize = 1024;
 
 /// The shortest time between two checks.
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
