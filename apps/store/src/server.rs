@@ -18,8 +18,8 @@ use std::time::Duration;
 use haulage::core::Cx;
 use haulage::provider::PeerUser;
 use haulage::service::{
-    self as runtime, Binding, Call, CallToken, Data, Outcome, Refusal, Reply as RuntimeReply,
-    ResultSource,
+    self as runtime, AUTH_NONE, AUTH_SYS, Binding, Call, CallToken, Data, Outcome, Refusal,
+    Reply as RuntimeReply, ResultSource,
 };
 use haulage_mr_pool::Pieces;
 use haulage_proto::rpc::AcceptStat;
@@ -145,6 +145,10 @@ impl<B: Backend> runtime::Service for Server<B> {
         self.binding.clone()
     }
 
+    fn flavors(&self) -> &[u32] {
+        &FLAVORS
+    }
+
     fn result_source(&self, procedure: u32) -> ResultSource {
         if procedure == Procedure::Read.number() {
             self.read_source
@@ -218,6 +222,9 @@ impl<B: Backend> runtime::Service for Server<B> {
         worked | self.deliver(cx)
     }
 }
+
+/// The authentication flavors of the Calls that are served, over RDMA and over TCP.
+const FLAVORS: [u32; 2] = [AUTH_NONE, AUTH_SYS];
 
 /// Returns what follows the results, as the runtime sends it.
 fn follows(data: Pieces) -> Data {

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use haulage::core::Cx;
 use haulage::service::Binding;
 use haulage_proto::chunk::PayloadReader;
-use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyHeader};
+use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyBody, ReplyHeader};
 use haulage_proto::xdr::{Truncated, Writer};
 
 use super::tcp::{TcpCall, Waiting};
-use super::{Caller, Server, client};
+use super::{Caller, FLAVORS, Server, client};
 use crate::backend::Backend;
 use crate::mounts::Visitor;
 use crate::program::{Ended, Origin};
@@ -29,6 +29,10 @@ impl<B: Backend> Server<B> {
                 None => return caller.hang_up(),
             },
         };
+        if let Err(denied) = header.credential.check(&FLAVORS) {
+            return caller
+                .refuse(&ReplyHeader { xid: header.xid, body: ReplyBody::Denied(denied) });
+        }
         let waiting = Waiting { xid: header.xid, caller };
         let arguments = PayloadReader::call(&record, at, None);
         let bound = match header.program {

@@ -7,11 +7,13 @@ use std::net::{Ipv4Addr, TcpStream};
 use haulage::core::Core;
 use haulage::limits::{LIMITS_DEFAULT, Limits as CoreLimits, Versions};
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
-use haulage::service::{CallError, ConnectionId, Finished, NoService, Request, TransportError};
+use haulage::service::{
+    AUTH_SYS, CallError, ConnectionId, Finished, NoService, Request, TransportError,
+};
 use haulage_mr_pool::{Local, PagePreference, Pool, PoolConfig};
 use haulage_proto::chunk::{Item, PayloadReader};
 use haulage_proto::rpc::record::Mark;
-use haulage_proto::rpc::{AuthSys, CallHeader, Credential, ReplyBody, ReplyHeader};
+use haulage_proto::rpc::{AuthSys, CallHeader, Credential, RejectStat, ReplyBody, ReplyHeader};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::{Truncated, Writer};
 
@@ -221,9 +223,18 @@ fn record(
     arguments: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
 ) -> Vec<u8> {
     let credential = Credential::Sys(AuthSys::new(0, b"tests", 0, 0));
+    record_of(credential, xid, (program, version, procedure), arguments)
+}
+
+/// One Call with this credential as a record.
+fn record_of(
+    credential: Credential<'_>,
+    xid: u32,
+    (program, version, procedure): (u32, u32, u32),
+    arguments: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+) -> Vec<u8> {
     let header = CallHeader { credential, ..CallHeader::new(xid, program, version, procedure) };
-    let call = written(|w| header.encode(w).and_then(|()| arguments(w)));
-    framed(&call)
+    framed(&written(|w| header.encode(w).and_then(|()| arguments(w))))
 }
 
 fn framed(octets: &[u8]) -> Vec<u8> {
@@ -513,6 +524,29 @@ fn an_address_that_may_not_mount_is_told_so() {
     assert!((2..10).contains(&calls), "{calls}");
     let (_, server) = world.server.cx(world.now);
     assert_eq!(server.figures().mounts_refused, 1);
+}
+
+#[test]
+fn calls_over_tcp_of_other_flavors_are_denied() {
+    let mut world = World::new(Versions::Both, Admission::default());
+    let denied = world.serve(|at| {
+        let mut stream = TcpStream::connect(at).unwrap();
+        let mut ask = |credential, program| {
+            stream.write_all(&record_of(credential, 7, program, |_| Ok(()))).unwrap();
+            reply(&mut stream).unwrap()
+        };
+        // RPCSEC_GSS that begins a context, and AUTH_SYS without a body.
+        let gss = Credential::Other { flavor: 6, body: &[0, 0, 0, 1, 0, 0, 0, 1] };
+        let empty = Credential::Other { flavor: AUTH_SYS, body: &[] };
+        let null = Procedure::Null.number();
+        let nfs = (nfs3::PROGRAM, nfs3::VERSION, null);
+        let mount = (mount3::PROGRAM, mount3::VERSION, null);
+        assert_eq!(ask(Credential::None, nfs), (7, SUCCESS, Vec::new()));
+        [ask(gss, nfs), ask(gss, mount), ask(empty, nfs)].map(|(_, body, _)| body)
+    });
+    // AUTH_REJECTEDCRED and AUTH_BADCRED (RFC 5531 section 9).
+    let error = |why| ReplyBody::Denied(RejectStat::AuthError(why));
+    assert_eq!(denied, [error(2), error(2), error(1)]);
 }
 
 #[test]
