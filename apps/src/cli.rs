@@ -239,9 +239,9 @@ pub struct ServeStore {
     /// Believe all claims of users, of callers from ports above 1023 and of users of this machine, too
     #[arg(long)]
     pub insecure: bool,
-    /// Connections at once; one address can have half of them [default: 256]
-    #[arg(long, value_name = "N", default_value = "256", hide_default_value = true)]
-    pub connections: Count,
+    /// Connections at once; one address can have half of them [default: 256, fewer if the limit of open files is low]
+    #[arg(long, value_name = "N")]
+    pub connections: Option<Count>,
     /// How it treats its clients
     #[command(flatten)]
     pub peers: PeerOptions,
@@ -324,9 +324,9 @@ pub struct ServeKv {
     /// The largest value that is taken
     #[arg(long, value_name = "BYTES", default_value = "16MiB")]
     pub value_max: Bytes,
-    /// Connections at once; one address can have half of them [default: 256]
-    #[arg(long, value_name = "N", default_value = "256", hide_default_value = true)]
-    pub connections: Count,
+    /// Connections at once; one address can have half of them [default: 256, fewer if the limit of open files is low]
+    #[arg(long, value_name = "N")]
+    pub connections: Option<Count>,
     /// How it treats its clients
     #[command(flatten)]
     pub peers: PeerOptions,

@@ -33,6 +33,7 @@ pub mod kv;
 pub mod limits;
 pub mod metrics;
 pub mod node;
+pub mod open_files;
 pub mod output;
 pub mod perf;
 pub mod placement;

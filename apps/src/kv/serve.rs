@@ -12,8 +12,8 @@ use crate::cli::bytes;
 use crate::failure::Failure;
 use crate::metrics::{Metered, http};
 use crate::node::{Carrier, NodeConfig, over, server_limits};
+use crate::open_files;
 use crate::output::Output;
-use crate::perf::plan::open_files_for;
 use crate::serving::{self, Termination};
 
 /// Serves until SIGTERM or SIGINT.
@@ -42,8 +42,8 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
 
     let seed =
         Seed::random().map_err(|error| Failure::failed(format!("no random numbers: {error}")))?;
-    open_files_for(options.connections.0, 1)?;
-    let limits = server_limits(&options.peers, options.connections);
+    let limits =
+        server_limits(&options.peers, open_files::connections(options.connections, output)?);
     let (listen, crc) = (options.listen.clone(), options.core.crc);
     let (asking, asked) = http::way();
     let core = cores::start(thread, move || {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use haulage::limits::{CALLS_OUT_MAX, ITEM_MAX, LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
-use haulage::sys::process;
 
 use super::load::Pace;
 use super::protocol::ECHO_MAX;
@@ -11,6 +10,7 @@ use crate::cli::bytes;
 use crate::cli::perf::{PerfOptions, Test};
 use crate::failure::Failure;
 use crate::limits::SMALL;
+use crate::open_files;
 
 /// A benchmark that makes sense.
 #[derive(Clone, Copy, Debug)]
@@ -136,24 +136,8 @@ impl Plan {
 
     fn check_open_files(&self) -> Result<(), Failure> {
         let ends = if self.threads { 2 } else { 1 };
-        open_files_for(self.connections, ends)
+        open_files::check(self.connections, ends)
     }
-}
-
-/// Checks that this process may have so many connections, each with so many of its ends here.
-///
-/// # Errors
-/// The limit of open files does not allow it.
-pub(crate) fn open_files_for(connections: u32, ends: u64) -> Result<(), Failure> {
-    let Ok(limit) = process::raise_open_files() else { return Ok(()) };
-    let needed = ends * u64::from(connections) + FILES_BESIDE;
-    if needed <= limit {
-        return Ok(());
-    }
-    Err(Failure::failed(format!(
-        "{connections} connections need {needed} open files and the limit is {limit}; lower \
-         --connections, or raise it as root: `prlimit --pid $$ --nofile={needed}:{needed}`"
-    )))
 }
 
 /// What Calls do.
@@ -246,5 +230,3 @@ const CREDITS_BESIDE: u32 = 8;
 const MEMORY_MAX: usize = 8 << 30;
 /// Slabs of other lengths than the items'.
 const SLABS: usize = 4 << 20;
-/// Descriptors that are no connections: at most 16 were seen, and a few are open only for a moment.
-const FILES_BESIDE: u64 = 32;

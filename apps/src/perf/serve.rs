@@ -4,13 +4,14 @@ use std::net::{SocketAddr, TcpListener};
 
 use haulage::cores::{self, CoreThread, Placement as Thread};
 
-use super::plan::{Room, open_files_for};
+use super::plan::Room;
 use super::service::PerfService;
 use crate::cli::perf::ServePerf;
 use crate::cli::values::Polling;
 use crate::failure::Failure;
 use crate::limits;
 use crate::node::{Carrier, NodeConfig, Notes, over};
+use crate::open_files;
 use crate::output::Output;
 use crate::serving::{self, Termination};
 
@@ -24,7 +25,7 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
     let (cpu, yielding) = (thread.cpu, options.core.polling != Polling::Busy);
     let addresses = options.listen.resolve()?;
     warn_if_open(&addresses, output);
-    open_files_for(options.connections.0, 1)?;
+    open_files::check(options.connections.0, 1)?;
     let termination = Termination::catch()?;
     let memory = usize::try_from(options.memory.0).unwrap_or(usize::MAX);
     let room = Room { connections: options.connections.0, in_flight: options.depth.0, memory };

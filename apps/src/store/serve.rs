@@ -24,8 +24,8 @@ use crate::cli::values;
 use crate::failure::Failure;
 use crate::metrics::{Counted, Counter, Metered, http};
 use crate::node::{Carrier, NodeConfig, Notes, over, server_limits};
+use crate::open_files;
 use crate::output::{Output, json};
-use crate::perf::plan::open_files_for;
 use crate::serving::{self, Termination};
 
 /// Where a server has come to listen, and whose what it serves is.
@@ -74,9 +74,9 @@ fn serve<P: Carrier>(
     let admission = Admission {
         networks: options.allow.iter().map(|network| (network.address, network.bits)).collect(),
     };
-    open_files_for(options.connections.0, 1)?;
     // A client's kernel brings its own patience.
-    let limits = server_limits(&options.peers, options.connections);
+    let limits =
+        server_limits(&options.peers, open_files::connections(options.connections, output)?);
     let (config, crc) = (config(options, owner), options.core.crc);
     let trusted = trust_in_callers(options, privilege);
     let gate = Gate::new(admission.clone(), trusted).telling(tell_notices(*output)?);

@@ -1,0 +1,54 @@
+//! Connections that the limit of open files allows.
+
+use haulage::limits::LIMITS_DEFAULT;
+use haulage::sys::process;
+
+use crate::cli::perf::Count;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Checks that this process may have `connections` connections, with `ends` of the ends of each here.
+///
+/// # Errors
+/// The limit of open files does not allow it.
+pub fn check(connections: u32, ends: u64) -> Result<(), Failure> {
+    let Ok(limit) = process::raise_open_files() else { return Ok(()) };
+    let needed = needed(connections, ends);
+    if needed <= limit {
+        return Ok(());
+    }
+    Err(Failure::failed(format!(
+        "{connections} connections need {needed} open files and the limit is {limit}; lower \
+         --connections, or raise it as root: `prlimit --pid $$ --nofile={needed}:{needed}`"
+    )))
+}
+
+/// Returns the connections that a server takes: as many as were asked for, else the usual number or as many as the
+/// limit of open files allows.
+///
+/// # Errors
+/// The limit of open files does not allow the number that was asked for.
+pub fn connections(asked: Option<Count>, output: &Output) -> Result<Count, Failure> {
+    if let Some(asked) = asked {
+        return check(asked.0, 1).map(|()| asked);
+    }
+    let usual = LIMITS_DEFAULT.connections_max;
+    let limit = process::raise_open_files().unwrap_or(u64::MAX);
+    let allowed = u32::try_from(limit.saturating_sub(BESIDE)).unwrap_or(u32::MAX).clamp(1, usual);
+    if allowed < usual {
+        let needed = needed(usual, 1);
+        output.note(&format!(
+            "the limit of open files is {limit}: {allowed} connections at once, not {usual}; as root \
+             `prlimit --pid $$ --nofile={needed}:{needed}` raises it"
+        ));
+    }
+    Ok(Count(allowed))
+}
+
+/// Returns the open files that so many connections need.
+fn needed(connections: u32, ends: u64) -> u64 {
+    ends * u64::from(connections) + BESIDE
+}
+
+/// Open files that are no connections: at most 16 were seen, and a few are open only for a moment.
+const BESIDE: u64 = 32;
