@@ -240,11 +240,16 @@ impl Limits {
         let calls = u32::try_from(caps.registrations_max).unwrap_or(u32::MAX) / ITEMS_MAX;
         self.receives_max = self.receives_max.min(receives);
         self.calls_out_max = self.calls_out_max.min(calls).min(CALLS_OUT_MAX);
+        let wanted = self.connections_max.max(1);
         self.connections_max = self.connections_max.min(self.receives_max / RECEIVES_IDLE);
         // The provider is never full before the core is: which connection gives way is decided here.
         let pairs = u32::try_from(caps.queue_pairs_max).unwrap_or(u32::MAX);
         let pairs = pairs.saturating_sub(LEAVING_MAX).max(pairs.div_ceil(2));
         self.connections_max = self.connections_max.min(pairs);
+        // One address has the same part of fewer connections.
+        let each = u64::from(self.connections_each_max) * u64::from(self.connections_max);
+        let each = u32::try_from(each.div_ceil(u64::from(wanted))).unwrap_or(u32::MAX);
+        self.connections_each_max = self.connections_each_max.min(each.max(1));
         let each =
             caps.receives_each.map_or(u32::MAX, |each| u32::try_from(each).unwrap_or(u32::MAX));
         self.credits_max = self.credits_max.min(self.receives_max.min(each) - 1);

@@ -107,7 +107,7 @@ pub(crate) enum Verdict {
 /// Connections that may go in favour of a newcomer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Those of its own origin: that has all it may have.
+    /// Connections of the newcomer's origin, which has reached its limit.
     Own,
     /// Any: the core is full.
     Any,
@@ -148,12 +148,20 @@ pub(crate) fn victim<K>(
         (silent || idle) && (is_own || scope == Scope::Any && crowded)
     };
     let rank = |candidate: &Candidate<K>| {
-        let silent = candidate.calls == Calls::Never;
         let idle = now.saturating_since(candidate.active);
-        (silent, occupancy.of(candidate.origin), idle)
+        // Who has just come may be about to make its first Call, and goes last.
+        let reason = match candidate.calls {
+            Calls::Never if idle < SETTLING_MAX => 0,
+            Calls::Some => 1,
+            Calls::Never => 2,
+        };
+        (reason, occupancy.of(candidate.origin), idle)
     };
     candidates.filter(may_go).max_by_key(rank).map(|candidate| candidate.key)
 }
+
+/// How long a connection has for its first Call before it goes sooner than idle ones.
+const SETTLING_MAX: Duration = Duration::from_secs(5);
 
 /// How long a connection that made Calls is idle before it may go in favour of another.
 pub(crate) const IDLE_MIN: Duration = Duration::from_secs(60);
@@ -195,7 +203,9 @@ mod tests {
             ("all were active lately", C, Any, &[(A, Made, 59), (A, Made, 0)], None),
             ("one was idle long enough", C, Any, &[(A, Made, 59), (A, Made, 60)], Some(1)),
             ("the longest idle", C, Any, &[(A, Made, 70), (A, Made, 90), (A, Made, 80)], Some(1)),
-            ("one without Calls first", C, Any, &[(A, Made, 900), (A, Never, 0)], Some(1)),
+            ("one without Calls first", C, Any, &[(A, Made, 900), (A, Never, 5)], Some(1)),
+            ("one that has just come last", C, Any, &[(A, Made, 900), (A, Never, 4)], Some(0)),
+            ("unless it is alone", C, Any, &[(A, Made, 9), (A, Never, 0)], Some(1)),
             (
                 "the oldest of these",
                 C,
@@ -214,7 +224,7 @@ mod tests {
                 "of the most crowded of these",
                 C,
                 Any,
-                &[(B, Never, 9), (A, Never, 1), (A, Made, 100)],
+                &[(B, Never, 9), (A, Never, 6), (A, Made, 100)],
                 Some(1),
             ),
             ("not of one with no more than its own", B, Any, &[(A, Made, 900), (B, Made, 1)], None),

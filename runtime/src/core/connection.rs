@@ -30,7 +30,7 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     /// The user there, where the service of a server asked for it.
     pub(crate) user: PeerUser,
-    /// As whose connection it counts, unless it is on its way out.
+    /// The origin that this connection counts against; `None` once it is closing.
     pub(crate) origin: Option<Origin>,
     /// When something last came or left, or when it was made.
     pub(crate) active: Instant,

@@ -42,8 +42,8 @@ pub(crate) struct Receives {
     batch: Vec<Receive>,
     /// Buffers with messages in them.
     held: u32,
-    /// Receives posted or to be posted that are reserved for no connection. Less than zero while messages of a
-    /// connection that is gone are held which it sent beyond what was reserved for it.
+    /// Receives posted or to be posted that are reserved for no connection. Negative while Receives hold messages
+    /// that a lost connection sent beyond its reservation.
     unreserved: i64,
     /// What all connections hold of their floors, of each as it was when it grew last.
     floors: u32,
@@ -201,6 +201,11 @@ impl Receives {
                 self.batch.push(Receive::single(Name::Receive(number as usize).wr_id(), view));
             }
         }
+    }
+
+    /// Returns whether a new connection can have its minimum.
+    pub(crate) fn has_minimum(&self) -> bool {
+        self.left() >= RECEIVES_IDLE
     }
 
     /// Reserves the floor for a new connection; `None` if there is not even that.

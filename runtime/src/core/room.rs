@@ -16,6 +16,10 @@ impl<P: Provider, S: Service> Core<P, S> {
     pub(crate) fn make_room(&mut self, now: Instant, newcomer: Origin) -> bool {
         let Self { state, service, .. } = self;
         let limits = &state.limits;
+        // Nobody goes for a newcomer that finds no place all the same, while others are on their way out.
+        if !state.connections.has_room() || !state.receives.has_minimum() {
+            return false;
+        }
         let (all_max, each_max) = (limits.connections_max, limits.connections_each_max);
         let Verdict::Replace(scope) = state.occupancy.judge(newcomer, all_max, each_max) else {
             return true;

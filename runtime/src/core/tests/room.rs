@@ -192,7 +192,6 @@ fn what_is_under_way_and_what_was_promised_stay() {
     let late = inn.arrive(1);
     assert!(!inn.lives(late), "nobody can go");
     // Once it is answered it can.
-    inn.server.state.limits.connections_each_max = 4;
     let (mut cx, host) = inn.server.cx(inn.now);
     host.kept.drain(..).for_each(|token| cx.resume(token));
     inn.wait(Duration::from_millis(1));
@@ -275,4 +274,25 @@ fn the_provider_is_never_full_before_the_core() {
         assert_eq!(inn.replaced() + u64::from(inn.server.state.connections.len()), before + 1);
         assert!(inn.lives(guest));
     }
+}
+
+#[test]
+fn a_crowd_that_comes_at_once_drives_out_no_more_than_take_the_places() {
+    let limits =
+        Limits { connections_max: 16, connections_each_max: 16, receives_max: 256, ..LIMITS };
+    let mut inn = Inn::new(limits, 32);
+    let idle: Vec<_> = (0..16).map(|machine| inn.move_in(machine)).collect();
+    inn.wait(IDLE_MIN);
+    // All newcomers ask before the server turns once.
+    let crowd: Vec<_> = (16..32)
+        .map(|machine| {
+            let connection = inn.guests[machine].connect(inn.now, inn.at, binding()).unwrap();
+            Guest { machine, connection }
+        })
+        .collect();
+    inn.wait(Duration::from_millis(1));
+    let admitted = crowd.iter().filter(|guest| inn.lives(**guest)).count();
+    let left = idle.iter().filter(|guest| inn.lives(**guest)).count();
+    assert!(admitted > 0);
+    assert_eq!((inn.replaced(), left), (admitted as u64, 16 - admitted));
 }
