@@ -38,6 +38,8 @@ pub struct RemoteClient {
     /// Leases asked for of which the core has not answered yet, at most [`LEASES_MAX`]. More than one only if
     /// the core was too late for an earlier one.
     leases_due: usize,
+    /// Tokens of Calls that [`Self::call`] stopped waiting for, of those begun.
+    given_up: Vec<u64>,
     /// The longest any of them may take.
     patience: Duration,
 }
@@ -125,6 +127,7 @@ impl RemoteClient {
             ended: VecDeque::new(),
             begun: 0,
             leases_due: 0,
+            given_up: Vec::new(),
             patience: Duration::ZERO,
         })
     }
@@ -142,6 +145,11 @@ impl RemoteClient {
     pub fn lease(&mut self, length: usize) -> Result<Local, CallError> {
         if self.entries.is_abandoned() {
             return Err(CallError::Closed);
+        }
+        // Answers that came too late for earlier requests make room for this one.
+        while let Ok(completion) = self.completions.pop() {
+            let ended = self.on_end(completion);
+            self.ended.extend(ended);
         }
         if self.leases_due == LEASES_MAX {
             return Err(CallError::Busy);
@@ -177,12 +185,18 @@ impl RemoteClient {
     ) -> Result<RemoteReply, Failed> {
         let token = self.begin(request, encode)?;
         loop {
-            if let Some((of, outcome)) = self.next_from_core()? {
-                if of == token {
+            match self.next_from_core() {
+                Ok(Some((of, outcome))) if of == token => {
                     self.begun -= 1;
                     return outcome;
                 }
-                self.ended.push_back((of, outcome));
+                Ok(Some(other)) => self.ended.push_back(other),
+                Ok(None) => {}
+                Err(error) => {
+                    // Nobody asks for it any more: `on_end` drops what it comes to.
+                    self.given_up.push(token);
+                    return Err(error.into());
+                }
             }
         }
     }
@@ -261,6 +275,11 @@ impl RemoteClient {
             self.leases_due -= 1;
             return None;
         };
+        if let Some(at) = self.given_up.iter().position(|given_up| *given_up == token) {
+            self.given_up.swap_remove(at);
+            self.begun -= 1;
+            return None;
+        }
         Some(match results {
             Ok(reduction) => (token, Ok(RemoteReply { buffer, reduction, argument, result })),
             Err(error) => {

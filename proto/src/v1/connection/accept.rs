@@ -83,8 +83,8 @@ pub(super) fn is_acceptable(config: &Config, message: &Message<'_>, call: &Rpc<'
         (Role::Client, Reverse::Inline) => call.has_no_chunks(),
         (Role::Client, Reverse::None) => false,
     };
-    // [R5666-4.2-1] A Call is in its message or at position zero of the Read list. In both places it would
-    // be two Calls, of which one was looked at and the other carried out.
+    // [R5666-4.2-1] A Call is in its message or at position zero of the Read list. A message with both is
+    // ambiguous, and is refused.
     let is_here = !call.payload.is_empty();
     let whole = is_here != call.is_read()
         && match message {
