@@ -210,7 +210,7 @@ impl<P: Provider, S: Service> Core<P, S> {
 
     /// Returns when `turn` must run even if nothing happens.
     pub fn poll_deadline(&self) -> Option<Instant> {
-        let ours = self.state.next_deadline;
+        let ours = [self.state.next_deadline, self.state.memory.due()].into_iter().flatten().min();
         match (ours, self.provider.poll_deadline()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

@@ -35,7 +35,7 @@ use crate::service::{Placement, Refusal, ResultSource};
 
 use answer::{Answer, inline_max};
 
-pub(crate) use run::{Acted, Asked, act, run};
+pub(crate) use run::{Acted, Argument, Asked, act, run};
 
 /// A Call whose turn to be acted upon comes.
 #[derive(Debug)]
@@ -465,8 +465,8 @@ impl State {
     fn want(&mut self, call: Key<InboundCall>, want: Want) {
         let Some(inbound) = self.inbound.get_mut(call) else { return };
         inbound.stage = Stage::Waiting(want);
-        let connection = inbound.connection;
-        self.await_memory(connection, call);
+        let (connection, own) = (inbound.connection, inbound.charge.octets());
+        self.await_memory(connection, call, own);
     }
 
     /// Lets a Call that waits for memory go on if there is what it wants, or never will be.
@@ -474,13 +474,20 @@ impl State {
         let Some(inbound) = self.inbound.get_mut(call) else { return Supply::Done };
         let (key, room) = (inbound.connection, inbound.room);
         let Stage::Waiting(want) = &inbound.stage else { return Supply::Done };
-        let wanted = want.wanted(room);
-        match self.grant(key, &wanted) {
+        let (wanted, own) = (want.wanted(room), inbound.charge.octets());
+        match self.grant(key, &wanted, own) {
             Grant::Waits(until) => return Supply::Waits(until),
             Grant::Taken(lease, charge) => self.supplied(call, lease, charge),
             Grant::Never => self.refuse_memory(call),
         }
         Supply::Done
+    }
+
+    /// Adds to the charge of a Call that is in the table.
+    pub(super) fn charge(&mut self, call: Key<InboundCall>, charge: Charge) {
+        if let Some(inbound) = self.inbound.get_mut(call) {
+            inbound.charge.join(charge);
+        }
     }
 
     /// Lets a Call go on with the memory that it waited for.

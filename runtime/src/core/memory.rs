@@ -7,13 +7,14 @@
 //! granted ORD bounds how many Calls of a connection read at once.
 //!
 //! A connection that holds nothing may take what there is. One that holds memory may take more while all that it
-//! holds is no more than what is left free. So a single connection has at most half of the pool, and there is as
-//! much free memory for the others as the largest holder has.
+//! then holds is no more than what is then free. So a connection with several Calls has at most half of the pool,
+//! and leaves as much free as it has. A Call that holds memory already may take what there is, to end sooner.
 //!
 //! # Recovery
 //! A Call without memory waits in its connection's queue. Connections with such Calls have their turns before new
-//! messages are taken. A Call is refused only if the memory will not come: it exceeds the pool, no Call holds
-//! memory that could come back, or it has waited for [`Limits::memory_timeout`](crate::limits::Limits).
+//! messages are taken, and before Calls of connections where none waits. A Call is refused only if the memory will
+//! not come: it exceeds the pool, no other Call holds memory that could come back, or the Call has waited for
+//! [`Limits::memory_timeout`](crate::limits::Limits).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -35,6 +36,12 @@ pub(crate) struct Memory {
     promised: usize,
     /// Connections with Calls that wait for memory, in the order of their turns.
     waiting: VecDeque<Key<Connection>>,
+    /// Whether memory came home, or was asked for, since those connections were looked at.
+    has_changed: bool,
+    /// When they are looked at anyway.
+    due: Option<Instant>,
+    /// The time of this turn.
+    now: Instant,
 }
 
 /// One connection's part of that.
@@ -42,20 +49,27 @@ pub(crate) struct Memory {
 pub(crate) struct Share {
     /// Octets charged to this connection.
     held: usize,
-    /// Calls that wait for memory or for the end of other Calls' Reads, oldest first.
-    waiting: VecDeque<Key<InboundCall>>,
+    /// Calls that wait for memory or for the end of other Calls' Reads: those that hold memory, then the others,
+    /// oldest first.
+    waiting: VecDeque<Waiter>,
     /// Calls whose RDMA Reads are under way.
     reading: u32,
     /// Calls that may read at once: the granted ORD.
     pub(crate) reading_max: u32,
     /// Whether the connection is in [`Memory::waiting`].
     is_queued: bool,
-    /// When the first Call of `waiting` found no memory for the first time.
-    since: Option<Instant>,
 }
 
-/// Octets of the pool charged to a connection. Whoever drops a charge that is not empty gives it to
-/// [`State::discharge`] first.
+/// A Call that waits for memory.
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    call: Key<InboundCall>,
+    /// When it began to wait.
+    since: Instant,
+}
+
+/// Octets of the pool charged to a connection. A charge that is not empty goes to [`State::discharge`] before it
+/// is dropped.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Charge {
     octets: usize,
@@ -113,6 +127,11 @@ pub(crate) enum Supply {
 }
 
 impl Charge {
+    /// Returns the octets charged.
+    pub(crate) const fn octets(&self) -> usize {
+        self.octets
+    }
+
     /// Takes over another charge to the same connection.
     pub(crate) fn join(&mut self, other: Self) {
         self.octets += other.octets;
@@ -121,6 +140,11 @@ impl Charge {
 }
 
 impl Memory {
+    /// Returns when connections that wait are to be looked at though nothing happens.
+    pub(super) const fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
     /// Lets the service lease what its Call was promised.
     pub(super) fn keep_promise(&mut self, charge: &mut Charge) {
         self.promised -= std::mem::take(&mut charge.promised);
@@ -128,11 +152,6 @@ impl Memory {
 }
 
 impl Share {
-    /// Returns whether Calls wait.
-    fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
     /// Counts a Call whose Reads begin.
     pub(super) const fn begin_reading(&mut self) {
         self.reading += 1;
@@ -140,25 +159,33 @@ impl Share {
 
     /// Returns the heap memory of the queue, in octets.
     pub(super) fn bytes(&self) -> usize {
-        self.waiting.capacity() * size_of::<Key<InboundCall>>()
+        self.waiting.capacity() * size_of::<Waiter>()
     }
 }
 
 impl State {
-    /// Asks for memory on behalf of a Call of a connection.
-    pub(super) fn grant(&mut self, key: Key<Connection>, wanted: &Wanted) -> Grant {
+    /// Asks for memory on behalf of a Call of a connection. The Call holds `own` octets already.
+    pub(super) fn grant(&mut self, key: Key<Connection>, wanted: &Wanted, own: usize) -> Grant {
         let Some(connection) = self.connections.get_mut(key) else { return Grant::Never };
+        let is_up = connection.is_up();
         let share = &mut connection.share;
-        if wanted.purpose == Purpose::Reads && share.reading >= share.reading_max {
+        // The Calls of a connection that closes end with it.
+        let may_read = wanted.purpose != Purpose::Reads || share.reading < share.reading_max;
+        if !is_up || !may_read {
             return Grant::Waits(Until::Reads);
         }
         let Some(octets) = wanted.lease.checked_add(wanted.later) else { return Grant::Never };
         let free = self.pool.free_bytes().saturating_sub(self.memory.promised);
-        let exceeds_share = share.held > 0 && share.held.saturating_add(octets) > free;
+        // A Call that holds memory gives it back sooner if it goes on.
+        let exceeds_share = own == 0
+            && share.held > 0
+            && share.held.saturating_add(octets) > free.saturating_sub(octets);
         // Short leases find room in pages that are not free any more.
         let exceeds_rest = wanted.later + self.memory.promised > 0 && octets > free;
         let lease =
             if exceeds_share || exceeds_rest { None } else { self.pool.lease(wanted.lease) };
+        // All that other Calls hold may come back; values that a service keeps may not.
+        let others = self.memory.held.saturating_sub(own);
         match lease {
             Some(lease) => {
                 share.held += octets;
@@ -166,8 +193,7 @@ impl State {
                 self.memory.promised += wanted.later;
                 Grant::Taken(lease, Charge { octets, promised: wanted.later })
             }
-            // All that Calls hold may come back; values that a service keeps may not.
-            None if self.memory.held > 0 && free.saturating_add(self.memory.held) >= octets => {
+            None if others > 0 && free.saturating_add(others) >= octets => {
                 Grant::Waits(Until::Memory)
             }
             None => Grant::Never,
@@ -175,24 +201,47 @@ impl State {
     }
 
     /// Gives back what a connection was charged, which may be gone.
+    #[inline]
     pub(super) fn discharge(&mut self, key: Key<Connection>, charge: Charge) {
+        if charge.octets == 0 {
+            return;
+        }
         self.memory.held -= charge.octets;
         self.memory.promised -= charge.promised;
+        self.memory.has_changed = true;
         if let Some(connection) = self.connections.get_mut(key) {
             connection.share.held -= charge.octets;
         }
     }
 
-    /// Has a Call wait for what it wants, or go on at once if there is that already and no other Call of its
-    /// connection waits.
-    pub(super) fn await_memory(&mut self, key: Key<Connection>, call: Key<InboundCall>) {
-        let is_first =
-            self.connections.get(key).is_some_and(|connection| !connection.share.has_waiting());
-        if is_first && self.supply_call(call) == Supply::Done {
+    /// Returns whether any connection waits for memory.
+    #[inline]
+    pub(super) fn is_memory_awaited(&self) -> bool {
+        !self.memory.waiting.is_empty()
+    }
+
+    /// Has a Call, which holds `own` octets already, wait for what it wants, or go on at once if there is that. A
+    /// Call that holds nothing goes on at once only if nobody waits; one that holds memory waits in front of
+    /// those of its connection that hold none, as they may wait for its memory.
+    pub(super) fn await_memory(
+        &mut self,
+        key: Key<Connection>,
+        call: Key<InboundCall>,
+        own: usize,
+    ) {
+        let is_awaited = self.is_memory_awaited();
+        let Some(connection) = self.connections.get(key) else { return };
+        let is_first = !is_awaited && connection.share.waiting.is_empty();
+        if (own > 0 || is_first) && self.supply_call(call) == Supply::Done {
             return;
         }
+        let waiter = Waiter { call, since: self.memory.now };
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.share.waiting.push_back(call);
+            if own > 0 {
+                connection.share.waiting.push_front(waiter);
+            } else {
+                connection.share.waiting.push_back(waiter);
+            }
             self.queue_for_memory(key);
         }
     }
@@ -201,7 +250,7 @@ impl State {
     pub(super) fn end_reading(&mut self, key: Key<Connection>) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.share.reading -= 1;
-            if connection.share.has_waiting() {
+            if !connection.share.waiting.is_empty() {
                 self.queue_for_memory(key);
             }
         }
@@ -209,53 +258,56 @@ impl State {
 
     /// Lets Calls go on for which there is memory now, connection by connection, and refuses those that have waited
     /// too long. Returns how many Calls went on.
+    #[inline]
     pub(crate) fn supply(&mut self, now: Instant) -> usize {
+        self.memory.now = now;
+        let is_due = self.memory.has_changed || self.memory.due.is_some_and(|due| due <= now);
+        if self.memory.waiting.is_empty() || !is_due { 0 } else { self.supply_connections(now) }
+    }
+
+    #[inline(never)]
+    fn supply_connections(&mut self, now: Instant) -> usize {
+        self.memory.has_changed = false;
+        self.pool.collect();
         let mut supplied = 0;
         for _ in 0..self.memory.waiting.len() {
             let Some(key) = self.memory.waiting.pop_front() else { break };
             supplied += self.supply_connection(now, key);
         }
-        if !self.memory.waiting.is_empty() {
-            // Leases also come home without an event, dropped by a service or on another thread.
-            self.wake_by(now.saturating_add(SUPPLY_INTERVAL));
-        }
+        // Leases also come home without an event, dropped by a service or on another thread.
+        let is_awaited = self.is_memory_awaited();
+        self.memory.due = is_awaited.then(|| now.saturating_add(SUPPLY_INTERVAL));
         supplied
     }
 
     fn supply_connection(&mut self, now: Instant, key: Key<Connection>) -> usize {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.share.is_queued = false;
+        }
         let mut supplied = 0;
         loop {
             let Some(connection) = self.connections.get_mut(key) else { return supplied };
-            connection.share.is_queued = false;
-            let Some(&call) = connection.share.waiting.front() else { return supplied };
-            match self.supply_call(call) {
+            let Some(waiter) = connection.share.waiting.pop_front() else { return supplied };
+            let overdue = waiter.since.saturating_add(self.limits.memory_timeout) <= now;
+            match self.supply_call(waiter.call) {
                 Supply::Done => supplied += 1,
-                Supply::Waits(Until::Reads) => return supplied,
-                Supply::Waits(Until::Memory) if self.has_waited_long(now, key) => {
-                    self.refuse_memory(call);
-                }
-                Supply::Waits(Until::Memory) => {
-                    self.queue_for_memory(key);
+                Supply::Waits(Until::Memory) if overdue => self.refuse_memory(waiter.call),
+                Supply::Waits(until) => {
+                    if let Some(connection) = self.connections.get_mut(key) {
+                        connection.share.waiting.push_front(waiter);
+                    }
+                    // The end of a Read brings the connection back by itself.
+                    if until == Until::Memory {
+                        self.queue_for_memory(key);
+                    }
                     return supplied;
                 }
-            }
-            if let Some(connection) = self.connections.get_mut(key) {
-                connection.share.waiting.pop_front();
-                connection.share.since = None;
             }
         }
     }
 
-    /// Returns whether the first Call of a connection has waited for memory as long as it may.
-    fn has_waited_long(&mut self, now: Instant, key: Key<Connection>) -> bool {
-        let timeout = self.limits.memory_timeout;
-        self.connections.get_mut(key).is_some_and(|connection| {
-            let since = *connection.share.since.get_or_insert(now);
-            since.saturating_add(timeout) <= now
-        })
-    }
-
     fn queue_for_memory(&mut self, key: Key<Connection>) {
+        self.memory.has_changed = true;
         if let Some(connection) = self.connections.get_mut(key)
             && !std::mem::replace(&mut connection.share.is_queued, true)
         {

@@ -40,6 +40,8 @@ const FETCH: u32 = 2;
 const LIST: u32 = 3;
 const TELL: u32 = 4;
 const GATHER: u32 = 5;
+/// Takes an item, and may answer at such length that its Reply is given a chunk.
+const EXCHANGE: u32 = 6;
 const ITEM_MAX: usize = 4 << 20;
 const LIST_MAX: u32 = 40_000;
 const TELL_MAX: usize = 4096;
@@ -58,6 +60,7 @@ fn binding() -> Binding {
             Procedure::new("LIST").results_max(4 + LIST_MAX).idempotent(),
             Procedure::new("TELL").results_max(TOLD_MAX).idempotent(),
             Procedure::new("GATHER").result(eligible).results_max(4).idempotent(),
+            Procedure::new("EXCHANGE").argument(eligible).results_max(4 + LIST_MAX),
         ],
     }
 }

@@ -102,6 +102,17 @@ pub(crate) enum Acted {
     Later(Deferred),
 }
 
+impl Acted {
+    /// Returns the name of a Call that is to be answered later.
+    #[inline]
+    pub(crate) const fn deferred(&self) -> Option<Key<InboundCall>> {
+        match self {
+            Self::Later(deferred) => Some(deferred.name),
+            _ => None,
+        }
+    }
+}
+
 /// A Call that its service answers later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deferred {
@@ -123,7 +134,7 @@ pub(crate) enum Asked<'a> {
 }
 
 /// Where a reduced argument stands in the Payload stream, how long it is, and where it was put.
-type Argument = Option<(u32, u64, Placement)>;
+pub(crate) type Argument = Option<(u32, u64, Placement)>;
 
 /// Has the service act on a Call that is all there, with a Reply that is ready for it. What is then `running` is to
 /// be forgotten.

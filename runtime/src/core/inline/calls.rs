@@ -13,8 +13,8 @@ use haulage_proto::verbs::{ClaimedSegment, Segment};
 
 use super::{Origin, REPLY_LEN, Short, apart};
 use crate::core::connection::Connection;
-use crate::core::inbound::{Acted, Asked, Complete, act};
-use crate::core::memory::Charge;
+use crate::core::inbound::{Acted, Argument, Asked, Complete, act};
+use crate::core::memory::{Charge, Grant, Purpose, Wanted};
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
 use crate::core::work::{PostedData, Written};
@@ -120,14 +120,21 @@ impl<S: Service> Short<'_, S> {
                 break;
             }
             let chunk = chunk.as_ref();
-            let Ok(argument) = cx.state.read_argument(chunk, outlet) else { break };
+            let Ok((argument, mut charge)) = cx.state.read_argument(from.key, chunk, outlet) else {
+                break;
+            };
             let length_max = from.bare_reply_max.saturating_sub(header_len - REPLY_LEN);
             let offered = chunk.filter(|one| one.position.is_none());
             making.begin(length_max, offered.map(|one| u64::from(one.segment.length)));
             done += 1;
             let named = (from.key, xid, token);
             // The short way is of version 2 alone.
-            match act(&mut cx, *service, named, (Version::Two, asked, argument), making) {
+            let acted = act(&mut cx, *service, named, (Version::Two, asked, argument), making);
+            let deferred = acted.deferred();
+            if deferred.is_none() {
+                cx.state.discharge(from.key, std::mem::take(&mut charge));
+            }
+            match acted {
                 Acted::Results(length) => {
                     let leaves = done <= leaving && header_len + length <= leaves_max;
                     if leaves && making.leave((xid, credit), chunk, length, outlet).is_some() {
@@ -148,6 +155,9 @@ impl<S: Service> Short<'_, S> {
                     let named = (from.key, xid);
                     if let Some((header, length)) = cx.state.settle(named, booked, chunk, other) {
                         cx.state.answer_later(from.key, &header, length, chunk, reply);
+                    }
+                    if let Some(call) = deferred {
+                        cx.state.charge(call, charge);
                     }
                     token = cx.state.inbound.next_key();
                     others += 1;
@@ -213,24 +223,39 @@ impl State {
         [if connection.may_read() { read_max } else { 0 }, write_max]
     }
 
-    /// Counts the chunk of a Call, and reads an argument that it has there. Returns where in the Payload stream
-    /// that is, how long, and the lease it is in; an error if it cannot be read at once.
+    /// Counts the chunk of a Call, and reads an argument that it has there. Returns the position of the argument
+    /// in the Payload stream, its length, and its lease, and what the connection is charged for that; an error if
+    /// the argument cannot be read at once.
     #[inline(always)]
     fn read_argument(
         &mut self,
+        key: Key<Connection>,
         chunk: Option<&OneChunk>,
         outlet: &mut impl Outlet,
-    ) -> Result<Option<(u32, u64, Placement)>, QueueFull> {
-        let Some(OneChunk { position, segment, .. }) = chunk else { return Ok(None) };
+    ) -> Result<(Argument, Charge), QueueFull> {
+        let Some(OneChunk { position, segment, .. }) = chunk else {
+            return Ok((None, Charge::default()));
+        };
         let Some(position) = *position else {
             self.counters.write_chunks += 1;
-            return Ok(None);
+            return Ok((None, Charge::default()));
         };
         let claim = ClaimedSegment::try_from(*segment).map_err(|_| QueueFull)?;
-        let mut lease = self.pool.lease(segment.length as usize).ok_or(QueueFull)?;
-        outlet.read(&claim, lease.bytes_mut())?;
+        // Calls that wait for memory go first.
+        if self.is_memory_awaited() {
+            return Err(QueueFull);
+        }
+        let lease = segment.length as usize;
+        let wanted = Wanted { lease, later: 0, purpose: Purpose::Reply };
+        let Grant::Taken(mut lease, charge) = self.grant(key, &wanted, 0) else {
+            return Err(QueueFull);
+        };
+        if let Err(full) = outlet.read(&claim, lease.bytes_mut()) {
+            self.discharge(key, charge);
+            return Err(full);
+        }
         self.counters.read_chunks += 1;
-        Ok(Some((position, u64::from(segment.length), Placement::Placed(lease))))
+        Ok((Some((position, u64::from(segment.length), Placement::Placed(lease))), charge))
     }
 
     /// Gives a connection room for as many other Calls, and asks how many Replies may leave at once, and with
