@@ -3,7 +3,9 @@
 use super::*;
 use crate::core::connection::Connection;
 use crate::core::table::Key;
+use crate::provider::shm::{self, Shm};
 use crate::service::ResultSource;
+use crate::sys::clock;
 
 const MIB: usize = 1 << 20;
 /// Octets of the server's pool beside what the transport takes.
@@ -317,4 +319,75 @@ fn no_more_calls_hold_memory_to_be_read_than_may_read_at_once() {
         bed.now = bed.fabric.next_event().unwrap_or(bed.now).max(bed.now);
     }
     assert!(most >= 10, "others waited meanwhile");
+}
+
+/// Keeps each item until it is told to answer all.
+#[derive(Debug, Default)]
+struct Holder {
+    held: Vec<(CallToken, Local)>,
+    answers: bool,
+}
+
+impl Service for Holder {
+    fn binding(&self) -> Binding {
+        binding()
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, mut call: Call<'_>, _: &mut Reply) -> Outcome {
+        match call.arguments.item(24) {
+            Ok(Argument::Placed(lease)) => self.held.push((call.token, lease)),
+            other => panic!("{other:?}"),
+        }
+        Outcome::Later
+    }
+
+    fn resume(&mut self, _: &mut Cx<'_>, _: CallToken, _: &mut Reply) -> Outcome {
+        Outcome::Done
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        if !self.answers {
+            return false;
+        }
+        self.held.drain(..).map(|(token, _)| cx.resume(token)).count() > 0
+    }
+}
+
+#[test]
+fn arguments_that_are_read_as_their_calls_come_are_charged_until_these_are_answered() {
+    const LENGTH: usize = 256 << 10;
+    fn core<S: Service>(service: S, bytes: usize) -> Core<Shm, S> {
+        let memory = PoolConfig { bytes, pages: PagePreference::Shared, node: None };
+        let pool = Pool::new(&memory).unwrap();
+        let shm = Shm::new(&shm::Config::default(), &pool).unwrap();
+        Core::new(shm, service, pool, LIMITS, 7).unwrap()
+    }
+    let mut server = core(Holder::default(), 4 * MIB);
+    let mut client = core(Caller::default(), 16 * MIB);
+    let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let connection = client.connect(clock::now(), at, binding()).unwrap();
+    for token in 0..20 {
+        let (mut cx, _) = client.cx(clock::now());
+        let argument = Some(cx.pool().lease(LENGTH).unwrap());
+        cx.call(connection, Request { argument, ..request(STORE) }, token, |_| Ok(())).unwrap();
+    }
+    let mut turn = |server: &mut Core<Shm, Holder>| {
+        client.turn(clock::now());
+        server.turn(clock::now());
+        client.service().ended.len()
+    };
+    for _ in 0..10_000 {
+        turn(&mut server);
+        let (held, free) = (server.service().held.len(), server.state.pool.free_bytes());
+        assert!(held == 0 || server.state.memory.held() >= held * LENGTH);
+        assert!(held <= 1 || held * LENGTH <= free, "{held}, {free}");
+    }
+    assert!(server.service().held.len() >= 2, "as many as the share allows");
+    server.cx(clock::now()).1.answers = true;
+    let mut turns = 0;
+    while turn(&mut server) < 20 {
+        turns += 1;
+        assert!(turns < 1_000_000);
+    }
+    assert_eq!(server.state.memory.held(), 0);
 }
