@@ -28,8 +28,9 @@ pub struct Config {
     /// Octets of the longest region that a peer can pass. The region is as long as the pool of the peer: a
     /// client with a larger pool is refused.
     pub region_bytes_max: u64,
-    /// Octets that the regions of all peers have together; further peers that pass a region are refused until
-    /// others leave. Regions take addresses of the process, not memory.
+    /// Octets that the regions of all peers have together, of which those of one process have at most half.
+    /// Further peers that pass a region are refused until others leave. Regions take addresses of the process,
+    /// not memory.
     pub regions_bytes_max: u64,
     /// How long a peer may take for its part of connection setup.
     pub handshake_timeout: Duration,

@@ -5,8 +5,12 @@
 //! A peer makes a memfd of any length at no cost, and every mapping takes addresses of our process, of which
 //! there are 2^47. So one region has at most [`Config::region_bytes_max`](super::Config::region_bytes_max)
 //! octets, and all regions of a provider together [`Config::regions_bytes_max`](super::Config::regions_bytes_max).
+//! The regions of one process have at most half of that together: the length of a region says nothing of
+//! the memory behind it, so one process could otherwise take all the room with one memfd. Processes that
+//! the system gives no number here, as they are outside our PID namespace, share one half.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
@@ -17,7 +21,7 @@ use crate::sys::shared::{Shared, Unfit};
 /// Counts the octets of the peers' regions that one provider has mapped.
 #[derive(Debug)]
 pub(super) struct Regions {
-    mapped: Rc<Cell<u64>>,
+    mapped: Rc<RefCell<Sums>>,
     one_max: u64,
     all_max: u64,
 }
@@ -26,7 +30,16 @@ pub(super) struct Regions {
 #[derive(Debug)]
 pub(super) struct Mapped {
     memory: Shared,
-    all: Rc<Cell<u64>>,
+    sums: Rc<RefCell<Sums>>,
+    process: i32,
+}
+
+/// Octets of the regions that are mapped.
+#[derive(Debug, Default)]
+struct Sums {
+    all: u64,
+    /// Octets of the regions of each process that has any, by its number.
+    of: HashMap<i32, u64>,
 }
 
 /// Why a peer's region is not mapped.
@@ -47,22 +60,54 @@ impl Regions {
         }
     }
 
-    /// Maps a memfd that a peer passed as its region of `length` octets.
-    pub(super) fn map(&self, memfd: BorrowedFd<'_>, length: u64) -> Result<Mapped, Unmapped> {
+    /// Maps a memfd that a peer, the process of that number, passed as its region of `length` octets.
+    pub(super) fn map(
+        &self,
+        memfd: BorrowedFd<'_>,
+        length: u64,
+        process: i32,
+    ) -> Result<Mapped, Unmapped> {
         if length > self.one_max {
             return Err(Unmapped::Refused(Refusal::RegionTooLong));
         }
-        if length > self.all_max.saturating_sub(self.mapped.get()) {
+        if length > self.room_for(process) {
             return Err(Unmapped::Refused(Refusal::NoRoomForRegion));
         }
         let length = usize::try_from(length).map_err(|_| Unmapped::Unfit(Unfit::Length))?;
-        Shared::open(memfd, length).map(|memory| self.hold(memory)).map_err(Unmapped::Unfit)
+        Shared::open(memfd, length)
+            .map(|memory| self.hold(memory, process))
+            .map_err(Unmapped::Unfit)
     }
 
-    /// Counts a region that is mapped.
-    pub(super) fn hold(&self, memory: Shared) -> Mapped {
-        self.mapped.set(self.mapped.get().saturating_add(memory.len() as u64));
-        Mapped { memory, all: Rc::clone(&self.mapped) }
+    /// Counts a region of a process that is mapped.
+    pub(super) fn hold(&self, memory: Shared, process: i32) -> Mapped {
+        self.mapped.borrow_mut().add(process, memory.len() as u64);
+        Mapped { memory, sums: Rc::clone(&self.mapped), process }
+    }
+
+    /// Returns how many more octets a process may have mapped.
+    fn room_for(&self, process: i32) -> u64 {
+        let sums = self.mapped.borrow();
+        let own = sums.of.get(&process).copied().unwrap_or(0);
+        let share = self.all_max / 2;
+        self.all_max.saturating_sub(sums.all).min(share.saturating_sub(own))
+    }
+}
+
+impl Sums {
+    fn add(&mut self, process: i32, octets: u64) {
+        self.all = self.all.saturating_add(octets);
+        let own = self.of.entry(process).or_default();
+        *own = own.saturating_add(octets);
+    }
+
+    fn subtract(&mut self, process: i32, octets: u64) {
+        self.all = self.all.saturating_sub(octets);
+        let Some(own) = self.of.get_mut(&process) else { return };
+        *own = own.saturating_sub(octets);
+        if *own == 0 {
+            self.of.remove(&process);
+        }
     }
 }
 
@@ -75,6 +120,38 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        self.all.set(self.all.get().saturating_sub(self.memory.len() as u64));
+        self.sums.borrow_mut().subtract(self.process, self.memory.len() as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd as _, OwnedFd};
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn regions() -> (Regions, OwnedFd) {
+        let config =
+            Config { region_bytes_max: 4 * MIB, regions_bytes_max: 10 * MIB, ..Config::default() };
+        (Regions::new(&config), Shared::create(c"test", 4 << 20).unwrap().1)
+    }
+
+    #[test]
+    fn a_process_has_half_of_the_room_and_gives_it_back() {
+        let (regions, memfd) = regions();
+        let map = |process| regions.map(memfd.as_fd(), 4 * MIB, process);
+        let no_room = |result| matches!(result, Err(Unmapped::Refused(Refusal::NoRoomForRegion)));
+        let first = map(1).unwrap();
+        assert!(no_room(map(1)), "one process has its share");
+        let second = map(2).unwrap();
+        assert!(no_room(map(3)), "the whole is in use");
+        drop(first);
+        assert!(no_room(map(2)));
+        let again = map(1).unwrap();
+        drop((second, again));
+        assert_eq!(regions.mapped.borrow().all, 0);
+        assert!(regions.mapped.borrow().of.is_empty(), "no process is remembered");
     }
 }

@@ -43,14 +43,14 @@ pub(super) struct Theirs {
 }
 
 impl Theirs {
-    /// Maps what came with a message, having checked it.
-    fn map(nic: &Nic, hello: &Hello, fds: &[OwnedFd]) -> Result<Self, Unusable> {
+    /// Maps what came with a message of a process, having checked it.
+    fn map(nic: &Nic, hello: &Hello, fds: &[OwnedFd], process: i32) -> Result<Self, Unusable> {
         let segment = fds.first().ok_or(Unusable::Wrong("no memory"))?;
         let segment = Segment::open(segment.as_fd(), hello.layout)
             .map_err(|why| Unusable::Wrong(wrong(&why)))?;
         let region = match (hello.region, fds.get(1)) {
             (Some(length), Some(fd)) => {
-                Some(nic.regions.map(fd.as_fd(), length).map_err(|why| match why {
+                Some(nic.regions.map(fd.as_fd(), length, process).map_err(|why| match why {
                     Unmapped::Refused(refusal) => Unusable::Refused(refusal),
                     Unmapped::Unfit(why) => Unusable::Wrong(wrong(&why)),
                 })?)
@@ -191,7 +191,9 @@ impl Connection {
                 return self.fail_setup(nic, ConnectError::BadHandshake(what));
             }
         }
-        let theirs = match Theirs::map(nic, &hello, fds) {
+        let peer = self.socket.as_ref().and_then(|socket| socket.peer().ok());
+        let process = peer.map_or(0, |peer| peer.process);
+        let theirs = match Theirs::map(nic, &hello, fds, process) {
             Ok(theirs) => theirs,
             Err(Unusable::Wrong(what)) => {
                 return self.fail_setup(nic, ConnectError::BadHandshake(what));

@@ -1,8 +1,8 @@
 use std::fs::File;
 use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::process::{Child, Command};
 
-use super::super::hello::Kind as HelloKind;
+use super::super::hello::{Incoming, Kind as HelloKind, LENGTH_MAX};
 use super::rogue::{Rogue, hello, layout};
 use super::*;
 use crate::sys::shared::Shared;
@@ -234,7 +234,7 @@ const NOBODY: u32 = 65534;
 #[test]
 fn regions_have_a_limit_each_and_together() {
     let mib = 1 << 20;
-    let limits = Config { region_bytes_max: 8 * mib, regions_bytes_max: 12 * mib, ..config() };
+    let limits = Config { region_bytes_max: 8 * mib, regions_bytes_max: 16 * mib, ..config() };
     let mut passive = Node::with(&limits, 4 << 20);
     let ask = |node: &mut Node, passive: &mut Node| {
         let to = SocketAddr::new(LOCAL.ip(), passive.listen());
@@ -256,7 +256,7 @@ fn regions_have_a_limit_each_and_together() {
     // One that passes more than this end maps.
     let mut large = Node::with(&config(), 10 << 20);
     refused(&mut large, &mut passive, "the memory to be shared is longer than the peer maps");
-    // Two that pass less, but together more.
+    // Two that pass less, but together more than one process may.
     let (mut first, mut second) = (Node::with(&config(), 8 << 20), Node::with(&config(), 6 << 20));
     connect(&mut first, &mut passive);
     let first_qp = passive.qp();
@@ -272,6 +272,59 @@ fn regions_have_a_limit_each_and_together() {
     connect(&mut second, &mut passive);
     carry(&mut second, &mut passive);
 }
+
+#[test]
+fn a_process_that_passes_all_it_may_keeps_no_other_out() {
+    let limits = Config { regions_bytes_max: 2 * REGION as u64, ..config() };
+    let mut passive = Node::with(&limits, 4 << 20);
+    let _rogue = Rogue::new(&mut passive, Some(REGION));
+    let (region, segment) = (sealed(REGION), sealed(layout().length()));
+    let more = hello(Some(REGION as u64)).encode();
+    let stream = Stream::connect(&name(passive.listen())).unwrap().expect("room");
+    stream.send(&more, &[segment.as_fd(), region.as_fd()]).unwrap();
+    for _ in 0..POLLS_MAX {
+        if passive.nic.link_counters().setups_failed > 0 {
+            break;
+        }
+        passive.poll();
+    }
+    assert_eq!((passive.nic.link_counters().setups_failed, passive.nic.connections()), (1, 1));
+    let mut stranger = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--ignored", "provider::shm::tests::setup::as_another_process"])
+        .env(PORT_VARIABLE, passive.listen().to_string())
+        .spawn()
+        .unwrap();
+    let is_over = |stranger: &mut Child| stranger.try_wait().unwrap().is_some();
+    while !is_over(&mut stranger) && passive.seen.is_empty() {
+        passive.poll();
+        std::thread::yield_now();
+    }
+    assert_eq!(passive.seen, [Seen::Request(Vec::new())]);
+    passive.accept();
+    assert!(stranger.wait().unwrap().success());
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn as_another_process() {
+    let port: u16 = std::env::var(PORT_VARIABLE).unwrap().parse().unwrap();
+    let stream = Stream::connect(&name(port)).unwrap().expect("room");
+    let (region, segment) = (sealed(REGION), sealed(layout().length()));
+    let said = hello(Some(REGION as u64)).encode();
+    stream.send(&said, &[segment.as_fd(), region.as_fd()]).unwrap();
+    let (mut octets, mut fds) = ([0; LENGTH_MAX], Vec::new());
+    let count = loop {
+        match stream.receive(&mut octets, &mut fds).unwrap() {
+            Some(count) => break count,
+            None => std::thread::yield_now(),
+        }
+    };
+    let (answer, _) = Incoming::default().take(&octets[..count], fds).unwrap().unwrap();
+    assert_eq!(answer.kind, HelloKind::Accept);
+}
+
+/// Octets of the regions that two processes pass.
+const REGION: usize = 1 << 20;
 
 #[test]
 fn whoever_finds_no_room_waits_for_it() {
