@@ -7,6 +7,10 @@
 //! A request of a Read that is still on its way behind other output counts as progress until it has arrived,
 //! or slow paths would look like silent peers. Calls that wait inside us, and connections on which
 //! nothing waits, are never too slow.
+//!
+//! While a Send waits for a Receive of ours, nothing behind it is read. The clocks of Reads and of messages
+//! then stand still: they keep the checks that they have counted, so a peer gains no time by sending more
+//! than there are Receives for.
 
 use haulage_proto::verbs::Handle;
 
@@ -73,16 +77,16 @@ impl Connection {
         if read.is_some() || message.is_some() || self.blocked {
             self.watch(nic);
         }
-        // Then what the peer sends waits for us.
-        let listens = !self.starved && !self.throttled;
+        // A throttled connection goes on in every poll, so its peer is not excused.
+        let listens = !self.starved;
         let acknowledged = self.acknowledged(nic, read.is_some());
-        let read = read.filter(|_| listens).map(|read| self.read_mark(&read, acknowledged));
+        let read = read.map(|read| self.read_mark(&read, acknowledged));
         let output = self.blocked.then_some(acknowledged);
         let progress = &mut self.progress;
         let overdue = [
-            progress.read.has_run_out(read).then_some(Stall::Read),
+            (listens && progress.read.has_run_out(read)).then_some(Stall::Read),
             progress.output.has_run_out(output).then_some(Stall::Output),
-            progress.message.has_run_out(message.filter(|_| listens)).then_some(Stall::Message),
+            (listens && progress.message.has_run_out(message)).then_some(Stall::Message),
         ];
         if let Some(stall) = overdue.into_iter().flatten().next() {
             nic.wire.stalls += 1;

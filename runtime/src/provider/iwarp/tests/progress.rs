@@ -2,6 +2,7 @@
 
 use haulage_proto::iwarp::mpa::handshake::Offer;
 
+use super::super::turn::FPDUS_PER_POLL;
 use super::rogue::Rogue;
 use super::*;
 use crate::provider::Stall;
@@ -279,6 +280,76 @@ fn a_message_that_waits_for_our_receive_waits_for_us() {
         node.pass(LIMIT);
         let done = node.done(1).expect("it arrived");
         assert_eq!(&complete::sink(sink, &done).unwrap().bytes()[..4], b"wait");
+    }
+}
+
+/// Has a peer send FPDUs that deliver nothing, more than two polls handle, and polls once of these.
+fn fill_backlog(rogue: &mut Rogue, node: &mut Node) {
+    let fpdu = rogue.transmitter.write(Handle(0), 0, &[]);
+    let octets = [fpdu.prefix(), fpdu.trailer()].concat().repeat(3 * FPDUS_PER_POLL as usize);
+    let mut sent = 0;
+    for _ in 0..POLLS_MAX {
+        match rogue.stream.write(&octets[sent..]) {
+            Ok(count) => sent += count,
+            Err(_) => node.poll(),
+        }
+        if sent == octets.len() {
+            break;
+        }
+    }
+    assert_eq!(sent, octets.len(), "it is taken");
+    for _ in 0..POLLS {
+        if !node.nic.nic.throttled.is_empty() {
+            break;
+        }
+        node.poll();
+    }
+}
+
+#[test]
+fn a_backlog_at_every_check_is_no_answer_to_a_read() {
+    for backend in BACKENDS {
+        let mut node = Node::new(&patient(backend));
+        let mut rogue = prompt(&mut node);
+        speak(&mut rogue, &mut node, 7);
+        let posted = node.read_from(100);
+        rogue.stream.set_nonblocking(true).unwrap();
+        // Few enough in each second to be no flood.
+        let step = Duration::from_millis(500);
+        for _ in 0..30 {
+            fill_backlog(&mut rogue, &mut node);
+            node.now = node.now.saturating_add(step);
+            (0..POLLS).for_each(|_| node.poll());
+            if node.stalled().is_some() {
+                break;
+            }
+        }
+        assert_eq!(node.stalled(), Some(Stall::Read));
+        complete::sink(posted, &node.done(1).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn a_send_that_waits_for_a_receive_at_a_check_wins_no_time_for_a_read() {
+    for backend in BACKENDS {
+        let mut node = Node::new(&patient(backend));
+        let mut rogue = prompt(&mut node);
+        speak(&mut rogue, &mut node, 7);
+        let posted = node.read_from(100);
+        // What it says acknowledges the request, which is progress.
+        (0..POLLS).for_each(|_| node.poll());
+        speak(&mut rogue, &mut node, 8);
+        node.pass(LIMIT * 3 / 4);
+        // Nobody has a Receive for this one at the next check.
+        let fpdu = rogue.transmitter.send(None, 0, b"wait");
+        rogue.send(&fpdu, b"wait");
+        node.pass(LIMIT / 4);
+        assert_eq!((node.stalled(), node.nic.wire_counters().starvations), (None, 1));
+        let sink = node.post_receive(9, 8);
+        node.pass(LIMIT * 3 / 4);
+        assert_eq!(node.stalled(), Some(Stall::Read), "before it had all its time again");
+        complete::sink(sink, &node.done(9).unwrap()).unwrap();
+        complete::sink(posted, &node.done(1).unwrap()).unwrap();
     }
 }
 
