@@ -49,7 +49,7 @@ use super::{
     Caps, ConnectError, ConnectionParams, Counters, Event, Inlet, PeerUser, Provider, QueueFull,
     Receive, Waker, WorkQueue, WorkRequest, sealed,
 };
-use crate::sys::socket::Socket;
+use crate::sys::socket::{Socket, Vanished};
 
 mod arrive;
 mod config;
@@ -477,7 +477,8 @@ impl Provider for Iwarp {
         }
         let setup = Setup::active(&self.nic.config, params)?;
         self.nic.counters.syscalls += 2;
-        let socket = Socket::connect(to).map_err(|e| match e.kind() {
+        let vanished = Vanished::after(self.nic.watches.timeout());
+        let socket = Socket::connect(to, vanished).map_err(|e| match e.kind() {
             io::ErrorKind::ConnectionRefused => ConnectError::Refused,
             kind => ConnectError::System(kind),
         })?;

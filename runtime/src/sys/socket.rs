@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, IoSlice, Read};
 use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use haulage_mr_pool::Sink;
 
@@ -36,12 +37,12 @@ impl Listener {
         Ok(Self(listener))
     }
 
-    /// Accepts a connection, if one waits.
-    pub fn accept(&self) -> io::Result<Option<(Socket, SocketAddr)>> {
+    /// Accepts a connection, if one waits. The system ends it as [`Vanished`] says.
+    pub fn accept(&self, vanished: Vanished) -> io::Result<Option<(Socket, SocketAddr)>> {
         let Some((stream, peer)) = unless_blocked(self.0.accept())? else { return Ok(None) };
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        end_when_peer_vanishes(&stream)?;
+        vanished.end(&stream)?;
         let socket = Socket(stream);
         socket.suit_path_to(peer.ip());
         Ok(Some((socket, peer)))
@@ -68,8 +69,9 @@ impl Listener {
 pub struct Socket(TcpStream);
 
 impl Socket {
-    /// Starts connecting; the socket becomes writable when the outcome is known.
-    pub fn connect(to: SocketAddr) -> io::Result<Self> {
+    /// Starts connecting; the socket becomes writable when the outcome is known. The system ends the
+    /// connection as [`Vanished`] says.
+    pub fn connect(to: SocketAddr, vanished: Vanished) -> io::Result<Self> {
         let family = if to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
         let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         // SAFETY: socket takes three integers and touches no memory of ours.
@@ -86,7 +88,7 @@ impl Socket {
         }
         let stream = TcpStream::from(fd);
         stream.set_nodelay(true)?;
-        end_when_peer_vanishes(&stream)?;
+        vanished.end(&stream)?;
         let socket = Self(stream);
         socket.suit_path_to(to.ip());
         Ok(socket)
@@ -254,17 +256,38 @@ impl Socket {
     }
 }
 
-/// Has the system end a TCP connection whose peer has vanished without closing it: a peer that answers
-/// no keepalive probe, or acknowledges nothing that was sent, for about a minute.
+/// When the system ends a TCP connection whose peer has vanished without closing it.
 ///
-/// Without this the system keeps an idle connection to a machine that lost its power for ever.
-pub fn end_when_peer_vanishes(socket: &impl AsFd) -> io::Result<()> {
-    let fd = socket.as_fd().as_raw_fd();
-    set_option(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
-    set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, KEEPALIVE_AFTER_SECONDS)?;
-    set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, KEEPALIVE_EVERY_SECONDS)?;
-    set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, KEEPALIVE_PROBES)?;
-    set_option(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, UNACKNOWLEDGED_MAX_MILLIS)
+/// Without this the system keeps an idle connection to a machine that lost its power for ever. A peer that
+/// is there and takes no octets is another matter: it is up to whoever has the connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Vanished {
+    /// Milliseconds that octets may be unacknowledged, or that the peer may have no room for them; 0: as
+    /// many as the system chooses.
+    user_timeout: libc::c_int,
+}
+
+impl Vanished {
+    /// Has the system end connections whose peer answers no keepalive probe for about a minute. A peer that
+    /// acknowledges nothing that was sent, or has no room, has as long, but never less than twice `progress`,
+    /// the time that peers have to make any progress; if that is `None`, the system's own limit holds.
+    pub fn after(progress: Option<Duration>) -> Self {
+        let user_timeout = progress.map_or(0, |progress| {
+            let doubled = progress.saturating_mul(2).as_millis();
+            let doubled = libc::c_int::try_from(doubled).unwrap_or(libc::c_int::MAX);
+            doubled.max(UNACKNOWLEDGED_MIN_MILLIS)
+        });
+        Self { user_timeout }
+    }
+
+    fn end(self, socket: &impl AsFd) -> io::Result<()> {
+        let fd = socket.as_fd().as_raw_fd();
+        set_option(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+        set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, KEEPALIVE_AFTER_SECONDS)?;
+        set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, KEEPALIVE_EVERY_SECONDS)?;
+        set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, KEEPALIVE_PROBES)?;
+        set_option(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, self.user_timeout)
+    }
 }
 
 /// Seconds of silence after which the system asks whether the peer is still there.
@@ -273,9 +296,9 @@ const KEEPALIVE_AFTER_SECONDS: libc::c_int = 30;
 const KEEPALIVE_EVERY_SECONDS: libc::c_int = 10;
 /// Questions without an answer after which the connection ends.
 const KEEPALIVE_PROBES: libc::c_int = 3;
-/// Milliseconds that octets may be on their way without being acknowledged. It also bounds keepalive
-/// probes, in place of their number, so it is as long as all of them take.
-const UNACKNOWLEDGED_MAX_MILLIS: libc::c_int =
+/// The least milliseconds that octets may be on their way without being acknowledged. The system applies the
+/// limit to keepalive probes, too, in place of their number, so it is as long as all of them take.
+const UNACKNOWLEDGED_MIN_MILLIS: libc::c_int =
     1000 * (KEEPALIVE_AFTER_SECONDS + KEEPALIVE_EVERY_SECONDS * KEEPALIVE_PROBES);
 
 fn set_option(
@@ -371,6 +394,21 @@ mod tests {
     }
 
     #[test]
+    fn the_system_is_no_less_patient_than_the_time_that_peers_have() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        let never = Some(Duration::MAX);
+        let cases =
+            [(seconds(10), 60_000), (seconds(45), 90_000), (None, 0), (never, libc::c_int::MAX)];
+        for (progress, expected) in cases {
+            let (active, passive) = pair_of(Vanished::after(progress));
+            for socket in [active, passive] {
+                let value = option(&socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT);
+                assert_eq!(value, expected, "{progress:?}");
+            }
+        }
+    }
+
+    #[test]
     fn octets_count_as_unacknowledged_until_the_peer_has_room_for_them() {
         let (sender, receiver) = pair();
         let octets = [7; 64 << 10];
@@ -408,10 +446,14 @@ mod tests {
     }
 
     fn pair() -> (Socket, Socket) {
+        pair_of(Vanished::after(Some(Duration::from_secs(10))))
+    }
+
+    fn pair_of(vanished: Vanished) -> (Socket, Socket) {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let active = Socket::connect(listener.local_addr().unwrap()).unwrap();
+        let active = Socket::connect(listener.local_addr().unwrap(), vanished).unwrap();
         loop {
-            if let Some((passive, _)) = listener.accept().unwrap() {
+            if let Some((passive, _)) = listener.accept(vanished).unwrap() {
                 return (active, passive);
             }
         }

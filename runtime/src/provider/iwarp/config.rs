@@ -43,6 +43,9 @@ pub struct Config {
     pub close_timeout: Duration,
     /// How long a peer may leave an RDMA Read unanswered, output untaken or a message incomplete without
     /// any progress before its connection ends; `None`: for ever.
+    ///
+    /// The system ends the connection of a peer that acknowledges nothing after twice as long, and after a
+    /// minute at the earliest; with `None` after the time that it has for all connections.
     pub progress_timeout: Option<Duration>,
     /// Makes handles and offsets repeat, for tests. They are secrets: leave it `None` elsewhere.
     pub seed: Option<u64>,

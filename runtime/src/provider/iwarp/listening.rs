@@ -9,7 +9,7 @@ use haulage_proto::iwarp::mpa::handshake::Passive;
 use super::connection::State;
 use super::setup::Setup;
 use super::{Iwarp, ListenerId};
-use crate::sys::socket::{Listener, Socket};
+use crate::sys::socket::{Listener, Socket, Vanished};
 
 /// A place where peers ask for connections.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Iwarp {
                 return;
             }
             self.nic.counters.syscalls += 1;
-            match socket.accept() {
+            match socket.accept(Vanished::after(self.nic.watches.timeout())) {
                 Ok(Some((socket, peer))) => self.welcome(socket, peer, ListenerId(listener)),
                 Ok(None) => break,
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
