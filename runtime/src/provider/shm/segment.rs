@@ -73,7 +73,8 @@ impl Segment {
         Ok(Self::new(Shared::open(fd, layout.length())?, layout))
     }
 
-    fn new(memory: Shared, layout: Layout) -> Self {
+    /// Makes a segment of memory that is as long as the layout says.
+    pub(super) fn new(memory: Shared, layout: Layout) -> Self {
         Self { ring: Ring::new(memory, RING, layout.ring_bytes as usize), layout }
     }
 

@@ -239,28 +239,42 @@ impl Shm {
         silent
     }
 
-    /// Sleeps until something may have happened, at most `limit`.
+    /// Sleeps until something may have happened, at most `limit`. Does not sleep when memory of a peer lost
+    /// pages: the next poll ends its connection.
     pub(super) fn rest(&mut self, limit: Option<Duration>) {
         if std::mem::take(&mut self.woken) {
             return self.waker.clear();
         }
-        if !self.nic.done.is_empty() || !self.nic.events.is_empty() || !self.nic.closed.is_empty() {
+        let reported = self.nic.has_reports() || !self.nic.closed.is_empty();
+        if reported || self.is_fault_new() {
             return;
         }
         let idle = |connection: &Connection, _| connection.pending.is_empty() && !connection.over;
-        if self.cool(idle) {
+        // Nobody tells when there is room in a ring again: it is looked for.
+        let retry = Some(limit.unwrap_or(RETRY).min(RETRY));
+        let sleeps = match self.cool(idle) {
+            true => Some(limit),
+            false if self.may_any_go_on() => None,
+            false => Some(retry),
+        };
+        // The rings were read since.
+        if let Some(limit) = sleeps.filter(|_| !self.is_fault_new()) {
             self.look(limit);
-        } else if self
-            .hot
-            .iter()
-            .all(|&qp| self.slots.get(qp).is_none_or(|c| !c.may_go_on(&self.nic)))
-        {
-            // Nobody tells when there is room in a ring again: it is looked for.
-            self.look(Some(limit.unwrap_or(RETRY).min(RETRY)));
         }
         if std::mem::take(&mut self.woken) {
             self.waker.clear();
         }
+    }
+
+    /// Returns whether memory lost pages since the last poll looked.
+    fn is_fault_new(&self) -> bool {
+        bus_error::faults() != self.faults_seen
+    }
+
+    /// Returns whether the next poll is likely to do something for a hot connection.
+    fn may_any_go_on(&mut self) -> bool {
+        let (slots, nic) = (&mut self.slots, &self.nic);
+        self.hot.iter().any(|&qp| slots.get(qp).is_some_and(|c| c.may_go_on(nic)))
     }
 
     fn fire_deadlines(&mut self) {

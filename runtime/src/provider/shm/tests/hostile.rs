@@ -1,6 +1,7 @@
 use super::super::ended::{BAD_RING, Ended};
-use super::super::ring::Kind;
-use super::rogue::Rogue;
+use super::super::ring::{Consumer, Kind};
+use super::super::segment::Segment;
+use super::rogue::{Rogue, layout};
 use super::*;
 use crate::sys::shared::Shared;
 use crate::sys::shared::rogue::{huge_page, punch, unsealed};
@@ -190,6 +191,30 @@ fn a_region_whose_pages_are_taken_away_ends_that_connection_alone() {
     victim.node.until(&Seen::Quiesced);
     assert_eq!(victim.rogue.told(), Ended::YouBroke(BAD_RING.code()));
     victim.others_live_on();
+}
+
+#[test]
+fn a_core_whose_memory_lost_pages_polls_before_it_sleeps() {
+    let mut victim = Victim::new(None);
+    let node = &mut victim.node;
+    (0..A_WHILE).for_each(|_| node.poll());
+    // As if a page was missing after the last poll looked.
+    node.nic.faults_seen = node.nic.faults_seen.wrapping_sub(1);
+    let looked = node.nic.counters().syscalls;
+    node.nic.sleep(Some(Duration::ZERO));
+    assert_eq!(node.nic.counters().syscalls, looked, "it listened to the sockets");
+    // A page that is missing when the rings are looked at for the last time.
+    let length = layout().length();
+    let file = unsealed(length);
+    let lost = Shared::open_unsealed(file.as_fd(), length).unwrap();
+    node.connection().consumer = Some(Consumer::new(Segment::new(lost, layout())));
+    node.poll();
+    file.set_len(0).unwrap();
+    let at = node.nic.looked;
+    node.now = node.now.saturating_add(TICK);
+    node.nic.nic.now = node.now;
+    node.nic.sleep(Some(Duration::ZERO));
+    assert_eq!(node.nic.looked, at, "it slept");
 }
 
 /// Runs where the machine has huge pages.
