@@ -3,11 +3,9 @@
 //! Output waits for a peer when its ring is full, or when it copies under a handle that is to be closed; a
 //! message in parts waits for its last one. Reads and Writes are copied by us and wait for nobody.
 
-use std::sync::atomic::Ordering;
-
 use haulage_proto::verbs::WrId;
 
-use super::connection::{Connection, State};
+use super::connection::{Connection, State, Work};
 use super::ended::Ended;
 use super::nic::Nic;
 use crate::provider::progress::Clock;
@@ -28,8 +26,8 @@ pub(super) struct Progress {
 /// How far the oldest request that waits has come.
 #[derive(Debug, PartialEq)]
 struct OutputMark {
-    /// Octets of our ring that the peer has taken.
-    taken: u64,
+    /// Up to where the peer has made room in our ring, if the request waits for room.
+    room: Option<u64>,
     request: WrId,
     /// Octets of that request that were moved.
     moved: usize,
@@ -80,7 +78,9 @@ impl Connection {
 
     fn output_mark(&self) -> Option<OutputMark> {
         let (oldest, producer) = (self.pending.front()?, self.producer.as_ref()?);
-        let taken = producer.segment().head().load(Ordering::Relaxed);
-        Some(OutputMark { taken, request: oldest.id, moved: oldest.moved })
+        // An invalidation waits for a copy alone, whatever the peer takes from the ring meanwhile.
+        let copies = matches!(oldest.work, Work::LocalInv { .. });
+        let room = (!copies).then(|| producer.room_until());
+        Some(OutputMark { room, request: oldest.id, moved: oldest.moved })
     }
 }

@@ -214,6 +214,12 @@ impl Producer {
         Ok(true)
     }
 
+    /// Returns up to which position records may reach. It follows what the consumer says that it has taken,
+    /// as far as that was looked at and is possible.
+    pub(in crate::provider::shm) const fn room_until(&self) -> u64 {
+        self.limit
+    }
+
     /// Returns whether there is anything the consumer cannot see yet.
     #[inline]
     pub(in crate::provider::shm) const fn is_filled(&self) -> bool {

@@ -5,7 +5,7 @@ use super::super::table::Grant;
 use super::*;
 
 /// Returns the in-use word of a registration of `owner`, whose peer this thread plays.
-fn in_use(owner: &mut Node, handle: Handle) -> &std::sync::atomic::AtomicU32 {
+pub(super) fn in_use(owner: &mut Node, handle: Handle) -> &std::sync::atomic::AtomicU32 {
     let slot = owner.nic.nic.handles.slot(handle);
     let connection = owner.connection();
     let segment = connection.producer.as_ref().expect("it is not over").segment();

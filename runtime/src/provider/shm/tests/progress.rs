@@ -1,6 +1,7 @@
 //! Peers that make no progress, and those that make little.
 
 use super::super::ring::Kind;
+use super::endings::in_use;
 use super::rogue::Rogue;
 use super::*;
 use crate::provider::Stall;
@@ -74,6 +75,25 @@ fn a_ring_that_is_emptied_slowly_lives() {
         complete::sink(sink, &done).unwrap();
     }
     drop(sent);
+}
+
+#[test]
+fn a_peer_that_copies_for_ever_is_not_excused_by_what_it_says_of_the_ring() {
+    let mut node = Node::new();
+    let rogue = Rogue::new(&mut node, None);
+    let (exposed, segment) = node.expose(b"in use", Access::RemoteWrite);
+    node.until(&Seen::Completion(WrId(1), Opcode::FastReg, Status::Success));
+    in_use(&mut node, segment.handle).store(1, Ordering::SeqCst);
+    node.post(Operation::LocalInv { handle: segment.handle });
+    for taken in 1..80 {
+        rogue.theirs.head().store(64 * taken, Ordering::SeqCst);
+        node.pass(Duration::from_millis(250));
+        if node.stalled().is_some() {
+            break;
+        }
+    }
+    assert_eq!(node.stalled(), Some(Stall::Output));
+    drop(exposed);
 }
 
 #[test]
