@@ -54,10 +54,10 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Starts with `pages` free pages.
-    pub(crate) fn new(pages: u32) -> Self {
-        let runs = Runs::new(pages);
-        Self { runs, roomy: [NONE; CLASSES], out: [0; KINDS], leased_bytes: 0 }
+    /// Starts with `pages` free pages; `None` if there is no memory for their books.
+    pub(crate) fn new(pages: u32) -> Option<Self> {
+        let runs = Runs::new(pages)?;
+        Some(Self { runs, roomy: [NONE; CLASSES], out: [0; KINDS], leased_bytes: 0 })
     }
 
     /// Takes a block of at least `length` octets.

@@ -12,6 +12,7 @@
 //! lent `Local` counts as one. The block goes home with the last, so a view keeps it out as a lease
 //! does.
 
+use std::alloc::{self, Layout};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -54,15 +55,16 @@ struct Tally {
 pub(crate) struct Keeper(Home);
 
 impl Keeper {
-    /// Starts the books of a region of `pages`, owned by the calling thread.
-    pub(crate) fn new(region: Region, pages: u32) -> Self {
+    /// Starts the books of a region of `pages`, owned by the calling thread; `None`, and the region is freed,
+    /// if there is no memory for them.
+    pub(crate) fn new(region: Region, pages: u32) -> Option<Self> {
         let owner = Owner {
-            blocks: RefCell::new(Blocks::new(pages)),
+            blocks: RefCell::new(Blocks::new(pages)?),
             counters: Counters::default(),
-            counts: zeroes(Blocks::counts(pages)),
+            counts: zeroes(Blocks::counts(pages))?,
         };
-        let body = Body { returns: Returns::new(pages), owner: Bound::here(owner), region };
-        Self(Home(NonNull::from(Box::leak(Box::new(body)))))
+        let body = Body { returns: Returns::new(pages)?, owner: Bound::here(owner), region };
+        Some(Self(Home(NonNull::from(Box::leak(Box::new(body))))))
     }
 
     /// Returns the pointer leases carry.
@@ -273,12 +275,16 @@ impl Drop for Reference {
     }
 }
 
-/// Returns counts of zero, which take memory only as they are used: the system gives zeroed memory.
-fn zeroes(length: usize) -> Box<[Tally]> {
-    let zeroes = Box::into_raw(vec![[0_u32; 2]; length].into_boxed_slice());
-    // SAFETY: a `Tally` has the layout of two `u32`, as a `Cell<u32>` has that of one, and zero is a value of
-    // either. The pointer is `Box::into_raw`'s, and not used again.
-    unsafe { Box::from_raw(zeroes as *mut [Tally]) }
+/// Returns counts of zero, which take memory only as they are used: the system gives zeroed memory. Returns
+/// `None` if it gives none, or for no counts at all.
+fn zeroes(length: usize) -> Option<Box<[Tally]>> {
+    let layout = Layout::array::<Tally>(length).ok().filter(|layout| layout.size() > 0)?;
+    // SAFETY: the layout is not of size zero.
+    let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?.cast::<Tally>();
+    let counts = NonNull::slice_from_raw_parts(start, length);
+    // SAFETY: the memory was just allocated by the allocator of boxes, with the layout of a slice of `length`
+    // tallies, and nobody else has it. A tally is two cells of `u32`, of which zero is a value.
+    Some(unsafe { Box::from_raw(counts.as_ptr()) })
 }
 
 /// A value for one thread only.
@@ -307,4 +313,19 @@ fn thread_number() -> u64 {
         }
         number.get()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_begin_at_zero_or_are_not_made() {
+        let counts = zeroes(1000).unwrap();
+        let is_zero = |tally: &Tally| (tally.references.get(), tally.placed.get()) == (0, 0);
+        assert!(counts.len() == 1000 && counts.iter().all(is_zero));
+        assert!(zeroes(isize::MAX as usize / 8).is_none(), "more than there are addresses");
+        assert!(zeroes(usize::MAX).is_none(), "its octets are no number");
+        assert!(zeroes(0).is_none());
+    }
 }

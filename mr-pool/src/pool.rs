@@ -56,7 +56,9 @@ impl Pool {
         let bytes = config.pages.round_up(config.bytes).ok_or(too_large.clone())?;
         let pages = u32::try_from(bytes / PAGE).ok().filter(|&p| p < u32::MAX).ok_or(too_large)?;
         let (region, report) = Region::new(bytes, config.pages, config.node)?;
-        Ok(Self { keeper: Keeper::new(region, pages), report, _here: PhantomData })
+        let no_books = || PoolError::NoMemory { bytes, reason: "no room for its books".to_owned() };
+        let keeper = Keeper::new(region, pages).ok_or_else(no_books)?;
+        Ok(Self { keeper, report, _here: PhantomData })
     }
 
     /// Leases a block of at least `length` octets, with that length. Zero is a length.

@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::blocks::Block;
+use crate::table::table;
 
 /// Blocks on their way home.
 #[derive(Debug)]
@@ -20,13 +21,13 @@ pub(crate) struct Returns {
 }
 
 impl Returns {
-    /// Starts empty, for runs among `pages`.
-    pub(crate) fn new(pages: u32) -> Self {
-        Self {
+    /// Starts empty, for runs among `pages`; `None` if there is no memory for that.
+    pub(crate) fn new(pages: u32) -> Option<Self> {
+        Some(Self {
             head: AtomicU32::new(NONE),
-            marks: (0..pages).map(|_| AtomicU64::new(0)).collect(),
-            links: (0..pages).map(|_| AtomicU32::new(NONE)).collect(),
-        }
+            marks: table(pages as usize, || AtomicU64::new(0))?,
+            links: table(pages as usize, || AtomicU32::new(NONE))?,
+        })
     }
 
     /// Sends a block home from any thread.

@@ -26,6 +26,7 @@ pub(super) enum Page {
     Held,
 }
 
-// The books of a page, its returned bits (8), its link in the return stack (4) and its count (4) are at
-// most one hundredth of the page. Counts of smaller blocks (4 each) take memory as such blocks are in use.
-const _: () = assert!((size_of::<Page>() + 16) * 100 <= PAGE);
+// The books of a page, its returned bits (8), its link in the return stack (4) and its count (8) are at
+// most one ninetieth of the page. Counts of smaller blocks (8 each) take memory as such blocks are in use;
+// their addresses are a quarter of the region's length.
+const _: () = assert!((size_of::<Page>() + 20) * 90 <= PAGE);

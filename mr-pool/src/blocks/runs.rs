@@ -3,6 +3,7 @@
 
 use super::class::{bin_above, bin_of, bin_start};
 use super::page::{NONE, Page};
+use crate::table::table;
 
 /// Free and lent runs of one region's pages.
 #[derive(Debug)]
@@ -16,10 +17,10 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Starts with one free run of all `pages`.
-    pub(super) fn new(pages: u32) -> Self {
+    /// Starts with one free run of all `pages`; `None` if there is no memory for their books.
+    pub(super) fn new(pages: u32) -> Option<Self> {
         let mut runs = Self {
-            pages: vec![Page::Held; pages as usize].into_boxed_slice(),
+            pages: table(pages as usize, || Page::Held)?,
             heads: [NONE; BINS],
             occupied: [0; BINS / 64],
             free: pages,
@@ -27,7 +28,7 @@ impl Runs {
         if pages > 0 {
             runs.insert(0, pages);
         }
-        runs
+        Some(runs)
     }
 
     /// Returns how many pages there are.

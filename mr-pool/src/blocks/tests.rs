@@ -32,7 +32,7 @@ fn lent_blocks_never_overlap_and_free_memory_becomes_one_run_again() {
     for seed in 0..20 {
         let mut rng = Rng::new(seed);
         let pages = 1 + rng.length(11);
-        let mut blocks = Blocks::new(u32::try_from(pages).unwrap());
+        let mut blocks = Blocks::new(u32::try_from(pages).unwrap()).unwrap();
         let mut record = Record { limit: pages * PAGE, ..Record::default() };
         for _ in 0..4000 {
             // Filling and draining by turns.
@@ -64,7 +64,7 @@ fn counts_are_each_blocks_own() {
     for length in [
         1, 64, 100, 127, 128, 500, 1024, 3000, 4032, 4095, 4096, 4097, 5000, 20_000, 65_536, 65_537,
     ] {
-        let mut blocks = Blocks::new(1024);
+        let mut blocks = Blocks::new(1024).unwrap();
         let lent: Vec<_> = std::iter::from_fn(|| blocks.take(length)).collect();
         let counts: BTreeSet<_> =
             lent.iter().map(|grant| blocks.count_index(grant.block)).collect();
@@ -77,7 +77,7 @@ fn counts_are_each_blocks_own() {
 
 #[test]
 fn an_empty_slab_gives_its_run_back() {
-    let mut blocks = Blocks::new(64);
+    let mut blocks = Blocks::new(64).unwrap();
     let lent: Vec<_> = (0..200).map(|_| blocks.take(64).unwrap()).collect();
     assert_eq!(blocks.free_bytes(), 60 * PAGE); // 64 blocks a page
     lent.iter().skip(64).for_each(|grant| blocks.give(grant.block));
@@ -88,7 +88,7 @@ fn an_empty_slab_gives_its_run_back() {
 
 #[test]
 fn a_slab_that_was_full_is_used_before_a_new_one() {
-    let mut blocks = Blocks::new(64);
+    let mut blocks = Blocks::new(64).unwrap();
     let lent: Vec<_> = (0..65).map(|_| blocks.take(64).unwrap()).collect();
     let second = lent[64].block.first;
     blocks.give(lent[10].block);
@@ -100,7 +100,7 @@ fn a_slab_that_was_full_is_used_before_a_new_one() {
 #[test]
 fn a_run_of_all_free_pages_is_found_whatever_its_length() {
     for pages in 17..2000 {
-        let mut blocks = Blocks::new(pages);
+        let mut blocks = Blocks::new(pages).unwrap();
         let grant = blocks.take(pages as usize * PAGE).unwrap();
         assert_eq!(blocks.free_bytes(), 0);
         blocks.give(grant.block);
@@ -110,7 +110,7 @@ fn a_run_of_all_free_pages_is_found_whatever_its_length() {
 #[test]
 #[should_panic(expected = "a block comes home once")]
 fn a_block_given_twice_is_noticed() {
-    let mut blocks = Blocks::new(64);
+    let mut blocks = Blocks::new(64).unwrap();
     let (one, _other) = (blocks.take(64).unwrap(), blocks.take(64).unwrap());
     blocks.give(one.block);
     blocks.give(one.block);
