@@ -10,7 +10,8 @@
 //!
 //! # Limits
 //!
-//! A connection is at most once on the list, and leaves it at the first check that finds nothing waiting.
+//! A connection is at most once on the list, and leaves it at the first check that finds nothing waiting. One
+//! that ended stays on it until then.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -54,10 +55,11 @@ pub(super) struct Watches {
 }
 
 impl Watches {
-    /// Makes an empty list for peers that have this time to make some progress.
-    pub(super) fn new(timeout: Option<Duration>) -> Self {
-        // A core that has run for a while allocates nothing when the first peer is slow.
-        Self { timeout, due: VecDeque::with_capacity(WATCHED) }
+    /// Makes an empty list for peers that have this time to make some progress, with room for all of so many
+    /// `connections`: no turn allocates when many peers are slow.
+    pub(super) fn new(timeout: Option<Duration>, connections: usize) -> Self {
+        let room = timeout.map_or(0, |_| connections);
+        Self { timeout, due: VecDeque::with_capacity(room) }
     }
 
     /// Returns the time that peers have, if it is limited.
@@ -88,9 +90,6 @@ impl Watches {
 /// peer is given up after between one and one and a quarter times what it has.
 const CHECKS: u8 = 4;
 
-/// Connections that are checked at once without more memory.
-const WATCHED: usize = 1024;
-
 /// The shortest time between two checks.
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
@@ -114,12 +113,21 @@ mod tests {
     fn checks_come_four_times_in_the_time_a_peer_has_however_late_they_are() {
         let qp = QpNum::new(1, 1);
         let at = |seconds| Instant::ZERO.saturating_add(Duration::from_secs(seconds));
-        let mut watches = Watches::new(Some(Duration::from_secs(8)));
+        let mut watches = Watches::new(Some(Duration::from_secs(8)), 1);
         assert!(watches.add(at(0), qp));
         assert_eq!(watches.deadline(), Some(at(2)));
         assert_eq!((watches.pop(at(1)), watches.pop(at(100))), (None, Some(qp)));
         assert!(watches.add(at(100), qp));
         assert_eq!((watches.pop(at(101)), watches.deadline()), (None, Some(at(102))));
-        assert!(!Watches::new(None).add(at(0), qp), "there is no limit");
+        assert!(!Watches::new(None, 1).add(at(0), qp), "there is no limit");
+    }
+
+    #[test]
+    fn there_is_room_for_all_connections_at_once() {
+        let connections = 5000;
+        let mut watches = Watches::new(Some(Duration::from_secs(8)), connections);
+        let room = watches.due.capacity();
+        assert!((0..connections).all(|_| watches.add(Instant::ZERO, QpNum::new(1, 1))));
+        assert_eq!(watches.due.capacity(), room, "the list grew");
     }
 }

@@ -6,10 +6,10 @@ use haulage_mr_pool::{Stags, Strategy};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status, WrId};
 
+use super::ListenerId;
 use super::config::Config;
 use super::depart::INLINE_MAX;
 use super::lane::Lane;
-use super::{HOT_MAX, ListenerId};
 use crate::provider::progress::Watches;
 use crate::provider::{Caps, Counters, DisconnectReason, Done, Event, Promises, Quiesced, Receive};
 
@@ -80,8 +80,8 @@ impl Nic {
             lanes: Vec::new(),
             unsettled: VecDeque::new(),
             starved: VecDeque::new(),
-            throttled: VecDeque::with_capacity(HOT_MAX),
-            watches: Watches::new(config.progress_timeout),
+            throttled: VecDeque::with_capacity(config.connections_max),
+            watches: Watches::new(config.progress_timeout, config.connections_max),
             polls: 0,
             deadlines: Vec::new(),
             now: Instant::ZERO,

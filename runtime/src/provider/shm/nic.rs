@@ -25,7 +25,7 @@ pub(super) struct Nic {
     /// Of the segments we make, unless there are many.
     pub(super) layout: Layout,
     pub(super) region: Option<Region>,
-    /// Those of the peers.
+    /// Maps the regions that peers pass.
     pub(super) regions: Regions,
     pub(super) handles: Handles,
     pub(super) receives: Receives,
@@ -108,7 +108,7 @@ impl Nic {
         let layout = Layout::new(config.ring_bytes, config.registrations_max);
         debug_assert!(layout.is_some() && config.ring_bytes >= RING_BYTES_MIN, "checked before");
         Self {
-            watches: Watches::new(config.progress_timeout),
+            watches: Watches::new(config.progress_timeout, config.connections_max),
             layout: layout.expect("checked before"),
             regions: Regions::new(&config),
             config,
