@@ -432,8 +432,10 @@ pub struct Promises {
     /// spoil what its own connection receives, and what it does not write is zero or what it wrote before.
     pub handles_end: bool,
     /// The octets that a peer's Writes place under a handle are counted (`Sink::count_placed`), so that a Reply
-    /// that claims more is found out. Where they are not, because the peer or a device places them, a Reply is
-    /// believed: a peer that lies has its Requester take what the lease held before for a result.
+    /// that claims more than was ever sent is found out. Octets that are placed twice count twice: a peer whose
+    /// Writes overlap can still claim octets that it did not place. Where nothing is counted, because the peer
+    /// or a device places the octets, a Reply is believed: a peer that lies has its Requester take what the
+    /// lease held before for a result.
     pub counts_placed: bool,
     /// A Send that finds no Receive waits for one (line 16), rather than ending the connection.
     pub sends_wait: bool,
