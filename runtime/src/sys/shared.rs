@@ -195,11 +195,13 @@ impl Shared {
         if unsafe { libc::madvise(start.as_ptr().cast(), length, libc::MADV_DONTFORK) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        let extent = page_size(memfd)?.max(MIB_2);
-        // SAFETY: the range is a mapping of ours, which starts and ends with a page of the memfd's size; `drop`
-        // takes the guard first. Only methods of `mapped` and what borrows from it access the range. Its octets
+        let page = page_size(memfd)?;
+        let pages = length.checked_next_multiple_of(page).ok_or(io::ErrorKind::OutOfMemory)?;
+        let extent = page.max(MIB_2);
+        // SAFETY: the range is a mapping of ours, all whole pages of the memfd's size that `length` octets take;
+        // `extent` is a multiple of a page, as both are powers of two; `drop` takes the guard first. Only methods of `mapped` and what borrows from it access the range. Its octets
         // are the peer's to change, and mean nothing.
-        mapped.guard = Some(unsafe { Guard::new(start, length, extent) }?);
+        mapped.guard = Some(unsafe { Guard::new(start, pages, extent) }?);
         Ok(mapped)
     }
 
