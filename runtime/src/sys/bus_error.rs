@@ -169,11 +169,15 @@ impl Place {
         };
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // The system reads whole registers, of which an `int` sets only a part.
+        let (access, flags) = (libc::c_long::from(access), libc::c_long::from(flags));
+        let (fd, offset): (libc::c_long, libc::c_long) = (-1, 0);
         // SAFETY: the octets are part of a guarded mapping, which lives: this thread is in the middle of an
         // access to it, and the guard, which is still there, goes before the mapping. Its owner accepts that
         // octets become zero. They are whole pages of the mapping, so that huge ones are replaced whole. This
         // is the system call itself, which is safe in a handler, as the C library may do more in its `mmap`.
-        let mapped = unsafe { libc::syscall(libc::SYS_mmap, start, length, access, flags, -1, 0) };
+        let mapped =
+            unsafe { libc::syscall(libc::SYS_mmap, start, length, access, flags, fd, offset) };
         if mapped == -1 {
             // The system may have taken the old pages away: the caller ends the process.
             return false;
