@@ -5,8 +5,8 @@
 //!  private data
 //! ```
 //! All big-endian. Of the flags, bit 0 is set if a region is passed, bit 1 if the sender takes part in heavy
-//! barriers, and bits 2 and 3 say why the sender refuses, if it does so by itself. With it come the sender's segment and, if it exposes memory, its region. A refusal
-//! carries neither.
+//! barriers, and bits 2 and 3 say why the sender refuses, if it does so by itself. The sender's segment comes
+//! with the message and, if the sender exposes memory, its region. A refusal carries neither.
 
 use std::os::fd::OwnedFd;
 
@@ -28,7 +28,7 @@ pub(super) enum Kind {
 pub(super) enum Refusal {
     /// The peer's region is longer than any that this end maps.
     RegionTooLong,
-    /// The regions of other peers leave no room for the peer's.
+    /// The regions that are mapped leave no room for the peer's.
     NoRoomForRegion,
 }
 
@@ -38,6 +38,14 @@ impl Refusal {
         match self {
             Self::RegionTooLong => "the memory to be shared is longer than the peer maps",
             Self::NoRoomForRegion => "the peer maps no more memory of others now",
+        }
+    }
+
+    /// Returns the words for the end that refuses.
+    pub(super) const fn own_reason(self) -> &'static str {
+        match self {
+            Self::RegionTooLong => "the peer's memory is longer than this end maps",
+            Self::NoRoomForRegion => "this end maps no more memory of others now",
         }
     }
 

@@ -273,8 +273,7 @@ impl Connection {
             // A peer that does not hear it hears the socket close.
             let _ = socket.send(&answer.encode(), &[]);
         }
-        let what = "the peer's memory is longer than this end maps";
-        self.fail_setup(nic, ConnectError::BadHandshake(what));
+        self.fail_setup(nic, ConnectError::BadHandshake(refusal.own_reason()));
     }
 
     /// Gives up setting the connection up.

@@ -274,6 +274,33 @@ fn regions_have_a_limit_each_and_together() {
 }
 
 #[test]
+fn an_end_that_connects_and_has_no_room_says_so() {
+    let mib = 1 << 20;
+    let reasons = [
+        (4 * mib, 1 << 40, "the peer's memory is longer than this end maps"),
+        (8 * mib, 12 * mib, "this end maps no more memory of others now"),
+    ];
+    for (region_bytes_max, regions_bytes_max, reason) in reasons {
+        let limits = Config { region_bytes_max, regions_bytes_max, ..config() };
+        let mut active = Node::with(&limits, 4 << 20);
+        let mut passive = Node::with(&config(), 8 << 20);
+        let to = SocketAddr::new(LOCAL.ip(), passive.listen());
+        active.nic.connect(active.now, to, &PARAMS).unwrap();
+        for _ in 0..POLLS_MAX {
+            passive.poll();
+            active.poll();
+            if passive.seen.pop() == Some(Seen::Request(Vec::new())) {
+                passive.nic.accept(passive.now, passive.qp(), &PARAMS);
+            }
+            if !active.seen.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(active.seen, [Seen::Failed(ConnectError::BadHandshake(reason))]);
+    }
+}
+
+#[test]
 fn a_process_that_passes_all_it_may_keeps_no_other_out() {
     let limits = Config { regions_bytes_max: 2 * REGION as u64, ..config() };
     let mut passive = Node::with(&limits, 4 << 20);
