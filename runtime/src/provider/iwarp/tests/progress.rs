@@ -287,17 +287,7 @@ fn a_message_that_waits_for_our_receive_waits_for_us() {
 fn fill_backlog(rogue: &mut Rogue, node: &mut Node) {
     let fpdu = rogue.transmitter.write(Handle(0), 0, &[]);
     let octets = [fpdu.prefix(), fpdu.trailer()].concat().repeat(3 * FPDUS_PER_POLL as usize);
-    let mut sent = 0;
-    for _ in 0..POLLS_MAX {
-        match rogue.stream.write(&octets[sent..]) {
-            Ok(count) => sent += count,
-            Err(_) => node.poll(),
-        }
-        if sent == octets.len() {
-            break;
-        }
-    }
-    assert_eq!(sent, octets.len(), "it is taken");
+    rogue.send_all(node, &octets);
     for _ in 0..POLLS {
         if !node.nic.nic.throttled.is_empty() {
             break;
@@ -313,7 +303,6 @@ fn a_backlog_at_every_check_is_no_answer_to_a_read() {
         let mut rogue = prompt(&mut node);
         speak(&mut rogue, &mut node, 7);
         let posted = node.read_from(100);
-        rogue.stream.set_nonblocking(true).unwrap();
         // Few enough in each second to be no flood.
         let step = Duration::from_millis(500);
         for _ in 0..30 {

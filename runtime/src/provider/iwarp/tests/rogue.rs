@@ -56,6 +56,22 @@ impl Rogue {
         self.stream.write_all(&octets).unwrap();
     }
 
+    /// Sends octets, and polls `node` while the sockets hold no more.
+    pub(super) fn send_all(&mut self, node: &mut Node, octets: &[u8]) {
+        self.stream.set_nonblocking(true).unwrap();
+        let mut sent = 0;
+        for _ in 0..POLLS_MAX {
+            match self.stream.write(&octets[sent..]) {
+                Ok(count) => sent += count,
+                Err(_) => node.poll(),
+            }
+            if sent == octets.len() {
+                return;
+            }
+        }
+        panic!("{sent} of {} octets were taken", octets.len());
+    }
+
     /// Polls `node` until it has closed its half, and returns the Terminate it sent.
     pub(super) fn terminate(&mut self, node: &mut Node) -> Code {
         self.stream.set_nonblocking(true).unwrap();
