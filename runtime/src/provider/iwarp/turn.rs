@@ -6,7 +6,10 @@
 //! connection's backlog for the next poll, and nothing more is read meanwhile.
 //!
 //! An FPDU without payload costs a peer 20 octets and us as much as any other. Nobody needs many, so a peer
-//! that sends [`EMPTY_PER_SECOND_MAX`] of them in a second loses its connection (RFC 5042 section 6.4).
+//! that sends [`EMPTY_PER_SECOND_MAX`] of them in one window loses its connection (RFC 5042 section 6.4).
+//! A window ends with the first octets that are handled a second or more after it began, of which nothing is
+//! counted, and the next begins. So in any one second, which may lie in two windows, a peer can send up to
+//! twice as many, and those of one turn.
 
 use std::time::Duration;
 
@@ -21,11 +24,11 @@ use crate::provider::DisconnectReason;
 pub(super) struct Turn {
     /// FPDUs received, modulo 2^32.
     pub(super) fpdus: u32,
-    /// Those that had been received when the turn began.
+    /// The number of FPDUs that had been received when the turn began.
     begun_at: u32,
-    /// The poll whose turn it is.
+    /// The number of the poll in which the turn began.
     poll: u32,
-    /// FPDUs that delivered nothing since `counted_since`.
+    /// FPDUs that delivered nothing in the window that began at `counted_since`.
     pub(super) empty: u32,
     counted_since: Instant,
 }
@@ -45,7 +48,8 @@ impl Turn {
         self.fpdus.wrapping_sub(self.begun_at) >= FPDUS_PER_POLL
     }
 
-    /// Returns whether the FPDUs that delivered nothing are too many for the time in which they came.
+    /// Returns whether the FPDUs that delivered nothing in this window are too many. Begins a new window, of
+    /// which nothing is counted yet, if this one is over.
     fn is_flood(&mut self, now: Instant) -> bool {
         if now.saturating_since(self.counted_since) >= SECOND {
             (self.counted_since, self.empty) = (now, 0);
@@ -84,7 +88,7 @@ impl Connection {
 
 /// FPDUs of a connection that one poll handles.
 pub(super) const FPDUS_PER_POLL: u32 = 1024;
-/// FPDUs without payload in a second after which a connection ends.
+/// FPDUs without payload in one window of a second after which a connection ends.
 pub(super) const EMPTY_PER_SECOND_MAX: u32 = 10_000;
 const SECOND: Duration = Duration::from_secs(1);
 
