@@ -8,8 +8,9 @@
 //!
 //! # Recovery
 //! Results of procedures that are not idempotent are kept, under what names the Call on every
-//! connection of its client. A Call that comes again while it is being carried out is told to come
-//! later: only those that wait for the backend can be, and of those none does harm twice.
+//! connection of its client. A Call that comes again while it is being carried out gets the ticket of the
+//! first one, and both callers get the one Reply. To tell the second to come later would do harm: the
+//! client would make the Call again under another XID, and it would be carried out twice.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ use haulage_proto::xdr::Writer;
 
 use crate::backend::{Backend, Ticket};
 use crate::nfs3::binding::is_idempotent;
-use crate::nfs3::{Arguments, Procedure, Results, Status};
+use crate::nfs3::{Arguments, Procedure, Status};
 use crate::replays::{CallKey, End, Replays, Seen, hash};
 use crate::service::{Answer, Call, LateReply, Service, Surroundings};
 use haulage_mr_pool::Pieces;
@@ -54,7 +55,7 @@ pub enum Ended {
     Done(Pieces),
     /// There are no results; the RPC layer says why.
     Failed(AcceptStat),
-    /// It ends in a later turn.
+    /// It ends in a later turn. A Call that came before may have the same ticket: the Reply is for both.
     Later(Ticket),
 }
 
@@ -84,10 +85,7 @@ impl<B: Backend> Program<B> {
         match key.map(|key| self.replays.begin(&key, around.clock)) {
             None | Some(Seen::New) => {}
             Some(Seen::Answered(results)) => return ended(w.put(results), Pieces::default()),
-            Some(Seen::Pending) => {
-                let results = Results::refusal(procedure, Status::Jukebox);
-                return ended(results.encode(w), Pieces::default());
-            }
+            Some(Seen::Pending(ticket)) => return Ended::Later(ticket),
         }
         let Ok(arguments) = Arguments::decode(procedure, &mut arguments) else {
             return Ended::Failed(AcceptStat::GarbageArgs);
@@ -95,7 +93,7 @@ impl<B: Backend> Program<B> {
         match self.service.call(around, Call { credential, arguments, placed }) {
             Answer::Later(ticket) => {
                 if let Some(key) = key {
-                    self.replays.wait(key);
+                    self.replays.wait(key, ticket);
                     self.waiting.insert(ticket, key);
                 }
                 Ended::Later(ticket)

@@ -16,13 +16,14 @@
 //! being carried out is never forgotten; the Calls that one server works on at a time are bounded by
 //! its connections.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use haulage_proto::time::Instant;
 
 mod kept;
 
+use crate::backend::Ticket;
 use kept::Kept;
 
 /// Names a Call, whatever connection it comes on.
@@ -43,8 +44,8 @@ pub struct CallKey {
 pub enum Seen<'a> {
     /// It is not known: carry it out, then tell [`Replays::keep`] or [`Replays::wait`].
     New,
-    /// It is being carried out.
-    Pending,
+    /// It is being carried out, under this ticket.
+    Pending(Ticket),
     /// It was answered with this.
     Answered(&'a [u8]),
 }
@@ -92,7 +93,7 @@ pub struct Replays {
     successes: Kept,
     failures: Kept,
     /// Calls that are being carried out in more than one turn.
-    pending: BTreeSet<CallKey>,
+    pending: BTreeMap<CallKey, Ticket>,
     age_max: Duration,
 }
 
@@ -104,7 +105,7 @@ impl Replays {
         Self {
             successes: part(End::Success),
             failures: part(End::Failure),
-            pending: BTreeSet::new(),
+            pending: BTreeMap::new(),
             age_max: limits.age_max,
         }
     }
@@ -115,8 +116,8 @@ impl Replays {
         let is_old = |kept: Instant| now.saturating_since(kept) > age_max;
         self.successes.expire(is_old);
         self.failures.expire(is_old);
-        if self.pending.contains(key) {
-            return Seen::Pending;
+        if let Some(ticket) = self.pending.get(key) {
+            return Seen::Pending(*ticket);
         }
         let found = self.successes.find(key).or_else(|| self.failures.find(key));
         match found.filter(|(kept, _)| !is_old(*kept)) {
@@ -125,9 +126,9 @@ impl Replays {
         }
     }
 
-    /// Notes that a Call goes on in later turns.
-    pub fn wait(&mut self, key: CallKey) {
-        self.pending.insert(key);
+    /// Notes that a Call goes on in later turns, under a ticket.
+    pub fn wait(&mut self, key: CallKey, ticket: Ticket) {
+        self.pending.insert(key, ticket);
     }
 
     /// Keeps the Reply of a Call that ended at `now`. A Reply that is too long is not kept.

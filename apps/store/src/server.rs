@@ -11,6 +11,7 @@ mod over_tcp;
 pub mod tcp;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -29,7 +30,7 @@ use haulage_proto::xdr::Writer;
 use crate::backend::{Backend, Ticket};
 use crate::mounts::Mounts;
 use crate::nfs3::binding::{Limits, binding};
-use crate::nfs3::{Procedure, Time};
+use crate::nfs3::{Procedure, Results, Status, Time};
 use crate::program::{Ended, Origin, Program};
 use crate::replays::Replays;
 use crate::service::{LateReply, Service, Surroundings};
@@ -48,6 +49,8 @@ pub struct Server<B> {
     gate: Gate,
     /// Callers whose Replies come later.
     later: BTreeMap<Ticket, Caller>,
+    /// Callers who made one of those Calls again before it had ended.
+    again: BTreeMap<Ticket, Vec<Caller>>,
     /// Replies that came later, until the runtime asks for them.
     replies: Vec<(CallToken, LateReply)>,
     /// Calls that came over TCP.
@@ -100,6 +103,7 @@ impl<B: Backend> Server<B> {
             binding: binding(limits),
             gate,
             later: BTreeMap::new(),
+            again: BTreeMap::new(),
             replies: Vec::new(),
             calls,
             time: TimeOfDay::look(haulage::sys::clock::now()),
@@ -123,13 +127,13 @@ impl<B: Backend> Server<B> {
             let around = self.surroundings(cx);
             let Some((ticket, reply)) = self.nfs.poll(around) else { break };
             worked = true;
-            match self.later.remove(&ticket) {
-                Some(Caller::Rdma(token)) => {
-                    self.replies.push((token, reply));
-                    cx.resume(token);
+            for caller in self.again.remove(&ticket).into_iter().flatten() {
+                if let Some(reply) = reply.copy() {
+                    self.hand_out(cx, caller, reply);
                 }
-                Some(Caller::Tcp(waiting)) => waiting.reply(&mut self.room, &reply),
-                None => {}
+            }
+            if let Some(caller) = self.later.remove(&ticket) {
+                self.hand_out(cx, caller, reply);
             }
         }
         if !self.replies.is_empty() {
@@ -137,6 +141,39 @@ impl<B: Backend> Server<B> {
             self.replies.retain(|(token, _)| cx.awaits(*token));
         }
         worked
+    }
+
+    fn hand_out(&mut self, cx: &mut Cx<'_>, caller: Caller, reply: LateReply) {
+        match caller {
+            Caller::Rdma(token) => {
+                self.replies.push((token, reply));
+                cx.resume(token);
+            }
+            Caller::Tcp(waiting) => waiting.reply(&mut self.room, &reply),
+        }
+    }
+
+    /// Keeps a caller until the Reply of a ticket comes.
+    ///
+    /// # Errors
+    /// The caller comes back if too many wait for that Reply.
+    fn keep_waiting(&mut self, cx: &Cx<'_>, ticket: Ticket, caller: Caller) -> Result<(), Caller> {
+        match self.later.entry(ticket) {
+            Entry::Vacant(place) => _ = place.insert(caller),
+            Entry::Occupied(_) => {
+                let again = self.again.entry(ticket).or_default();
+                // Who makes a Call again has often lost the connection that it was made on.
+                again.retain(|caller| match caller {
+                    Caller::Rdma(token) => cx.awaits(*token),
+                    Caller::Tcp(_) => true,
+                });
+                if again.len() == AGAIN_MAX {
+                    return Err(caller);
+                }
+                again.push(caller);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -191,8 +228,17 @@ impl<B: Backend> runtime::Service for Server<B> {
             }
             Ended::Failed(stat) => Outcome::Failed(stat),
             Ended::Later(ticket) => {
-                self.later.insert(ticket, Caller::Rdma(call.token));
-                Outcome::Later
+                if self.keep_waiting(cx, ticket, Caller::Rdma(call.token)).is_ok() {
+                    return Outcome::Later;
+                }
+                let Some(procedure) = Procedure::from_number(procedure) else {
+                    return Outcome::Failed(AcceptStat::ProcUnavail);
+                };
+                let refusal = Results::refusal(procedure, Status::Jukebox);
+                match reply.results(|w| refusal.encode(w)) {
+                    Ok(()) => Outcome::Done,
+                    Err(_) => Outcome::Failed(AcceptStat::SystemErr),
+                }
             }
         }
     }
@@ -289,6 +335,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Calls over TCP answered in one turn.
 const TCP_CALLS_PER_TURN: usize = 64;
+
+/// Callers who make the same Call again and wait for the Reply to the first, for each such Call.
+const AGAIN_MAX: usize = 4;
 
 /// Mounts that are remembered, for people.
 const MOUNTS_KEPT: usize = 256;

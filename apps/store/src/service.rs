@@ -328,6 +328,20 @@ impl LateReply {
         Self { results: LateResults::Encoded(octets), data }
     }
 
+    /// Returns a copy of a Reply without data, for a caller that asked for it again. `None` if it cannot
+    /// be copied: it has data, or its results are too long.
+    pub fn copy(&self) -> Option<Self> {
+        if !self.data.is_empty() {
+            return None;
+        }
+        let mut octets = vec![0; self.length_max()];
+        let mut w = Writer::new(&mut octets);
+        self.encode(&mut w).ok()?;
+        let length = w.position();
+        octets.truncate(length);
+        Some(Self::encoded(octets.into(), Pieces::default()))
+    }
+
     /// Appends the results to `w`; the data follows them.
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         match &self.results {

@@ -116,7 +116,11 @@ impl<B: Backend> Server<B> {
             }
             Ended::Failed(stat) => waiting.refuse(stat),
             Ended::Later(ticket) => {
-                self.later.insert(ticket, Caller::Tcp(waiting));
+                if let Err(Caller::Tcp(waiting)) =
+                    self.keep_waiting(cx, ticket, Caller::Tcp(waiting))
+                {
+                    waiting.caller.hang_up();
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Calls that come twice, among many others.
 
 use super::*;
+use crate::service::tests::later::Slow;
 
 /// How a REMOVE ends whose name was there, and one whose name was not.
 const DONE: u32 = 0;
@@ -103,4 +104,58 @@ fn an_answer_is_not_used_when_it_is_old() {
     assert_eq!(world.send(|client| client.remove(7, b"file")), DONE);
     world.now = world.now.saturating_add(Duration::from_secs(1));
     assert_eq!(world.send(|client| client.remove(7, b"file")), NO_SUCH);
+}
+
+/// Serves memory whose root directory has to be searched for, with a file in it.
+fn lost_root() -> (World<Slow>, Vec<u8>) {
+    let gate = Gate::new(Admission::default(), Trust::ALL);
+    let mut world = World::of(Versions::Both, gate, TCP_LIMITS, |pool| {
+        let files = memory::Limits { files_max: 100, names_max: 100 };
+        Slow::new(Memory::new(pool, files, 1, Time::default()).unwrap())
+    });
+    let root = world.root();
+    assert_eq!(status(&world.ask(&create(&root, b"file"), [None, None]).0.unwrap()), DONE);
+    let backend = world.server.cx(world.now).1.nfs.service_mut().backend_mut();
+    let id = backend.root();
+    backend.lose(id);
+    (world, root)
+}
+
+#[test]
+fn a_call_that_comes_again_while_it_waits_is_carried_out_once_and_answered_each_time() {
+    let (mut world, root) = lost_root();
+    let at = world.front.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let procedure = Procedure::Remove.number();
+    let call =
+        record(7, (nfs3::PROGRAM, nfs3::VERSION, procedure), |w| remove(&root, b"file").encode(w));
+    // The first, as many more as may wait with it, and one.
+    let mut streams: Vec<_> = (0..AGAIN_MAX + 2)
+        .map(|_| {
+            let mut stream = TcpStream::connect(at).unwrap();
+            stream.write_all(&call).unwrap();
+            stream
+        })
+        .collect();
+    let mut came = 0;
+    for _ in 0..1_000_000 {
+        let (cx, server) = world.server.cx(world.now);
+        if came == streams.len() {
+            break;
+        }
+        if let Ok(call) = server.calls.try_recv() {
+            server.on_tcp(&cx, call);
+            came += 1;
+        }
+        std::thread::yield_now();
+    }
+    assert_eq!(came, streams.len());
+    world.server.cx(world.now).1.nfs.service_mut().backend_mut().find_all();
+    world.server.turn(world.now);
+    let answers: Vec<_> = streams.iter_mut().map(reply).collect();
+    let answered: Vec<_> =
+        answers.iter().flatten().map(|(_, _, results)| status(results)).collect();
+    assert_eq!(answered, [DONE; AGAIN_MAX + 1]);
+    assert_eq!(answers.iter().filter(|answer| answer.is_none()).count(), 1);
+    let (_, server) = world.server.cx(world.now);
+    assert!(server.later.is_empty() && server.again.is_empty());
 }

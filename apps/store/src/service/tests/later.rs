@@ -36,14 +36,14 @@ impl Slow {
     }
 
     /// Loses a file until it was searched for.
-    pub(super) fn lose(&mut self, file: FileId) {
+    pub(crate) fn lose(&mut self, file: FileId) {
         if !self.lost.contains(&file) {
             self.lost.push(file);
         }
     }
 
     /// Finds all that is searched for.
-    pub(super) fn find_all(&mut self) {
+    pub(crate) fn find_all(&mut self) {
         self.lost.retain(|file| !self.sought.contains(file));
         self.held.extend(self.sought.drain(..).map(Finished::Located));
     }
