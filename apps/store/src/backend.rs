@@ -156,6 +156,11 @@ pub trait Backend {
         false
     }
 
+    /// Returns whether the backend has work that goes on in the next turn, such as a search.
+    fn has_work(&self) -> bool {
+        false
+    }
+
     /// Returns the next of those that were to come later and have ended.
     fn poll(&mut self) -> Option<Finished> {
         None

@@ -338,6 +338,10 @@ impl Backend for Directory {
         self.tree.turn()
     }
 
+    fn has_work(&self) -> bool {
+        self.tree.is_searching()
+    }
+
     fn is_at_hand(&self, file: FileId) -> bool {
         self.tree.is_at_hand(file)
     }

@@ -115,6 +115,11 @@ impl<B: Backend> Program<B> {
         self.service.turn()
     }
 
+    /// Returns whether another turn is needed, whatever comes.
+    pub fn has_work(&self) -> bool {
+        self.service.has_work()
+    }
+
     /// Returns the next Reply that was to come later.
     pub fn poll(&mut self, around: Surroundings<'_>) -> Option<(Ticket, LateReply)> {
         let (ticket, reply) = self.service.poll(around)?;

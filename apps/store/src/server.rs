@@ -265,7 +265,9 @@ impl<B: Backend> runtime::Service for Server<B> {
             self.on_tcp(cx, call);
             worked = true;
         }
-        worked | self.deliver(cx)
+        worked |= self.deliver(cx);
+        // A Call that was resumed just now may have begun a search, or wait for another turn.
+        worked | self.nfs.has_work()
     }
 }
 

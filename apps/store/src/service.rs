@@ -137,7 +137,9 @@ impl<B: Backend> Service<B> {
         let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
         let Call { arguments, placed, .. } = call;
         if let Some((file, located)) = self.unlocated(&arguments) {
-            let begun = located == Located::Later;
+            // A Call whose data found no memory is refused however its file is.
+            let begun =
+                located == Located::Later && !parked::lacks_data(&arguments, placed.as_ref());
             let refusal = Results::refusal(arguments.procedure(), Status::Jukebox);
             let parked = begun.then(|| self.park(file, &caller, &arguments, placed)).flatten();
             return parked.map_or_else(|| Answer::Now(refusal.into()), Answer::Later);
@@ -181,6 +183,11 @@ impl<B: Backend> Service<B> {
     /// Begins a turn of the core. Returns whether the backend has work that outlasts it.
     pub fn turn(&mut self) -> bool {
         self.parking.turn() | self.backend.turn()
+    }
+
+    /// Returns whether another turn is needed: there are Calls to resume, or searches to go on with.
+    pub fn has_work(&self) -> bool {
+        self.parking.has_ready() || self.backend.has_work()
     }
 
     /// Returns the next Reply that was to come later.

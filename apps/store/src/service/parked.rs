@@ -52,6 +52,11 @@ impl Parking {
         !self.ready.is_empty()
     }
 
+    /// Returns whether Calls are to be resumed.
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// Ends the wait of those that wait for a file.
     pub(super) fn wake(&mut self, file: FileId) {
         self.ready.extend(self.waiting.remove(&file).into_iter().flatten());
@@ -197,14 +202,23 @@ fn reduced(arguments: &[u8]) -> Option<(u32, u64)> {
 
 /// Returns octets that arguments fit in.
 fn arguments_max(arguments: &Arguments<'_>) -> usize {
-    let inline = match arguments {
-        Arguments::Write(write) => &write.data.0,
-        Arguments::Symlink(link) => &link.path.0,
-        _ => return ARGUMENTS_MAX,
-    };
-    match inline {
-        Item::Inline(bytes) => ARGUMENTS_MAX + bytes.len(),
-        Item::Reduced { .. } => ARGUMENTS_MAX,
+    match data(arguments) {
+        Some(Item::Inline(bytes)) => ARGUMENTS_MAX + bytes.len(),
+        Some(Item::Reduced { .. }) | None => ARGUMENTS_MAX,
+    }
+}
+
+/// Returns whether the data of a Call was reduced and placed nowhere: there was no memory for it.
+pub(super) fn lacks_data(arguments: &Arguments<'_>, placed: Option<&Local>) -> bool {
+    placed.is_none() && matches!(data(arguments), Some(Item::Reduced { .. }))
+}
+
+/// Returns the argument of a Call that may be reduced.
+const fn data<'a>(arguments: &Arguments<'a>) -> Option<Item<'a>> {
+    match arguments {
+        Arguments::Write(write) => Some(write.data.0),
+        Arguments::Symlink(link) => Some(link.path.0),
+        _ => None,
     }
 }
 

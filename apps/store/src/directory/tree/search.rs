@@ -135,6 +135,11 @@ impl Tree {
                 self.end_pass(pass);
             }
         }
+        self.is_searching()
+    }
+
+    /// Returns whether there are searches to go on with.
+    pub(in super::super) fn is_searching(&self) -> bool {
         let Searches { queued, pass, descents, .. } = &self.searches;
         !queued.is_empty() || pass.is_some() || !descents.is_empty()
     }

@@ -84,3 +84,42 @@ fn what_a_directory_was_in_one_turn_says_nothing_of_the_next() {
     assert_eq!(status(ended), Status::Stale.number());
     assert_eq!(std::fs::read_dir(elsewhere.path().join("dir")).unwrap().count(), 1);
 }
+
+#[test]
+fn a_call_that_waits_for_two_searches_needs_nothing_to_come_in_between() {
+    let place = Place::new();
+    let (mut world, _) = world(&place, 10);
+    let root = world.root();
+    let made = |made: Ended| {
+        let octets = made.0.unwrap();
+        octets[12..12 + crate::handle::SealedHandle::WIRE_LEN].to_vec()
+    };
+    let file = made(world.ask(&create(&root, b"file"), [None, None]));
+    let dir = Arguments::MkDir(nfs3::arguments::MkDir {
+        at: DirName { dir: handle(&root), name: Name(b"dir") },
+        attributes: SetAttributes { mode: Some(0o777), ..SetAttributes::default() },
+    });
+    let dir = made(world.ask(&dir, [None, None]));
+    for name in ["file", "dir"] {
+        std::fs::rename(place.path().join(name), place.path().join(format!("{name}-moved")))
+            .unwrap();
+    }
+    world.server.cx(world.now).1.nfs.service_mut().backend_mut().open_by_names_alone();
+    let link = Arguments::Link(nfs3::arguments::Link {
+        file: handle(&file),
+        at: DirName { dir: handle(&dir), name: Name(b"linked") },
+    });
+    let mut w = [0; 1024];
+    let (mut cx, server) = world.server.cx(world.now);
+    let around = server.surroundings(&cx);
+    let credential = Credential::Sys(AuthSys::new(0, b"tests", 0, 0));
+    let origin = Origin { client: 1, xid: 1, credential };
+    let octets = written(|w| link.encode(w));
+    let arguments = (PayloadReader::call(&octets, 0, None), None);
+    let number = Procedure::Link.number();
+    let ended = server.nfs.call(around, &origin, number, arguments, &mut Writer::new(&mut w));
+    assert!(matches!(ended, crate::program::Ended::Later(_)), "{ended:?}");
+    // As a core that sleeps as soon as a turn has nothing to do.
+    while runtime::Service::turn(server, &mut cx) {}
+    assert!(place.path().join("dir-moved/linked").exists());
+}

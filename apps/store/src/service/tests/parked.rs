@@ -148,6 +148,10 @@ fn who_is_not_found_time_and_again_and_who_finds_no_room_is_told_to_come_later()
     assert_eq!((ended, sent.results().status(), waits), (ticket, Status::Jukebox, 4));
     assert!(bed.service.parking.is_empty());
 
+    let lost = write(&file, 0, Item::Reduced { length: 5 });
+    assert_eq!(bed.status(Arguments::Write(lost)), Status::Jukebox, "its data found no memory");
+    assert!(bed.service.parking.is_empty());
+
     let octets = vec![7; 1 << 20];
     let large = write(&file, 0, Item::Inline(&octets));
     for _ in 0..3 {
@@ -179,7 +183,8 @@ fn a_turn_resumes_a_bounded_number_of_calls() {
         while bed.service.poll(around).is_some() {
             ended += 1;
         }
-        turns.push((goes_on, ended));
+        turns.push((goes_on, ended, bed.service.has_work()));
     }
-    assert_eq!(turns, [(false, 32), (true, 32), (true, 32), (true, 4)]);
+    let expected = [(false, 32, true), (true, 32, true), (true, 32, true), (true, 4, false)];
+    assert_eq!(turns, expected);
 }
