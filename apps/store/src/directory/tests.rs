@@ -3,6 +3,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::io::Errno;
+
 use super::*;
 use crate::backend::NewKind;
 use crate::backend::bed::Bed;
@@ -657,4 +659,45 @@ fn all_kinds_of_change_can_be_stable() {
         assert_eq!((bed.find(root, name), bed.look(made).links), (Ok(made), 1));
     }
     bed.remove_dir(root, "dir").unwrap();
+}
+
+#[test]
+fn nothing_is_gone_after_a_search_that_the_system_failed() {
+    for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO] {
+        let world = World::new();
+        let mut bed = world.serve(None, CONFIG);
+        let root = bed.root();
+        let file = bed.file(root, "file");
+        crowd(&world, ".", 300);
+        behind(&world, "file", "../away");
+        bed.backend.open_by_names_alone();
+        assert_eq!(bed.backend.locate(file), Located::Later);
+        assert!(bed.backend.turn(), "it goes on");
+        bed.backend.tree.miss(errno);
+        assert_eq!(search(&mut bed).1, [file]);
+        behind(&world, "../away", "back");
+        assert_eq!(bed.backend.locate(file), Located::Later, "{errno:?}");
+        assert_eq!(search(&mut bed).1, [file]);
+        assert_eq!(bed.read(file, 0, 1), Ok(Vec::new()));
+    }
+}
+
+#[test]
+fn what_is_gone_is_searched_for_again_once_the_directory_it_was_in_was_closed() {
+    let world = World::new();
+    let mut bed = world.serve(None, CONFIG);
+    let root = bed.root();
+    let dir = bed.dir(root, "dir");
+    let file = bed.file(dir, "file");
+    behind(&world, "dir/file", "../away");
+    bed.backend.open_by_names_alone();
+    bed.locate(dir);
+    assert_eq!(bed.backend.locate(file), Located::Later);
+    search(&mut bed);
+    assert_eq!(bed.backend.locate(file), Located::Now);
+    behind(&world, "../away", "dir/back");
+    bed.backend.tree.close_all();
+    assert_eq!(bed.backend.locate(file), Located::Later);
+    assert_eq!(search(&mut bed).1, [file]);
+    assert_eq!(bed.read(file, 0, 1), Ok(Vec::new()));
 }

@@ -191,10 +191,12 @@ impl Tree {
         let mut scope = Scope::Tree;
         if let Some(searched) = self.gone.get(id) {
             match searched {
-                Some(searched) if self.has_changed(searched) => {
-                    scope = Scope::Directory(searched.dir);
-                }
-                _ => return Located::Now,
+                Some(searched) => match self.since(searched) {
+                    Since::Unchanged => return Located::Now,
+                    Since::Changed => scope = Scope::Directory(searched.dir),
+                    Since::Unknown => {}
+                },
+                None => return Located::Now,
             }
         }
         let begun = match self.find_where_seen(id) {
@@ -205,11 +207,16 @@ impl Tree {
         if begun { Located::Later } else { Located::Busy }
     }
 
-    /// Returns whether a directory that a file was searched for in has changed since. One that is not
-    /// open is not looked at.
-    fn has_changed(&mut self, searched: Searched) -> bool {
-        let look = self.open.get(searched.dir).and_then(|dir| dir.look().ok());
-        look.is_some_and(|look| look.attributes.ctime != searched.changed)
+    /// Returns whether a directory that a file was searched for in has changed since. A directory that
+    /// is not open any more is not looked at.
+    fn since(&mut self, searched: Searched) -> Since {
+        let is_top = searched.dir == self.root.id;
+        let dir = if is_top { Some(Rc::clone(&self.root)) } else { self.open.get(searched.dir) };
+        match dir.and_then(|dir| dir.look().ok()) {
+            Some(look) if look.attributes.ctime == searched.changed => Since::Unchanged,
+            Some(_) => Since::Changed,
+            None => Since::Unknown,
+        }
     }
 
     /// Finds a file that is not open.
@@ -266,8 +273,17 @@ impl Tree {
         };
         let Ok((node, look)) = Node::new(place) else { return ByName::Unknown };
         let is_it = node.id == id && look.attributes.links > 0;
-        let within = !look.is_directory() || self.check_within(&node).is_ok();
-        if is_it && within { ByName::Found(node, look) } else { ByName::Gone }
+        if !is_it {
+            return ByName::Gone;
+        }
+        if look.is_directory() {
+            match self.check_within(&node) {
+                Ok(()) => {}
+                Err(Status::Stale) => return ByName::Gone,
+                Err(_) => return ByName::Unknown,
+            }
+        }
+        ByName::Found(node, look)
     }
 
     /// Returns how many times the system was asked where directories are, since this was asked last.
@@ -313,6 +329,15 @@ enum ByName {
     /// There is no such file in the tree any more.
     Gone,
     /// It is not called anything, or may not be opened so.
+    Unknown,
+}
+
+/// What a directory is now, beside what it was when a file was searched for in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Since {
+    Unchanged,
+    Changed,
+    /// It is not open, or cannot be looked at.
     Unknown,
 }
 

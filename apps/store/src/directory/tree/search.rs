@@ -5,7 +5,7 @@
 //! waited when it began: first in the directories where they were seen last, then in all others, those
 //! nearest the top first. A directory on the way that once led to one of the files is looked through
 //! before the others. Each file is reported as soon as it is found; those that are left at the end are
-//! gone, or are still being renamed.
+//! gone, or are still being renamed. Where the system failed to show a part of the tree, none is taken to be gone.
 //!
 //! # Limits
 //! A turn looks at a bounded number of names, and a pass at a bounded number in all. A pass keeps a
@@ -13,6 +13,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
+
+use rustix::io::Errno;
 
 use super::super::gone::Searched;
 use super::super::listing::Names;
@@ -62,6 +64,19 @@ struct Pass {
     names_left: usize,
     /// Whether all of the tree was looked at.
     is_whole: bool,
+    /// Whether the system failed to show a part of it, as it may not do the next time.
+    is_hampered: bool,
+}
+
+/// What an error says of the file that was to be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absence {
+    /// It is not there, or not in this tree.
+    Absent,
+    /// It may be there, and this server may not open it.
+    Forbidden,
+    /// It may be there: the machine was short of something, or failed.
+    Unknown,
 }
 
 /// A file that is wanted.
@@ -161,6 +176,7 @@ impl Tree {
             names_left: self.search_max,
             depth: if in_tree { Depth::All } else { Depth::Names },
             is_whole: true,
+            is_hampered: false,
         };
         for (file, scope) in queued {
             let dir = match scope {
@@ -212,14 +228,21 @@ impl Tree {
                 let Some(dir) = pass.pending.pop_front() else { return false };
                 turn_left = turn_left.saturating_sub(OPENING);
                 // A directory that went, or may not be read, has no names for us.
-                pass.listing = Names::open(&dir, 0).ok().map(|names| (dir, names));
+                pass.listing = pass.seen(Names::open(&dir, 0)).map(|names| (dir, names));
                 continue;
             };
             if pass.names_left == 0 {
                 pass.is_whole = false;
                 return false;
             }
-            let Some(Ok(name)) = names.next() else { continue };
+            let name = match names.next() {
+                Some(Ok(name)) => name,
+                Some(Err(errno)) => {
+                    pass.miss(errno);
+                    continue;
+                }
+                None => continue,
+            };
             pass.names_left -= 1;
             turn_left -= 1;
             #[cfg(test)]
@@ -230,7 +253,7 @@ impl Tree {
             let is_wanted = pass.wanted.range(all_of(inode)).next().is_some();
             if is_wanted || name.may_be_directory && pass.depth == Depth::All {
                 turn_left = turn_left.saturating_sub(LOOKING);
-                let found = dir.child(name.name).ok();
+                let found = pass.seen(dir.child(name.name));
                 self.on_name(pass, &dir, (inode, name.name), found);
             }
             pass.listing = Some((dir, names));
@@ -288,15 +311,50 @@ impl Tree {
                 self.open.keep(node);
                 continue;
             }
+            // Whoever asks again has it searched for again.
+            if pass.is_hampered {
+                continue;
+            }
             self.known.forget(file);
             self.gone.insert(file, wanted.searched);
         }
+    }
+
+    /// Makes the pass under way miss a part of the tree, as if the system had failed like this.
+    #[cfg(test)]
+    pub(in super::super) fn miss(&mut self, errno: Errno) {
+        self.searches.pass.as_mut().unwrap().miss(errno);
     }
 
     /// Returns how many names were looked at in this turn.
     #[cfg(test)]
     pub(in super::super) const fn looked_at(&self) -> usize {
         self.searches.looked_at
+    }
+}
+
+impl Pass {
+    /// Returns what the system shows, and takes note if it may not have shown all there is.
+    fn seen<T>(&mut self, shown: Result<T, Errno>) -> Option<T> {
+        shown.map_err(|errno| self.miss(errno)).ok()
+    }
+
+    /// Notes that a part of the tree was not looked at.
+    fn miss(&mut self, errno: Errno) {
+        let absence = Absence::of(errno);
+        self.is_whole &= absence == Absence::Absent;
+        self.is_hampered |= absence == Absence::Unknown;
+    }
+}
+
+impl Absence {
+    const fn of(errno: Errno) -> Self {
+        match errno {
+            // On another file system, or a link where a directory was, it is not in this tree.
+            Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::XDEV | Errno::LOOP => Self::Absent,
+            Errno::ACCESS | Errno::PERM => Self::Forbidden,
+            _ => Self::Unknown,
+        }
     }
 }
 
