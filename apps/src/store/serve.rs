@@ -66,6 +66,7 @@ fn serve<P: Carrier>(
     let thread = serving::one_core("store-core", &options.core, output)?;
     let addresses = Addresses::resolve(options)?;
     let privilege = Privilege::here();
+    check_owner(owner, claims(options))?;
     addresses.warn_if_open(options, privilege, output);
     warn_of_ports(options, privilege, output);
     let termination = Termination::catch()?;
@@ -154,23 +155,40 @@ impl Addresses {
     }
 }
 
-/// Says once that ports show nothing of local users, where the machine is set up so.
+/// Says once that ports show less of local users, where the machine is set up so.
 fn warn_of_ports(options: &ServeStore, privilege: Privilege, output: &Output) {
     if privilege == Privilege::Privileged
         && !options.insecure
         && let Some(first) = trust::ports_for_all()
     {
         output.note(&format!(
-            "every user of this machine may open ports from {first} on, and so claim to be any user over \
-             TCP; `sysctl -w net.ipv4.ip_unprivileged_port_start=1024` reserves them"
+            "every user of this machine may open ports from {first} on, so callers of this machine are believed \
+             over TCP only from ports below; `sysctl -w net.ipv4.ip_unprivileged_port_start=1024` reserves them"
         ));
     }
 }
 
+/// Refuses to serve every caller as root, as a server would that runs as root and may not act as others.
+fn check_owner(owner: Option<Owner>, claims: Claims) -> Result<(), Failure> {
+    match (owner, claims) {
+        (Some(Owner { uid: 0, .. }), Claims::Vouched) => Err(Failure::failed(
+            "running as root needs CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER; give them, or run it as \
+             another user",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whose claims are believed.
+const fn claims(options: &ServeStore) -> Claims {
+    if options.insecure { Claims::All } else { Claims::Vouched }
+}
+
 /// How far callers are believed.
-const fn trust_in_callers(options: &ServeStore, privilege: Privilege) -> Trust {
-    let claims = if options.insecure { Claims::All } else { Claims::Vouched };
-    Trust { privilege, claims, anonymous_gid: options.anongid }
+fn trust_in_callers(options: &ServeStore, privilege: Privilege) -> Trust {
+    let claims = claims(options);
+    let local_ports_reserved = trust::ports_for_all().unwrap_or(trust::RESERVED_PORTS);
+    Trust { privilege, claims, anonymous_gid: options.anongid, local_ports_reserved }
 }
 
 /// Starts a thread that prints notices, so that no core waits for a terminal.
@@ -265,3 +283,20 @@ const NFS_LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readd
 
 /// Notices that wait to be printed.
 const NOTICES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_without_capabilities_serves_nobody_as_root_unless_told_to() {
+        let root = Some(Owner { uid: 0, gid: 0 });
+        let user = Some(Owner { uid: 1000, gid: 0 });
+        assert!(check_owner(root, Claims::Vouched).is_err());
+        for (owner, claims) in
+            [(root, Claims::All), (user, Claims::Vouched), (None, Claims::Vouched)]
+        {
+            assert!(check_owner(owner, claims).is_ok(), "{owner:?} {claims:?}");
+        }
+    }
+}

@@ -4,23 +4,26 @@
 //! every local process if it believed all of them, so it asks the system first:
 //!
 //! - Over TCP, a source port below 1024 shows that the peer's root opened it, unless the peer's machine lets all
-//!   users open such ports ([`ports_for_all`]). Claims from other ports count for nothing: the caller is the
-//!   anonymous user.
+//!   users open such ports. Of this machine that is known ([`ports_for_all`]): of its own addresses, only ports
+//!   below those for all count. Claims from other ports count for nothing: the caller is the anonymous user.
 //! - Over RDMA ports show nothing, as Linux's client uses ephemeral ones. A peer on this machine is known by the
 //!   user who owns its socket: root may claim to be anybody, other users only to be themselves, in groups that
 //!   `/etc/passwd` and `/etc/group` list for them. A socket of the kernel, such as one of its NFS client, belongs
 //!   to root; one of a virtual machine in user mode networking, to the user who runs it. Where the system names
 //!   no owner, as of a peer over an RDMA device, the caller is the anonymous user.
-//! - Peers on other machines are believed over RDMA; which ones connect is for `--allow` to say.
+//! - Peers on other machines are believed over RDMA; which ones connect is for `--allow` to say. So are containers
+//!   and virtual machines with addresses of their own.
 //!
-//! A server without privilege acts as its own user whatever is claimed, and looks at nothing.
+//! A server without privilege checks no claims. It acts on a directory's files as its own user, whatever is claimed.
+//! In memory, claims decide about files that exist nowhere else.
 
 use std::fs::File;
 use std::io::Read as _;
+use std::net::IpAddr;
 use std::path::Path;
 
 use haulage::provider::PeerUser;
-use haulage::sys::unix;
+use haulage::sys::{interfaces, unix};
 use haulage_proto::rpc::{AuthSys, Credential};
 
 use crate::directory;
@@ -34,6 +37,8 @@ pub struct Trust {
     pub claims: Claims,
     /// The group in place of one that a local user claims and is not in.
     pub anonymous_gid: u32,
+    /// Ports below this one are opened on this machine by root alone.
+    pub local_ports_reserved: u16,
 }
 
 /// What the server's process may do.
@@ -57,13 +62,24 @@ pub enum Claims {
 /// A caller's end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// NFS or MOUNT over TCP, from this source port.
+    /// NFS or MOUNT over TCP.
     Tcp {
         /// The source port.
         port: u16,
+        /// Where the peer is.
+        host: Host,
     },
     /// NFS over RDMA.
     Rdma(PeerUser),
+}
+
+/// Where a peer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// Its address is one of this machine's.
+    Here,
+    /// It has another address.
+    Elsewhere,
 }
 
 /// What the claims of one peer are worth.
@@ -79,18 +95,30 @@ pub enum Standing {
 
 impl Trust {
     /// Believes all claims: the trust of a server without privilege.
-    pub const ALL: Self =
-        Self { privilege: Privilege::Unprivileged, claims: Claims::All, anonymous_gid: 65_534 };
+    pub const ALL: Self = Self {
+        privilege: Privilege::Unprivileged,
+        claims: Claims::All,
+        anonymous_gid: 65_534,
+        local_ports_reserved: RESERVED_PORTS,
+    };
 
     /// Returns what the claims of a peer are worth.
     pub const fn standing(&self, peer: Peer) -> Standing {
         match (self.privilege, self.claims, peer) {
             (Privilege::Unprivileged, ..) | (_, Claims::All, _) => Standing::Anybody,
-            (.., Peer::Tcp { port }) if port < RESERVED_PORTS => Standing::Anybody,
+            (.., Peer::Tcp { port, host }) if port < self.ports_reserved(host) => Standing::Anybody,
             (.., Peer::Tcp { .. }) => Standing::Anonymous,
             (.., Peer::Rdma(PeerUser::Remote | PeerUser::Local(ROOT))) => Standing::Anybody,
             (.., Peer::Rdma(PeerUser::Local(uid))) => Standing::Only(uid),
             (.., Peer::Rdma(PeerUser::Unknown)) => Standing::Anonymous,
+        }
+    }
+
+    /// Returns the first port that shows nothing of who opened it.
+    const fn ports_reserved(&self, host: Host) -> u16 {
+        match host {
+            Host::Here if self.local_ports_reserved < RESERVED_PORTS => self.local_ports_reserved,
+            Host::Here | Host::Elsewhere => RESERVED_PORTS,
         }
     }
 
@@ -118,6 +146,16 @@ impl Trust {
             }
             Standing::Only(_) | Standing::Anonymous => None,
         }
+    }
+}
+
+impl Host {
+    /// Returns where a peer with this address is. If the system does not list its own addresses, every peer
+    /// is taken to be here.
+    pub fn of(address: IpAddr) -> Self {
+        let address = address.to_canonical();
+        let is_other = || interfaces::addresses().is_ok_and(|own| !own.contains(&address));
+        if !address.is_loopback() && is_other() { Self::Elsewhere } else { Self::Here }
     }
 }
 
@@ -186,8 +224,8 @@ fn read(path: &Path) -> Vec<u8> {
 
 /// Further groups of AUTH_SYS (RFC 5531 appendix A).
 pub const GIDS_MAX: usize = 16;
-/// Ports below this one are opened by root alone.
-const RESERVED_PORTS: u16 = 1024;
+/// Ports below this one are opened by root alone, unless a machine is set up otherwise.
+pub const RESERVED_PORTS: u16 = 1024;
 /// The superuser.
 const ROOT: u32 = 0;
 /// Octets of the longest account file that is read.

@@ -221,7 +221,7 @@ mod tests {
     use haulage_proto::rpc::AuthSys;
 
     use super::*;
-    use crate::trust::{Claims, Privilege};
+    use crate::trust::{Claims, Host, Privilege};
 
     fn checked() -> Trust {
         Trust { privilege: Privilege::Privileged, claims: Claims::Vouched, ..Trust::ALL }
@@ -234,7 +234,7 @@ mod tests {
         let claim = Credential::Sys(AuthSys::new(0, b"host", 1000, 1000));
         let address = |last| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last));
         for last in [1, 1, 2] {
-            let from = (Peer::Tcp { port: 50_000 }, address(last));
+            let from = (Peer::Tcp { port: 50_000, host: Host::Elsewhere }, address(last));
             let mut gids = [[0; 4]; GIDS_MAX];
             let served = gate.believed(Instant::ZERO, from, claim, &mut gids);
             assert_eq!(served, Credential::None);
@@ -252,7 +252,7 @@ mod tests {
             Notice::MountRefused(address(1)),
         ];
         assert_eq!(told.try_iter().collect::<Vec<_>>(), notices);
-        let reserved = (Peer::Tcp { port: 1023 }, address(1));
+        let reserved = (Peer::Tcp { port: 1023, host: Host::Elsewhere }, address(1));
         let mut gids = [[0; 4]; GIDS_MAX];
         let served = gate.believed(Instant::ZERO, reserved, claim, &mut gids);
         assert_eq!((served, gate.figures()), (claim, figures));

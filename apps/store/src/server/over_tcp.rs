@@ -20,7 +20,7 @@ use crate::{mount3, nfs3};
 impl<B: Backend> Server<B> {
     /// Answers one Call, or keeps its caller waiting.
     pub(super) fn on_tcp(&mut self, cx: &Cx<'_>, call: TcpCall) {
-        let TcpCall { record, peer, caller } = call;
+        let TcpCall { record, peer, host, caller } = call;
         let (header, at) = match CallHeader::decode(&record) {
             Ok(decoded) => decoded,
             // What is no Call is answered by closing.
@@ -43,7 +43,7 @@ impl<B: Backend> Server<B> {
         if header.version != bound {
             return waiting.refuse(AcceptStat::ProgMismatch { low: bound, high: bound });
         }
-        let from = (Peer::Tcp { port: peer.port() }, peer.ip());
+        let from = (Peer::Tcp { port: peer.port(), host }, peer.ip());
         let mut gids = [[0; 4]; GIDS_MAX];
         let credential = self.gate.believed(cx.now(), from, header.credential, &mut gids);
         let header = CallHeader { credential, ..header };

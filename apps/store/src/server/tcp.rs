@@ -25,12 +25,14 @@ use haulage_proto::xdr::Writer;
 
 use super::Admission;
 use crate::crowd::{Crowd, CrowdLimits, Phase, Seat};
+use crate::trust::Host;
 
 /// A Call that came over TCP.
 #[derive(Debug)]
 pub struct TcpCall {
     pub(super) record: Vec<u8>,
     pub(super) peer: SocketAddr,
+    pub(super) host: Host,
     pub(super) caller: TcpCaller,
 }
 
@@ -140,10 +142,11 @@ impl Front {
 
     fn serve(&self, seat: &Seat, peer: SocketAddr, calls_max: u64) -> io::Result<()> {
         seat.stream().set_nodelay(true)?;
+        let host = Host::of(peer.ip());
         for _ in 0..calls_max {
             let Some(record) = self.receive(seat)? else { return Ok(()) };
             let (caller, replies) = mpsc::channel();
-            let call = TcpCall { record, peer, caller: TcpCaller(caller) };
+            let call = TcpCall { record, peer, host, caller: TcpCaller(caller) };
             seat.enter(Phase::Serving);
             self.calls.send(call).map_err(|_| io::ErrorKind::BrokenPipe)?;
             self.waker.wake();

@@ -1,7 +1,15 @@
 use super::*;
 
-const CHECKED: Trust =
-    Trust { privilege: Privilege::Privileged, claims: Claims::Vouched, anonymous_gid: 65_533 };
+const CHECKED: Trust = Trust {
+    privilege: Privilege::Privileged,
+    claims: Claims::Vouched,
+    anonymous_gid: 65_533,
+    local_ports_reserved: 80,
+};
+
+const fn tcp(port: u16, host: Host) -> Peer {
+    Peer::Tcp { port, host }
+}
 
 /// Claims `uid`, group `gid` and the further groups 7 and 8.
 fn claim(uid: u32, gid: u32) -> Credential<'static> {
@@ -22,13 +30,16 @@ fn judged(trust: &Trust, peer: Peer, claim: Credential<'_>) -> Option<(u32, u32,
 fn a_privileged_server_believes_what_the_system_vouches_for() {
     let all = vec![7, 8];
     let local = |uid| Peer::Rdma(PeerUser::Local(uid));
-    let (reserved, ephemeral) = (Peer::Tcp { port: 1023 }, Peer::Tcp { port: 1024 });
+    let (reserved, ephemeral) = (tcp(1023, Host::Elsewhere), tcp(1024, Host::Elsewhere));
     let as_claimed = |uid| Some((uid, 1000, all.clone()));
     for (peer, uid, expected) in [
         (reserved, 1000, as_claimed(1000)),
         (reserved, 0, as_claimed(0)),
         (ephemeral, 1000, None),
         (ephemeral, 0, None),
+        (tcp(79, Host::Here), 1000, as_claimed(1000)),
+        (tcp(80, Host::Here), 1000, None),
+        (tcp(1023, Host::Here), 0, None),
         (local(0), 1000, as_claimed(1000)),
         (local(0), 0, as_claimed(0)),
         (local(1000), 1000, Some((1000, 1000, vec![8]))),
@@ -50,7 +61,7 @@ fn a_server_that_trusts_all_or_has_no_privilege_believes_everybody() {
     let insecure = Trust { claims: Claims::All, ..CHECKED };
     for trust in [unprivileged, insecure, Trust::ALL] {
         for peer in [
-            Peer::Tcp { port: 50_000 },
+            tcp(50_000, Host::Here),
             Peer::Rdma(PeerUser::Local(1000)),
             Peer::Rdma(PeerUser::Unknown),
             Peer::Rdma(PeerUser::Remote),
@@ -64,7 +75,7 @@ fn a_server_that_trusts_all_or_has_no_privilege_believes_everybody() {
 #[test]
 fn who_claims_nothing_is_not_disbelieved() {
     let mut gids = [[0; 4]; GIDS_MAX];
-    let standing = CHECKED.standing(Peer::Tcp { port: 50_000 });
+    let standing = CHECKED.standing(tcp(50_000, Host::Here));
     let credential = CHECKED.judge(standing, Credential::None, |_| false, &mut gids);
     assert_eq!(credential, Some(Credential::None));
 }
@@ -87,4 +98,27 @@ fn root_is_listed_on_any_machine_that_has_accounts() {
     if Path::new("/etc/passwd").exists() {
         assert!(groups_of(0).contains(&0));
     }
+}
+
+#[test]
+fn only_the_addresses_of_this_machine_are_here() {
+    for (address, host) in [
+        ("127.0.0.1", Host::Here),
+        ("127.1.2.3", Host::Here),
+        ("::1", Host::Here),
+        ("::ffff:127.0.0.1", Host::Here),
+        ("192.0.2.1", Host::Elsewhere),
+        ("2001:db8::1", Host::Elsewhere),
+    ] {
+        assert_eq!(Host::of(address.parse().unwrap()), host, "{address}");
+    }
+    for own in interfaces::addresses().unwrap() {
+        assert_eq!(Host::of(own), Host::Here, "{own}");
+    }
+}
+
+#[test]
+fn no_setting_of_this_machine_makes_more_ports_count() {
+    let trust = Trust { local_ports_reserved: 2000, ..CHECKED };
+    assert_eq!(trust.standing(tcp(1024, Host::Here)), Standing::Anonymous);
 }
