@@ -19,6 +19,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use haulage::limits::LIMITS_DEFAULT;
 use haulage_proto::time::Instant;
 
 mod kept;
@@ -71,9 +72,13 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns the limits of a server that has so much memory: a 64th of it.
+    /// Returns the limits of a server that has so much memory: a 64th of it, but no less than the Replies
+    /// to twice the Calls that a connection may have under way take.
     pub const fn of_memory(octets: usize, reply_max: usize) -> Self {
-        Self { octets_max: octets / MEMORY_SHARE, reply_max, age_max: AGE_MAX }
+        let minimum = REPLIES_MIN * (reply_max + kept::NOTED);
+        let share = octets / MEMORY_SHARE;
+        let octets_max = if share < minimum { minimum } else { share };
+        Self { octets_max, reply_max, age_max: AGE_MAX }
     }
 
     /// Returns how many Replies of Calls that ended so there is room for.
@@ -169,6 +174,10 @@ const fn mix(hash: u64, number: u64) -> u64 {
 
 /// Octets of arguments that are hashed.
 const HASHED_MAX: usize = 512;
+/// Replies that are kept at the least: so many that those of Calls that succeeded are twice as many as the
+/// Calls that a connection may have under way.
+const REPLIES_MIN: usize =
+    (2 * LIMITS_DEFAULT.credits_max as usize * FAILURES_SHARE).div_ceil(FAILURES_SHARE - 1);
 /// The part of a server's memory that keeps Replies.
 const MEMORY_SHARE: usize = 64;
 /// The part of the Replies that are of Calls that failed.

@@ -183,3 +183,11 @@ fn arguments_that_differ_hash_differently() {
     let hashes: BTreeSet<_> = all.iter().map(|bytes| hash(bytes)).collect();
     assert_eq!((hashes.len(), hash(b"a")), (all.len(), hash(b"a")));
 }
+
+#[test]
+fn a_small_server_keeps_the_replies_to_twice_the_calls_of_a_connection() {
+    for octets in [0, 4 << 20, 64 << 20] {
+        let limits = Limits::of_memory(octets, 264);
+        assert!(limits.replies(End::Success) >= 2 * LIMITS_DEFAULT.credits_max as usize);
+    }
+}
