@@ -2,11 +2,12 @@
 //!
 //! # Limits
 //! A few clients are answered at a time, each by a thread. A request has one deadline, however slowly it comes,
-//! and so has the response. Where there are more clients, the one whose transfer has lasted longest is closed.
+//! and so has the response. One address can have half of the places. Where there are more clients, the one whose
+//! transfer has lasted longest is closed.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
@@ -53,7 +54,8 @@ impl Asking {
 
     fn accept(&self, listener: &TcpListener, waker: &Waker, limits: Limits) {
         let connections_max = limits.requests_max;
-        let mut crowd = Crowd::new(CrowdLimits { connections_max, each_max: connections_max });
+        let mut crowd =
+            Crowd::new(CrowdLimits { connections_max, each_max: connections_max.div_ceil(2) });
         loop {
             let Ok((stream, peer)) = listener.accept() else {
                 thread::park_timeout(ACCEPT_AGAIN);
@@ -86,8 +88,13 @@ impl Asking {
         let mut words = line.split(|octet| *octet == b' ');
         let (status, body) = match (words.next(), words.next()) {
             (Some(b"GET"), Some(b"/metrics")) => match self.page(waker) {
-                Some(page) => ("200 OK", page),
-                None => ("503 Service Unavailable", "the server is ending\n".to_owned()),
+                Ok(page) => ("200 OK", page),
+                Err(RecvTimeoutError::Timeout) => {
+                    ("503 Service Unavailable", "the server is busy\n".to_owned())
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    ("503 Service Unavailable", "the server is ending\n".to_owned())
+                }
             },
             (Some(b"GET"), _) => ("404 Not Found", "look at /metrics\n".to_owned()),
             _ => ("405 Method Not Allowed", "only GET is answered\n".to_owned()),
@@ -102,11 +109,11 @@ impl Asking {
     }
 
     /// Has the core write the page.
-    fn page(&self, waker: &Waker) -> Option<String> {
+    fn page(&self, waker: &Waker) -> Result<String, RecvTimeoutError> {
         let (asker, answer) = mpsc::channel();
-        self.asked.send(asker).ok()?;
+        self.asked.send(asker).map_err(|_| RecvTimeoutError::Disconnected)?;
         waker.wake();
-        answer.recv_timeout(PATIENCE).ok()
+        answer.recv_timeout(PATIENCE)
     }
 }
 
