@@ -31,6 +31,7 @@ pub mod doctor;
 pub mod failure;
 pub mod kv;
 pub mod limits;
+mod memory;
 pub mod metrics;
 pub mod node;
 pub mod open_files;

@@ -17,6 +17,7 @@ use crate::cli::perf::Count;
 use crate::cli::values::{Polling, Switch};
 use crate::cli::{PeerOptions, bytes};
 use crate::failure::Failure;
+use crate::memory;
 use crate::output::Output;
 use crate::placement::Cpus;
 
@@ -129,10 +130,7 @@ impl NodeConfig {
         let pool = Pool::new(&config).map_err(|error| {
             let size = bytes::rounded(size as u64);
             Failure::failed(match error {
-                PoolError::NoMemory { reason, .. } => format!(
-                    "cannot have {size} of memory: {reason}; ask for less or free memory (it is filled at \
-                     start, once per core)"
-                ),
+                PoolError::NoMemory { reason, .. } => memory::refusal(&size, &reason),
                 PoolError::TooLarge { .. } => {
                     format!("cannot have {size} of memory: one core manages at most 16 TiB; ask for less")
                 }

@@ -10,6 +10,7 @@ use super::service::KvService;
 use crate::cli::ServeKv;
 use crate::cli::bytes;
 use crate::failure::Failure;
+use crate::memory;
 use crate::metrics::{Metered, http};
 use crate::node::{Carrier, NodeConfig, over, server_limits};
 use crate::open_files;
@@ -51,8 +52,9 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
         let keys_max = keys_max.unwrap_or(u32::MAX);
         let room = memory.saturating_sub(KvService::index_octets_max(keys_max));
         let node = NodeConfig { room, limits, crc };
-        // The index is filled once the pool is there, which says at once whether the machine has the memory.
+        // The pool is filled by now: what is left is for the index.
         let (mut core, notes) = node.build::<P, _>(|_, _| {
+            memory::check(KvService::index_octets_max(keys_max))?;
             let service = KvService::new(keys_max, seed, value_max, memory as u64);
             Ok(Metered::new(service, asked))
         })?;
