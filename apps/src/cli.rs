@@ -189,9 +189,11 @@ privilege to give files away, all that is made there is the server's own, and wh
 as the server's user.
 NFS has no authentication but AUTH_SYS, which is a claim. A server that runs as root, or can act as
 other users, believes over TCP only claims from ports below 1024, and over RDMA root of this machine,
-other users of this machine about themselves, and other machines. Callers whose claims it does not
-believe are the anonymous user. --insecure makes it believe all claims. --allow says which clients may
-connect, --squash which claims count for nothing.";
+other users of this machine about themselves, and other machines, and containers and virtual machines
+with addresses of their own. Callers whose claims it does not believe are the anonymous user.
+--insecure makes it believe all claims. --allow says which clients may connect, --squash which claims
+count for nothing. A server of a directory that runs as root needs CAP_CHOWN, CAP_DAC_OVERRIDE and
+CAP_FOWNER, or --insecure.";
 
 /// What a storage server can be told.
 #[derive(Clone, Debug, Args)]
@@ -227,22 +229,22 @@ pub struct ServeStore {
     /// Which claims not to believe: none, that of being root, or all
     #[arg(long, value_enum, default_value = "root")]
     pub squash: Squash,
-    /// The user of those who are not believed
+    /// User of callers who are squashed or not believed
     #[arg(long, value_name = "N", default_value = "65534")]
     pub anonuid: u32,
-    /// Their group
+    /// Group of callers who are squashed or not believed
     #[arg(long, value_name = "N", default_value = "65534")]
     pub anongid: u32,
-    /// Who may connect, as often as need be [default: everybody]
+    /// Allow connections from CIDR; may be given several times [default: everybody]
     #[arg(long, value_name = "CIDR")]
     pub allow: Vec<Network>,
-    /// Believe all claims of users, of callers from ports above 1023 and of users of this machine, too
+    /// Believe AUTH_SYS claims from unreserved ports and of other local users, too
     #[arg(long)]
     pub insecure: bool,
     /// Connections at once; one address can have half of them [default: 256, fewer if the limit of open files is low]
     #[arg(long, value_name = "N")]
     pub connections: Option<Count>,
-    /// How it treats its clients
+    /// When it closes connections
     #[command(flatten)]
     pub peers: PeerOptions,
     /// How its core works
@@ -327,7 +329,7 @@ pub struct ServeKv {
     /// Connections at once; one address can have half of them [default: 256, fewer if the limit of open files is low]
     #[arg(long, value_name = "N")]
     pub connections: Option<Count>,
-    /// How it treats its clients
+    /// When it closes connections
     #[command(flatten)]
     pub peers: PeerOptions,
     /// Where to answer `GET /metrics`, for Prometheus [default: nowhere]
@@ -338,7 +340,7 @@ pub struct ServeKv {
     pub core: CoreOptions,
 }
 
-/// How a server treats its clients: the options of every command that serves.
+/// When a server closes connections: the options of every command that serves.
 #[derive(Clone, Debug, Args)]
 pub struct PeerOptions {
     /// Close a connection whose client takes no data, answers no read or completes no message for this

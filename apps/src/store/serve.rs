@@ -138,8 +138,9 @@ impl Addresses {
             }
             _ if is_bounded => return,
             (Privilege::Privileged, false, true) => {
-                "other machines that reach the RDMA port are believed whatever user they claim to be; \
-                 --allow says which clients may connect"
+                "other machines, and containers and virtual machines with addresses of their own, can claim \
+                 to be any user over RDMA, and so can their root over TCP; --allow says which clients may \
+                 connect"
             }
             (Privilege::Privileged, false, false) => {
                 "root of this machine can claim to be any user; other local users are themselves over \

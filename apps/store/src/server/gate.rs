@@ -177,7 +177,7 @@ impl fmt::Display for Notice {
         match self {
             Self::UnreservedPort(address) => write!(
                 f,
-                "{} claims users from ports above 1023 over TCP and is served as the anonymous user; \
+                "{} claims users from unreserved ports over TCP and is served as the anonymous user; \
                  --insecure would believe it",
                 address.to_canonical()
             ),
