@@ -675,8 +675,8 @@ fn nothing_is_gone_after_a_search_that_the_system_failed() {
         assert!(bed.backend.turn(), "it goes on");
         bed.backend.tree.miss(errno);
         assert_eq!(search(&mut bed).1, [file]);
-        behind(&world, "../away", "back");
         assert_eq!(bed.backend.locate(file), Located::Later, "{errno:?}");
+        behind(&world, "../away", "back");
         assert_eq!(search(&mut bed).1, [file]);
         assert_eq!(bed.read(file, 0, 1), Ok(Vec::new()));
     }
