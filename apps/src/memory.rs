@@ -5,7 +5,7 @@ use std::fs;
 use crate::cli::bytes;
 use crate::failure::Failure;
 
-/// Checks that the machine has so many octets of memory available, beside what is in use.
+/// Checks that the machine has this much memory available, in octets.
 ///
 /// # Errors
 /// It says that it has less.

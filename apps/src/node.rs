@@ -163,11 +163,11 @@ fn slots(limits: &Limits) -> usize {
 /// Connections that may be in their setup at once.
 const SETUPS_MAX: u32 = 1024;
 
-/// Limits of a core that serves so many connections.
+/// Returns the limits of a core that serves `connections` connections.
 pub fn server_limits(peers: &PeerOptions, Count(connections): Count) -> Limits {
     Limits {
         connections_max: connections,
-        // One address can take half of what there is, and no more.
+        // One address can take half of them.
         connections_each_max: connections.div_ceil(2),
         receives_max: LIMITS_DEFAULT.receives_max.max(2 * RECEIVES_IDLE * connections),
         ..peers.within(LIMITS_DEFAULT)

@@ -45,7 +45,7 @@ pub fn connections(asked: Option<Count>, output: &Output) -> Result<Count, Failu
     Ok(Count(allowed))
 }
 
-/// Returns the open files that so many connections need.
+/// Returns the open files that `connections` connections need, with `ends` of the ends of each here.
 fn needed(connections: u32, ends: u64) -> u64 {
     ends * u64::from(connections) + BESIDE
 }

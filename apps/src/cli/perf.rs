@@ -64,7 +64,7 @@ pub struct ServePerf {
     /// Calls in flight, of all connections, that it has room for: more than needed makes it slower
     #[arg(long, value_name = "N", default_value = "128")]
     pub depth: Count,
-    /// How it treats its clients
+    /// How the server treats its clients
     #[command(flatten)]
     pub peers: PeerOptions,
     /// How its core works

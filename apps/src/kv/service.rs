@@ -76,7 +76,7 @@ impl KvService {
         Self { index: Index::new(keys_max, seed), value_bytes: 0, value_max, memory }
     }
 
-    /// Returns the octets that the index for so many keys takes of the heap, at most.
+    /// Returns the octets of heap that an index for `keys_max` keys takes at most.
     pub const fn index_octets_max(keys_max: u32) -> usize {
         Index::<KeyLease, Value>::octets_max(keys_max)
     }

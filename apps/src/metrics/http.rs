@@ -64,7 +64,7 @@ impl Asking {
             let Some(seat) = crowd.admit(stream, peer.ip()) else { continue };
             let (asking, waker) = (self.clone(), waker.clone());
             let answer = move || {
-                // Whoever asked badly, or went away, asks again.
+                // A client whose request failed asks again.
                 let _ = asking.answer(&seat, &waker, limits);
             };
             // Without a thread the seat is left at once.

@@ -1,13 +1,13 @@
 //! The TCP connections of one listening port: how many there are, and which one gives way to a newcomer.
 //!
 //! # Normal operation
-//! Whoever accepts connections owns the [`Crowd`]; each connection is served by a thread that holds its [`Seat`]
+//! The thread that accepts connections owns the [`Crowd`]; each connection is served by a thread that holds its [`Seat`]
 //! and says there what it is doing. Leaving is dropping the seat.
 //!
 //! # Limits
-//! There are at most so many connections, and at most so many from one address. Where a newcomer finds no room,
+//! Connections are limited ([`CrowdLimits`]), and so are those of one address. Where a newcomer finds no room,
 //! one connection is closed for it: of the address with most connections, one that is idle, else the one whose
-//! transfer has lasted longest. So whoever fills the table closes its own connections first. A connection whose
+//! transfer has lasted longest. So an address that fills the table loses its own connections first. A connection whose
 //! request is being served stays; if there are no others, the newcomer goes.
 
 use std::collections::BTreeMap;
