@@ -23,7 +23,7 @@ pub(super) struct Searched {
 }
 
 impl Gone {
-    /// Remembers at most so many files.
+    /// Makes an empty memory of at most `files_max` files.
     pub(super) const fn new(files_max: usize) -> Self {
         Self { files: BTreeMap::new(), by_use: BTreeMap::new(), uses: 0, files_max }
     }

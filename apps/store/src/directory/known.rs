@@ -52,7 +52,7 @@ struct Place {
 }
 
 impl Known {
-    /// Makes a table of at most so many octets.
+    /// Makes an empty table of at most `octets_max` octets.
     pub(super) const fn new(octets_max: usize) -> Self {
         Self { places: BTreeMap::new(), octets: 0, octets_max, hand: 0, journal: None }
     }

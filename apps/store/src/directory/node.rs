@@ -213,7 +213,7 @@ impl Descriptors {
         }
         self.set_mode(node, widened)?;
         let opened = self.open_as_is(node, flags);
-        // Whoever changed them meanwhile has the last word.
+        // A mode that somebody else has set meanwhile stays.
         if node.look().is_ok_and(|look| look.attributes.mode == widened) {
             self.set_mode(node, mode)?;
         }

@@ -285,7 +285,7 @@ fn what_was_renamed_behind_our_back_is_searched_for() {
     assert_eq!(bed.read(near, 0, 9), Ok(Vec::new()));
 }
 
-/// Makes so many files in a directory, behind our back.
+/// Makes `count` files in a directory of the export, without asking the server.
 fn crowd(world: &World, dir: &str, count: usize) {
     for number in 0..count {
         std::fs::write(world.path("served").join(dir).join(format!("{number}")), b"").unwrap();

@@ -90,7 +90,7 @@ impl Within {
     }
 
     fn look_from(&mut self, dir: &Node, top: &[u8], open: &Descriptors) -> Result<Verdict, Errno> {
-        // Between a path that is too long and the top there are at least so many names.
+        // A path that is too long has at least this many names below the top.
         let levels = PATH_TOLD_MAX.saturating_sub(top.len()) / COMPONENT_MAX;
         let up = [b'.', b'.', b'/'].repeat(levels.max(1));
         let mut above = None;
@@ -122,7 +122,7 @@ impl Within {
     }
 }
 
-/// Compares the path of a directory with that of the top.
+/// Tells whether `path`, of a directory, is `top` or lies below it.
 fn compare(path: &[u8], top: &[u8]) -> Verdict {
     let below = path.strip_prefix(top.strip_suffix(b"/").unwrap_or(top));
     match below {

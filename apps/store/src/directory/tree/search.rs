@@ -135,7 +135,7 @@ impl Tree {
             match self.go_down(descent) {
                 Reached::Partway(rest) => self.searches.descents.push_back(rest),
                 Reached::File(_) => self.searches.ended.push_back(file),
-                // Whoever waits is told to ask again, if there is no room.
+                // Where the queue is full, the Calls that wait for the file are told to ask again.
                 Reached::Nothing if self.search_for(file, Scope::Tree) => {}
                 Reached::Nothing => self.searches.ended.push_back(file),
             }
@@ -311,7 +311,7 @@ impl Tree {
                 self.open.keep(node);
                 continue;
             }
-            // Whoever asks again has it searched for again.
+            // The file may be there: the next Call for it begins another search.
             if pass.is_hampered {
                 continue;
             }
