@@ -115,7 +115,7 @@ pub use lease::{Local, Shared};
 pub use lent::{Exposed, Invalidated, PostedSink, PostedSource};
 pub use pieces::{PIECES_MAX, Piece, Pieces};
 pub use pool::{Pool, PoolConfig};
-pub use region::{Declined, PageKind, PagePreference, PageReport};
+pub use region::{Declined, PageKind, PagePreference, PageReport, map_memfd};
 pub use registration::{MrEvent, MrState, Strategy};
 pub use stags::{StagFault, Stags};
 pub use view::{OutOfBounds, Sink, Source};

@@ -14,6 +14,7 @@ use std::ptr::NonNull;
 
 use self::machine::Machine;
 use self::map::Mapping;
+pub use self::map::map_memfd;
 use crate::blocks::PAGE;
 use crate::error::PoolError;
 

@@ -82,21 +82,8 @@ impl Mapping {
         // SAFETY: this fcntl takes integers.
         check(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } == 0)?;
 
-        // Room is taken first, so that the memory can be put where a huge page can begin.
-        let with_slack = length.checked_add(MIB_2).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut mapping = Self::map(with_slack, libc::MAP_NORESERVE)?;
-        let skip = mapping.start.addr().get().wrapping_neg() % MIB_2;
-        mapping.trim(skip, length)?;
-        let (access, flags) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-        // SAFETY: the range is the whole of a mapping of ours of which nobody has been given anything
-        // yet; it is what is replaced.
-        let start = unsafe {
-            libc::mmap(mapping.start.as_ptr().cast(), length, access, flags, memfd.as_raw_fd(), 0)
-        };
-        check(start != libc::MAP_FAILED)?;
-        mapping.memfd = Some(memfd);
-        Ok(mapping)
+        let start = map_memfd(memfd.as_fd(), length)?;
+        Ok(Self { start, length, origin: Origin::System, memfd: Some(memfd) })
     }
 
     /// Takes `length` octets from the heap.
@@ -248,6 +235,57 @@ impl Drop for Mapping {
         }
     }
 }
+
+/// Maps the first `length` octets of a memfd, readable, writable and shared. If they are a multiple of 2 MiB,
+/// they are mapped where a huge page can begin, if there is room. The caller unmaps them.
+///
+/// # Errors
+///
+/// Those of the system, which then has changed no address.
+pub fn map_memfd(memfd: BorrowedFd<'_>, length: usize) -> io::Result<NonNull<u8>> {
+    if length.is_multiple_of(MIB_2) {
+        for _ in 0..ALIGNED_TRIES {
+            let start = map_memfd_near(aligned_room(length)?, memfd, length)?;
+            if start.addr().get().is_multiple_of(MIB_2) {
+                return Ok(start);
+            }
+            // SAFETY: the range was mapped just now, and nobody has been given it.
+            check(unsafe { libc::munmap(start.as_ptr().cast(), length) } == 0)?;
+        }
+    }
+    map_memfd_near(ptr::null_mut(), memfd, length)
+}
+
+/// Maps a memfd at `hint` if nothing is mapped there, or else anywhere.
+///
+/// `MAP_FIXED` into reserved room will not do: if the memfd cannot be mapped, the system may have given up the
+/// room before it noticed, and another thread may have mapped something there before we unmap what is left.
+fn map_memfd_near(
+    hint: *mut libc::c_void,
+    memfd: BorrowedFd<'_>,
+    length: usize,
+) -> io::Result<NonNull<u8>> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the address is a hint, so no mapping is replaced.
+    let start = unsafe { libc::mmap(hint, length, access, libc::MAP_SHARED, memfd.as_raw_fd(), 0) };
+    check(start != libc::MAP_FAILED)?;
+    NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+/// Returns an address, a multiple of 2 MiB, from which on `length` octets were free a moment ago.
+fn aligned_room(length: usize) -> io::Result<*mut libc::c_void> {
+    let with_slack = length.checked_add(MIB_2).ok_or(io::ErrorKind::OutOfMemory)?;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: no address is asked for, so no mapping is replaced.
+    let room = unsafe { libc::mmap(ptr::null_mut(), with_slack, libc::PROT_NONE, flags, -1, 0) };
+    check(room != libc::MAP_FAILED)?;
+    // SAFETY: the whole range was mapped just now, and nobody has been given it.
+    check(unsafe { libc::munmap(room, with_slack) } == 0)?;
+    Ok(room.wrapping_byte_add(room.addr().wrapping_neg() % MIB_2))
+}
+
+/// How often aligned room is looked for: another thread may take what was found.
+const ALIGNED_TRIES: usize = 8;
 
 /// What every allocator gives without being asked.
 const HEAP_ALIGN: usize = 16;

@@ -191,3 +191,25 @@ fn a_shared_region_is_a_sealed_memfd_of_its_length() {
             .is_none()
     );
 }
+
+#[cfg(not(miri))]
+#[test]
+fn a_region_that_cannot_be_had_takes_no_memory_of_others() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                assert!(Mapping::shared(1 << 40, true).is_err(), "nobody has as many huge pages");
+            }
+        });
+        let whole = (0..5_000).all(|_| {
+            let mapping = Mapping::small(256 << 20).unwrap();
+            // The advice is refused if pages of the range are not mapped.
+            (0..4).all(|_| mapping.keep_from_children().is_ok())
+        });
+        is_over.store(true, Ordering::Relaxed);
+        assert!(whole, "memory of another thread was unmapped");
+    });
+}

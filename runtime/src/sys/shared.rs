@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use haulage_mr_pool::Sink;
+use haulage_mr_pool::{Sink, map_memfd};
 
 use super::bus_error::Guard;
 
@@ -173,23 +173,7 @@ impl Shared {
     }
 
     fn map(memfd: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let (at, fixed) = match length.is_multiple_of(MIB_2) {
-            true => (Self::aligned_room(length)?, libc::MAP_FIXED),
-            false => (ptr::null_mut(), 0),
-        };
-        let (flags, fd) = (libc::MAP_SHARED | fixed, memfd.as_raw_fd());
-        // SAFETY: if an address is asked for it is that of room we reserved for this, all of it.
-        let start = unsafe { libc::mmap(at, length, access, flags, fd, 0) };
-        if start == libc::MAP_FAILED {
-            let error = io::Error::last_os_error();
-            if !at.is_null() {
-                // SAFETY: the room is still ours, and nothing is in it.
-                unsafe { libc::munmap(at, length) };
-            }
-            return Err(error);
-        }
-        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let start = map_memfd(memfd, length)?;
         let mut mapped = Self { start, length, guard: None };
         // SAFETY: the range is a mapping of ours; the advice changes what children inherit.
         if unsafe { libc::madvise(start.as_ptr().cast(), length, libc::MADV_DONTFORK) } != 0 {
@@ -199,32 +183,11 @@ impl Shared {
         let pages = length.checked_next_multiple_of(page).ok_or(io::ErrorKind::OutOfMemory)?;
         let extent = page.max(MIB_2);
         // SAFETY: the range is a mapping of ours, all whole pages of the memfd's size that `length` octets take;
-        // `extent` is a multiple of a page, as both are powers of two; `drop` takes the guard first. Only methods of `mapped` and what borrows from it access the range. Its octets
-        // are the peer's to change, and mean nothing.
+        // `extent` is a multiple of a page, as both are powers of two; `drop` takes the guard first. Only methods
+        // of `mapped` and what borrows from it access the range. Its octets are the peer's to change, and mean
+        // nothing.
         mapped.guard = Some(unsafe { Guard::new(start, pages, extent) }?);
         Ok(mapped)
-    }
-
-    /// Reserves addresses at which a huge page of the peer's can be mapped as one.
-    fn aligned_room(length: usize) -> io::Result<*mut libc::c_void> {
-        let with_slack = length.checked_add(MIB_2).ok_or(io::ErrorKind::OutOfMemory)?;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: no address is asked for, so no mapping is replaced.
-        let room =
-            unsafe { libc::mmap(ptr::null_mut(), with_slack, libc::PROT_NONE, flags, -1, 0) };
-        if room == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let skip = room.addr().wrapping_neg() % MIB_2;
-        let (start, rest) = (room.wrapping_byte_add(skip), MIB_2 - skip);
-        if skip > 0 {
-            // SAFETY: what is before `start` is ours and nobody has been given it.
-            unsafe { libc::munmap(room, skip) };
-        }
-        // SAFETY: so is what is behind the `length` octets from `start`: at least one page, as `room` is a
-        // whole page.
-        unsafe { libc::munmap(start.wrapping_byte_add(length), rest) };
-        Ok(start)
     }
 
     /// Returns where `T` is at `offset`.
