@@ -274,8 +274,8 @@ mod tests {
         let rollup = b"0-1 ---p 0 00:00 0 [rollup]\nRss: 30 kB\nPss: 20 kB\nPss_Anon: 9 kB\n\
             Shared_Hugetlb: 2 kB\nPrivate_Hugetlb: 4 kB\nSwapPss: 1 kB\n";
         assert_eq!(parse_share(rollup), 26 * 1024);
-        let share = share_of_memory().unwrap();
-        assert!(share > 0 && share < resident().unwrap().total(), "{share}: libraries are shared");
+        // It is not compared with all that is resident: other tests take and return memory meanwhile.
+        assert!(share_of_memory().unwrap() > 100 * 1024);
     }
 
     #[test]
