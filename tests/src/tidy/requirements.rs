@@ -6,8 +6,12 @@ use super::Breach;
 use super::names::tests;
 use crate::source::{Workspace, line_of};
 
-/// The coverage table says of each sentence how it is kept, and that is so: the tests it names exist,
-/// code cites the sentence, and code cites no other.
+use holds_in::Layer;
+
+mod holds_in;
+
+/// The coverage table says of each sentence how it is kept, and that is so: the tests it names exist and
+/// drive the layer it says, code cites the sentence, and code cites no other.
 pub fn coverage(workspace: &Workspace) -> Vec<Breach> {
     let Some(table) = workspace.get(TABLE) else {
         return vec![Breach::of_file(TABLE, "is missing")];
@@ -45,12 +49,14 @@ struct Tree<'a> {
     cited: BTreeSet<&'a str>,
 }
 
-/// One row: id, level, status, where.
+/// One row of the table.
 struct Row<'a> {
     line: usize,
     id: &'a str,
     level: &'a str,
     status: &'a str,
+    /// The outermost layer at which a named test shows the sentence.
+    holds_in: &'a str,
     place: &'a str,
     /// Cells it should not have, or has not.
     is_odd: bool,
@@ -60,9 +66,15 @@ impl<'a> Row<'a> {
     fn parse((index, line): (usize, &'a str)) -> Self {
         let mut cells = line.split('\t');
         let mut next = || cells.next().unwrap_or("").trim();
-        let (id, level, status, place) = (next(), next(), next(), next());
+        let (id, level, status) = (next(), next(), next());
+        let (holds_in, place) = (next(), next());
         let is_odd = id.is_empty() || line.split('\t').count() != HEADER.split('\t').count();
-        Self { line: index + 1, id, level, status, place, is_odd }
+        Self { line: index + 1, id, level, status, holds_in, place, is_odd }
+    }
+
+    /// Returns the names of the tests of a row of status `test`.
+    fn tests(&self) -> impl Iterator<Item = &'a str> + Clone {
+        self.place.split([' ', ',', ';']).filter(|name| !name.is_empty())
     }
 
     fn wrong(&self, tree: &Tree<'_>) -> Vec<String> {
@@ -74,24 +86,42 @@ impl<'a> Row<'a> {
             found.push(format!("has the unknown level `{}`", self.level));
         }
         match self.status {
-            "test" => {
-                let names = self.place.split([' ', ',', ';']).filter(|name| !name.is_empty());
-                let missing = names.clone().filter(|name| !tree.tests.contains(*name));
-                found.extend(missing.map(|name| format!("names `{name}`, which is no test")));
-                if names.count() == 0 {
-                    found.push("names no test".to_owned());
-                }
-                if !tree.cited.contains(self.id) {
-                    found.push("is cited by no code".to_owned());
-                }
-            }
+            "test" => found.extend(self.wrong_of_test(tree)),
             "exception" | "not-applicable" => {
                 if self.place.split_whitespace().count() < REASON_WORDS_MIN {
                     found.push("gives no reason".to_owned());
                 }
+                if self.holds_in != NOWHERE {
+                    found.push(format!("is not tested, but holds in `{}`", self.holds_in));
+                }
             }
             "open" => found.push("is still open".to_owned()),
             other => found.push(format!("has the unknown status `{other}`")),
+        }
+        found
+    }
+
+    fn wrong_of_test(&self, tree: &Tree<'_>) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut outermost = None;
+        for name in self.tests() {
+            let layer = Layer::of_test(name);
+            if !tree.tests.contains(name) {
+                found.push(format!("names `{name}`, which is no test"));
+            } else if layer.is_none() {
+                found.push(format!("names `{name}`, which drives no layer"));
+            } else {
+                outermost = outermost.max(layer);
+            }
+        }
+        if let Some(shown) = outermost.map(Layer::word).filter(|shown| *shown != self.holds_in) {
+            found.push(format!("holds in `{}`, but its tests show `{shown}`", self.holds_in));
+        }
+        if self.tests().next().is_none() {
+            found.push("names no test".to_owned());
+        }
+        if !tree.cited.contains(self.id) {
+            found.push("is cited by no code".to_owned());
         }
         found
     }
@@ -140,7 +170,10 @@ fn looks_like_id(text: &str, prefixes: &BTreeSet<&str>) -> bool {
 }
 
 const TABLE: &str = "proto/REQUIREMENTS.tsv";
-const HEADER: &str = "id\tlevel\tstatus\twhere";
+const HEADER: &str = "id\tlevel\tstatus\tholds_in\twhere";
+
+/// Where a sentence holds that no test shows.
+const NOWHERE: &str = "-";
 
 /// The words of force.
 const LEVELS: [&str; 11] = [

@@ -20,7 +20,7 @@ fn a_row_names_a_test_that_exists() {
     assert_eq!(check(&GOOD.replace("holds", "f")), [what]);
     let two = format!("{GOOD}; proto::v2::credit::tests::g");
     assert_eq!(check(&two), ["EX-1-1 names `proto::v2::credit::tests::g`, which is no test"]);
-    assert_eq!(check("EX-1-1\tMUST\ttest\t"), ["EX-1-1 names no test"]);
+    assert_eq!(check("EX-1-1\tMUST\ttest\tlibrary\t"), ["EX-1-1 names no test"]);
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn every_part_of_its_name_counts() {
         "runtime::v2::credit::tests::holds",
         "haulage_proto::v2::credit::tests::holds",
     ] {
-        let row = format!("EX-1-1\tMUST\ttest\t{name}");
+        let row = format!("EX-1-1\tMUST\ttest\tlibrary\t{name}");
         assert_eq!(check(&row), [format!("EX-1-1 names `{name}`, which is no test")]);
     }
 }
@@ -101,17 +101,65 @@ fn a_test_does_not_obey() {
 fn what_is_not_tested_has_a_reason() {
     for status in ["exception", "not-applicable"] {
         for reason in ["", "none", "see above"] {
-            let row = format!("EX-1-1\tMUST\t{status}\t{reason}");
+            let row = format!("EX-1-1\tMUST\t{status}\t-\t{reason}");
             assert_eq!(check(&row), ["EX-1-1 gives no reason"]);
         }
-        assert!(check(&format!("EX-1-1\tMUST NOT\t{status}\tno provider can do that")).is_empty());
+        assert!(
+            check(&format!("EX-1-1\tMUST NOT\t{status}\t-\tno provider can do that")).is_empty()
+        );
     }
 }
 
 #[test]
+fn a_row_holds_in_the_outermost_layer_that_its_tests_drive() {
+    let test = "#[test]\nfn a() {}\n";
+    let all = [
+        ("proto::tests::a", "library"),
+        ("tests::world::a", "library"),
+        ("runtime::tests::host_auth::a", "runtime"),
+        ("tests::hostile::two::a", "runtime"),
+        ("apps::tests::command::a", "command"),
+    ];
+    let check = |holds_in: &str, names: &str| {
+        let table = format!("{HEADER}\nEX-1-1\tMUST\ttest\t{holds_in}\t{names}\n");
+        let tree = [
+            (TABLE, table.as_str()),
+            ("proto/src/v2/credit.rs", CODE),
+            ("proto/src/tests.rs", test),
+            ("runtime/tests/host_auth.rs", test),
+            ("apps/tests/command.rs", test),
+            ("tests/tests/world.rs", test),
+            ("tests/tests/hostile/two.rs", test),
+            ("tests/tests/tidy.rs", test),
+        ];
+        let found = coverage(&Workspace::of(&tree));
+        found.into_iter().map(|breach| breach.what).collect::<Vec<_>>()
+    };
+    for (at, (name, shown)) in all.into_iter().enumerate() {
+        for (inner, _) in &all[..=at] {
+            let names = format!("{name} {inner}");
+            assert_eq!(check(shown, &names), [""; 0]);
+            for other in ["library", "runtime", "command", "-"].into_iter().filter(|o| *o != shown)
+            {
+                let what = format!("EX-1-1 holds in `{other}`, but its tests show `{shown}`");
+                assert_eq!(check(other, &names), [what]);
+            }
+        }
+    }
+    let what = "EX-1-1 names `tests::tidy::a`, which drives no layer";
+    assert_eq!(check("library", "tests::tidy::a"), [what]);
+}
+
+#[test]
+fn what_is_not_tested_holds_nowhere() {
+    let row = "EX-1-1\tMUST\texception\tlibrary\tno provider can do that";
+    assert_eq!(check(row), ["EX-1-1 is not tested, but holds in `library`"]);
+}
+
+#[test]
 fn nothing_is_open_unknown_or_said_twice() {
-    assert_eq!(check("EX-1-1\tMAY\topen\t"), ["EX-1-1 is still open"]);
-    assert_eq!(check("EX-1-1\tMUST\tmaybe\t"), ["EX-1-1 has the unknown status `maybe`"]);
+    assert_eq!(check("EX-1-1\tMAY\topen\t-\t"), ["EX-1-1 is still open"]);
+    assert_eq!(check("EX-1-1\tMUST\tmaybe\t-\t"), ["EX-1-1 has the unknown status `maybe`"]);
     let what = "EX-1-1 has the unknown level `must`";
     assert_eq!(check(&GOOD.replace("MUST", "must")), [what]);
     assert_eq!(check(&format!("{GOOD}\n{GOOD}")), ["EX-1-1 has a second row"]);
@@ -121,14 +169,14 @@ fn nothing_is_open_unknown_or_said_twice() {
 fn the_table_is_there_and_is_a_table() {
     let none = coverage(&Workspace::of(&[("proto/src/v2/credit.rs", CODE)]));
     assert_eq!(none, [Breach::of_file(TABLE, "is missing")]);
-    let what = "does not begin with `id\\tlevel\\tstatus\\twhere`";
+    let what = "does not begin with `id\\tlevel\\tstatus\\tholds_in\\twhere`";
     assert_eq!(check_all("# id level status where", GOOD, CODE), [what]);
     let what = "EX-1-1 does not have the cells of the header";
     assert_eq!(check(&format!("{GOOD}\tand more")), [what]);
     assert!(check(&format!("{GOOD}\n")).contains(&" does not have the cells of the header".into()));
 }
 
-const GOOD: &str = "EX-1-1\tMUST\ttest\tproto::v2::credit::tests::holds";
+const GOOD: &str = "EX-1-1\tMUST\ttest\tlibrary\tproto::v2::credit::tests::holds";
 
 /// Obeys, and is tested.
 const CODE: &str =

@@ -1,0 +1,48 @@
+//! How far out a test shows what it proves.
+
+/// A layer of the product; each drives the ones before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Layer {
+    /// The protocol library and the memory pool, by their own functions.
+    Library,
+    /// A core or a provider of the runtime.
+    Runtime,
+    /// The services and the command.
+    Command,
+}
+
+impl Layer {
+    /// Returns the layer that the test of this full name drives, and `None` for a test that shows nothing of
+    /// the product.
+    pub(super) fn of_test(name: &str) -> Option<Self> {
+        let inside =
+            |root: &str| name.strip_prefix(root).is_some_and(|rest| rest.starts_with("::"));
+        LAYERS.into_iter().find(|(root, _)| inside(root)).map(|(_, layer)| layer)
+    }
+
+    /// Returns the word for it in the column `holds_in`.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Library => "library",
+            Self::Runtime => "runtime",
+            Self::Command => "command",
+        }
+    }
+}
+
+/// What the tests of each crate drive, and those of each file of the tests' own crate.
+const LAYERS: [(&str, Layer); 13] = [
+    ("proto", Layer::Library),
+    ("mr_pool", Layer::Library),
+    ("runtime", Layer::Runtime),
+    ("apps", Layer::Command),
+    ("tests::codecs", Layer::Library),
+    ("tests::fuzz", Layer::Library),
+    ("tests::rpc", Layer::Library),
+    ("tests::world", Layer::Library),
+    ("tests::conformance", Layer::Runtime),
+    ("tests::credentials", Layer::Runtime),
+    ("tests::hostile", Layer::Runtime),
+    ("tests::rpcbind", Layer::Runtime),
+    ("tests::sim", Layer::Runtime),
+];
