@@ -118,7 +118,7 @@ fn copying(port: u16) -> Child {
 #[ignore = "the process that other tests kill"]
 fn as_a_peer() {
     let port: u16 = std::env::var(PORT_VARIABLE).unwrap().parse().unwrap();
-    let mut node = Node::new();
+    let mut node = Node::by_the_clock();
     let (received, sink) = node.receive(4);
     node.nic.connect(node.now, SocketAddr::new(LOCAL.ip(), port), &PARAMS).unwrap();
     node.until(&Seen::Established);
@@ -138,11 +138,11 @@ fn as_a_peer() {
 #[test]
 fn a_peer_killed_while_it_copies_gives_the_memory_back() {
     for disconnects in [false, true] {
-        let mut node = Node::new();
+        let mut node = Node::by_the_clock();
         let port = node.listen();
         let mut child = copying(port);
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-        node.accept_from_elsewhere();
+        node.accept();
         let (exposed, segment) = node.expose(b"in use", Access::RemoteWrite);
         node.send(&segment.handle.0.to_be_bytes(), None);
         assert!(said.any(|line| line.unwrap().contains(COPYING)), "it did not come so far");

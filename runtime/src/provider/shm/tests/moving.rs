@@ -245,12 +245,12 @@ fn play(node: &mut Node, starts: bool, rounds: u32) {
     node.receive(16);
     let mut heard = 0;
     while heard < rounds {
-        node.now = crate::sys::clock::now();
+        node.now = clock::now();
         node.nic.poll(node.now, 64, &mut events);
         let received = |event: &Event<_>| matches!(event, Event::Completion(done) if done.opcode == Opcode::Receive);
         if events.drain(..).filter(received).count() == 0 {
             node.nic.sleep(Some(HANG));
-            let slept = crate::sys::clock::now().saturating_since(node.now);
+            let slept = clock::now().saturating_since(node.now);
             assert!(slept < HANG, "a doorbell was not rung");
             continue;
         }
@@ -268,21 +268,18 @@ fn no_doorbell_is_missed_by_two_threads_that_sleep() {
     std::thread::scope(|threads| {
         let port = &port;
         threads.spawn(move || {
-            let mut node = Node::new();
+            let mut node = Node::by_the_clock();
             port.store(u32::from(node.listen()), Ordering::Release);
-            node.accept_from_elsewhere();
+            node.accept();
             play(&mut node, false, ROUNDS);
         });
-        let mut node = Node::new();
+        let mut node = Node::by_the_clock();
         while port.load(Ordering::Acquire) == 0 {
             std::thread::yield_now();
         }
         let port = u16::try_from(port.load(Ordering::Acquire)).unwrap();
         node.nic.connect(node.now, SocketAddr::new(LOCAL.ip(), port), &PARAMS).unwrap();
-        while !node.seen.contains(&Seen::Established) {
-            node.poll();
-            std::thread::yield_now();
-        }
+        node.until(&Seen::Established);
         play(&mut node, true, ROUNDS);
         assert!(node.nic.link_counters().doorbells > 0, "the other one never slept");
     });
