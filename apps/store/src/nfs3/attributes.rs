@@ -95,6 +95,14 @@ record! {
     }
 }
 
+impl SetAttributes {
+    /// Returns whether each time that is to be set is one: its nanoseconds are less than a second.
+    pub fn has_valid_times(&self) -> bool {
+        let is_valid = |to| !matches!(to, SetTime::To(time) if time.nanoseconds >= 1_000_000_000);
+        is_valid(self.atime) && is_valid(self.mtime)
+    }
+}
+
 /// What to make of a time: `set_atime` and `set_mtime`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetTime {

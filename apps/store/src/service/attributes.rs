@@ -112,6 +112,7 @@ fn permitted(
             SetTime::To(_) => allow(owns, Status::Perm)?,
         }
     }
+    allow(to.has_valid_times(), Status::Inval)?;
     let given_away = uid || gid;
     if to.mode.is_none() && (given_away || to.size.is_some()) {
         to.mode = without_set_id(caller, file, given_away);

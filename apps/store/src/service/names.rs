@@ -175,6 +175,7 @@ impl<B: Backend> Service<B> {
             return Err(Status::Exist);
         }
         allow(cx.caller.may(place.attributes, WRITE), Status::Acces)?;
+        allow(wanted.has_valid_times(), Status::Inval)?;
         let new = place.owned(cx, kind, wanted);
         let file = self.backend.make(cx, place.dir, place.name, new)?;
         let size = wanted.size.filter(|_| matches!(kind, NewKind::Regular));

@@ -97,6 +97,34 @@ fn times_are_set_to_what_is_asked_or_to_now() {
 }
 
 #[test]
+fn nanoseconds_of_a_second_or_more_are_refused() {
+    let mut bed = bed();
+    let root = bed.root();
+    let file = bed.file(&root, "f");
+    let before = bed.look(&file);
+    // The last two have a meaning of their own to the system.
+    for nanoseconds in [1_000_000_000, u32::MAX, 0x3fff_ffff, 0x3fff_fffe] {
+        let time = SetTime::To(Time { seconds: 7, nanoseconds });
+        let keep = SetAttributes::default();
+        for to in [SetAttributes { atime: time, ..keep }, SetAttributes { mtime: time, ..keep }] {
+            assert_eq!(bed.set(&file, to), Status::Inval, "{to:?}");
+            let at = root.at("made");
+            let create = Arguments::Create(Create { at, how: How::Guarded(to) });
+            assert_eq!(bed.status(create), Status::Inval, "{to:?}");
+            let make = Arguments::MkDir(MkDir { at, attributes: to });
+            assert_eq!(bed.status(make), Status::Inval, "{to:?}");
+            assert_eq!(bed.status(Arguments::Lookup(at)), Status::NoEnt);
+        }
+    }
+    assert_eq!(bed.look(&file), before);
+    let last = SetTime::To(Time { seconds: 7, nanoseconds: 999_999_999 });
+    assert_eq!(
+        bed.set(&file, SetAttributes { mtime: last, ..SetAttributes::default() }),
+        Status::Ok
+    );
+}
+
+#[test]
 fn limits_and_room_are_told() {
     let mut bed = bed();
     let root = bed.root();
