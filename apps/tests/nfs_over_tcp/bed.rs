@@ -1,0 +1,222 @@
+//! Servers for tests: what they export, as which user they run, and the process.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nfs3_client::nfs3_types::nfs3::nfs_fh3;
+
+use crate::client::Client;
+
+/// What a server exports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Export {
+    Memory,
+    Directory,
+}
+
+/// As whom a server runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum User {
+    /// The user who runs the tests.
+    Tester,
+    /// A user without privilege. Only root can run tests as another user.
+    Nobody,
+}
+
+/// One kind of server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    pub(crate) export: Export,
+    pub(crate) user: User,
+}
+
+/// A server, killed with the test.
+#[derive(Debug)]
+pub(crate) struct Server {
+    kind: Kind,
+    process: Child,
+    place: Place,
+    pub(crate) nfs: SocketAddr,
+    pub(crate) mount: SocketAddr,
+    /// The user whose all files are, if the server may not act as others.
+    pub(crate) owner: Option<u32>,
+}
+
+/// A directory of one server's own, removed with it.
+#[derive(Debug)]
+struct Place(PathBuf);
+
+/// A server that believes all claims, and a client that claims to be root.
+pub(crate) struct Bed {
+    pub(crate) server: Server,
+    pub(crate) client: Client,
+    pub(crate) root: nfs_fh3,
+}
+
+/// Runs a test on every kind of server whose files are kept in another way.
+pub(crate) fn each(test: impl Fn(&mut Bed)) {
+    let in_memory_again = |kind: &Kind| kind.export == Export::Memory && kind.user == User::Nobody;
+    for kind in Kind::all().into_iter().filter(|kind| !in_memory_again(kind)) {
+        // The harness shows it if the test fails.
+        eprintln!("{kind:?}");
+        test(&mut Bed::new(kind, &[]));
+    }
+}
+
+impl Kind {
+    /// Returns the kinds that can be started here.
+    pub(crate) fn all() -> Vec<Self> {
+        let mut users = vec![User::Tester];
+        if is_root() {
+            users.push(User::Nobody);
+        }
+        let exports = [Export::Memory, Export::Directory];
+        let both = |user: &User| exports.map(|export| Self { export, user: *user });
+        users.iter().flat_map(both).collect()
+    }
+
+    /// Returns whether the server may act as other users.
+    pub(crate) fn is_privileged(self) -> bool {
+        self.user == User::Tester && is_root()
+    }
+}
+
+/// Returns whether root runs the tests.
+fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+impl Bed {
+    pub(crate) fn new(kind: Kind, options: &[&str]) -> Self {
+        let options = [&["--squash", "none", "--insecure"], options].concat();
+        let server = Server::start(kind, &options);
+        let mut client = Client::new(&server, ROOT);
+        let root = client.mount("/").unwrap();
+        Self { server, client, root }
+    }
+
+    /// Returns a client that claims to be another user.
+    pub(crate) fn stranger(&self) -> Client {
+        Client::new(&self.server, STRANGER)
+    }
+
+    /// Returns whether callers are the users that they claim to be.
+    pub(crate) fn tells_users_apart(&self) -> bool {
+        self.server.owner.is_none()
+    }
+}
+
+impl Server {
+    pub(crate) fn start(kind: Kind, options: &[&str]) -> Self {
+        let place = Place::new(kind.user);
+        let (process, ready) = spawn(kind, &place, options);
+        let mut server = Self {
+            kind,
+            process,
+            place,
+            nfs: SocketAddr::from(([0; 4], 0)),
+            mount: SocketAddr::from(([0; 4], 0)),
+            owner: None,
+        };
+        server.learn(&ready);
+        server
+    }
+
+    /// Kills it and starts it again on the same directories.
+    pub(crate) fn restart(&mut self, options: &[&str]) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        let (process, ready) = spawn(self.kind, &self.place, options);
+        self.process = process;
+        self.learn(&ready);
+    }
+
+    /// Returns a path in the exported directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.place.0.join("served").join(name)
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn learn(&mut self, ready: &serde_json::Value) {
+        let address = |name: &str| ready[name].as_str().unwrap().parse().unwrap();
+        (self.nfs, self.mount) = (address("tcp_listen"), address("mount_listen"));
+        self.owner = ready["owner"].as_u64().map(|uid| uid.try_into().unwrap());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Place {
+    fn new(user: User) -> Self {
+        // Other users may not reach where this was built.
+        let name = format!("haulage-nfs-{}-{}", std::process::id(), next());
+        let path = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&path);
+        for (below, mode) in [("", 0o755), ("served", 0o1777), ("state", 0o700)] {
+            let path = path.join(below);
+            fs::create_dir(&path).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            if user == User::Nobody {
+                chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+        }
+        Self(path)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn next() -> u32 {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    COUNT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Starts a server. Returns it with what it says when it is ready.
+fn spawn(kind: Kind, place: &Place, options: &[&str]) -> (Child, serde_json::Value) {
+    // By descriptor, as other users may not reach where this was built.
+    let program = File::open(env!("CARGO_BIN_EXE_haulage")).unwrap();
+    let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
+    if kind.user == User::Nobody {
+        command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    }
+    command.args(["store", "serve", "--json", "--listen", ":0"]);
+    command.args(["--mount-listen", ":0", "--tcp-listen", ":0"]);
+    match kind.export {
+        Export::Memory => command.args(["--export", "memory:16MiB"]),
+        Export::Directory => {
+            let [served, state] = ["served", "state"].map(|below| place.0.join(below));
+            command.arg("--export").arg(served).arg("--state").arg(state)
+        }
+    };
+    let command = command.args(options).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut process = command.stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (process, serde_json::from_str(&line).unwrap())
+}
+
+/// A user and a group that a client claims to be.
+pub(crate) const ROOT: (u32, u32) = (0, 0);
+pub(crate) const STRANGER: (u32, u32) = (1000, 1000);
+
+/// The user, and the group, without privilege.
+pub(crate) const NOBODY: u32 = 65_534;
