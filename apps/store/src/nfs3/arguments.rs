@@ -292,15 +292,29 @@ record! {
     }
 }
 
-record! {
-    /// Of SYMLINK.
-    Symlink<'a> {
-        /// The name.
-        at: DirName<'a>,
-        /// What to make of the link.
-        attributes: SetAttributes,
-        /// What it holds.
-        path: Path<'a>,
+/// Of SYMLINK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Symlink<'a> {
+    /// The name.
+    pub at: DirName<'a>,
+    /// What to make of the link.
+    pub attributes: SetAttributes,
+    /// What it holds. It may be longer than any path a server takes, so that the server can say so.
+    pub path: Path<'a>,
+}
+
+impl<'a> Wire<'a> for Symlink<'a> {
+    fn decode(r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
+        let (at, attributes) = (Wire::decode(r)?, Wire::decode(r)?);
+        // Bounded as data are, not as a path is.
+        let Data(item) = Wire::decode(r)?;
+        Ok(Self { at, attributes, path: Path(item) })
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        self.at.encode(w)?;
+        self.attributes.encode(w)?;
+        self.path.encode(w)
     }
 }
 

@@ -70,6 +70,16 @@ impl<'a> Wire<'a> for Name<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path<'a>(pub Item<'a>);
 
+impl Path<'_> {
+    /// Returns how many octets there are.
+    pub const fn length(&self) -> u64 {
+        match self.0 {
+            Item::Inline(bytes) => bytes.len() as u64,
+            Item::Reduced { length } => length,
+        }
+    }
+}
+
 impl<'a> Wire<'a> for Path<'a> {
     fn decode(r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
         Ok(Self(r.eligible_opaque(PATH_MAX)?))

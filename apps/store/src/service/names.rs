@@ -68,6 +68,7 @@ impl<B: Backend> Service<B> {
     ) -> Results<'_> {
         let outcome = self.changing(cx, asked.at.dir, |service, dir, attributes| {
             let place = Place { dir, attributes, name: asked.at.name };
+            allow(asked.path.length() <= PATH_MAX as u64, Status::NameTooLong)?;
             let path = octets(asked.path.0, placed, PATH_MAX)?;
             allow(!path.bytes().is_empty() && !path.bytes().contains(&0), Status::Inval)?;
             service.make(cx, &place, NewKind::Symlink(path.bytes()), &asked.attributes)

@@ -1,6 +1,7 @@
 //! READ, WRITE, COMMIT, READLINK.
 
 use super::*;
+use crate::nfs3::PATH_MAX;
 
 #[test]
 fn what_was_written_is_read() {
@@ -143,6 +144,9 @@ fn links_hold_what_they_were_made_with() {
     for bad in [&b""[..], b"a\0b"] {
         assert_eq!(bed.symlink(&root, "bad", bad), Err(Status::Inval));
     }
+    let longer = vec![b'p'; PATH_MAX + 1];
+    assert_eq!(bed.symlink(&root, "longer", &longer), Err(Status::NameTooLong));
+    assert!(bed.symlink(&root, "longest", &longer[1..]).is_ok());
     let file = bed.file(&root, "f");
     assert_eq!(bed.status(Arguments::ReadLink(file.get())), Status::Inval);
 }
