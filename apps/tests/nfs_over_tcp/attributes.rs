@@ -129,7 +129,12 @@ fn attributes_are_set_by_those_who_may() {
         let given = client.attributes(&file).unwrap();
         assert_eq!((given.uid, given.gid), (1000, 1000));
         assert_eq!(stranger.set(&file, mode(0o600), UNGUARDED), Ok(()));
-        assert_eq!(stranger.set(&file, owner(0, 0), UNGUARDED), Err(NFS3ERR_PERM));
+        // Nobody but root gives a file away, to a user or to a group of others.
+        for (uid, gid) in [(0, 1000), (1000, 0), (1001, 1000), (1000, 1001)] {
+            let ended = stranger.set(&file, owner(uid, gid), UNGUARDED);
+            assert_eq!(ended, Err(NFS3ERR_PERM), "{uid} {gid}");
+        }
+        assert_eq!(stranger.set(&file, owner(1000, 1000), UNGUARDED), Ok(()));
     });
 }
 

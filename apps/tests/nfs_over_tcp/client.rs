@@ -14,7 +14,7 @@ use nfs3_client::io::{AsyncRead, AsyncWrite};
 use nfs3_client::nfs3_types::mount::{dirpath, mountstat3};
 use nfs3_client::nfs3_types::nfs3::*;
 use nfs3_client::nfs3_types::rpc::{auth_unix, opaque_auth};
-use nfs3_client::nfs3_types::xdr_codec::{Opaque, Pack};
+use nfs3_client::nfs3_types::xdr_codec::{self, Opaque, Pack};
 use nfs3_client::{MountClient, MountError, Nfs3Client};
 
 use crate::bed::Server;
@@ -83,6 +83,20 @@ pub(crate) fn mode(mode: u32) -> sattr3 {
 /// Returns attributes of which only the size is to be set.
 pub(crate) fn size(size: u64) -> sattr3 {
     sattr3 { size: Nfs3Option::Some(size), ..sattr3::default() }
+}
+
+/// Arguments as they go over the wire.
+pub(crate) struct Raw(pub(crate) Vec<u8>);
+
+impl Pack for Raw {
+    fn packed_size(&self) -> usize {
+        self.0.len()
+    }
+
+    fn pack(&self, out: &mut impl Write) -> xdr_codec::Result<usize> {
+        out.write_all(&self.0)?;
+        Ok(self.0.len())
+    }
 }
 
 /// Returns the octets of a value on the wire; most of the client's types cannot be compared otherwise.

@@ -98,13 +98,13 @@ fn full(client: &mut Client, root: &nfs_fh3, count: usize) -> (nfs_fh3, BTreeSet
 #[test]
 fn every_name_is_listed_once() {
     each(|Bed { client, root, .. }| {
-        let (dir, expected) = full(client, root, 100);
+        let (dir, expected) = full(client, root, 60);
         for count in [256, 1000, 4096, 1 << 20] {
             let mut calls = 0;
             let names = client.names(&dir, count, |_, _| calls += 1);
             assert_eq!(names.len(), expected.len(), "{count}");
             assert_eq!(names.into_iter().collect::<BTreeSet<_>>(), expected, "{count}");
-            assert_eq!(calls == 1, count == 1 << 20);
+            assert!(calls > 1 || count > 1000, "{count}");
         }
         let empty = client.mkdir(root, "empty", 0o700).unwrap();
         assert_eq!(client.names(&empty, 4096, |_, _| {}), [".", ".."]);
@@ -139,7 +139,7 @@ fn entries_are_what_lookup_finds() {
 #[test]
 fn both_bounds_of_a_listing_with_attributes_hold() {
     each(|Bed { client, root, .. }| {
-        let (dir, expected) = full(client, root, 100);
+        let (dir, expected) = full(client, root, 60);
         for bounds in [(128, 1 << 16), (1 << 16, 1024), (512, 4096), (1 << 16, 1 << 16)] {
             let (mut from, mut names) = (START, Vec::new());
             loop {
@@ -159,7 +159,7 @@ fn both_bounds_of_a_listing_with_attributes_hold() {
 #[test]
 fn a_cookie_lasts_while_names_come_and_go() {
     each(|Bed { client, root, .. }| {
-        let (dir, expected) = full(client, root, 100);
+        let (dir, expected) = full(client, root, 60);
         let mut page = 0;
         let names = client.names(&dir, 512, |client, listed| {
             page += 1;
@@ -171,7 +171,7 @@ fn a_cookie_lasts_while_names_come_and_go() {
                 }
             }
         });
-        assert!(page > 5, "{page}");
+        assert!(page > 3, "{page}");
         let listed: BTreeSet<_> = names.iter().cloned().collect();
         assert_eq!(listed.len(), names.len());
         assert_eq!(expected.difference(&listed).collect::<Vec<_>>(), [""; 0]);

@@ -2,9 +2,11 @@
 
 use nfs3_client::nfs3_types::nfs3::nfsstat3::*;
 use nfs3_client::nfs3_types::nfs3::*;
+use nfs3_client::nfs3_types::rpc::opaque_auth;
+use nfs3_client::rpc::RpcClient;
 
-use crate::bed::{Bed, Export, each};
-use crate::client::{Client, mode, size};
+use crate::bed::{Bed, Export, ROOT, each};
+use crate::client::{Client, Raw, Socket, at, claim, mode, now, packed, size};
 
 const LONGEST: usize = 255;
 
@@ -29,6 +31,7 @@ fn a_name_leads_to_its_file() {
         assert_eq!(client.lookup(root, &longest), Err(NFS3ERR_NOENT));
         client.file(root, &longest, 0o600);
         assert_eq!(client.lookup(root, &longer), Err(NFS3ERR_NAMETOOLONG));
+        assert_eq!(client.lookup(root, &"n".repeat(4096)), Err(NFS3ERR_NAMETOOLONG));
     });
 }
 
@@ -174,6 +177,11 @@ fn a_symbolic_link_holds_what_it_was_made_of() {
             // It is not followed.
             assert_eq!(client.lookup(&link, "name"), Err(NFS3ERR_NOTDIR));
         }
+        // No longer path can be looked up on Linux.
+        for length in [4097, 5000, 100_000] {
+            let made = client.symlink(root, "long", &vec![b'p'; length]);
+            assert_eq!(made, Err(NFS3ERR_NAMETOOLONG), "{length}");
+        }
         assert_eq!(client.symlink(root, "a", b"to"), Err(NFS3ERR_EXIST));
         assert_eq!(client.symlink(root, "empty", b""), Err(NFS3ERR_INVAL));
         assert_eq!(client.symlink(root, &"n".repeat(256), b"to"), Err(NFS3ERR_NAMETOOLONG));
@@ -221,6 +229,21 @@ fn special_files_are_made() {
                 // The server may lack CAP_MKNOD.
                 Err(status) => assert_eq!((status, in_memory), (NFS3ERR_PERM, false)),
             }
+        }
+    });
+}
+
+#[test]
+fn files_that_are_not_special_are_made_by_other_procedures() {
+    each(|Bed { server, root, .. }| {
+        let io = Socket::connect(server.nfs);
+        let mut rpc = RpcClient::new_with_auth(io, claim(ROOT), opaque_auth::default());
+        // The client's own type for these arguments has no other files than special ones.
+        for kind in [ftype3::NF3REG, ftype3::NF3DIR, ftype3::NF3LNK] {
+            let asked = Raw([packed(&at(root, "name")), packed(&kind)].concat());
+            let procedure = NFS_PROGRAM::NFSPROC3_MKNOD as u32;
+            let ended: MKNOD3res = now(rpc.call(PROGRAM, VERSION, procedure, &asked)).unwrap();
+            assert!(matches!(ended, Nfs3Result::Err((NFS3ERR_BADTYPE, _))), "{ended:?}");
         }
     });
 }

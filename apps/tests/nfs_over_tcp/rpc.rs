@@ -1,30 +1,14 @@
 //! What the RPC layer refuses, and as whom callers are served.
 
-use std::io::Write;
-
 use nfs3_client::nfs3_types::nfs3::{self, NFS_PROGRAM, createhow3, nfsstat3};
 use nfs3_client::nfs3_types::rpc::{auth_flavor, auth_stat, opaque_auth};
-use nfs3_client::nfs3_types::xdr_codec::{self, Opaque, Pack, Void};
+use nfs3_client::nfs3_types::xdr_codec::{Opaque, Void};
 use nfs3_client::nfs3_types::{mount, portmap};
 use nfs3_client::rpc::RpcClient;
 use nfs3_client::{Nfs3Client, RpcError};
 
 use crate::bed::{Bed, Export, Kind, NOBODY, ROOT, STRANGER, Server, User, each};
-use crate::client::{Client, Socket, mode, now};
-
-/// Arguments as they go over the wire.
-struct Raw(Vec<u8>);
-
-impl Pack for Raw {
-    fn packed_size(&self) -> usize {
-        self.0.len()
-    }
-
-    fn pack(&self, out: &mut impl Write) -> xdr_codec::Result<usize> {
-        out.write_all(&self.0)?;
-        Ok(self.0.len())
-    }
-}
+use crate::client::{Client, Raw, Socket, mode, now};
 
 fn any() -> Server {
     Server::start(Kind { export: Export::Memory, user: User::Tester }, &[])
@@ -71,6 +55,30 @@ fn a_call_that_is_not_understood_is_refused_and_the_connection_goes_on() {
     let handle = [&[0, 0, 0, 68][..], &[7; 68]].concat();
     let ended = call(nfs3::PROGRAM, 3, NFS_PROGRAM::NFSPROC3_GETATTR as u32, &handle);
     assert_eq!(ended, RpcError::GarbageArgs.to_string());
+}
+
+#[test]
+fn values_that_the_protocol_does_not_have_are_refused() {
+    let server = any();
+    let mut rpc = RpcClient::new(Socket::connect(server.nfs));
+    // Each begins with an empty handle.
+    for (procedure, words) in [
+        // The first bool.
+        (NFS_PROGRAM::NFSPROC3_SETATTR, &[0, 2, 0, 0, 0, 0, 0, 0][..]),
+        // time_how.
+        (NFS_PROGRAM::NFSPROC3_SETATTR, &[0, 0, 0, 0, 0, 3, 0, 0]),
+        // stable_how.
+        (NFS_PROGRAM::NFSPROC3_WRITE, &[0, 0, 0, 0, 3, 0]),
+        // createmode3.
+        (NFS_PROGRAM::NFSPROC3_CREATE, &[0, 0, 3, 0, 0, 0, 0, 0, 0]),
+        // ftype3.
+        (NFS_PROGRAM::NFSPROC3_MKNOD, &[0, 0, 8]),
+    ] {
+        let octets = words.iter().flat_map(|word: &u32| word.to_be_bytes());
+        let arguments = Raw(octets.collect());
+        let ended = now(rpc.call::<_, Void>(nfs3::PROGRAM, 3, procedure as u32, &arguments));
+        assert!(matches!(ended, Err(RpcError::GarbageArgs)), "{procedure}: {ended:?}");
+    }
 }
 
 #[test]
