@@ -217,6 +217,7 @@ pub struct ServeStore {
     /// Where clients ask what to mount, over TCP
     #[arg(long, value_name = "ADDR:PORT", default_value = ":20048")]
     pub mount_listen: Address,
+    // [V2-11.2.2.1-1] clients that use RPCSEC_GSS ask for NFS here, without RDMA.
     /// Where to accept NFS over TCP, if anywhere
     #[arg(long, value_name = "ADDR:PORT|off", default_value = ":2049")]
     pub tcp_listen: Maybe<Address>,

@@ -288,6 +288,20 @@ const NOTICES_MAX: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{self, Command, Parsed, Store};
+
+    #[test]
+    fn nfs_is_served_over_tcp_at_its_port_unless_told_otherwise() {
+        let line = ["haulage", "store", "serve", "--export", "memory:64MiB"];
+        let Ok(Parsed::Command(Command::Store(Store::Serve(options)), _)) =
+            cli::parse(line.map(Into::into))
+        else {
+            panic!("a server of files")
+        };
+        let Addresses { rdma, tcp, .. } = Addresses::resolve(&options).unwrap();
+        let at_2049: Vec<_> = rdma.iter().map(|at| SocketAddr::new(at.ip(), 2049)).collect();
+        assert_eq!(tcp, Some(at_2049), "at the addresses at which it is over RDMA");
+    }
 
     #[test]
     fn root_without_capabilities_serves_nobody_as_root_unless_told_to() {
