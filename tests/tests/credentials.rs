@@ -97,7 +97,7 @@ fn credential(flavor: u32) -> Vec<u32> {
     match flavor {
         AUTH_SYS => vec![AUTH_SYS, 20, 1, 0, 1000, 1000, 0],
         // Data under integrity in context 1.
-        RPCSEC_GSS => vec![RPCSEC_GSS, 24, 1, 0, 9, 2, 4, 1],
+        RPCSEC_GSS => gss(0, 2).to_vec(),
         other => vec![other, 0],
     }
 }
@@ -172,15 +172,34 @@ fn a_flavor_that_the_service_does_not_declare_is_denied() {
     strict.stop().unwrap();
 }
 
-#[test]
-fn nothing_is_reduced_under_integrity_though_the_service_takes_it() {
+/// A credential of RPCSEC_GSS: the procedure of a message, and how its data is protected.
+const fn gss(procedure: u32, service: u32) -> [u32; 8] {
+    [RPCSEC_GSS, 24, 1, procedure, 9, service, 4, 1]
+}
+
+/// Checks whether an item is reduced for a service that takes this credential.
+fn is_reduced(credential: &[u32], expected: bool) {
     for pace in [Pace::Now, Pace::Later] {
         let server = server(&[RPCSEC_GSS], pace);
         for version in [Version::One, Version::Two] {
-            let (words, written) = fetch(server.started, version, &credential(RPCSEC_GSS));
-            assert_eq!((words[..5].to_vec(), written), (vec![0, 0, 0, 0, 2000], 0), "{version:?}");
-            assert_eq!(words.len(), 5 + LENGTH / 4, "the item is in the Payload stream");
+            let (words, written) = fetch(server.started, version, credential);
+            let (in_chunk, in_stream) = if expected { (LENGTH, 0) } else { (0, LENGTH) };
+            assert_eq!((&words[..5], written), (&[0, 0, 0, 0, 2000][..], in_chunk), "{version:?}");
+            assert_eq!(words.len(), 5 + in_stream / 4, "{version:?}");
         }
         server.stop().unwrap();
+    }
+}
+
+#[test]
+fn nothing_is_reduced_under_integrity_though_the_service_takes_it() {
+    is_reduced(&gss(0, 1), true);
+    is_reduced(&gss(0, 2), false);
+}
+
+#[test]
+fn nothing_is_reduced_while_a_context_is_made_or_destroyed() {
+    for procedure in [1, 2, 3] {
+        is_reduced(&gss(procedure, 1), false);
     }
 }

@@ -70,6 +70,10 @@ impl Pair {
         let message = self.message();
         let htype = if procedure == LONG { CALL_EXTERNAL } else { CALL_INLINE };
         assert_eq!((message[1], message[3]), (2, htype));
+        if htype == CALL_EXTERNAL {
+            // [V2-6.6.3-1] Nothing to invalidate; one segment, at position zero; and no more.
+            assert_eq!((&message[4..7], message[11]), (&[0, 1, 0][..], 0));
+        }
         message[0]
     }
 
@@ -90,6 +94,8 @@ impl Pair {
             if message[3] != GRANT {
                 return message;
             }
+            // [V2-6.3.2-1]
+            assert_eq!(message[0], 0, "a grant has no XID");
         }
     }
 

@@ -48,7 +48,8 @@ impl Answer {
     fn of(message: &[u8]) -> Option<Self> {
         let words = words(message);
         Some(match words[..] {
-            [_, 2, _, GRANT] => return None,
+            // [V2-6.3.2-1]
+            [0, 2, _, GRANT] => return None,
             [_, 2, _, CONNPROP_FINAL, ..] => Properties,
             [xid, 2, _, REPLY_INLINE | REPLY_EXTERNAL, ..] => Reply(xid),
             [xid, 2, _, ERROR, ref body @ ..] => Error(xid, body.to_vec()),
@@ -130,7 +131,8 @@ fn openings() -> Vec<Case> {
     let null = |xid| message(xid, CALL_INLINE, &BARE, &call(xid, NULL, &[]));
     let properties = |htype, set: &[u32]| message(1, htype, set, &[]);
     let last = |set: &[u32]| properties(CONNPROP_FINAL, set);
-    let version = |vers| octets(&[7, vers, CREDIT, CALL_INLINE, 0, 0, 0, 0]);
+    let version =
+        |vers| [octets(&[7, vers, CREDIT, CALL_INLINE, 0, 0, 0, 0]), call(7, NULL, &[])].concat();
     vec![
         ("a Call before any properties", vec![null(7)], vec![Reply(7)]),
         ("no properties", vec![last(&[0])], vec![Properties]),
@@ -266,7 +268,7 @@ fn unsupported() -> Vec<Case> {
     let htype = |htype| message(7, htype, &BARE, &call(7, NULL, &[]));
     let [middle, rest] = [message(7, CALL_MIDDLE, &[16], &call(7, NULL, &[])), htype(CALL_INLINE)];
     let rest_of_it = message(7, CALL_INLINE, &BARE, &octets(&[1, 2, 3, 4]));
-    let version = |vers| octets(&[7, vers, CREDIT, 0, 0, 0, 0, 7, 0]);
+    let version = |vers| [octets(&[7, vers, CREDIT, 0, 0, 0, 0]), call(7, NULL, &[])].concat();
     let credit = |credit, xid| {
         let mut words = words(&message(xid, CALL_INLINE, &BARE, &call(xid, NULL, &[])));
         words[2] = credit;

@@ -158,6 +158,18 @@ fn a_long_call_is_continued_as_far_as_allowed_and_special_beyond() {
 }
 
 #[test]
+fn a_continued_call_is_reduced_like_any_other() {
+    let procedure = any();
+    let terms = Terms { call_messages_max: 2, ..v2() };
+    // 5000 octets beside the argument are too many for one message.
+    let items = [DataItem::opaque(1000, 8001)];
+    let asked = CallShape { items: &items, length: 5000 + 8004, ..shape(&procedure) };
+    let plan = plan_call(&terms, &asked).unwrap();
+    assert_eq!((plan.format, plan.inline), (Format::Continued { messages: 2 }, 5000));
+    assert_eq!(lengths(&plan), [(1004, 8001)]);
+}
+
+#[test]
 fn a_special_call_moves_what_is_left() {
     let procedure = any();
     let items = [DataItem::opaque(8000, 5001)];

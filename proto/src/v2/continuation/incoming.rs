@@ -332,7 +332,7 @@ impl<'a> Arrival<'a> {
 
 /// Checks the octets of a Payload stream from `offset` on, as far as they are its XID.
 fn names(xid: u32, offset: u32, payload: &[u8]) -> bool {
-    // [V2-4.6.1-1] [V2-4.6.2-1] [V2-6.3.6-1] [V2-6.3.9-1] the RPC message has the XID of its header.
+    // [V2-4.6.1-1] [V2-4.6.2-1] the RPC message has the XID of its header.
     let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
     xid.to_be_bytes().iter().skip(skipped).zip(payload).all(|(expected, found)| expected == found)
 }

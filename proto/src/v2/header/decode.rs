@@ -234,7 +234,7 @@ pub(super) fn check_xid(xid: u32, payload: &[u8], at: usize) -> Result<(), Broke
     // E9: the RPC message starts with the first word after the header. E7: it is the one that
     // `rdma_xid` names.
     match payload.first_chunk() {
-        // [V2-4.6.1-1] [V2-4.6.2-1] [V2-6.3.6-1] [V2-6.3.9-1] [V2-7.2.1-1]
+        // [V2-4.6.1-1] [V2-4.6.2-1] [V2-7.2.1-1]
         Some(word) if u32::from_be_bytes(*word) == xid => Ok(()),
         Some(_) => Err(Broken::new("rdma_xid is not the XID of the RPC message", at)),
         None => Err(Truncated { at }.into()),

@@ -122,6 +122,7 @@ pub fn encode_call_middle(
     credit: u32,
     remaining: u32,
 ) -> Result<(), Truncated> {
+    // [V2-6.3.6-1]
     Prefix { xid, vers: VERSION, credit, htype: CALL_MIDDLE }.encode(w)?;
     w.u32(remaining)
 }
@@ -182,6 +183,7 @@ pub fn encode_reply_middle(
     credit: u32,
     remaining: u32,
 ) -> Result<(), Truncated> {
+    // [V2-6.3.9-1]
     Prefix { xid, vers: VERSION, credit, htype: REPLY_MIDDLE }.encode(w)?;
     w.u32(remaining)
 }

@@ -333,6 +333,14 @@ fn every_vector_survives_the_round_trip() {
     }
 }
 
+#[test]
+fn the_credit_of_a_prefix_is_one_word() {
+    let bytes = Xdr::common(0, 2, 0x0001_0002, 5).0;
+    let message = decode(&bytes).unwrap();
+    assert_eq!(*message.prefix(), Prefix { xid: 0, vers: 2, credit: 0x0001_0002, htype: 5 });
+    assert_eq!(encoded(&message), bytes);
+}
+
 fn properties_of(message: &Message<'_>) -> Properties {
     match message {
         Message::ConnProp(ConnProp { set, .. }) => set.properties(),

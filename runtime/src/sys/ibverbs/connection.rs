@@ -242,6 +242,7 @@ impl CmId {
         let mut source = source.map(|source| address::encode(SocketAddr::new(source, 0)));
         let from = source.as_mut().map_or(ptr::null_mut(), address::raw);
         let limit = millis(limit);
+        // [V2-9-1] librdmacm translates the address to a GID.
         // SAFETY: the id is live, and so are the addresses, for the call; `from` may be null.
         let result =
             unsafe { rdma_resolve_addr(self.raw(), from, address::raw(&mut address), limit) };

@@ -5,7 +5,7 @@ use crate::rtrext::direction::{Directed, Direction};
 use crate::rtrext::item::Item;
 use crate::rtrext::placement::Span;
 use crate::rtrext::plan::{Directive, Kind as PlanKind, Outgoing, Plan, Source, Unfit};
-use crate::rtrext::properties::Offer;
+use crate::rtrext::properties::{Offer, RTRSUPP};
 use crate::rtrext::report::MessageType;
 use crate::rtrext::respond::{ResultItem, check_response};
 use crate::rtrext::structure::{BufferSegment, FLAG_TARGETABLE, Structure};
@@ -234,6 +234,19 @@ fn nothing_of_it_is_sent_to_a_peer_that_has_not_offered_it() {
         pair.deliver(SERVER);
         assert_eq!(pair.ends[SERVER].events, [Event::Call]);
     }
+}
+
+#[test]
+fn nothing_of_a_message_with_a_bad_property_of_the_extensions_is_applied() {
+    let mut pair = Pair::new(16);
+    pair.ends[SERVER].engine.extend(offer(), 6);
+    pair.handle(SERVER, Input::Established);
+    let two_words = (RTRSUPP, &[0; 8][..]);
+    pair.receive(SERVER, &Xdr::common(7, 2, 16, 7).propset(&[(4, &[0, 0, 0, 9]), two_words]).0);
+    assert_eq!(pair.errors(SERVER), [(7, 2, 3)], "BAD_PROPVAL");
+    // It was not the last message, nor did it say anything.
+    pair.receive(SERVER, &Xdr::common(8, 2, 16, 7).propset(&[]).0);
+    assert_eq!(pair.ends[SERVER].events, [Event::Ready(Properties::default())]);
 }
 
 #[test]
