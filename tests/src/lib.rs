@@ -4,6 +4,7 @@
 //! - [`contract`]: what `Provider` promises, one check per line, for any provider.
 //! - [`fuzz`]: what holds for every byte string.
 //! - [`link`]: one iWARP connection to whatever is out there, for the programs of the lab.
+//! - [`mutation`]: small patches that break one sentence of a specification each.
 //! - [`network`]: where providers under test meet.
 //! - [`pattern`]: octets that show when one is out of place.
 //! - [`source`]: the workspace's files, with comments and literals told apart from code.
@@ -15,6 +16,7 @@ pub mod bed;
 pub mod contract;
 pub mod fuzz;
 pub mod link;
+pub mod mutation;
 pub mod network;
 pub mod pattern;
 pub mod source;

@@ -6,13 +6,15 @@ use std::fmt;
 use crate::source::{Source, Workspace, line_of, words};
 
 mod modules;
+mod mutations;
 mod names;
 mod readings;
 mod requirements;
 
 pub use modules::{orphans, unlisted_tests};
+pub use mutations::{mutations, patch_path};
 pub use readings::readings;
-pub use requirements::coverage;
+pub use requirements::{LibraryRow, NamedTest, coverage, held_in_library};
 
 /// One place that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +51,7 @@ pub fn breaches(workspace: &Workspace) -> Vec<Breach> {
 /// A rule: returns what breaks it.
 type Rule = fn(&Workspace) -> Vec<Breach>;
 
-const RULES: [Rule; 10] = [
+const RULES: [Rule; 11] = [
     unsafe_in_its_files,
     time_and_chance_in_their_modules,
     leftovers,
@@ -59,6 +61,7 @@ const RULES: [Rule; 10] = [
     orphans,
     unlisted_tests,
     coverage,
+    mutations,
     readings,
 ];
 

@@ -1,16 +1,16 @@
 //! What the tests of a workspace are called.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::block;
 use crate::source::{Workspace, words};
 
-/// Returns the full name of every test that runs unasked: crate directory, modules, function. A unit
+/// Returns the full name of every test that runs unasked, and its file. The name is crate directory, modules, function. A unit
 /// test of `proto/src/v2/credit.rs` or of its `tests.rs` is `proto::v2::credit::tests::name`, a test in
 /// `runtime/tests/host_auth.rs` is `runtime::tests::host_auth::name`, and one in `tests/tests/world.rs`
 /// is `tests::world::name`.
-pub(super) fn tests(workspace: &Workspace) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
+pub(super) fn tests(workspace: &Workspace) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
     for (path, source) in workspace.rust() {
         let modules = modules(path);
         let inline = inline_modules(&source.code);
@@ -18,7 +18,7 @@ pub(super) fn tests(workspace: &Workspace) -> BTreeSet<String> {
             let around = inline.iter().filter(|module| module.from < at && at < module.to);
             let parts = modules.iter().copied().chain(around.map(|module| module.name));
             let parts: Vec<_> = parts.chain([name]).collect();
-            found.insert(parts.join("::").replace('-', "_"));
+            found.insert(parts.join("::").replace('-', "_"), path.to_owned());
         }
     }
     found

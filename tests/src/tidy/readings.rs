@@ -28,10 +28,12 @@ pub fn readings(workspace: &Workspace) -> Vec<Breach> {
         if names.contains('`') {
             proved.insert(id);
         }
-        found.extend(all.into_iter().filter(|name| !tests.contains(*name)).map(|name| Breach {
-            path: PAGE.to_owned(),
-            line: index + 1,
-            what: format!("{id} names `{name}`, which is no test"),
+        found.extend(all.into_iter().filter(|name| !tests.contains_key(*name)).map(|name| {
+            Breach {
+                path: PAGE.to_owned(),
+                line: index + 1,
+                what: format!("{id} names `{name}`, which is no test"),
+            }
         }));
     }
     let unproved = entries.difference(&proved);

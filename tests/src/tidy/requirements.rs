@@ -1,6 +1,6 @@
 //! Each sentence of force in the specifications, tied to the test that guards it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Breach;
 use super::names::tests;
@@ -21,7 +21,7 @@ pub fn coverage(workspace: &Workspace) -> Vec<Breach> {
         let what = format!("does not begin with `{}`", HEADER.escape_default());
         found.push(Breach { path: TABLE.to_owned(), line: 1, what });
     }
-    let rows: Vec<Row<'_>> = table.text.lines().enumerate().skip(1).map(Row::parse).collect();
+    let rows = rows(&table.text);
     let cited = citations(workspace, &rows);
     let tree = Tree {
         tests: tests(workspace),
@@ -43,9 +43,48 @@ pub fn coverage(workspace: &Workspace) -> Vec<Breach> {
     found
 }
 
+/// A sentence that tests of the library alone show to hold.
+#[derive(Debug)]
+pub struct LibraryRow {
+    /// Its id in the table.
+    pub id: String,
+    /// The tests that show it, in the order of the row.
+    pub tests: Vec<NamedTest>,
+}
+
+/// A test that a row names.
+#[derive(Clone, Debug)]
+pub struct NamedTest {
+    /// Its full name: crate directory, modules, function.
+    pub name: String,
+    /// Its file, from the workspace's root.
+    pub path: String,
+}
+
+/// Returns the sentences that hold in the library, in the order of the table.
+pub fn held_in_library(workspace: &Workspace) -> Vec<LibraryRow> {
+    let table = workspace.get(TABLE).map(|table| table.text.as_str()).unwrap_or_default();
+    let files = tests(workspace);
+    let named = |name: &str| {
+        let path = files.get(name)?.clone();
+        Some(NamedTest { name: name.to_owned(), path })
+    };
+    let rows = rows(table).into_iter();
+    rows.filter(|row| row.status == "test" && row.holds_in == Layer::Library.word())
+        .map(|row| LibraryRow {
+            id: row.id.to_owned(),
+            tests: row.tests().filter_map(named).collect(),
+        })
+        .collect()
+}
+
+fn rows(table: &str) -> Vec<Row<'_>> {
+    table.lines().enumerate().skip(1).map(Row::parse).collect()
+}
+
 /// What rows are held against.
 struct Tree<'a> {
-    tests: BTreeSet<String>,
+    tests: BTreeMap<String, String>,
     cited: BTreeSet<&'a str>,
 }
 
@@ -106,7 +145,7 @@ impl<'a> Row<'a> {
         let mut outermost = None;
         for name in self.tests() {
             let layer = Layer::of_test(name);
-            if !tree.tests.contains(name) {
+            if !tree.tests.contains_key(name) {
                 found.push(format!("names `{name}`, which is no test"));
             } else if layer.is_none() {
                 found.push(format!("names `{name}`, which drives no layer"));

@@ -62,7 +62,9 @@ fn tests_are_named_after_where_they_are() {
         "tests::world::tests::a",
         "tests::world::tests::inner::a",
     ];
-    assert_eq!(tests(&Workspace::of(&tree)), names.map(String::from).into());
+    let found = tests(&Workspace::of(&tree));
+    assert!(found.keys().eq(names), "{found:?}");
+    assert_eq!(found["mr_pool::tests::a"], "mr-pool/src/tests.rs");
 }
 
 #[test]

@@ -1,0 +1,84 @@
+//! The patches that each break one sentence of force, for the gate that holds its tests to notice.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::requirements::held_in_library;
+use super::{Breach, block};
+use crate::mutation::Mutation;
+use crate::source::Workspace;
+
+/// Every patch belongs to a sentence that the library's tests show, and breaks the library's code as it is now.
+pub fn mutations(workspace: &Workspace) -> Vec<Breach> {
+    let rows = held_in_library(workspace);
+    let ids: BTreeSet<_> = rows.iter().map(|row| row.id.as_str()).collect();
+    let mut found = Vec::new();
+    for (path, source) in workspace.files() {
+        let Some(name) = path.strip_prefix(DIRECTORY) else { continue };
+        let id = name.strip_suffix(".patch").filter(|id| ids.contains(id));
+        if id.is_none() {
+            found.push(Breach::of_file(path, "is not named after a row that holds in the library"));
+        }
+        found.extend(wrong(workspace, &source.text).map(|what| Breach::of_file(path, what)));
+    }
+    found
+}
+
+/// Returns where the patch of a row is.
+pub fn patch_path(id: &str) -> String {
+    format!("{DIRECTORY}{id}.patch")
+}
+
+/// Returns what keeps a patch from breaking the library.
+fn wrong(workspace: &Workspace, patch: &str) -> Option<String> {
+    let mutation = match Mutation::parse(patch) {
+        Ok(mutation) => mutation,
+        Err(fault) => return Some(fault.to_string()),
+    };
+    let path = mutation.path();
+    let Some(source) = workspace.get(path).filter(|_| is_of_library(workspace, path)) else {
+        return Some(format!("patches `{path}`, which is no code of the library"));
+    };
+    let places = match mutation.places(&source.text) {
+        Ok(places) => places,
+        Err(fault) => return Some(fault.to_string()),
+    };
+    let of_tests = test_items(&source.code);
+    let meets = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
+    let is_of_tests = places.iter().any(|place| of_tests.iter().any(|item| meets(place, item)));
+    is_of_tests.then(|| format!("patches what only tests of `{path}` see"))
+}
+
+/// Returns whether a file is built into the library itself.
+fn is_of_library(workspace: &Workspace, path: &str) -> bool {
+    let Some(home) = LIBRARY.into_iter().find(|home| path.starts_with(home)) else { return false };
+    let modules: Vec<_> = path[home.len()..].trim_end_matches(".rs").split('/').collect();
+    path.ends_with(".rs")
+        && modules.iter().enumerate().all(|(depth, name)| {
+            let around = if depth == 0 { "lib".to_owned() } else { modules[..depth].join("/") };
+            let parent = workspace.get(&format!("{home}{around}.rs"));
+            let declared = format!("mod {name};");
+            !parent.is_some_and(|parent| {
+                let mut items = test_items(&parent.code).into_iter();
+                items.any(|item| parent.code[item].ends_with(&declared))
+            })
+        })
+}
+
+/// Returns where the items are that are built for tests alone.
+fn test_items(code: &str) -> Vec<Range<usize>> {
+    let items = code.match_indices("#[cfg(test)]").filter_map(|(at, _)| {
+        let open = at + code[at..].find(['{', ';'])?;
+        let end = open + block(&code[open..]).unwrap_or(1);
+        Some(at..end)
+    });
+    items.collect()
+}
+
+const DIRECTORY: &str = "proto/mutations/";
+
+/// What tests that hold in the library drive.
+const LIBRARY: [&str; 2] = ["proto/src/", "mr-pool/src/"];
+
+#[cfg(test)]
+mod tests;
