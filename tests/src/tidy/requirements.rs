@@ -44,7 +44,7 @@ pub fn coverage(workspace: &Workspace) -> Vec<Breach> {
 }
 
 /// A sentence that tests of the library alone show to hold.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LibraryRow {
     /// Its id in the table.
     pub id: String,

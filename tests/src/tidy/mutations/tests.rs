@@ -74,6 +74,6 @@ fn a_patch_leaves_tests_and_other_crates_alone() {
     }
     let what = format!("{name}: patches what only tests of `proto/src/v2.rs` see");
     for line in ["    g(1);", "fn h() {", "#[cfg(test)]\n-mod tests;"] {
-        assert_eq!(check(name, &patch("proto/src/v2.rs", line)), [what.clone()]);
+        assert_eq!(check(name, &patch("proto/src/v2.rs", line)), [what.as_str()]);
     }
 }

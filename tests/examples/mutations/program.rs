@@ -1,0 +1,140 @@
+//! The test programs of the copy: which tests are in which, how they are built and run.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use haulage_tests::source::Workspace;
+use haulage_tests::tidy::NamedTest;
+
+use crate::bounded;
+use crate::copy::Copy;
+
+/// One program of tests, as cargo builds it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Program {
+    /// The directory of its package.
+    directory: String,
+    package: String,
+    /// The name of a test target; the library's unit tests if there is none.
+    target: Option<String>,
+}
+
+/// A test in a program.
+pub(crate) struct Member {
+    /// The name rows know it by.
+    pub(crate) name: String,
+    /// The name its program knows it by.
+    pub(crate) filter: String,
+}
+
+/// A program that is built.
+pub(crate) struct Built {
+    executable: PathBuf,
+    directory: PathBuf,
+}
+
+/// How one test ended.
+pub(crate) enum Ended {
+    Passed,
+    Failed,
+    /// It was still running after [`TEST_LIMIT`].
+    Late,
+    /// Its program has no test of this name.
+    NotRun,
+}
+
+/// Returns the programs of `tests`, each with those that are in it.
+pub(crate) fn by_program(
+    workspace: &Workspace,
+    tests: &[NamedTest],
+) -> Result<BTreeMap<Program, Vec<Member>>, Box<dyn Error>> {
+    let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for test in tests {
+        let (directory, inside) =
+            test.path.split_once('/').ok_or("a test outside of all crates")?;
+        let manifest = format!("{directory}/Cargo.toml");
+        let manifest = workspace.get(&manifest).ok_or_else(|| format!("no {manifest}"))?;
+        let target = inside.strip_prefix("tests/").map(|file| {
+            let root = file.split_once('/').map_or(file, |(root, _)| root);
+            root.trim_end_matches(".rs").to_owned()
+        });
+        let filter = filter(&test.name, target.as_deref());
+        let package = package(&manifest.text).ok_or("a crate without a name")?;
+        let program = Program { directory: directory.to_owned(), package, target };
+        found.entry(program).or_default().push(Member { name: test.name.clone(), filter });
+    }
+    Ok(found)
+}
+
+/// Returns what is left of a test's full name without its crate and, in a test target, that target.
+fn filter(name: &str, target: Option<&str>) -> String {
+    let inside = name.split_once("::").map_or(name, |(_, inside)| inside);
+    let Some(target) = target else { return inside.to_owned() };
+    // Test targets of crates other than the tests' own have `tests` in the names of their tests.
+    let inside = inside.strip_prefix("tests::").unwrap_or(inside);
+    inside.strip_prefix(&format!("{target}::")).unwrap_or(inside).to_owned()
+}
+
+/// Returns the name a manifest gives its package.
+fn package(manifest: &str) -> Option<String> {
+    let line = manifest.lines().find_map(|line| line.strip_prefix("name = \""))?;
+    Some(line.trim_end_matches('"').to_owned())
+}
+
+impl Program {
+    /// Builds the program, or returns what the compiler said.
+    pub(crate) fn build(&self, copy: &Copy) -> Result<Result<Built, String>, Box<dyn Error>> {
+        let mut cargo = Command::new("cargo");
+        cargo.args(["test", "--no-run", "--quiet", "--locked", "--message-format=json"]);
+        cargo.args(["--package", &self.package]);
+        match &self.target {
+            Some(target) => cargo.args(["--test", target]),
+            None => cargo.arg("--lib"),
+        };
+        cargo.current_dir(copy.tree()).env("CARGO_TARGET_DIR", copy.target());
+        // Nobody reads a backtrace of these, and they build faster without lines.
+        cargo.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "1");
+        let output = bounded::run(cargo, BUILD_LIMIT)?.ok_or("a build did not end")?;
+        let messages: Vec<serde_json::Value> = output
+            .stdout
+            .split(|octet| *octet == b'\n')
+            .filter_map(|line| serde_json::from_slice(line).ok())
+            .collect();
+        if !output.status.success() {
+            let errors = messages.iter().filter(|m| m["message"]["level"] == "error");
+            let said: String = errors.filter_map(|m| m["message"]["rendered"].as_str()).collect();
+            let also = String::from_utf8_lossy(&output.stderr);
+            return Ok(Err(if said.is_empty() { also.into_owned() } else { said }));
+        }
+        let executable = messages.iter().rev().find_map(|m| m["executable"].as_str());
+        let executable = executable.ok_or("cargo named no program")?.into();
+        Ok(Ok(Built { executable, directory: copy.tree().join(&self.directory) }))
+    }
+}
+
+impl Built {
+    /// Runs one test alone.
+    pub(crate) fn run(&self, filter: &str) -> Result<Ended, Box<dyn Error>> {
+        // A test that is broken may ask for memory without end.
+        let mut test = Command::new("prlimit");
+        test.arg(format!("--as={MEMORY_LIMIT}")).arg(&self.executable);
+        test.args(["--exact", filter]).current_dir(&self.directory);
+        let Some(output) = bounded::run(test, TEST_LIMIT)? else { return Ok(Ended::Late) };
+        let said = String::from_utf8_lossy(&output.stdout);
+        Ok(if !said.contains("\nrunning 1 test\n") {
+            Ended::NotRun
+        } else if output.status.success() {
+            Ended::Passed
+        } else {
+            Ended::Failed
+        })
+    }
+}
+
+const BUILD_LIMIT: Duration = Duration::from_secs(600);
+const TEST_LIMIT: Duration = Duration::from_secs(60);
+/// Of address space, in octets.
+const MEMORY_LIMIT: u64 = 8 << 30;
