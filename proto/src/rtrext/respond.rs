@@ -128,15 +128,17 @@ fn write(chunk: WriteChunk<'_>, length: u32) -> Option<Source> {
 /// # Errors
 /// What to report of the first that is not.
 pub fn check_directions(rsd: &Directions<'_>) -> Result<(), ReportInfo> {
-    let mut min = 0;
+    let mut min = 0_u64;
     for set in rsd.iter() {
-        for (value, least) in [(set.begin, min), (set.end, set.begin)] {
-            if value < least {
-                let field = OutOfRange { value, min: least, max: u32::MAX };
+        for (value, least) in [(set.begin, min), (set.end, u64::from(set.begin))] {
+            if u64::from(value) < least {
+                let min = u32::try_from(least).unwrap_or(u32::MAX);
+                let field = OutOfRange { value, min, max: u32::MAX };
                 return Err(ReportInfo::BadOffset(field));
             }
         }
-        min = set.end;
+        // Behind this one, and not where it begins even if it is empty.
+        min = u64::from(set.end).max(u64::from(set.begin).saturating_add(1));
     }
     Ok(())
 }

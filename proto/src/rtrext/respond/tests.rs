@@ -146,10 +146,12 @@ fn ranges_are_disjoint_and_increase() {
         check_directions(&Directions::decode(&mut Reader::new(&encode(&sets))).unwrap())
     };
     let bad = |value, min| Err(ReportInfo::BadOffset(OutOfRange { value, min, max: u32::MAX }));
-    assert_eq!(judge(&[(0, 8), (8, 16), (20, 20), (20, 24)]), Ok(()));
+    assert_eq!(judge(&[(0, 8), (8, 16), (20, 20), (21, 24)]), Ok(()));
     assert_eq!(judge(&[(0, 8), (4, 16)]), bad(4, 8));
     assert_eq!(judge(&[(8, 16), (0, 8)]), bad(0, 16));
     assert_eq!(judge(&[(8, 7)]), bad(7, 8));
+    assert_eq!(judge(&[(20, 20), (20, 24)]), bad(20, 21), "disjoint, but not increasing");
+    assert_eq!(judge(&[(u32::MAX, u32::MAX); 2]), bad(u32::MAX, u32::MAX));
 }
 
 #[test]
