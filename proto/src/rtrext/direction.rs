@@ -64,6 +64,7 @@ impl<'a> Element<'a> for ReceivedDirection<'a> {
         let at = r.position();
         let place = match r.u32()? {
             EXRW => Directed::Exrw(WriteChunk::decode(r)?),
+            // [RTR-7.4-4] where its octets go is for the Responder to say.
             TBSN => Directed::Tbsn,
             CHOICE => Directed::Choice(WriteChunk::decode(r)?),
             // E10: an arm of two fields, in their order.
@@ -148,6 +149,7 @@ impl<S> Directed<S> {
     /// Returns the `xmdp_type` on the wire.
     pub const fn code(&self) -> u32 {
         match self {
+            // [RTR-5.3-3]
             Self::Exrw(_) => EXRW,
             Self::Tbsn => TBSN,
             Self::Choice(_) => CHOICE,

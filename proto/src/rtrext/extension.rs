@@ -207,7 +207,9 @@ impl Extension {
         let Some(terms) = self.terms().filter(|terms| terms.allows(XMTRESP)) else {
             return Ok(None);
         };
+        // [RTR-5.2-1] no more transmissions than the request has room for.
         let count_max = request.rsbuf.saturating_add(1);
+        // [RTR-5.3-6] by Send if there are transmissions for all of it, else by RDMA Write.
         for prefer in [Prefer::Send, Prefer::Write] {
             let answers = Answers::new(&request.rsd, results, prefer)?;
             let payload = u64::from(length).checked_sub(answers.excised()).ok_or(none)?;
@@ -346,7 +348,7 @@ const fn refused(rule: &'static str, xid: u32, answer: Option<Answer>) -> Event 
     Event::Refused(Refusal { rule, xid, answer, failed_call: None })
 }
 
-/// A report goes to whoever sent the message, a Reply's too: it may send it again.
+/// [RTR-5.4-1] A report goes to whoever sent the message, a Reply's too: it may send it again.
 const fn reported(report: Report) -> Event {
     refused(report.info.name(), report.bad.xid, Some(Answer::Report(report)))
 }

@@ -88,6 +88,7 @@ impl State {
             (Self::Open, Event::Last) => (Self::Idle, Verdict::Complete),
             (state, Event::Neutral) => (state, Verdict::Pass),
             (Self::Idle | Self::Broken, Event::Base) => (Self::Idle, Verdict::Pass),
+            // [RTR-4.2-1] nothing comes in between, and every transmission in its turn.
             (Self::Open, Event::Only | Event::First | Event::Base | Event::Stray)
             | (Self::Idle, Event::Next | Event::Last | Event::Stray) => {
                 (Self::Broken, Verdict::Report)
@@ -183,6 +184,7 @@ impl Group {
     pub fn next(&mut self, xid: u32, part_of: &Continue<'_>, length: usize) -> Received {
         let due = u32::try_from(self.parts.len()).unwrap_or(u32::MAX);
         let open = self.state == State::Open;
+        // [RTR-9.4-1] a continuation has the XID of the first transmission.
         let event = match (xid == self.xid, part_of.xnum == due) {
             (true, true) if open && due.saturating_add(1) == self.count => Event::Last,
             (true, true) if open => Event::Next,

@@ -79,11 +79,13 @@ impl<'a> Placement<'a> {
         let mut stream = Stream { end: UNIT as u64, limit: payload as u64 };
         let mut cursor = Cursor::default();
         for item in items.iter() {
+            // [RTR-7.3-3]
             if validity(item.place.code(), context) == Validity::SemInvalid {
                 return Err(Fault::Rule("a result in a request"));
             }
             stream.pass(&item)?;
             match item.place {
+                // [RTR-7.3-2] all of the item is there, and nothing else.
                 Location::Exrw(chunk) => {
                     let sum: u64 = chunk.segments().map(|segment| u64::from(segment.length)).sum();
                     if sum != u64::from(item.length) {
@@ -163,6 +165,7 @@ impl<'a> Placement<'a> {
                 }
                 match items.next() {
                     Some((index, item)) => {
+                        // [RTR-7.3-1] up to where the item was taken out.
                         inline = u64::from(item.disp).saturating_sub(passed);
                         passed = u64::from(item.disp);
                         pending = Some((index, item.length));

@@ -150,7 +150,8 @@ impl Plan {
         plan.unwrap_or(Err(Unfit::NoTarget))
     }
 
-    /// Returns how many transmissions there are: begin only with credits for all in hand (E12).
+    /// Returns how many transmissions there are: begin only with credits for all in hand (E12,
+    /// [RTR-4.3-1]).
     pub fn transmissions(&self) -> usize {
         self.transmissions.len()
     }
@@ -187,6 +188,7 @@ impl Plan {
             Kind::Request { rsd, .. } => {
                 prefix(XMTREQ).encode(w)?;
                 Items::encode(w, items)?;
+                // [RTR-7.1-2]
                 Directions::encode(w, rsd.iter().copied().map(Directive::to_encode))?;
                 w.u32(count)?;
                 w.u32(self.rsbuf)?;
@@ -345,6 +347,7 @@ impl Plan {
 impl Item<Source> {
     /// Returns whether the item has octets that are sent.
     fn is_bulk(&self) -> bool {
+        // [RTR-5.3-2] what is fetched by RDMA Read needs no targetable segment.
         self.place == Source::Send && self.length > 0
     }
 }

@@ -24,6 +24,7 @@ pub struct Offer {
 
 impl Default for Offer {
     fn default() -> Self {
+        // [RTR-8.1-1] what an end offers that does not say.
         Self { support: 0, structure: None, request_receive_max: 1, response_send_max: 1 }
     }
 }
@@ -145,7 +146,7 @@ impl Terms {
         let size = theirs.1.unwrap_or_else(|| structure.length());
         let sizes = [size, structure.length(), ours.1.send_size_max];
         let message_max = sizes.into_iter().min().unwrap_or_default();
-        // Without continuations every group is one transmission.
+        // [RTR-9.4-2] without continuations every group is one transmission.
         let limit = |max: u32| if support & RTRS_XCONT == 0 { 1 } else { max.max(1) };
         Self {
             support,
@@ -162,7 +163,7 @@ impl Terms {
 
     /// Returns whether messages of a header type may pass between these ends, either way.
     pub const fn allows(&self, htype: u32) -> bool {
-        // [RTR-3.4-1] what both parties support, no more.
+        // [RTR-3.4-1] [RTR-5.3-5] what both parties support, no more.
         match htype {
             XMTREQ => self.support & RTRS_XREQ != 0,
             XMTRESP => self.support & RTRS_XRESP != 0,

@@ -60,6 +60,7 @@ impl Answers {
             // E17: from what begins the range up to what begins the next part of the request.
             while left.next_if(|(_, result)| result.cause < set.begin).is_some() {}
             for direction in set.items.iter() {
+                // [RTR-6.2-1] the directions of a range are for what it brings about.
                 let result = left.next_if(|(_, result)| result.cause < set.end);
                 if direction.place.segments().is_some() {
                     chunk_index = chunk_index.saturating_add(1);
@@ -98,18 +99,21 @@ fn choose(
         return Ok(Source::TooShort);
     }
     let (write_first, segments) = match direction.place {
+        // [RTR-6.2-2] these two leave no choice.
         Directed::Tbsn => return Ok(Source::Send),
         Directed::Exrw(chunk) => {
             let needed = ErrorBody::WriteResource { chunk_index, length_needed: length };
             return write(chunk, length).ok_or(needed);
         }
+        // [RTR-7.4-3] to this memory if it goes by RDMA Write.
         Directed::Choice(segments) => (prefer == Prefer::Write, segments),
-        // E17: from this length on by RDMA Write. Where the way asked for has no room, the other is one
+        // [RTR-6.2-3] E17: from this length on by RDMA Write. Where the way asked for has no room, the other is one
         // that the table allows.
         Directed::BySize { dsdov, segments } => {
             (length >= dsdov || prefer == Prefer::Write, segments)
         }
     };
+    // [RTR-7.4-1]
     let written = if write_first { write(segments, length) } else { None };
     Ok(written.unwrap_or(Source::Send))
 }
@@ -119,7 +123,7 @@ fn write(chunk: WriteChunk<'_>, length: u32) -> Option<Source> {
     let offered: Vec<Segment> = chunk.segments().collect();
     let room: u64 = offered.iter().map(|segment| u64::from(segment.length)).sum();
     let length = usize::try_from(length).ok().filter(|_| u64::from(length) <= room)?;
-    // [V2-4.5.2.1-1] E17: as in a Write list: all segments come back, their lengths say what was written.
+    // [RTR-7.4-2] [V2-4.5.2.1-1] E17: as in a Write list: all segments come back, their lengths say what was written.
     Some(Source::Exrw(filled(&offered, length).collect()))
 }
 
@@ -137,7 +141,7 @@ pub fn check_directions(rsd: &Directions<'_>) -> Result<(), ReportInfo> {
                 return Err(ReportInfo::BadOffset(field));
             }
         }
-        // Behind this one, and not where it begins even if it is empty.
+        // [RTR-7.4-6] behind this one, and not where it begins even if it is empty.
         min = u64::from(set.end).max(u64::from(set.begin).saturating_add(1));
     }
     Ok(())

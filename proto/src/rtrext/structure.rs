@@ -23,6 +23,7 @@ pub struct BufferSegment {
 impl BufferSegment {
     /// Returns whether bulk data may be placed here.
     pub const fn is_targetable(&self) -> bool {
+        // [RTR-7.2-1]
         self.flags & FLAG_TARGETABLE != 0
     }
 }
@@ -45,7 +46,8 @@ impl Structure {
         (structure.count > 0).then_some(structure)
     }
 
-    /// Makes the structure of buffers in one piece, which is the default.
+    /// Makes the structure of buffers in one piece, which is the default; nothing may be placed in it
+    /// [RTR-5.3-1].
     pub fn single(length: u32) -> Self {
         let segment = BufferSegment { length: length.max(1), align: 1, flags: 0 };
         let mut structure = Self { segments: [BufferSegment::default(); SEGMENTS_MAX], count: 1 };

@@ -66,6 +66,20 @@ fn a_value_that_is_not_of_its_type_is_refused_and_an_empty_one_is_the_default() 
 }
 
 #[test]
+fn an_end_that_says_nothing_takes_and_sends_single_transmissions() {
+    let silent = Heard::default();
+    let (offered, size) = silent.buffers_of(4096);
+    let of_table_3 =
+        Offer { support: 0, structure: None, request_receive_max: 1, response_send_max: 1 };
+    assert_eq!((*offered, size), (of_table_3, None));
+    // Even if all of it is supported.
+    let theirs = Offer { support: 7, ..*offered };
+    let terms = Terms::new((&offer(), &Properties::default()), (&theirs, size), 5);
+    assert_eq!((terms.request_send_max, terms.response_receive_max), (1, 1));
+    assert_eq!(terms.theirs, Structure::single(4096));
+}
+
+#[test]
 fn nothing_is_agreed_that_one_end_has_not_offered() {
     let base = Properties::default();
     for (ours, theirs) in (0..8).flat_map(|ours| (0..8).map(move |theirs| (ours, theirs))) {
