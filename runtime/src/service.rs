@@ -465,7 +465,8 @@ pub struct Finished<'a> {
     pub results: Result<PayloadReader<'a>, CallError>,
     /// The argument's lease, ours again.
     pub argument: Option<Local>,
-    /// The result's lease, ours again, as long as what was written.
+    /// The result's lease, ours again: as long as what was written, or as it was if the Call failed. Either way
+    /// the peer may have changed any octet that the lease had.
     pub result: Option<Local>,
 }
 

@@ -12,7 +12,7 @@ use haulage_proto::v2::error::ErrorBody;
 
 use super::work::{Held, Work};
 use super::{Core, Cx};
-use crate::limits::{LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
+use crate::limits::{LIMITS_DEFAULT, Limits, RECEIVES_IDLE, Versions};
 use crate::provider::sim::{Fabric, FabricConfig, Rng, Sim};
 use crate::provider::{ConnectError, Promises, Provider};
 use crate::service::{
@@ -696,7 +696,8 @@ fn whoever_has_credit_finds_a_receive_in_the_queue_of_its_connection() {
             ..FabricConfig::default()
         };
         let slow = Slow { answers: usize::MAX, ..Slow::default() };
-        let mut world = World::with(slow, [LIMITS; 2], fabric);
+        let versions = if seed % 2 == 0 { Versions::Both } else { Versions::OnlyOne };
+        let mut world = World::with(slow, [Limits { versions, ..LIMITS }; 2], fabric);
         let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20050);
         let mut connections = vec![world.connection];
         let mut made = 0;
@@ -787,4 +788,5 @@ mod memory;
 mod placed;
 mod promises;
 mod room;
+mod servers;
 mod versions;

@@ -67,6 +67,7 @@ pub(crate) fn tell<S: Service>(
             (Some(error), _, _) => Err(error),
             (None, Some(message), None) => parse_reply(message.payload(&buffers), &[], version),
             (None, Some(message), Some(Arrived { writes, body })) => {
+                // [R5666-3.4-8] the rest of the chunk is no result: the server may have written there.
                 if let (Some(result), Some(chunk)) = (&mut result, writes.first()) {
                     result.set_len(chunk.written as usize);
                 }

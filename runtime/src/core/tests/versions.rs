@@ -7,7 +7,6 @@ use haulage_proto::verbs::{Status, WrId};
 
 use super::*;
 use crate::identity::{Identity, User};
-use crate::limits::Versions;
 use crate::provider::{ConnectionParams, Event, Promises, Receive};
 
 /// What client and server speak, and what comes of it.

@@ -78,7 +78,8 @@ pub(super) fn gids(root: &Path, device: &str) -> Vec<Gid> {
                 Some("IB/RoCE v1") if is_ethernet => GidKind::RoceOne,
                 _ => GidKind::Native,
             };
-            // Places without an entry are zeros.
+            // [R5666-10-1] services and peers are named by the IP address that a GID maps; the connection
+            // manager finds the GID of such an address. Places without an entry are zeros.
             if !address.is_unspecified() {
                 all.push(Gid { port, index, kind, address: address.to_canonical() });
             }
