@@ -58,6 +58,19 @@ fn both_ends_then_know_the_same_and_keep_to_the_smaller() {
 }
 
 #[test]
+fn a_server_takes_and_issues_what_it_can_whatever_the_client_asks_for() {
+    for (asked, reads, issued) in [(1024, 3, 3), (4096, 8, 8), (8192, 16, 8)] {
+        let request = Request { maxcall_sendsize: asked, maxrdmaread: reads, ..REQUEST };
+        let (server, reply) = answer(OURS, false, &call(GSS, &request));
+        // [R5666-6.2-2] less than was asked for, as much or more.
+        let taken = Reply::decode(&mut Reader::new(&reply[24..])).unwrap().maxcall_sendsize;
+        assert_eq!((taken, server.unwrap().call_size), (4096, 4096), "{asked}");
+        // [R5666-6.2-4] no more Reads than the client serves at once.
+        assert_eq!(server.unwrap().client_reads, issued, "{reads}");
+    }
+}
+
+#[test]
 fn a_client_sends_no_more_than_it_can_and_the_server_takes() {
     for (wanted, taken, expected) in
         [(8192, 4096, 4096), (4096, 8192, 4096), (0, 8192, 1024), (8192, 0, 1024)]
