@@ -60,7 +60,8 @@ pub struct Config {
 /// The opt-in profile of RFC 5666 (P11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Replies that may wait for their `RDMA_DONE` at once.
+    /// Replies of this connection that may wait for their `RDMA_DONE` at once. All clients together keep a
+    /// server's memory exposed for as many times this as it admits connections.
     pub held_max: usize,
     /// How long each may wait.
     pub done_timeout: Duration,

@@ -190,9 +190,10 @@ fn octets_of_a_write_chunk_that_a_reply_does_not_claim_are_no_result() {
         let lease = cx.pool().lease(64).unwrap();
         played.call(Request { result: Some(lease), ..request(FETCH) }, &[]);
         let call = played.message();
-        let [xid, 1, _, MSG, 0, 1, 1, handle, 64, high, low, 0, 0, ..] = call[..] else {
+        let [xid, 1, _, MSG, 0, 1, 1, handle, 64, high, low, 0, 0, named, 0, ..] = call[..] else {
             panic!("a Call with a Write chunk of one segment: {call:x?}")
         };
+        assert_eq!(xid, named, "[R5666-4.1-2] [R5666-4.1-7]");
         let offset = u64::from(high) << 32 | u64::from(low);
         let segment = Segment { handle: Handle(handle), length: 64, offset };
         if written > 0 {
