@@ -12,7 +12,7 @@ use haulage_proto::v2::error::ErrorBody;
 
 use super::work::{Held, Work};
 use super::{Core, Cx};
-use crate::limits::{LIMITS_DEFAULT, Limits, RECEIVES_IDLE, Versions};
+use crate::limits::{INLINE_SIZE, LIMITS_DEFAULT, Limits, RECEIVES_IDLE, Versions};
 use crate::provider::sim::{Fabric, FabricConfig, Rng, Sim};
 use crate::provider::{ConnectError, Promises, Provider};
 use crate::service::{
@@ -44,7 +44,8 @@ const GATHER: u32 = 5;
 const EXCHANGE: u32 = 6;
 const ITEM_MAX: usize = 4 << 20;
 const LIST_MAX: u32 = 40_000;
-const TELL_MAX: usize = 4096;
+/// As long as the longest message.
+const TELL_MAX: usize = INLINE_SIZE;
 /// Octets of an echo of as many, with its length word.
 const TOLD_MAX: u32 = 4 + 4096;
 

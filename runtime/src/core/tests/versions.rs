@@ -163,13 +163,17 @@ fn a_reply_that_claims_more_than_was_placed_is_a_bad_one() {
 fn a_call_longer_than_a_message_goes_in_a_call_chunk() {
     for (pair, version) in PAIRS {
         let mut world = world(pair);
-        for (index, length) in [3000_u32, 3990, 4020, 4048].into_iter().enumerate() {
+        let lengths = [(3000_u32, 0), (5000, 0), (5060, 1), (5065, 2), (5076, 3)];
+        for (index, (length, chunks)) in lengths.into_iter().enumerate() {
             world.call_with(7, TELL, &opaque(&vec![1; length as usize]));
             world.until(|w| w.ended().len() == index + 1);
             let (_, outcome, _) = &world.ended()[index];
             assert!(outcome.is_ok(), "{version}, {length}: {outcome:?}");
             let sum = &world.client.service().results[index];
             assert_eq!(*sum, length.to_be_bytes(), "{version}");
+            let moved = world.client.provider_counters();
+            let retired = moved.invalidated_remote + moved.invalidated_local;
+            assert_eq!(retired, chunks, "{version}, {length}: nothing else is opened");
         }
         world.settle();
         world.all_home();
