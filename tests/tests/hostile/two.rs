@@ -148,6 +148,12 @@ fn openings() -> Vec<Case> {
             vec![properties(CONNPROP_MIDDLE, &[0]), last(&[0])],
             vec![Properties],
         ),
+        // The second is answered with a grant: the server has said all of its own.
+        (
+            "properties in three messages",
+            vec![properties(CONNPROP_MIDDLE, &[0]), properties(CONNPROP_MIDDLE, &[0]), last(&[0])],
+            vec![Properties],
+        ),
         (
             "a Call between two properties",
             vec![properties(CONNPROP_MIDDLE, &[0]), null(7), last(&[0])],
