@@ -8,20 +8,26 @@ use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::polling::Polling;
 use haulage::provider::iwarp::{Config, Iwarp};
 use haulage::remote::RemoteClient;
-use haulage::service::{Binding, CallError, NoService, Procedure, Request, TransportError};
+use haulage::service::{
+    Binding, CallError, Eligible, NoService, Procedure, Request, TransportError,
+};
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 use haulage_proto::rtrext::CODE_BASE;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_tests::link::{Link, PATIENCE};
+use haulage_proto::verbs::{Handle, Segment};
+use haulage_tests::link::{Link, MESSAGE, PATIENCE};
 
 use super::two::{
     CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, CREDIT, ERROR, GRANT, REPLY_EXTERNAL,
     REPLY_INLINE, REPLY_MIDDLE, message, words,
 };
-use super::{NULL, PROGRAM, call, nowhere, octets};
+use super::{ITEM_MAX, NULL, PROGRAM, call, nowhere, octets, segment};
 
 /// Has more arguments than a message to the server can hold.
 const LONG: u32 = 1;
+
+/// Takes a word and an item, which may be reduced, and returns another.
+const MOVE: u32 = 2;
 
 /// A client on a thread of its own, and its server, which is ours.
 struct Pair {
@@ -32,12 +38,17 @@ struct Pair {
 impl Pair {
     /// Both ends, the client's first message being answered.
     fn open() -> Self {
+        Self::saying(&[1, 77, 4, 5])
+    }
+
+    /// Both ends, of which the server says these properties.
+    fn saying(properties: &[u32]) -> Self {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (mut link, at) = Link::listen_at(local, &Config::default()).unwrap();
         let placement =
             Placement { name: "client".to_owned(), cpu: None, polling: Polling::ADAPTIVE };
         let limits = Limits {
-            versions: Versions::OnlyTwo,
+            versions: Versions::Both,
             connections_max: 1,
             receives_max: 64,
             call_timeout: PATIENCE,
@@ -49,7 +60,9 @@ impl Pair {
             let nic = Iwarp::new(&Config::default())?;
             let mut core =
                 Core::new(nic, NoService, pool, limits, 1).map_err(std::io::Error::other)?;
-            let procedures = vec![Procedure::new("NULL"), Procedure::new("LONG")];
+            let item = Eligible::opaque(ITEM_MAX);
+            let moves = Procedure::new("MOVE").argument(item).result(item);
+            let procedures = vec![Procedure::new("NULL"), Procedure::new("LONG"), moves];
             let binding = Binding { program: PROGRAM, version: 1, procedures };
             let connection = core.connect(haulage::sys::clock::now(), at, binding);
             let client = connection.ok().and_then(|connection| core.remote_client(connection));
@@ -60,7 +73,7 @@ impl Pair {
         let mut pair = Self { thread, link };
         let first = pair.message();
         assert_eq!((first[1], first[3]), (2, CONNPROP_FINAL));
-        pair.send(&message(first[0], CONNPROP_FINAL, &[1, 77, 4, 5], &[]));
+        pair.send(&message(first[0], CONNPROP_FINAL, properties, &[]));
         pair
     }
 
@@ -90,7 +103,9 @@ impl Pair {
     /// Returns the next message but for grants.
     fn message(&mut self) -> Vec<u32> {
         loop {
-            let message = words(&self.link.message(None).unwrap().unwrap());
+            let message = self.link.message(None).unwrap().unwrap();
+            assert!(message.len().is_multiple_of(4), "nothing but words");
+            let message = words(&message);
             if message[3] != GRANT {
                 return message;
             }
@@ -298,4 +313,60 @@ fn a_header_type_that_the_server_does_not_support_is_not_sent_again() {
         }
         pair.thread.stop().unwrap();
     }
+}
+
+#[test]
+fn a_server_that_does_not_say_what_it_can_take_is_sent_4096_octets_at_most() {
+    // [V2-4.2.2-1] What is in front of the arguments is the transport header, and that of the RPC Call.
+    let room = MESSAGE - 32 - 40;
+    let mut pair = Pair::open();
+    for (length, htype) in [(room, CALL_INLINE), (room + 4, CALL_EXTERNAL)] {
+        pair.begin(LONG, length);
+        let message = pair.message();
+        assert_eq!(message[3], htype);
+        pair.reply(message[0]);
+        assert_eq!(pair.outcome(), Ok(()));
+    }
+    pair.thread.stop().unwrap();
+}
+
+#[test]
+fn a_reduced_argument_leaves_its_length_and_a_result_gets_the_room_it_may_take() {
+    // The server takes segments of 2003 octets at most: [V2-4.4.1-1] [V2-4.4.1-2] they end anywhere.
+    let mut pair = Pair::saying(&[1, 3, 4, 2003]);
+    let mut lease = |length| pair.thread.started.lease(length).unwrap();
+    let (mut argument, result) = (lease(5001), lease(4001));
+    let item: Vec<u8> = (0..=250).cycle().take(5001).collect();
+    argument.bytes_mut().copy_from_slice(&item);
+    let (argument, result) = (Some(argument), Some(result));
+    let request = Request { procedure: MOVE, argument, result, timeout: None };
+    pair.thread.started.begin(request, |w| w.u32(9)).unwrap();
+    let called = pair.message();
+    let xid = called[0];
+    assert_eq!((called[1], called[3]), (2, CALL_INLINE));
+    let first = |at: usize| {
+        let offset = u64::from(called[at + 2]) << 32 | u64::from(called[at + 3]);
+        Segment { handle: Handle(called[at]), length: 0, offset }
+    };
+    let (from, to) = (first(7), first(26));
+    let part = |of: Segment, at, length| segment(Segment { length, offset: of.offset + at, ..of });
+    let [from_1, from_2, from_3] =
+        [(0, 2003), (2003, 2003), (4006, 995)].map(|(at, length)| part(from, at, length));
+    // [V2-4.5.2-1] [V2-4.5.2.4-1] The result has as much room as it may take, and none for padding.
+    let written = [part(to, 0, 2003), part(to, 2003, 1998)].concat();
+    // [V2-4.5.1-1] The argument is behind the header, a word, and its length.
+    let read =
+        [[&[1, 48], &from_1[..]], [&[1, 48], &from_2], [&[1, 48], &from_3]].concat().concat();
+    assert_eq!(called[5..36], [&read[..], &[0, 1, 2], &written, &[0, 0]].concat());
+    // [V2-4.5.3.1-1] [V2-4.5.3.1-2] The length stays; the octets are in the chunk alone, without padding, and
+    // as many as it says [V2-4.5.3.1-3].
+    assert_eq!(called[36..], [xid, 0, 2, PROGRAM, 1, MOVE, 0, 0, 0, 0, 9, 5001]);
+    assert_eq!(pair.link.read(Segment { length: 5001, ..from }).unwrap(), item);
+    pair.link.write(&[7; 4001], Segment { length: 4001, ..to }).unwrap();
+    let header = [&[1, 2], &written[..], &[0]].concat();
+    let results = [rpc_reply(xid), octets(&[4001])].concat();
+    pair.send(&message(xid, REPLY_INLINE, &header, &results));
+    let (_, moved) = pair.thread.started.ended().unwrap();
+    assert_eq!(moved.unwrap().result.unwrap().bytes(), [7; 4001]);
+    pair.thread.stop().unwrap();
 }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use haulage::provider::iwarp::Config;
 use haulage_proto::rtrext::CODE_BASE;
-use haulage_proto::verbs::Access;
+use haulage_proto::verbs::{Access, Segment};
 use haulage_tests::link::{Failure, Link};
 
 use super::{ECHO, GET, HOLD, ITEM_MAX, NULL, PUT, call, nowhere, octets, segment, server};
@@ -87,6 +87,18 @@ impl Peer {
         peer
     }
 
+    /// Returns the words of the next message but for grants.
+    fn next(&mut self) -> Vec<u32> {
+        loop {
+            let message = self.0.message(None).unwrap().unwrap();
+            assert!(message.len().is_multiple_of(4), "nothing but words");
+            let message = words(&message);
+            if message[3] != GRANT {
+                return message;
+            }
+        }
+    }
+
     fn answer(&mut self) -> Answer {
         loop {
             let message = match self.0.message(None) {
@@ -106,6 +118,14 @@ impl Peer {
             Ok(()) => self.answer(),
             Err(_) => Closed,
         }
+    }
+
+    /// Has the server keep an item.
+    fn put(&mut self, xid: u32, item: &[u8]) {
+        let source = self.0.expose(item, item.len(), Access::RemoteRead).unwrap();
+        let read = [&[0, 1, 44][..], &segment(source), &[0, 0, 0]].concat();
+        self.0.send(&message(xid, CALL_INLINE, &read, &call(xid, PUT, &[source.length]))).unwrap();
+        assert_eq!(self.answer(), Reply(xid));
     }
 
     /// Sends messages, and checks that these answers come and no others.
@@ -369,11 +389,8 @@ fn obeying_a_refusal_for_want_of_room_once_is_enough() {
     let server = server();
     let mut peer = Peer::open(server.started);
     let item = vec![0x5a; 20_001];
-    let source = peer.0.expose(&item, item.len(), Access::RemoteRead).unwrap();
     let length = u32::try_from(item.len()).unwrap();
-    let read = [&[0, 1, 44][..], &segment(source), &[0, 0, 0]].concat();
-    peer.0.send(&message(3, CALL_INLINE, &read, &call(3, PUT, &[length]))).unwrap();
-    assert_eq!(peer.answer(), Reply(3));
+    peer.put(3, &item);
     // [V2-7.3.5-2]
     peer.0.send(&message(4, CALL_INLINE, &BARE, &call(4, GET, &[]))).unwrap();
     let needed = 24 + 4 + 20_004;
@@ -396,5 +413,34 @@ fn obeying_a_refusal_for_want_of_room_once_is_enough() {
     peer.0.send(&message(8, CALL_INLINE, &BARE, &call(8, ECHO, &[most]))).unwrap();
     assert_eq!(peer.answer(), Error(8, vec![10, 24 + 4 + most]));
     assert_eq!(peer.null(9), Reply(9));
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_reduced_result_leaves_its_length_and_fills_its_chunk_in_order() {
+    let server = server();
+    let mut peer = Peer::open(server.started);
+    let item = vec![0x5a; 20_001];
+    peer.put(3, &item);
+    let room = peer.0.expose(&[0xee; 22_000], 22_000, Access::RemoteWrite).unwrap();
+    // [V2-4.4.1-1] [V2-4.4.1-2] segments end anywhere.
+    let chunk = |lengths: [u32; 4]| {
+        let starts = [0, 16_000, 19_998, 21_000].map(|start| room.offset + start);
+        let parts = lengths.into_iter().zip(starts);
+        let words = parts.flat_map(|(length, offset)| segment(Segment { length, offset, ..room }));
+        [1, 4].into_iter().chain(words).chain([0]).collect::<Vec<_>>()
+    };
+    let offered = [&[0, 0][..], &chunk([16_000, 3_998, 1_002, 1_000]), &[0]].concat();
+    peer.0.send(&message(4, CALL_INLINE, &offered, &call(4, GET, &[]))).unwrap();
+    let reply = peer.next();
+    assert_eq!((reply[0], reply[1], reply[3]), (4, 2, REPLY_INLINE));
+    // [V2-4.5.2.1-1] The count and all segments come back. [V2-4.5.3.1-1] [V2-4.5.3.1-2] Behind them and the
+    // header of the RPC Reply is the length, which is the chunk's [V2-4.5.3.1-3], and no padding.
+    let returned = chunk([16_000, 3_998, 3, 0]);
+    assert_eq!(reply[4..], [&returned[..], &[4, 1, 0, 0, 0, 0, 20_001]].concat());
+    let lease = peer.0.retire(room.handle).unwrap();
+    assert_eq!(lease.bytes()[..item.len()], item);
+    // [V2-4.5.2.4-2] Nor is any written.
+    assert_eq!(lease.bytes()[item.len()..], [0xee; 1_999]);
     server.stop().unwrap();
 }
