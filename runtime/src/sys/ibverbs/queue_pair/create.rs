@@ -96,6 +96,7 @@ pub(super) fn make(
 pub(super) fn blank() -> ibv_qp_init_attr {
     // SAFETY: it is integers and pointers that may be null.
     let mut attr: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
+    // [V2-4.2-1] the only kind there is.
     attr.qp_type = ibv_qp_type::IBV_QPT_RC;
     attr
 }
@@ -116,4 +117,14 @@ fn extended(attr: &ibv_qp_init_attr, domain: &Arc<Domain>, windows: bool) -> ibv
         | ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     wider.comp_mask = given.0;
     wider
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_queue_pair_is_a_reliable_connection() {
+        assert_eq!(blank().qp_type, ibv_qp_type::IBV_QPT_RC);
+    }
 }
