@@ -12,7 +12,7 @@ mod readings;
 mod requirements;
 
 pub use modules::{orphans, unlisted_tests};
-pub use mutations::{mutations, patch_path};
+pub use mutations::{mutations, patch_path, unmutated};
 pub use readings::readings;
 pub use requirements::{LibraryRow, NamedTest, coverage, held_in_library};
 
@@ -51,7 +51,7 @@ pub fn breaches(workspace: &Workspace) -> Vec<Breach> {
 /// A rule: returns what breaks it.
 type Rule = fn(&Workspace) -> Vec<Breach>;
 
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 12] = [
     unsafe_in_its_files,
     time_and_chance_in_their_modules,
     leftovers,
@@ -62,6 +62,7 @@ const RULES: [Rule; 11] = [
     unlisted_tests,
     coverage,
     mutations,
+    unmutated,
     readings,
 ];
 

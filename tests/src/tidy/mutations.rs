@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::requirements::held_in_library;
+use super::requirements::{LibraryRow, held_in_library};
 use super::{Breach, block};
 use crate::mutation::Mutation;
 use crate::source::Workspace;
@@ -22,6 +22,14 @@ pub fn mutations(workspace: &Workspace) -> Vec<Breach> {
         found.extend(wrong(workspace, &source.text).map(|what| Breach::of_file(path, what)));
     }
     found
+}
+
+/// Every sentence that the library's tests show has a patch that breaks it.
+pub fn unmutated(workspace: &Workspace) -> Vec<Breach> {
+    let rows = held_in_library(workspace).into_iter();
+    let missing = rows.filter(|row| workspace.get(&patch_path(&row.id)).is_none());
+    let breach = |row: LibraryRow| Breach::of_file(&patch_path(&row.id), "is missing");
+    missing.map(breach).collect()
 }
 
 /// Returns where the patch of a row is.

@@ -48,6 +48,13 @@ fn a_patch_breaks_the_library_for_a_row_that_holds_there() {
 }
 
 #[test]
+fn a_row_that_holds_in_the_library_has_a_patch() {
+    let found = unmutated(&tree(&[("proto/mutations/EX-1-2.patch", "")]));
+    assert_eq!(found, [Breach::of_file("proto/mutations/EX-1-1.patch", "is missing")]);
+    assert_eq!(unmutated(&tree(&[("proto/mutations/EX-1-1.patch", "")])), []);
+}
+
+#[test]
 fn a_patch_applies_to_the_tree() {
     let name = "proto/mutations/EX-1-1.patch";
     let gone = patch("proto/src/v2.rs", "    g(3);");
