@@ -15,7 +15,8 @@ impl Bed {
         let (dir, verifier) = (dir.get(), Verifier(0));
         let sent = self.call(Arguments::ReadDir(ReadDir { dir, cookie, verifier, count }));
         // What was asked for bounds all of the results but the status.
-        assert!(sent.bytes.len() <= 4 + count as usize);
+        let fits = sent.bytes.len() <= 4 + count as usize;
+        assert!(fits || sent.results().status() == Status::TooSmall);
         match sent.results() {
             Results::ReadDir(Ok(listing)) => {
                 let last = listing.names.iter().last().map_or(cookie, |entry| entry.cookie);
@@ -116,6 +117,23 @@ fn a_page_too_small_for_one_name_is_refused() {
     let root = bed.root();
     assert_eq!(bed.page(&root, 0, 100 + 4 + 27), Err(Status::TooSmall));
     assert_eq!(bed.page(&root, 0, 100 + 4 + 28), Ok((vec![".".to_owned()], 1, false)));
+}
+
+#[test]
+fn a_page_too_small_for_the_end_of_the_list_is_refused() {
+    let mut bed = bed();
+    let root = bed.root();
+    bed.file(&root, "f");
+    // A longer list was written where this one would be.
+    let end = bed.page(&root, 0, 4096).unwrap().1;
+    let sent = bed.plus(ask(&root, 0, 4096, 4096));
+    assert_eq!(sent.results().status(), Status::Ok);
+    for count in [0, 100, 100 + 3] {
+        assert_eq!(bed.page(&root, end, count), Err(Status::TooSmall), "{count}");
+        let sent = bed.plus(ask(&root, end, 4096, count));
+        assert_eq!(sent.results().status(), Status::TooSmall, "{count}");
+    }
+    assert_eq!(bed.page(&root, end, 100 + 4), Ok((Vec::new(), end, true)));
 }
 
 #[test]
