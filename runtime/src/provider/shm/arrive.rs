@@ -185,6 +185,9 @@ impl Connection {
     ) -> bool {
         let before = events.len();
         let stop = loop {
+            if self.over && self.consumer.as_mut().is_some_and(Consumer::is_exhausted) {
+                break Some(Stop::Empty);
+            }
             if self.filling.is_none() {
                 self.take_plain(nic, events, limit);
             }

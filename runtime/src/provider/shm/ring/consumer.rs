@@ -33,6 +33,8 @@ pub(in crate::provider::shm) struct Consumer {
     visible: u64,
     fetched: u64,
     capacity: u64,
+    /// What the producer can have written before it was gone, if it is.
+    last: Option<u64>,
 }
 
 /// What is next in a ring.
@@ -83,11 +85,19 @@ impl Consumer {
             visible: 0,
             fetched: 0,
             capacity,
+            last: None,
         }
     }
 
     pub(in crate::provider::shm) const fn segment(&self) -> &Segment {
         &self.segment
+    }
+
+    /// Returns whether all was taken that a producer can have written that was gone when this was asked for the
+    /// first time. A ring without an empty word shows what was taken again and again.
+    pub(in crate::provider::shm) fn is_exhausted(&mut self) -> bool {
+        let last = *self.last.get_or_insert(self.head.saturating_add(self.capacity));
+        self.head >= last
     }
 
     /// Returns the next record without taking it; never one that says to skip.

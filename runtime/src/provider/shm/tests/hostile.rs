@@ -1,6 +1,6 @@
 use super::super::ended::{BAD_RING, Ended};
 use super::super::ring::{Consumer, Kind};
-use super::super::segment::Segment;
+use super::super::segment::{RING, Segment};
 use super::rogue::{Rogue, layout};
 use super::*;
 use crate::sys::shared::Shared;
@@ -308,6 +308,33 @@ fn what_was_sent_before_the_end_arrives_before_it() {
         victim.node.until(&Seen::Completion(*id, Opcode::Receive, Status::Success));
     }
     victim.node.until(&Seen::Disconnected(DisconnectReason::Lost));
+    victim.others_live_on();
+}
+
+/// A ring has an empty word behind the last record; the one of this peer has records all around.
+#[test]
+fn a_ring_without_end_is_gone_through_once_after_its_peer_left() {
+    let mut victim = Victim::new(None);
+    let memory = victim.rogue.producer.segment().memory();
+    // Plain messages of one line each.
+    for line in (0..layout().ring_bytes() as usize).step_by(64) {
+        memory.u64_at(RING + line).store(8 << 11 | 1, Ordering::SeqCst);
+    }
+    victim.rogue.stream.shutdown();
+    let lost = Seen::Disconnected(DisconnectReason::Lost);
+    let mut received = Vec::new();
+    for _ in 0..10_000 {
+        if victim.node.seen.contains(&lost) {
+            break;
+        }
+        if victim.node.nic.nic.receives.is_empty() {
+            received.push(victim.node.receive(64));
+        }
+        victim.node.poll();
+    }
+    assert!(victim.node.seen.contains(&lost), "after {} messages", received.len());
+    assert!(received.len() >= 64, "what was there before the end arrives");
+    drop(received);
     victim.others_live_on();
 }
 
