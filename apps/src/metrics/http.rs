@@ -14,6 +14,10 @@ use std::time::Duration;
 use haulage::provider::Waker;
 use haulage_store::crowd::{Crowd, CrowdLimits, Phase, Seat};
 
+mod request;
+
+pub use request::{Asked, REQUEST_MAX, Request, TooLong};
+
 /// Where whoever asks for the page is announced.
 #[derive(Clone, Debug)]
 pub struct Asking {
@@ -74,20 +78,19 @@ impl Asking {
 
     fn answer(&self, seat: &Seat, waker: &Waker, limits: Limits) -> io::Result<()> {
         let mut stream = seat.within(limits.request_time);
-        let mut request = Vec::new();
+        let mut request = Request::default();
         let mut octets = [0; 1024];
-        while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        let asked = loop {
             let count = stream.read(&mut octets)?;
-            if count == 0 || request.len() > REQUEST_MAX {
-                return Ok(());
+            match request.take(octets.get(..count).unwrap_or_default()) {
+                Ok(None) if count > 0 => {}
+                Ok(Some(asked)) => break asked,
+                Ok(None) | Err(TooLong) => return Ok(()),
             }
-            request.extend(octets.get(..count).unwrap_or_default());
-        }
+        };
         seat.enter(Phase::Serving);
-        let line = request.split(|octet| *octet == b'\r').next().unwrap_or_default();
-        let mut words = line.split(|octet| *octet == b' ');
-        let (status, body) = match (words.next(), words.next()) {
-            (Some(b"GET"), Some(b"/metrics")) => match self.page(waker) {
+        let (status, body) = match asked {
+            Asked::Metrics => match self.page(waker) {
                 Ok(page) => ("200 OK", page),
                 Err(RecvTimeoutError::Timeout) => {
                     ("503 Service Unavailable", "the server is busy\n".to_owned())
@@ -96,8 +99,8 @@ impl Asking {
                     ("503 Service Unavailable", "the server is ending\n".to_owned())
                 }
             },
-            (Some(b"GET"), _) => ("404 Not Found", "look at /metrics\n".to_owned()),
-            _ => ("405 Method Not Allowed", "only GET is answered\n".to_owned()),
+            Asked::Other => ("404 Not Found", "look at /metrics\n".to_owned()),
+            Asked::NotGet => ("405 Method Not Allowed", "only GET is answered\n".to_owned()),
         };
         seat.enter(Phase::Transferring);
         write!(
@@ -135,9 +138,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long to wait before accepting again after it failed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-
-/// Octets of the longest request that is read.
-const REQUEST_MAX: usize = 8192;
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,94 @@
+//! What a client asks for, as its octets come.
+
+/// A request, as far as it has come.
+#[derive(Debug, Default)]
+pub struct Request {
+    octets: Vec<u8>,
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The page of figures.
+    Metrics,
+    /// Another page.
+    Other,
+    /// Anything but a page.
+    NotGet,
+}
+
+/// The request is longer than [`REQUEST_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong;
+
+impl Request {
+    /// Takes octets. Returns what is asked for once the empty line behind the headers has come.
+    ///
+    /// # Errors
+    /// The request has no end within [`REQUEST_MAX`] octets.
+    pub fn take(&mut self, octets: &[u8]) -> Result<Option<Asked>, TooLong> {
+        // The end may have begun with what came before.
+        let from = self.octets.len().saturating_sub(END.len() - 1);
+        let room = REQUEST_MAX - self.octets.len();
+        self.octets.extend_from_slice(octets.get(..room).unwrap_or(octets));
+        let fresh = self.octets.get(from..).unwrap_or_default();
+        if fresh.windows(END.len()).any(|octets| octets == END) {
+            return Ok(Some(self.asked()));
+        }
+        if self.octets.len() == REQUEST_MAX { Err(TooLong) } else { Ok(None) }
+    }
+
+    fn asked(&self) -> Asked {
+        let line = self.octets.split(|octet| *octet == b'\r').next().unwrap_or_default();
+        let mut words = line.split(|octet| *octet == b' ');
+        match (words.next(), words.next()) {
+            (Some(b"GET"), Some(b"/metrics")) => Asked::Metrics,
+            (Some(b"GET"), _) => Asked::Other,
+            _ => Asked::NotGet,
+        }
+    }
+}
+
+/// Octets of the longest request that is read.
+pub const REQUEST_MAX: usize = 8192;
+/// What ends the last header and the headers.
+const END: &[u8] = b"\r\n\r\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_understood_however_it_is_cut() {
+        for (octets, expected) in [
+            (&b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"[..], Asked::Metrics),
+            (b"GET / HTTP/1.1\r\n\r\n", Asked::Other),
+            (b"GET\r\n\r\n", Asked::Other),
+            (b"POST /metrics HTTP/1.1\r\n\r\n", Asked::NotGet),
+            (b"\r\n\r\n", Asked::NotGet),
+        ] {
+            for step in 1..=octets.len() {
+                let (last, before) = octets
+                    .chunks(step)
+                    .collect::<Vec<_>>()
+                    .split_last()
+                    .map_or((&[][..], Vec::new()), |(last, before)| (*last, before.to_vec()));
+                let mut request = Request::default();
+                assert!(before.into_iter().all(|piece| request.take(piece) == Ok(None)));
+                assert_eq!(request.take(last), Ok(Some(expected)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_without_end_is_refused() {
+        let mut request = Request::default();
+        assert_eq!(request.take(&[b'x'; REQUEST_MAX - 1]), Ok(None));
+        assert_eq!(request.take(b"x"), Err(TooLong));
+        let mut octets = [b'x'; REQUEST_MAX + 4];
+        octets[REQUEST_MAX - 4..REQUEST_MAX].copy_from_slice(END);
+        assert_eq!(Request::default().take(&octets), Ok(Some(Asked::NotGet)));
+        octets.rotate_right(1);
+        assert_eq!(Request::default().take(&octets), Err(TooLong));
+    }
+}
