@@ -219,7 +219,8 @@ impl<N: Network> Bed<N> {
 }
 
 impl<P: Provider> End<P> {
-    const fn new(provider: P, pool: Pool) -> Self {
+    /// Makes an end that has reported nothing.
+    pub const fn new(provider: P, pool: Pool) -> Self {
         Self { provider, pool, log: Vec::new(), ids: 0 }
     }
 

@@ -6,6 +6,7 @@
 //! committed corpus, `examples/fuzz.rs` with seeded mutations of it for as long as it is told, and the
 //! crate in `fuzz/` with what libFuzzer finds worth trying.
 //!
+//! - `beside`: a provider that is attacked, and the connection of somebody else.
 //! - [`bound`]: what a decoder may allocate.
 //! - [`corpus`]: the committed inputs.
 //! - [`mutate`]: new inputs from known ones.
@@ -15,14 +16,21 @@ use std::{fmt, panic};
 
 use crate::world::choices::Choices;
 
+mod beside;
 pub mod bound;
 mod chunk;
 pub mod corpus;
+mod http;
 mod iwarp;
+mod kv;
+mod mount;
 pub mod mutate;
+mod nfs;
 mod octets;
 mod rpc;
 mod rtrext;
+mod shm;
+mod state;
 mod v1;
 mod v2;
 
@@ -56,7 +64,7 @@ pub struct Codec {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 21] = [
     Target { name: "v2_message", kind: Kind::Codec(v2::MESSAGE), vectors: &["v2"] },
     Target { name: "v2_connection", kind: Kind::Machine(v2::connection::run), vectors: &[] },
     Target { name: "v1_message", kind: Kind::Codec(v1::MESSAGE), vectors: &["v1"] },
@@ -70,6 +78,14 @@ pub const TARGETS: [Target; 13] = [
     Target { name: "iwarp_header", kind: Kind::Codec(iwarp::HEADER), vectors: &[] },
     Target { name: "iwarp_receive", kind: Kind::Machine(iwarp::receive::run), vectors: &[] },
     Target { name: "mpa_handshake", kind: Kind::Machine(iwarp::handshake::run), vectors: &[] },
+    Target { name: "nfs", kind: Kind::Machine(nfs::run), vectors: &[] },
+    Target { name: "mount", kind: Kind::Machine(mount::run), vectors: &[] },
+    Target { name: "kv", kind: Kind::Machine(kv::run), vectors: &[] },
+    Target { name: "state_files", kind: Kind::Machine(state::run), vectors: &[] },
+    Target { name: "http", kind: Kind::Machine(http::run), vectors: &[] },
+    Target { name: "shm_hello", kind: Kind::Machine(shm::hello::run), vectors: &[] },
+    Target { name: "shm_ring", kind: Kind::Machine(shm::ring::run), vectors: &[] },
+    Target { name: "iwarp_provider", kind: Kind::Machine(iwarp::provider::run), vectors: &[] },
 ];
 
 /// Returns the target of a name.

@@ -10,6 +10,7 @@ use super::octets::{Octets, any_word, octet, some_octets, word};
 use crate::world::choices::Choices;
 
 pub(super) mod handshake;
+pub(super) mod provider;
 pub(super) mod receive;
 
 /// The header of one DDP segment, the body that goes with it, and whatever follows.

@@ -1,0 +1,75 @@
+//! A request to the server of figures, cut into pieces anywhere.
+
+use haulage_apps::metrics::http::{Asked, REQUEST_MAX, Request, TooLong};
+
+use super::bound::bounded;
+use super::octets::{some_octets, spoil};
+use crate::world::choices::Choices;
+
+/// Takes a request whole and in pieces: the same is asked for, which is what its first line says.
+pub(super) fn run(data: &[u8]) {
+    let mut choices = Choices::replayed(data);
+    let octets = request(&mut choices);
+    let expected = expected(&octets);
+    assert_eq!(taken(&octets, || usize::MAX), expected, "whole");
+    let most = choices.pick(&[1, 4, 33, 1024]);
+    assert_eq!(taken(&octets, || choices.of(1..=most)), expected, "cut as it may be");
+}
+
+/// Returns what comes of the first octets that anything comes of.
+fn taken(octets: &[u8], mut piece: impl FnMut() -> usize) -> Result<Option<Asked>, TooLong> {
+    let mut request = Request::default();
+    let mut rest = octets;
+    bounded(octets.len(), || {
+        while !rest.is_empty() {
+            let (next, behind) = rest.split_at(piece().min(rest.len()));
+            rest = behind;
+            let taken = request.take(next)?;
+            if taken.is_some() {
+                return Ok(taken);
+            }
+        }
+        Ok(None)
+    })
+}
+
+/// Says what octets ask for, from all of them at once.
+fn expected(octets: &[u8]) -> Result<Option<Asked>, TooLong> {
+    let read = &octets[..octets.len().min(REQUEST_MAX)];
+    let text: String = read.iter().map(|octet| char::from(*octet)).collect();
+    let Some((head, _)) = text.split_once("\r\n\r\n") else {
+        return if read.len() == REQUEST_MAX { Err(TooLong) } else { Ok(None) };
+    };
+    let line = head.split('\r').next().unwrap_or_default();
+    let asked = match line.strip_prefix("GET") {
+        Some(rest) if rest == " /metrics" || rest.starts_with(" /metrics ") => Asked::Metrics,
+        Some(rest) if rest.is_empty() || rest.starts_with(' ') => Asked::Other,
+        _ => Asked::NotGet,
+    };
+    Ok(Some(asked))
+}
+
+/// Draws a request: most of them sense, some of them spoiled or too long.
+fn request(choices: &mut Choices) -> Vec<u8> {
+    let mut octets = Vec::new();
+    let methods: [&[u8]; 5] = [b"GET", b"GET", b"POST", b"GETS", b""];
+    let paths: [&[u8]; 5] = [b" /metrics", b" /metrics ", b" /", b"  /metrics", b""];
+    octets.extend(choices.pick(&methods));
+    octets.extend(choices.pick(&paths));
+    octets.extend(b" HTTP/1.1");
+    for _ in 0..choices.below(4) {
+        octets.extend(b"\r\nHost: ");
+        octets.extend(some_octets(choices, 16));
+    }
+    if choices.one_in(4) {
+        // About as long as a request can be.
+        octets.resize(REQUEST_MAX - 8 + choices.below(12), b'x');
+    }
+    let ends: [&[u8]; 4] = [b"\r\n\r\n", b"\r\n\r\n", b"\n\n", b"\r\n\r"];
+    octets.extend(choices.pick(&ends));
+    if choices.one_in(4) {
+        spoil(choices, &mut octets);
+    }
+    octets.extend(some_octets(choices, 8));
+    octets
+}

@@ -1,0 +1,344 @@
+//! The key-value service behind a core and a simulated fabric: Calls with any arguments.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use haulage::core::{Core, Cx};
+use haulage::limits::{LIMITS_DEFAULT, Limits};
+use haulage::provider::sim::{Fabric, FabricConfig, Sim};
+use haulage::service::{
+    Binding, Call, CallError, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
+};
+use haulage_apps::kv::index::Seed;
+use haulage_apps::kv::protocol::{Answer, KEY_MAX, Procedure, Refusal, Value};
+use haulage_apps::kv::service::{KvService, binding};
+use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
+use haulage_proto::rpc::AcceptStat;
+use haulage_proto::time::Instant;
+use haulage_proto::xdr::Reader;
+
+use super::octets::{Octets, some_octets, spoil, word};
+use crate::world::choices::Choices;
+
+/// Makes Calls one by one. Each is refused as garbage or answered as a map of keys would be, and what the
+/// server says of itself agrees with that map.
+pub(super) fn run(data: &[u8]) {
+    let mut choices = Choices::replayed(data);
+    let mut world = World::new();
+    for _ in 0..CALLS_MAX {
+        if choices.is_spent() {
+            break;
+        }
+        let asked = Asked::draw(&mut choices);
+        let got = world.call(&asked);
+        world.check(&asked, got);
+    }
+    world.list();
+}
+
+/// A Call.
+struct Asked {
+    procedure: Procedure,
+    /// The arguments, without a value that is moved by RDMA Read.
+    octets: Vec<u8>,
+    /// The value that is.
+    argument: Option<Vec<u8>>,
+    /// Room for a value that is moved by RDMA Write.
+    room: Option<usize>,
+}
+
+impl Asked {
+    fn draw(choices: &mut Choices) -> Self {
+        let procedures = [Procedure::Get, Procedure::Put, Procedure::Del, Procedure::Keys];
+        let others = [Procedure::Null, Procedure::Stat, Procedure::Figures];
+        let procedure = match choices.one_in(8) {
+            true => choices.pick(&others),
+            false => choices.pick(&procedures),
+        };
+        let stream = Octets::default();
+        let (mut argument, mut room) = (None, None);
+        let mut octets = match procedure {
+            Procedure::Get => {
+                room = choices.one_in(2).then(|| choices.pick(&[1, 100, VALUE_MAX]));
+                stream.opaque(&key(choices))
+            }
+            Procedure::Del => stream.opaque(&key(choices)),
+            Procedure::Put => {
+                let stream = stream.opaque(&key(choices));
+                let length = choices.pick(&[0, 1, 4, 100, 1000, VALUE_MAX, VALUE_MAX + 1]);
+                let value = vec![u8::try_from(choices.below(256)).unwrap_or(0); length];
+                if length > 0 && choices.one_in(2) {
+                    argument = Some(value);
+                    stream
+                } else {
+                    stream.opaque(&value[..length.min(INLINE_MIN - KEY_MAX)])
+                }
+            }
+            Procedure::Keys => stream.words(&[word(choices)]),
+            Procedure::Null | Procedure::Stat | Procedure::Figures => stream,
+        };
+        if choices.one_in(8) {
+            spoil(choices, &mut octets.0);
+        }
+        if choices.one_in(16) {
+            octets = Octets::default().put(&some_octets(choices, 64));
+        }
+        // A Payload stream is made of units: so the client sends it.
+        octets.0.resize(octets.0.len().next_multiple_of(4), 0);
+        Self { procedure, octets: octets.0, argument, room }
+    }
+}
+
+fn key(choices: &mut Choices) -> Vec<u8> {
+    let keys: [&[u8]; 8] =
+        [b"a", b"b", b"c", b"", b"\xff", &[b'k'; KEY_MAX], &[b'k'; KEY_MAX + 1], b"d"];
+    choices.pick(&keys).to_vec()
+}
+
+/// A server, a client, and what the server is to hold.
+struct World {
+    fabric: Fabric,
+    now: Instant,
+    server: Core<Sim, KvService>,
+    client: Core<Sim, Caller>,
+    connection: ConnectionId,
+    held: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// How the latest Call ended.
+#[derive(Default)]
+struct Caller {
+    ended: Option<Got>,
+}
+
+/// What a caller gets.
+struct Got {
+    results: Result<Vec<u8>, CallError>,
+    /// The value that was moved by RDMA Write.
+    placed: Option<Vec<u8>>,
+}
+
+impl Service for Caller {
+    fn binding(&self) -> Binding {
+        NoService.binding()
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+        Outcome::Failed(AcceptStat::ProcUnavail)
+    }
+
+    fn replied(&mut self, _: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
+        let is_reduced =
+            finished.results.as_ref().is_ok_and(|results| results.reduced().is_some_and(|n| n > 0));
+        let placed = finished.result.filter(|_| is_reduced).map(|lease| lease.bytes().to_vec());
+        let results = finished.results.map(|results| results.rest().to_vec());
+        self.ended = Some(Got { results, placed });
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        let fabric = Fabric::new(FabricConfig::default());
+        let pool = || {
+            let bytes = LIMITS.transport_bytes() + MEMORY;
+            let pool = PoolConfig { bytes, pages: PagePreference::Heap, node: None };
+            Pool::new(&pool).expect("memory for a pool")
+        };
+        let service = KvService::new(KEYS_MAX, Seed::fixed(1, 2), VALUE_MAX, MEMORY as u64);
+        let (here, there) = (fabric.provider(node(1)), fabric.provider(node(2)));
+        let (here, there) = (here.expect("a node"), there.expect("a node"));
+        let mut server = Core::new(here, service, pool(), LIMITS, 1).expect("room");
+        let mut client = Core::new(there, Caller::default(), pool(), LIMITS, 2).expect("room");
+        let at = server.listen(SocketAddr::new(node(1), 20050)).expect("nobody listens yet");
+        // The client may send more than the server takes.
+        let connection = client.connect(Instant::ZERO, at, binding(1 << 20)).expect("a queue pair");
+        Self { fabric, now: Instant::ZERO, server, client, connection, held: BTreeMap::new() }
+    }
+
+    /// Makes a Call and waits for its end.
+    fn call(&mut self, asked: &Asked) -> Got {
+        let (mut cx, caller) = self.client.cx(self.now);
+        caller.ended = None;
+        let lease = |length| cx.pool().lease(length).expect("memory for a value");
+        let argument = asked.argument.as_ref().map(|value| {
+            let mut lease = lease(value.len());
+            lease.bytes_mut().copy_from_slice(value);
+            lease
+        });
+        let result = asked.room.map(lease);
+        let request =
+            Request { procedure: asked.procedure as u32, argument, result, timeout: None };
+        let called = cx.call(self.connection, request, 0, |w| w.put(&asked.octets));
+        called.map_err(|(error, _)| error).expect("a Call is queued");
+        for _ in 0..STEPS_MAX {
+            if let Some(got) = self.client.cx(self.now).1.ended.take() {
+                return got;
+            }
+            self.step();
+        }
+        panic!("no Reply came");
+    }
+
+    /// Turns both cores once; if nothing moved, time goes on to the next event.
+    fn step(&mut self) {
+        if self.server.turn(self.now) | self.client.turn(self.now) {
+            return;
+        }
+        let next =
+            [self.fabric.next_event(), self.server.poll_deadline(), self.client.poll_deadline()];
+        let next = next.into_iter().flatten().min().expect("something is to happen");
+        self.now = next.max(self.now.saturating_add(Duration::from_nanos(1)));
+    }
+
+    /// Checks how a Call ended, and what that makes of what is held.
+    fn check(&mut self, asked: &Asked, got: Got) {
+        let expected = self.expect(asked);
+        let octets = match got.results {
+            Err(CallError::Rejected(stat)) => {
+                assert_eq!(stat, AcceptStat::GarbageArgs);
+                assert!(expected.is_none(), "arguments that make sense");
+                return;
+            }
+            // A value that is longer than its room is named, not sent.
+            Err(CallError::Refused(why)) => {
+                let Some(Expected::Value(value)) = expected else {
+                    panic!("{:?} is refused: {why:?}", asked.procedure)
+                };
+                let room = asked.room.unwrap_or(INLINE_MIN);
+                return assert!(value.len() > room, "there was room: {why:?}");
+            }
+            Err(other) => panic!("{:?} ended with {other:?}", asked.procedure),
+            Ok(octets) => octets,
+        };
+        let expected = expected.expect("garbage is not carried out");
+        if asked.procedure == Procedure::Figures {
+            return assert!(octets.len().is_multiple_of(8), "hypers");
+        }
+        let is_placed = got.placed.is_some();
+        let answer = Answer::decode(asked.procedure, &octets, is_placed);
+        match (expected, answer.expect("results that make sense")) {
+            (Expected::Done, Answer::Done) => {}
+            (Expected::Value(value), Answer::Value(Value::Inline(octets))) => {
+                assert!(value == octets, "the value that was stored");
+            }
+            (Expected::Value(value), Answer::Value(Value::Reduced { .. })) => {
+                assert!(got.placed == Some(value), "the value that was stored");
+            }
+            (Expected::Stat, Answer::Stat(stat)) => {
+                let octets = self.held.values().map(Vec::len).sum::<usize>() as u64;
+                assert_eq!((stat.keys, stat.value_bytes), (self.held.len() as u64, octets));
+                assert_eq!((stat.leases_exposed, stat.orphans), (0, 0));
+            }
+            (Expected::Keys, Answer::Keys(keys)) => {
+                let mut keys = keys.keys();
+                assert!(keys.all(|key| self.held.contains_key(key.bytes())), "keys that are held");
+            }
+            (Expected::Refused(reasons), Answer::Refused(refusal)) => {
+                assert!(reasons.contains(&refusal), "{refusal} is none of {reasons:?}");
+            }
+            (_, other) => panic!("{:?} is answered with {other:?}", asked.procedure),
+        }
+    }
+
+    /// Returns what is to come of a Call, having done it to what is held. `None` if its arguments make no
+    /// sense.
+    fn expect(&mut self, asked: &Asked) -> Option<Expected> {
+        let mut r = Reader::new(&asked.octets);
+        let mut reasons = Vec::new();
+        match asked.procedure {
+            Procedure::Null => r.is_empty().then_some(Expected::Done),
+            Procedure::Stat => r.is_empty().then_some(Expected::Stat),
+            // None of its results is known here.
+            Procedure::Figures => r.is_empty().then_some(Expected::Done),
+            Procedure::Keys => r.u32().is_ok_and(|_| r.is_empty()).then_some(Expected::Keys),
+            Procedure::Get | Procedure::Del => {
+                let key = r.opaque(KEY_MAX).ok().filter(|_| r.is_empty())?;
+                if !is_key(key) {
+                    return Some(Expected::Refused(vec![Refusal::BadKey]));
+                }
+                let value = match asked.procedure {
+                    Procedure::Get => self.held.get(key).cloned().map(Expected::Value),
+                    _ => self.held.remove(key).map(|_| Expected::Done),
+                };
+                Some(value.unwrap_or(Expected::Refused(vec![Refusal::NotFound])))
+            }
+            Procedure::Put => {
+                let key = r.opaque(KEY_MAX).ok()?;
+                let value = match &asked.argument {
+                    Some(value) => value.clone(),
+                    None => r.opaque(usize::MAX).ok()?.to_vec(),
+                };
+                let is_whole = r.is_empty();
+                if value.len() > VALUE_MAX {
+                    reasons.push(Refusal::TooLarge { max: VALUE_MAX as u64 });
+                } else if !is_whole {
+                    return None;
+                }
+                if !is_key(key) {
+                    reasons.push(Refusal::BadKey);
+                } else if self.held.len() == KEYS_MAX as usize && !self.held.contains_key(key) {
+                    reasons.push(Refusal::NoSpace);
+                }
+                if reasons.is_empty() {
+                    self.held.insert(key.to_vec(), value);
+                    return Some(Expected::Done);
+                }
+                Some(Expected::Refused(reasons))
+            }
+        }
+    }
+
+    /// Lists all keys, some at a time: those that are held, each once.
+    fn list(&mut self) {
+        let (mut listed, mut at) = (Vec::new(), 0);
+        for _ in 0..=KEYS_MAX {
+            let octets = Octets::default().words(&[at]).0;
+            let asked = Asked { procedure: Procedure::Keys, octets, argument: None, room: None };
+            let octets = self.call(&asked).results.expect("a list of keys");
+            let answer = Answer::decode(Procedure::Keys, &octets, false);
+            let Ok(Answer::Keys(keys)) = answer else { panic!("no keys: {answer:?}") };
+            listed.extend(keys.keys().map(|key| key.bytes().to_vec()));
+            let Some(next) = keys.next else { break };
+            assert!(next > at, "the list goes on");
+            at = next;
+        }
+        listed.sort();
+        assert!(listed.iter().eq(self.held.keys()), "all that is held, and nothing twice");
+    }
+}
+
+/// What is to come of a Call.
+enum Expected {
+    Done,
+    Value(Vec<u8>),
+    Stat,
+    Keys,
+    /// One of these refusals.
+    Refused(Vec<Refusal>),
+}
+
+fn is_key(key: &[u8]) -> bool {
+    !key.is_empty() && str::from_utf8(key).is_ok()
+}
+
+fn node(number: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, number))
+}
+
+const LIMITS: Limits = Limits {
+    connections_max: 2,
+    connections_each_max: 2,
+    receives_max: 64,
+    calls_out_max: 4,
+    send_buffers_max: 16,
+    credits_max: 8,
+    ..LIMITS_DEFAULT
+};
+const MEMORY: usize = 1 << 20;
+const KEYS_MAX: u32 = 3;
+const VALUE_MAX: usize = 6000;
+/// Octets of a value that fit into a message however long its headers are.
+const INLINE_MIN: usize = 3400;
+const CALLS_MAX: usize = 32;
+const STEPS_MAX: u32 = 100_000;

@@ -1,0 +1,315 @@
+//! What a peer writes into the memory it shares, while the victim works with it.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use haulage::provider::shm::Shm;
+use haulage::provider::{
+    ConnectionParams, Event, Inlet, Operation, Outlet, Provider as _, WorkRequest,
+};
+use haulage::sys::complete;
+use haulage::sys::shared::Shared;
+use haulage::sys::unix::{Listener, Stream};
+use haulage_mr_pool::Exposed;
+use haulage_proto::verbs::{Access, ClaimedSegment, Exposure, Handle, QpNum, Segment};
+
+use super::{ENTRIES, Hello, LINE, RING, RING_BYTES, end, memory, name, scene, segment_length};
+use crate::bed::SIGNALED;
+use crate::fuzz::beside::{Lent, PARAMS, Scene};
+use crate::fuzz::octets::{octet, short, some_octets};
+use crate::world::choices::Choices;
+
+/// Connects as a peer that knows the format of what is shared and keeps to none of its rules. Its connection
+/// ends when it leaves, at the latest, and nothing else does.
+pub(in super::super) fn run(data: &[u8]) {
+    let mut choices = Choices::replayed(data);
+    let mut scene = scene();
+    let mut rogue = match choices.one_in(2) {
+        true => Rogue::joins(&mut scene, &mut choices),
+        false => Rogue::is_joined(&mut scene, &mut choices),
+    };
+    for _ in 0..STEPS_MAX {
+        if choices.is_spent() {
+            break;
+        }
+        match choices.below(4) {
+            0 | 1 => rogue.step(&mut choices),
+            2 => rogue.work(&mut scene, &mut choices),
+            _ => scene.poll(),
+        }
+    }
+    rogue.leave(&mut scene);
+    scene.assert_unharmed();
+    end(scene);
+}
+
+/// The peer.
+struct Rogue {
+    stream: Stream,
+    /// The segment it made, and the one of the victim.
+    ours: Shared,
+    theirs: Shared,
+    /// Where its next record goes, counted round and round.
+    at: u64,
+    /// Its connection at the victim.
+    qp: QpNum,
+    /// What the victim opened to it.
+    opened: Vec<(Exposed, Segment)>,
+    is_over: bool,
+}
+
+impl Rogue {
+    /// Connects to the victim.
+    fn joins(scene: &mut Scene<Shm>, choices: &mut Choices) -> Self {
+        let stream = Stream::connect(&name(scene.at.port())).expect("it listens").expect("room");
+        let ours = say(&stream, 1, choices);
+        let qp = scene.until("a request", Scene::requested);
+        scene.victim.provider.accept(scene.now, qp, &PARAMS);
+        Self::new(scene, stream, ours, qp)
+    }
+
+    /// Has the victim connect, which passes its region.
+    fn is_joined(scene: &mut Scene<Shm>, choices: &mut Choices) -> Self {
+        let (listener, port) = (0..)
+            .find_map(|n| Some((Listener::bind(&name(PORT + n)).ok()?, PORT + n)))
+            .expect("a free name");
+        let mut at = scene.at;
+        at.set_port(port);
+        let params = ConnectionParams { private_data: b"", ord: 2, ird: 2 };
+        let qp = scene.victim.provider.connect(scene.now, at, &params).expect("a queue pair");
+        let stream = scene.until("a connection", |_| listener.accept().expect("no failure"));
+        let ours = say(&stream, 2, choices);
+        Self::new(scene, stream, ours, qp)
+    }
+
+    fn new(scene: &mut Scene<Shm>, stream: Stream, ours: Shared, qp: QpNum) -> Self {
+        scene.until("the connection", |scene| scene.victim.established(qp).map(drop));
+        let (mut octets, mut fds) = ([0; 600], Vec::<OwnedFd>::new());
+        let count = stream.receive(&mut octets, &mut fds).expect("it is open").expect("an answer");
+        assert!(count >= 44, "a whole greeting");
+        let length = segment_length(RING_BYTES, ENTRIES);
+        let theirs = Shared::open(fds[0].as_fd(), length).expect("what it says it is");
+        Self { stream, ours, theirs, at: 0, qp, opened: Vec::new(), is_over: false }
+    }
+
+    /// Writes something into what is shared.
+    fn step(&mut self, choices: &mut Choices) {
+        let store = |memory: &Shared, at: usize, value| {
+            memory.u64_at(at).store(value, Ordering::SeqCst);
+        };
+        let words = self.ours.len() / 8;
+        match choices.below(12) {
+            0..=4 => self.push(choices),
+            // Any word of its own segment: a header of the ring, or of the table.
+            5 => store(&self.ours, choices.below(words) * 8, choices.number()),
+            6 => {
+                let at = RING + choices.below(64) * LINE;
+                let length = choices.below(1100) as u64;
+                let header = choices.below(2048) as u64 | length << 11 | choices.number() << 32;
+                store(&self.ours, at, header);
+            }
+            7 => self.open(choices),
+            // How far it has read, and whether it waits.
+            8 => {
+                let head = match choices.one_in(4) {
+                    true => choices.number(),
+                    false => choices.below(65) as u64 * 64,
+                };
+                store(&self.theirs, 0, head);
+                store(&self.theirs, 2 * LINE, choices.below(2) as u64);
+            }
+            // Any word of the victim's segment, which it is not to believe either.
+            9 => store(&self.theirs, choices.below(words) * 8, choices.number()),
+            10 => store(&self.ours, 4 * LINE, choices.number()),
+            _ => _ = self.stream.send(&some_octets(choices, 8), &[]),
+        }
+    }
+
+    /// Writes a record where the next one is looked for.
+    fn push(&mut self, choices: &mut Choices) {
+        let capacity = u64::from(RING_BYTES);
+        let kind = choices.of(1..=7) as u64;
+        let length = match kind {
+            // A part is as long as a record can be.
+            3 if !choices.one_in(4) => RING_BYTES as usize / 4 - 8,
+            4 | 5 if !choices.one_in(4) => 0,
+            _ => choices.pick(&[0, 1, 8, 40, 56, 57, 64, 100, 300]),
+        };
+        let octets: Vec<u8> = match choices.one_in(2) {
+            true => vec![octet(choices); length],
+            false => (0..length).map(|_| octet(choices)).collect(),
+        };
+        let handle = match self.opened.last() {
+            Some((_, segment)) if choices.one_in(2) => segment.handle.0,
+            _ => short(choices.below(8)),
+        };
+        let span = (8 + length as u64).next_multiple_of(LINE as u64);
+        let from = self.at % capacity;
+        if from + span > capacity {
+            // The rest of the ring holds nothing.
+            self.at += capacity - from;
+            self.header(from, 5);
+            return;
+        }
+        if length > 0 {
+            self.ours.copy_in(RING + usize::try_from(from).expect("small") + 8, &octets);
+        }
+        self.at += span;
+        self.header(self.at % capacity, 0);
+        self.header(from, u64::from(handle) << 32 | (length as u64) << 11 | kind);
+    }
+
+    fn header(&self, from: u64, header: u64) {
+        let at = RING + usize::try_from(from).expect("in the ring");
+        self.ours.u64_at(at).store(header, Ordering::SeqCst);
+    }
+
+    /// Makes the first entry of its table: what it says it exposes.
+    fn open(&self, choices: &mut Choices) {
+        let entry = RING + RING_BYTES as usize;
+        let mut number = || match choices.one_in(4) {
+            true => choices.number(),
+            false => choices.pick(&[0, 8, 64, 4096, 4000, 1 << 40]),
+        };
+        let [base, start, length] = [number(), number(), number()];
+        let key = choices.of(1..=2) as u64 * (1 << 32) | u64::from(TARGET.0);
+        for (at, value) in [(8, base), (16, start), (24, length), (0, key)] {
+            self.ours.u64_at(entry + at).store(value, Ordering::SeqCst);
+        }
+    }
+
+    /// Has the victim do something on the connection.
+    fn work(&mut self, scene: &mut Scene<Shm>, choices: &mut Choices) {
+        let ended =
+            |event: &Event<_>| matches!(event, Event::Disconnected { qp, .. } if *qp == self.qp);
+        self.is_over |= scene.victim.log.iter().any(ended);
+        let length = choices.pick(&[1, 8, 64, 2000]);
+        match choices.below(if self.is_over { 2 } else { 7 }) {
+            0 if scene.victim.pool.free_bytes() > 256 << 10 => {
+                let length = length.max(64);
+                let (_, sink) = scene.victim.receive(self.qp, length);
+                scene.lend(Lent::Sink(sink));
+            }
+            0 | 1 => {
+                let mut taker = Taker { takes: choices.one_in(2) };
+                scene.victim.provider.receive_inline(&mut [0; 4096], 4096, 16, &mut taker);
+            }
+            2 => _ = scene.victim.provider.send_inline(self.qp, &vec![7; length], None),
+            3 | 4 => self.post(scene, choices, length),
+            5 if self.opened.len() < 4 => self.expose(scene),
+            _ => {
+                let Some((exposed, _)) = self.opened.last() else { return };
+                let operation = Operation::LocalInv { handle: exposed.handle() };
+                try_post(scene, self.qp, operation);
+            }
+        }
+    }
+
+    /// Posts a Send, or a Write to or a Read of what the rogue says it exposes.
+    fn post(&self, scene: &mut Scene<Shm>, choices: &mut Choices, length: usize) {
+        let offset = choices.pick(&[0, 0, 8, 4000, u64::MAX - 4096]);
+        let target = Segment { handle: TARGET, length: short(length), offset };
+        let Ok(target) = ClaimedSegment::try_from(target) else { return };
+        let Some(lease) = scene.victim.pool.lease(length) else { return };
+        let operation = match choices.below(3) {
+            0 => {
+                let mut posted = lease.into_sink();
+                let sink = posted.sink(0..length).expect("the whole lease");
+                scene.lend(Lent::Sink(posted));
+                Operation::Read { sink, source: target }
+            }
+            chosen => {
+                let posted = lease.into_source();
+                let source = posted.source(0..length).expect("the whole lease");
+                scene.lend(Lent::Source(posted));
+                match chosen {
+                    1 => Operation::Write { source, target },
+                    _ => Operation::Send { source, invalidate: None },
+                }
+            }
+        };
+        try_post(scene, self.qp, operation);
+    }
+
+    /// Opens memory to the rogue, if the victim passed its region.
+    fn expose(&mut self, scene: &mut Scene<Shm>) {
+        let lease = scene.victim.holding(CONTENTS);
+        let access = Access::RemoteRead;
+        let Some(handle) = scene.victim.provider.reserve_handle(self.qp, &lease, access) else {
+            return;
+        };
+        let offset = scene.victim.provider.registration_offset(&lease);
+        let (exposed, source) = lease.expose_read(handle);
+        let memory = Exposure::RemoteRead(source);
+        try_post(scene, self.qp, Operation::FastReg { handle, offset, memory });
+        let length = short(CONTENTS.len());
+        self.opened.push((exposed, Segment { handle, length, offset }));
+    }
+
+    /// Leaves, and takes all that was opened to it back.
+    fn leave(self, scene: &mut Scene<Shm>) {
+        self.stream.shutdown();
+        let qp = self.qp;
+        let mut receives = 0;
+        let quiesced = scene.until("the end", |scene| {
+            // What it sent last may wait for Receives.
+            if receives < RECEIVES_MAX {
+                receives += 1;
+                let (_, sink) = scene.victim.receive(qp, 64);
+                scene.lend(Lent::Sink(sink));
+            }
+            scene.quiesced(qp)
+        });
+        for (exposed, _) in self.opened {
+            let proof = complete::destroyed(&exposed, &quiesced);
+            let lease = exposed.fence(proof).map_err(|_| ()).expect("no view is left");
+            assert_eq!(lease.bytes(), CONTENTS, "what nobody was to write");
+        }
+        scene.until("the place", |scene| (scene.victim.provider.connections() == 1).then_some(()));
+    }
+}
+
+/// Posts a request, if there is room for it.
+fn try_post(scene: &mut Scene<Shm>, qp: QpNum, operation: Operation) {
+    let id = scene.victim.id();
+    let mut batch = [WorkRequest { id, flags: SIGNALED, operation }].into();
+    let _ = scene.victim.provider.post(qp, &mut batch);
+}
+
+/// Greets as an end that passes a region or none. Returns its segment.
+fn say(stream: &Stream, kind: u32, choices: &mut Choices) -> Shared {
+    let (segment, fd) = memory(segment_length(RING_BYTES, ENTRIES));
+    let region = choices.one_in(2).then(|| memory(4096));
+    let hello = Hello::new(kind, region.as_ref().map(|_| 4096));
+    let mut fds = vec![fd.as_fd()];
+    fds.extend(region.iter().map(|(_, fd)| fd.as_fd()));
+    stream.send(&hello.encode(), &fds).expect("room");
+    segment
+}
+
+/// Takes all messages, or none, and answers those it takes.
+struct Taker {
+    takes: bool,
+}
+
+impl Inlet for Taker {
+    fn take(&mut self, _: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
+        if !self.takes {
+            return 0;
+        }
+        for message in run {
+            // A queue that is full is full.
+            let _ = outlet.send(&message[..message.len().min(64)], None);
+        }
+        run.len()
+    }
+}
+
+/// What the rogue says it exposes, in the first place of its table.
+const TARGET: Handle = Handle(0x1234_0000);
+const CONTENTS: &[u8] = b"left alone?";
+/// Where ports to listen at are looked for.
+const PORT: u16 = 40_000;
+const STEPS_MAX: usize = 256;
+/// Receives that are posted for a peer that has left: more messages than its ring holds.
+const RECEIVES_MAX: usize = 512;
