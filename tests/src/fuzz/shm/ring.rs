@@ -172,7 +172,7 @@ impl Rogue {
             false => choices.pick(&[0, 8, 64, 4096, 4000, 1 << 40]),
         };
         let [base, start, length] = [number(), number(), number()];
-        let key = choices.of(1..=2) as u64 * (1 << 32) | u64::from(TARGET.0);
+        let key = (choices.of(1..=2) as u64 * (1 << 32)) | u64::from(TARGET.0);
         for (at, value) in [(8, base), (16, start), (24, length), (0, key)] {
             self.ours.u64_at(entry + at).store(value, Ordering::SeqCst);
         }
