@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Breach;
+use super::names::inline_modules;
 use crate::source::{Source, Workspace, words};
 
 /// Every Rust file is a crate root or is reached from one by `mod` lines.
@@ -67,24 +68,47 @@ fn roots(workspace: &Workspace) -> BTreeMap<String, bool> {
 
 /// Returns where each `mod` line of a file leads. House rule: `name.rs`, never `name/mod.rs`; a crate
 /// root in `tests/` keeps its modules in a directory of its name with `#[path]` on the line before.
+/// Before a module with a body that line names the directory of the modules within.
 fn children(path: &str, is_root: bool, source: &Source) -> Vec<String> {
     let (directory, file) = path.rsplit_once('/').unwrap_or(("", path));
-    let home = match file.strip_suffix(".rs") {
-        Some(stem) if !is_root => format!("{directory}/{stem}"),
-        _ => directory.to_owned(),
-    };
+    let stem = file.strip_suffix(".rs").filter(|_| !is_root);
+    let inline = inline_modules(&source.code);
     let mut found = Vec::new();
     for at in words(&source.code, "mod") {
         let rest = &source.code[at + "mod".len()..];
-        if let Some(end) = rest.find([';', '{']).filter(|&end| rest[end..].starts_with(';')) {
-            let named = path_attribute(&source.text[..at]);
-            found.push(match named {
-                Some(path) => format!("{directory}/{path}"),
-                None => format!("{home}/{}.rs", rest[..end].trim()),
-            });
+        let Some(end) = rest.find([';', '{']).filter(|&end| rest[end..].starts_with(';')) else {
+            continue;
+        };
+        let (mut place, mut own) = (directory.to_owned(), stem);
+        for around in inline.iter().filter(|module| module.from < at && at < module.to) {
+            place = match path_attribute(&source.text[..around.from]) {
+                Some(path) => join(&place, path),
+                None => join(&join(&place, own.unwrap_or_default()), around.name),
+            };
+            own = None;
         }
+        found.push(match path_attribute(&source.text[..at]) {
+            Some(path) => join(&place, path),
+            None => {
+                let name = format!("{}.rs", rest[..end].trim());
+                join(&join(&place, own.unwrap_or_default()), &name)
+            }
+        });
     }
     found
+}
+
+/// Returns where `path` leads from a directory of the workspace.
+fn join(directory: &str, path: &str) -> String {
+    let mut parts: Vec<_> = directory.split('/').filter(|part| !part.is_empty()).collect();
+    for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        if part == ".." {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
 }
 
 /// Returns the file that the last line but one of `text` names for the module on the last.

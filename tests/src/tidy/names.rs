@@ -38,14 +38,14 @@ fn modules(path: &str) -> Vec<&str> {
 }
 
 /// A module with its body in the same file.
-struct Inline<'a> {
-    name: &'a str,
-    from: usize,
-    to: usize,
+pub(super) struct Inline<'a> {
+    pub(super) name: &'a str,
+    pub(super) from: usize,
+    pub(super) to: usize,
 }
 
 /// Finds them, the outer before the inner.
-fn inline_modules(code: &str) -> Vec<Inline<'_>> {
+pub(super) fn inline_modules(code: &str) -> Vec<Inline<'_>> {
     let mut found = Vec::new();
     for at in words(code, "mod") {
         let from = at + "mod".len();

@@ -70,10 +70,24 @@ fn a_file_no_mod_line_leads_to_is_an_orphan() {
         ("a/tests/t/lost.rs", ""),
         ("a/tools/run.rs", "mod with;"),
         ("a/tools/with.rs", ""),
+        ("b/m/Cargo.toml", ""),
+        ("b/m/src/lib.rs", "mod c;"),
+        (
+            "b/m/src/c.rs",
+            concat!(
+                "mod d { mod e; }\n#[path = \"../../../a\"]\nmod f {\n    mod g;\n",
+                "    #[path = \"../b/m/h.rs\"]\n    mod h;\n}\n"
+            ),
+        ),
+        ("b/m/src/c/d/e.rs", ""),
+        ("a/g.rs", ""),
+        ("b/m/h.rs", ""),
+        ("b/m/src/c/g.rs", ""),
     ];
     let found = orphans(&Workspace::of(&tree));
     let paths: Vec<_> = found.iter().map(|breach| breach.path.as_str()).collect();
-    assert_eq!(paths, ["a/src/b/lost.rs", "a/src/lost.rs", "a/tests/t/lost.rs"]);
+    let lost = ["a/src/b/lost.rs", "a/src/lost.rs", "a/tests/t/lost.rs", "b/m/src/c/g.rs"];
+    assert_eq!(paths, lost);
 }
 
 #[test]
