@@ -101,6 +101,7 @@ mod region;
 mod registration;
 mod returns;
 mod stags;
+mod sync;
 mod table;
 #[allow(unsafe_code, reason = "the RNIC's and the owner's access to the region's octets")]
 mod view;

@@ -3,10 +3,14 @@
 //! A stack of runs, each with a bit per block that came back. A thread that frees a block sets its
 //! bit; the one that set the first bit of a run pushes the run. Nothing locks and nothing allocates.
 //! The owner takes the whole stack at once, so there is no ABA.
+//!
+//! `tests/models/src/homecoming.rs` shows, in all orders of the accesses with at most three preemptions, that
+//! every block comes home once, and that the thread that sent it accesses neither it nor the stack after that.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::blocks::Block;
+use crate::sync::{AtomicU32, AtomicU64};
 use crate::table::table;
 
 /// Blocks on their way home.

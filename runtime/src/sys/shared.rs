@@ -16,7 +16,8 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use haulage_mr_pool::{Sink, map_memfd};
 

@@ -32,6 +32,10 @@
 //! The producer keeps its own copy of how far the consumer has come, and looks again only when it is out
 //! of room.
 //!
+//! Models in `tests/models/src/provider` run this code in all orders of its accesses with at most three
+//! preemptions: `records.rs` shows that records are seen whole and that lines are not written before they were
+//! taken, `doorbell.rs` that a consumer does not sleep while there is a record.
+//!
 //! # Limits
 //!
 //! A record has at most a quarter of the ring, so that a batch of them is under way while one is taken;

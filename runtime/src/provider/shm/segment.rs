@@ -12,9 +12,8 @@
 //! read once, as values, and checked.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::sys::shared::{LINE, Line, Ring, Shared, Unfit};
+use crate::sys::shared::{AtomicU32, AtomicU64, LINE, Line, Ring, Shared, Unfit};
 
 /// How large the parts of a segment are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

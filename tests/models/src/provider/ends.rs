@@ -1,0 +1,20 @@
+//! What two ends share.
+
+use super::ring::{Consumer, Producer};
+use super::segment::{Layout, RING, RING_BYTES_MIN, Segment};
+use crate::sys::shared::{LINE, Shared};
+
+/// Makes a segment with a ring of `lines` and one registration, as its owner has it and as the peer does.
+pub(super) fn segment(lines: usize) -> [Segment; 2] {
+    let ring = RING..RING + lines * LINE;
+    let layout = Layout::new(RING_BYTES_MIN, 1).expect("the shortest ring");
+    let layout = layout.with_ring_at_most(u32::try_from(ring.len()).expect("a short ring"));
+    let memory = Shared::with_ring(ring.end + LINE, &ring);
+    [memory.clone(), memory].map(|memory| Segment::new(memory, layout))
+}
+
+/// Makes a ring of `lines`, all but one of which can hold records.
+pub(super) fn ring(lines: usize) -> (Producer, Consumer) {
+    let [ours, theirs] = segment(lines);
+    (Producer::new(ours, false), Consumer::new(theirs))
+}

@@ -1,0 +1,144 @@
+//! Atomics of the model checker that find two more kinds of mistake.
+//!
+//! A word can be watched for what the code promises of it. Relaxed loads and stores of a word that one
+//! thread at a time may access are watched as if they were not atomic: two of them, one a store, that
+//! nothing orders are a failure. So are accesses to a word that was freed. Whether one access happens
+//! before another is all that counts for either, not which comes first in a run.
+//!
+//! The model checker knows fences that are sequentially consistent, but takes loads and stores that are
+//! for ones that acquire and release. So a load that is sequentially consistent begins with such a
+//! fence if the last store of its thread was one too. That is what a store followed by a load of
+//! another word need: if either is weaker, there is no fence.
+//!
+//! The model checker also takes no note of it that a swap comes right behind the store it read from: what
+//! it stored could be read where a later store of that other thread is known. So the swap of a flag
+//! stores nothing where it would change nothing, which is no store that anybody could tell.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{self as model, fence};
+
+macro_rules! atomic {
+    ($name:ident, $value:ty) => {
+        /// An atomic of the model checker.
+        #[derive(Debug)]
+        pub(crate) struct $name {
+            word: model::$name,
+            watch: Watch,
+        }
+
+        #[allow(dead_code, reason = "not every operation is used of every size")]
+        impl $name {
+            /// Makes a word of memory that can be freed, and that one thread at a time accesses by
+            /// relaxed stores.
+            pub(crate) fn new(value: $value) -> Self {
+                let (plain, freed) = (Some(cell()), Some(cell()));
+                Self::watched(value, Watch { plain, freed, is_flag: false })
+            }
+
+            pub(crate) fn watched(value: $value, watch: Watch) -> Self {
+                Self { word: model::$name::new(value), watch }
+            }
+
+            pub(crate) fn load(&self, order: Ordering) -> $value {
+                self.watch.load(order);
+                self.word.load(order)
+            }
+
+            pub(crate) fn store(&self, value: $value, order: Ordering) {
+                self.watch.store(order);
+                self.word.store(value, order);
+            }
+
+            pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.watch.change(order);
+                if !self.watch.is_flag {
+                    return self.word.swap(value, order);
+                }
+                let failure = match order {
+                    Ordering::Relaxed => Ordering::Relaxed,
+                    _ => Ordering::Acquire,
+                };
+                let swapped = self.word.compare_exchange(value ^ 1, value, order, failure);
+                swapped.unwrap_or_else(|found| found)
+            }
+
+            pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                self.watch.change(order);
+                self.word.fetch_or(value, order)
+            }
+
+            pub(crate) fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.watch.change(success);
+                self.word.compare_exchange_weak(current, new, success, failure)
+            }
+
+            /// Frees the word: every other access has to happen before.
+            pub(crate) fn free(&self) {
+                if let Some(freed) = &self.watch.freed {
+                    freed.with_mut(|_| ());
+                }
+            }
+        }
+    };
+}
+
+atomic!(AtomicU32, u32);
+atomic!(AtomicU64, u64);
+
+/// What is watched of a word.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// Relaxed loads read this, and relaxed stores write it.
+    pub(crate) plain: Option<UnsafeCell<()>>,
+    /// Every access reads this, and to free the word writes it.
+    pub(crate) freed: Option<UnsafeCell<()>>,
+    /// The word is 0 or 1, and a swap that would not change it is a load of its last value.
+    pub(crate) is_flag: bool,
+}
+
+impl Watch {
+    fn load(&self, order: Ordering) {
+        read(&self.freed);
+        match order {
+            Ordering::Relaxed => read(&self.plain),
+            Ordering::SeqCst if STORED_LAST.with(Cell::get) => fence(Ordering::SeqCst),
+            _ => {}
+        }
+    }
+
+    fn store(&self, order: Ordering) {
+        self.change(order);
+        if let Some(plain) = self.plain.as_ref().filter(|_| order == Ordering::Relaxed) {
+            plain.with_mut(|_| ());
+        }
+    }
+
+    fn change(&self, order: Ordering) {
+        read(&self.freed);
+        STORED_LAST.with(|stored| stored.set(order == Ordering::SeqCst));
+    }
+}
+
+pub(crate) fn cell() -> UnsafeCell<()> {
+    UnsafeCell::new(())
+}
+
+fn read(cell: &Option<UnsafeCell<()>>) {
+    if let Some(cell) = cell {
+        cell.with(|_| ());
+    }
+}
+
+loom::thread_local! {
+    /// The last store of this thread was sequentially consistent.
+    static STORED_LAST: Cell<bool> = Cell::new(false);
+}

@@ -1,0 +1,16 @@
+//! The barrier of who publishes and of who is about to sleep.
+//!
+//! `runtime::sys::barrier` has the system issue both ends' fences in one call of the rare end, or issues a
+//! fence at either. A model has a fence at either: that the call amounts to that is the system's promise.
+
+use std::sync::atomic::Ordering;
+
+use loom::sync::atomic::fence;
+
+pub(crate) fn heavy() {
+    fence(Ordering::SeqCst);
+}
+
+pub(crate) fn light(_both_joined: bool) {
+    fence(Ordering::SeqCst);
+}

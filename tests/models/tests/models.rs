@@ -1,0 +1,26 @@
+//! Every model holds.
+
+macro_rules! models {
+    ($($model:ident)*) => {
+        $(
+            #[test]
+            fn $model() {
+                haulage_models::$model();
+            }
+        )*
+    };
+}
+
+models! {
+    every_block_comes_home_once
+    a_block_can_be_sent_home_again_at_once
+    the_books_are_freed_with_every_block_home
+    a_batch_is_seen_whole_or_not_at_all
+    a_line_is_written_again_once_it_was_taken
+    records_of_several_lines_pass_the_end_of_the_ring
+    a_record_is_whole_in_its_receive
+    a_series_is_seen_whole
+    nobody_sleeps_while_there_is_a_record
+    what_a_peer_copies_is_not_used_meanwhile
+    a_peer_that_is_refused_at_the_end_knows_why
+}
