@@ -6,6 +6,7 @@
 #   programs: NAME...
 #   tests: NAME...
 #   features: NAME...   what they are all built with
+#   user: root          if it must run as that
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
@@ -42,6 +43,22 @@ serve() {
     servers+=($!)
 }
 
+# store NAME OPTION...: serves files at an address of this machine, or at ADDRESS; sets NAME_rdma and
+# NAME_mount to its ports.
+store() {
+    local -n rdma=$1_rdma mount=$1_mount
+    local ready=$place/ready.$1 at=${ADDRESS:-127.0.0.1}
+    shift
+    serve "$(program haulage)" store serve --squash none --json \
+        --listen "$at:0" --mount-listen "$at:0" --tcp-listen off "$@" >"$ready"
+    until [[ -s $ready ]]; do
+        kill -0 "${servers[-1]}" || fail 'the server ended'
+        sleep 0.1
+    done
+    rdma=$(sed -n 's/.*"listen":"[^"]*:\([0-9]*\)".*/\1/p' "$ready")
+    mount=$(sed -n 's/.*"mount_listen":"[^"]*:\([0-9]*\)".*/\1/p' "$ready")
+}
+
 # served: waits until all such programs have ended; fails unless all succeeded.
 served() {
     local server status=0
@@ -51,8 +68,9 @@ served() {
 }
 
 # start SCRIPT [FILE...]: boots a guest that runs guest/SCRIPT, with the FILEs in its PATH.
-#   MEMORY=MiB, SHARE=DIRECTORY for its /share, EXTRA=1 for the larger tools, WORDS='lab.name=value',
-#   CAPTURE=1 to keep what goes over its network, IPV6=on, MACHINE='OPTIONS' for more of QEMU's
+#   MEMORY=MiB, SHARE=DIRECTORY for its /share, EXTRA=1 for the larger tools, SUITES=1 for the
+#   suites that file systems are judged by, WORDS='lab.name=value', CAPTURE=1 to keep
+#   what goes over its network, IPV6=on, MACHINE='OPTIONS' for more of QEMU's
 # It has one processor and place for another: where there can be only one, QEMU before 8.1 leaves out the
 # guest's memory barriers, which its threads of devices need too, and the network stands still for good.
 start() {
@@ -66,6 +84,7 @@ start() {
     strip "$place"/tree/lab/bin/* 2>/dev/null || true
     (cd "$place/tree" && find . | cpio --quiet -o -H newc -R 0:0) >"$place/own.cpio"
     [[ -z ${EXTRA:-} ]] || archives+=("$lab/extra.cpio")
+    [[ -z ${SUITES:-} ]] || archives+=("$lab/suites.cpio")
     # The kernel unpacks archives that follow one another in that order.
     cat "${archives[@]}" "$place/own.cpio" >"$place/initramfs"
     if [[ -n ${SHARE:-} ]]; then
