@@ -1,10 +1,11 @@
 //! Models of the lock-free code: its own source, compiled over the atomics of a model checker.
 //!
 //! Each model runs two or three threads in all orders in which their accesses to shared words can
-//! happen, with every value that the orderings let a load return, and with at most three preemptions. The modules of `mr-pool` and `runtime` are taken from where they are, by
-//! path, so that what is checked is what runs; only `sync` and `sys` here stand in for the atomics, the
-//! shared memory and the barriers of the product. The models are run by `tests/models.rs`; the variable
-//! `LOOM_MAX_PREEMPTIONS` sets another number of preemptions.
+//! happen, with every value that the orderings let a load return, and with at most three preemptions.
+//! The modules of `mr-pool` and `runtime` are taken from where they are, by path, so that what is checked
+//! is what runs; only `sync` and `sys` here stand in for the atomics, the shared memory and the barriers of
+//! the product. The models are run by `tests/models.rs`; the variable `LOOM_MAX_PREEMPTIONS` sets another
+//! number of preemptions.
 //!
 //! What a model shows is in the documentation of the function that runs it. A weaker ordering than the
 //! code needs makes one fail.
