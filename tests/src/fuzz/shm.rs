@@ -75,7 +75,7 @@ fn provider() -> (Shm, Pool) {
         registrations_max: ENTRIES,
         ring_bytes: RING_BYTES,
         region_bytes_max: REGION_MAX,
-        handshake_timeout: Duration::from_millis(50),
+        handshake_timeout: Duration::from_secs(5),
         close_timeout: Duration::from_millis(50),
         seed: Some(1),
         ..Config::default()

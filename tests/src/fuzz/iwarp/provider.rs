@@ -38,7 +38,13 @@ pub(in super::super) fn run(data: &[u8]) {
     } else {
         peer(&mut scene, &mut choices, stream);
     }
-    scene.until("the place", |scene| (scene.victim.provider.connections() == 1).then_some(()));
+    scene.until("the place", |scene| {
+        // The handshake may have been good enough.
+        if let Some(qp) = scene.requested() {
+            scene.victim.provider.reject(scene.now, qp, b"too late");
+        }
+        (scene.victim.provider.connections() == 1).then_some(())
+    });
     scene.assert_unharmed();
     scene.end();
 }

@@ -42,7 +42,11 @@ pub(in super::super) fn run(data: &[u8]) {
             (0..POLLS).for_each(|_| scene.poll());
         }
         (None, None) => {}
-        (request, expected) => panic!("{request:?} where {expected:?} was to be heard"),
+        (request, expected) => panic!(
+            "{request:?} where {expected:?} was to be heard: {:02x?} with {:?}",
+            said.octets,
+            said.passed.iter().map(|one| one.sealed).collect::<Vec<_>>()
+        ),
     }
     if choices.one_in(2) {
         drop(stream);

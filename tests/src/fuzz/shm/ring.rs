@@ -248,6 +248,11 @@ impl Rogue {
 
     /// Leaves, and takes all that was opened to it back.
     fn leave(self, scene: &mut Scene<Shm>) {
+        // Memory that it says it copies from stays lent for as long as its process is there, and that is ours.
+        for entry in 0..ENTRIES as usize {
+            let at = RING + RING_BYTES as usize + entry * LINE + IN_USE;
+            self.theirs.u64_at(at).store(0, Ordering::SeqCst);
+        }
         self.stream.shutdown();
         let qp = self.qp;
         let mut receives = 0;
@@ -310,6 +315,8 @@ const TARGET: Handle = Handle(0x1234_0000);
 const CONTENTS: &[u8] = b"left alone?";
 /// Where ports to listen at are looked for.
 const PORT: u16 = 40_000;
+/// Where an entry of a table says that its registration is in use.
+const IN_USE: usize = 32;
 const STEPS_MAX: usize = 256;
 /// Receives that are posted for a peer that has left: more messages than its ring holds.
 const RECEIVES_MAX: usize = 512;
