@@ -83,7 +83,7 @@ fn text(name: &filename3<'_>) -> String {
     String::from_utf8(name.as_ref().to_vec()).unwrap()
 }
 
-/// Makes a directory with so many files, and returns it with all names in it.
+/// Makes a directory with `count` files, and returns its handle and the names of its entries.
 fn full(client: &mut Client, root: &nfs_fh3, count: usize) -> (nfs_fh3, BTreeSet<String>) {
     let dir = client.mkdir(root, "full", 0o700).unwrap();
     let mut names: BTreeSet<_> = [".", ".."].map(str::to_owned).into();

@@ -109,7 +109,7 @@ fn only_allowed_clients_mount() {
         let mut client = Client::new(&elsewhere, ROOT);
         now(client.mounts.null()).unwrap();
         assert_eq!(refused(&mut client, "/"), mountstat3::MNT3ERR_ACCES as u32);
-        // The connection ends: strangers are told nothing else.
+        // Any other Call of a client that no --allow names ends its connection without a Reply.
         assert!(matches!(now(client.nfs.null()), Err(RpcError::Io(_))));
         assert!(matches!(now(client.mounts.dump()), Err(RpcError::Io(_))));
     }

@@ -348,7 +348,8 @@ const fn refused(rule: &'static str, xid: u32, answer: Option<Answer>) -> Event 
     Event::Refused(Refusal { rule, xid, answer, failed_call: None })
 }
 
-/// [RTR-5.4-1] A report goes to whoever sent the message, a Reply's too: it may send it again.
+/// Returns the event of a report. [RTR-5.4-1] A report goes to the end that sent the message, also if that is a
+/// Reply: only that end can send it again.
 const fn reported(report: Report) -> Event {
     refused(report.info.name(), report.bad.xid, Some(Answer::Report(report)))
 }

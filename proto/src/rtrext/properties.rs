@@ -139,8 +139,8 @@ impl Terms {
         responses_max: u32,
     ) -> Self {
         let support = ours.0.support & theirs.0.support;
-        // Section 8.3: whoever gives no size gives it by the structure; whoever gives both means the
-        // smaller.
+        // Section 8.3: an end that states no size states it by its structure; of an end that states both, the
+        // smaller one holds.
         let default = Properties::default().receive_buffer_size;
         let structure = theirs.0.buffers(theirs.1.unwrap_or(default));
         let size = theirs.1.unwrap_or_else(|| structure.length());

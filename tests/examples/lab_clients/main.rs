@@ -1,8 +1,8 @@
 //! Two clients of one NFS server, who work on the same files: what the lab's case `two_clients` runs.
 //!
 //! `lab_clients DIRECTORY DIRECTORY` is given two mounts of one export, which share nothing. It checks what
-//! NFS promises clients without locks: whoever opens a file sees what others closed before, changes of
-//! names happen once, and a file that is open can be read until the server has lost it.
+//! Without locks NFS promises three things: a client that opens a file sees what other clients wrote before
+//! they closed it; a change of a name happens once; and an open file can be read until the server has lost it.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a report of what was done is its output")]
 

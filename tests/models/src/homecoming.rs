@@ -13,7 +13,7 @@ use crate::returns::Returns;
 /// The books of a pool with two runs of blocks, and the memory of these.
 struct Pool {
     returns: Returns,
-    /// The memory of two blocks in each of two runs, written by whoever has the block.
+    /// The memory of two blocks in each of two runs, written by the thread that has the block.
     octets: [[UnsafeCell<()>; 2]; 2],
 }
 

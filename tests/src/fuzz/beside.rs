@@ -11,7 +11,7 @@ use haulage_proto::verbs::{Access, Opcode, QpNum, Segment, Status};
 use super::bound::within;
 use crate::bed::{End, SIGNALED, fence, filled, spent};
 
-/// The provider, an honest peer of its own kind, and their connection. Time is that of the polls.
+/// The provider, an honest peer of its own kind, and their connection. Time goes on by a fixed step with each poll.
 pub(super) struct Scene<P: Provider> {
     pub(super) victim: End<P>,
     honest: End<P>,

@@ -22,7 +22,7 @@ use super::octets::{Octets, short, some_octets, spoil};
 use crate::world::choices::Choices;
 
 /// Makes Calls. Each is refused as garbage or answered as the paths say: no path leads anywhere but to a
-/// directory of the tree, and the list of mounts is that of the latest that succeeded.
+/// directory of the tree, and DUMP lists the latest mounts, as many as are remembered.
 pub(super) fn run(data: &[u8]) {
     let mut choices = Choices::replayed(data);
     let mut served = Served::new(&mut choices);
