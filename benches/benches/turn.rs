@@ -10,10 +10,10 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use haulage::pool::PagePreference;
 use haulage::proto::time::Instant;
 use haulage::provider::sim::{Fabric, FabricConfig};
-use haulage_benches::{Kind, World, memory};
+use haulage_benches::{Kind, Part, Speech, World, memory};
 
 fn over_shm(c: &mut Criterion) {
-    let mut world = World::over_shm();
+    let mut world = World::over_shm(Speech::Ours);
     world.batch(Kind::Null, 1, 1);
     let mut group = c.benchmark_group("turn");
     for count in [1, 32] {
@@ -34,10 +34,11 @@ fn over_the_fabric(c: &mut Criterion) {
     let node = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
     let part = |last| {
         let provider = fabric.provider(node(last)).expect("a node of its own");
-        (provider, memory(PagePreference::Small))
+        Part { provider, pool: memory(PagePreference::Small) }
     };
     let mut now = Instant::ZERO;
-    let mut world = World::new(now, part(2), part(1), SocketAddr::new(node(1), 20050));
+    let mut world =
+        World::new(now, [part(2), part(1)], SocketAddr::new(node(1), 20050), Speech::Ours);
     let mut call = || {
         world.call(now, Kind::Null, 1, 1);
         while !world.is_done() {

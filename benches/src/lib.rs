@@ -8,4 +8,4 @@
 
 mod world;
 
-pub use world::{Kind, World, memory};
+pub use world::{Keeper, Kind, Part, Speech, World, iwarp_part, loopback, memory};

@@ -3,7 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use haulage::core::{Core, Cx};
-use haulage::limits::{LIMITS_DEFAULT, Limits};
+use haulage::identity::{Identity, User};
+use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::pool::{Local, PagePreference, Pool, PoolConfig, Shared};
 use haulage::proto::rpc::AcceptStat;
 use haulage::proto::time::Instant;
@@ -16,12 +17,30 @@ use haulage::service::{
 };
 use haulage::sys::clock;
 
-/// A client core, connected to a server core.
+/// A client core, connected to a server core that runs the service `S`.
 #[derive(Debug)]
-pub struct World<P: Provider> {
-    server: Core<P, Keeper>,
+pub struct World<P: Provider, S = Keeper> {
+    server: Core<P, S>,
     client: Core<P, Caller>,
     connection: ConnectionId,
+}
+
+/// How the client speaks to the server.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Speech {
+    /// In version 2, without a credential: as another Haulage does.
+    Ours,
+    /// In version 1, with an AUTH_SYS credential: as a Linux NFS client does.
+    Linux,
+}
+
+/// What one end of a [`World`] is made of.
+#[derive(Debug)]
+pub struct Part<P> {
+    /// The provider.
+    pub provider: P,
+    /// The memory.
+    pub pool: Pool,
 }
 
 /// What a Call does.
@@ -33,6 +52,18 @@ pub enum Kind {
     Read,
     /// The Call brings them.
     Write,
+    /// NFS version 3 GETATTR of the file whose handle [`World::names`] gave.
+    GetAttr,
+}
+
+impl Kind {
+    const fn procedure(self) -> u32 {
+        match self {
+            Self::Null => 0,
+            Self::Read | Self::GetAttr => 1,
+            Self::Write => 2,
+        }
+    }
 }
 
 impl World<Shm> {
@@ -41,12 +72,14 @@ impl World<Shm> {
     /// # Panics
     ///
     /// If there is not the memory for it.
-    pub fn over_shm() -> Self {
+    pub fn over_shm(speech: Speech) -> Self {
         let part = || {
             let pool = memory(PagePreference::Shared);
-            (Shm::new(&shm::Config::default(), &pool).expect("the shm provider works"), pool)
+            let provider =
+                Shm::new(&shm::Config::default(), &pool).expect("the shm provider works");
+            Part { provider, pool }
         };
-        Self::new(clock::now(), part(), part(), SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+        Self::new(clock::now(), [part(), part()], loopback(), speech)
     }
 }
 
@@ -56,31 +89,57 @@ impl World<Iwarp> {
     /// # Panics
     ///
     /// If there are not the memory and the sockets for it.
-    pub fn over_iwarp() -> Self {
-        let part = || {
-            let provider = Iwarp::new(&iwarp::Config::default()).expect("the iwarp provider works");
-            (provider, memory(PagePreference::Best))
-        };
-        Self::new(clock::now(), part(), part(), SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+    pub fn over_iwarp(speech: Speech) -> Self {
+        Self::new(clock::now(), [iwarp_part(), iwarp_part()], loopback(), speech)
     }
 }
 
 impl<P: Provider> World<P> {
-    /// Makes a client and a server of a provider and memory each, the latter listening at `at`, and
-    /// begins to connect them.
+    /// Makes a client and a server of one part each, the latter listening at `at`, and begins to connect
+    /// them.
     ///
     /// # Panics
     ///
     /// If a provider lacks what that needs.
-    pub fn new(now: Instant, client: (P, Pool), server: (P, Pool), at: SocketAddr) -> Self {
-        let (here, ours) = client;
-        let (there, theirs) = server;
+    pub fn new(now: Instant, parts: [Part<P>; 2], at: SocketAddr, speech: Speech) -> Self {
+        Self::serving(now, parts, at, speech, |_| Keeper { item: None })
+    }
+}
+
+impl<P: Provider, S: Service> World<P, S> {
+    /// Like [`World::new`], with the service that `make` makes of the server's memory.
+    ///
+    /// # Panics
+    ///
+    /// If a provider lacks what that needs.
+    pub fn serving(
+        now: Instant,
+        [client, server]: [Part<P>; 2],
+        at: SocketAddr,
+        speech: Speech,
+        make: impl FnOnce(&Pool) -> S,
+    ) -> Self {
+        let service = make(&server.pool);
+        let binding = service.binding();
+        let (versions, identity) = match speech {
+            Speech::Ours => (Versions::OnlyTwo, Identity::Nobody),
+            Speech::Linux => {
+                (Versions::OnlyOne, Identity::User(User::new("bench", 1000, 1000, &[10, 27])))
+            }
+        };
         let mut server =
-            Core::new(there, Keeper { item: None }, theirs, LIMITS, 1).expect("room enough");
-        let mut client = Core::new(here, Caller::default(), ours, LIMITS, 2).expect("room enough");
+            Core::new(server.provider, service, server.pool, LIMITS, 1).expect("room enough");
+        let limits = Limits { versions, ..LIMITS };
+        let mut client = Core::new(client.provider, Caller::default(), client.pool, limits, 2)
+            .expect("room enough");
         let at = server.listen(at).expect("an address that is free");
-        let connection = client.connect(now, at, binding()).expect("a queue pair");
+        let connection = client.connect_as(now, at, binding, identity).expect("a queue pair");
         Self { server, client, connection }
+    }
+
+    /// Sets the arguments of all Calls made from now on, as they are encoded.
+    pub fn names(&mut self, now: Instant, arguments: Vec<u8>) {
+        self.client.cx(now).1.arguments = arguments;
     }
 
     /// Makes `depth` Calls, and more as they are answered, `count` in all.
@@ -132,6 +191,21 @@ impl<P: Provider> World<P> {
     }
 }
 
+/// Returns a port of this machine that the system chooses.
+pub fn loopback() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+}
+
+/// Makes one end over TCP.
+///
+/// # Panics
+///
+/// If there are not the memory and the sockets for it.
+pub fn iwarp_part() -> Part<Iwarp> {
+    let provider = Iwarp::new(&iwarp::Config::default()).expect("the iwarp provider works");
+    Part { provider, pool: memory(PagePreference::Best) }
+}
+
 /// Maps enough for either end.
 ///
 /// # Panics
@@ -143,7 +217,7 @@ pub fn memory(pages: PagePreference) -> Pool {
 
 /// Serves one item.
 #[derive(Debug)]
-struct Keeper {
+pub struct Keeper {
     item: Option<Shared>,
 }
 
@@ -153,12 +227,12 @@ impl Service for Keeper {
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
-        if call.procedure == Kind::Read as u32 {
+        if call.procedure == Kind::Read.procedure() {
             let item = self
                 .item
                 .get_or_insert_with(|| cx.pool().lease(ITEM).expect("room for an item").share());
             reply.item(Data::Shared(item.clone()));
-        } else if call.procedure == Kind::Write as u32 {
+        } else if call.procedure == Kind::Write.procedure() {
             let (_, Ok(Some(_lease))) = call.arguments.into_parts() else {
                 return Outcome::Failed(AcceptStat::GarbageArgs);
             };
@@ -185,6 +259,8 @@ struct Caller {
     left: u64,
     in_flight: u64,
     leases: Vec<Local>,
+    /// What every Call carries inline.
+    arguments: Vec<u8>,
 }
 
 impl Caller {
@@ -194,12 +270,12 @@ impl Caller {
         };
         let mut lease = || self.leases.pop().or_else(|| cx.pool().lease(ITEM));
         let (argument, result) = match kind {
-            Kind::Null => (None, None),
+            Kind::Null | Kind::GetAttr => (None, None),
             Kind::Read => (None, lease()),
             Kind::Write => (lease(), None),
         };
-        let request = Request { procedure: kind as u32, argument, result, timeout: None };
-        let made = cx.call(connection, request, left, |_| Ok(()));
+        let request = Request { procedure: kind.procedure(), argument, result, timeout: None };
+        let made = cx.call(connection, request, left, |w| w.put(&self.arguments));
         assert!(made.is_ok(), "{:?}", made.map_err(|(why, _)| why));
         self.left = left;
         self.in_flight += 1;
