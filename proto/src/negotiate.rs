@@ -16,6 +16,7 @@
 //! error. Where host authentication is required there is no version 1 (P9).
 
 mod alphabet;
+mod grant;
 mod message;
 
 use alloc::boxed::Box;
@@ -23,9 +24,10 @@ use alloc::boxed::Box;
 pub use alphabet::{
     Class, CloseReason, Control, Event, Input, Output, Received, Refusal, Remembered,
 };
+pub use grant::Grant;
 pub use message::{
-    Call, CallChunks, Heading, Label, Reply, ReplyChunks, bare_header_len, put_bare_header,
-    put_call_headers_with, put_results_headers, put_results_headers_with,
+    Call, CallChunks, Heading, Label, Reply, ReplyChunks, bare, bare_header_len, put_bare_header,
+    put_call_headers_with, put_results_headers, put_results_headers_one, put_results_headers_with,
 };
 
 pub use crate::chunk::Version;
@@ -63,6 +65,9 @@ pub struct Connection {
     /// Version 1, while that may still be what the connection comes to speak.
     fallback: Option<Box<v1::connection::Config>>,
     remembered: Remembered,
+    /// The classes of which something is lent.
+    #[cfg(debug_assertions)]
+    lent: [bool; 2],
 }
 
 /// A connection of one version.
@@ -95,7 +100,14 @@ impl Connection {
             }
             (None, None, _) => return Err(NoVersion),
         };
-        Ok(Self { role, engine, fallback, remembered })
+        Ok(Self {
+            role,
+            engine,
+            fallback,
+            remembered,
+            #[cfg(debug_assertions)]
+            lent: [false; 2],
+        })
     }
 
     /// Decodes one received message by the rules of the version it is to be taken for.
@@ -116,6 +128,8 @@ impl Connection {
 
     /// Applies one input. The caller must drain [`Self::poll`] before the next one.
     pub fn handle(&mut self, now: Instant, input: Input<'_>) {
+        #[cfg(debug_assertions)]
+        debug_assert_eq!(self.lent, [false; 2], "what was lent is not settled");
         match input {
             Input::Established => self.on_established(now),
             Input::Received(received) => self.on_received(now, received),
@@ -128,13 +142,14 @@ impl Connection {
         }
     }
 
-    /// Takes Calls or Replies without chunks the short way, as far as that goes: see
-    /// [`v2::connection::Connection::take`].
+    /// Takes Calls or Replies without chunks in a run, as far as that goes: see
+    /// [`v1::connection::Connection::take`] and [`v2::connection::Connection::take`].
     #[inline]
     pub fn take(&mut self, now: Instant, kind: Kind, run: impl IntoIterator<Item = Bare>) -> u32 {
         match (&mut self.engine, &self.fallback) {
             (Engine::Two(two), None) => two.take(now, kind, run),
-            _ => 0,
+            (Engine::Two(_), Some(_)) => 0,
+            (Engine::One(one), _) => one.take(kind, run),
         }
     }
 
@@ -152,8 +167,9 @@ impl Connection {
     /// [`v2::connection::Connection::put_back`].
     #[cold]
     pub fn put_back(&mut self, kind: Kind, count: u32) {
-        if let Engine::Two(two) = &mut self.engine {
-            two.put_back(kind, count);
+        match &mut self.engine {
+            Engine::One(one) => one.put_back(kind, count),
+            Engine::Two(two) => two.put_back(kind, count),
         }
     }
 
@@ -215,24 +231,6 @@ impl Connection {
         }
     }
 
-    /// Asks to post at most `count` RPC messages of this class now: see [`v2::connection::Connection::lend`].
-    /// Nothing is lent in version 1.
-    #[inline]
-    pub fn lend(&mut self, class: Class, count: u32) -> (u32, u32) {
-        match &mut self.engine {
-            Engine::One(_) => (0, 0),
-            Engine::Two(two) => two.lend(alphabet::class(class), count),
-        }
-    }
-
-    /// Tells how many of the `lent` messages were posted.
-    #[inline]
-    pub fn settle(&mut self, class: Class, lent: u32, posted: u32) {
-        if let Engine::Two(two) = &mut self.engine {
-            two.settle(alphabet::class(class), lent, posted);
-        }
-    }
-
     /// Returns whether one RPC message could be posted now.
     #[inline]
     pub fn may_send(&self, class: Class) -> bool {
@@ -255,8 +253,7 @@ impl Connection {
     #[inline]
     pub fn replies_left(&self) -> u32 {
         match &self.engine {
-            Engine::One(one) if one.may_send(Class::Reply) => u32::MAX,
-            Engine::One(_) => 0,
+            Engine::One(one) => one.replies_left(),
             Engine::Two(two) => two.replies_left(),
         }
     }
@@ -273,6 +270,8 @@ impl Connection {
     /// Answers a Call that cannot be acted upon, in place of its Reply. Version 1 has one word for all
     /// errors. The answer waits for [`Self::poll`], and only so many may wait: poll soon.
     pub fn refuse(&mut self, xid: u32, error: v2::error::ErrorBody) {
+        #[cfg(debug_assertions)]
+        debug_assert_eq!(self.lent, [false; 2], "what was lent is not settled");
         match &mut self.engine {
             Engine::One(one) => one.refuse(xid, v1::error::ErrorBody::Chunk),
             Engine::Two(two) => two.refuse(xid, error),
@@ -301,11 +300,11 @@ impl Connection {
     }
 
     /// Returns whether [`Input::Idle`] would change nothing, there is nothing to [`poll`](Self::poll), and no
-    /// deadline; of version 1 that is not known.
+    /// deadline.
     #[inline]
     pub fn is_at_rest(&self) -> bool {
         match &self.engine {
-            Engine::One(_) => false,
+            Engine::One(one) => one.is_at_rest(),
             Engine::Two(two) => two.is_at_rest(),
         }
     }

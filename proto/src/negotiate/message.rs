@@ -133,6 +133,16 @@ impl<'a> Reply<'a> {
     }
 }
 
+/// Looks whether a message of this version is a Call or a Reply without chunks, all of it in one message; `None` if
+/// it is any other, be it good or bad.
+#[inline]
+pub fn bare(version: Version, message: &[u8]) -> Option<Bare> {
+    match version {
+        Version::One => v1::header::bare(message),
+        Version::Two => Bare::of(message),
+    }
+}
+
 /// Writes the transport header of a Call or a Reply without chunks to the beginning of `message`: what
 /// [`CallChunks`] or [`ReplyChunks`] without any write. It has [`bare_header_len`] octets; nothing is written
 /// if `message` has less.
@@ -165,8 +175,17 @@ pub const fn bare_header_len(version: Version, kind: Kind) -> usize {
     match (version, kind) {
         (Version::Two, Kind::Call) => 32,
         (Version::Two, Kind::Reply) => 20,
-        (Version::One, _) => 28,
+        (Version::One, _) => v1::header::BARE_LEN,
     }
+}
+
+/// Writes the headers of transport and RPC of a Reply in version 1 that has results and no chunks to the beginning
+/// of `message`; `None` if it has no room for them.
+#[inline]
+pub fn put_results_headers_one(message: &mut [u8], xid: u32, credit: u32) -> Option<()> {
+    const REPLY: u32 = 1;
+    // RDMA_MSG, two empty lists and no Reply chunk; accepted, with AUTH_NONE for a verifier, and success.
+    put_words(message, [xid, v1::VERSION, credit, 0, 0, 0, 0, xid, REPLY, 0, 0, 0, 0])
 }
 
 /// Writes the headers of transport and RPC of a Reply in version 2 that has results and no chunks to the

@@ -23,11 +23,13 @@
 //! At most `ERRORS_MAX` errors wait until a credit can be granted with them; a peer that provokes more is closed.
 
 mod accept;
+mod runs;
 mod vocabulary;
 
 use core::time::Duration;
 
 pub use accept::{CallLimits, Reverse, check_reads};
+pub use runs::Lent;
 pub use vocabulary::{Class, CloseReason, Control, ControlBody, Event, Input, Output};
 
 use super::VERSION;

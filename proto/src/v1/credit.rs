@@ -62,6 +62,17 @@ struct Responder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Overrun;
 
+/// Replies that may be sent with one credit word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LentReplies {
+    /// How many.
+    pub(super) count: u32,
+    /// The credit word of each.
+    pub(super) word: u32,
+    /// The credits that the peer had before.
+    pub(super) granted_before: u32,
+}
+
 impl Credits {
     /// Makes the accounts of a new connection, on which one Receive is reserved for the first Call of a
     /// peer whose Calls are `served`. Nothing is granted to another peer.
@@ -114,6 +125,101 @@ impl Credits {
         self.responder.granted = u32::try_from(granted).unwrap_or(1);
         (self.responder.owed, self.responder.awaited) = (owed, awaited);
         self.responder.granted
+    }
+
+    /// Lends Replies to at most `count` owed Calls, all with one credit word: as many as leave a word of at least
+    /// one. Counts those Calls as answered, until [`Self::settle_replies`] is told how many Replies were sent.
+    pub(super) fn lend_replies(&mut self, count: u32) -> LentReplies {
+        let Responder { granted, owed, grant_max, .. } = self.responder;
+        let most = self.grantable(owed, false).saturating_sub(1);
+        // [R5666-3.3-2] [R5666-3.3-6] [R5666-11-7] each leaves with a grant of at least one.
+        let count = count.min(owed).min(u32::try_from(most).unwrap_or_default());
+        // After the last of them the peer may have used all it has, less these.
+        let least = i64::from(granted).saturating_sub(i64::from(count)).max(1);
+        let rest = owed.saturating_sub(count);
+        let word = self.grantable(rest, false).clamp(least, i64::from(grant_max).max(least));
+        let word = u32::try_from(word).unwrap_or(1);
+        if count > 0 {
+            (self.responder.granted, self.responder.owed) = (word, rest);
+        }
+        LentReplies { count, word, granted_before: granted }
+    }
+
+    /// Counts the lent Replies that were not sent, all but the first `sent`, as owed again.
+    pub(super) fn settle_replies(&mut self, lent: LentReplies, sent: u32) {
+        let left = lent.count.saturating_sub(sent);
+        if left == 0 {
+            return;
+        }
+        let Responder { granted, owed, .. } = &mut self.responder;
+        *owed = owed.saturating_add(left);
+        // Those that were not sent would have told of less.
+        *granted = match sent {
+            0 => lent.granted_before,
+            _ => lent.word.max(lent.granted_before.saturating_sub(sent)),
+        };
+    }
+
+    /// Returns how many of `count` Calls of ours may be sent now, and counts them as sent. [`Self::take_back_calls`]
+    /// is to be told how many were not.
+    pub(super) fn lend_calls(&mut self, count: u32) -> u32 {
+        let Requester { granted, unanswered, unreleased, .. } = self.requester;
+        // [R5666-3.3-4] [R5666-4.1-5] [R5666-3.8-5] as of one.
+        let credits = granted.saturating_sub(unanswered.saturating_add(unreleased));
+        let receives = self.spare().saturating_sub(self.promised());
+        let count = count.min(credits).min(u32::try_from(receives).unwrap_or_default());
+        self.requester.unanswered = unanswered.saturating_add(count);
+        count
+    }
+
+    /// Takes back that `count` Calls of ours were sent.
+    pub(super) const fn take_back_calls(&mut self, count: u32) {
+        self.requester.unanswered = self.requester.unanswered.saturating_sub(count);
+    }
+
+    /// Returns the credit word of our Calls.
+    pub(super) const fn wanted(&self) -> u32 {
+        self.requester.wanted
+    }
+
+    /// Counts at most `count` received Calls, as many as Receives are reserved for. Returns how many.
+    pub(super) fn on_calls(&mut self, count: u32) -> u32 {
+        let count = count.min(u32::try_from(self.outstanding().cast_signed()).unwrap_or_default());
+        self.received = self.received.wrapping_add(count);
+        self.responder.owed = self.responder.owed.saturating_add(count);
+        count
+    }
+
+    /// Counts received Replies with these credit words, as many as Calls of ours are unanswered and Receives are
+    /// reserved for. Returns how many.
+    pub(super) fn on_answers(&mut self, words: impl IntoIterator<Item = u32>) -> u32 {
+        let reserved = u32::try_from(self.outstanding().cast_signed()).unwrap_or_default();
+        let most = reserved.min(self.requester.unanswered);
+        let mut count = 0;
+        for word in words.into_iter().take(usize::try_from(most).unwrap_or(usize::MAX)) {
+            self.on_answer(word);
+            count += 1;
+        }
+        self.received = self.received.wrapping_add(count);
+        count
+    }
+
+    /// Takes back that `count` Calls were received.
+    pub(super) const fn put_back_calls(&mut self, count: u32) {
+        self.received = self.received.wrapping_sub(count);
+        self.responder.owed = self.responder.owed.saturating_sub(count);
+    }
+
+    /// Takes back that `count` Replies were received. What their credit words granted remains.
+    pub(super) const fn put_back_answers(&mut self, count: u32) {
+        self.received = self.received.wrapping_sub(count);
+        self.requester.unanswered = self.requester.unanswered.saturating_add(count);
+    }
+
+    /// Returns how many Replies could leave now, each with a grant of at least one.
+    pub(super) fn answers_left(&self) -> u32 {
+        u32::try_from(self.grantable(self.responder.owed, false).saturating_sub(1))
+            .unwrap_or_default()
     }
 
     /// Counts a received message.

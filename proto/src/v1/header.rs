@@ -5,10 +5,12 @@
 //! more: any list discriminator but zero means that an entry follows, Read chunks stand in any
 //! order, a chunk may have no segments, and an `RDMA_NOMSG` may carry a body all the same.
 
+mod bare;
 mod encode;
 
 use core::fmt;
 
+pub use bare::{BARE_LEN, bare};
 pub use encode::{
     CallLists, Form, ReplyLists, call_wire_len, encode_call, encode_done, encode_error,
     encode_reply,

@@ -16,7 +16,6 @@ use haulage_proto::v2;
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::v2::header::Bare;
 use haulage_proto::verbs::{QpNum, Status};
 use haulage_proto::xdr::Writer;
 
@@ -24,12 +23,14 @@ use crate::core::Core;
 use crate::core::admission::Origin;
 use crate::core::connection::{Change, Connection, State as ConnectionState, Terms};
 use crate::core::inbound::{Complete, Message, Outgoing};
+use crate::core::inline::Short;
+use crate::core::outbound::Direct;
 use crate::core::receives::Filled;
 use crate::core::state::{ENDED_MAX, State};
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, Work, Written};
 use crate::limits::{RECEIVES_IDLE, our_private_data};
-use crate::provider::{ConnectionParams, Done, Event, Provider, Quiesced};
+use crate::provider::{ConnectionParams, Done, Event, Inlet as _, Provider, Quiesced, RUN_MAX};
 use crate::service::{Binding, CallError, Service};
 use crate::sys::complete;
 
@@ -50,15 +51,58 @@ impl<P: Provider, S: Service> Core<P, S> {
     #[inline(never)]
     fn on_events(&mut self, now: Instant) {
         let mut events = std::mem::take(&mut self.events);
+        let mut run = ReceivedRun::default();
         for event in events.drain(..) {
+            if let Event::Completion(done) = &event
+                && let Name::Receive(number) = Name::of(done.id)
+            {
+                let received = self.state.receives.take(number, done);
+                if done.invalidated.is_none() {
+                    if let Err(received) = run.add(done.qp, received) {
+                        self.on_received(now, &mut run);
+                        let first = run.add(done.qp, received);
+                        debug_assert!(first.is_ok(), "a run that is empty takes any message");
+                    }
+                    continue;
+                }
+                self.on_received(now, &mut run);
+                self.state.on_receive(now, done.qp, received, complete::invalidated(done));
+                continue;
+            }
+            self.on_received(now, &mut run);
             self.on_event(now, event);
         }
+        self.on_received(now, &mut run);
         self.events = events;
+    }
+
+    /// Acts on messages of one queue pair that lie in Receives, and makes `run` empty.
+    fn on_received(&mut self, now: Instant, run: &mut ReceivedRun) {
+        let Some(qp) = run.qp.take() else { return };
+        let mut messages = [&[][..]; RUN_MAX];
+        let buffers = self.state.receives.lend();
+        for (place, received) in messages.iter_mut().zip(run.messages.iter().flatten()) {
+            *place = buffers.bytes(received);
+        }
+        let count = std::mem::take(&mut run.count);
+        let messages = messages.get(..count).unwrap_or_default();
+        let Self { provider, state, service, reply, .. } = self;
+        let mut short = Short { state, service, now, reply };
+        let taken = short.take(qp, messages, &mut Direct::to(provider, qp));
+        self.state.receives.restore(buffers);
+        for (place, at) in run.messages.iter_mut().take(count).zip(0..) {
+            match place.take() {
+                // The run counted it, and what it came to.
+                Some(received) if at < taken => self.state.receives.reuse(&received),
+                Some(received) => self.state.on_receive(now, qp, received, None),
+                None => {}
+            }
+        }
     }
 
     fn on_event(&mut self, now: Instant, event: Event<P::Listener>) {
         match event {
-            Event::Completion(done) => self.state.on_completion(now, &done),
+            Event::Completion(done) => self.state.on_completion(&done),
             Event::Request { qp, peer, private_data, .. } => {
                 self.on_request(now, (qp, peer), &private_data);
             }
@@ -121,6 +165,32 @@ impl<P: Provider, S: Service> Core<P, S> {
     }
 }
 
+/// Messages of one queue pair that lie in Receives, in order of arrival.
+#[derive(Debug, Default)]
+struct ReceivedRun {
+    qp: Option<QpNum>,
+    messages: [Option<Filled>; RUN_MAX],
+    count: usize,
+}
+
+impl ReceivedRun {
+    /// Adds a message.
+    ///
+    /// # Errors
+    /// The message comes back if it is of another queue pair than those before, or one too many.
+    fn add(&mut self, qp: QpNum, received: Filled) -> Result<(), Filled> {
+        let is_behind = self.qp.is_none_or(|of| of == qp);
+        match self.messages.get_mut(self.count).filter(|_| is_behind) {
+            Some(place) => {
+                (*place, self.qp) = (Some(received), Some(qp));
+                self.count += 1;
+                Ok(())
+            }
+            None => Err(received),
+        }
+    }
+}
+
 impl State {
     /// Finds the connection of a queue pair.
     fn at(&self, qp: QpNum) -> Option<Key<Connection>> {
@@ -128,13 +198,10 @@ impl State {
         self.connections.get(key).filter(|connection| connection.qp == qp).map(|_| key)
     }
 
-    /// A work request ended.
-    fn on_completion(&mut self, now: Instant, done: &Done) {
+    /// A work request ended, other than a Receive.
+    fn on_completion(&mut self, done: &Done) {
         match Name::of(done.id) {
-            Name::Receive(number) => {
-                let received = self.receives.take(number, done);
-                self.on_receive(now, done, received);
-            }
+            Name::Receive(_) => debug_assert!(false, "a message comes in a run"),
             Name::Work(bits) => {
                 let Some(work) = self.work.remove_bits(bits) else { return };
                 // The send queue has room again.
@@ -178,40 +245,20 @@ impl State {
         }
     }
 
-    /// A message arrived.
-    fn on_receive(&mut self, now: Instant, done: &Done, received: Filled) {
-        let Self { by_queue_pair, connections, dirty, receives, .. } = self;
-        let named = by_queue_pair.get(done.qp.slot()).copied().flatten();
-        let found = named.and_then(|key| Some((key, connections.get_mut(key)?)));
-        let Some((key, connection)) = found.filter(|(_, found)| found.qp == done.qp) else {
-            return receives.give_back(received);
-        };
-        if !std::mem::replace(&mut connection.dirty, true) {
-            dirty.push_back(key);
-        }
-        let proof = complete::invalidated(done);
-        if let Some(bare) = Bare::of(receives.buffers().bytes(&received))
-            && (bare.kind == Kind::Reply || proof.is_none())
-            && connection.engine.take(now, bare.kind, [bare]) == 1
-        {
-            connection.called |= bare.kind == Kind::Call;
-            return match bare.kind {
-                Kind::Call => self.on_bare_call(key, &bare, received),
-                Kind::Reply => {
-                    let trusted = self.on_bare_reply(key, &bare, received, proof);
-                    self.distrust(key, trusted);
-                }
-            };
-        }
+    /// Takes in a message of any form. `proof` is what its Send invalidated.
+    fn on_receive(
+        &mut self,
+        now: Instant,
+        qp: QpNum,
+        received: Filled,
+        proof: Option<Invalidated<'_>>,
+    ) {
+        let Some(key) = self.at(qp) else { return self.receives.give_back(received) };
+        self.touch(key);
         let buffers = self.receives.lend();
         let message = buffers.bytes(&received);
         let trusted = self.on_message(now, key, message, received, proof);
         self.receives.restore(buffers);
-        self.distrust(key, trusted);
-    }
-
-    /// Closes a connection whose peer is not to be trusted any more.
-    fn distrust(&mut self, key: Key<Connection>, trusted: bool) {
         if !trusted {
             self.close(key, CallError::BadReply("it invalidates a handle that is not its Call's"));
         }

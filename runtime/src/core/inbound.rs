@@ -20,7 +20,6 @@ use haulage_proto::chunk::{Few, Reduced};
 use haulage_proto::negotiate::{self, Version};
 use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyBody, ReplyHeader, Violation};
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::v2::header::Bare;
 use haulage_proto::verbs::{ClaimedSegment, Flags, Handle, Segment};
 
 use crate::core::connection::Connection;
@@ -36,23 +35,6 @@ use crate::service::{Placement, Refusal, ResultSource};
 use answer::{Answer, inline_max};
 
 pub(crate) use run::{Acted, Argument, Asked, act, run};
-
-/// A Call whose turn to be acted upon comes.
-#[derive(Debug)]
-pub(crate) enum Ready {
-    /// It has no chunks and nobody has looked at it: all there is of it is its message.
-    Bare(BareCall),
-    /// It is in the table.
-    Kept(Key<InboundCall>),
-}
-
-/// A Call without chunks.
-#[derive(Debug)]
-pub(crate) struct BareCall {
-    connection: Key<Connection>,
-    xid: u32,
-    message: Message,
-}
 
 /// The Call a service is acting on that is in no table, unless it comes to be answered later.
 #[derive(Debug)]
@@ -266,17 +248,6 @@ impl Want {
 }
 
 impl State {
-    /// Takes in a Call without chunks that the engine found acceptable.
-    pub(crate) fn on_bare_call(
-        &mut self,
-        connection: Key<Connection>,
-        bare: &Bare,
-        received: Filled,
-    ) {
-        let message = Message { received, payload_at: bare.payload_at };
-        self.ready.push_back(Ready::Bare(BareCall { connection, xid: bare.xid, message }));
-    }
-
     /// Takes in a Call the engine found acceptable.
     pub(crate) fn on_call(
         &mut self,
@@ -297,7 +268,7 @@ impl State {
         self.counters.reply_chunks += u64::from(reply.is_some());
         if body.len() > 0 {
             return match self.may_fetch(key, &body) {
-                Err(error) => self.refuse(key, call.xid, error, message),
+                Err(error) => self.refuse(key, call.xid, error, message.received),
                 Ok(()) => {
                     if let Some(name) = self.insert(key, call, (write, reply), message) {
                         self.want(name, Want::Call { body, read });
@@ -309,7 +280,7 @@ impl State {
         let (read_ref, write_ref, reply_ref) = (read.as_ref(), write.as_ref(), reply.as_ref());
         let asking = Asking { xid, payload, read: read_ref, write: write_ref, reply: reply_ref };
         match self.judge_call(key, &asking) {
-            Judged::Refused(error) => self.refuse(key, call.xid, error, message),
+            Judged::Refused(error) => self.refuse(key, call.xid, error, message.received),
             judged => {
                 if let Some(name) = self.insert(key, call, (write, reply), message) {
                     self.proceed(name, judged, read);
@@ -425,7 +396,7 @@ impl State {
         match (judged, read) {
             (Judged::Verdict(header), _) => {
                 inbound.stage = Stage::Verdict(header);
-                self.ready.push_back(Ready::Kept(call));
+                self.ready.push_back(call);
             }
             (Judged::Ready(argument, room), _) => {
                 inbound.room = room;
@@ -445,7 +416,7 @@ impl State {
         let Some(inbound) = self.inbound.remove(call) else { return };
         self.discharge(inbound.connection, inbound.charge);
         if let Some(message) = inbound.message {
-            self.refuse(inbound.connection, inbound.xid, error, message);
+            self.refuse(inbound.connection, inbound.xid, error, message.received);
         }
     }
 
@@ -455,7 +426,7 @@ impl State {
         match inbound.room {
             Room { body: 0, result: 0 } => {
                 inbound.stage = Stage::Ready { argument };
-                self.ready.push_back(Ready::Kept(call));
+                self.ready.push_back(call);
             }
             _ => self.want(call, Want::Reply { argument }),
         }
@@ -504,7 +475,7 @@ impl State {
             Stage::Waiting(Want::Reply { argument }) => {
                 inbound.reply_body = Some(lease).filter(|_| inbound.room.body > 0);
                 inbound.stage = Stage::Ready { argument };
-                self.ready.push_back(Ready::Kept(call));
+                self.ready.push_back(call);
             }
             other => inbound.stage = other,
         }
@@ -521,7 +492,7 @@ impl State {
             }
             Stage::Waiting(Want::Reply { argument }) => {
                 inbound.stage = Stage::Ready { argument };
-                self.ready.push_back(Ready::Kept(call));
+                self.ready.push_back(call);
             }
             other => inbound.stage = other,
         }
@@ -596,7 +567,7 @@ impl State {
             && matches!(inbound.stage, Stage::Later)
         {
             inbound.stage = Stage::Resumed;
-            self.ready.push_back(Ready::Kept(call));
+            self.ready.push_back(call);
         }
     }
 
@@ -615,9 +586,15 @@ impl State {
     }
 
     /// Answers a Call with a transport error.
-    fn refuse(&mut self, key: Key<Connection>, xid: u32, error: ErrorBody, message: Message) {
+    pub(super) fn refuse(
+        &mut self,
+        key: Key<Connection>,
+        xid: u32,
+        error: ErrorBody,
+        received: Filled,
+    ) {
         self.counters.calls_refused += 1;
-        self.receives.give_back(message.received);
+        self.receives.give_back(received);
         self.answer_with_error(key, xid, error);
     }
 

@@ -13,7 +13,7 @@
 //! What a message comes to leaves by the [`Outlet`] that came with the run. Some providers show it to the
 //! peer at the end of the turn; so this comes as late in it as it can.
 
-use haulage_proto::negotiate::{Heading, Label, Version, bare_header_len};
+use haulage_proto::negotiate::{Heading, Label, Version, bare, bare_header_len};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::Bare;
@@ -21,10 +21,10 @@ use haulage_proto::verbs::{Handle, QpNum};
 
 use self::calls::Taken;
 use crate::core::Core;
-use crate::core::connection::Connection;
+use crate::core::connection::{Connection, Terms};
 use crate::core::outbound::{tell_inline, tell_results};
 use crate::core::receives::Receives;
-use crate::core::state::State;
+use crate::core::state::{Cx, State};
 use crate::core::table::Key;
 use crate::limits::INLINE_SIZE;
 use crate::provider::{Inlet, Outlet, Provider};
@@ -46,18 +46,19 @@ impl<P: Provider, S: Service> Core<P, S> {
 }
 
 /// The short way while it is taken.
-struct Short<'a, S> {
-    state: &'a mut State,
-    service: &'a mut S,
-    now: Instant,
+pub(super) struct Short<'a, S> {
+    pub(super) state: &'a mut State,
+    pub(super) service: &'a mut S,
+    pub(super) now: Instant,
     /// What Replies are made in, one after the other; without it no Call is taken.
-    reply: &'a mut Option<Reply>,
+    pub(super) reply: &'a mut Option<Reply>,
 }
 
 /// What is known of a connection while messages come from it.
 #[derive(Clone, Copy)]
 struct Origin {
     key: Key<Connection>,
+    version: Version,
     /// Octets of the longest Payload stream of a Reply without chunks.
     bare_reply_max: usize,
 }
@@ -132,20 +133,28 @@ impl<S: Service> Short<'_, S> {
     /// how many.
     #[inline]
     fn take_bare(&mut self, from: Origin, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
-        let Some(first) = run.first().and_then(|message| Bare::of(message)) else { return 0 };
+        let version = from.version;
+        let Some(first) = run.first().and_then(|message| bare(version, message)) else { return 0 };
         let kind = first.kind;
         // Older Calls are acted upon first.
         if kind == Kind::Call && !self.state.ready.is_empty() {
             return 0;
         }
-        let headers = run.iter().map_while(|message| Bare::of(message));
+        let headers = run.iter().map_while(|message| bare(version, message));
         let counted = self.state.take(self.now, from.key, kind, headers);
         let run = run.iter().take(counted);
         let done = match kind {
-            Kind::Call => self.take_calls(from, run.map(|call| Taken::bare(call)), outlet),
+            Kind::Call => {
+                let header_len = bare_header_len(version, Kind::Call);
+                self.take_calls(from, run.map(|call| Taken::bare(call, header_len)), outlet)
+            }
             Kind::Reply => {
-                let replies = run.map(|reply| apart(reply, REPLY_LEN));
-                self.take_replies(from, replies, tell_inline, outlet)
+                let header_len = bare_header_len(version, Kind::Reply);
+                let replies = run.map(|reply| apart(reply, header_len));
+                let tell = |cx: &mut Cx<'_>, service: &mut S, token, payload: &[u8]| {
+                    tell_inline(cx, service, token, (version, payload));
+                };
+                self.take_replies(from, replies, tell, outlet)
             }
         };
         self.state.settle_run(from.key, kind, counted, done);
@@ -166,7 +175,8 @@ impl State {
     fn origin(&self, qp: QpNum) -> Option<Origin> {
         let key = (*self.by_queue_pair.get(qp.slot())?)?;
         let connection = self.connections.get(key).filter(|found| found.qp == qp)?;
-        Some(Origin { key, bare_reply_max: connection.terms.bare_reply_max })
+        let Terms { version, bare_reply_max, .. } = connection.terms;
+        Some(Origin { key, version, bare_reply_max })
     }
 
     /// Has a connection's engine take messages. Returns how many.
@@ -227,8 +237,5 @@ impl Connection {
 
 /// Receives that a peer can do with for a turn: for a Call, the credit that it leaves, and a grant.
 const PLENTY: u32 = 3;
-/// Octets of the transport header of a Reply without chunks.
-const REPLY_LEN: usize = bare_header_len(Version::Two, Kind::Reply);
-
 /// Octets of room for messages that are taken at once.
 pub(super) const INCOMING: usize = 2 * INLINE_SIZE;

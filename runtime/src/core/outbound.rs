@@ -29,13 +29,11 @@ use haulage_proto::exchange::{Format, Offered, ReplyLists, check_reply};
 use haulage_proto::negotiate::{Refusal, Version};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::time::Instant;
-use haulage_proto::v2::header::Bare;
 use haulage_proto::verbs::{Flags, Handle};
 use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::core::connection::Connection;
 use crate::core::inbound::Message;
-use crate::core::receives::Filled;
 use crate::core::state::State;
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, Work};
@@ -65,15 +63,6 @@ pub(crate) struct OutboundCall {
     version: Version,
     reply: Option<Message>,
     error: Option<CallError>,
-}
-
-/// A Call of ours that has ended and whose caller does not know yet.
-#[derive(Debug)]
-pub(crate) enum Over {
-    /// It opened nothing, and there is a Reply without chunks: all that is left of it.
-    Answered { token: u64, message: Message },
-    /// It is in this slot.
-    Kept(usize),
 }
 
 /// Who waits for a Call.
@@ -386,29 +375,6 @@ impl State {
         Some(Placed { token, lease, written })
     }
 
-    /// Takes in a Reply without chunks, the short way if its Call opened nothing. As [`Self::on_reply`].
-    pub(crate) fn on_bare_reply(
-        &mut self,
-        key: Key<Connection>,
-        bare: &Bare,
-        received: Filled,
-        proof: Option<Invalidated<'_>>,
-    ) -> bool {
-        let payload_at = bare.payload_at;
-        let slot = self.xids.find(bare.xid).filter(|_| proof.is_none());
-        if let Some(slot) = slot
-            && let Some(Some(call)) = self.outbound.get(slot)
-            && let Some(token) = call.is_over_with(key)
-        {
-            self.forget(slot);
-            self.finished
-                .push_back(Over::Answered { token, message: Message { received, payload_at } });
-            return true;
-        }
-        let message = Message { received, payload_at };
-        self.on_reply((key, bare.xid), &ReplyLists::default(), message, proof)
-    }
-
     /// Forgets a Call whose caller knows, or is about to know, how it ended.
     #[inline]
     pub(crate) fn forget(&mut self, slot: usize) {
@@ -485,7 +451,7 @@ impl State {
             return;
         }
         call.stage = Stage::Finished;
-        self.finished.push_back(Over::Kept(slot));
+        self.finished.push_back(slot);
     }
 
     /// Ends every Call of a connection that has quiesced.
@@ -513,7 +479,7 @@ impl State {
             if call.reply.is_none() && call.error.is_none() {
                 call.error = Some(error.clone());
             }
-            self.finished.push_back(Over::Kept(slot));
+            self.finished.push_back(slot);
             if let Stage::Queued(buffer, _) = stage {
                 self.recycle(buffer);
             }
@@ -544,7 +510,7 @@ impl State {
                         CallError::TimedOut
                     });
                     call.stage = Stage::Finished;
-                    self.finished.push_back(Over::Kept(slot));
+                    self.finished.push_back(slot);
                     self.recycle(buffer);
                     if let Some(connection) = self.connections.get_mut(key) {
                         connection.calls.retain(|&queued| queued != slot);

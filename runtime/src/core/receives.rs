@@ -145,11 +145,6 @@ impl Receives {
         self.unreserved += i64::from(messages);
     }
 
-    /// Borrows the buffers.
-    pub(crate) const fn buffers(&self) -> &Buffers {
-        &self.buffers
-    }
-
     /// Lends the buffers, until [`Self::restore`].
     pub(crate) fn lend(&mut self) -> Buffers {
         std::mem::take(&mut self.buffers)
@@ -168,6 +163,14 @@ impl Receives {
             self.returned.push(received.buffer);
         }
         self.unreserved += 1;
+    }
+
+    /// Queues the buffer of a message to be posted again, where the message is counted apart from it: by
+    /// [`Self::pass`] or [`Self::book`].
+    #[inline]
+    pub(crate) fn reuse(&mut self, received: &Filled) {
+        self.held -= 1;
+        self.returned.push(received.buffer);
     }
 
     /// Returns how many buffers there are: they count as posted leases, with or without messages.

@@ -14,9 +14,9 @@ use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::core::admission::Occupancy;
 use crate::core::connection::Connection;
-use crate::core::inbound::{InboundCall, Ready, Running};
+use crate::core::inbound::{InboundCall, Running};
 use crate::core::memory::Memory;
-use crate::core::outbound::{Caller, Exit, Lane, Opened, OutboundCall, Over, Planned};
+use crate::core::outbound::{Caller, Exit, Lane, Opened, OutboundCall, Planned};
 use crate::core::receives::Receives;
 use crate::core::table::{Key, Table};
 use crate::core::work::WorkTable;
@@ -54,7 +54,7 @@ pub(crate) struct State {
     /// binding declares as the longest of a procedure.
     pub(crate) results_end_min: usize,
     /// Calls whose arguments are complete, oldest first.
-    pub(crate) ready: VecDeque<Ready>,
+    pub(crate) ready: VecDeque<Key<InboundCall>>,
     /// The Call the service is acting on, while that is not in `inbound`.
     pub(crate) running: Option<Running>,
     pub(crate) xids: Xids,
@@ -64,8 +64,8 @@ pub(crate) struct State {
     pub(crate) opened: Box<[Opened]>,
     /// How the last Call that opened anything was planned.
     pub(crate) planned: Option<Planned>,
-    /// Calls of ours that have ended and whose callers do not know yet.
-    pub(crate) finished: VecDeque<Over>,
+    /// Calls of ours that have ended and whose callers do not know yet, by slot.
+    pub(crate) finished: VecDeque<usize>,
     /// Callers of Calls that were given up, who do not know yet.
     pub(crate) released: VecDeque<Caller>,
     pub(crate) work: WorkTable,

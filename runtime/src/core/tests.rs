@@ -235,6 +235,14 @@ impl<S: Service> World<S> {
         all_home(&mut self.client, self.now);
     }
 
+    /// How the Call of this token ended; others may have ended before it.
+    fn ended_of(&self, token: u64) -> &(u64, Result<u32, CallError>, Option<Local>) {
+        let mut of_it = self.ended().iter().filter(|(ended, ..)| *ended == token);
+        let ended = of_it.next().expect("the Call has ended");
+        assert!(of_it.next().is_none(), "a Call ends once");
+        ended
+    }
+
     fn ended(&self) -> &[(u64, Result<u32, CallError>, Option<Local>)] {
         &self.client.service().ended
     }
@@ -432,9 +440,9 @@ fn a_reply_may_come_in_a_later_turn() {
     assert_eq!(world.server.state.receives.held(), 2);
     world.server.service.answers = 2;
     world.until(|w| w.ended().len() == 3);
-    assert_eq!(world.ended()[1].1, Ok(9000));
-    assert_eq!(world.ended()[1].2.as_ref().unwrap().bytes(), [0x5a; 9000]);
-    assert_eq!(world.ended()[2].1, Ok(0));
+    assert_eq!(world.ended_of(2).1, Ok(9000));
+    assert_eq!(world.ended_of(2).2.as_ref().unwrap().bytes(), [0x5a; 9000]);
+    assert_eq!(world.ended_of(3).1, Ok(0));
     assert_eq!(world.server.service.resumed, 2);
     world.settle();
     world.server.service.keeper.item = None;

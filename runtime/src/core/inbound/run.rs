@@ -17,8 +17,8 @@ use haulage_proto::xdr::Writer;
 
 use super::answer::{Answer, inline_max};
 use super::{
-    Allowed, Asking, BareCall, Complete, InboundCall, Judged, Message, Outgoing, Ready, Room,
-    Running, Segments, Stage,
+    Allowed, Asking, Complete, InboundCall, Judged, Message, Outgoing, Room, Running, Segments,
+    Stage,
 };
 use crate::core::connection::{Connection, Terms};
 use crate::core::memory::Charge;
@@ -41,49 +41,12 @@ pub(crate) fn run<S: Service>(
     while ran < budget && !state.ready.is_empty() {
         // Out of send buffers: the Calls wait until Replies have left.
         let Some(buffer) = state.buffers.pop() else { break };
-        match state.ready.pop_front() {
-            Some(Ready::Bare(call)) => run_bare(state, service, now, call, buffer),
-            Some(Ready::Kept(key)) => {
-                let ended = run_one(state, service, now, key, buffer);
-                state.end_run(key, ended);
-            }
-            None => state.recycle(buffer),
-        }
+        let Some(key) = state.ready.pop_front() else { break };
+        let ended = run_one(state, service, now, key, buffer);
+        state.end_run(key, ended);
         ran += 1;
     }
     ran
-}
-
-/// Runs the service for a Call that has no chunks, whose message is in a Receive buffer.
-fn run_bare<S: Service>(
-    state: &mut State,
-    service: &mut S,
-    now: Instant,
-    call: BareCall,
-    buffer: Local,
-) {
-    let BareCall { connection, xid, message } = call;
-    let Some(&Terms { version, bare_reply_max, .. }) = state.terms(connection) else {
-        state.receives.give_back(message.received);
-        return state.recycle(buffer);
-    };
-    let mut reply = Reply::new(buffer, None, bare_reply_max, None);
-    let token = state.inbound.next_key();
-    // The service reads the message while it may do anything else to the core.
-    let buffers = state.receives.lend();
-    let mut cx = Cx::new(now, state);
-    let named = (connection, xid, token);
-    let asked = (version, Asked::Payload(message.payload(&buffers)), None);
-    let acted = act(&mut cx, service, named, asked, &mut reply);
-    state.running = None;
-    state.receives.restore(buffers);
-    match state.settle((connection, xid), message.received, None, acted) {
-        Some((header, length)) => {
-            let range = reply.seal(version, &header, length);
-            state.queue_bare(connection, Complete::new(reply.buffer, range));
-        }
-        None => state.recycle(reply.buffer),
-    }
 }
 
 /// A Call without chunks: its connection, its XID, and its name should it be answered later.
@@ -530,7 +493,7 @@ impl State {
         let kept = self.inbound.insert(call);
         debug_assert!(kept.is_ok_and(|name| name == key), "nothing else entered meanwhile");
         if is_resumed {
-            self.ready.push_back(Ready::Kept(key));
+            self.ready.push_back(key);
         }
     }
 

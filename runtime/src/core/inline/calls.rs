@@ -4,17 +4,19 @@ use std::rc::Rc;
 
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::Reduced;
-use haulage_proto::negotiate::{Class, Heading, Label, Version, bare_header_len};
+use haulage_proto::negotiate::{
+    Class, Grant, Heading, Label, Version, bare_header_len, put_results_headers_one,
+};
 use haulage_proto::rpc::{AcceptStat, Binding, CallHeader, PlainCalls, ReplyHeader};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::OneChunk;
 use haulage_proto::v2::invalidation::invalidates;
 use haulage_proto::verbs::{ClaimedSegment, Segment};
 
-use super::{Origin, REPLY_LEN, Short, apart};
+use super::{Origin, Short, apart};
 use crate::core::connection::Connection;
 use crate::core::inbound::{Acted, Argument, Asked, Complete, act};
-use crate::core::memory::{Charge, Grant, Purpose, Wanted};
+use crate::core::memory::{Charge, Grant as MemoryGrant, Purpose, Wanted};
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
 use crate::core::work::{PostedData, Written};
@@ -30,10 +32,10 @@ pub(super) struct Taken<'a> {
 }
 
 impl<'a> Taken<'a> {
-    /// One without chunks, of which all is here.
+    /// One without chunks, with a transport header of `header_len` octets, of which all is here.
     #[inline]
-    pub(super) fn bare(call: &'a [u8]) -> Self {
-        let (xid, payload) = apart(call, CALL_LEN);
+    pub(super) fn bare(call: &'a [u8], header_len: usize) -> Self {
+        let (xid, payload) = apart(call, header_len);
         Self { xid, chunk: None, asked: Asked::Payload(payload) }
     }
 
@@ -50,12 +52,14 @@ impl<'a> Taken<'a> {
         Self { xid, chunk: None, asked: Asked::Procedure(procedure, arguments) }
     }
 
-    /// Returns the octets of the transport header of its Reply.
+    /// Returns the octets that the transport header of its Reply has more than one without chunks.
     #[inline]
-    const fn reply_len(&self) -> usize {
+    const fn reply_chunk_len(&self) -> usize {
         match self.chunk {
-            Some(OneChunk { position: None, .. }) => OneChunk::REPLY_LEN,
-            _ => REPLY_LEN,
+            Some(OneChunk { position: None, .. }) => {
+                OneChunk::REPLY_LEN - bare_header_len(Version::Two, Kind::Reply)
+            }
+            _ => 0,
         }
     }
 }
@@ -105,16 +109,17 @@ impl<S: Service> Short<'_, S> {
         if reply.is_none() {
             **reply = state.buffers.pop().map(|buffer| Reply::new(buffer, None, 0, None));
         }
-        let (lent, credit) = state.lend_replies(from.key, calls.len());
+        let mut grant = state.lend_replies(from.key, calls.len());
+        let (version, bare_len) = (from.version, bare_header_len(from.version, Kind::Reply));
         let leaves_max = state.inline_max;
-        // Those before the first that does not leave at once: others leave behind it.
-        let mut leaving = lent as usize;
-        let (mut done, mut others) = (0, 0);
+        // Until the first does not leave at once: others leave behind it.
+        let mut leave = true;
+        let (mut done, mut others, mut refused) = (0, 0, None);
         let mut token = state.inbound.next_key();
         let mut cx = Cx::new(*now, state);
         for call in calls {
             let Some(making) = reply.as_mut() else { break };
-            let (header_len, Taken { xid, chunk, asked }) = (call.reply_len(), call);
+            let (chunk_len, Taken { xid, chunk, asked }) = (call.reply_chunk_len(), call);
             if matches!(asked, Asked::Procedure(..)) && token.is_none() {
                 // Without a name it cannot be answered later, and what else it could be is in its headers.
                 break;
@@ -123,38 +128,47 @@ impl<S: Service> Short<'_, S> {
             let Ok((argument, mut charge)) = cx.state.read_argument(from.key, chunk, outlet) else {
                 break;
             };
-            let length_max = from.bare_reply_max.saturating_sub(header_len - REPLY_LEN);
+            let length_max = from.bare_reply_max.saturating_sub(chunk_len);
             let offered = chunk.filter(|one| one.position.is_none());
             making.begin(length_max, offered.map(|one| u64::from(one.segment.length)));
             done += 1;
             let named = (from.key, xid, token);
-            // The short way is of version 2 alone.
-            let acted = act(&mut cx, *service, named, (Version::Two, asked, argument), making);
+            let acted = act(&mut cx, *service, named, (version, asked, argument), making);
             let deferred = acted.deferred();
             if deferred.is_none() {
                 cx.state.discharge(from.key, std::mem::take(&mut charge));
             }
             match acted {
                 Acted::Results(length) => {
-                    let leaves = done <= leaving && header_len + length <= leaves_max;
-                    if leaves && making.leave((xid, credit), chunk, length, outlet).is_some() {
-                        continue;
-                    }
-                    let named = (from.key, xid, credit);
+                    let fits = bare_len + chunk_len + length <= leaves_max;
+                    let leaves = leave && grant.left() > 0 && fits;
+                    let label = Label { xid, credit: grant.word() };
                     if leaves
-                        && cx.state.leave_behind(named, chunk, length, reply, outlet).is_some()
+                        && (making.leave(version, label, chunk, length, outlet).is_some()
+                            || cx
+                                .state
+                                .leave_behind((from.key, label), chunk, length, reply, outlet)
+                                .is_some())
                     {
+                        grant.spend();
                         continue;
                     }
                     let header = ReplyHeader::accepted(xid, AcceptStat::Success);
-                    cx.state.answer_later(from.key, &header, length, chunk, reply);
+                    cx.state.answer_later(from, &header, length, chunk, reply);
+                }
+                Acted::Refused(error) => {
+                    // It is told once what was lent is settled, and the others come again.
+                    making.data = Data::Empty;
+                    refused = Some((xid, error));
+                    others += 1;
+                    break;
                 }
                 other => {
                     making.data = Data::Empty;
                     let booked = cx.state.receives.book();
                     let named = (from.key, xid);
                     if let Some((header, length)) = cx.state.settle(named, booked, chunk, other) {
-                        cx.state.answer_later(from.key, &header, length, chunk, reply);
+                        cx.state.answer_later(from, &header, length, chunk, reply);
                     }
                     if let Some(call) = deferred {
                         cx.state.charge(call, charge);
@@ -163,14 +177,18 @@ impl<S: Service> Short<'_, S> {
                     others += 1;
                 }
             }
-            leaving = leaving.min(done - 1);
+            leave = false;
         }
         state.running = None;
         // No run has more messages than that.
         let few = |count| u32::try_from(count).unwrap_or(u32::MAX);
         state.counters.calls_served += (done - others) as u64;
         state.receives.pass(few(done - others));
-        state.settle_lent(from.key, Class::Reply, lent, few(leaving.min(done)));
+        state.settle_grant(from.key, &grant);
+        if let Some((xid, error)) = refused {
+            let booked = state.receives.book();
+            state.refuse(from.key, xid, error, booked);
+        }
         done
     }
 }
@@ -211,9 +229,6 @@ pub(in crate::core) fn allows(
     })
 }
 
-/// Octets of the transport header of a Call without chunks.
-const CALL_LEN: usize = bare_header_len(Version::Two, Kind::Call);
-
 impl State {
     /// Returns how long the only chunk of a Call may be, if it is to be read, and if it is to be written.
     fn chunk_max(&self, key: Key<Connection>) -> [u32; 2] {
@@ -247,7 +262,7 @@ impl State {
         }
         let lease = segment.length as usize;
         let wanted = Wanted { lease, later: 0, purpose: Purpose::Reply };
-        let Grant::Taken(mut lease, charge) = self.grant(key, &wanted, 0) else {
+        let MemoryGrant::Taken(mut lease, charge) = self.grant(key, &wanted, 0) else {
             return Err(QueueFull);
         };
         if let Err(full) = outlet.read(&claim, lease.bytes_mut()) {
@@ -258,14 +273,14 @@ impl State {
         Ok((Some((position, u64::from(segment.length), Placement::Placed(lease))), charge))
     }
 
-    /// Gives a connection room for as many other Calls, and asks how many Replies may leave at once, and with
-    /// which credit word: none if others wait.
+    /// Grants the peer credits for as many other Calls, and takes credits for `count` Replies that leave at once: for
+    /// none if others wait.
     #[inline]
-    fn lend_replies(&mut self, key: Key<Connection>, count: usize) -> (u32, u32) {
-        let Some(connection) = self.connections.get_mut(key) else { return (0, 0) };
+    fn lend_replies(&mut self, key: Key<Connection>, count: usize) -> Grant {
+        let Some(connection) = self.connections.get_mut(key) else { return Grant::NONE };
         connection.give_credits(&mut self.receives, self.dirty.len(), (count, count));
         if !connection.replies.is_empty() || !connection.queue.is_empty() {
-            return (0, 0);
+            return Grant::NONE;
         }
         connection.engine.lend(Class::Reply, u32::try_from(count).unwrap_or(u32::MAX))
     }
@@ -275,7 +290,7 @@ impl State {
     #[inline(never)]
     fn leave_behind(
         &mut self,
-        (key, xid, credit): (Key<Connection>, u32, u32),
+        (key, Label { xid, credit }): (Key<Connection>, Label),
         chunk: Option<&OneChunk>,
         length: usize,
         reply: &mut Option<Reply>,
@@ -321,14 +336,14 @@ impl State {
     #[cold]
     fn answer_later(
         &mut self,
-        key: Key<Connection>,
+        Origin { key, version, .. }: Origin,
         header: &ReplyHeader,
         length: usize,
         chunk: Option<&OneChunk>,
         reply: &mut Option<Reply>,
     ) {
         let Some(sealed) = reply.as_mut() else { return };
-        let range = sealed.seal(Version::Two, header, length);
+        let range = sealed.seal(version, header, length);
         let data = std::mem::replace(&mut sealed.data, Data::Empty);
         let Some(buffer) = self.take_buffer(reply) else { return };
         match chunk {
@@ -344,15 +359,23 @@ impl Reply {
     #[inline(always)]
     fn leave(
         &mut self,
-        (xid, credit): (u32, u32),
+        version: Version,
+        label: Label,
         chunk: Option<&OneChunk>,
         length: usize,
         outlet: &mut impl Outlet,
     ) -> Option<()> {
+        let Label { xid, credit } = label;
         let Some(call) = chunk else {
-            let message =
-                self.buffer.bytes_mut().get_mut(HEADER_ROOM - REPLY_LEN..HEADER_ROOM + length)?;
-            return outlet.send_headed(&Heading::Results, Label { xid, credit }, message).ok();
+            let start = HEADER_ROOM - bare_header_len(version, Kind::Reply);
+            let message = self.buffer.bytes_mut().get_mut(start..HEADER_ROOM + length)?;
+            return match version {
+                Version::Two => outlet.send_headed(&Heading::Results, label, message).ok(),
+                Version::One => {
+                    put_results_headers_one(message, xid, credit)?;
+                    outlet.send(message, None).ok()
+                }
+            };
         };
         let OneChunk { inv_handle, position, segment, .. } = *call;
         let invalidate = invalidates(Kind::Reply, true, inv_handle);

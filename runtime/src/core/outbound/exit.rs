@@ -7,7 +7,7 @@ use haulage_proto::verbs::{Access, Handle, QpNum, Segment};
 use super::Lane;
 use crate::core::connection::Connection;
 use crate::core::table::Key;
-use crate::provider::{Done, Outlet, Provider, QueueFull};
+use crate::provider::{Done, Outlet, Provider, QueueFull, WorkRequest};
 
 /// A lane, and what its Calls leave by.
 pub(crate) type Way<'a> = (&'a mut Lane, &'a mut dyn Outlet);
@@ -59,7 +59,12 @@ pub(crate) struct Direct<'a, P> {
 impl<'a, P: Provider> Direct<'a, P> {
     /// Makes one that is not aimed at any queue pair yet.
     pub(crate) const fn new(provider: &'a mut P) -> Self {
-        Self { provider, qp: QpNum::new(0, 0), is_first: true }
+        Self::to(provider, QpNum::new(0, 0))
+    }
+
+    /// Makes one that sends on `qp`.
+    pub(crate) const fn to(provider: &'a mut P, qp: QpNum) -> Self {
+        Self { provider, qp, is_first: true }
     }
 }
 
@@ -86,6 +91,10 @@ impl<P: Provider> Outlet for Direct<'_, P> {
             return self.send(message, None);
         }
         self.provider.send_headed(self.qp, heading, label, message)
+    }
+
+    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
+        self.provider.stage(self.qp, request)
     }
 
     fn open(&mut self, lease: Local, _: Access) -> Result<(Exposed, Segment), Local> {

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use haulage_mr_pool::Local;
 use haulage_proto::exchange::BareMax;
 use haulage_proto::negotiate::{
-    Class, Heading, Label, Version, bare_header_len, put_call_headers_with,
+    Class, Grant, Heading, Label, Version, bare_header_len, put_call_headers_with,
 };
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::v2::continuation::Kind;
@@ -41,11 +41,8 @@ pub(crate) struct Lane {
     bare_max: BareMax,
     /// Octets of the longest Payload stream that leaves so.
     length_max: usize,
-    /// The credit word of each Call.
-    credit: u32,
-    /// How many may go, and went.
-    lent: u32,
-    sent: u32,
+    /// How many may go, and with which credit word.
+    grant: Grant,
 }
 
 impl Lane {
@@ -55,7 +52,7 @@ impl Lane {
     /// Returns whether a Call is to try it here.
     #[inline]
     pub(crate) fn takes(&self, connection: Key<Connection>) -> bool {
-        self.connection == connection && self.sent < self.lent
+        self.connection == connection && self.grant.left() > 0
     }
 
     /// Returns whether this is the lane of a connection, whether it takes more Calls or not.
@@ -89,7 +86,7 @@ impl Lane {
     #[inline]
     fn heading(&self, (xid, procedure): (u32, u32)) -> (Heading, Label) {
         let Binding { program, version, .. } = *self.binding;
-        (Heading::Call([program, version, procedure]), Label { xid, credit: self.credit })
+        (Heading::Call([program, version, procedure]), Label { xid, credit: self.grant.word() })
     }
 
     /// Writes what a Call begins with that does not leave at once.
@@ -118,7 +115,9 @@ impl Lane {
         if !goes {
             self.put(message, named);
         }
-        self.sent += u32::from(goes);
+        if goes {
+            self.grant.spend();
+        }
         goes
     }
 }
@@ -171,10 +170,10 @@ impl State {
         let Binding { program, version, .. } = *lane.binding;
         let asked = [program, version, request.procedure];
         let message = buffer.bytes_mut().get_mut(range.clone()).unwrap_or_default();
-        let (named, chunk) = ((xid, lane.credit), (position, &segment));
+        let (named, chunk) = ((xid, lane.grant.word()), (position, &segment));
         let written = put_call_headers_with(message, named, inv_handle, chunk, asked);
         debug_assert!(written.is_some(), "every send buffer has the room");
-        lane.sent += 1;
+        lane.grant.spend();
         if outlet.send(message, None).is_err()
             && let Some(buffer) = self.buffers.pop()
         {
@@ -230,15 +229,15 @@ impl State {
     /// Notes how many Calls left on a lane.
     #[inline]
     pub(crate) fn close_lane(&mut self, lane: &Lane) {
-        self.settle_lent(lane.connection, Class::Call, lane.lent, lane.sent);
+        self.settle_grant(lane.connection, &lane.grant);
     }
 
-    /// Notes how many messages of a class left of the `lent` ones that might.
+    /// Gives back the credits of messages that did not leave.
     #[inline]
-    pub(crate) fn settle_lent(&mut self, key: Key<Connection>, class: Class, lent: u32, sent: u32) {
+    pub(crate) fn settle_grant(&mut self, key: Key<Connection>, grant: &Grant) {
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.engine.settle(class, lent, sent);
-            connection.rings |= sent > 0;
+            connection.engine.settle(grant);
+            connection.rings |= grant.posted() > 0;
         }
     }
 }
@@ -247,22 +246,21 @@ impl Connection {
     /// Opens the lane of the connection to at most `count` Calls. `None` if anything is in the way of all of them.
     #[inline(always)]
     fn open_lane(&mut self, key: Key<Self>, count: u32, inline_max: usize) -> Option<Lane> {
-        let is_plain = self.calls.is_empty()
+        let is_plain = self.terms.version == Version::Two
+            && self.calls.is_empty()
             && self.queue.is_empty()
             && self.takes_calls()
             && self.identity == Identity::Nobody;
         if !is_plain {
             return None;
         }
-        let (lent, credit) = self.engine.lend(Class::Call, count);
+        let grant = self.engine.lend(Class::Call, count);
         Some(Lane {
             connection: key,
             binding: Rc::clone(&self.binding),
             bare_max: self.terms.bare_max,
             length_max: inline_max.saturating_sub(TRANSPORT_LEN),
-            credit,
-            lent,
-            sent: 0,
+            grant,
         })
     }
 }

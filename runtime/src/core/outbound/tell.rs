@@ -7,8 +7,7 @@ use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::{AcceptStat, ReplyBody, ReplyHeader};
 use haulage_proto::time::Instant;
 
-use super::{Caller, OutboundCall, Over};
-use crate::core::inbound::Message;
+use super::{Caller, OutboundCall};
 use crate::core::state::{Cx, State};
 use crate::inbox::Inbox;
 use crate::service::{CallError, Finished, Service};
@@ -38,16 +37,9 @@ pub(crate) fn tell<S: Service>(
         told += 1;
     }
     while told < budget
-        && let Some(over) = state.finished.pop_front()
+        && let Some(slot) = state.finished.pop_front()
     {
         told += 1;
-        let slot = match over {
-            Over::Kept(slot) => slot,
-            Over::Answered { token, message } => {
-                tell_answered(state, service, now, token, message);
-                continue;
-            }
-        };
         let Some(call) = state.outbound.get_mut(slot).and_then(Option::take) else { continue };
         state.xids.close(slot);
         state.counters.calls_made += 1;
@@ -92,37 +84,20 @@ pub(crate) fn tell<S: Service>(
     told
 }
 
-/// Tells the service of a Reply without chunks.
-#[inline]
-fn tell_answered<S: Service>(
-    state: &mut State,
-    service: &mut S,
-    now: Instant,
-    token: u64,
-    message: Message,
-) {
-    let buffers = state.receives.lend();
-    state.counters.calls_made += 1;
-    tell_inline(&mut Cx::new(now, state), service, token, message.payload(&buffers));
-    state.receives.restore(buffers);
-    state.receives.give_back(message.received);
-}
-
-/// Does the same, with its Payload stream at hand, but does not count it.
+/// Tells the service of a Reply without chunks whose Payload stream is at hand. It is counted elsewhere.
 #[inline]
 pub(crate) fn tell_inline<S: Service>(
     cx: &mut Cx<'_>,
     service: &mut S,
     token: u64,
-    payload: &[u8],
+    (version, payload): (Version, &[u8]),
 ) {
-    // Only version 2 has this short way.
     if ReplyHeader::is_plain(payload) {
         let reader = PayloadReader::reply_of_many(payload, ReplyHeader::SUCCESS_LEN, &[]);
-        let results = Ok(reader.of_version(Version::Two));
+        let results = Ok(reader.of_version(version));
         return service.replied(cx, token, Finished { results, argument: None, result: None });
     }
-    let results = parse_reply(payload, &[], Version::Two);
+    let results = parse_reply(payload, &[], version);
     service.replied(cx, token, Finished { results, argument: None, result: None });
 }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::*;
+use crate::identity::{Identity, User};
 use crate::provider::shm::{Config, Shm};
 use crate::sys::clock;
 
@@ -54,11 +55,16 @@ fn core<S: Service>(service: S, limits: Limits, ring_bytes: u32) -> Core<Shm, S>
 }
 
 /// Makes 600 Calls of all lengths, up to 20 at a time. Returns how many the service saw.
-fn echoes(later: u64, limits: Limits, ring_bytes: u32, longest: usize) -> u64 {
+fn echoes(versions: Versions, later: u64, limits: Limits, ring_bytes: u32, longest: usize) -> u64 {
     let mut server = core(Echo { later, calls: 0, waiting: VecDeque::new() }, limits, ring_bytes);
-    let mut client = core(Caller::default(), LIMITS, ring_bytes);
+    let mut client = core(Caller::default(), Limits { versions, ..LIMITS }, ring_bytes);
     let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
-    let connection = client.connect(clock::now(), at, binding()).unwrap();
+    let identity = match versions {
+        // As a Linux client calls.
+        Versions::OnlyOne => Identity::User(User::new("machine", 1000, 100, &[1, 2, 3])),
+        _ => Identity::Nobody,
+    };
+    let connection = client.connect_as(clock::now(), at, binding(), identity).unwrap();
     let told = |token: u64| {
         let (octet, length) = ((token % 251) as u8, usize::try_from(token * 7).unwrap() % longest);
         vec![octet; length]
@@ -117,8 +123,53 @@ fn calls_are_answered_whatever_is_in_the_way() {
         (2, all, 4 << 10, 900),
         (1, all, 4 << 10, 4000),
     ] {
-        let served = echoes(later, limits, ring_bytes, longest);
-        assert_eq!(served, 600, "{later}, {limits:?}, {ring_bytes}, {longest}");
+        for versions in [Versions::Both, Versions::OnlyOne] {
+            let served = echoes(versions, later, limits, ring_bytes, longest);
+            assert_eq!(served, 600, "{versions:?}, {later}, {limits:?}, {ring_bytes}, {longest}");
+        }
+    }
+}
+
+/// Answers with an item for which no room was offered.
+struct Boast;
+
+impl Service for Boast {
+    fn binding(&self) -> Binding {
+        binding()
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, _: Call<'_>, reply: &mut Reply) -> Outcome {
+        reply.item(Data::Local(cx.pool().lease(2 * INLINE_SIZE).unwrap()));
+        Outcome::Done
+    }
+}
+
+#[test]
+fn a_call_that_is_refused_as_it_comes_is_owed_nothing_any_more() {
+    for versions in [Versions::Both, Versions::OnlyOne] {
+        let mut server = core(Boast, LIMITS, 64 << 10);
+        let mut client = core(Caller::default(), Limits { versions, ..LIMITS }, 64 << 10);
+        let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let connection = client.connect(clock::now(), at, binding()).unwrap();
+        let mut turns = 0;
+        while client.service.ended.len() < 100 {
+            let now = clock::now();
+            if client.state.outbound.iter().all(Option::is_none) {
+                let (mut cx, _) = client.cx(now);
+                for token in 0..5 {
+                    cx.call(connection, request(TELL), token, |w| w.opaque(b"?")).unwrap();
+                }
+            }
+            client.turn(now);
+            server.turn(now);
+            turns += 1;
+            assert!(turns < 100_000, "{versions:?}: {} ended", client.service.ended.len());
+        }
+        let refused = |ended: &Result<u32, CallError>| matches!(ended, Err(CallError::Refused(_)));
+        let ended = &client.service.ended;
+        assert!(ended.iter().all(|(_, ended, _)| refused(ended)), "{versions:?}: {:?}", ended[0]);
+        let owed: u32 = server.state.connections.iter().map(|one| one.engine.owed()).sum();
+        assert_eq!(owed, 0, "{versions:?}");
     }
 }
 

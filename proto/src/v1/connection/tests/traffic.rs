@@ -1,5 +1,7 @@
 //! Two ends that call each other in any order, with Receives that come back late.
 
+use crate::v2::continuation::Kind;
+
 use super::*;
 
 /// What one end owes and awaits.
@@ -12,6 +14,8 @@ struct Work {
     /// Replies that are not released.
     unreleased: Vec<u32>,
     answered: usize,
+    /// Messages taken, and sent, in runs.
+    in_runs: [usize; 2],
     /// Receives used and not reserved again.
     used: u32,
 }
@@ -36,9 +40,11 @@ impl World {
 
     fn step(&mut self) {
         let at = self.rng.below(2);
-        match self.rng.below(6) {
+        match self.rng.below(8) {
             0 => self.call(at),
             1 => self.answer(at),
+            6 => self.call_in_a_run(at),
+            7 => self.answer_in_a_run(at),
             2 => self.release(at),
             3 => self.give_back(at),
             _ => self.deliver(at),
@@ -50,6 +56,53 @@ impl World {
             self.work[at].unanswered.push(self.next_xid);
             self.next_xid += 1;
         }
+    }
+
+    /// Sends some of the Calls that may be sent at once.
+    fn call_in_a_run(&mut self, at: usize) {
+        let lent = self.pair.ends[at].engine.lend(Class::Call, 1 + u32::from(self.rng.octet() % 8));
+        let posted = u32::try_from(self.rng.below(lent.count as usize + 1)).unwrap();
+        for _ in 0..posted {
+            self.pair.ends[1 - at].inbox.push_back(plain(Class::Call, self.next_xid, lent.word));
+            self.work[at].unanswered.push(self.next_xid);
+            self.next_xid += 1;
+        }
+        self.work[at].in_runs[1] += posted as usize;
+        self.pair.ends[at].engine.settle(Class::Call, lent, posted);
+    }
+
+    /// Answers some of the Calls that may be answered at once.
+    fn answer_in_a_run(&mut self, at: usize) {
+        let owed = u32::try_from(self.work[at].owed.len()).unwrap();
+        // Refused Calls are owed their errors, too.
+        let owed_before = self.pair.ends[at].engine.owed();
+        let lent = self.pair.ends[at].engine.lend(Class::Reply, owed);
+        assert!(lent.count <= owed && (lent.count == 0 || lent.word > 0));
+        let posted = self.rng.below(lent.count as usize + 1);
+        for xid in self.work[at].owed.drain(..posted) {
+            self.pair.ends[1 - at].inbox.push_back(plain(Class::Reply, xid, lent.word));
+        }
+        self.work[at].in_runs[1] += posted;
+        let posted = u32::try_from(posted).unwrap();
+        self.pair.ends[at].engine.settle(Class::Reply, lent, posted);
+        assert_eq!(self.pair.ends[at].engine.owed(), owed_before - posted);
+        self.pair.drain(at);
+    }
+
+    /// Has a message taken as one of a run, if it is one that may be. Returns what it is then.
+    fn take_in_a_run(&mut self, at: usize, bytes: &[u8]) -> Option<Event> {
+        let bare = header::bare(bytes).filter(|_| self.rng.below(2) == 0)?;
+        let engine = &mut self.pair.ends[at].engine;
+        if engine.take(bare.kind, [bare]) == 0 {
+            return None;
+        }
+        // Now and then it cannot be acted upon after all, and comes again.
+        if self.rng.below(4) == 0 {
+            engine.put_back(bare.kind, 1);
+            return None;
+        }
+        self.work[at].in_runs[0] += 1;
+        Some(if bare.kind == Kind::Call { Event::Call } else { Event::Reply })
     }
 
     fn answer(&mut self, at: usize) {
@@ -97,10 +150,16 @@ impl World {
     fn deliver(&mut self, at: usize) {
         let Some(bytes) = self.pair.ends[at].inbox.pop_front() else { return };
         assert!(self.pair.ends[at].engine.reserved() > 0, "every message finds a Receive");
-        self.pair.take(at, &bytes);
+        let events = match self.take_in_a_run(at, &bytes) {
+            Some(event) => vec![event],
+            None => {
+                self.pair.take(at, &bytes);
+                self.pair.events(at)
+            }
+        };
         self.work[at].used += 1;
         let xid = u32::from_be_bytes(bytes[..4].try_into().unwrap());
-        for event in self.pair.events(at) {
+        for event in events {
             let work = &mut self.work[at];
             match event {
                 Event::Call => work.owed.push(xid),
@@ -142,7 +201,7 @@ impl World {
 
 #[test]
 fn every_call_is_answered_and_every_message_finds_a_receive() {
-    let mut answered = [0, 0];
+    let (mut answered, mut in_runs) = ([0, 0], [[0; 2]; 2]);
     for seed in 0..60 {
         let mut world = World::new(seed);
         for _ in 0..3_000 {
@@ -152,7 +211,12 @@ fn every_call_is_answered_and_every_message_finds_a_receive() {
         for at in [CLIENT, SERVER] {
             assert!(world.work[at].answered > 0 || at == SERVER, "seed {seed}");
             answered[at] += world.work[at].answered;
+            for (sum, count) in in_runs[at].iter_mut().zip(world.work[at].in_runs) {
+                *sum += count;
+            }
         }
     }
+    let least = in_runs.iter().flatten().min();
+    assert!(least.is_some_and(|count| *count > 100), "taken and sent in runs: {in_runs:?}");
     assert!(answered[CLIENT] > 5_000 && answered[SERVER] > 1_000, "{answered:?}");
 }

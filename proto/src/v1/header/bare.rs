@@ -1,0 +1,73 @@
+//! The commonest messages of all: an `RDMA_MSG` without chunks, with the whole RPC message behind it.
+
+use super::MSG;
+use crate::v1::VERSION;
+use crate::v2::continuation::Kind;
+use crate::v2::header::Bare;
+
+/// Octets of the transport header of a message without chunks.
+pub const BARE_LEN: usize = 28;
+
+/// Looks whether a message is an `RDMA_MSG` without chunks; `None` if it is any other, be it good or bad.
+///
+/// [`decode_transport`](super::decode_transport) finds the same in it. Which way the message goes, the second word
+/// of the RPC message says; the first is the XID, as of the transport header.
+#[inline]
+pub fn bare(message: &[u8]) -> Option<Bare> {
+    let words: &[[u8; 4]; 9] = message.first_chunk::<36>()?.as_chunks().0.try_into().ok()?;
+    let [xid, vers, credit, proc, lists @ .., rpc_xid, direction] = words.map(u32::from_be_bytes);
+    // No Read list, no Write list, no Reply chunk.
+    if vers != VERSION || proc != MSG || lists != [0; 3] || rpc_xid != xid {
+        return None;
+    }
+    let kind = match direction {
+        0 => Kind::Call,
+        1 => Kind::Reply,
+        _ => return None,
+    };
+    Some(Bare { kind, xid, credit, payload_at: 28 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Rng;
+    use crate::v1::header::{Direction, Message, decode_transport};
+
+    #[test]
+    fn a_bare_message_is_what_the_whole_decoder_finds_in_it() {
+        let mut random = Rng::new(1);
+        let (mut found, mut others) = ([0; 2], 0);
+        for _ in 0..20_000 {
+            let words =
+                [7, 1, u32::from(random.octet()), 0, 0, 0, 0, 7, u32::from(random.octet() % 2)];
+            let mut message: [u8; 40] = core::array::from_fn(|_| 0);
+            message[..36].copy_from_slice(words.map(u32::to_be_bytes).as_flattened());
+            // Now and then an octet that makes it something else.
+            if random.below(2) == 0 {
+                message[random.below(36)] = random.octet() % 3;
+            }
+            let message = &message[..40 - random.below(12)];
+            let expected = match decode_transport(message) {
+                Ok(Message::Msg(rpc))
+                    if rpc.has_no_chunks() && rpc.payload.get(..4) == message.get(..4) =>
+                {
+                    let kind = rpc.direction().map(|direction| match direction {
+                        Direction::Call => Kind::Call,
+                        Direction::Reply => Kind::Reply,
+                    });
+                    let payload_at = u32::try_from(message.len() - rpc.payload.len()).unwrap();
+                    let (xid, credit) = (rpc.prefix.xid, rpc.prefix.credit);
+                    kind.map(|kind| Bare { kind, xid, credit, payload_at })
+                }
+                _ => None,
+            };
+            assert_eq!(bare(message), expected, "{message:?}");
+            match expected {
+                Some(bare) => found[usize::from(bare.kind == Kind::Call)] += 1,
+                None => others += 1,
+            }
+        }
+        assert!(found.iter().all(|count| *count > 1_000) && others > 1_000, "{found:?}, {others}");
+    }
+}
