@@ -17,7 +17,7 @@ pub struct Config {
     pub registrations_max: u32,
     /// Octets of the ring we send on, for each connection: a power of two from 4 KiB to 8 MiB. Only
     /// what is used of it takes memory. A ring that two cores have no room for in the caches of their own is the
-    /// faster one: see ARCHITECTURE, "Where the time goes". Connections that come while there are more than
+    /// faster one: see docs/adr/0039-rings-are-longer-than-a-cores-cache.md. Connections that come while there are more than
     /// 64 have rings of 64 KiB at most, so that many take little.
     pub ring_bytes: u32,
     /// RDMA Reads a connection may have outstanding. They are carried out one by one: this says no
