@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+pub use crate::chunk::ChunkLimits;
 use crate::chunk::{ReadList, WriteChunk, WriteList};
 use crate::v2::error::ErrorBody;
 use crate::v2::header::{CallExternal, CallInline};
@@ -33,17 +34,6 @@ pub struct Config {
     pub continues_replies: bool,
     /// How long the peer may take until setup is over.
     pub setup_timeout: Duration,
-}
-
-/// What we accept in the chunk lists of one Call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChunkLimits {
-    /// Read chunks.
-    pub read_chunks_max: u32,
-    /// Write chunks.
-    pub write_chunks_max: u32,
-    /// Segments in any one chunk.
-    pub segments_max: u32,
 }
 
 /// The chunks of a Call, whatever its format.
