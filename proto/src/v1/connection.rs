@@ -23,21 +23,21 @@
 //! At most `ERRORS_MAX` errors wait until a credit can be granted with them; a peer that provokes more is closed.
 
 mod accept;
+mod alphabet;
 mod config;
-mod vocabulary;
 
 pub use accept::check_reads;
+pub use alphabet::{Class, CloseReason, Control, ControlBody, Event, Input, Output};
 pub use config::{CallLimits, Config, Late, Profile, Reverse};
-pub use vocabulary::{Class, CloseReason, Control, ControlBody, Event, Input, Output};
 
 use super::VERSION;
 use super::credit::Credits;
 use super::error::ErrorBody;
 use super::header::{Direction, HeaderFault, MSG, MSGP, Message, NOMSG, Rpc};
 use super::held::Held;
+use crate::engine::Role;
 use crate::ring::Ring;
 use crate::time::Instant;
-use crate::v2::connection::Role;
 
 /// One RPC-over-RDMA version 1 connection.
 #[derive(Debug)]
@@ -121,6 +121,7 @@ impl Connection {
                     Err(fault) => self.on_fault(fault),
                 }
             }
+            Input::Idle => {}
             Input::Deadline => self.on_deadline(now),
         }
     }

@@ -18,10 +18,10 @@ use alloc::vec::Vec;
 
 use self::auth::HostAuth;
 pub(super) use self::fault::Fault;
-use super::connection::Role;
 use super::header::Prefix;
 use super::host_auth::{Authenticator, Policy, Refused, WHOLE_MAX};
 use super::properties::{HOSTAUTH, Properties, PropertySet, push_property};
+use crate::engine::Role;
 use crate::xdr::{Reader, UNIT};
 
 /// One connection's exchange of properties.

@@ -1,9 +1,9 @@
 //! Which way an RPC message goes, and whether a Call can be acted upon.
 
 use super::config::{CallLimits, Config, Reverse};
+use crate::engine::Role;
 use crate::v1::error::ErrorBody;
 use crate::v1::header::{Direction, Message, Rpc};
-use crate::v2::connection::Role;
 
 impl CallLimits {
     fn allow(&self, call: &Rpc<'_>) -> bool {

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::v2::connection::Role;
+use crate::engine::Role;
 
 /// How a connection behaves, fixed for its life.
 #[derive(Clone, Debug)]

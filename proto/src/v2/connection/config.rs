@@ -4,18 +4,10 @@ use core::time::Duration;
 
 pub use crate::chunk::ChunkLimits;
 use crate::chunk::{ReadList, WriteChunk, WriteList};
+pub use crate::engine::Role;
 use crate::v2::error::ErrorBody;
 use crate::v2::header::{CallExternal, CallInline};
 use crate::v2::properties::Properties;
-
-/// Who opened the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// We did.
-    Client,
-    /// The peer did.
-    Server,
-}
 
 /// How a connection behaves, fixed for its life.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::fault::Fault;
-use crate::v2::connection::Role;
+use crate::engine::Role;
 use crate::v2::host_auth::{Authenticator, Policy, Progress, Refused};
 use crate::v2::properties::{HOSTAUTH, PropertySet, push_property};
 
