@@ -10,14 +10,13 @@
 use self::class::{CLASSES, Class};
 use self::page::{NONE, Page};
 use self::runs::Runs;
+use crate::size::PAGE;
 
 mod class;
 mod page;
 mod runs;
 #[cfg(test)]
 mod tests;
-
-pub(crate) use self::page::PAGE;
 
 /// The longest lease, in octets.
 pub(crate) const LEASE_MAX: usize = 1 << 30;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::region::Octets;
+use crate::size::Octets;
 
 /// Why a pool could not be made. The message says how much was asked for and what would help.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,11 +19,10 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::blocks::{Block, Blocks};
+use crate::blocks::{Block, Blocks, Grant};
 use crate::gauges::{Counters, State};
 use crate::region::Region;
 use crate::returns::Returns;
-use crate::view::Span;
 
 /// Everything of a pool that its leases need.
 struct Body {
@@ -107,8 +106,9 @@ pub(crate) struct Home(NonNull<Body>);
 unsafe impl Send for Home {}
 
 impl Home {
-    /// Takes a block of at least `length` octets out of the region.
-    pub(crate) fn take(self, length: usize) -> Option<(Block, Span)> {
+    /// Takes a block of at least `length` octets out of the region; returns it, and where its octets start.
+    #[inline]
+    pub(crate) fn take(self, length: usize) -> Option<(Grant, NonNull<u8>)> {
         let owner = self.owner();
         let taken = owner.blocks.borrow_mut().take(length);
         let grant = match taken {
@@ -118,13 +118,7 @@ impl Home {
         };
         let start = self.body().region.at(grant.offset);
         owner.counters.enter(State::Local);
-        // SAFETY: the allocator gave out `capacity` octets at `offset`, inside the region, which lives
-        // until every block is home. They were zeroed by the system or written since, so they are
-        // initialized. No one else has them until the block is given back: no earlier lease, whose
-        // return ended it; and neither our RNIC nor a peer, whose views of it kept it out until the
-        // last was dropped. A peer that has mapped a shared region is vouched for by whoever passed it.
-        let span = unsafe { Span::new(start, length, grant.capacity) };
-        Some((grant.block, span))
+        Some((grant, start))
     }
 
     /// Takes the block of a `Local` home, from any thread.

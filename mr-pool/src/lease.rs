@@ -3,13 +3,10 @@
 use std::mem;
 use std::ptr::NonNull;
 
-use haulage_proto::verbs::Handle;
-
 use crate::blocks::Block;
 use crate::gauges::State;
 use crate::home::{Count, Home, Reference};
-use crate::lent::{Exposed, Loan, PostedSink, PostedSource};
-use crate::view::{Frozen, Sink, Source, Span};
+use crate::view::{Frozen, Span};
 
 /// Registered memory that no peer can reach and no posted request holds.
 ///
@@ -64,29 +61,6 @@ impl Local {
     /// Returns the octets the block has, at least the length it was leased with.
     pub const fn capacity(&self) -> usize {
         self.span.capacity()
-    }
-
-    /// Makes it the source of Sends and Writes.
-    #[inline]
-    pub fn into_source(self) -> PostedSource<Self> {
-        let loan = Loan::begin(self.count(), State::Local, State::Posted);
-        PostedSource::new(loan, self.octets(), self)
-    }
-
-    /// Makes it the sink of Receives and Reads.
-    #[inline]
-    pub fn into_sink(self) -> PostedSink {
-        PostedSink::new(self)
-    }
-
-    /// Opens all of it to be read by the peer under `handle`; the view goes into the FastReg.
-    pub fn expose_read(self, handle: Handle) -> (Exposed, Source) {
-        Exposed::for_reading(self, handle)
-    }
-
-    /// Opens all of it to be written by the peer under `handle`; the view goes into the FastReg.
-    pub fn expose_write(self, handle: Handle) -> (Exposed, Sink) {
-        Exposed::for_writing(self, handle)
     }
 
     /// Gives up writing it, so that many requests can read it at once.
@@ -151,11 +125,16 @@ impl Shared {
         self.len() == 0
     }
 
-    /// Makes this reference the source of Sends and Writes.
+    /// Returns where the octets are, which nobody writes.
     #[inline]
-    pub fn into_source(self) -> PostedSource<Self> {
-        let loan = Loan::begin(self.reference.count(), State::Shared, State::Posted);
-        PostedSource::new(loan, self.octets.octets(), self)
+    pub(crate) const fn octets(&self) -> (NonNull<u8>, usize) {
+        self.octets.octets()
+    }
+
+    /// Returns the count that this reference is part of.
+    #[inline]
+    pub(crate) const fn count(&self) -> Count {
+        self.reference.count()
     }
 }
 

@@ -26,6 +26,40 @@ use crate::home::Count;
 use crate::lease::{Local, Shared};
 use crate::view::{Sink, Source, window};
 
+impl Local {
+    /// Makes it the source of Sends and Writes.
+    #[inline]
+    pub fn into_source(self) -> PostedSource<Self> {
+        let loan = Loan::begin(self.count(), State::Local, State::Posted);
+        PostedSource::new(loan, self.octets(), self)
+    }
+
+    /// Makes it the sink of Receives and Reads.
+    #[inline]
+    pub fn into_sink(self) -> PostedSink {
+        PostedSink::new(self)
+    }
+
+    /// Opens all of it to be read by the peer under `handle`; the view goes into the FastReg.
+    pub fn expose_read(self, handle: Handle) -> (Exposed, Source) {
+        Exposed::for_reading(self, handle)
+    }
+
+    /// Opens all of it to be written by the peer under `handle`; the view goes into the FastReg.
+    pub fn expose_write(self, handle: Handle) -> (Exposed, Sink) {
+        Exposed::for_writing(self, handle)
+    }
+}
+
+impl Shared {
+    /// Makes this reference the source of Sends and Writes.
+    #[inline]
+    pub fn into_source(self) -> PostedSource<Self> {
+        let loan = Loan::begin(self.count(), State::Shared, State::Posted);
+        PostedSource::new(loan, self.octets(), self)
+    }
+}
+
 /// A lease our RNIC may read: the source of posted Sends and Writes. `L` is [`Local`] or
 /// [`crate::Shared`].
 #[derive(Debug)]

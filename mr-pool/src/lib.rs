@@ -100,6 +100,7 @@ mod pool;
 mod region;
 mod registration;
 mod returns;
+mod size;
 mod stags;
 mod sync;
 mod table;

@@ -4,12 +4,14 @@ use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use crate::blocks::{Blocks, PAGE};
+use crate::blocks::Blocks;
 use crate::error::PoolError;
 use crate::gauges::{ClassGauge, Gauges, State};
 use crate::home::Keeper;
 use crate::lease::Local;
 use crate::region::{PagePreference, PageReport, Region};
+use crate::size::PAGE;
+use crate::view::Span;
 
 /// What a pool is made of.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +70,7 @@ impl Pool {
     /// Takes bounded time and nothing from the heap.
     pub fn lease(&self, length: usize) -> Option<Local> {
         let home = self.keeper.home();
-        home.take(length).map(|(block, span)| Local::new(home, block, span))
+        Span::take(home, length).map(|(block, span)| Local::new(home, block, span))
     }
 
     /// Takes home the leases that were dropped on other threads. `lease` does so when it runs short.

@@ -15,14 +15,14 @@
 //! The capacity is fixed; nothing is allocated after [`Stags::new`]. Every operation takes bounded
 //! time, but [`Stags::destroy`], which takes time in proportion to what the queue pair had.
 
-use std::fmt;
-
 use haulage_proto::verbs::{Exposure, Handle, QpNum};
 
+pub use self::fault::StagFault;
 use self::slots::{Held, Slots};
 use crate::handles::{Handles, NoEntropy};
 use crate::view::{Sink, Source};
 
+mod fault;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -33,35 +33,6 @@ pub struct Stags {
     slots: Slots,
     handles: Handles,
 }
-
-/// Why an access was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StagFault {
-    /// No registration has this handle.
-    InvalidStag,
-    /// The registration is another queue pair's.
-    NotYours,
-    /// The registration does not grant this access.
-    AccessViolation,
-    /// The octets are not all in the registration.
-    BaseOrBounds,
-    /// The end of the octets exceeds 2^64.
-    OffsetWraps,
-}
-
-impl fmt::Display for StagFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::InvalidStag => "no such registration",
-            Self::NotYours => "the registration belongs to another queue pair",
-            Self::AccessViolation => "the registration does not grant this access",
-            Self::BaseOrBounds => "outside the registration",
-            Self::OffsetWraps => "the offset wraps",
-        })
-    }
-}
-
-impl std::error::Error for StagFault {}
 
 impl Stags {
     /// Starts empty with room for `capacity` registrations.

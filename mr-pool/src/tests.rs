@@ -5,35 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 
 use haulage_proto::verbs::{Access, Handle};
+pub(crate) use haulage_test_support::Rng;
 
 use crate::lent::evidence::{fenced, invalidated};
 use crate::*;
 
 mod sequences;
-
-/// A small generator: the same numbers from the same seed.
-#[derive(Debug)]
-pub(crate) struct Rng(u64);
-
-impl Rng {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// Returns a number below `limit`.
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 11).unwrap() % limit
-    }
-
-    /// Returns a length of any magnitude up to `2^bits`.
-    pub(crate) fn length(&mut self, bits: usize) -> usize {
-        let limit = 1 << self.below(bits + 1);
-        self.below(limit + 1)
-    }
-}
 
 pub(crate) fn pool(bytes: usize) -> Pool {
     Pool::new(&PoolConfig { bytes, pages: PagePreference::Heap, node: None }).unwrap()

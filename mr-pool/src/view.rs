@@ -12,7 +12,8 @@ use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use crate::home::Reference;
+use crate::blocks::{Block, Grant};
+use crate::home::{Home, Reference};
 
 /// The right to a block's octets while no RNIC has any: one per block, not copied.
 pub(crate) struct Span {
@@ -25,13 +26,25 @@ pub(crate) struct Span {
 unsafe impl Send for Span {}
 
 impl Span {
+    /// Takes a block of at least `length` octets out of the region of `home`, and charge of its octets.
+    pub(crate) fn take(home: Home, length: usize) -> Option<(Block, Self)> {
+        let (Grant { block, capacity, .. }, start) = home.take(length)?;
+        // SAFETY: the allocator gave out `capacity >= length` octets at `start`, inside the region, which
+        // lives until every block is home. They were zeroed by the system or written since, so they are
+        // initialized. No one else has them until the block is given back: no earlier lease, whose
+        // return ended it; and neither our RNIC nor a peer, whose views of it kept it out until the
+        // last was dropped. A peer that has mapped a shared region is vouched for by whoever passed it.
+        let span = unsafe { Self::new(start, length, capacity) };
+        Some((block, span))
+    }
+
     /// Takes charge of `capacity` octets.
     ///
     /// # Safety
     ///
     /// They are initialized, live as long as the span and all made from it, and no one else reads or
     /// writes them meanwhile. `length` is at most `capacity`.
-    pub(crate) const unsafe fn new(start: NonNull<u8>, length: usize, capacity: usize) -> Self {
+    const unsafe fn new(start: NonNull<u8>, length: usize, capacity: usize) -> Self {
         Self { start, length, capacity }
     }
 

@@ -45,6 +45,31 @@ impl fmt::Display for Version {
     }
 }
 
+/// How a message conveys its Payload stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// In one message: `RDMA2_CALL_INLINE`, `RDMA2_REPLY_INLINE`; `RDMA_MSG`.
+    Simple,
+    /// In several messages, which only version 2 can. At least two.
+    Continued {
+        /// How many.
+        messages: u32,
+    },
+    /// In a body chunk: `RDMA2_CALL_EXTERNAL`, `RDMA2_REPLY_EXTERNAL`; `RDMA_NOMSG`.
+    Special,
+}
+
+/// What we accept in the chunk lists of one Call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkLimits {
+    /// Read chunks.
+    pub read_chunks_max: u32,
+    /// Write chunks.
+    pub write_chunks_max: u32,
+    /// Segments in any one chunk.
+    pub segments_max: u32,
+}
+
 /// A data item that is not in its Payload stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reduced {

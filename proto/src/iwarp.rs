@@ -17,6 +17,7 @@
 //! (RFC 5041 section 5.1): memory a peer may write is undefined until a message behind it is delivered.
 
 pub mod ddp;
+mod fault;
 pub mod mpa;
 pub mod rdmap;
 pub mod receive;

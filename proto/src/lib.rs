@@ -11,6 +11,7 @@
 //! - [`rpc`]: ONC RPC message headers.
 //! - [`chunk`]: chunk lists, and the Payload streams items are reduced from.
 //! - [`exchange`]: which format a message has, and which chunks.
+//! - [`engine`]: what goes into a connection of any version, and what comes out.
 //! - [`negotiate`]: which version a connection speaks, and a connection of either.
 //! - [`v1`]: RPC-over-RDMA version 1.
 //! - [`v2`]: RPC-over-RDMA version 2.
@@ -24,6 +25,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod chunk;
+pub mod engine;
 pub mod exchange;
 pub mod iwarp;
 pub mod negotiate;

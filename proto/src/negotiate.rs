@@ -65,7 +65,7 @@ pub struct Connection {
     /// Version 1, while that may still be what the connection comes to speak.
     fallback: Option<Box<v1::connection::Config>>,
     remembered: Remembered,
-    /// The classes of which something is lent.
+    /// Whether Calls, and Replies, are lent.
     #[cfg(debug_assertions)]
     lent: [bool; 2],
 }

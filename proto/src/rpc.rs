@@ -6,6 +6,7 @@ pub mod call;
 mod gss;
 pub mod record;
 pub mod reply;
+mod stat;
 
 pub use auth::{AuthSys, Credential};
 pub use binding::{Binding, Eligible, Procedure, Violation};

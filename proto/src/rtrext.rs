@@ -37,31 +37,10 @@ pub use header::{Continue, Header, Request, Response};
 pub use item::{Item, Items, Location, Numbers};
 pub use report::{Report, ReportInfo, TransmissionId};
 
+pub use crate::v2::header::extended::{CODE_BASE, REPTERR, XMTCONT, XMTREQ, XMTRESP, header_name};
+
 use crate::chunk::ListFault;
 use crate::xdr::Truncated;
-
-/// What E10 adds to every header type and property code of the draft: `RT` in its upper half.
-pub const CODE_BASE: u32 = 0x5254_0000;
-
-/// `rdma_htype` of [`Header::Request`].
-pub const XMTREQ: u32 = CODE_BASE | 1;
-/// `rdma_htype` of [`Header::Response`].
-pub const XMTRESP: u32 = CODE_BASE | 2;
-/// `rdma_htype` of [`Header::Continue`].
-pub const XMTCONT: u32 = CODE_BASE | 3;
-/// `rdma_htype` of [`Header::Report`].
-pub const REPTERR: u32 = CODE_BASE | 4;
-
-/// Returns the name the draft gives a header type of this extension; `None` for any other.
-pub const fn header_name(htype: u32) -> Option<&'static str> {
-    match htype {
-        XMTREQ => Some("ROPT_XMTREQ"),
-        XMTRESP => Some("ROPT_XMTRESP"),
-        XMTCONT => Some("ROPT_XMTCONT"),
-        REPTERR => Some("ROPT_REPTERR"),
-        _ => None,
-    }
-}
 
 /// How octets fail to be what the draft's XDR describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,56 +2,10 @@
 
 mod oracle;
 
-use std::string::{String, ToString};
 use std::vec::Vec;
 
-/// Returns the sections of an annotated hex file: their names and their bytes.
-pub(crate) fn vectors(text: &str) -> Vec<(String, Vec<u8>)> {
-    let mut sections: Vec<(String, String)> = Vec::new();
-    for line in text.lines() {
-        let line = line.split('#').next().unwrap_or_default().trim();
-        if let Some(name) = line.strip_prefix("==") {
-            sections.push((name.trim().to_string(), String::new()));
-        } else if !line.is_empty() {
-            let section = sections.last_mut().expect("bytes stand in a section");
-            section.1.extend(line.chars().filter(|c| !c.is_whitespace()));
-        }
-    }
-    assert!(!sections.is_empty(), "a file has vectors");
-    sections.into_iter().map(|(name, digits)| (name, bytes(&digits))).collect()
-}
-
-fn bytes(digits: &str) -> Vec<u8> {
-    assert!(digits.len().is_multiple_of(2), "half an octet: {digits}");
-    let pairs = (0..digits.len()).step_by(2);
-    pairs.map(|at| u8::from_str_radix(&digits[at..at + 2], 16).expect("hex")).collect()
-}
-
-/// splitmix64: the same numbers for the same seed, on every machine.
-#[derive(Debug)]
-pub(crate) struct Rng(u64);
-
-impl Rng {
-    pub(crate) const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `bound`.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).expect("below a usize")
-    }
-
-    pub(crate) fn octet(&mut self) -> u8 {
-        self.next().to_be_bytes()[0]
-    }
-}
+pub(crate) use haulage_test_support::Rng;
+pub(crate) use haulage_test_support::hex::vectors;
 
 /// Builds streams from the types of the draft's section 8 and RFC 4506, without the code under test.
 #[derive(Clone, Debug, Default)]

@@ -2,6 +2,9 @@
 //!
 //! `READINGS.md` says how contradictory sentences of the draft are read; code cites them as `E1`,
 //! and decisions the draft leaves open as `P1`.
+//!
+//! Below [`crate::rtrext`] lie the messages: [`error`], [`header`], [`properties`], [`continuation`]. Above it
+//! lies [`connection`], which composes all of them.
 
 pub mod connection;
 pub mod continuation;

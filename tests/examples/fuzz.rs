@@ -14,6 +14,7 @@ use std::{env, fs, thread};
 
 use haulage::sys::alloc::Counting;
 use haulage::sys::clock;
+use haulage_test_support::hex::octets;
 use haulage_tests::fuzz::mutate::Mutator;
 use haulage_tests::fuzz::{Failure, TARGETS, Target, corpus, target};
 
@@ -49,7 +50,10 @@ impl Options {
                 "--first" => options.first = true,
                 "--seconds" => options.seconds = value()?.parse()?,
                 "--seed" => options.seed = value()?.parse()?,
-                "--input" => options.input = Some(octets(&value()?)?),
+                "--input" => {
+                    options.input =
+                        Some(octets(&value()?).ok_or("--input: no pairs of hexadecimal digits")?)
+                }
                 name => {
                     let known = target(name).ok_or_else(|| format!("no target {name}"))?;
                     options.targets.push(known);
@@ -108,12 +112,6 @@ impl Options {
         eprintln!("{}: {tried} inputs", target.name);
         Ok(())
     }
-}
-
-/// Reads octets from pairs of hexadecimal digits.
-fn octets(text: &str) -> Result<Vec<u8>, Box<dyn Error>> {
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| Ok(u8::from_str_radix(str::from_utf8(pair)?, 16)?)).collect()
 }
 
 fn write_first(target: &Target) -> Result<(), Box<dyn Error>> {

@@ -5,12 +5,14 @@ use std::fmt;
 
 use crate::source::{Source, Workspace, line_of, words};
 
+mod circles;
 mod modules;
 mod mutations;
 mod names;
 mod readings;
 mod requirements;
 
+pub use circles::circles;
 pub use modules::{orphans, unlisted_tests};
 pub use mutations::{mutations, patch_path, unmutated};
 pub use readings::readings;
@@ -51,7 +53,7 @@ pub fn breaches(workspace: &Workspace) -> Vec<Breach> {
 /// A rule: returns what breaks it.
 type Rule = fn(&Workspace) -> Vec<Breach>;
 
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     unsafe_in_its_files,
     time_and_chance_in_their_modules,
     leftovers,
@@ -60,6 +62,7 @@ const RULES: [Rule; 12] = [
     proto_depends_on_nothing,
     orphans,
     unlisted_tests,
+    circles,
     coverage,
     mutations,
     unmutated,

@@ -1,6 +1,6 @@
 //! Size classes: eight per doubling, so a block is less than an eighth longer than was asked.
 
-use super::page::PAGE;
+use crate::size::PAGE;
 
 /// The longest block a slab holds, in octets.
 pub(crate) const CLASS_MAX: usize = 64 << 10;

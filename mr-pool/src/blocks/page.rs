@@ -1,9 +1,7 @@
 //! What is known of each page, out of band.
 
 use super::class::Class;
-
-/// Octets of the unit that runs are made of.
-pub(crate) const PAGE: usize = 4096;
+use crate::size::PAGE;
 
 /// No page; ends a list.
 pub(super) const NONE: u32 = u32::MAX;

@@ -3,7 +3,8 @@
 use std::fs;
 use std::io;
 
-use super::{Declined, MIB_2, Octets, PageKind};
+use super::pages::{Declined, PageKind};
+use crate::size::{MIB_2, Octets};
 
 /// What the machine says. `None` is what it does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,8 +5,7 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr::{self, NonNull};
 
-use super::{GIB, MIB_2};
-use crate::blocks::PAGE;
+use crate::size::{GIB, MIB_2, PAGE};
 
 /// Zeroed memory of our own, writable, until dropped. Private to the process unless it has a memfd.
 #[derive(Debug)]

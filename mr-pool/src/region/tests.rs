@@ -1,5 +1,6 @@
 use super::machine::{Machine, Reserved, huge_bytes};
 use super::*;
+use crate::size::{MIB_2, Octets, PAGE};
 use crate::{Pool, PoolConfig};
 
 /// A machine with everything but reserved huge pages.

@@ -2,7 +2,7 @@
 
 use haulage_proto::verbs::{Handle, QpNum};
 
-use super::StagFault;
+use super::fault::StagFault;
 use crate::view::{Sink, Source};
 
 /// What a handle stands for.

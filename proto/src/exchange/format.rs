@@ -1,23 +1,10 @@
 //! Payload formats (version 2, section 6.6; version 1 has the first and the last), and how long the
 //! transport headers are that say so.
 
+pub use crate::chunk::Format;
 use crate::chunk::{ReadList, Version, WriteList};
 use crate::v2::continuation::Split;
 use crate::v2::header::Prefix;
-
-/// How a message conveys its Payload stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// In one message: `RDMA2_CALL_INLINE`, `RDMA2_REPLY_INLINE`; `RDMA_MSG`.
-    Simple,
-    /// In several messages, which only version 2 can. At least two.
-    Continued {
-        /// How many.
-        messages: u32,
-    },
-    /// In a body chunk: `RDMA2_CALL_EXTERNAL`, `RDMA2_REPLY_EXTERNAL`; `RDMA_NOMSG`.
-    Special,
-}
 
 /// Segments in the lists of a Call's header.
 #[derive(Clone, Copy, Debug, Default)]

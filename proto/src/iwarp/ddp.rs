@@ -3,7 +3,7 @@
 //! Every segment starts with one control octet: `T L rsvd(4) DV(2)`. A tagged segment names its
 //! place by STag and offset; an untagged one by queue, message number and offset in the message.
 
-use super::terminate::Fault;
+use super::fault::Fault;
 use crate::verbs::Handle;
 use crate::xdr::{Reader, Truncated, Writer};
 

@@ -3,6 +3,7 @@
 //! An FPDU is `ULPDU length u16, ULPDU, 0 to 3 octets of padding, CRC u32`. The CRC field is always
 //! there; its contents count only if either end asked for it.
 
+mod fault;
 pub mod frame;
 pub mod handshake;
 

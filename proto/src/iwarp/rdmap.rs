@@ -4,7 +4,7 @@
 //! fixes the buffer model and, if untagged, the queue (RFC 5040 section 4.3, figure 3).
 
 use super::ddp::{self, Place};
-use super::terminate::Fault;
+use super::fault::Fault;
 use crate::verbs::Handle;
 use crate::xdr::{Reader, Truncated, Writer};
 

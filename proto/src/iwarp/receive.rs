@@ -18,9 +18,10 @@
 //! ([`Receiver::refuse`]), is reported once the CRC of its FPDU has passed, so that a damaged header
 //! is reported as a CRC fault; without CRCs it is reported at once.
 
+use super::fault::Fault;
 use super::mpa;
 use super::rdmap::{Kind, ReadRequest, Segment};
-use super::terminate::{Fault, Quote, Terminate};
+use super::terminate::{Quote, Terminate};
 use super::transmit::MSN_FIRST;
 use super::{CRC_INIT, Crc32c, crc_octets, ddp};
 use crate::verbs::Handle;

@@ -5,9 +5,10 @@
 //! that moment, so the payload must not change until it has been sent: it belongs to a posted work
 //! request or to a registration a peer may only read.
 
+use super::fault::Code;
 use super::mpa::{self, Mulpdu};
 use super::rdmap::{Kind, ReadRequest, Segment};
-use super::terminate::{Code, Quote, Terminate};
+use super::terminate::{Quote, Terminate};
 use super::{CRC_INIT, Crc32c, crc_octets, ddp};
 use crate::verbs::Handle;
 use crate::xdr::Writer;

@@ -3,10 +3,11 @@
 use core::fmt;
 
 use crate::chunk::Version;
+use crate::engine;
 use crate::v1;
 use crate::v2;
 
-pub use crate::v1::connection::Class;
+pub use crate::engine::Class;
 
 /// What a client knows of one server from the connections it had with it.
 ///
@@ -20,18 +21,12 @@ pub enum Remembered {
     OnlyVersionOne,
 }
 
-/// Everything that can happen to a connection.
-#[derive(Debug)]
-pub enum Input<'a> {
-    /// The queue pair carries messages now.
-    Established,
-    /// A Receive completed; this is what it held, as [`decode`](super::Connection::decode) found it.
-    Received(&'a Received<'a>),
-    /// The caller has no more messages for the moment: what waits for company may leave alone.
-    Idle,
-    /// The deadline last returned by [`poll_deadline`](super::Connection::poll_deadline) has passed.
-    Deadline,
-}
+/// Everything that can happen to a connection. A message is [decoded](super::Connection::decode) by the rules
+/// of the version that the connection speaks.
+pub type Input<'a> = engine::Input<'a, Received<'a>>;
+
+/// Everything a connection can ask for.
+pub type Output = engine::Output<Control, Event, CloseReason>;
 
 /// A received message.
 #[derive(Debug)]
@@ -40,17 +35,6 @@ pub enum Received<'a> {
     One(Result<v1::header::Message<'a>, v1::header::HeaderFault>),
     /// By the rules of version 2.
     Two(Result<v2::header::Message<'a>, v2::header::HeaderFault>),
-}
-
-/// Everything a connection can ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Encode and post this control message, in this order, before any message asked for later.
-    Post(Control),
-    /// Tell the application.
-    Event(Event),
-    /// Close the connection and destroy every registration of it.
-    Close(CloseReason),
 }
 
 /// A message without RPC payload, for [`encode`](super::Connection::encode).

@@ -71,7 +71,7 @@ impl Connection {
         };
         #[cfg(debug_assertions)]
         {
-            let is_out = core::mem::replace(&mut self.lent[class as usize], true);
+            let is_out = core::mem::replace(self.is_lent(class), true);
             debug_assert!(!is_out, "what was lent before is not settled");
         }
         Grant { class, lent, posted: 0 }
@@ -84,7 +84,7 @@ impl Connection {
         let Grant { class, lent, posted } = *grant;
         #[cfg(debug_assertions)]
         {
-            self.lent[class as usize] = false;
+            *self.is_lent(class) = false;
         }
         match (&mut self.engine, lent) {
             (Engine::One(one), Lent::One(lent)) => one.settle(class, lent, posted),
@@ -93,6 +93,16 @@ impl Connection {
             }
             // Nothing is lent before the version is settled, and then it stays.
             _ => debug_assert!(posted == 0, "the version changed while messages were posted"),
+        }
+    }
+
+    /// Tells whether messages of a class are lent.
+    #[cfg(debug_assertions)]
+    const fn is_lent(&mut self, class: Class) -> &mut bool {
+        let [calls, replies] = &mut self.lent;
+        match class {
+            Class::Call => calls,
+            Class::Reply => replies,
         }
     }
 }

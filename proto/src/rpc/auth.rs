@@ -1,6 +1,6 @@
 //! Authentication flavors (RFC 5531 section 8 and appendix A).
 
-use super::RejectStat;
+use super::stat::RejectStat;
 use crate::xdr::{Reader, Truncated, Writer};
 
 /// Who a caller says it is.

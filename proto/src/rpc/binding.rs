@@ -8,7 +8,6 @@
 use alloc::vec::Vec;
 
 use crate::chunk::{DataItem, Kind, Reduced};
-use crate::v2::error::ErrorBody;
 
 /// The Upper-Layer Binding of one RPC program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,21 +184,6 @@ pub enum Violation {
         /// Of its chunk.
         position: u32,
     },
-}
-
-impl Violation {
-    /// Returns what to answer on version 2. On version 1 all are `ERR_CHUNK`.
-    pub const fn report(self) -> ErrorBody {
-        match self {
-            // [V2-7.3.1-1] [V2-7.3.1-2] zero where there is none.
-            Self::Arguments { max } => ErrorBody::ReadChunks { max },
-            // [V2-7.3.2-3] where no Write chunk can be used, the Reply is what does not fit.
-            Self::Results { max: 0 } => ErrorBody::ReplyResource { length_needed: 0 },
-            // [V2-7.3.2-1]
-            Self::Results { max } => ErrorBody::WriteChunks { max },
-            Self::TooLong { .. } => ErrorBody::System,
-        }
-    }
 }
 
 impl Eligible {

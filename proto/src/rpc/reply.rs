@@ -1,6 +1,8 @@
 //! The header of a Reply (RFC 5531 section 9).
 
-use super::{Credential, REPLY};
+use super::REPLY;
+use super::auth::Credential;
+pub use super::stat::{AcceptStat, RejectStat};
 use crate::xdr::{Reader, Truncated, Writer};
 
 /// What a Reply says before its results. The verifier is AUTH_NONE when we write it.
@@ -19,42 +21,6 @@ pub enum ReplyBody {
     Accepted(AcceptStat),
     /// It was not.
     Denied(RejectStat),
-}
-
-/// What came of an accepted Call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AcceptStat {
-    /// Results follow.
-    Success,
-    /// The program is not served.
-    ProgUnavail,
-    /// The program is served in other versions.
-    ProgMismatch {
-        /// Lowest version.
-        low: u32,
-        /// Highest version.
-        high: u32,
-    },
-    /// The procedure is unknown.
-    ProcUnavail,
-    /// The arguments make no sense.
-    GarbageArgs,
-    /// The server failed.
-    SystemErr,
-}
-
-/// Why a Call was denied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RejectStat {
-    /// RPC is spoken in other versions.
-    RpcMismatch {
-        /// Lowest version.
-        low: u32,
-        /// Highest version.
-        high: u32,
-    },
-    /// The caller is not believed: `auth_stat`.
-    AuthError(u32),
 }
 
 /// Why a Reply's header was refused.

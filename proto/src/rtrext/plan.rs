@@ -5,11 +5,13 @@
 //! these, at the first targetable segment of the peer's buffer that is behind it, and each item at the
 //! start of a segment of its own. What lies between is padding, which is zero.
 
+mod outgoing;
 mod targets;
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
+pub use self::outgoing::{Directive, Kind, Outgoing, Source, Unfit};
 use self::targets::{Slot, Targets};
 use super::direction::{Direction, Directions};
 use super::item::{Item, Items, Location};
@@ -20,59 +22,6 @@ use crate::v2::VERSION;
 use crate::v2::header::Prefix;
 use crate::verbs::Segment;
 use crate::xdr::{Truncated, UNIT, Writer};
-
-/// An RPC message to be sent.
-#[derive(Clone, Copy, Debug)]
-pub struct Outgoing<'a> {
-    /// Which header it starts with, and what only that has.
-    pub kind: Kind<'a>,
-    /// Octets of its Payload stream, from which the items are missing.
-    pub payload_length: usize,
-    /// Its items, in the order of the stream.
-    pub items: &'a [Item<Source>],
-}
-
-/// What only one of the two first headers has.
-#[derive(Clone, Copy, Debug)]
-pub enum Kind<'a> {
-    /// `ROPT_XMTREQ`.
-    Request {
-        /// What the Responder is to do with the Reply's items.
-        rsd: &'a [Directive<'a>],
-        /// How many transmissions the Reply may have beyond its first; at most
-        /// [`Terms::response_receive_max`] less one are asked for.
-        rsbuf: u32,
-    },
-    /// `ROPT_XMTRESP`.
-    Response {
-        /// The most transmissions the request leaves room for.
-        count_max: u32,
-    },
-}
-
-/// Directions for the items that one part of a request brings about: an `xmdp_rsdset` to be sent.
-#[derive(Clone, Copy, Debug)]
-pub struct Directive<'a> {
-    /// Where that part begins in the request's virtual stream.
-    pub begin: u32,
-    /// Where the next part begins.
-    pub end: u32,
-    /// What to do with its items, in their order.
-    pub items: &'a [Direction<&'a [Segment]>],
-}
-
-/// How an item of an outgoing message travels.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// In these segments of the Requester's memory, which are as long as it.
-    Exrw(Vec<Segment>),
-    /// In the message's own transmissions.
-    Send,
-    /// In the Payload stream, as it is too short for the direction it answers.
-    TooShort,
-    /// Not at all: there is none for the direction this answers.
-    NoItem,
-}
 
 /// How an RPC message is arranged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,21 +52,6 @@ pub enum Piece {
     Zeros(usize),
     /// These octets of the item at this place in the message.
     Item(usize, Range<usize>),
-}
-
-/// Why an RPC message cannot be sent by this extension. The base protocol may have a way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
-    /// The peer has not offered the header type this needs.
-    NotAgreed,
-    /// It needs more transmissions than there may be.
-    TooManyTransmissions,
-    /// The peer's buffers have no targetable segment behind a header.
-    NoTarget,
-    /// The header alone fills a message.
-    HeaderTooLong,
-    /// The Payload stream is empty, or no whole number of XDR units, or too long to be counted.
-    NotAPayload,
 }
 
 impl Plan {

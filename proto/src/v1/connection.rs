@@ -23,62 +23,23 @@
 //! At most `ERRORS_MAX` errors wait until a credit can be granted with them; a peer that provokes more is closed.
 
 mod accept;
+mod alphabet;
+mod config;
 mod runs;
-mod vocabulary;
 
-use core::time::Duration;
-
-pub use accept::{CallLimits, Reverse, check_reads};
+pub use accept::check_reads;
+pub use alphabet::{Class, CloseReason, Control, ControlBody, Event, Input, Output};
+pub use config::{CallLimits, Config, Late, Profile, Reverse};
 pub use runs::Lent;
-pub use vocabulary::{Class, CloseReason, Control, ControlBody, Event, Input, Output};
 
 use super::VERSION;
 use super::credit::Credits;
 use super::error::ErrorBody;
 use super::header::{Direction, HeaderFault, MSG, MSGP, Message, NOMSG, Rpc};
 use super::held::Held;
+use crate::engine::Role;
 use crate::ring::Ring;
 use crate::time::Instant;
-use crate::v2::connection::Role;
-
-/// How a connection behaves, fixed for its life.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Who opened the connection.
-    pub role: Role,
-    /// How many credits our Calls ask for, and use at most.
-    pub credits_wanted: u32,
-    /// How many credits the peer's Calls are granted at most. What is granted follows the Receives
-    /// reserved, which the Replies to our own Calls come out of as well.
-    pub credits_max: u32,
-    /// What a Call may carry.
-    pub calls: CallLimits,
-    /// A client's: which Calls of its server it serves.
-    pub reverse: Reverse,
-    /// Set between ends that agreed on it by other means.
-    pub profile: Option<Profile>,
-}
-
-/// The opt-in profile of RFC 5666 (P11).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Profile {
-    /// Replies of this connection that may wait for their `RDMA_DONE` at once. All clients together keep a
-    /// server's memory exposed for as many times this as it admits connections.
-    pub held_max: usize,
-    /// How long each may wait.
-    pub done_timeout: Duration,
-    /// What becomes of a client that does not say it in time.
-    pub late: Late,
-}
-
-/// What a server does when an `RDMA_DONE` does not come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Late {
-    /// Takes the memory back. A client that reads it after all loses the connection.
-    Release,
-    /// Closes the connection.
-    Close,
-}
 
 /// One RPC-over-RDMA version 1 connection.
 #[derive(Debug)]
@@ -162,6 +123,7 @@ impl Connection {
                     Err(fault) => self.on_fault(fault),
                 }
             }
+            Input::Idle => {}
             Input::Deadline => self.on_deadline(now),
         }
     }

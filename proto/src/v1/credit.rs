@@ -195,10 +195,10 @@ impl Credits {
     pub(super) fn on_answers(&mut self, words: impl IntoIterator<Item = u32>) -> u32 {
         let reserved = u32::try_from(self.outstanding().cast_signed()).unwrap_or_default();
         let most = reserved.min(self.requester.unanswered);
-        let mut count = 0;
+        let mut count = 0_u32;
         for word in words.into_iter().take(usize::try_from(most).unwrap_or(usize::MAX)) {
             self.on_answer(word);
-            count += 1;
+            count = count.saturating_add(1);
         }
         self.received = self.received.wrapping_add(count);
         count

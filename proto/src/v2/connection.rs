@@ -40,7 +40,7 @@ use super::properties::Properties;
 use super::reverse::Level;
 use super::setup::Setup;
 use super::thresholds::Thresholds;
-use crate::exchange::Format;
+use crate::chunk::Format;
 use crate::ring::Ring;
 use crate::rtrext::extension::{Extension, encode_report};
 use crate::time::Instant;

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::rpc::Violation;
 use crate::xdr::{Reader, Truncated, Writer};
 
 /// The body of an `RDMA2_ERROR` message: HEA, error code and its arm.
@@ -148,6 +149,21 @@ impl fmt::Display for ErrorBody {
             }
             Self::VersMismatch => f.write_str("the version changed on the connection"),
             Self::System => f.write_str("a problem of its own"),
+        }
+    }
+}
+
+impl Violation {
+    /// Returns what to answer on version 2. On version 1 all are `ERR_CHUNK`.
+    pub const fn report(self) -> ErrorBody {
+        match self {
+            // [V2-7.3.1-1] [V2-7.3.1-2] zero where there is none.
+            Self::Arguments { max } => ErrorBody::ReadChunks { max },
+            // [V2-7.3.2-3] where no Write chunk can be used, the Reply is what does not fit.
+            Self::Results { max: 0 } => ErrorBody::ReplyResource { length_needed: 0 },
+            // [V2-7.3.2-1]
+            Self::Results { max } => ErrorBody::WriteChunks { max },
+            Self::TooLong { .. } => ErrorBody::System,
         }
     }
 }

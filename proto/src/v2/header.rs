@@ -7,6 +7,7 @@
 mod bare;
 mod decode;
 mod encode;
+pub(crate) mod extended;
 mod one_chunk;
 
 use core::fmt;
@@ -20,7 +21,6 @@ pub use encode::{
 };
 pub use one_chunk::OneChunk;
 
-use self::decode::{check_xid, is_reply};
 use super::VERSION;
 use super::error::ErrorBody;
 use super::properties::PropertySet;
@@ -265,23 +265,6 @@ impl Message<'_> {
             | Self::Extended(Extended { prefix, .. }) => prefix,
         }
     }
-
-    /// Checks that the Payload stream of this message, which is `length` octets long, starts with the
-    /// XID of the transport header. Only a continued message goes on with anything else.
-    ///
-    /// # Errors
-    /// See [`HeaderFault`].
-    pub fn check_start(&self, length: usize) -> Result<(), HeaderFault> {
-        let (Self::CallMiddle(Fragment { prefix, payload, .. })
-        | Self::CallInline(CallInline { prefix, payload, .. })
-        | Self::ReplyMiddle(Fragment { prefix, payload, .. })
-        | Self::ReplyInline(ReplyInline { prefix, payload, .. })) = self
-        else {
-            return Ok(());
-        };
-        let at = length.saturating_sub(payload.len());
-        check_xid(prefix.xid, payload, at).map_err(|broken| broken.of(*prefix))
-    }
 }
 
 /// `rdma_htype` of [`Message::Error`], the same in every version.
@@ -304,6 +287,11 @@ pub const REPLY_EXTERNAL: u32 = 11;
 pub const REPLY_MIDDLE: u32 = 12;
 /// `rdma_htype` of [`Message::ReplyInline`].
 pub const REPLY_INLINE: u32 = 13;
+
+/// Whether a header type conveys a Reply.
+const fn is_reply(htype: u32) -> bool {
+    matches!(htype, REPLY_EXTERNAL | REPLY_MIDDLE | REPLY_INLINE)
+}
 
 #[cfg(test)]
 mod tests;

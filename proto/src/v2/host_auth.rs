@@ -32,7 +32,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::connection::Role;
+use crate::engine::Role;
 
 /// Whether the ends of a connection prove who they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

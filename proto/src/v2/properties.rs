@@ -1,8 +1,9 @@
 //! Transport properties (version 2, section 5).
 
+use alloc::vec::Vec;
 use core::fmt;
 
-use crate::xdr::{Reader, Truncated, UNIT, Writer};
+use crate::xdr::{Reader, Truncated, UNIT, Writer, pad};
 
 /// What one end said about itself, defaults where it said nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +166,14 @@ impl Properties {
             (BRS, self.reverse),
         ]
     }
+}
+
+/// Appends a property as it is encoded.
+pub(super) fn push_property(out: &mut Vec<u8>, which: u32, data: &[u8]) {
+    out.extend(which.to_be_bytes());
+    out.extend(u32::try_from(data.len()).unwrap_or(u32::MAX).to_be_bytes());
+    out.extend(data);
+    out.extend([0; UNIT].iter().take(pad(data.len())));
 }
 
 /// `RDMA_RVRSDIR_NONE`: no reverse direction.

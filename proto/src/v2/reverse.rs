@@ -1,7 +1,7 @@
 //! The reverse direction: what a client announces, and a server may ask of it (sections 4.6, 5.2.5).
 
 use super::properties::{REVERSE_CONT, REVERSE_GENL, REVERSE_SIMPLE};
-use crate::exchange::Format;
+use crate::chunk::Format;
 
 /// How much of the reverse direction is supported. Each level includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,16 +11,18 @@
 //! peer that never comes to its FINAL is cut off after [`MESSAGES_MAX`] messages.
 
 mod auth;
+mod fault;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use self::auth::HostAuth;
-use super::connection::Role;
+pub(super) use self::fault::Fault;
 use super::header::Prefix;
 use super::host_auth::{Authenticator, Policy, Refused, WHOLE_MAX};
-use super::properties::{HOSTAUTH, Properties, PropertySet};
-use crate::xdr::{Reader, UNIT, pad};
+use super::properties::{HOSTAUTH, Properties, PropertySet, push_property};
+use crate::engine::Role;
+use crate::xdr::{Reader, UNIT};
 
 /// One connection's exchange of properties.
 #[derive(Debug)]
@@ -81,17 +83,6 @@ pub(super) enum Answer {
     Nothing,
     /// The message has no place here.
     OutOfPlace,
-}
-
-/// Why setup fails. The connection must be closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// Host authentication is required and the peer does not speak of it.
-    Unauthenticated,
-    /// Host authentication failed.
-    Refused(Refused),
-    /// The exchange is longer than any that makes sense.
-    TooLong,
 }
 
 impl Progress {
@@ -267,14 +258,6 @@ impl Setup {
         }
         fitting
     }
-}
-
-/// Appends a property as it is encoded.
-fn push_property(out: &mut Vec<u8>, which: u32, data: &[u8]) {
-    out.extend(which.to_be_bytes());
-    out.extend(u32::try_from(data.len()).unwrap_or(u32::MAX).to_be_bytes());
-    out.extend(data);
-    out.extend([0; UNIT].iter().take(pad(data.len())));
 }
 
 /// Octets of the client's first message: the default inline threshold of version 1.

@@ -13,6 +13,7 @@ use haulage::host_auth::{KnownPeers, PublicKey, SecretKey};
 use haulage_proto::xdr::Reader;
 use haulage_store::directory::{Config, Directory, Kept, State};
 use haulage_store::handle::KEY_LEN;
+use haulage_test_support::hex;
 
 use super::bound::{PER_OCTET, within};
 use super::octets::{octet, short, some_octets, spoil};
@@ -120,9 +121,7 @@ fn meant(text: &[u8], alone: bool) -> Option<Vec<[u8; 32]>> {
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     let key = |line: &str| {
         let digits = if alone { line } else { line.split_whitespace().next()? };
-        let is_key = digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-        let octet = |at: usize| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).ok();
-        is_key.then(|| std::array::from_fn(|at| octet(at).expect("two digits")))
+        hex::octets(digits)?.try_into().ok()
     };
     lines.map(key).collect()
 }

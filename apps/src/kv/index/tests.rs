@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use haulage::sys::alloc::{Counting, allocations_on_this_thread};
+use haulage_test_support::Rng;
 
 use super::*;
 
@@ -62,12 +63,12 @@ fn every_key_is_visited_once_however_often_one_stops() {
 #[test]
 fn it_behaves_as_a_map_through_any_sequence_of_operations() {
     for seed in 1..=20 {
-        let mut chance = Chance(seed);
-        let capacity = 1 + chance.below(200);
-        let mut index = Index::new(capacity, Seed::fixed(u64::from(seed), 7));
+        let mut chance = Rng::new(seed);
+        let capacity = 1 + u32::try_from(chance.below(200)).unwrap();
+        let mut index = Index::new(capacity, Seed::fixed(seed, 7));
         let mut model: HashMap<Vec<u8>, u32> = HashMap::new();
         for step in 0..5_000 {
-            let length = 1 + chance.below(3) as usize * 255;
+            let length = 1 + chance.below(3) * 255;
             let mut key = vec![b'k'; length];
             key[length - 1] = u8::try_from(chance.below(100)).unwrap();
             match chance.below(5) {
@@ -144,16 +145,4 @@ fn hashes_differ_from_seed_to_seed() {
     assert_eq!(hash(1, 2), hash(1, 2));
     assert!(hash(1, 2) != hash(3, 2) && hash(1, 2) != hash(1, 3));
     assert_ne!(Seed::random().unwrap().hash(b"key"), Seed::random().unwrap().hash(b"key"));
-}
-
-/// A seeded sequence of choices (xorshift).
-struct Chance(u32);
-
-impl Chance {
-    fn below(&mut self, bound: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 17;
-        self.0 ^= self.0 << 5;
-        self.0 % bound
-    }
 }

@@ -168,23 +168,20 @@ fn error(rng: &mut Rng, name: &str, words: &[&str]) -> String {
     v2(rng, "RDMA2_ERROR", &format!(r#","err":"{name}"{words}"#))
 }
 
-/// splitmix64.
-pub(super) struct Rng(u64);
+/// Draws what stands in messages.
+pub(super) struct Rng(haulage_test_support::Rng);
 
 impl Rng {
     pub(super) const fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(haulage_test_support::Rng::new(seed))
     }
 
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+    pub(super) const fn octet(&mut self) -> u8 {
+        self.0.octet()
     }
 
     pub(super) fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).unwrap()
+        self.0.below(bound)
     }
 
     /// Small numbers and the ends of the range come often.
@@ -192,7 +189,7 @@ impl Rng {
         match self.below(4) {
             0 => u32::try_from(self.below(4)).unwrap(),
             1 => u32::MAX,
-            _ => u32::try_from(self.next() >> 32).unwrap(),
+            _ => self.0.word(),
         }
     }
 
@@ -202,7 +199,7 @@ impl Rng {
 
     fn octets(&mut self) -> String {
         let count = self.below(20);
-        (0..count).map(|_| format!("{:02x}", self.next() & 0xff)).collect()
+        (0..count).map(|_| format!("{:02x}", self.0.octet())).collect()
     }
 
     fn array(&mut self, least: usize, element: impl Fn(&mut Self) -> String) -> String {
@@ -214,7 +211,7 @@ impl Rng {
     /// Lengths stay short of what a chunk may hold, and ends short of what an offset may reach.
     fn segment_members(&mut self) -> String {
         let (handle, length) = (self.word(), self.word() >> 4);
-        let offset = self.next() >> self.below(60) & !(1 << 63);
+        let offset = self.0.next() >> self.below(60) & !(1 << 63);
         format!(r#""handle":{handle},"length":{length},"offset":{offset}"#)
     }
 

@@ -31,100 +31,98 @@ pub fn binding(limits: &Limits) -> Binding {
 fn bound(procedure: Procedure, limits: &Limits) -> Bound {
     let bytes = |length: u32| Eligible::opaque(length as usize);
     let path = Eligible::opaque(PATH_MAX);
-    let bound = Bound::new(name(procedure)).results_max(results_max(procedure, limits));
+    let Row { name, results_max, is_idempotent, .. } = *row(procedure);
+    let results_max = u32::try_from(results_max).unwrap_or(u32::MAX);
+    let bound = Bound::new(name).results_max(results_max);
     let bound = match procedure {
         Procedure::Read => bound.result(bytes(limits.read_max)),
         Procedure::Write => bound.argument(bytes(limits.write_max)),
         Procedure::ReadLink => bound.result(path),
         Procedure::Symlink => bound.argument(path),
+        Procedure::ReadDir | Procedure::ReadDirPlus => {
+            bound.results_max(results_max.saturating_add(limits.readdir_max))
+        }
         _ => bound,
     };
-    if is_idempotent(procedure) { bound.idempotent() } else { bound }
+    if is_idempotent { bound.idempotent() } else { bound }
 }
 
 /// Returns whether a procedure carried out twice does no harm.
 ///
 /// A WRITE that is repeated late undoes a later one, so it is none of these.
 pub const fn is_idempotent(procedure: Procedure) -> bool {
-    match procedure {
-        Procedure::Null
-        | Procedure::GetAttr
-        | Procedure::Lookup
-        | Procedure::Access
-        | Procedure::ReadLink
-        | Procedure::Read
-        | Procedure::ReadDir
-        | Procedure::ReadDirPlus
-        | Procedure::FsStat
-        | Procedure::FsInfo
-        | Procedure::PathConf
-        | Procedure::Commit => true,
-        Procedure::SetAttr
-        | Procedure::Write
-        | Procedure::Create
-        | Procedure::MkDir
-        | Procedure::Symlink
-        | Procedure::MkNod
-        | Procedure::Remove
-        | Procedure::RmDir
-        | Procedure::Rename
-        | Procedure::Link => false,
+    row(procedure).is_idempotent
+}
+
+/// What is known of a procedure whatever the limits.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    procedure: Procedure,
+    name: &'static str,
+    /// Octets of its longest results. Neither DDP-eligible octets nor lists of names count.
+    results_max: usize,
+    is_idempotent: bool,
+}
+
+impl Row {
+    /// Makes the row of a procedure that can be carried out twice.
+    const fn repeatable(procedure: Procedure, name: &'static str, results_max: usize) -> Self {
+        Self { procedure, name, results_max, is_idempotent: true }
+    }
+
+    /// Makes the row of a procedure that must be carried out once.
+    const fn once(procedure: Procedure, name: &'static str, results_max: usize) -> Self {
+        Self { procedure, name, results_max, is_idempotent: false }
     }
 }
 
-/// Returns the octets of a procedure's longest results. DDP-eligible octets do not count.
-fn results_max(procedure: Procedure, limits: &Limits) -> u32 {
-    let rest = match procedure {
-        Procedure::Null => return 0,
-        Procedure::GetAttr => Attributes::WIRE_LEN,
-        Procedure::SetAttr | Procedure::Remove | Procedure::RmDir => Wcc::WIRE_MAX,
-        Procedure::Lookup => FileHandle::WIRE_MAX + 2 * POST_OP,
-        Procedure::Access => POST_OP + 4,              // the rights
-        Procedure::ReadLink => POST_OP + 4,            // the length of the path
-        Procedure::Read => POST_OP + 4 + 4 + 4,        // count, end of file, length of the data
-        Procedure::Write => Wcc::WIRE_MAX + 4 + 4 + 8, // count, stability, verifier
-        Procedure::Create | Procedure::MkDir | Procedure::Symlink | Procedure::MkNod => {
-            4 + FileHandle::WIRE_MAX + POST_OP + Wcc::WIRE_MAX
-        }
-        Procedure::Rename => 2 * Wcc::WIRE_MAX,
-        Procedure::Link => POST_OP + Wcc::WIRE_MAX,
-        Procedure::ReadDir | Procedure::ReadDirPlus => limits.readdir_max as usize,
-        Procedure::FsStat => POST_OP + 6 * 8 + 4,
-        Procedure::FsInfo => POST_OP + 7 * 4 + 8 + 8 + 4, // sizes, longest file, time, abilities
-        Procedure::PathConf => POST_OP + 6 * 4,
-        Procedure::Commit => Wcc::WIRE_MAX + 8, // verifier
-    };
-    u32::try_from(STATUS + rest).unwrap_or(u32::MAX)
+const fn row(procedure: Procedure) -> &'static Row {
+    &ROWS[procedure as usize]
 }
 
-const fn name(procedure: Procedure) -> &'static str {
-    match procedure {
-        Procedure::Null => "NULL",
-        Procedure::GetAttr => "GETATTR",
-        Procedure::SetAttr => "SETATTR",
-        Procedure::Lookup => "LOOKUP",
-        Procedure::Access => "ACCESS",
-        Procedure::ReadLink => "READLINK",
-        Procedure::Read => "READ",
-        Procedure::Write => "WRITE",
-        Procedure::Create => "CREATE",
-        Procedure::MkDir => "MKDIR",
-        Procedure::Symlink => "SYMLINK",
-        Procedure::MkNod => "MKNOD",
-        Procedure::Remove => "REMOVE",
-        Procedure::RmDir => "RMDIR",
-        Procedure::Rename => "RENAME",
-        Procedure::Link => "LINK",
-        Procedure::ReadDir => "READDIR",
-        Procedure::ReadDirPlus => "READDIRPLUS",
-        Procedure::FsStat => "FSSTAT",
-        Procedure::FsInfo => "FSINFO",
-        Procedure::PathConf => "PATHCONF",
-        Procedure::Commit => "COMMIT",
+/// A row for each procedure, in the order of their numbers.
+const ROWS: [Row; Procedure::ALL.len()] = [
+    Row::repeatable(Procedure::Null, "NULL", 0),
+    Row::repeatable(Procedure::GetAttr, "GETATTR", STATUS + Attributes::WIRE_LEN),
+    Row::once(Procedure::SetAttr, "SETATTR", STATUS + Wcc::WIRE_MAX),
+    Row::repeatable(Procedure::Lookup, "LOOKUP", STATUS + FileHandle::WIRE_MAX + 2 * POST_OP),
+    // The rights.
+    Row::repeatable(Procedure::Access, "ACCESS", STATUS + POST_OP + 4),
+    // The length of the path.
+    Row::repeatable(Procedure::ReadLink, "READLINK", STATUS + POST_OP + 4),
+    // Count, end of file, length of the data.
+    Row::repeatable(Procedure::Read, "READ", STATUS + POST_OP + 4 + 4 + 4),
+    // Count, stability, verifier.
+    Row::once(Procedure::Write, "WRITE", STATUS + Wcc::WIRE_MAX + 4 + 4 + 8),
+    Row::once(Procedure::Create, "CREATE", MADE),
+    Row::once(Procedure::MkDir, "MKDIR", MADE),
+    Row::once(Procedure::Symlink, "SYMLINK", MADE),
+    Row::once(Procedure::MkNod, "MKNOD", MADE),
+    Row::once(Procedure::Remove, "REMOVE", STATUS + Wcc::WIRE_MAX),
+    Row::once(Procedure::RmDir, "RMDIR", STATUS + Wcc::WIRE_MAX),
+    Row::once(Procedure::Rename, "RENAME", STATUS + 2 * Wcc::WIRE_MAX),
+    Row::once(Procedure::Link, "LINK", STATUS + POST_OP + Wcc::WIRE_MAX),
+    Row::repeatable(Procedure::ReadDir, "READDIR", STATUS),
+    Row::repeatable(Procedure::ReadDirPlus, "READDIRPLUS", STATUS),
+    Row::repeatable(Procedure::FsStat, "FSSTAT", STATUS + POST_OP + 6 * 8 + 4),
+    // Sizes, longest file, time, abilities.
+    Row::repeatable(Procedure::FsInfo, "FSINFO", STATUS + POST_OP + 7 * 4 + 8 + 8 + 4),
+    Row::repeatable(Procedure::PathConf, "PATHCONF", STATUS + POST_OP + 6 * 4),
+    // The verifier.
+    Row::repeatable(Procedure::Commit, "COMMIT", STATUS + Wcc::WIRE_MAX + 8),
+];
+
+const _: () = {
+    let mut number = 0;
+    while number < ROWS.len() {
+        assert!(ROWS[number].procedure as usize == number);
+        number += 1;
     }
-}
+};
 
 /// Octets of a status.
 const STATUS: usize = 4;
 /// Octets of attributes that may be absent.
 const POST_OP: usize = 4 + Attributes::WIRE_LEN;
+/// Octets of the results of a procedure that makes a file.
+const MADE: usize = STATUS + 4 + FileHandle::WIRE_MAX + POST_OP + Wcc::WIRE_MAX;

@@ -3,7 +3,7 @@
 use core::cmp::Reverse;
 
 use super::results::Provision;
-use super::{CallFault, CallShape, ReducedArgument};
+use super::shape::{CallFault, CallShape, ReducedArgument};
 use crate::chunk::{DataItem, Few, ReadList, Version};
 use crate::exchange::format::{CallLists, Format, in_messages, messages};
 use crate::exchange::terms::Terms;

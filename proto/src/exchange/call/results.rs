@@ -1,6 +1,6 @@
 //! What a Call provides for its Reply: Write chunks and a Reply chunk.
 
-use super::{Allowance, CallFault, CallShape, provided};
+use super::shape::{Allowance, CallFault, CallShape, provided};
 use crate::chunk::{Few, Version};
 use crate::exchange::format::{in_messages, messages, reply_wire_len};
 use crate::exchange::terms::Terms;

@@ -3,7 +3,7 @@ use std::vec::Vec;
 
 use super::*;
 use crate::chunk::Kind;
-use crate::rpc::Eligible;
+use crate::rpc::{Eligible, Procedure};
 use crate::v2::properties::Properties;
 
 const V1: Terms = Terms::version_one(1024, 1024);

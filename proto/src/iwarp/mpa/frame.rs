@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::handshake::{Fault, Rtr};
+use super::fault::Fault;
 use crate::xdr::{Reader, Truncated, Writer};
 
 /// A Request or Reply frame (RFC 5044 section 7.1.1): KFRL.
@@ -51,6 +51,17 @@ pub struct Enhanced {
     pub ird: u16,
     /// Control flags C and D, and the Reads the sender would have outstanding.
     pub ord: u16,
+}
+
+/// The first FPDU of an active end that agreed to be ready to receive (RFC 6581 section 4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rtr {
+    /// A zero-length RDMA Write.
+    Write,
+    /// A zero-length RDMA Read.
+    Read,
+    /// A zero-length Send, which uses no Receive.
+    Send,
 }
 
 impl Enhanced {

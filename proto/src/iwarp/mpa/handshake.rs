@@ -15,13 +15,13 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::fmt;
 
+pub use super::fault::Fault;
+pub use super::frame::Rtr;
 use super::frame::{
     DEPTH_MASK, ENHANCED_LEN, Enhanced, FRAME_DATA_MAX, Flags, Frame, Kind, PEER_TO_PEER, REVISION,
     REVISION_MIN, RTR_READ, RTR_SEND, RTR_WRITE, clamp, gather,
 };
-use crate::iwarp::terminate::{self, Code};
 
 /// Most octets of private data a frame carries for the consumer: 512 less the Enhanced data.
 pub const PRIVATE_DATA_MAX: usize = FRAME_DATA_MAX - ENHANCED_LEN;
@@ -51,71 +51,6 @@ pub struct Agreement {
     /// How the active end opens the stream, if at all.
     pub rtr: Option<Rtr>,
 }
-
-/// The first FPDU of an active end that agreed to be ready to receive (RFC 6581 section 4.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rtr {
-    /// A zero-length RDMA Write.
-    Write,
-    /// A zero-length RDMA Read.
-    Read,
-    /// A zero-length Send, which uses no Receive.
-    Send,
-}
-
-/// Why a handshake failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Not an MPA frame of the expected kind.
-    NotMpa,
-    /// An MPA revision we do not speak, or one higher than we asked for.
-    Revision,
-    /// The peer insists on markers.
-    Markers,
-    /// The private data is longer than 512 octets, or too short for the Enhanced data announced.
-    PrivateData,
-    /// The peer sent more before our Reply.
-    Early,
-    /// The peer would have more Reads outstanding than we offered to serve.
-    InsufficientIrd,
-    /// No way of opening the stream that both ends know.
-    NoRtr,
-    /// Our own private data is too long.
-    OurPrivateData,
-}
-
-impl Fault {
-    /// Returns the fault in words.
-    pub const fn rule(self) -> &'static str {
-        match self {
-            Self::NotMpa => "not an MPA frame",
-            Self::Revision => "MPA revision",
-            Self::Markers => "MPA markers are not supported",
-            Self::PrivateData => "MPA private data length",
-            Self::Early => "octets before our MPA Reply",
-            Self::InsufficientIrd => "more Reads asked for than offered",
-            Self::NoRtr => "no ready-to-receive indication in common",
-            Self::OurPrivateData => "our private data is too long",
-        }
-    }
-
-    /// Returns the code an active end terminates with, for faults found in a Reply.
-    pub const fn code(self) -> Option<Code> {
-        match self {
-            Self::InsufficientIrd => Some(terminate::Fault::InsufficientIrd.code()),
-            Self::NoRtr => Some(Code { layer: 2, etype: 0, code: 7 }),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.rule())
-    }
-}
-
-impl core::error::Error for Fault {}
 
 /// The active end, waiting for its Reply.
 #[derive(Debug)]

@@ -228,7 +228,7 @@ fn any_split_of_a_stream_yields_the_same_events() {
         let expected = whole(crc, &stream);
         assert!(matches!(expected.last(), Some(Line::End(Delivery::Terminate(_)))));
         for seed in 1..200 {
-            let mut rng = Rng(seed);
+            let mut rng = Rng::new(seed);
             let most = [1, 3, 21, 100, 2000][rng.below(5)];
             let mut receiver = Receiver::new(crc);
             receiver.expect_read(SINK, 0x55f2_58f8_0550, 64);
@@ -276,7 +276,7 @@ fn payload_received_into_place_is_the_same_as_payload_fed() {
     let mut receiver = Receiver::new(Some(CRC32C));
     receiver.expect_read(SINK, 0x55f2_58f8_0550, 64);
     let (mut rest, mut ends) = (&stream[..], Vec::new());
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     while !rest.is_empty() {
         let direct = receiver.payload_remaining().min(1 + rng.below(900));
         if direct > 0 {
@@ -461,7 +461,7 @@ fn a_read_request_is_quoted_with_its_body() {
 #[test]
 fn garbage_never_panics_and_always_ends_or_waits() {
     for seed in 1..2000 {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let crc = if rng.below(2) == 0 { None } else { Some(CRC32C) };
         let mut bytes = if rng.below(2) == 0 { stream(crc) } else { std::vec![0; 3000] };
         for _ in 0..1 + rng.below(40) {

@@ -1,6 +1,7 @@
 use std::vec;
 
 use super::*;
+use crate::v2::error::ErrorBody;
 
 const fn words(kind: Kind, length_max: usize, count_max: u32) -> Eligible {
     Eligible { kind, length_max, count_max }

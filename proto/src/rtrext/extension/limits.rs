@@ -1,10 +1,10 @@
 //! What a request may hold of items to be read and memory to be written.
 
+use crate::chunk::ChunkLimits;
 use crate::rtrext::XMTCONT;
 use crate::rtrext::direction::Directions;
 use crate::rtrext::item::{Items, Location};
 use crate::rtrext::properties::Terms;
-use crate::v2::connection::ChunkLimits;
 use crate::v2::error::ErrorBody;
 
 /// Checks a request against what we take of items to be read and memory to be written.

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::{Source, Unfit};
+use super::outgoing::{Source, Unfit};
 use crate::rtrext::item::Item;
 use crate::rtrext::structure::Structure;
 

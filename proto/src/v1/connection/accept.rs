@@ -1,20 +1,9 @@
 //! Which way an RPC message goes, and whether a Call can be acted upon.
 
-use super::{Config, Role};
+use super::config::{CallLimits, Config, Reverse};
+use crate::engine::Role;
 use crate::v1::error::ErrorBody;
 use crate::v1::header::{Direction, Message, Rpc};
-
-/// What we accept in the chunk lists of one Call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallLimits {
-    /// Read chunks of data items: runs of segments that share a position other than zero. The one chunk
-    /// at position zero, the Call itself, does not count.
-    pub read_chunks_max: u32,
-    /// Write chunks.
-    pub write_chunks_max: u32,
-    /// Segments in any one chunk.
-    pub segments_max: u32,
-}
 
 impl CallLimits {
     fn allow(&self, call: &Rpc<'_>) -> bool {
@@ -32,18 +21,6 @@ impl CallLimits {
             && call.writes.chunk_count() <= self.write_chunks_max
             && reads.chain(writes).all(fits)
     }
-}
-
-/// Which Calls of its server a client serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reverse {
-    /// None.
-    None,
-    /// Those without chunks.
-    Inline,
-    /// Any. [R8167-5.3-1] Not together with the profile: it could not be told whether an `RDMA_NOMSG`
-    /// to be read is a Call or a Reply.
-    Chunks,
 }
 
 /// Returns what to answer to a Call with a Read list where no RDMA Read can be issued: `ord` is how many

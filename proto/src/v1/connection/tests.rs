@@ -1,3 +1,4 @@
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::vec;
 use std::vec::Vec;

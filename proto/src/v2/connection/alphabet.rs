@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::engine;
 use crate::rtrext::Report;
 use crate::v2::continuation::Part;
 use crate::v2::credit::CreditFault;
@@ -11,45 +12,17 @@ use crate::v2::host_auth::Refused;
 use crate::v2::properties::Properties;
 use crate::v2::setup;
 
-/// Everything that can happen to a connection.
-#[derive(Debug)]
-pub enum Input<'a> {
-    /// The queue pair carries messages now.
-    Established,
-    /// A Receive completed; this is what it held, as
-    /// [`decode_transport`](crate::v2::header::decode_transport) found it.
-    Received(&'a Result<Message<'a>, HeaderFault>),
-    /// The caller has no more messages for the moment: what waits for company may leave alone.
-    Idle,
-    /// The deadline last returned by [`poll_deadline`](super::Connection::poll_deadline) has passed.
-    Deadline,
-}
+/// Everything that can happen to a connection. A message is
+/// [decoded](crate::v2::header::decode_transport) without a look at its Payload stream.
+pub type Input<'a> = engine::Input<'a, Result<Message<'a>, HeaderFault>>;
 
 /// Everything a connection can ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Encode and post this control message, in this order, before any message asked for later.
-    Post(Control),
-    /// Tell the application.
-    Event(Event),
-    /// Close the connection and destroy every registration of it.
-    Close(CloseReason),
-}
+pub type Output = engine::Output<Control, Event, CloseReason>;
 
 /// A message without RPC payload, for [`encode`](super::Connection::encode).
 ///
 /// It is never sent with invalidation (section 6.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Control {
-    /// Names the message it answers; zero for a Grant.
-    pub xid: u32,
-    /// The version word: ours, except where the peer's must be echoed.
-    pub vers: u32,
-    /// The credit word.
-    pub credit: u32,
-    /// What it says.
-    pub body: ControlBody,
-}
+pub type Control = engine::Control<ControlBody>;
 
 /// What a control message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

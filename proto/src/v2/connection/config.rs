@@ -2,19 +2,12 @@
 
 use core::time::Duration;
 
+pub use crate::chunk::ChunkLimits;
 use crate::chunk::{ReadList, WriteChunk, WriteList};
+pub use crate::engine::Role;
 use crate::v2::error::ErrorBody;
 use crate::v2::header::{CallExternal, CallInline};
 use crate::v2::properties::Properties;
-
-/// Who opened the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// We did.
-    Client,
-    /// The peer did.
-    Server,
-}
 
 /// How a connection behaves, fixed for its life.
 #[derive(Clone, Debug)]
@@ -33,17 +26,6 @@ pub struct Config {
     pub continues_replies: bool,
     /// How long the peer may take until setup is over.
     pub setup_timeout: Duration,
-}
-
-/// What we accept in the chunk lists of one Call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChunkLimits {
-    /// Read chunks.
-    pub read_chunks_max: u32,
-    /// Write chunks.
-    pub write_chunks_max: u32,
-    /// Segments in any one chunk.
-    pub segments_max: u32,
 }
 
 /// The chunks of a Call, whatever its format.

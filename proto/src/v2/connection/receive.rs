@@ -2,7 +2,7 @@
 
 use super::config::CallChunks;
 use super::{CloseReason, Connection, Control, ControlBody, Event, Output, Phase, Role};
-use crate::exchange::Format;
+use crate::chunk::Format;
 use crate::time::Instant;
 use crate::v2::VERSION;
 use crate::v2::continuation::{Kind, Step};

@@ -13,7 +13,7 @@
 //! window has shrunk meanwhile, which nobody says (P1): after a while without a word from the peer,
 //! what is left counts as all there is.
 
-use crate::exchange::Format;
+use crate::chunk::Format;
 use crate::v2::continuation::Kind;
 use crate::v2::credit::{Class, Credits};
 use crate::v2::reverse::Level;

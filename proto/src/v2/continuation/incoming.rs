@@ -15,9 +15,9 @@
 //! The length of the Payload stream is bounded before its first octet is taken. Of refused sequences
 //! only the last is remembered: a peer that begins more of them at once hears of each again.
 
-use crate::rtrext::{REPTERR, XMTREQ, XMTRESP};
 use crate::v2::VERSION;
 use crate::v2::error::ErrorBody;
+use crate::v2::header::extended::{REPTERR, XMTREQ, XMTRESP};
 use crate::v2::header::{
     CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, ERROR, GRANT, Message, Prefix, REPLY_EXTERNAL,
     REPLY_INLINE, REPLY_MIDDLE,

@@ -4,13 +4,13 @@
 //! way, laid out so that a null Call takes at most 80 instructions and a Call with a Write chunk 250
 //! (`benches/counts`). Everything else is [`decode_other`]'s.
 
+use super::extended::header_name;
 use super::{
     CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, CONNPROP_MIDDLE, CallExternal,
     CallInline, ConnProp, ERROR, Extended, Fragment, GRANT, HeaderFault, Message, Prefix,
-    REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE, ReplyExternal, ReplyInline,
+    REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE, ReplyExternal, ReplyInline, is_reply,
 };
 use crate::chunk::{ListFault, ReadList, WriteChunk, WriteList};
-use crate::rtrext::header_name;
 use crate::v2::VERSION;
 use crate::v2::error::ErrorBody;
 use crate::v2::properties::{PropertyFault, PropertySet};
@@ -228,9 +228,28 @@ fn decode_payload<'a>(r: &mut Reader<'a>, prefix: Prefix, first: bool) -> Result
     Ok(r.rest())
 }
 
+impl Message<'_> {
+    /// Checks that the Payload stream of this message, which is `length` octets long, starts with the
+    /// XID of the transport header. Only a continued message goes on with anything else.
+    ///
+    /// # Errors
+    /// See [`HeaderFault`].
+    pub fn check_start(&self, length: usize) -> Result<(), HeaderFault> {
+        let (Self::CallMiddle(Fragment { prefix, payload, .. })
+        | Self::CallInline(CallInline { prefix, payload, .. })
+        | Self::ReplyMiddle(Fragment { prefix, payload, .. })
+        | Self::ReplyInline(ReplyInline { prefix, payload, .. })) = self
+        else {
+            return Ok(());
+        };
+        let at = length.saturating_sub(payload.len());
+        check_xid(prefix.xid, payload, at).map_err(|broken| broken.of(*prefix))
+    }
+}
+
 /// Checks that a Payload stream, which starts at `at`, begins with the XID of its transport header.
 #[inline]
-pub(super) fn check_xid(xid: u32, payload: &[u8], at: usize) -> Result<(), Broken> {
+fn check_xid(xid: u32, payload: &[u8], at: usize) -> Result<(), Broken> {
     // E9: the RPC message starts with the first word after the header. E7: it is the one that
     // `rdma_xid` names.
     match payload.first_chunk() {
@@ -267,11 +286,6 @@ fn check_inv_handle(
     Err(Broken::new("rdma_inv_handle names no segment of the header", Prefix::WIRE_LEN))
 }
 
-/// Whether a header type conveys a Reply.
-pub(super) const fn is_reply(htype: u32) -> bool {
-    matches!(htype, REPLY_EXTERNAL | REPLY_MIDDLE | REPLY_INLINE)
-}
-
 /// Checks that nothing follows a header that carries no payload.
 fn end(r: &Reader<'_>) -> Result<(), Broken> {
     if r.is_empty() { Ok(()) } else { Err(Broken::new("octets after the header", r.position())) }
@@ -279,7 +293,7 @@ fn end(r: &Reader<'_>) -> Result<(), Broken> {
 
 /// What is wrong with a message behind its prefix.
 #[derive(Debug)]
-pub(super) struct Broken {
+struct Broken {
     rule: &'static str,
     at: usize,
     report: Option<ErrorBody>,

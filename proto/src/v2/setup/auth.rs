@@ -7,10 +7,10 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{Fault, push_property};
-use crate::v2::connection::Role;
+use super::fault::Fault;
+use crate::engine::Role;
 use crate::v2::host_auth::{Authenticator, Policy, Progress, Refused};
-use crate::v2::properties::{HOSTAUTH, PropertySet};
+use crate::v2::properties::{HOSTAUTH, PropertySet, push_property};
 
 /// The authenticator of one connection, and how far it has come.
 #[derive(Debug, Default)]

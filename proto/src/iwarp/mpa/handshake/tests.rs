@@ -2,6 +2,7 @@ use std::vec::Vec;
 
 use super::super::frame::{FIXED_LEN, FLAG_CRC, FLAG_MARKERS, FLAG_REJECTED, KEY_LEN};
 use super::*;
+use crate::iwarp::terminate::Code;
 use crate::iwarp::testing::vector;
 
 const OFFER: Offer = Offer { crc: false, ord: 1, ird: 1, rtr: false };

@@ -2,44 +2,20 @@
 
 use core::fmt;
 
+use crate::engine;
+pub use crate::engine::Class;
 use crate::v1::error::ErrorBody;
 use crate::v1::header::{HeaderFault, Message, encode_done, encode_error};
 use crate::xdr::{Truncated, Writer};
 
-/// Everything that can happen to a connection.
-#[derive(Debug)]
-pub enum Input<'a> {
-    /// The queue pair carries messages now.
-    Established,
-    /// A Receive completed; this is what it held.
-    Received(&'a Result<Message<'a>, HeaderFault>),
-    /// The deadline last returned by [`super::Connection::poll_deadline`] has passed.
-    Deadline,
-}
+/// Everything that can happen to a connection. [`Idle`](engine::Input::Idle) means nothing to it.
+pub type Input<'a> = engine::Input<'a, Result<Message<'a>, HeaderFault>>;
 
 /// Everything a connection can ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Encode and post this control message, in this order, before any message asked for later.
-    Post(Control),
-    /// Tell the application.
-    Event(Event),
-    /// Close the connection and destroy every registration of it.
-    Close(CloseReason),
-}
+pub type Output = engine::Output<Control, Event, CloseReason>;
 
 /// A message without RPC payload, ready to be encoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Control {
-    /// Names the message it is about.
-    pub xid: u32,
-    /// The version word: ours, except where the peer's must be echoed.
-    pub vers: u32,
-    /// The credit word.
-    pub credit: u32,
-    /// What it says.
-    pub body: ControlBody,
-}
+pub type Control = engine::Control<ControlBody>;
 
 impl Control {
     /// Appends the message to `w`.
@@ -60,15 +36,6 @@ pub enum ControlBody {
     Error(ErrorBody),
     /// `RDMA_DONE`.
     Done,
-}
-
-/// What an RPC message is, as far as credits care.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// A Call.
-    Call,
-    /// A Reply.
-    Reply,
 }
 
 /// Something the application wants to know.

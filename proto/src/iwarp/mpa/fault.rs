@@ -1,0 +1,59 @@
+//! Why a handshake fails.
+
+use core::fmt;
+
+use crate::iwarp::fault::{self as iwarp, Code};
+
+/// Why a handshake failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Not an MPA frame of the expected kind.
+    NotMpa,
+    /// An MPA revision we do not speak, or one higher than we asked for.
+    Revision,
+    /// The peer insists on markers.
+    Markers,
+    /// The private data is longer than 512 octets, or too short for the Enhanced data announced.
+    PrivateData,
+    /// The peer sent more before our Reply.
+    Early,
+    /// The peer would have more Reads outstanding than we offered to serve.
+    InsufficientIrd,
+    /// No way of opening the stream that both ends know.
+    NoRtr,
+    /// Our own private data is too long.
+    OurPrivateData,
+}
+
+impl Fault {
+    /// Returns the fault in words.
+    pub const fn rule(self) -> &'static str {
+        match self {
+            Self::NotMpa => "not an MPA frame",
+            Self::Revision => "MPA revision",
+            Self::Markers => "MPA markers are not supported",
+            Self::PrivateData => "MPA private data length",
+            Self::Early => "octets before our MPA Reply",
+            Self::InsufficientIrd => "more Reads asked for than offered",
+            Self::NoRtr => "no ready-to-receive indication in common",
+            Self::OurPrivateData => "our private data is too long",
+        }
+    }
+
+    /// Returns the code an active end terminates with, for faults found in a Reply.
+    pub const fn code(self) -> Option<Code> {
+        match self {
+            Self::InsufficientIrd => Some(iwarp::Fault::InsufficientIrd.code()),
+            Self::NoRtr => Some(Code { layer: 2, etype: 0, code: 7 }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.rule())
+    }
+}
+
+impl core::error::Error for Fault {}
