@@ -1,4 +1,4 @@
-//! What a message costs through a ring in shared memory: from `Provider::send_inline` at one end to its
+//! What a message costs through a ring in shared memory: from `Port::send` at one end to its
 //! completed Receive at the other, and the Receive posted again. Both ends are on one thread, so this is
 //! their work without the way between two cores' caches.
 
@@ -7,7 +7,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use haulage::pool::{Local, PagePreference, Pool, PoolConfig};
 use haulage::provider::shm::{Config, Shm};
-use haulage::provider::{ConnectionParams, Event, Provider, Receive, WorkQueue};
+use haulage::provider::{
+    ConnectionAnswer, ConnectionParams, Event, Port as _, Provider, Receive, WorkQueue,
+};
 use haulage::sys::clock;
 use haulage_mr_pool::PostedSink;
 use haulage_proto::verbs::{QpNum, WrId};
@@ -50,7 +52,7 @@ impl Pair {
             _ => None,
         });
         to.qp = asked;
-        to.provider.accept(clock::now(), to.qp, &PARAMS);
+        to.provider.answer(clock::now(), to.qp, &ConnectionAnswer::Accept(PARAMS));
         from.until(|event| matches!(event, Event::Established { .. }).then_some(()));
         let sinks = (0..RECEIVES).map(|_| to.pool.lease(MESSAGE_MAX).map(Local::into_sink));
         let sinks = sinks.collect::<Option<Vec<_>>>().expect("memory for the Receives");
@@ -68,10 +70,11 @@ impl Pair {
         let posted = self.to.provider.post_receives(&mut self.receives);
         assert!(posted.is_ok(), "there was room for them before");
         let End { provider, qp, .. } = &mut self.from;
+        let mut port = provider.port(*qp).expect("the connection is open");
         for _ in 0..count {
-            assert!(provider.send_inline(*qp, message, None).is_ok(), "the ring holds a batch");
+            assert!(port.send(message, None).is_ok(), "the ring holds a batch");
         }
-        assert!(provider.post(*qp, &mut WorkQueue::new()).is_ok(), "the doorbell");
+        assert!(port.post(&mut WorkQueue::new()).is_ok(), "the doorbell");
         let mut left = count;
         while left > 0 {
             let mut events = std::mem::take(&mut self.events);

@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use haulage::provider::shm::{Config, Expose, Shm};
 use haulage::provider::{
-    ConnectionParams, Event, Operation, Provider, Receive, WorkQueue, WorkRequest,
+    ConnectionAnswer, ConnectionParams, Event, Operation, Port as _, Provider, Receive, WorkQueue,
+    WorkRequest,
 };
 use haulage::sys::{affinity, clock, complete};
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig, PostedSink, PostedSource, Shared};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, ClaimedSegment, Exposure, Flags, Handle, QpNum, Segment, WrId};
+use haulage_proto::verbs::{Access, ClaimedSegment, Flags, Handle, QpNum, Segment, WrId};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = env::args().skip(1).collect();
@@ -94,6 +95,13 @@ impl End {
         }
     }
 
+    /// Posts what is queued, as far as that goes.
+    fn post(&mut self) {
+        if let Some(mut port) = self.provider.port(self.qp) {
+            let _ = port.post(&mut self.sends);
+        }
+    }
+
     /// Polls until an event that `is_it`, and returns it; others are forgotten.
     fn until(&mut self, is_it: impl Fn(&Reported) -> bool) -> Reported {
         loop {
@@ -111,7 +119,7 @@ impl End {
             self.provider.post_receives(&mut self.receives).expect("room");
         }
         if !self.sends.is_empty() {
-            let _ = self.provider.post(self.qp, &mut self.sends);
+            self.post();
         }
         let mut events = std::mem::take(&mut self.events);
         self.provider.poll(now, 256, &mut events);
@@ -137,23 +145,24 @@ fn connect(active: &mut End, passive: &mut End) {
     let asked = passive.until(|event| matches!(event, Event::Request { .. }));
     let Event::Request { qp, .. } = asked else { return };
     passive.qp = qp;
-    passive.provider.accept(clock::now(), qp, &PARAMS);
+    passive.provider.answer(clock::now(), qp, &ConnectionAnswer::Accept(PARAMS));
     passive.until(|event| matches!(event, Event::Established { .. }));
     active.until(|event| matches!(event, Event::Established { .. }));
     passive.provider.unlisten(listener);
 }
 
-/// What two threads tell each other: a port and a handle, and that it is time to stop.
+/// What two threads tell each other: a port, what may be written, and that it is time to stop.
 #[derive(Default)]
 struct Meeting {
     port: AtomicU64,
+    offset: AtomicU64,
     handle: AtomicU64,
     over: AtomicBool,
 }
 
 /// Runs `active` on one CPU, with a peer on another: one that answers every message, or one that opens
 /// memory to be written and does nothing.
-fn pair(octets: usize, answers: bool, active: impl FnOnce(&mut End, Handle)) {
+fn pair(octets: usize, answers: bool, active: impl FnOnce(&mut End, Segment)) {
     let meeting = Meeting::default();
     std::thread::scope(|threads| {
         threads.spawn(|| serve(octets, answers, &meeting));
@@ -164,7 +173,9 @@ fn pair(octets: usize, answers: bool, active: impl FnOnce(&mut End, Handle)) {
         end.qp = end.provider.connect(clock::now(), at, &PARAMS).expect("a queue pair");
         end.until(|event| matches!(event, Event::Established { .. }));
         let handle = Handle(u32::try_from(wait_for(&meeting.handle)).expect("a handle"));
-        active(&mut end, handle);
+        let length = u32::try_from(octets).expect("less than 4 GiB");
+        let offset = meeting.offset.load(Ordering::Relaxed);
+        active(&mut end, Segment { handle, length, offset });
         meeting.over.store(true, Ordering::Relaxed);
     });
 }
@@ -178,16 +189,14 @@ fn serve(octets: usize, answers: bool, meeting: &Meeting) {
     let asked = end.until(|event| matches!(event, Event::Request { .. }));
     let Event::Request { qp, .. } = asked else { return };
     end.qp = qp;
-    end.provider.accept(clock::now(), qp, &PARAMS);
+    end.provider.answer(clock::now(), qp, &ConnectionAnswer::Accept(PARAMS));
     let mut target = end.pool.lease(octets).expect("memory");
     target.bytes_mut().fill(1);
-    let handle = end.provider.reserve_handle(qp, &target, Access::RemoteWrite).expect("a handle");
-    let (exposed, sink) = target.expose_write(handle);
-    let memory = Exposure::RemoteWrite(sink);
-    let operation = Operation::FastReg { handle, offset: 0, memory };
-    end.sends.push_back(WorkRequest { id: WrId(0), flags: Flags::default(), operation });
+    let mut port = end.provider.port(qp).expect("the queue pair is open");
+    let (exposed, segment) = port.open(target, Access::RemoteWrite).expect("a handle");
     end.turn(clock::now());
-    meeting.handle.store(handle.0.into(), Ordering::Release);
+    meeting.offset.store(segment.offset, Ordering::Relaxed);
+    meeting.handle.store(segment.handle.0.into(), Ordering::Release);
     let (mut polls, mut now) = (0_u64, clock::now());
     while !meeting.over.load(Ordering::Relaxed) {
         polls += 1;
@@ -197,7 +206,7 @@ fn serve(octets: usize, answers: bool, meeting: &Meeting) {
         let came = end.turn(now);
         if came > 0 && answers {
             end.send(came);
-            let _ = end.provider.post(qp, &mut end.sends);
+            end.post();
         }
     }
     drop(end);
@@ -217,7 +226,6 @@ fn wait_for(said: &AtomicU64) -> u64 {
 fn echo(depth: usize, octets: usize) {
     let round_trip = cache_line_round_trip();
     pair(octets, true, |end, _| {
-        let qp = end.qp;
         let mut times = Vec::with_capacity(1 << 20);
         let (mut now, start) = (clock::now(), clock::now());
         let (mut count, mut turns, mut batches) = (0_u64, 0_u64, 0_u64);
@@ -241,7 +249,7 @@ fn echo(depth: usize, octets: usize) {
             if depth == 1 && count % 16 == 15 {
                 sent = clock::now();
             }
-            let _ = end.provider.post(qp, &mut end.sends);
+            end.post();
         }
         let seconds = now.saturating_since(start).as_secs_f64();
         times.sort_unstable();
@@ -261,11 +269,8 @@ fn echo(depth: usize, octets: usize) {
 fn write(octets: usize) {
     let from = vec![1_u8; octets];
     let mut to = vec![2_u8; octets];
-    pair(octets, false, |end, handle| {
-        let qp = end.qp;
-        let length = u32::try_from(octets).expect("less than 4 GiB");
-        let target =
-            ClaimedSegment::try_from(Segment { handle, length, offset: 0 }).expect("no wrap");
+    pair(octets, false, |end, segment| {
+        let target = ClaimedSegment::try_from(segment).expect("no wrap");
         let lease = end.pool.lease(octets).expect("memory").share().into_source();
         let start = clock::now();
         let (mut now, mut count) = (start, 0_u64);
@@ -275,7 +280,7 @@ fn write(octets: usize) {
                 let operation = Operation::Write { source, target };
                 let flags = Flags::default();
                 end.sends.push_back(WorkRequest { id: WrId(0), flags, operation });
-                let _ = end.provider.post(qp, &mut end.sends);
+                end.post();
                 count += 1;
             }
             now = clock::now();

@@ -1,9 +1,9 @@
 //! Makes Calls between two cores on one thread, so many at a time, for `benches/counts` to count the
 //! instructions of a Call at both ends.
 //!
-//! `turns null|read|write|getattr DEPTH BATCHES [iwarp|iwarp-linux|sim]`: over shm, or over another provider.
+//! `turns null|read|write|getattr DEPTH BATCHES [iwarp|linux|sim]`: over shm, or over another provider.
 //! `DEPTH` Calls are in flight, and the next is made when one has been answered, until `BATCHES` times as many
-//! were made. `iwarp-linux` is version 1 with AUTH_SYS credentials, as a Linux NFS client speaks; `sim` is the
+//! were made. `linux` is version 1 with AUTH_SYS credentials over shm, as a Linux NFS client speaks; `sim` is the
 //! simulated fabric, whose messages come in Receives as an RDMA device's do. `getattr` asks the storage server
 //! for the attributes of the root of a memory export, in the way of a Linux client.
 #![forbid(unsafe_code)]
@@ -13,10 +13,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use haulage::pool::{PagePreference, Pool};
 use haulage::proto::time::Instant;
-use haulage::provider::iwarp::Iwarp;
+use haulage::provider::shm::Shm;
 use haulage::provider::sim::{Fabric, FabricConfig};
 use haulage::sys::clock;
-use haulage_benches::{Kind, Part, Speech, World, iwarp_part, loopback, memory};
+use haulage_benches::{Kind, Part, Speech, World, loopback, memory, shm_part};
 use haulage_proto::xdr::Writer;
 use haulage_store::access::Policy;
 use haulage_store::handle::Sealer;
@@ -46,9 +46,9 @@ fn main() {
         (Kind::GetAttr, None) => storage().batch(kind, depth, count),
         (_, None) => World::over_shm(Speech::Ours).batch(kind, depth, count),
         (_, Some("iwarp")) => World::over_iwarp(Speech::Ours).batch(kind, depth, count),
-        (_, Some("iwarp-linux")) => World::over_iwarp(Speech::Linux).batch(kind, depth, count),
+        (_, Some("linux")) => World::over_shm(Speech::Linux).batch(kind, depth, count),
         (_, Some("sim")) => over_the_fabric(kind, depth, count),
-        (_, Some(_)) => panic!("iwarp, iwarp-linux, sim, or nothing for shm"),
+        (_, Some(_)) => panic!("iwarp, linux, sim, or nothing for shm"),
     }
 }
 
@@ -71,8 +71,8 @@ fn over_the_fabric(kind: Kind, depth: u64, count: u64) {
     }
 }
 
-/// Makes a storage server over TCP with a client that asks for the attributes of its root.
-fn storage() -> World<Iwarp, Server<Memory>> {
+/// Makes a storage server with a client that asks for the attributes of its root.
+fn storage() -> World<Shm, Server<Memory>> {
     let limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 1 << 16 };
     let mut root = Vec::new();
     let server = |pool: &Pool| {
@@ -97,7 +97,7 @@ fn storage() -> World<Iwarp, Server<Memory>> {
     };
     let now = clock::now();
     let mut world =
-        World::serving(now, [iwarp_part(), iwarp_part()], loopback(), Speech::Linux, server);
+        World::serving(now, [shm_part(), shm_part()], loopback(), Speech::Linux, server);
     world.names(now, root);
     world
 }

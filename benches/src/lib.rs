@@ -8,4 +8,4 @@
 
 mod world;
 
-pub use world::{Keeper, Kind, Part, Speech, World, iwarp_part, loopback, memory};
+pub use world::{Keeper, Kind, Part, Speech, World, loopback, memory, shm_part};

@@ -73,13 +73,7 @@ impl World<Shm> {
     ///
     /// If there is not the memory for it.
     pub fn over_shm(speech: Speech) -> Self {
-        let part = || {
-            let pool = memory(PagePreference::Shared);
-            let provider =
-                Shm::new(&shm::Config::default(), &pool).expect("the shm provider works");
-            Part { provider, pool }
-        };
-        Self::new(clock::now(), [part(), part()], loopback(), speech)
+        Self::new(clock::now(), [shm_part(), shm_part()], loopback(), speech)
     }
 }
 
@@ -90,7 +84,11 @@ impl World<Iwarp> {
     ///
     /// If there are not the memory and the sockets for it.
     pub fn over_iwarp(speech: Speech) -> Self {
-        Self::new(clock::now(), [iwarp_part(), iwarp_part()], loopback(), speech)
+        let part = || {
+            let provider = Iwarp::new(&iwarp::Config::default()).expect("the iwarp provider works");
+            Part { provider, pool: memory(PagePreference::Best) }
+        };
+        Self::new(clock::now(), [part(), part()], loopback(), speech)
     }
 }
 
@@ -196,14 +194,15 @@ pub fn loopback() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
 }
 
-/// Makes one end over TCP.
+/// Makes one end over shared memory.
 ///
 /// # Panics
 ///
-/// If there are not the memory and the sockets for it.
-pub fn iwarp_part() -> Part<Iwarp> {
-    let provider = Iwarp::new(&iwarp::Config::default()).expect("the iwarp provider works");
-    Part { provider, pool: memory(PagePreference::Best) }
+/// If there is not the memory for it.
+pub fn shm_part() -> Part<Shm> {
+    let pool = memory(PagePreference::Shared);
+    let provider = Shm::new(&shm::Config::default(), &pool).expect("the shm provider works");
+    Part { provider, pool }
 }
 
 /// Maps enough for either end.

@@ -130,6 +130,7 @@ pub struct PostedSink {
 }
 
 impl PostedSink {
+    #[inline]
     pub(crate) fn new(lease: Local) -> Self {
         let loan = Loan::begin(lease.count(), State::Local, State::Posted);
         Self { loan, lease: ManuallyDrop::new(lease) }

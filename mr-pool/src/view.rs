@@ -27,6 +27,7 @@ unsafe impl Send for Span {}
 
 impl Span {
     /// Takes a block of at least `length` octets out of the region of `home`, and charge of its octets.
+    #[inline]
     pub(crate) fn take(home: Home, length: usize) -> Option<(Block, Self)> {
         let (Grant { block, capacity, .. }, start) = home.take(length)?;
         // SAFETY: the allocator gave out `capacity >= length` octets at `start`, inside the region, which

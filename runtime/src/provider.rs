@@ -20,6 +20,8 @@ use haulage_proto::verbs::{
 
 use crate::sys::{interfaces, process};
 
+#[cfg(test)]
+pub(crate) mod by_number;
 pub mod delaying;
 pub mod iwarp;
 mod progress;
@@ -44,17 +46,17 @@ pub type Receive = alphabet::Receive<Sink>;
 /// Connections
 /// 1. `connect` and `listen` never block; the outcome arrives from `poll` as an event.
 /// 2. A listener reports each peer once as `Request`, with the private data it sent, to which some
-///    networks add zeros; nothing moves on that queue pair before `accept`.
-/// 3. `accept` carries private data back; both ends then report `Established`, the active one with
+///    networks add zeros; nothing moves on that queue pair before `answer`.
+/// 3. [`ConnectionAnswer::Accept`] carries private data back; both ends then report `Established`, the active one with
 ///    that private data, both with the granted ORD and IRD.
-/// 4. `reject`, a refused connection and a handshake that misses its deadline end in `Failed` at the
+/// 4. [`ConnectionAnswer::Reject`], a refused connection and a handshake that misses its deadline end in `Failed` at the
 ///    active end. A peer that fails its handshake is never reported to the passive end.
 /// 5. A Send that arrives before the receiver's `Established` is kept and delivered after it.
 /// 6. After a connection is lost or `disconnect`ed, each end reports `Disconnected` once, then the
 ///    flushed completions, then `Quiesced` once, and nothing after it.
 ///
 /// Send queue
-/// 7. `post` takes a prefix of the batch, in order, and leaves the rest; it never blocks.
+/// 7. [`Port::post`] takes a prefix of the batch, in order, and leaves the rest; it never blocks.
 /// 8. Requests of one queue pair complete in the order they were posted.
 /// 9. Each signaled request yields exactly one completion; an unsignaled one only if it fails.
 /// 10. Once one completion is flushed, every later one of that queue pair is, except Receives, which
@@ -63,7 +65,7 @@ pub type Receive = alphabet::Receive<Sink>;
 ///     By then its octets are counted with the lease they were placed in, unless `Promises` excepts that.
 /// 12. Reads beyond the granted ORD wait in the send queue; the peer never sees more.
 /// 13. A fenced request does not start before earlier Reads of its queue pair completed.
-/// 14. An inline Send's source may be reused as soon as `post`, or `send_inline`, returns.
+/// 14. An inline Send's source may be reused as soon as `post`, or [`Port::send`], returns.
 ///
 /// Receive queue
 /// 15. Receives are used in the order they were posted, by whichever queue pair a message is for, or by those
@@ -73,7 +75,7 @@ pub type Receive = alphabet::Receive<Sink>;
 /// 18. A Receive fills its scatter list in order.
 ///
 /// Registration
-/// 19. A handle is valid for one queue pair, one range and one access, from FastReg to invalidation.
+/// 19. A handle is valid for one queue pair, one range and one access, from [`Port::open`] to invalidation.
 /// 20. A peer that names anything else loses its connection; no memory changes.
 /// 21. A Send with Invalidate retires the handle before the Receive completes, and the completion
 ///     names it. LocalInv retires it before its own completion.
@@ -95,12 +97,16 @@ pub type Receive = alphabet::Receive<Sink>;
 ///     receives are shared, it may have more.
 ///
 /// While messages are taken without Receives
-/// 26. What an [`Outlet`] does is what a work request would do: it has happened before the message
+/// 26. What a [`Port`] does at once is what a work request would do: it has happened before the message
 ///     that is sent behind it arrives, and a handle that it retired is out of the peer's reach.
-/// 27. What it, or `send_headed`, sends with a [`Heading`] is a message like any other: that, and what was behind it.
+/// 27. What it sends with a [`Heading`] is a message like any other: that, and what was behind it.
 pub trait Provider: sealed::Sealed {
     /// Names a listener of this provider.
     type Listener: Copy + Eq + fmt::Debug;
+    /// Sends on one queue pair.
+    type Port<'a>: Port
+    where
+        Self: 'a;
 
     /// Describes limits and optional abilities, fixed for the provider's life.
     fn caps(&self) -> &Caps;
@@ -119,11 +125,8 @@ pub trait Provider: sealed::Sealed {
         params: &ConnectionParams<'_>,
     ) -> Result<QpNum, ConnectError>;
 
-    /// Answers a `Request` with yes.
-    fn accept(&mut self, now: Instant, qp: QpNum, params: &ConnectionParams<'_>);
-
-    /// Answers a `Request` with no.
-    fn reject(&mut self, now: Instant, qp: QpNum, private_data: &[u8]);
+    /// Answers a `Request`.
+    fn answer(&mut self, now: Instant, qp: QpNum, answer: &ConnectionAnswer<'_>);
 
     /// Asks the system for the user at the other end of a queue pair that a listener reported. One question a
     /// connection: it takes system calls.
@@ -132,67 +135,8 @@ pub trait Provider: sealed::Sealed {
     /// Closes a connection in order: what was posted before leaves first, within a deadline.
     fn disconnect(&mut self, now: Instant, qp: QpNum);
 
-    /// Returns the process at the other end of a queue pair, if that is one of this machine and the
-    /// provider knows which.
-    fn peer_process(&mut self, qp: QpNum) -> Option<u32> {
-        let _ = qp;
-        None
-    }
-
-    /// Draws a fresh handle for one FastReg of `lease` on `qp`, or returns `None` when all registrations
-    /// are in use. Some devices let the peer in from here on: the lease is exposed before anything else
-    /// is done with it.
-    fn reserve_handle(&mut self, qp: QpNum, lease: &Local, access: Access) -> Option<Handle>;
-
-    /// Draws the offset that the first octet of `lease` has in the peer's terms, by the handle that was
-    /// reserved for it last.
-    fn registration_offset(&mut self, lease: &Local) -> u64;
-
-    /// Takes one request to go before whatever is posted, staged or sent inline after it. It is carried out
-    /// no later than with the doorbell of the next [`Self::post`] on its queue pair, which may be of an empty
-    /// batch; what that would do for it is better done now, if it is little.
-    ///
-    /// # Errors
-    /// The request comes back, and nothing happened: it goes by `post`.
-    fn stage(&mut self, qp: QpNum, request: WorkRequest) -> Result<(), WorkRequest> {
-        let _ = qp;
-        Err(request)
-    }
-
-    /// Posts a Send of octets that may be used again as soon as this returns: what an inline Send is,
-    /// without a view of its source. It may invalidate a handle of the peer's. It is unsignaled, and if it
-    /// fails that is told as of `WrId(0)`, or by the end of the connection alone. It may wait for the doorbell
-    /// of the next [`Self::post`] on its queue pair, which may be of an empty batch. It takes no place in the
-    /// send queue: whoever is refused one waits for a completion, and there is none for this.
-    ///
-    /// # Errors
-    /// [`QueueFull`]: nothing happened. So it is for more than [`Caps::inline_max`] octets, and may be
-    /// while earlier requests wait in the send queue.
-    fn send_inline(
-        &mut self,
-        qp: QpNum,
-        message: &[u8],
-        invalidate: Option<Handle>,
-    ) -> Result<(), QueueFull> {
-        let _ = (qp, message, invalidate);
-        Err(QueueFull)
-    }
-
-    /// Sends a message that begins with `heading`, for which it has room: what is there may change. Others with the
-    /// same heading are likely to follow.
-    ///
-    /// # Errors
-    /// [`QueueFull`]: nothing happened otherwise, as of [`Self::send_inline`].
-    fn send_headed(
-        &mut self,
-        qp: QpNum,
-        heading: &Heading,
-        label: Label,
-        message: &mut [u8],
-    ) -> Result<(), QueueFull> {
-        heading.put(message, label).ok_or(QueueFull)?;
-        self.send_inline(qp, message, None)
-    }
+    /// Returns what sends on a queue pair; `None` if there is no such queue pair any more.
+    fn port(&mut self, qp: QpNum) -> Option<Self::Port<'_>>;
 
     /// Takes messages without Receives: of each queue pair in its turn the next ones, as long as each is a
     /// Send of at most `length_max` octets, where the provider may put it, and `inlet` takes it. `room`, of at
@@ -213,15 +157,12 @@ pub trait Provider: sealed::Sealed {
         0
     }
 
-    /// Posts a prefix of `batch` with one doorbell, removing what it took.
-    fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull>;
-
     /// Posts Receives for all queue pairs, removing what it took.
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull>;
 
     /// Reserves `count` Receives more for a queue pair, each for one message, at most
     /// [`Caps::receives_each`] that have not been used. Whoever tells its peer that it may send so many more
-    /// has done this before, with as many posted; for the first messages before `accept`, or after
+    /// has done this before, with as many posted; for the first messages before `answer`, or after
     /// `connect` and before the next `poll`. Those of a queue pair that is gone are reserved for nobody.
     ///
     /// It is nothing to a provider whose queue pairs share their Receives.
@@ -245,117 +186,135 @@ pub trait Provider: sealed::Sealed {
     fn counters(&self) -> Counters;
 }
 
-/// What messages are given to that are taken without Receives.
+/// Acts on messages that are taken without Receives.
 pub trait Inlet {
-    /// Takes the first of a run of messages of a queue pair, on which `outlet` sends. There are
-    /// [`RUN_MAX`] of them at most. Returns how many it took; of the others nothing has happened.
-    fn take(&mut self, qp: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize;
-
-    /// Takes the first of a run of messages that were sent with one [`Heading`] and the `labels`: what is behind
-    /// the heading of each is in `bodies`. Returns how many it took; of the others nothing has happened.
-    fn take_headed(
-        &mut self,
-        qp: QpNum,
-        (heading, labels): (&Heading, &[Label]),
-        bodies: &[&[u8]],
-        outlet: &mut impl Outlet,
-    ) -> usize {
-        let _ = (qp, heading, labels, bodies, outlet);
-        0
-    }
-
-    /// Takes the first of a run of messages each of which invalidates a handle, the one at its place in
-    /// `handles`. Returns how many it took; of the others nothing has happened. Who takes one has its handle
-    /// retired by [`Outlet::retire`] first.
-    fn take_invalidating(
-        &mut self,
-        qp: QpNum,
-        run: &[&[u8]],
-        handles: &[Handle],
-        outlet: &mut impl Outlet,
-    ) -> usize {
-        let _ = (qp, run, handles, outlet);
-        0
-    }
+    /// Takes the first of a run of messages of a queue pair, on which `port` sends. Returns how many it took; of the
+    /// others nothing has happened. A message that invalidates a handle is taken only once [`Port::retire`] has
+    /// retired that.
+    fn messages(&mut self, qp: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize;
 }
 
-/// Messages that an [`Inlet`] is given at once.
+/// Messages of one queue pair, in order of arrival: at least one, at most [`RUN_MAX`].
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// The octets of each message; behind its heading, if the messages have one.
+    pub octets: &'a [&'a [u8]],
+    /// What the messages have in common.
+    pub kind: RunKind<'a>,
+}
+
+/// What the messages of a [`Run`] have in common.
+#[derive(Clone, Copy, Debug)]
+pub enum RunKind<'a> {
+    /// Nothing: each is all of its octets.
+    Whole,
+    /// Each was sent with this heading, and the label at its place.
+    Headed(&'a Heading, &'a [Label]),
+    /// Each invalidates the handle at its place.
+    Invalidating(&'a [Handle]),
+}
+
+/// Messages of a [`Run`] at most.
 pub const RUN_MAX: usize = 16;
 
-/// Sends on the queue pair whose messages are being taken. What goes by it goes in order, and may wait for a
-/// doorbell.
-pub trait Outlet {
-    /// Sends a message as [`Provider::send_inline`] does.
+/// Sends on one queue pair, in the order in which it is told to. What waits for a doorbell leaves with the next
+/// [`Port::post`], which may be of nothing.
+///
+/// What is sent, written or read by octets is done with them as soon as the method returns. It takes no place in the
+/// send queue, and no completion tells of it: if it fails, the end of the connection does.
+pub trait Port {
+    /// Sends a message of at most [`Caps::inline_max`] octets. It may invalidate a handle of the peer's.
     ///
     /// # Errors
-    /// [`QueueFull`]: nothing happened.
-    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), QueueFull>;
+    /// [`Refused`]: nothing happened. The message can be posted, behind what waits.
+    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused>;
 
-    /// Sends a message that begins with `heading`, for which it has room: what is there may change.
+    /// Sends a message that begins with `heading`, for which it has room: what is there may change. Others with the
+    /// same heading are likely to follow.
     ///
     /// # Errors
-    /// [`QueueFull`]: nothing happened otherwise.
+    /// [`Refused`]: nothing happened otherwise, as of [`Self::send`].
     fn send_headed(
         &mut self,
         heading: &Heading,
         label: Label,
         message: &mut [u8],
-    ) -> Result<(), QueueFull> {
-        heading.put(message, label).ok_or(QueueFull)?;
+    ) -> Result<(), Refused> {
+        heading.put(message, label).ok_or(Refused::TooLong)?;
         self.send(message, None)
     }
 
-    /// Writes octets to memory of the peer: an RDMA Write whose source may be used again as soon as this
-    /// returns. It is unsignaled, as [`Self::send`] is.
+    /// Writes octets to memory of the peer, part behind part, as many as `target` has: RDMA Writes.
     ///
     /// # Errors
-    /// [`QueueFull`]: nothing happened, and it can be posted. So it is with more octets than
-    /// [`Self::write_max`], and with what will turn out not to be open to us.
-    fn write(&mut self, octets: &[u8], target: &ClaimedSegment) -> Result<(), QueueFull> {
-        let _ = (octets, target);
-        Err(QueueFull)
-    }
-
-    /// Returns how many octets are written so at most, from now on; zero if none are.
-    fn write_max(&self) -> usize {
-        0
-    }
-
-    /// Takes a request to go before whatever is sent after it, as [`Provider::stage`] does.
-    ///
-    /// # Errors
-    /// The request comes back, and nothing happened: it can be posted, before what is sent after it.
-    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
-        Err(request)
+    /// [`Refused`]: nothing happened. The Writes can be staged, or posted.
+    fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {
+        let _ = (parts, target);
+        Err(Refused::TooLong)
     }
 
     /// Reads octets of the peer's memory, all that `octets` holds, before this returns: an RDMA Read, where that
     /// takes no waiting.
     ///
     /// # Errors
-    /// [`QueueFull`]: it can be posted, into memory of its own. So it is with more octets than
-    /// [`Self::read_max`], with those that are too many for one turn, the message of which is left for the next,
-    /// and with what will turn out not to be open to us.
-    fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), QueueFull> {
+    /// [`Refused`]: nothing happened. [`Refused::NotNow`] leaves the message that asks for it to the next turn;
+    /// otherwise the Read can be posted, into memory of its own.
+    fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), Refused> {
         let _ = (source, octets);
-        Err(QueueFull)
+        Err(Refused::TooLong)
     }
 
-    /// Returns how many octets are read so at most; zero if none are.
-    fn read_max(&self) -> u32 {
-        0
-    }
-
-    /// Opens a lease to the peer to be read, or written, under a fresh handle, ahead of what is sent next: all
-    /// that a FastReg does. Returns where it is in the peer's terms.
+    /// Opens a lease to the peer to be read, or written, under a fresh handle: an unsignaled FastReg, ahead of all
+    /// that is sent from now on. Returns where the lease is in the peer's terms.
     ///
     /// # Errors
-    /// The lease comes back, and nothing happened: it can be reserved a handle, and posted.
+    /// The lease comes back, and nothing happened: all registrations are in use, or the peer cannot reach it.
     fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local>;
 
     /// Retires a handle that the message to be taken invalidates; `None` if that cannot be now, or the handle
     /// is of nothing that is open.
-    fn retire(&mut self, handle: Handle) -> Option<Done>;
+    fn retire(&mut self, handle: Handle) -> Option<Done> {
+        let _ = handle;
+        None
+    }
+
+    /// Takes a Write to go ahead of what is sent after it, no later than with the next doorbell.
+    ///
+    /// # Errors
+    /// The request comes back, and nothing happened: it can be posted.
+    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
+        Err(request)
+    }
+
+    /// Posts a prefix of `batch` with one doorbell, removing what it took.
+    ///
+    /// # Errors
+    /// [`QueueFull`]: some are left; post them again after completions.
+    fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull>;
+}
+
+/// Why a [`Port`] did not do at once what it was asked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no room for it now, or something waits that goes first.
+    Full,
+    /// It is longer than what goes so.
+    TooLong,
+    /// The peer's memory is not open to it.
+    NotOpen,
+    /// Enough was done for one turn.
+    NotNow,
+    /// The connection is not open.
+    Gone,
+}
+
+/// Answers a peer that wants a connection.
+#[derive(Clone, Copy, Debug)]
+pub enum ConnectionAnswer<'a> {
+    /// The connection is to be.
+    Accept(ConnectionParams<'a>),
+    /// It is not; the peer is told this.
+    Reject(&'a [u8]),
 }
 
 /// Gives up a lease for the peer to read, or to write, under a handle. Returns the view that its registration
@@ -390,8 +349,10 @@ pub struct Caps {
     /// Work requests one send queue holds: no fewer than the longest run of which only the last is
     /// signaled, a Reply behind the Writes of its result.
     pub send_queue_max: usize,
-    /// Octets of the longest [`Provider::send_inline`]; zero if there is none.
+    /// Octets of the longest [`Port::send`]; zero if there is none.
     pub inline_max: usize,
+    /// Octets of the longest [`Port::read`]; zero if there is none.
+    pub read_max: u32,
     /// Events that one turn of a core takes: enough for doorbells to cost little, and so few that the
     /// peer has the answers to some while the others are served.
     pub turn_events: usize,
@@ -498,7 +459,7 @@ pub struct ConnectionParams<'a> {
 pub enum Event<L> {
     /// A work request ended.
     Completion(Done),
-    /// A listener met a peer; answer with `accept` or `reject`.
+    /// A listener met a peer; answer with [`Provider::answer`].
     Request {
         /// Where it arrived.
         listener: L,
@@ -506,6 +467,8 @@ pub enum Event<L> {
         qp: QpNum,
         /// Who asks.
         peer: SocketAddr,
+        /// The process at the other end, if that is one of this machine and the provider knows which.
+        process: Option<u32>,
         /// What the peer sent along.
         private_data: Box<[u8]>,
     },

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use haulage_mr_pool::{Local, Piece, Pieces, Shared};
+use haulage_mr_pool::{Local, PIECES_MAX, Piece, Pieces, Shared};
 use haulage_proto::chunk::{DataItem, Item as PayloadItem, PayloadReader};
 use haulage_proto::exchange::{Shortage, padded};
 pub use haulage_proto::negotiate::Refusal as TransportError;
@@ -308,8 +308,29 @@ impl Data {
         self.len() == 0
     }
 
+    /// Lends the octets, part by part, to `f`; no part is empty.
+    #[inline]
+    pub(crate) fn with_parts<R>(&self, f: impl FnOnce(&[&[u8]]) -> R) -> R {
+        match self {
+            Self::Empty => f(&[]),
+            Self::Local(lease) => f(&[lease.bytes()]),
+            Self::Shared(shared) => f(&[shared.bytes()]),
+            Self::Pieces(pieces) => {
+                let mut parts = [&[][..]; PIECES_MAX];
+                let mut count = 0;
+                for part in pieces.iter().map(Piece::bytes).filter(|part| !part.is_empty()) {
+                    if let Some(place) = parts.get_mut(count) {
+                        *place = part;
+                        count += 1;
+                    }
+                }
+                f(parts.get(..count).unwrap_or_default())
+            }
+        }
+    }
+
     /// Returns the octets, part by part.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let (one, pieces) = match self {
             Self::Empty => (None, None),
             Self::Local(lease) => (Some(lease.bytes()), None),

@@ -9,10 +9,9 @@ use haulage::provider::{
 use haulage::sys::complete;
 use haulage_mr_pool::{Exposed, Local, Pool, PostedSink, PostedSource};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{
-    Access, ClaimedSegment, Exposure, Flags, Handle, QpNum, Segment, Status, WrId,
-};
+use haulage_proto::verbs::{Access, ClaimedSegment, Flags, Handle, QpNum, Segment, Status, WrId};
 
+use crate::by_number::ByNumber as _;
 use crate::network::{Expect, Network};
 use crate::pattern;
 
@@ -341,35 +340,8 @@ impl<P: Provider> End<P> {
 
     /// Opens memory that holds `bytes` to the peer of `qp`.
     pub fn expose(&mut self, qp: QpNum, bytes: &[u8], access: Access) -> (Exposed, Segment) {
-        let (exposed, operation, segment) = self.exposure(qp, bytes, access);
-        self.post(qp, UNSIGNALED, operation);
-        (exposed, segment)
-    }
-
-    /// Makes the FastReg that opens memory holding `bytes`, and what to tell the peer.
-    pub fn exposure(
-        &mut self,
-        qp: QpNum,
-        bytes: &[u8],
-        access: Access,
-    ) -> (Exposed, Operation, Segment) {
         let lease = self.holding(bytes);
-        let handle = self.provider.reserve_handle(qp, &lease, access);
-        let handle = handle.expect("a handle for a test");
-        let offset = self.provider.registration_offset(&lease);
-        let (exposed, memory) = match access {
-            Access::RemoteRead => {
-                let (exposed, source) = lease.expose_read(handle);
-                (exposed, Exposure::RemoteRead(source))
-            }
-            Access::RemoteWrite => {
-                let (exposed, sink) = lease.expose_write(handle);
-                (exposed, Exposure::RemoteWrite(sink))
-            }
-        };
-        let length = u32::try_from(bytes.len()).expect("less than 4 GiB");
-        let operation = Operation::FastReg { handle, offset, memory };
-        (exposed, operation, Segment { handle, length, offset })
+        self.provider.open(qp, lease, access).expect("a handle for a test")
     }
 
     /// Posts the LocalInv of what was opened.

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bed;
+pub mod by_number;
 pub mod contract;
 pub mod fuzz;
 pub mod link;

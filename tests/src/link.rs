@@ -14,8 +14,10 @@ use haulage::sys::{clock, complete};
 use haulage_mr_pool::{Exposed, Local, PagePreference, Pool, PoolConfig, PostedSink, PostedSource};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{
-    Access, ClaimedSegment, Exposure, Flags, Handle, Opcode, QpNum, Segment, Status, WrId,
+    Access, ClaimedSegment, Flags, Handle, Opcode, QpNum, Segment, Status, WrId,
 };
+
+use crate::by_number::ByNumber as _;
 
 /// A provider with one connection at a time, and all that was posted on it.
 #[derive(Debug)]
@@ -187,23 +189,10 @@ impl Link {
         if let Some(start) = lease.bytes_mut().get_mut(..contents.len()) {
             start.copy_from_slice(contents);
         }
-        let handle = self.provider.reserve_handle(self.qp, &lease, access);
-        let handle = handle.ok_or_else(no_memory)?;
-        let offset = self.provider.registration_offset(&lease);
-        let (exposed, memory) = match access {
-            Access::RemoteRead => {
-                let (exposed, source) = lease.expose_read(handle);
-                (exposed, Exposure::RemoteRead(source))
-            }
-            Access::RemoteWrite => {
-                let (exposed, sink) = lease.expose_write(handle);
-                (exposed, Exposure::RemoteWrite(sink))
-            }
-        };
-        self.exposed.insert(handle.0, exposed);
-        self.post(UNSIGNALED, Operation::FastReg { handle, offset, memory })?;
-        let length = u32::try_from(length).map_err(|_| no_memory())?;
-        Ok(Segment { handle, length, offset })
+        let opened = self.provider.open(self.qp, lease, access);
+        let (exposed, segment) = opened.map_err(|_| no_memory())?;
+        self.exposed.insert(segment.handle.0, exposed);
+        Ok(segment)
     }
 
     /// Takes exposed memory back, unless the server has given it back already.
@@ -387,7 +376,6 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub const MESSAGE: usize = 4096;
 
 const SIGNALED: Flags = Flags { signaled: true, fence: false, inline: false };
-const UNSIGNALED: Flags = Flags { signaled: false, fence: false, inline: false };
 const RECEIVES: u32 = 16;
 /// Reads an accepted peer may have outstanding, and we.
 const READS: u32 = 16;

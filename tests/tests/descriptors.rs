@@ -10,6 +10,8 @@ use haulage::provider::iwarp::{Backend, Config, Iwarp};
 use haulage::provider::{ConnectionParams, Event, Provider};
 use haulage::sys::clock;
 
+use haulage_tests::by_number::ByNumber as _;
+
 /// Whoever says something gets in, though the silent ones take all descriptors there are.
 #[test]
 fn silent_peers_cannot_take_all_descriptors() {

@@ -10,6 +10,7 @@ use haulage::provider::{
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Opcode, QpNum, Segment, Status};
 use haulage_tests::bed::{ACTIVE, Bed, Link, PARAMS, PASSIVE, SIGNALED, claim};
+use haulage_tests::by_number::ByNumber as _;
 use haulage_tests::network::{Network, Virtual};
 use haulage_tests::pattern;
 

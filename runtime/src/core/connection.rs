@@ -18,7 +18,7 @@ use crate::core::memory::Share;
 use crate::core::receives::Part;
 use crate::identity::Identity;
 use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER, our_private_data};
-use crate::provider::{PeerUser, Provider, WorkQueue, WorkRequest};
+use crate::provider::{PeerUser, Port, WorkQueue, WorkRequest};
 use crate::service::{Binding, CallError};
 
 /// A connection of this core, in either role.
@@ -215,14 +215,13 @@ impl Connection {
 
     /// Sends a message without a view of it, behind all that was staged. False if it is to be posted.
     #[inline]
-    pub(crate) fn send_inline<P: Provider>(
+    pub(crate) fn send_inline(
         &mut self,
-        provider: &mut P,
+        mut port: impl Port,
         message: &[u8],
         invalidate: Option<Handle>,
     ) -> bool {
-        let goes =
-            self.queue.is_empty() && provider.send_inline(self.qp, message, invalidate).is_ok();
+        let goes = self.queue.is_empty() && port.send(message, invalidate).is_ok();
         self.rings |= goes;
         goes
     }

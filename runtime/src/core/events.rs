@@ -30,7 +30,10 @@ use crate::core::state::{ENDED_MAX, State};
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, Work, Written};
 use crate::limits::{RECEIVES_IDLE, our_private_data};
-use crate::provider::{ConnectionParams, Done, Event, Inlet as _, Provider, Quiesced, RUN_MAX};
+use crate::provider::{
+    ConnectionAnswer, ConnectionParams, Done, Event, Inlet as _, Provider, Quiesced, RUN_MAX, Run,
+    RunKind,
+};
 use crate::service::{Binding, CallError, Service};
 use crate::sys::complete;
 
@@ -76,21 +79,22 @@ impl<P: Provider, S: Service> Core<P, S> {
         self.events = events;
     }
 
-    /// Acts on messages of one queue pair that lie in Receives, and makes `run` empty.
-    fn on_received(&mut self, now: Instant, run: &mut ReceivedRun) {
-        let Some(qp) = run.qp.take() else { return };
+    /// Acts on messages of one queue pair that lie in Receives, and makes `received` empty.
+    fn on_received(&mut self, now: Instant, received: &mut ReceivedRun) {
+        let Some(qp) = received.qp.take() else { return };
         let mut messages = [&[][..]; RUN_MAX];
         let buffers = self.state.receives.lend();
-        for (place, received) in messages.iter_mut().zip(run.messages.iter().flatten()) {
+        for (place, received) in messages.iter_mut().zip(received.messages.iter().flatten()) {
             *place = buffers.bytes(received);
         }
-        let count = std::mem::take(&mut run.count);
+        let count = std::mem::take(&mut received.count);
         let messages = messages.get(..count).unwrap_or_default();
         let Self { provider, state, service, reply, .. } = self;
         let mut short = Short { state, service, now, reply };
-        let taken = short.take(qp, messages, &mut Direct::to(provider, qp));
+        let run = Run { octets: messages, kind: RunKind::Whole };
+        let taken = short.messages(qp, &run, &mut Direct::to(provider, qp));
         self.state.receives.restore(buffers);
-        for (place, at) in run.messages.iter_mut().take(count).zip(0..) {
+        for (place, at) in received.messages.iter_mut().take(count).zip(0..) {
             match place.take() {
                 // The run counted it, and what it came to.
                 Some(received) if at < taken => self.state.receives.reuse(&received),
@@ -103,8 +107,9 @@ impl<P: Provider, S: Service> Core<P, S> {
     fn on_event(&mut self, now: Instant, event: Event<P::Listener>) {
         match event {
             Event::Completion(done) => self.state.on_completion(&done),
-            Event::Request { qp, peer, private_data, .. } => {
-                self.on_request(now, (qp, peer), &private_data);
+            Event::Request { qp, peer, process, private_data, .. } => {
+                let origin = Origin::of(peer, process);
+                self.on_request(now, (qp, peer, origin), &private_data);
             }
             Event::Established { qp, ord, private_data, .. } => {
                 if let Some(key) = self.state.at(qp) {
@@ -137,8 +142,12 @@ impl<P: Provider, S: Service> Core<P, S> {
     }
 
     /// A peer wants a connection.
-    fn on_request(&mut self, now: Instant, (qp, peer): (QpNum, SocketAddr), theirs: &[u8]) {
-        let origin = Origin::of(peer, self.provider.peer_process(qp));
+    fn on_request(
+        &mut self,
+        now: Instant,
+        (qp, peer, origin): (QpNum, SocketAddr, Origin),
+        theirs: &[u8],
+    ) {
         let mut admitted = None;
         if !self.draining && self.service.admits(peer) && self.make_room(now, origin) {
             let binding = Rc::clone(&self.state.binding);
@@ -157,10 +166,10 @@ impl<P: Provider, S: Service> Core<P, S> {
             let (_, private_data) = our_private_data(Role::Server, self.state.solicits);
             let (ord, ird) = (caps.ord_max, caps.ird_max);
             let params = ConnectionParams { private_data: &private_data, ord, ird };
-            self.provider.accept(now, qp, &params);
+            self.provider.answer(now, qp, &ConnectionAnswer::Accept(params));
         } else {
             self.state.counters.connections_rejected += 1;
-            self.provider.reject(now, qp, &[]);
+            self.provider.answer(now, qp, &ConnectionAnswer::Reject(&[]));
         }
     }
 }

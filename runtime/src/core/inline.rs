@@ -10,14 +10,14 @@
 //! Whatever is in the way of that, the messages stay with the provider, and the stages of the next turn take
 //! them.
 //!
-//! What a message comes to leaves by the [`Outlet`] that came with the run. Some providers show it to the
+//! What a message comes to leaves by the [`Port`] that came with the run. Some providers show it to the
 //! peer at the end of the turn; so this comes as late in it as it can.
 
 use haulage_proto::negotiate::{Heading, Label, Version, bare, bare_header_len};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::Bare;
-use haulage_proto::verbs::{Handle, QpNum};
+use haulage_proto::verbs::QpNum;
 
 use self::calls::Taken;
 use crate::core::Core;
@@ -27,7 +27,7 @@ use crate::core::receives::Receives;
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
 use crate::limits::INLINE_SIZE;
-use crate::provider::{Inlet, Outlet, Provider};
+use crate::provider::{Inlet, Port, Provider, Run, RunKind};
 use crate::service::{Reply, Service};
 
 mod calls;
@@ -65,12 +65,26 @@ struct Origin {
 
 impl<S: Service> Inlet for Short<'_, S> {
     #[inline]
-    fn take(&mut self, qp: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
+    fn messages(&mut self, qp: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         let Some(from) = self.state.origin(qp) else { return 0 };
+        match run.kind {
+            RunKind::Whole => self.take_whole(from, run.octets, port),
+            RunKind::Headed(heading, labels) => {
+                self.take_headed(from, (heading, labels), run.octets, port)
+            }
+            RunKind::Invalidating(handles) => self.take_fencing(from, run.octets, handles, port),
+        }
+    }
+}
+
+impl<S: Service> Short<'_, S> {
+    /// Takes messages from the front of a run. Returns how many.
+    #[inline]
+    fn take_whole(&mut self, from: Origin, run: &[&[u8]], port: &mut impl Port) -> usize {
         let mut taken = 0;
         while let Some(rest) = run.get(taken..).filter(|rest| !rest.is_empty()) {
-            let done = match self.take_bare(from, rest, outlet) {
-                0 => self.take_chunks(from, rest, outlet),
+            let done = match self.take_bare(from, rest, port) {
+                0 => self.take_chunks(from, rest, port),
                 done => done,
             };
             if done == 0 {
@@ -81,15 +95,15 @@ impl<S: Service> Inlet for Short<'_, S> {
         taken
     }
 
+    /// Takes messages with one heading from the front of a run. Returns how many.
     #[inline]
     fn take_headed(
         &mut self,
-        qp: QpNum,
+        from: Origin,
         (heading, labels): (&Heading, &[Label]),
         bodies: &[&[u8]],
-        outlet: &mut impl Outlet,
+        port: &mut impl Port,
     ) -> usize {
-        let Some(from) = self.state.origin(qp) else { return 0 };
         let procedure = match heading {
             Heading::Results => None,
             Heading::Call(asked) => match self.state.plain_calls.procedure_of(*asked) {
@@ -105,34 +119,21 @@ impl<S: Service> Inlet for Short<'_, S> {
         let done = match procedure {
             Some(procedure) => {
                 let calls = run.map(|(label, body)| Taken::asking(label.xid, procedure, body));
-                self.take_calls(from, calls, outlet)
+                self.take_calls(from, calls, port)
             }
             None => {
                 let replies = run.map(|(label, body)| (label.xid, *body));
-                self.take_replies(from, replies, tell_results, outlet)
+                self.take_replies(from, replies, tell_results, port)
             }
         };
         self.state.settle_run(from.key, kind, counted, done);
         done
     }
 
-    fn take_invalidating(
-        &mut self,
-        qp: QpNum,
-        run: &[&[u8]],
-        handles: &[Handle],
-        outlet: &mut impl Outlet,
-    ) -> usize {
-        let Some(from) = self.state.origin(qp) else { return 0 };
-        self.take_fencing(from, run, handles, outlet)
-    }
-}
-
-impl<S: Service> Short<'_, S> {
     /// Takes messages without chunks from the front of a run, all of them Calls or all of them Replies. Returns
     /// how many.
     #[inline]
-    fn take_bare(&mut self, from: Origin, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
+    fn take_bare(&mut self, from: Origin, run: &[&[u8]], port: &mut impl Port) -> usize {
         let version = from.version;
         let Some(first) = run.first().and_then(|message| bare(version, message)) else { return 0 };
         let kind = first.kind;
@@ -146,7 +147,7 @@ impl<S: Service> Short<'_, S> {
         let done = match kind {
             Kind::Call => {
                 let header_len = bare_header_len(version, Kind::Call);
-                self.take_calls(from, run.map(|call| Taken::bare(call, header_len)), outlet)
+                self.take_calls(from, run.map(|call| Taken::bare(call, header_len)), port)
             }
             Kind::Reply => {
                 let header_len = bare_header_len(version, Kind::Reply);
@@ -154,7 +155,7 @@ impl<S: Service> Short<'_, S> {
                 let tell = |cx: &mut Cx<'_>, service: &mut S, token, payload: &[u8]| {
                     tell_inline(cx, service, token, (version, payload));
                 };
-                self.take_replies(from, replies, tell, outlet)
+                self.take_replies(from, replies, tell, port)
             }
         };
         self.state.settle_run(from.key, kind, counted, done);

@@ -81,6 +81,8 @@ pub(crate) struct State {
     pub(crate) drain_by: Option<Instant>,
     /// Octets of the longest message that the provider sends inline.
     pub(crate) inline_max: usize,
+    /// Octets of the longest argument that the provider reads at once.
+    pub(crate) read_max: u32,
     /// The provider's name, how it opens memory to peers, and how it posts, if that can differ.
     pub(crate) provider: (&'static str, Strategy, Option<&'static str>),
     /// Whether peers are asked to invalidate: the provider reports it when they do.
@@ -211,6 +213,7 @@ impl State {
             next_deadline: None,
             drain_by: None,
             inline_max: caps.inline_max,
+            read_max: caps.read_max,
             provider: (caps.name, caps.strategy, caps.posting),
             solicits: caps.promises.remote_invalidation,
             handles_end: caps.promises.handles_end,

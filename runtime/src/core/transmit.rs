@@ -16,7 +16,7 @@ use crate::core::receives::Receives;
 use crate::core::state::State;
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, Work, Written};
-use crate::provider::{Operation, Provider, WorkRequest};
+use crate::provider::{Operation, Port as _, Provider, WorkRequest};
 use crate::service::Service;
 
 impl<P: Provider, S: Service> Core<P, S> {
@@ -69,8 +69,10 @@ impl<P: Provider, S: Service> Core<P, S> {
         if connection.rings || !connection.queue.is_empty() {
             connection.rings = false;
             connection.provide(&mut self.provider);
-            // What a full send queue leaves here goes on with the next completion.
-            let _ = self.provider.post(connection.qp, &mut connection.queue);
+            if let Some(mut port) = self.provider.port(connection.qp) {
+                // What a full send queue leaves here goes on with the next completion.
+                let _ = port.post(&mut connection.queue);
+            }
         }
     }
 
@@ -101,6 +103,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     fn send_bare_replies(&mut self, key: Key<Connection>) {
         let Self { provider, state, .. } = self;
         let Some(connection) = state.connections.get_mut(key) else { return };
+        let Some(mut port) = provider.port(connection.qp) else { return };
         while let Some(Outgoing::Bare(reply)) = connection.replies.front()
             && connection.queue.is_empty()
             && reply.message().len() <= state.inline_max
@@ -108,7 +111,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             && let Some(Outgoing::Bare(mut reply)) = connection.replies.pop_front()
         {
             reply.set_credit(credit);
-            if provider.send_inline(connection.qp, reply.message(), None).is_err() {
+            if port.send(reply.message(), None).is_err() {
                 return state.send_complete(key, reply);
             }
             connection.rings = true;

@@ -5,15 +5,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use haulage_mr_pool::Local;
-use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Handle, QpNum};
+use haulage_proto::verbs::QpNum;
 
 use super::sim::Rng;
 use super::{
-    Caps, ConnectError, ConnectionParams, Counters, Event, Inlet, PeerUser, Provider, QueueFull,
-    Receive, Waker, WorkQueue, WorkRequest, sealed,
+    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Inlet, PeerUser,
+    Provider, QueueFull, Receive, Waker, sealed,
 };
 
 /// Wraps a provider and withholds what it reports, in order, for a few polls chosen by a seed.
@@ -52,6 +50,10 @@ impl<P: Provider> sealed::Sealed for Delaying<P> {}
 
 impl<P: Provider> Provider for Delaying<P> {
     type Listener = P::Listener;
+    type Port<'a>
+        = P::Port<'a>
+    where
+        Self: 'a;
 
     fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<P::Listener>>) {
         let room = budget.min(HELD_MAX.saturating_sub(self.held.len()));
@@ -99,51 +101,17 @@ impl<P: Provider> Provider for Delaying<P> {
         self.inner.peer_user(qp)
     }
 
-    fn accept(&mut self, now: Instant, qp: QpNum, params: &ConnectionParams<'_>) {
-        self.inner.accept(now, qp, params);
-    }
-
-    fn reject(&mut self, now: Instant, qp: QpNum, private_data: &[u8]) {
-        self.inner.reject(now, qp, private_data);
+    fn answer(&mut self, now: Instant, qp: QpNum, answer: &ConnectionAnswer<'_>) {
+        self.inner.answer(now, qp, answer);
     }
 
     fn disconnect(&mut self, now: Instant, qp: QpNum) {
         self.inner.disconnect(now, qp);
     }
 
-    fn peer_process(&mut self, qp: QpNum) -> Option<u32> {
-        self.inner.peer_process(qp)
-    }
-
-    fn reserve_handle(&mut self, qp: QpNum, lease: &Local, access: Access) -> Option<Handle> {
-        self.inner.reserve_handle(qp, lease, access)
-    }
-
-    fn registration_offset(&mut self, lease: &Local) -> u64 {
-        self.inner.registration_offset(lease)
-    }
-
-    fn stage(&mut self, qp: QpNum, request: WorkRequest) -> Result<(), WorkRequest> {
-        self.inner.stage(qp, request)
-    }
-
-    fn send_inline(
-        &mut self,
-        qp: QpNum,
-        message: &[u8],
-        invalidate: Option<Handle>,
-    ) -> Result<(), QueueFull> {
-        self.inner.send_inline(qp, message, invalidate)
-    }
-
-    fn send_headed(
-        &mut self,
-        qp: QpNum,
-        heading: &Heading,
-        label: Label,
-        message: &mut [u8],
-    ) -> Result<(), QueueFull> {
-        self.inner.send_headed(qp, heading, label, message)
+    #[inline]
+    fn port(&mut self, qp: QpNum) -> Option<P::Port<'_>> {
+        self.inner.port(qp)
     }
 
     /// Nothing is taken before what is held back.
@@ -158,10 +126,6 @@ impl<P: Provider> Provider for Delaying<P> {
             return 0;
         }
         self.inner.receive_inline(room, length_max, budget, inlet)
-    }
-
-    fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
-        self.inner.post(qp, batch)
     }
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {

@@ -32,9 +32,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use haulage_mr_pool::{Local, Stags};
+use haulage_mr_pool::Stags;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Handle, QpNum};
+use haulage_proto::verbs::QpNum;
 
 use self::arrive::Found;
 use self::connection::{Connection, Intake, State};
@@ -46,8 +46,8 @@ use self::reactor::{News, Over, Reactor};
 use self::setup::Setup;
 use super::slots::Slots;
 use super::{
-    Caps, ConnectError, ConnectionParams, Counters, Event, Inlet, PeerUser, Provider, QueueFull,
-    Receive, Waker, WorkQueue, WorkRequest, sealed,
+    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Inlet, PeerUser,
+    Provider, QueueFull, Receive, Waker, sealed,
 };
 use crate::sys::socket::{Socket, Vanished};
 
@@ -67,6 +67,7 @@ mod setup;
 mod turn;
 
 pub use config::{Backend, BackendReport, Config, Crc};
+pub use inline::LanePort;
 pub use nic::WireCounters;
 
 /// Names a listener of an [`Iwarp`].
@@ -452,6 +453,7 @@ impl sealed::Sealed for Iwarp {}
 
 impl Provider for Iwarp {
     type Listener = ListenerId;
+    type Port<'a> = LanePort<'a>;
 
     fn caps(&self) -> &Caps {
         &self.caps
@@ -487,17 +489,14 @@ impl Provider for Iwarp {
         Ok(qp)
     }
 
-    fn accept(&mut self, now: Instant, qp: QpNum, params: &ConnectionParams<'_>) {
+    fn answer(&mut self, now: Instant, qp: QpNum, answer: &ConnectionAnswer<'_>) {
         self.nic.now = now;
-        if let Some(connection) = self.slots.get(qp) {
-            connection.accept(&mut self.nic, params);
-        }
-    }
-
-    fn reject(&mut self, now: Instant, qp: QpNum, private_data: &[u8]) {
-        self.nic.now = now;
-        if let Some(connection) = self.slots.get(qp) {
-            connection.reject(&mut self.nic, private_data);
+        let Some(connection) = self.slots.get(qp) else { return };
+        match answer {
+            ConnectionAnswer::Accept(params) => connection.accept(&mut self.nic, params),
+            ConnectionAnswer::Reject(private_data) => {
+                connection.reject(&mut self.nic, private_data)
+            }
         }
     }
 
@@ -519,31 +518,10 @@ impl Provider for Iwarp {
         }
     }
 
-    fn reserve_handle(&mut self, qp: QpNum, _: &Local, _: Access) -> Option<Handle> {
-        self.nic.stags.reserve(qp)
-    }
-
-    fn registration_offset(&mut self, _: &Local) -> u64 {
-        self.nic.stags.random_offset()
-    }
-
-    fn stage(&mut self, qp: QpNum, request: WorkRequest) -> Result<(), WorkRequest> {
-        match self.slots.get(qp).filter(|connection| connection.state == State::Open) {
-            Some(connection) => connection.stage(&mut self.nic, request),
-            None => Err(request),
-        }
-    }
-
-    fn send_inline(
-        &mut self,
-        qp: QpNum,
-        message: &[u8],
-        invalidate: Option<Handle>,
-    ) -> Result<(), QueueFull> {
-        match self.slots.get(qp).filter(|connection| connection.state == State::Open) {
-            Some(connection) => connection.send_inline(&mut self.nic, message, invalidate),
-            None => Err(QueueFull),
-        }
+    #[inline]
+    fn port(&mut self, qp: QpNum) -> Option<LanePort<'_>> {
+        let connection = self.slots.get(qp).filter(|connection| connection.state == State::Open)?;
+        Some(LanePort { connection, nic: &mut self.nic })
     }
 
     #[inline]
@@ -555,27 +533,6 @@ impl Provider for Iwarp {
         inlet: &mut impl Inlet,
     ) -> usize {
         self.take_inline(length_max, budget, inlet)
-    }
-
-    fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
-        let Some(connection) = self.slots.get(qp).filter(|c| c.state == State::Open) else {
-            return if batch.is_empty() { Ok(()) } else { Err(QueueFull) };
-        };
-        let nic = &mut self.nic;
-        let mut lane = connection.lane.take().unwrap_or_else(|| nic.lend_lane());
-        let room = nic.config.send_queue_max.saturating_sub(lane.entries.len());
-        for request in batch.drain(..room.min(batch.len())) {
-            lane.push(request);
-        }
-        connection.lane = Some(lane);
-        connection.pump(nic);
-        if let Some(lane) = &mut connection.lane {
-            lane.copy_inline();
-        }
-        if connection.blocked {
-            connection.unsettle(nic);
-        }
-        if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {

@@ -47,10 +47,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use haulage_mr_pool::{Handles, Local, Pool};
+use haulage_mr_pool::{Exposed, Handles, Local, Pool};
 use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Handle, QpNum};
+use haulage_proto::verbs::{Access, Handle, QpNum, Segment};
 
 use self::connection::{Connection, State};
 use self::listening::{Listening, name};
@@ -60,8 +60,8 @@ use self::setup::Setup;
 use self::watch::{LISTENERS, RETRY, Round, WAKER};
 use super::slots::Slots;
 use super::{
-    Caps, ConnectError, ConnectionParams, Counters, Event, Inlet, PeerUser, Provider, QueueFull,
-    Receive, Waker, WorkQueue, WorkRequest, sealed,
+    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Inlet, PeerUser, Port,
+    Provider, QueueFull, Receive, Refused, Waker, WorkQueue, WorkRequest, sealed,
 };
 use crate::sys::bus_error;
 use crate::sys::epoll::{Epoll, Ready};
@@ -195,6 +195,7 @@ impl sealed::Sealed for Shm {}
 
 impl Provider for Shm {
     type Listener = ListenerId;
+    type Port<'a> = ShmPort<'a>;
 
     fn caps(&self) -> &Caps {
         &self.caps
@@ -248,19 +249,18 @@ impl Provider for Shm {
         Ok(qp)
     }
 
-    fn accept(&mut self, now: Instant, qp: QpNum, params: &ConnectionParams<'_>) {
+    fn answer(&mut self, now: Instant, qp: QpNum, answer: &ConnectionAnswer<'_>) {
         self.nic.now = now;
         let layout = self.nic.next_layout(self.slots.in_use());
-        if let Some(connection) = self.slots.get(qp) {
-            connection.accept(&mut self.nic, layout, params);
-            self.heat(qp);
-        }
-    }
-
-    fn reject(&mut self, now: Instant, qp: QpNum, private_data: &[u8]) {
-        self.nic.now = now;
-        if let Some(connection) = self.slots.get(qp) {
-            connection.reject(&mut self.nic, private_data);
+        let Some(connection) = self.slots.get(qp) else { return };
+        match answer {
+            ConnectionAnswer::Accept(params) => {
+                connection.accept(&mut self.nic, layout, params);
+                self.heat(qp);
+            }
+            ConnectionAnswer::Reject(private_data) => {
+                connection.reject(&mut self.nic, private_data)
+            }
         }
     }
 
@@ -288,59 +288,9 @@ impl Provider for Shm {
         }
     }
 
-    fn peer_process(&mut self, qp: QpNum) -> Option<u32> {
-        let peer = self.slots.get(qp)?.socket.as_ref()?.peer().ok()?;
-        u32::try_from(peer.process).ok()
-    }
-
-    fn reserve_handle(&mut self, qp: QpNum, _: &Local, _: Access) -> Option<Handle> {
-        let connection = self.slots.get(qp)?;
-        let entries = self.nic.layout.entries();
-        let free = self.nic.registrations < entries as usize;
-        if !free || !connection.exposes || connection.state != State::Open {
-            return None;
-        }
-        let handle = connection.registrations.reserve(&mut self.nic.handles, entries)?;
-        self.nic.registrations += 1;
-        Some(handle)
-    }
-
-    fn registration_offset(&mut self, _: &Local) -> u64 {
-        self.nic.handles.offset()
-    }
-
-    fn stage(&mut self, qp: QpNum, request: WorkRequest) -> Result<(), WorkRequest> {
-        match self.slots.get(qp) {
-            Some(connection) => connection.stage(&mut self.nic, request),
-            None => Err(request),
-        }
-    }
-
     #[inline]
-    fn send_inline(
-        &mut self,
-        qp: QpNum,
-        message: &[u8],
-        invalidate: Option<Handle>,
-    ) -> Result<(), QueueFull> {
-        match self.slots.get(qp) {
-            Some(connection) => connection.send_inline(&mut self.nic, message, invalidate),
-            None => Err(QueueFull),
-        }
-    }
-
-    #[inline]
-    fn send_headed(
-        &mut self,
-        qp: QpNum,
-        heading: &Heading,
-        label: Label,
-        message: &mut [u8],
-    ) -> Result<(), QueueFull> {
-        match self.slots.get(qp) {
-            Some(connection) => connection.send_headed(&mut self.nic, heading, label, message),
-            None => Err(QueueFull),
-        }
+    fn port(&mut self, qp: QpNum) -> Option<ShmPort<'_>> {
+        Some(ShmPort { shm: self, qp })
     }
 
     #[inline]
@@ -352,23 +302,6 @@ impl Provider for Shm {
         inlet: &mut impl Inlet,
     ) -> usize {
         self.take_inline(room, length_max, budget, inlet)
-    }
-
-    #[inline]
-    fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
-        let posted = match self.slots.get(qp) {
-            Some(connection) => {
-                let posted = connection.post(&mut self.nic, batch);
-                if connection.hot || connection.pending.is_empty() {
-                    return posted;
-                }
-                posted
-            }
-            None => return if batch.is_empty() { Ok(()) } else { Err(QueueFull) },
-        };
-        // What waits is gone on with in every poll.
-        self.heat(qp);
-        posted
     }
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
@@ -420,6 +353,63 @@ impl Provider for Shm {
     #[inline]
     fn counters(&self) -> Counters {
         self.nic.counters
+    }
+}
+
+/// Sends on a connection while its messages are not being taken.
+#[derive(Debug)]
+pub struct ShmPort<'a> {
+    shm: &'a mut Shm,
+    qp: QpNum,
+}
+
+impl Port for ShmPort<'_> {
+    #[inline]
+    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
+        let Shm { slots, nic, .. } = &mut *self.shm;
+        let connection = slots.get(self.qp).ok_or(Refused::Gone)?;
+        connection.send_inline(nic, message, invalidate)
+    }
+
+    #[inline]
+    fn send_headed(
+        &mut self,
+        heading: &Heading,
+        label: Label,
+        message: &mut [u8],
+    ) -> Result<(), Refused> {
+        let Shm { slots, nic, .. } = &mut *self.shm;
+        let connection = slots.get(self.qp).ok_or(Refused::Gone)?;
+        connection.send_headed(nic, heading, label, message)
+    }
+
+    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local> {
+        let Shm { slots, nic, .. } = &mut *self.shm;
+        match slots.get(self.qp) {
+            Some(connection) => connection.open_lease(nic, lease, access),
+            None => Err(lease),
+        }
+    }
+
+    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
+        let Shm { slots, nic, .. } = &mut *self.shm;
+        match slots.get(self.qp) {
+            Some(connection) => connection.stage(nic, request),
+            None => Err(request),
+        }
+    }
+
+    #[inline]
+    fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        let Some(connection) = self.shm.slots.get(self.qp) else {
+            return if batch.is_empty() { Ok(()) } else { Err(QueueFull) };
+        };
+        let posted = connection.post(&mut self.shm.nic, batch);
+        if !connection.hot && !connection.pending.is_empty() {
+            // What waits is gone on with in every poll.
+            self.shm.heat(self.qp);
+        }
+        posted
     }
 }
 

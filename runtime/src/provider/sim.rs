@@ -30,13 +30,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use haulage_mr_pool::{Local, Stags, Strategy};
+use haulage_mr_pool::{Exposed, Local, Stags, Strategy};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Handle, QpNum};
+use haulage_proto::verbs::{Access, Handle, QpNum, Segment};
 
 use super::{
-    Caps, ConnectError, ConnectionParams, Counters, Event, PeerUser, Promises, Provider, QueueFull,
-    Receive, Waker, WorkQueue, WorkRequest, sealed,
+    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, PeerUser, Port,
+    Promises, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, WorkRequest, expose, sealed,
 };
 
 mod node;
@@ -138,6 +138,7 @@ impl Fabric {
             queue_pairs_max: usize::from(config.queue_pairs_max),
             send_queue_max: config.send_queue_max,
             inline_max: INLINE_MAX,
+            read_max: 0,
             turn_events: 256,
             receive_queue_max: config.receive_queue_max,
             receives_each: config.receives_each,
@@ -218,6 +219,7 @@ impl sealed::Sealed for Sim {}
 
 impl Provider for Sim {
     type Listener = Listener;
+    type Port<'a> = SimPort<'a>;
 
     fn caps(&self) -> &Caps {
         &self.caps
@@ -242,16 +244,13 @@ impl Provider for Sim {
         world.connect(self.node, to, params)
     }
 
-    fn accept(&mut self, now: Instant, qp: QpNum, params: &ConnectionParams<'_>) {
+    fn answer(&mut self, now: Instant, qp: QpNum, answer: &ConnectionAnswer<'_>) {
         let mut world = self.fabric.borrow_mut();
         world.advance(now);
-        world.accept(self.end(qp), params);
-    }
-
-    fn reject(&mut self, now: Instant, qp: QpNum, _private_data: &[u8]) {
-        let mut world = self.fabric.borrow_mut();
-        world.advance(now);
-        world.reject(self.end(qp));
+        match answer {
+            ConnectionAnswer::Accept(params) => world.accept(self.end(qp), params),
+            ConnectionAnswer::Reject(_) => world.reject(self.end(qp)),
+        }
     }
 
     /// Every node is a machine of its own.
@@ -265,32 +264,8 @@ impl Provider for Sim {
         world.disconnect(self.end(qp));
     }
 
-    fn reserve_handle(&mut self, qp: QpNum, _: &Local, _: Access) -> Option<Handle> {
-        self.fabric.borrow_mut().nodes[self.node].stags.reserve(qp)
-    }
-
-    fn registration_offset(&mut self, _: &Local) -> u64 {
-        self.fabric.borrow_mut().nodes[self.node].stags.random_offset()
-    }
-
-    fn stage(&mut self, qp: QpNum, request: WorkRequest) -> Result<(), WorkRequest> {
-        self.fabric.borrow_mut().stage(self.end(qp), request)
-    }
-
-    fn send_inline(
-        &mut self,
-        qp: QpNum,
-        message: &[u8],
-        invalidate: Option<Handle>,
-    ) -> Result<(), QueueFull> {
-        if message.len() > INLINE_MAX {
-            return Err(QueueFull);
-        }
-        self.fabric.borrow_mut().send_inline(self.end(qp), message, invalidate)
-    }
-
-    fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
-        self.fabric.borrow_mut().post(self.end(qp), batch)
+    fn port(&mut self, qp: QpNum) -> Option<SimPort<'_>> {
+        Some(SimPort { fabric: &self.fabric, end: self.end(qp) })
     }
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
@@ -325,6 +300,46 @@ impl Provider for Sim {
 
     fn counters(&self) -> Counters {
         self.fabric.borrow().nodes[self.node].counters
+    }
+}
+
+/// Sends on one queue pair of a [`Sim`].
+#[derive(Debug)]
+pub struct SimPort<'a> {
+    fabric: &'a RefCell<World>,
+    end: End,
+}
+
+impl Port for SimPort<'_> {
+    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
+        if message.len() > INLINE_MAX {
+            return Err(Refused::TooLong);
+        }
+        self.fabric.borrow_mut().send_inline(self.end, message, invalidate)
+    }
+
+    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local> {
+        let mut world = self.fabric.borrow_mut();
+        if !world.takes_requests(self.end) {
+            return Err(lease);
+        }
+        let End { node, qp } = self.end;
+        let stags = &mut world.nodes[node].stags;
+        let Ok(length) = u32::try_from(lease.len()) else { return Err(lease) };
+        let Some(handle) = stags.reserve(qp) else { return Err(lease) };
+        let offset = stags.random_offset();
+        let (exposed, memory) = expose(lease, handle, access);
+        let registered = stags.register(handle, qp, offset, memory);
+        debug_assert!(registered.is_ok(), "it was reserved");
+        Ok((exposed, Segment { handle, length, offset }))
+    }
+
+    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
+        self.fabric.borrow_mut().stage(self.end, request)
+    }
+
+    fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        self.fabric.borrow_mut().post(self.end, batch)
     }
 }
 

@@ -34,9 +34,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use haulage_mr_pool::{Local, Pool, Strategy};
+use haulage_mr_pool::{Exposed, Local, Pool, Strategy};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Handle, QpNum};
+use haulage_proto::verbs::{Access, Flags, Handle, QpNum, Segment, WrId};
 
 use self::bounces::Copied;
 use self::choice::Chosen;
@@ -50,8 +50,8 @@ use self::setup::{count, failure, token};
 use self::work::Share;
 use super::supply::Supply;
 use super::{
-    Caps, ConnectError, ConnectionParams, Counters, Event, PeerUser, Provider, QueueFull, Receive,
-    Waker, WorkQueue, sealed,
+    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Operation, PeerUser,
+    Port, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, WorkRequest, expose, sealed,
 };
 use crate::sys::epoll::Epoll;
 use crate::sys::ibverbs::{
@@ -223,6 +223,44 @@ impl Verbs {
         self.chosen.address(&self.channel)
     }
 
+    /// Says no to a peer that wants a connection.
+    fn reject_request(&mut self, qp: QpNum, private_data: &[u8]) {
+        let Some(connection) = self.slots.get(qp).filter(|c| c.phase == Phase::Requested) else {
+            return;
+        };
+        if let Some(id) = connection.id() {
+            // If it fails the peer is gone, which suits us.
+            let _ = id.reject(private_data);
+        }
+        self.forget(qp);
+    }
+
+    /// Opens a lease to the peer by a request that goes before whatever is posted next.
+    fn open(
+        &mut self,
+        qp: QpNum,
+        lease: Local,
+        access: Access,
+    ) -> Result<(Exposed, Segment), Local> {
+        let Self { slots, regions, registrations, .. } = self;
+        let open = slots.get(qp).filter(|connection| connection.phase.is_open());
+        let (Some(connection), Ok(length)) = (open, u32::try_from(lease.len())) else {
+            return Err(lease);
+        };
+        let scrap = regions.first().map(Region::scrap);
+        let reserved = registrations.reserve((qp, connection.domain()), &lease, access, scrap);
+        let Some(handle) = reserved else { return Err(lease) };
+        let offset = registrations.offset(&lease);
+        let (exposed, memory) = expose(lease, handle, access);
+        let operation = Operation::FastReg { handle, offset, memory };
+        connection.opening.push_back(WorkRequest {
+            id: WrId(0),
+            flags: Flags::default(),
+            operation,
+        });
+        Ok((exposed, Segment { handle, length, offset }))
+    }
+
     /// Adds a connection to those that wait for something, unless it is among them.
     fn attend_to(&mut self, qp: QpNum) {
         if !self.pending.contains(&qp) {
@@ -296,6 +334,7 @@ impl sealed::Sealed for Verbs {}
 
 impl Provider for Verbs {
     type Listener = ListenerId;
+    type Port<'a> = VerbsPort<'a>;
 
     fn caps(&self) -> &Caps {
         &self.caps
@@ -344,6 +383,7 @@ impl Provider for Verbs {
             early: Vec::new(),
             is_flushed: false,
             is_unheard: false,
+            opening: WorkQueue::new(),
         };
         let qp = self.slots.add(connection).ok_or(ConnectError::NoQueuePair)?;
         let started = CmId::new(&self.channel, token(qp)).and_then(|mut id| {
@@ -365,19 +405,11 @@ impl Provider for Verbs {
         }
     }
 
-    fn accept(&mut self, now: Instant, qp: QpNum, params: &ConnectionParams<'_>) {
-        self.accept_request(now, qp, params);
-    }
-
-    fn reject(&mut self, _now: Instant, qp: QpNum, private_data: &[u8]) {
-        let Some(connection) = self.slots.get(qp).filter(|c| c.phase == Phase::Requested) else {
-            return;
-        };
-        if let Some(id) = connection.id() {
-            // If it fails the peer is gone, which suits us.
-            let _ = id.reject(private_data);
+    fn answer(&mut self, now: Instant, qp: QpNum, answer: &ConnectionAnswer<'_>) {
+        match answer {
+            ConnectionAnswer::Accept(params) => self.accept_request(now, qp, params),
+            ConnectionAnswer::Reject(private_data) => self.reject_request(qp, private_data),
         }
-        self.forget(qp);
     }
 
     /// A queue pair has no socket whose owner the system could name.
@@ -404,18 +436,8 @@ impl Provider for Verbs {
         }
     }
 
-    fn reserve_handle(&mut self, qp: QpNum, lease: &Local, access: Access) -> Option<Handle> {
-        let connection = self.slots.peek(qp).filter(|connection| connection.phase.is_open())?;
-        let scrap = self.regions.first().map(Region::scrap);
-        self.registrations.reserve((qp, connection.domain()), lease, access, scrap)
-    }
-
-    fn registration_offset(&mut self, lease: &Local) -> u64 {
-        self.registrations.offset(lease)
-    }
-
-    fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
-        self.post_work(qp, batch)
+    fn port(&mut self, qp: QpNum) -> Option<VerbsPort<'_>> {
+        Some(VerbsPort { verbs: self, qp })
     }
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
@@ -485,6 +507,28 @@ impl Provider for Verbs {
         counters.bytes_copied += back;
         counters.tagged_copied += there + back;
         counters
+    }
+}
+
+/// Posts on one queue pair of a [`Verbs`].
+#[derive(Debug)]
+pub struct VerbsPort<'a> {
+    verbs: &'a mut Verbs,
+    qp: QpNum,
+}
+
+impl Port for VerbsPort<'_> {
+    /// Is for software: a device has its own way of sending octets that are not kept.
+    fn send(&mut self, _: &[u8], _: Option<Handle>) -> Result<(), Refused> {
+        Err(Refused::TooLong)
+    }
+
+    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local> {
+        self.verbs.open(self.qp, lease, access)
+    }
+
+    fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        self.verbs.post_work(self.qp, batch)
     }
 }
 

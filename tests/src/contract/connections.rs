@@ -7,6 +7,7 @@ use haulage::provider::{
 use haulage_proto::verbs::{Access, Opcode, QpNum, Status, WrId};
 
 use crate::bed::{ACTIVE, Bed, Link, PARAMS, PASSIVE, SIGNALED};
+use crate::by_number::ByNumber as _;
 use crate::network::Network;
 use crate::pattern;
 

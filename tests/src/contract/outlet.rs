@@ -3,19 +3,20 @@
 use std::collections::VecDeque;
 
 use haulage::provider::{
-    Done, Inlet, Operation, Outlet, Provider, QueueFull, WorkQueue, WorkRequest,
+    Done, Inlet, Operation, Port, Provider, Refused, Run, RunKind, WorkQueue, WorkRequest,
 };
 use haulage_mr_pool::{Exposed, Local, PostedSource};
 use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::verbs::{Access, Handle, QpNum, Segment, WrId};
 
 use crate::bed::{ACTIVE, Bed, Link, PASSIVE, SIGNALED, claim, fence, filled, spent};
+use crate::by_number::ByNumber as _;
 use crate::network::Network;
 use crate::pattern;
 
 /// What is written, staged, opened and retired while messages are taken is as with work requests: it has happened before
 /// the message behind it arrives, and what is retired is out of the peer's reach.
-pub fn line_26_an_outlet_does_what_work_requests_do<N: Network>(network: N) {
+pub fn line_26_a_port_does_what_work_requests_do<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let promises = bed.ends[PASSIVE].provider.caps().promises;
     if !promises.sends_wait || !promises.remote_invalidation {
@@ -34,7 +35,8 @@ pub fn line_26_an_outlet_does_what_work_requests_do<N: Network>(network: N) {
         // In every other round by a request, if that is taken.
         let posted = passive.holding(&[round; LENGTH]).into_source();
         let request = (round % 2 == 1).then(|| (passive.id(), &posted));
-        let mut writer = Writer { round, lease, opened: None, request, is_staged: false };
+        let reads = passive.provider.caps().read_max > 0;
+        let mut writer = Writer { round, lease, opened: None, request, is_staged: false, reads };
         let message = [encode(segment), encode(read)].concat();
         let in_receive = offer(&mut bed, link, (&message, None), &mut writer);
         let Writer { opened, request, is_staged, .. } = writer;
@@ -91,12 +93,9 @@ pub fn line_27_messages_with_a_heading_are_whole<N: Network>(network: N) {
         let messages = 1 + usize::from(round % 2);
         let provider = &mut bed.ends[PASSIVE].provider;
         let answered = if round % 3 == 2 && LENGTH <= provider.caps().inline_max {
-            let qp = link[PASSIVE];
-            herald.send(messages, |headed, message| match headed {
-                Some((heading, xid)) => provider.send_headed(qp, &heading, xid, message),
-                None => provider.send_inline(qp, message, None),
-            });
-            assert_eq!(provider.post(qp, &mut WorkQueue::new()), Ok(()));
+            let mut port = provider.port(link[PASSIVE]).expect("a queue pair");
+            herald.send(messages, &mut port);
+            assert_eq!(port.post(&mut WorkQueue::new()), Ok(()));
             messages
         } else {
             let go = &[(&b"go"[..], None); 2][..messages];
@@ -174,28 +173,29 @@ struct Writer<'a> {
     /// What to write by a request of this name, and whether it was taken.
     request: Option<(WrId, &'a PostedSource<Local>)>,
     is_staged: bool,
+    /// Whether the provider reads at once.
+    reads: bool,
 }
 
 impl Inlet for Writer<'_> {
-    fn take(&mut self, _: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
-        let segment = decode(run[0]);
+    fn messages(&mut self, _: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
+        let segment = decode(run.octets[0]);
         if let Some((id, source)) = self.request {
             let source = source.source(0..LENGTH).expect("the whole lease");
             let operation = Operation::Write { source, target: claim(segment) };
-            self.is_staged = outlet.stage(WorkRequest { id, flags: SIGNALED, operation }).is_ok();
+            self.is_staged = port.stage(WorkRequest { id, flags: SIGNALED, operation }).is_ok();
         }
         if !self.is_staged {
-            outlet.write(&[self.round; LENGTH], &claim(segment)).expect("it is short");
+            port.write(&[&[self.round; LENGTH]], &claim(segment)).expect("it is short");
         }
         let mut octets = [0; LENGTH];
-        let is_read = outlet.read(&claim(decode(&run[0][16..])), &mut octets).is_ok();
-        assert_eq!((is_read, octets[0]), (outlet.read_max() > 0, if is_read { 7 } else { 0 }));
+        let is_read = port.read(&claim(decode(&run.octets[0][16..])), &mut octets).is_ok();
+        assert_eq!((is_read, octets[0]), (self.reads, if is_read { 7 } else { 0 }));
         assert!(octets == [octets[0]; LENGTH]);
         let lease = self.lease.take().expect("one message");
-        let (exposed, named) =
-            outlet.open(lease, Access::RemoteWrite).expect("a handle for a test");
+        let (exposed, named) = port.open(lease, Access::RemoteWrite).expect("a handle for a test");
         assert_eq!((named.handle, named.length), (exposed.handle(), segment.length));
-        outlet.send(&encode(named), Some(segment.handle)).expect("room for one message");
+        port.send(&encode(named), Some(segment.handle)).expect("room for one message");
         self.opened = Some((exposed, named));
         1
     }
@@ -209,11 +209,7 @@ struct Herald {
 
 impl Herald {
     /// Sends as many as answer so many.
-    fn send(
-        &mut self,
-        messages: usize,
-        mut send: impl FnMut(Option<(Heading, Label)>, &mut [u8]) -> Result<(), QueueFull>,
-    ) {
+    fn send(&mut self, messages: usize, port: &mut impl Port) {
         for at in 0..HEADED / 2 * messages {
             let credit = u32::from(self.round);
             let heading = match at % 8 {
@@ -232,19 +228,20 @@ impl Herald {
             if let Some(heading) = heading {
                 heading.put(&mut whole, label).expect("as long as it is");
             }
-            send(heading.map(|heading| (heading, label)), &mut message).expect("room for few");
+            let sent: Result<(), Refused> = match heading {
+                Some(heading) => port.send_headed(&heading, label, &mut message),
+                None => port.send(&message, None),
+            };
+            sent.expect("room for few");
             self.sent.push((heading, whole));
         }
     }
 }
 
 impl Inlet for Herald {
-    fn take(&mut self, _: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
-        self.send(run.len(), |headed, message| match headed {
-            Some((heading, label)) => outlet.send_headed(&heading, label, message),
-            None => outlet.send(message, None),
-        });
-        run.len()
+    fn messages(&mut self, _: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
+        self.send(run.octets.len(), port);
+        run.octets.len()
     }
 }
 
@@ -255,29 +252,27 @@ struct Auditor {
 }
 
 impl Inlet for Auditor {
-    fn take(&mut self, _: QpNum, run: &[&[u8]], _: &mut impl Outlet) -> usize {
-        for message in run {
-            assert_eq!(self.expected.pop_front().expect("it was sent").1, *message);
+    fn messages(&mut self, _: QpNum, run: &Run<'_>, _: &mut impl Port) -> usize {
+        let count = run.octets.len();
+        match run.kind {
+            RunKind::Whole => {
+                for message in run.octets {
+                    assert_eq!(self.expected.pop_front().expect("it was sent").1, *message);
+                }
+            }
+            RunKind::Headed(heading, labels) => {
+                assert_eq!(labels.len(), count);
+                for (label, body) in labels.iter().zip(run.octets) {
+                    let mut message = vec![0; heading.len()];
+                    heading.put(&mut message, *label).expect("as long as it is");
+                    message.extend_from_slice(body);
+                    assert_eq!(self.expected.pop_front(), Some((Some(*heading), message)));
+                }
+                self.headed += count;
+            }
+            RunKind::Invalidating(_) => panic!("nothing invalidates anything"),
         }
-        run.len()
-    }
-
-    fn take_headed(
-        &mut self,
-        _: QpNum,
-        (heading, labels): (&Heading, &[Label]),
-        bodies: &[&[u8]],
-        _: &mut impl Outlet,
-    ) -> usize {
-        assert_eq!(labels.len(), bodies.len());
-        for (label, body) in labels.iter().zip(bodies) {
-            let mut message = vec![0; heading.len()];
-            heading.put(&mut message, *label).expect("as long as it is");
-            message.extend_from_slice(body);
-            assert_eq!(self.expected.pop_front(), Some((Some(*heading), message)));
-        }
-        self.headed += labels.len();
-        labels.len()
+        count
     }
 }
 
@@ -288,23 +283,16 @@ struct Fencer {
 }
 
 impl Inlet for Fencer {
-    fn take(&mut self, _: QpNum, _: &[&[u8]], _: &mut impl Outlet) -> usize {
-        panic!("the message invalidates a handle");
-    }
-
-    fn take_invalidating(
-        &mut self,
-        _: QpNum,
-        run: &[&[u8]],
-        handles: &[Handle],
-        outlet: &mut impl Outlet,
-    ) -> usize {
+    fn messages(&mut self, _: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
+        let RunKind::Invalidating(handles) = run.kind else {
+            panic!("the message invalidates a handle")
+        };
         let opened = self.opened.take().expect("one message");
-        assert_eq!((run, handles), (&[&b"written"[..]][..], &[opened.handle()][..]));
+        assert_eq!((run.octets, handles), (&[&b"written"[..]][..], &[opened.handle()][..]));
         let handle = handles[0];
-        assert!(outlet.retire(Handle(handle.0 ^ 1)).is_none(), "of nothing");
-        let done = outlet.retire(handle).expect("nobody is copying");
-        assert!(outlet.retire(handle).is_none(), "it is retired");
+        assert!(port.retire(Handle(handle.0 ^ 1)).is_none(), "of nothing");
+        let done = port.retire(handle).expect("nobody is copying");
+        assert!(port.retire(handle).is_none(), "it is retired");
         self.back = Some(fence(opened, &done));
         1
     }

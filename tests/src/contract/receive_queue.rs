@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
-use haulage::provider::{DisconnectReason, Event, Inlet, Outlet, Provider, Receive, WorkQueue};
+use haulage::provider::{DisconnectReason, Event, Inlet, Port, Provider, Receive, Run, WorkQueue};
 use haulage_mr_pool::PostedSink;
 use haulage_proto::verbs::{QpNum, WrId};
 
 use super::connections::ending;
 use crate::bed::{ACTIVE, Bed, End, Link, PARAMS, PASSIVE, SIGNALED, filled, spent};
+use crate::by_number::ByNumber as _;
 use crate::network::{Expect, Network};
 use crate::{Rng, pattern};
 
@@ -198,12 +199,12 @@ struct Echo {
 }
 
 impl Inlet for Echo {
-    fn take(&mut self, qp: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
+    fn messages(&mut self, qp: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         let before = self.took.len();
-        for message in run {
+        for message in run.octets {
             let Some(left) = self.wanted.checked_sub(1) else { break };
             self.wanted = left;
-            self.took.push((qp, message.to_vec(), outlet.send(message, None).is_ok()));
+            self.took.push((qp, message.to_vec(), port.send(message, None).is_ok()));
         }
         self.took.len() - before
     }

@@ -1,31 +1,20 @@
 //! Lines 19 to 22.
 
 use haulage::provider::{DisconnectReason, Provider, Quiesced};
-use haulage_mr_pool::{Local, Strategy};
+use haulage_mr_pool::Local;
 use haulage_proto::verbs::{Access, Handle, Opcode, Segment, Status};
 
 use super::connections::ending;
 use crate::bed::{ACTIVE, Bed, Link, PASSIVE, SIGNALED, fence, filled, outlive, spent};
+use crate::by_number::ByNumber as _;
 use crate::network::Network;
 use crate::pattern;
 
-/// A handle is valid for one queue pair, one range and one access, from FastReg to invalidation.
+/// A handle is valid for one queue pair, one range and one access, from the moment it is opened to invalidation.
 pub fn line_19_a_handle_is_valid_from_registration_to_invalidation<N: Network>(network: N) {
     let mut bed = Bed::new(network);
 
-    // Reserved but not registered.
-    let caps = bed.ends[PASSIVE].provider.caps();
-    let (strategy, handles_end) = (caps.strategy, caps.promises.handles_end);
-    if matches!(strategy, Strategy::PerCall | Strategy::Persistent) {
-        eprintln!("skipped: a handle before its FastReg; `strategy` of Caps is {strategy:?}");
-    } else {
-        let link = bed.connect();
-        let (exposed, operation, segment) =
-            bed.ends[PASSIVE].exposure(link[PASSIVE], &pattern::of(64, 1), Access::RemoteRead);
-        refused(&mut bed, link, Attempt::Read, segment);
-        drop((operation, exposed));
-    }
-
+    let handles_end = bed.ends[PASSIVE].provider.caps().promises.handles_end;
     // Registered: every octet of the range, again and again.
     let link = bed.connect();
     let bytes = pattern::of(64, 2);
@@ -286,13 +275,16 @@ pub fn line_22_views_are_dropped_before_the_report<N: Network>(network: N) {
     let after = bed.ends.each_ref().map(|end| end.pool.free_bytes());
     assert_eq!(after, before, "every lease came home");
     let link = bed.connect();
-    let lease = bed.ends[PASSIVE].holding(&bytes);
-    let passive = &mut bed.ends[PASSIVE].provider;
-    let mut reserve = || passive.reserve_handle(link[PASSIVE], &lease, Access::RemoteRead);
+    let passive = &mut bed.ends[PASSIVE];
+    let mut opened = Vec::new();
     for _ in 0..registrations {
-        assert!(reserve().is_some(), "every registration came back");
+        let lease = passive.holding(&bytes);
+        let open = passive.provider.open(link[PASSIVE], lease, Access::RemoteRead);
+        opened.push(open.expect("every registration came back"));
     }
-    assert_eq!(reserve(), None, "no more than the provider says");
+    let lease = passive.holding(&bytes);
+    let refused = passive.provider.open(link[PASSIVE], lease, Access::RemoteRead);
+    assert_eq!(refused.expect_err("no more than the provider says").bytes(), bytes);
 }
 
 /// What a peer may try with somebody's memory.

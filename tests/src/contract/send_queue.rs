@@ -1,7 +1,7 @@
 //! Lines 7 to 14.
 
 use haulage::provider::{
-    ConnectionParams, Event, Operation, Provider, QueueFull, WorkQueue, WorkRequest,
+    ConnectionParams, Event, Operation, Port as _, Provider, Refused, WorkQueue, WorkRequest,
 };
 use haulage_mr_pool::Exposed;
 use haulage_proto::verbs::{Access, Flags, Opcode, Segment, Status, WrId};
@@ -10,6 +10,7 @@ use super::connections::{ending, strand};
 use crate::bed::{
     ACTIVE, Bed, Link, PARAMS, PASSIVE, SIGNALED, UNSIGNALED, claim, fence, filled, spent,
 };
+use crate::by_number::ByNumber as _;
 use crate::network::Network;
 use crate::pattern;
 
@@ -61,8 +62,7 @@ pub fn line_08_requests_complete_in_the_order_posted<N: Network>(network: N) {
         posted.push((active.read(qp, readable, SIGNALED).0, Opcode::Read));
         posted.push((active.send(qp, b"short", None, SIGNALED).0, Opcode::Send));
         posted.push((active.write(qp, &bytes, writable).0, Opcode::Write));
-        let (exposed, operation, _) = active.exposure(qp, &bytes, Access::RemoteRead);
-        posted.push((active.post(qp, SIGNALED, operation), Opcode::FastReg));
+        let (exposed, _) = active.expose(qp, &bytes, Access::RemoteRead);
         posted.push((active.send(qp, b"again", None, SIGNALED).0, Opcode::Send));
         posted.push((active.invalidate(qp, &exposed), Opcode::LocalInv));
     }
@@ -172,9 +172,9 @@ fn stage<N: Network>(bed: &mut Bed<N>, link: Link) {
         let source = posted.source(0..length).expect("the whole lease");
         let operation = Operation::Write { source, target: claim(segment) };
         let mut batch = WorkQueue::new();
-        if let Err(request) =
-            active.provider.stage(qp, WorkRequest { id, flags: SIGNALED, operation })
-        {
+        let request = WorkRequest { id, flags: SIGNALED, operation };
+        let staged = active.provider.port(qp).expect("a queue pair").stage(request);
+        if let Err(request) = staged {
             batch.push_back(request);
             assert_eq!(active.provider.post(qp, &mut batch), Ok(()));
         }
@@ -261,7 +261,7 @@ fn send_inline<N: Network>(bed: &mut Bed<N>, link: Link) {
     let inline_max = bed.ends[ACTIVE].provider.caps().inline_max;
     let long = vec![7; inline_max + 1];
     let refused = bed.ends[ACTIVE].provider.send_inline(qp, &long, None);
-    assert_eq!(refused, Err(QueueFull), "it is longer than any");
+    assert_eq!(refused, Err(Refused::TooLong), "it is longer than any");
     if inline_max < 8 {
         return;
     }

@@ -10,6 +10,7 @@ use haulage_proto::verbs::{Access, Opcode, QpNum, Segment, Status};
 
 use super::bound::within;
 use crate::bed::{End, SIGNALED, fence, filled, spent};
+use crate::by_number::ByNumber as _;
 
 /// The provider, an honest peer of its own kind, and their connection. Time goes on by a fixed step with each poll.
 pub(super) struct Scene<P: Provider> {

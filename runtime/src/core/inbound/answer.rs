@@ -21,7 +21,7 @@ use crate::core::state::State;
 use crate::core::table::Key;
 use crate::core::work::{Held, Name, PostedData, Work, Written};
 use crate::limits::{HEADER_ROOM, SEND_BUFFER};
-use crate::provider::{Operation, Provider, WorkRequest};
+use crate::provider::{Operation, Port as _, Provider, WorkRequest};
 use crate::service::{Data, Reply, Service};
 
 /// A Reply that waits for credit.
@@ -164,11 +164,16 @@ impl<P: Provider, S: Service> Core<P, S> {
         let Self { provider, state, .. } = self;
         let Written { sources: [data, _], mut charge } = written;
         let Some(qp) = state.connections.get(key).map(|connection| connection.qp) else { return };
-        let stage = |request| provider.stage(qp, request);
+        let mut port = provider.port(qp);
+        let stage = |request| match &mut port {
+            Some(port) => port.stage(request),
+            None => Err(request),
+        };
         let data = state.stage_writes(key, data, &mut charge, write, stage);
         let Some(connection) = state.connections.get_mut(key) else { return };
         let message = buffer.bytes().get(range.clone()).unwrap_or_default();
-        if matches!(data, PostedData::None) && connection.send_inline(provider, message, invalidate)
+        if matches!(data, PostedData::None)
+            && port.is_some_and(|port| connection.send_inline(port, message, invalidate))
         {
             state.discharge(key, charge);
             return state.buffers.recycle(buffer);

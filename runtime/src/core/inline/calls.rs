@@ -21,7 +21,7 @@ use crate::core::state::{Cx, State};
 use crate::core::table::Key;
 use crate::core::work::{PostedData, Written};
 use crate::limits::HEADER_ROOM;
-use crate::provider::{Outlet, QueueFull};
+use crate::provider::Port;
 use crate::service::{Data, Placement, Reply, ResultSource, Service};
 
 /// A Call that is taken the short way.
@@ -72,7 +72,7 @@ impl<S: Service> Short<'_, S> {
         &mut self,
         from: Origin,
         run: &[&[u8]],
-        outlet: &mut impl Outlet,
+        port: &mut impl Port,
     ) -> usize {
         let state = &mut *self.state;
         if !state.ready.is_empty() {
@@ -82,7 +82,6 @@ impl<S: Service> Short<'_, S> {
         let (plain_calls, sources) =
             (state.plain_calls, Sources { binding: &binding, results: &results });
         let [read_max, write_max] = state.chunk_max(from.key);
-        let read_max = read_max.min(outlet.read_max());
         let calls = run.iter().map_while(|message| {
             let call = OneChunk::of(message)?;
             let length_max = if call.position.is_some() { read_max } else { write_max };
@@ -91,7 +90,7 @@ impl<S: Service> Short<'_, S> {
         });
         let counted = state.take(self.now, from.key, Kind::Call, calls);
         let run = run.iter().take(counted).map(|call| Taken::with_chunk(call));
-        let done = self.take_calls(from, run, outlet);
+        let done = self.take_calls(from, run, port);
         self.state.settle_run(from.key, Kind::Call, counted, done);
         done
     }
@@ -103,7 +102,7 @@ impl<S: Service> Short<'_, S> {
         &mut self,
         from: Origin,
         calls: impl ExactSizeIterator<Item = Taken<'a>>,
-        outlet: &mut impl Outlet,
+        port: &mut impl Port,
     ) -> usize {
         let Self { state, service, now, reply } = self;
         if reply.is_none() {
@@ -125,7 +124,7 @@ impl<S: Service> Short<'_, S> {
                 break;
             }
             let chunk = chunk.as_ref();
-            let Ok((argument, mut charge)) = cx.state.read_argument(from.key, chunk, outlet) else {
+            let Some((argument, mut charge)) = cx.state.read_argument(from.key, chunk, port) else {
                 break;
             };
             let length_max = from.bare_reply_max.saturating_sub(chunk_len);
@@ -144,10 +143,10 @@ impl<S: Service> Short<'_, S> {
                     let leaves = leave && grant.left() > 0 && fits;
                     let label = Label { xid, credit: grant.word() };
                     if leaves
-                        && (making.leave(version, label, chunk, length, outlet).is_some()
+                        && (making.leave(version, label, chunk, length, port).is_some()
                             || cx
                                 .state
-                                .leave_behind((from.key, label), chunk, length, reply, outlet)
+                                .leave_behind((from.key, label), chunk, length, reply, port)
                                 .is_some())
                     {
                         grant.spend();
@@ -235,42 +234,43 @@ impl State {
         let Some(connection) = self.connections.get(key) else { return [0; 2] };
         let [read_max, write_max] = connection.engine.chunk_max();
         // P12: nothing is asked of a peer that serves no Reads.
+        let read_max = read_max.min(self.read_max);
         [if connection.may_read() { read_max } else { 0 }, write_max]
     }
 
     /// Counts the chunk of a Call, and reads an argument that it has there. Returns the position of the argument
-    /// in the Payload stream, its length, and its lease, and what the connection is charged for that; an error if
-    /// the argument cannot be read at once.
+    /// in the Payload stream, its length, and its lease, and what the connection is charged for that; `None` if the
+    /// argument cannot be read at once.
     #[inline(always)]
     fn read_argument(
         &mut self,
         key: Key<Connection>,
         chunk: Option<&OneChunk>,
-        outlet: &mut impl Outlet,
-    ) -> Result<(Argument, Charge), QueueFull> {
+        port: &mut impl Port,
+    ) -> Option<(Argument, Charge)> {
         let Some(OneChunk { position, segment, .. }) = chunk else {
-            return Ok((None, Charge::default()));
+            return Some((None, Charge::default()));
         };
         let Some(position) = *position else {
             self.counters.write_chunks += 1;
-            return Ok((None, Charge::default()));
+            return Some((None, Charge::default()));
         };
-        let claim = ClaimedSegment::try_from(*segment).map_err(|_| QueueFull)?;
+        let claim = ClaimedSegment::try_from(*segment).ok()?;
         // Calls that wait for memory go first.
         if self.is_memory_awaited() {
-            return Err(QueueFull);
+            return None;
         }
         let lease = segment.length as usize;
         let wanted = Wanted { lease, later: 0, purpose: Purpose::Reply };
         let MemoryGrant::Taken(mut lease, charge) = self.grant(key, &wanted, 0) else {
-            return Err(QueueFull);
+            return None;
         };
-        if let Err(full) = outlet.read(&claim, lease.bytes_mut()) {
+        if port.read(&claim, lease.bytes_mut()).is_err() {
             self.discharge(key, charge);
-            return Err(full);
+            return None;
         }
         self.counters.read_chunks += 1;
-        Ok((Some((position, u64::from(segment.length), Placement::Placed(lease))), charge))
+        Some((Some((position, u64::from(segment.length), Placement::Placed(lease))), charge))
     }
 
     /// Grants the peer credits for as many other Calls, and takes credits for `count` Replies that leave at once: for
@@ -294,7 +294,7 @@ impl State {
         chunk: Option<&OneChunk>,
         length: usize,
         reply: &mut Option<Reply>,
-        outlet: &mut impl Outlet,
+        port: &mut impl Port,
     ) -> Option<()> {
         let call = chunk.filter(|one| one.position.is_none())?;
         let making = reply.as_mut()?;
@@ -307,7 +307,7 @@ impl State {
         let data = PostedData::of(std::mem::replace(&mut making.data, Data::Empty));
         let segments = [call.segment];
         let mut charge = Charge::default();
-        let stage = |request| outlet.stage(request);
+        let stage = |request| port.stage(request);
         let rest = self.stage_writes(key, data, &mut charge, &segments, stage);
         let invalidate = invalidates(Kind::Reply, true, call.inv_handle);
         let end = HEADER_ROOM + length;
@@ -315,7 +315,7 @@ impl State {
         let octets = making.buffer.bytes().get(range.clone()).unwrap_or_default();
         if matches!(rest, PostedData::None)
             && self.connections.get(key).is_some_and(|connection| connection.queue.is_empty())
-            && outlet.send(octets, invalidate).is_ok()
+            && port.send(octets, invalidate).is_ok()
         {
             return Some(());
         }
@@ -363,17 +363,17 @@ impl Reply {
         label: Label,
         chunk: Option<&OneChunk>,
         length: usize,
-        outlet: &mut impl Outlet,
+        port: &mut impl Port,
     ) -> Option<()> {
         let Label { xid, credit } = label;
         let Some(call) = chunk else {
             let start = HEADER_ROOM - bare_header_len(version, Kind::Reply);
             let message = self.buffer.bytes_mut().get_mut(start..HEADER_ROOM + length)?;
             return match version {
-                Version::Two => outlet.send_headed(&Heading::Results, label, message).ok(),
+                Version::Two => port.send_headed(&Heading::Results, label, message).ok(),
                 Version::One => {
                     put_results_headers_one(message, xid, credit)?;
-                    outlet.send(message, None).ok()
+                    port.send(message, None).ok()
                 }
             };
         };
@@ -381,21 +381,17 @@ impl Reply {
         let invalidate = invalidates(Kind::Reply, true, inv_handle);
         if position.is_some() {
             let message = self.seal_results(xid, length, credit)?;
-            return outlet.send(message, invalidate).ok();
+            return port.send(message, invalidate).ok();
         }
         let claim = ClaimedSegment::try_from(segment).ok()?;
-        if self.data.len() > outlet.write_max() {
-            return None;
-        }
-        let mut written = 0;
-        for part in self.data.parts().filter(|part| !part.is_empty()) {
-            let target = claim.window(u64::from(written), u32::try_from(part.len()).ok()?).ok()?;
-            outlet.write(part, &target).ok()?;
-            written += target.length();
+        let written = u32::try_from(self.data.len()).ok()?;
+        if written > 0 {
+            let target = claim.window(0, written).ok()?;
+            self.data.with_parts(|parts| port.write(parts, &target)).ok()?;
         }
         let returned = Segment { length: written, ..segment };
         let message = self.seal_results_with(xid, length, credit, &returned)?;
-        outlet.send(message, invalidate).ok()?;
+        port.send(message, invalidate).ok()?;
         self.data = Data::Empty;
         Some(())
     }

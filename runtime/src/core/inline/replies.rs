@@ -10,7 +10,7 @@ use crate::core::connection::Connection;
 use crate::core::outbound::{Exit, Placed, tell_placed};
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
-use crate::provider::{Outlet, RUN_MAX};
+use crate::provider::{Port, RUN_MAX};
 use crate::service::Service;
 use crate::sys::complete;
 
@@ -23,12 +23,12 @@ impl<S: Service> Short<'_, S> {
         from: Origin,
         replies: impl ExactSizeIterator<Item = (u32, &'a [u8])>,
         tell: impl Fn(&mut Cx<'_>, &mut S, u64, &[u8]),
-        outlet: &mut impl Outlet,
+        port: &mut impl Port,
     ) -> usize {
         let Self { state, service, now, .. } = self;
         // Who is told may call again, which leaves at once.
-        let lane = state.open_lane(from.key, replies.len(), outlet);
-        let mut cx = Cx::within(*now, state, lane, Exit::One(outlet));
+        let lane = state.open_lane(from.key, replies.len(), port);
+        let mut cx = Cx::within(*now, state, lane, Exit::One(port));
         let mut done = 0;
         for (xid, octets) in replies {
             let Some(token) = cx.state.end_call(from.key, xid) else { break };
@@ -48,13 +48,13 @@ impl<S: Service> Short<'_, S> {
         from: Origin,
         replies: &[&[u8]],
         handles: &[Handle],
-        outlet: &mut impl Outlet,
+        port: &mut impl Port,
     ) -> usize {
         let Self { state, service, now, .. } = self;
         let mut ended = [const { None }; RUN_MAX];
         let mut done = 0;
         for ((reply, handle), place) in replies.iter().zip(handles).zip(&mut ended) {
-            let Some(told) = state.end_fenced(*now, from.key, (reply, *handle), outlet) else {
+            let Some(told) = state.end_fenced(*now, from.key, (reply, *handle), port) else {
                 break;
             };
             *place = Some(told);
@@ -63,8 +63,8 @@ impl<S: Service> Short<'_, S> {
         if done == 0 {
             return 0;
         }
-        let lane = state.open_lane(from.key, done, outlet);
-        let mut cx = Cx::within(*now, state, lane, Exit::One(outlet));
+        let lane = state.open_lane(from.key, done, port);
+        let mut cx = Cx::within(*now, state, lane, Exit::One(port));
         for (reply, place) in replies.iter().zip(&mut ended).take(done) {
             if let Some((Some(placed), payload_at)) = place.take() {
                 let payload = reply.get(payload_at..).unwrap_or_default();
@@ -86,7 +86,7 @@ impl State {
         now: Instant,
         key: Key<Connection>,
         (reply, handle): (&[u8], Handle),
-        outlet: &mut impl Outlet,
+        port: &mut impl Port,
     ) -> Option<(Option<Placed>, usize)> {
         let (bare, written) = match OneChunk::of(reply) {
             Some(one) => (one.bare, Some(one.segment.length)),
@@ -98,7 +98,7 @@ impl State {
         {
             return None;
         }
-        let retired = outlet.retire(handle);
+        let retired = port.retire(handle);
         self.settle_run(key, Kind::Reply, 1, usize::from(retired.is_some()));
         let done = retired?;
         let placed = self.end_opened(slot, complete::invalidated(&done), written);

@@ -2,22 +2,22 @@
 
 use haulage_mr_pool::{Exposed, Local};
 use haulage_proto::negotiate::{Heading, Label};
-use haulage_proto::verbs::{Access, Handle, QpNum, Segment};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment};
 
 use super::Lane;
 use crate::core::connection::Connection;
 use crate::core::table::Key;
-use crate::provider::{Done, Outlet, Provider, QueueFull, WorkRequest};
+use crate::provider::{Port, Provider, QueueFull, Refused, WorkQueue, WorkRequest};
 
 /// A lane, and what its Calls leave by.
-pub(crate) type Way<'a> = (&'a mut Lane, &'a mut dyn Outlet);
+pub(crate) type Way<'a> = (&'a mut Lane, &'a mut dyn Port);
 
 /// What Calls leave by while a service runs.
 pub(crate) enum Exit<'a> {
     /// They are queued.
     Closed,
     /// Those of the connection whose messages are acted upon leave at once.
-    One(&'a mut dyn Outlet),
+    One(&'a mut dyn Port),
     /// Those of any connection do.
     Any(&'a mut dyn Aim),
 }
@@ -41,8 +41,8 @@ impl Exit<'_> {
     }
 }
 
-/// An outlet that can be turned to another queue pair.
-pub(crate) trait Aim: Outlet {
+/// A port that can be turned to another queue pair.
+pub(crate) trait Aim: Port {
     /// Sends there from now on.
     fn aim(&mut self, qp: QpNum);
 }
@@ -74,9 +74,18 @@ impl<P: Provider> Aim for Direct<'_, P> {
     }
 }
 
-impl<P: Provider> Outlet for Direct<'_, P> {
-    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), QueueFull> {
-        self.provider.send_inline(self.qp, message, invalidate)
+impl<P: Provider> Direct<'_, P> {
+    /// Returns the port of the queue pair it is aimed at.
+    #[inline]
+    fn port(&mut self) -> Result<P::Port<'_>, Refused> {
+        self.provider.port(self.qp).ok_or(Refused::Gone)
+    }
+}
+
+impl<P: Provider> Port for Direct<'_, P> {
+    #[inline]
+    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
+        self.port()?.send(message, invalidate)
     }
 
     #[inline]
@@ -85,23 +94,37 @@ impl<P: Provider> Outlet for Direct<'_, P> {
         heading: &Heading,
         label: Label,
         message: &mut [u8],
-    ) -> Result<(), QueueFull> {
+    ) -> Result<(), Refused> {
         if std::mem::take(&mut self.is_first) {
-            heading.put(message, label).ok_or(QueueFull)?;
+            heading.put(message, label).ok_or(Refused::TooLong)?;
             return self.send(message, None);
         }
-        self.provider.send_headed(self.qp, heading, label, message)
+        self.port()?.send_headed(heading, label, message)
+    }
+
+    fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {
+        self.port()?.write(parts, target)
+    }
+
+    fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), Refused> {
+        self.port()?.read(source, octets)
+    }
+
+    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local> {
+        match self.provider.port(self.qp) {
+            Some(mut port) => port.open(lease, access),
+            None => Err(lease),
+        }
     }
 
     fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
-        self.provider.stage(self.qp, request)
+        match self.provider.port(self.qp) {
+            Some(mut port) => port.stage(request),
+            None => Err(request),
+        }
     }
 
-    fn open(&mut self, lease: Local, _: Access) -> Result<(Exposed, Segment), Local> {
-        Err(lease)
-    }
-
-    fn retire(&mut self, _: Handle) -> Option<Done> {
-        None
+    fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        self.provider.port(self.qp).map_or(Err(QueueFull), |mut port| port.post(batch))
     }
 }

@@ -30,7 +30,7 @@ use crate::core::state::State;
 use crate::core::table::Key;
 use crate::identity::Identity;
 use crate::limits::HEADER_ROOM;
-use crate::provider::Outlet;
+use crate::provider::Port;
 use crate::service::{Binding, Request, allows_to_reduce};
 
 /// Where Calls leave at once, and how many may.
@@ -101,7 +101,7 @@ impl Lane {
     #[inline]
     pub(super) fn send(
         &mut self,
-        outlet: &mut dyn Outlet,
+        outlet: &mut dyn Port,
         message: &mut [u8],
         named: (u32, u32),
         encoded: &Encoded,
@@ -189,7 +189,7 @@ impl State {
         &mut self,
         key: Key<Connection>,
         count: usize,
-        outlet: &mut dyn Outlet,
+        outlet: &mut dyn Port,
     ) -> Option<Lane> {
         let mut connection = self.connections.get_mut(key)?;
         connection.give_credits(&mut self.receives, self.dirty.len(), (count, 0));
@@ -216,14 +216,8 @@ impl State {
 
     /// Sends Calls that wait, which go before those of a lane.
     #[cold]
-    fn send_waiting_calls(&mut self, key: Key<Connection>, outlet: &mut dyn Outlet) {
-        self.send_bare_calls(key, |_, headed, message| {
-            let sent = match headed {
-                Some((heading, label)) => outlet.send_headed(heading, label, message),
-                None => outlet.send(message, None),
-            };
-            sent.is_ok()
-        });
+    fn send_waiting_calls(&mut self, key: Key<Connection>, outlet: &mut dyn Port) {
+        self.send_bare_calls(key, outlet);
     }
 
     /// Notes how many Calls left on a lane.

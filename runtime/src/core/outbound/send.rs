@@ -13,7 +13,7 @@ use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::v2::connection::{Sending, Unsent};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::verbs::{Access, Flags, Handle, QpNum};
+use haulage_proto::verbs::{Access, Handle, Segment};
 use haulage_proto::xdr::{Writer, pad};
 
 use super::opened::{Item, Opened, What};
@@ -23,23 +23,22 @@ use crate::core::connection::{Connection, Terms};
 use crate::core::inbound::Segments;
 use crate::core::state::State;
 use crate::core::table::Key;
-use crate::core::work::Name;
 use crate::identity::Identity;
 use crate::limits::HEADER_ROOM;
-use crate::provider::{self as providing, Operation, Provider, WorkRequest};
+use crate::provider::{Port, Provider};
 use crate::service::{CallError, Service};
 
 impl<P: Provider, S: Service> Core<P, S> {
     /// Sends the Calls without chunks at the front of the queue inline, as far as that goes.
     pub(crate) fn send_bare_calls(&mut self, key: Key<Connection>) {
         let Self { provider, state, .. } = self;
-        state.send_bare_calls(key, |qp, headed, message| {
-            let sent = match headed {
-                Some((heading, label)) => provider.send_headed(qp, heading, label, message),
-                None => provider.send_inline(qp, message, None),
-            };
-            sent.is_ok()
-        });
+        let Some(connection) = state.connections.get(key).filter(|one| !one.calls.is_empty())
+        else {
+            return;
+        };
+        if let Some(mut port) = provider.port(connection.qp) {
+            state.send_bare_calls(key, &mut port);
+        }
     }
 
     /// Registers the memory that a Call exposes, and queues the Call. One without credit returns to the front of its
@@ -115,7 +114,8 @@ impl<P: Provider, S: Service> Core<P, S> {
             start..HEADER_ROOM + payload
         });
         let message = buffer.bytes().get(range.clone()).unwrap_or_default();
-        if message.len() <= state.inline_max && connection.send_inline(provider, message, None) {
+        let port = provider.port(connection.qp).filter(|_| message.len() <= state.inline_max);
+        if port.is_some_and(|port| connection.send_inline(port, message, None)) {
             state.buffers.recycle(buffer);
         } else {
             state.send(key, buffer, range, None, Default::default());
@@ -134,9 +134,13 @@ pub(crate) enum Progress {
 }
 
 impl State {
-    /// Has `send` send the Calls without chunks at the front of the queue, as far as that goes: if several do,
-    /// with a heading.
-    pub(super) fn send_bare_calls(&mut self, key: Key<Connection>, mut send: impl SendBare) {
+    /// Sends the Calls without chunks at the front of the queue at once, as far as that goes: if several do, with a
+    /// heading.
+    pub(super) fn send_bare_calls(
+        &mut self,
+        key: Key<Connection>,
+        port: &mut (impl Port + ?Sized),
+    ) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let has_heading = connection.calls.len() > 1 && connection.heads_calls();
         while let Some(&slot) = connection.calls.front()
@@ -145,13 +149,8 @@ impl State {
             && !call.opens
         {
             let named = (call.xid, call.procedure);
-            let departure = connection.send_bare(
-                &mut send,
-                named,
-                (buffer, encoded),
-                has_heading,
-                self.inline_max,
-            );
+            let departure =
+                connection.send_bare(port, named, (buffer, encoded), has_heading, self.inline_max);
             if departure == Departure::Waits {
                 return;
             }
@@ -219,7 +218,7 @@ impl Connection {
     #[inline]
     fn send_bare(
         &mut self,
-        send: &mut impl SendBare,
+        port: &mut (impl Port + ?Sized),
         (xid, procedure): (u32, u32),
         (buffer, encoded): (&mut Local, &Encoded),
         has_heading: bool,
@@ -240,8 +239,12 @@ impl Connection {
             Some(_) => encoded.message(version),
             None => encoded.complete(buffer, version, xid, credit),
         };
-        let message = buffer.bytes_mut().get_mut(range);
-        if message.is_some_and(|message| send(self.qp, headed, message)) {
+        let message = buffer.bytes_mut().get_mut(range).unwrap_or_default();
+        let sent = match headed {
+            Some((heading, label)) => port.send_headed(heading, label, message),
+            None => port.send(message, None),
+        };
+        if sent.is_ok() {
             self.rings = true;
             return Departure::Gone;
         }
@@ -254,15 +257,6 @@ impl Connection {
         self.terms.version == Version::Two && self.identity == Identity::Nobody
     }
 }
-
-/// Sends a message on a queue pair: one that is complete, or one that is to be given its heading. Returns whether it
-/// left.
-pub(super) trait SendBare:
-    FnMut(QpNum, Option<(&Heading, Label)>, &mut [u8]) -> bool
-{
-}
-
-impl<F: FnMut(QpNum, Option<(&Heading, Label)>, &mut [u8]) -> bool> SendBare for F {}
 
 impl Encoded {
     /// Returns where in the buffer the message of a Call without chunks is.
@@ -472,19 +466,18 @@ fn expose<P: Provider>(
     item: &mut Item,
     access: Access,
 ) -> Result<Segments, CallError> {
-    let Item::Local(lease) = &*item else { return Ok(Segments::default()) };
-    let handle = provider.reserve_handle(connection.qp, lease, access).ok_or(CallError::Busy)?;
-    let offset = provider.registration_offset(lease);
     let Some(lease) = item.take_local() else { return Ok(Segments::default()) };
-    let length = lease.len();
-    let (exposed, memory) = providing::expose(lease, handle, access);
+    let opened = match provider.port(connection.qp) {
+        Some(mut port) => port.open(lease, access),
+        None => Err(lease),
+    };
+    let (exposed, Segment { handle, length, offset }) = opened.map_err(|lease| {
+        *item = Item::Local(lease);
+        CallError::Busy
+    })?;
     *item = Item::Exposed(exposed);
-    let operation = Operation::FastReg { handle, offset, memory };
-    let id = Name::Unsignaled.wr_id();
-    let (qp, request) = (connection.qp, WorkRequest { id, flags: Flags::default(), operation });
-    connection.stage(request, |request| provider.stage(qp, request));
+    connection.rings = true;
     // P7: split at what the peer takes.
-    let length = u32::try_from(length).unwrap_or(u32::MAX);
     Ok(Segments::collect(plan.split(handle, offset, length)))
 }
 

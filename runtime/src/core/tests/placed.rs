@@ -6,14 +6,15 @@ use haulage_mr_pool::Exposed;
 use haulage_proto::negotiate::put_call_headers_with;
 use haulage_proto::rpc::PlainCalls;
 use haulage_proto::v2::header::OneChunk;
-use haulage_proto::verbs::{Access, Flags, Handle, QpNum, Segment, WrId};
+use haulage_proto::verbs::{Access, Handle, QpNum, Segment};
 
 use super::*;
 use crate::core::inline::{Sources, allows};
 use crate::core::outbound::Caller as Waiting;
+use crate::provider::by_number::ByNumber as _;
 use crate::provider::iwarp::{self, Iwarp};
 use crate::provider::shm::{self, Shm};
-use crate::provider::{Done, Operation, Outlet, QueueFull, WorkRequest, expose};
+use crate::provider::{Port, QueueFull, Refused, WorkQueue};
 use crate::service::ResultSource;
 use crate::sys::clock;
 
@@ -360,24 +361,17 @@ struct Full<'a> {
     qp: QpNum,
 }
 
-impl Outlet for Full<'_> {
-    fn send(&mut self, _: &[u8], _: Option<Handle>) -> Result<(), QueueFull> {
-        Err(QueueFull)
+impl Port for Full<'_> {
+    fn send(&mut self, _: &[u8], _: Option<Handle>) -> Result<(), Refused> {
+        Err(Refused::Full)
     }
 
     fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local> {
-        let handle = self.provider.reserve_handle(self.qp, &lease, access).unwrap();
-        let offset = self.provider.registration_offset(&lease);
-        let length = u32::try_from(lease.len()).unwrap();
-        let (exposed, memory) = expose(lease, handle, access);
-        let operation = Operation::FastReg { handle, offset, memory };
-        let request = WorkRequest { id: WrId(0), flags: Flags::default(), operation };
-        self.provider.post(self.qp, &mut [request].into()).unwrap();
-        Ok((exposed, Segment { handle, length, offset }))
+        self.provider.open(self.qp, lease, access)
     }
 
-    fn retire(&mut self, _: Handle) -> Option<Done> {
-        None
+    fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        self.provider.post(self.qp, batch)
     }
 }
 
@@ -395,7 +389,7 @@ fn a_call_whose_room_is_open_leaves_even_if_not_at_once() {
     let mut asked = Request { result: Some(result), ..request(FETCH) };
     assert!(lane.takes(world.connection.0) && lane.opens(&asked));
     let (now, caller) = (world.now, Waiting::Service(2));
-    let way = (&mut lane, &mut outlet as &mut dyn Outlet);
+    let way = (&mut lane, &mut outlet as &mut dyn Port);
     state.call_opening_at_once(now, way, &mut asked, caller, |_| Ok(())).unwrap();
     state.close_lane(&lane);
     let key = world.connection.0;

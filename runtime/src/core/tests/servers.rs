@@ -7,6 +7,7 @@ use haulage_proto::v1::header::{MSG, NOMSG};
 use haulage_proto::verbs::{ClaimedSegment, Flags, Handle, Opcode, QpNum, Segment, Status, WrId};
 
 use super::*;
+use crate::provider::by_number::ByNumber as _;
 use crate::provider::{ConnectionParams, Done, Event, Operation, Receive, WorkRequest};
 use crate::sys::complete;
 

@@ -7,6 +7,7 @@ use haulage_proto::verbs::{Status, WrId};
 
 use super::*;
 use crate::identity::{Identity, User};
+use crate::provider::by_number::ByNumber as _;
 use crate::provider::{ConnectionParams, Event, Promises, Receive};
 
 /// What client and server speak, and what comes of it.

@@ -17,7 +17,7 @@ use haulage_proto::verbs::{ClaimedSegment, Handle, Status};
 use super::connection::{Connection, State, Step};
 use super::lane::{Lane, OCTETS_MAX, OutstandingRead, PIECES_MAX, Response, Work};
 use super::nic::Nic;
-use crate::provider::{Operation, QueueFull, WorkRequest};
+use crate::provider::{Operation, QueueFull, Refused, WorkQueue, WorkRequest};
 
 impl Connection {
     /// Sends what can be sent, and takes the connection to its end if that was the last of it.
@@ -44,11 +44,28 @@ impl Connection {
         self.finish_if_drained(nic);
     }
 
-    /// Opens memory, or seals a short Write, if nothing is ahead of it that has not been sealed. It leaves
+    /// Takes a prefix of `batch`, and sends what can be sent.
+    pub(super) fn post(&mut self, nic: &mut Nic, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        let mut lane = self.lane.take().unwrap_or_else(|| nic.lend_lane());
+        let room = nic.config.send_queue_max.saturating_sub(lane.entries.len());
+        for request in batch.drain(..room.min(batch.len())) {
+            lane.push(request);
+        }
+        self.lane = Some(lane);
+        self.pump(nic);
+        if let Some(lane) = &mut self.lane {
+            lane.copy_inline();
+        }
+        if self.blocked {
+            self.unsettle(nic);
+        }
+        if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
+    }
+
+    /// Seals a short Write, if nothing is ahead of it that has not been sealed. It leaves
     /// with the next [`Self::pump`].
     pub(super) fn stage(&mut self, nic: &mut Nic, request: WorkRequest) -> Result<(), WorkRequest> {
         let octets = match &request.operation {
-            Operation::FastReg { .. } => 0,
             Operation::Write { source, .. } => source.len(),
             _ => return Err(request),
         };
@@ -79,13 +96,16 @@ impl Connection {
         nic: &mut Nic,
         message: &[u8],
         invalidate: Option<Handle>,
-    ) -> Result<(), QueueFull> {
-        if !self.may_send || message.len() > INLINE_MAX.min(self.transmitter.send_payload_max()) {
-            return Err(QueueFull);
+    ) -> Result<(), Refused> {
+        if message.len() > INLINE_MAX.min(self.transmitter.send_payload_max()) {
+            return Err(Refused::TooLong);
+        }
+        if !self.may_send {
+            return Err(Refused::Full);
         }
         let lane = self.lane.get_or_insert_with(|| nic.lend_lane());
         if !lane.is_between_messages() || lane.batch.is_full(OCTETS_MAX) {
-            return Err(QueueFull);
+            return Err(Refused::Full);
         }
         nic.counters.send_batches += u64::from(lane.batch.is_empty());
         lane.batch.push_whole(&mut self.transmitter, invalidate, message);
@@ -94,34 +114,42 @@ impl Connection {
         Ok(())
     }
 
-    /// Seals a Write of octets that are not to be kept, as [`Self::send_inline`] does with a Send.
+    /// Seals Writes of octets that are not to be kept, as [`Self::send_inline`] does with a Send.
     pub(super) fn write_inline(
         &mut self,
         nic: &mut Nic,
-        octets: &[u8],
+        parts: &[&[u8]],
         target: &ClaimedSegment,
-    ) -> Result<(), QueueFull> {
-        if !self.may_send || octets.len() > COPY_MAX || octets.len() != target.length() as usize {
-            return Err(QueueFull);
+    ) -> Result<(), Refused> {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        if length > COPY_MAX || length != target.length() as usize {
+            return Err(Refused::TooLong);
+        }
+        if !self.may_send {
+            return Err(Refused::Full);
         }
         let batch_max = if self.transmitter.has_crc() { OCTETS_FIRST } else { OCTETS_MAX };
         let lane = self.lane.get_or_insert_with(|| nic.lend_lane());
         if !lane.is_between_messages() || lane.batch.is_full(batch_max) {
-            return Err(QueueFull);
+            return Err(Refused::Full);
         }
         nic.counters.send_batches += u64::from(lane.batch.is_empty());
-        let (mut rest, mut offset) = (octets, target.offset());
-        loop {
-            let fpdu = self.transmitter.write(target.handle(), offset, rest);
-            let (sealed, more) = rest.split_at(fpdu.payload_len());
-            lane.batch.push_copied(&fpdu, sealed);
-            nic.wire.fpdus_sent += 1;
-            nic.counters.count_tagged(sealed.len());
-            (rest, offset) = (more, offset.wrapping_add(sealed.len() as u64));
-            if rest.is_empty() {
-                return Ok(());
+        let mut offset = target.offset();
+        for part in parts {
+            let mut rest = *part;
+            loop {
+                let fpdu = self.transmitter.write(target.handle(), offset, rest);
+                let (sealed, more) = rest.split_at(fpdu.payload_len());
+                lane.batch.push_copied(&fpdu, sealed);
+                nic.wire.fpdus_sent += 1;
+                nic.counters.count_tagged(sealed.len());
+                (rest, offset) = (more, offset.wrapping_add(sealed.len() as u64));
+                if rest.is_empty() {
+                    break;
+                }
             }
         }
+        Ok(())
     }
 
     /// Returns whether the connection is still there.

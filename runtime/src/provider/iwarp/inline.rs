@@ -17,9 +17,10 @@ use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment};
 use super::Iwarp;
 use super::arrive::Found;
 use super::connection::{Connection, Intake, State, StreamEnd};
-use super::depart::COPY_MAX;
 use super::nic::Nic;
-use crate::provider::{Done, Inlet, Outlet, QueueFull, RUN_MAX, WorkRequest, expose};
+use crate::provider::{
+    Done, Inlet, Port, QueueFull, RUN_MAX, Refused, Run, RunKind, WorkQueue, WorkRequest, expose,
+};
 
 /// What was read and not yet acted upon, of one connection, and who is to be read next.
 #[derive(Debug)]
@@ -37,21 +38,22 @@ pub(super) struct Inbox {
     left: usize,
 }
 
-/// Sends on a connection whose messages are being taken.
-struct LaneOutlet<'a> {
-    connection: &'a mut Connection,
-    nic: &'a mut Nic,
+/// Sends on a connection that is open.
+#[derive(Debug)]
+pub struct LanePort<'a> {
+    pub(super) connection: &'a mut Connection,
+    pub(super) nic: &'a mut Nic,
 }
 
-impl Outlet for LaneOutlet<'_> {
+impl Port for LanePort<'_> {
     #[inline]
-    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), QueueFull> {
+    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
         self.connection.send_inline(self.nic, message, invalidate)
     }
 
     #[inline]
-    fn write(&mut self, octets: &[u8], target: &ClaimedSegment) -> Result<(), QueueFull> {
-        self.connection.write_inline(self.nic, octets, target)
+    fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {
+        self.connection.write_inline(self.nic, parts, target)
     }
 
     #[inline]
@@ -60,17 +62,10 @@ impl Outlet for LaneOutlet<'_> {
     }
 
     #[inline]
-    fn write_max(&self) -> usize {
-        COPY_MAX
-    }
-
-    #[inline]
     fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local> {
         let Self { connection, nic } = self;
         let Ok(length) = u32::try_from(lease.len()) else { return Err(lease) };
-        // Before our first FPDU the peer may not have one either.
-        let handle = connection.may_send.then(|| nic.stags.reserve(connection.qp)).flatten();
-        let Some(handle) = handle else { return Err(lease) };
+        let Some(handle) = nic.stags.reserve(connection.qp) else { return Err(lease) };
         let offset = nic.stags.random_offset();
         let (exposed, memory) = expose(lease, handle, access);
         let registered = nic.stags.register(handle, connection.qp, offset, memory);
@@ -87,6 +82,10 @@ impl Outlet for LaneOutlet<'_> {
         }
         nic.counters.invalidated_remote += 1;
         Some(Done::invalidating(connection.qp, handle))
+    }
+
+    fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        self.connection.post(self.nic, batch)
     }
 }
 
@@ -256,8 +255,9 @@ impl Connection {
                     let (messages, run) = self.run(octets, whole, length_max, most);
                     let fpdus = run.fpdus as usize;
                     let (qp, messages) = (self.qp, &messages[..fpdus]);
-                    let mut outlet = LaneOutlet { connection: self, nic };
-                    let taken = inlet.take(qp, messages, &mut outlet);
+                    let offered = Run { octets: messages, kind: RunKind::Whole };
+                    let mut port = LanePort { connection: self, nic };
+                    let taken = inlet.messages(qp, &offered, &mut port);
                     count += taken;
                     nic.counters.receives += taken as u64;
                     if taken == fpdus {
@@ -269,9 +269,11 @@ impl Connection {
                 }
                 Carried::Send { invalidate: Some(handle) } if fits => {
                     let qp = self.qp;
-                    let mut outlet = LaneOutlet { connection: self, nic };
                     // Most have the Write of a result before them, so there is no longer run.
-                    let taken = inlet.take_invalidating(qp, &[payload], &[handle], &mut outlet);
+                    let kind = RunKind::Invalidating(&[handle]);
+                    let offered = Run { octets: &[payload], kind };
+                    let mut port = LanePort { connection: self, nic };
+                    let taken = inlet.messages(qp, &offered, &mut port);
                     count += taken;
                     nic.counters.receives += taken as u64;
                     (taken > 0).then(|| Passed::one(whole))

@@ -97,6 +97,7 @@ impl Nic {
             queue_pairs_max: self.config.connections_max,
             send_queue_max: self.config.send_queue_max,
             inline_max: INLINE_MAX,
+            read_max: 0,
             turn_events: TURN_EVENTS,
             receive_queue_max: self.config.receive_queue_max,
             receives_each: None,

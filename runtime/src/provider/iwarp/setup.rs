@@ -106,7 +106,13 @@ impl Connection {
                         self.state = next;
                         self.deadline = None;
                         let qp = self.qp;
-                        nic.events.push_back(Event::Request { listener, qp, peer, private_data });
+                        nic.events.push_back(Event::Request {
+                            listener,
+                            qp,
+                            peer,
+                            process: None,
+                            private_data,
+                        });
                     }
                 }
                 Err(fault) => {

@@ -6,10 +6,12 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use haulage_mr_pool::{Exposed, Local, PagePreference, Pool, PoolConfig, PostedSink, PostedSource};
 use haulage_proto::verbs::{
-    ClaimedSegment, Exposure, Flags, Handle, Opcode, QpNum, Segment, Status, WrId,
+    Access, ClaimedSegment, Flags, Handle, Opcode, QpNum, Segment, Status, WrId,
 };
 
 use super::*;
+use crate::provider::WorkQueue;
+use crate::provider::by_number::ByNumber as _;
 use crate::provider::{DisconnectReason, Done, Operation, Quiesced, WorkRequest};
 use crate::sys::complete;
 
@@ -203,22 +205,10 @@ impl Node {
         posted
     }
 
-    /// Opens memory to the peer; the handle is good once the FastReg has been posted, by `id`.
-    fn expose(&mut self, id: u64, lease: Local, write: bool) -> (Exposed, Segment) {
-        let qp = self.qp();
-        let length = lease.len();
+    /// Opens memory to the peer.
+    fn expose(&mut self, lease: Local, write: bool) -> (Exposed, Segment) {
         let access = if write { Access::RemoteWrite } else { Access::RemoteRead };
-        let handle = self.nic.reserve_handle(qp, &lease, access).unwrap();
-        let offset = self.nic.registration_offset(&lease);
-        let (exposed, memory) = if write {
-            let (exposed, sink) = lease.expose_write(handle);
-            (exposed, Exposure::RemoteWrite(sink))
-        } else {
-            let (exposed, source) = lease.expose_read(handle);
-            (exposed, Exposure::RemoteRead(source))
-        };
-        self.post(id, SIGNALED, Operation::FastReg { handle, offset, memory });
-        (exposed, Segment { handle, length: length as u32, offset })
+        self.nic.open(self.qp(), lease, access).expect("a handle")
     }
 }
 

@@ -8,11 +8,11 @@ use super::ListenerId;
 use super::connection::{Connection, State};
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
-use super::outlet::{Far, RingOutlet, Sent};
+use super::outlet::{Far, RingPort, Sent};
 use super::regions::Mapped;
 use super::ring::{Consumer, JOINING_MAX, Kind, Look, Record};
 use super::table::Retired;
-use crate::provider::{DisconnectReason, Done, Event, Inlet, RUN_MAX};
+use crate::provider::{DisconnectReason, Done, Event, Inlet, RUN_MAX, Run as Offered, RunKind};
 
 /// Why no more is taken from a ring.
 enum Stop {
@@ -244,7 +244,7 @@ impl Connection {
             self.came_alone = run.count == 1 && behind == Some(Look::Nothing);
             let far =
                 Far { segment: consumer.segment(), region: region.as_ref().map(Mapped::memory) };
-            let mut outlet = RingOutlet {
+            let mut port = RingPort {
                 nic,
                 qp: self.qp,
                 producer,
@@ -260,14 +260,17 @@ impl Connection {
             let messages = &run.messages[..run.count];
             let count = match (messages, &run.of) {
                 ([], _) => 0,
-                (_, Of::Nothing) => inlet.take(self.qp, messages, &mut outlet),
-                (_, Of::Heading(heading)) => {
-                    let labels = &run.labels[..run.count];
-                    inlet.take_headed(self.qp, (heading, labels), messages, &mut outlet)
+                (octets, Of::Nothing) => {
+                    let offered = Offered { octets, kind: RunKind::Whole };
+                    inlet.messages(self.qp, &offered, &mut port)
                 }
-                (_, Of::Invalidating) => {
-                    let handles = &run.handles[..run.count];
-                    inlet.take_invalidating(self.qp, messages, handles, &mut outlet)
+                (octets, Of::Heading(heading)) => {
+                    let kind = RunKind::Headed(heading, &run.labels[..run.count]);
+                    inlet.messages(self.qp, &Offered { octets, kind }, &mut port)
+                }
+                (octets, Of::Invalidating) => {
+                    let kind = RunKind::Invalidating(&run.handles[..run.count]);
+                    inlet.messages(self.qp, &Offered { octets, kind }, &mut port)
                 }
             };
             octets += run.pass(consumer, count);

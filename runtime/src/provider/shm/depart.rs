@@ -9,9 +9,10 @@
 //!
 //! What leaves while messages are taken without Receives is in `shm/outlet.rs`.
 
+use haulage_mr_pool::{Exposed, Local};
 use haulage_proto::iwarp::terminate::{Code, Fault};
 use haulage_proto::negotiate::{Heading, Label};
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, Status};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, Segment, Status};
 
 use super::connection::{Connection, Entry, Payload, State, Work};
 use super::ended::{BAD_RING, Ended};
@@ -20,7 +21,7 @@ use super::outlet::Far;
 use super::regions::Mapped;
 use super::ring::{JOINING_MAX, Kind, Producer};
 use super::table::{Extent, Retired};
-use crate::provider::{DisconnectReason, Operation, QueueFull, WorkQueue, WorkRequest};
+use crate::provider::{DisconnectReason, Operation, QueueFull, Refused, WorkQueue, WorkRequest};
 use crate::sys::shared::Shared;
 
 /// How far a request came.
@@ -45,12 +46,6 @@ impl Producer {
     /// Returns the octets of the longest message that is put behind the others at once.
     pub(super) fn inline_max(&self) -> usize {
         INLINE_MAX.min(self.part_max())
-    }
-
-    /// Puts a whole message behind the others, if it is short and there is room.
-    #[inline(always)]
-    fn push_inline(&mut self, kind: Kind, handle: Handle, message: &[u8]) -> bool {
-        message.len() <= self.inline_max() && self.push(kind, handle, message) == Ok(true)
     }
 }
 
@@ -77,10 +72,25 @@ impl Connection {
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }
 
-    /// Opens memory, or writes a little, at once, if nothing waits to go before it.
+    /// Opens a lease to the peer at once.
+    pub(super) fn open_lease(
+        &mut self,
+        nic: &mut Nic,
+        lease: Local,
+        access: Access,
+    ) -> Result<(Exposed, Segment), Local> {
+        let Self { producer, registrations, exposes, state, .. } = self;
+        match producer {
+            Some(producer) if *exposes && *state == State::Open => {
+                registrations.open(nic, producer.segment(), lease, access)
+            }
+            _ => Err(lease),
+        }
+    }
+
+    /// Writes a little at once, if nothing waits to go before it.
     pub(super) fn stage(&mut self, nic: &mut Nic, request: WorkRequest) -> Result<(), WorkRequest> {
         let is_short = match &request.operation {
-            Operation::FastReg { .. } => true,
             Operation::Write { source, .. } => source.len() < PUBLISH_BEFORE,
             _ => false,
         };
@@ -100,12 +110,15 @@ impl Connection {
         nic: &mut Nic,
         message: &[u8],
         invalidate: Option<Handle>,
-    ) -> Result<(), QueueFull> {
-        let goes = self.state == State::Open && self.pending.is_empty();
-        let Some(producer) = &mut self.producer else { return Err(QueueFull) };
+    ) -> Result<(), Refused> {
+        let producer = self.producer.as_mut().filter(|_| self.state == State::Open);
+        let producer = producer.ok_or(Refused::Gone)?;
+        if message.len() > producer.inline_max() {
+            return Err(Refused::TooLong);
+        }
         let (kind, handle) = kind(invalidate);
-        if !goes || !producer.push_inline(kind, handle, message) {
-            return Err(QueueFull);
+        if !self.pending.is_empty() || producer.push(kind, handle, message) != Ok(true) {
+            return Err(Refused::Full);
         }
         nic.counters.sends += 1;
         nic.counters.bytes_copied += message.len() as u64;
@@ -120,16 +133,16 @@ impl Connection {
         heading: &Heading,
         label: Label,
         message: &mut [u8],
-    ) -> Result<(), QueueFull> {
+    ) -> Result<(), Refused> {
         let length = message.len();
         let Some(producer) = self.producer.as_mut().filter(|_| length <= JOINING_MAX) else {
-            heading.put(message, label).ok_or(QueueFull)?;
+            heading.put(message, label).ok_or(Refused::TooLong)?;
             return self.send_inline(nic, message, None);
         };
         let goes = self.state == State::Open && self.pending.is_empty();
-        let body = message.get(heading.len()..).filter(|_| goes).ok_or(QueueFull)?;
+        let body = message.get(heading.len()..).filter(|_| goes).ok_or(Refused::Full)?;
         if producer.push_headed(heading, label, body) != Ok(true) {
-            return Err(QueueFull);
+            return Err(Refused::Full);
         }
         nic.counters.sends += 1;
         nic.counters.bytes_copied += length as u64;
@@ -527,3 +540,6 @@ pub(super) const PUBLISH_BEFORE: usize = 16 << 10;
 /// Octets of the longest Send without a view of its source. Any Send is copied, and one part of a
 /// message holds more.
 pub(super) const INLINE_MAX: usize = 8 << 10;
+/// Octets of the longest Read that is made at once.
+#[expect(clippy::cast_possible_truncation, reason = "a few MiB")]
+pub(super) const READ_MAX: u32 = MOVED_PER_CALL as u32;

@@ -10,7 +10,7 @@ use haulage_proto::verbs::{Completion, Exposure, Handle, Opcode, QpNum, Status, 
 
 use super::ListenerId;
 use super::config::Config;
-use super::depart::INLINE_MAX;
+use super::depart::{INLINE_MAX, READ_MAX};
 use super::receives::Receives;
 use super::regions::Regions;
 use super::segment::{Layout, RING_BYTES_MIN};
@@ -142,6 +142,7 @@ impl Nic {
             queue_pairs_max: self.config.connections_max,
             send_queue_max: self.config.send_queue_max,
             inline_max: INLINE_MAX,
+            read_max: READ_MAX,
             turn_events: TURN_EVENTS,
             receive_queue_max: self.config.receive_queue_max,
             receives_each: None,

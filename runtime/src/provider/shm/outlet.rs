@@ -10,11 +10,11 @@ use super::nic::Nic;
 use super::ring::{BadRing, Kind, Producer};
 use super::segment::Segment;
 use super::table::{Extent, Grant, Registrations, Retired};
-use crate::provider::{Done, Outlet, QueueFull, expose};
+use crate::provider::{Done, Port, QueueFull, Refused, WorkQueue, expose};
 use crate::sys::shared::Shared;
 
 /// Sends on a connection whose messages are being taken.
-pub(super) struct RingOutlet<'a> {
+pub(super) struct RingPort<'a> {
     pub(super) nic: &'a mut Nic,
     pub(super) qp: QpNum,
     pub(super) producer: &'a mut Producer,
@@ -46,13 +46,16 @@ pub(super) struct Sent {
     pub(super) leaves_rest: bool,
 }
 
-impl Outlet for RingOutlet<'_> {
+impl Port for RingPort<'_> {
     #[inline(always)]
-    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), QueueFull> {
-        let goes = self.length_max.is_some_and(|most| message.len() <= most);
+    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
+        let most = self.length_max.ok_or(Refused::Full)?;
+        if message.len() > most {
+            return Err(Refused::TooLong);
+        }
         let (kind, handle) = kind(invalidate);
-        if !goes || !self.push(kind, handle, message) {
-            return Err(QueueFull);
+        if !self.push(kind, handle, message) {
+            return Err(Refused::Full);
         }
         let Sent { sends, octets, .. } = &mut self.sent;
         (*sends, *octets) = (*sends + 1, *octets + message.len());
@@ -69,7 +72,7 @@ impl Outlet for RingOutlet<'_> {
         heading: &Heading,
         label: Label,
         message: &mut [u8],
-    ) -> Result<(), QueueFull> {
+    ) -> Result<(), Refused> {
         let body = message.get(heading.len()..).filter(|_| message.len() <= self.series_max);
         let Some(body) = body else { return self.send_whole(heading, label, message) };
         let is_pushed = if self.is_alone {
@@ -79,7 +82,7 @@ impl Outlet for RingOutlet<'_> {
             self.producer.push_headed(heading, label, body) == Ok(true)
         };
         if !is_pushed {
-            return Err(QueueFull);
+            return Err(Refused::Full);
         }
         let Sent { sends, octets, .. } = &mut self.sent;
         (*sends, *octets) = (*sends + 1, *octets + message.len());
@@ -87,13 +90,20 @@ impl Outlet for RingOutlet<'_> {
     }
 
     #[inline]
-    fn write(&mut self, octets: &[u8], target: &ClaimedSegment) -> Result<(), QueueFull> {
-        let length = octets.len();
-        if length != target.length() as usize || length > self.write_max() {
-            return Err(QueueFull);
+    fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        self.length_max.ok_or(Refused::Full)?;
+        let left = MOVED_PER_CALL.saturating_sub(self.sent.moved);
+        if length != target.length() as usize || length > left {
+            return Err(Refused::TooLong);
         }
         self.before_copy(length);
-        self.touch(target, Access::RemoteWrite, |region, at| region.copy_in(at, octets))?;
+        self.touch(target, Access::RemoteWrite, |region, mut at| {
+            for part in parts {
+                region.copy_in(at, part);
+                at += part.len();
+            }
+        })?;
         self.sent.moved += length;
         self.nic.counters.count_tagged(length);
         self.nic.counters.bytes_copied += length as u64;
@@ -101,19 +111,17 @@ impl Outlet for RingOutlet<'_> {
     }
 
     #[inline]
-    fn write_max(&self) -> usize {
-        if self.length_max.is_some() { MOVED_PER_CALL.saturating_sub(self.sent.moved) } else { 0 }
-    }
-
-    #[inline]
-    fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), QueueFull> {
+    fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), Refused> {
         let length = octets.len();
-        if length != source.length() as usize || source.length() > self.read_max() {
-            return Err(QueueFull);
+        if length != source.length() as usize || length > MOVED_PER_CALL {
+            return Err(Refused::TooLong);
+        }
+        if self.length_max.is_none() || !self.may_read {
+            return Err(Refused::Full);
         }
         if self.sent.moved + length > MOVED_PER_CALL {
             self.sent.leaves_rest = true;
-            return Err(QueueFull);
+            return Err(Refused::NotNow);
         }
         self.before_copy(length);
         self.touch(source, Access::RemoteRead, |region, at| region.copy_to(at, octets))?;
@@ -126,32 +134,12 @@ impl Outlet for RingOutlet<'_> {
     }
 
     #[inline]
-    fn read_max(&self) -> u32 {
-        if self.length_max.is_some() && self.may_read { READ_MAX } else { 0 }
-    }
-
-    #[inline]
     fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Named), Local> {
-        let (nic, segment) = (&mut *self.nic, self.producer.segment());
-        let entries = segment.layout().entries();
-        let length = lease.len() as u64;
-        let (Some(registrations), Some(start), Ok(length_wire)) = (
-            self.registrations.as_mut().filter(|_| nic.registrations < entries as usize),
-            nic.region.as_ref().and_then(|region| region.locate(address(&lease), length)),
-            u32::try_from(length),
-        ) else {
-            return Err(lease);
-        };
-        let Some(handle) = registrations.reserve(&mut nic.handles, entries) else {
-            return Err(lease);
-        };
-        nic.registrations += 1;
-        let (exposed, memory) = expose(lease, handle, access);
-        let extent = Extent { base: nic.handles.offset(), start, length };
-        let slot = nic.handles.slot(handle);
-        let is_open = registrations.expose(segment, slot, handle, extent, memory);
-        debug_assert!(is_open, "it was reserved");
-        Ok((exposed, Named { handle, length: length_wire, offset: extent.base }))
+        let segment = self.producer.segment();
+        match &mut self.registrations {
+            Some(registrations) => registrations.open(self.nic, segment, lease, access),
+            None => Err(lease),
+        }
     }
 
     #[inline]
@@ -167,9 +155,45 @@ impl Outlet for RingOutlet<'_> {
             Retired::NotYet | Retired::Unknown => None,
         }
     }
+
+    /// Takes nothing: who takes the messages posts when they are taken.
+    fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
+    }
 }
 
-impl RingOutlet<'_> {
+impl Registrations {
+    /// Opens a lease to the peer.
+    #[inline]
+    pub(super) fn open(
+        &mut self,
+        nic: &mut Nic,
+        segment: &Segment,
+        lease: Local,
+        access: Access,
+    ) -> Result<(Exposed, Named), Local> {
+        let entries = segment.layout().entries();
+        let length = lease.len() as u64;
+        let has_room = nic.registrations < entries as usize;
+        let (Some(start), Ok(length_wire), true) = (
+            nic.region.as_ref().and_then(|region| region.locate(address(&lease), length)),
+            u32::try_from(length),
+            has_room,
+        ) else {
+            return Err(lease);
+        };
+        let Some(handle) = self.reserve(&mut nic.handles, entries) else { return Err(lease) };
+        nic.registrations += 1;
+        let (exposed, memory) = expose(lease, handle, access);
+        let extent = Extent { base: nic.handles.offset(), start, length };
+        let slot = nic.handles.slot(handle);
+        let is_open = self.expose(segment, slot, handle, extent, memory);
+        debug_assert!(is_open, "it was reserved");
+        Ok((exposed, Named { handle, length: length_wire, offset: extent.base }))
+    }
+}
+
+impl RingPort<'_> {
     /// Puts a message into the ring; returns whether it had room.
     #[inline(always)]
     fn push(&mut self, kind: Kind, handle: Handle, message: &[u8]) -> bool {
@@ -195,8 +219,8 @@ impl RingOutlet<'_> {
         heading: &Heading,
         label: Label,
         message: &mut [u8],
-    ) -> Result<(), QueueFull> {
-        heading.put(message, label).ok_or(QueueFull)?;
+    ) -> Result<(), Refused> {
+        heading.put(message, label).ok_or(Refused::TooLong)?;
         self.send(message, None)
     }
 
@@ -206,14 +230,14 @@ impl RingOutlet<'_> {
         claim: &ClaimedSegment,
         access: Access,
         copy: impl FnOnce(&Shared, usize),
-    ) -> Result<(), QueueFull> {
+    ) -> Result<(), Refused> {
         let copy = |region: &Shared, at| {
             copy(region, at);
             true
         };
         match self.far.touch(self.nic, claim, access, 0, copy, claim.length() as usize) {
             Ok(true) => Ok(()),
-            _ => Err(QueueFull),
+            _ => Err(Refused::NotOpen),
         }
     }
 }
@@ -281,6 +305,3 @@ impl Far<'_> {
 
 /// Octets of a message behind which the peer is shown what was sent, though more is to follow.
 const SHOW_BEHIND: usize = 1 << 10;
-/// Octets of the longest Read that is made at once.
-#[expect(clippy::cast_possible_truncation, reason = "a few MiB")]
-const READ_MAX: u32 = MOVED_PER_CALL as u32;

@@ -212,10 +212,21 @@ impl Connection {
                 self.setup = Some(Box::new(Setup::Asked { question: hello, theirs }));
                 self.step(Step::Requested);
                 self.deadline = None;
-                nic.events.push_back(Event::Request { listener, qp: self.qp, peer, private_data });
+                nic.events.push_back(Event::Request {
+                    listener,
+                    qp: self.qp,
+                    peer,
+                    process: self.peer_process(),
+                    private_data,
+                });
             }
             other => self.setup = other.map(Box::new),
         }
+    }
+
+    /// Returns the process at the other end, if the system names it.
+    fn peer_process(&self) -> Option<u32> {
+        u32::try_from(self.socket.as_ref()?.peer().ok()?.process).ok()
     }
 
     /// Answers yes.

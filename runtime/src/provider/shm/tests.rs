@@ -8,7 +8,7 @@ use haulage_mr_pool::{
 };
 use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::verbs::{
-    Access, ClaimedSegment, Exposure, Flags, Handle, Opcode, Segment as Claim, Status, WrId,
+    Access, ClaimedSegment, Flags, Handle, Opcode, Segment as Claim, Status, WrId,
 };
 
 use std::net::IpAddr;
@@ -17,6 +17,7 @@ use super::listening::PORT_FIRST;
 use super::nic::LONG_RINGS_MAX;
 use super::watch::HOT_MAX;
 use super::*;
+use crate::provider::by_number::ByNumber as _;
 use crate::provider::{DisconnectReason, Done, Operation, Quiesced, WorkRequest};
 use crate::sys::unix::{self, Stream};
 use crate::sys::{clock, complete};
@@ -71,6 +72,8 @@ struct Node {
     quiesced: Vec<Quiesced>,
     /// The queue pair of the last connection.
     qp: Option<QpNum>,
+    /// The process of the peer that asked last.
+    process: Option<u32>,
     seen: Vec<Seen>,
     ids: u64,
 }
@@ -91,6 +94,7 @@ impl Node {
             done: Vec::new(),
             quiesced: Vec::new(),
             qp: None,
+            process: None,
             seen: Vec::new(),
             ids: 0,
         }
@@ -112,8 +116,8 @@ impl Node {
                     self.done.push(done);
                     seen
                 }
-                Event::Request { qp, private_data, .. } => {
-                    self.qp = Some(qp);
+                Event::Request { qp, process, private_data, .. } => {
+                    (self.qp, self.process) = (Some(qp), process);
                     Seen::Request(private_data.into())
                 }
                 Event::Established { qp, .. } => {
@@ -223,22 +227,8 @@ impl Node {
 
     /// Opens memory that holds `bytes` to the peer.
     fn expose(&mut self, bytes: &[u8], access: Access) -> (Exposed, Claim) {
-        let lease = self.holding(bytes);
-        let handle = self.nic.reserve_handle(self.qp(), &lease, access).expect("a handle");
-        let offset = self.nic.registration_offset(&lease);
-        let (exposed, memory) = match access {
-            Access::RemoteRead => {
-                let (exposed, source) = lease.expose_read(handle);
-                (exposed, Exposure::RemoteRead(source))
-            }
-            Access::RemoteWrite => {
-                let (exposed, sink) = lease.expose_write(handle);
-                (exposed, Exposure::RemoteWrite(sink))
-            }
-        };
-        let length = u32::try_from(bytes.len()).unwrap();
-        self.post(Operation::FastReg { handle, offset, memory });
-        (exposed, Claim { handle, length, offset })
+        let (lease, qp) = (self.holding(bytes), self.qp());
+        self.nic.open(qp, lease, access).expect("a handle")
     }
 
     fn succeeded(&mut self, id: WrId, opcode: Opcode) -> Done {

@@ -11,7 +11,9 @@ use super::node::Node;
 use super::queue_pair::{Payload, QueuePair, State, Work};
 use super::rng::Rng;
 use super::schedule::{Body, End, Gone, Message, Packet, Schedule};
-use crate::provider::{DisconnectReason, Event, QueueFull, Receive, WorkQueue, WorkRequest};
+use crate::provider::{
+    DisconnectReason, Event, QueueFull, Receive, Refused, WorkQueue, WorkRequest,
+};
 
 mod connections;
 mod messages;
@@ -99,9 +101,12 @@ impl World {
         end: End,
         message: &[u8],
         invalidate: Option<Handle>,
-    ) -> Result<(), QueueFull> {
-        if !self.takes_requests(end) || self.nodes[end.node].is_full(end.qp) {
-            return Err(QueueFull);
+    ) -> Result<(), Refused> {
+        if !self.takes_requests(end) {
+            return Err(Refused::Gone);
+        }
+        if self.nodes[end.node].is_full(end.qp) {
+            return Err(Refused::Full);
         }
         let mut copy = self.spare.pop().unwrap_or_default();
         copy.extend_from_slice(message);
@@ -111,7 +116,7 @@ impl World {
         Ok(())
     }
 
-    fn takes_requests(&mut self, end: End) -> bool {
+    pub(super) fn takes_requests(&mut self, end: End) -> bool {
         let state = self.qp(end).map(|qp| qp.state);
         !matches!(state, None | Some(State::Connecting | State::Requested | State::Abandoned))
     }

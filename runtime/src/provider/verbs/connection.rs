@@ -6,7 +6,7 @@ use std::sync::Arc;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
-use super::super::DisconnectReason;
+use super::super::{DisconnectReason, WorkQueue};
 use crate::sys::ibverbs::{CmId, Domain, Polled, QueuePair, Region};
 
 /// One end of a connection.
@@ -31,6 +31,8 @@ pub(super) struct Connection {
     pub(super) is_flushed: bool,
     /// We asked for the connection on an iWARP device, and no message of the peer has arrived.
     pub(super) is_unheard: bool,
+    /// Requests that open memory, which go before whatever is posted next.
+    pub(super) opening: WorkQueue,
 }
 
 /// How far a connection is.

@@ -147,6 +147,7 @@ pub(super) fn fit(
         send_queue_max: send_queue,
         // Its doorbell is the system's or the device's own: one for each would cost more than a view.
         inline_max: 0,
+        read_max: 0,
         turn_events: TURN_EVENTS,
         receive_queue_max: receives,
         receives_each: (!shares).then_some(each),

@@ -8,7 +8,7 @@ use haulage_proto::verbs::QpNum;
 use super::connection::{Connection, MISBEHAVED, Objects, Phase};
 use super::domains::Place;
 use super::{LISTENER, ListenerId, Verbs};
-use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
+use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event, WorkQueue};
 use crate::sys::ibverbs::{
     Answer, Arrival, CmEvent, CmEventKind, CmId, Fault, Parameters, QueuePair, Refused,
 };
@@ -89,6 +89,7 @@ impl Verbs {
             early: Vec::new(),
             is_flushed: false,
             is_unheard: false,
+            opening: WorkQueue::new(),
         };
         let Some(qp) = self.slots.add(connection) else { return };
         id.name(token(qp));
@@ -96,7 +97,7 @@ impl Verbs {
             connection.objects = Objects::Id(id);
         }
         let private_data = asked.private_data.clone();
-        self.reports.push_back(Event::Request { listener, qp, peer, private_data });
+        self.reports.push_back(Event::Request { listener, qp, peer, process: None, private_data });
     }
 
     fn on_address(&mut self, qp: QpNum) {

@@ -17,6 +17,9 @@ impl Verbs {
             return Err(QueueFull);
         };
         let Objects::Pair(pair) = &mut connection.objects else { return Err(QueueFull) };
+        while let Some(request) = connection.opening.pop_back() {
+            batch.push_front(request);
+        }
         let own = &connection.regions;
         let regions = if own.is_empty() { &self.regions } else { own };
         let before = pair.occupied();
@@ -222,8 +225,9 @@ impl Verbs {
         self.reap(now, usize::MAX);
         // Windows first: soft-RoCE keeps a queue pair alive while a window is bound to it. The queue pair
         // has failed, so the peer reaches nothing by the others either.
-        self.registrations.release(qp);
         let Some(connection) = self.slots.get(qp) else { return };
+        connection.opening.clear();
+        self.registrations.release(qp);
         connection.phase = Phase::Gone;
         let objects = std::mem::replace(&mut connection.objects, Objects::Nothing);
         if let Objects::Pair(pair) = objects {

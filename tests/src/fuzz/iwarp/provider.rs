@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use haulage::provider::iwarp::{Backend, Config, Crc, Iwarp};
-use haulage::provider::{Event, Operation, Provider as _, WorkRequest};
+use haulage::provider::{Event, Operation, WorkRequest};
 use haulage::sys::complete;
 use haulage::sys::crc::crc32c;
 use haulage_mr_pool::{Exposed, PagePreference, Pool, PoolConfig};
@@ -23,6 +23,7 @@ use haulage_proto::verbs::{Access, Handle, QpNum, Segment};
 use super::super::beside::{Lent, PARAMS, Scene};
 use super::super::octets::{octet, short, some_octets, spoil, word};
 use crate::bed::{SIGNALED, claim};
+use crate::by_number::ByNumber as _;
 use crate::world::choices::Choices;
 
 /// Connects, and sends what it likes. Its connection ends when it leaves, at the latest, and nothing else

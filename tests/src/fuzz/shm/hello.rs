@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use haulage::provider::{Event, Provider as _};
+use haulage::provider::Event;
 use haulage::sys::unix::Stream;
 use haulage_proto::xdr::Reader;
 
 use super::{Hello, MAGIC, REGION_MAX, end, memory, name, scene, segment_length};
+use crate::by_number::ByNumber as _;
 use crate::fuzz::beside::PARAMS;
 use crate::fuzz::octets::{some_octets, spoil, word};
 use crate::world::choices::Choices;

@@ -5,16 +5,17 @@ use std::sync::atomic::Ordering;
 
 use haulage::provider::shm::Shm;
 use haulage::provider::{
-    ConnectionParams, Event, Inlet, Operation, Outlet, Provider as _, WorkRequest,
+    ConnectionParams, Event, Inlet, Operation, Port, Provider as _, Run, RunKind, WorkRequest,
 };
 use haulage::sys::complete;
 use haulage::sys::shared::Shared;
 use haulage::sys::unix::{Listener, Stream};
 use haulage_mr_pool::Exposed;
-use haulage_proto::verbs::{Access, ClaimedSegment, Exposure, Handle, QpNum, Segment};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment};
 
 use super::{ENTRIES, Hello, LINE, RING, RING_BYTES, end, memory, name, scene, segment_length};
 use crate::bed::SIGNALED;
+use crate::by_number::ByNumber as _;
 use crate::fuzz::beside::{Lent, PARAMS, Scene};
 use crate::fuzz::octets::{octet, short, some_octets};
 use crate::world::choices::Choices;
@@ -234,16 +235,7 @@ impl Rogue {
     /// Opens memory to the rogue, if the victim passed its region.
     fn expose(&mut self, scene: &mut Scene<Shm>) {
         let lease = scene.victim.holding(CONTENTS);
-        let access = Access::RemoteRead;
-        let Some(handle) = scene.victim.provider.reserve_handle(self.qp, &lease, access) else {
-            return;
-        };
-        let offset = scene.victim.provider.registration_offset(&lease);
-        let (exposed, source) = lease.expose_read(handle);
-        let memory = Exposure::RemoteRead(source);
-        try_post(scene, self.qp, Operation::FastReg { handle, offset, memory });
-        let length = short(CONTENTS.len());
-        self.opened.push((exposed, Segment { handle, length, offset }));
+        self.opened.extend(scene.victim.provider.open(self.qp, lease, Access::RemoteRead).ok());
     }
 
     /// Leaves, and takes all that was opened to it back.
@@ -298,15 +290,15 @@ struct Taker {
 }
 
 impl Inlet for Taker {
-    fn take(&mut self, _: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
-        if !self.takes {
+    fn messages(&mut self, _: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
+        if !self.takes || matches!(run.kind, RunKind::Invalidating(_)) {
             return 0;
         }
-        for message in run {
+        for message in run.octets {
             // A queue that is full is full.
-            let _ = outlet.send(&message[..message.len().min(64)], None);
+            let _ = port.send(&message[..message.len().min(64)], None);
         }
-        run.len()
+        run.octets.len()
     }
 }
 

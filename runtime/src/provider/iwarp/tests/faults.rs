@@ -52,7 +52,7 @@ fn tagged_data_for_what_was_not_opened_changes_no_memory() {
         ] {
             let mut pair = Pair::new(variant);
             let lease = pair.b.lease(&[7; 1000]);
-            let (exposed, segment) = pair.b.expose(0, lease, true);
+            let (exposed, segment) = pair.b.expose(lease, true);
             let to = Segment {
                 handle: Handle(segment.handle.0 ^ change.0),
                 offset: segment.offset.wrapping_add(change.1),
@@ -72,13 +72,13 @@ fn tagged_data_for_what_was_not_opened_changes_no_memory() {
 fn access_is_for_reading_or_for_writing_never_both() {
     for variant in VARIANTS {
         let mut pair = Pair::new(variant);
-        let (exposed, segment) = pair.b.expose(0, pair.b.lease(&[7; 1000]), false);
+        let (exposed, segment) = pair.b.expose(pair.b.lease(&[7; 1000]), false);
         let source = pair.a.post_write(1, &[1; 1000], segment);
         assert_terminated(&mut pair, Fault::WriteAccess);
         drop((exposed, source));
 
         let mut pair = Pair::new(variant);
-        let (exposed, segment) = pair.b.expose(0, pair.b.lease(&[7; 1000]), true);
+        let (exposed, segment) = pair.b.expose(pair.b.lease(&[7; 1000]), true);
         let ahead = pair.a.post_read(1, segment);
         let behind = pair.a.post_read(2, segment);
         assert_terminated(&mut pair, Fault::ReadAccess);
@@ -92,7 +92,7 @@ fn access_is_for_reading_or_for_writing_never_both() {
 fn a_handle_works_only_between_fast_reg_and_invalidation() {
     for variant in VARIANTS {
         let mut pair = Pair::new(variant);
-        let (exposed, segment) = pair.b.expose(0, pair.b.lease(&[7; 64]), true);
+        let (exposed, segment) = pair.b.expose(pair.b.lease(&[7; 64]), true);
         pair.b.post(1, SIGNALED, Operation::LocalInv { handle: segment.handle });
         pair.until(|_, b| b.is_done(1));
         let done = pair.b.done(1).unwrap();
@@ -107,7 +107,7 @@ fn a_handle_works_only_between_fast_reg_and_invalidation() {
 #[test]
 fn a_handle_of_another_connection_is_worth_nothing() {
     let mut pair = Pair::new(VARIANTS[3]);
-    let (exposed, segment) = pair.b.expose(0, pair.b.lease(&[7; 64]), true);
+    let (exposed, segment) = pair.b.expose(pair.b.lease(&[7; 64]), true);
     for node in [&mut pair.a, &mut pair.b] {
         node.seen.clear();
     }
@@ -138,11 +138,10 @@ fn a_vanished_peer_flushes_what_was_posted_in_order() {
     for variant in VARIANTS {
         let mut pair = Pair::roomy(variant, 26 << 20);
         let lease = pair.a.pool.lease(64).unwrap();
-        let (exposed, _) = pair.a.expose(1, lease, true);
+        let (exposed, _) = pair.a.expose(lease, true);
         let large = pattern(8 << 20);
         let sent: Vec<_> = (2..5).map(|id| pair.a.post_send(id, &large, None)).collect();
         let receive = pair.a.post_receive(9, 64);
-        pair.until(|a, _| a.is_done(1));
         drop(pair.b);
         for _ in 0..POLLS_MAX {
             pair.a.poll();
@@ -265,7 +264,7 @@ fn more_reads_than_granted_end_the_connection() {
         let mut node = Node::with_memory(&config(backend, Crc::IfAsked), 17 << 20);
         let mut rogue = Rogue::new(&mut node, false);
         let contents = pattern(16 << 20);
-        let (exposed, segment) = node.expose(0, node.lease(&contents), false);
+        let (exposed, segment) = node.expose(node.lease(&contents), false);
         // Two are granted. Nobody reads the answers, so the third meets a full queue.
         let octets: Vec<u8> = (0..3)
             .flat_map(|_| {

@@ -117,7 +117,7 @@ fn what_is_left_of_a_turn_is_handled_before_the_connection_ends() {
 fn flood_until_the_end(backend: Backend, octets: impl Fn(&mut Rogue) -> Vec<u8>) -> u64 {
     let mut scene = Scene::new(backend);
     let lease = scene.pair.b.lease(&[7; 8]);
-    let (bystanders, _) = scene.pair.b.expose(77, lease, true);
+    let (bystanders, _) = scene.pair.b.expose(lease, true);
     let receive = scene.pair.b.post_receive(78, 8);
     let before = scene.fpdus();
     let octets = octets(&mut scene.rogue);

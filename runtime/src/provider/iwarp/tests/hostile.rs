@@ -51,7 +51,7 @@ impl Scene {
 
     fn open(&mut self, write: bool) -> (Exposed, Segment) {
         let lease = self.pair.b.lease(&[7; 64]);
-        self.pair.b.expose(0, lease, write)
+        self.pair.b.expose(lease, write)
     }
 
     /// Checks that nothing is left of the attacker, and that the bystander noticed nothing.

@@ -4,7 +4,7 @@ use haulage_proto::iwarp::terminate::{Code, Fault};
 
 use super::rogue::Rogue;
 use super::*;
-use crate::provider::{Inlet, Outlet};
+use crate::provider::{Inlet, Port, Run};
 
 /// A server whose one peer can write any octets, and is read at every poll.
 struct Scene {
@@ -112,9 +112,9 @@ struct Offers {
 }
 
 impl Inlet for Offers {
-    fn take(&mut self, _: QpNum, run: &[&[u8]], _: &mut impl Outlet) -> usize {
-        self.seen.extend(run.iter().map(|message| message.to_vec()));
-        if self.wanted { run.len() } else { 0 }
+    fn messages(&mut self, _: QpNum, run: &Run<'_>, _: &mut impl Port) -> usize {
+        self.seen.extend(run.octets.iter().map(|message| message.to_vec()));
+        if self.wanted { run.octets.len() } else { 0 }
     }
 }
 
@@ -131,7 +131,7 @@ fn a_write_is_in_place_when_the_message_behind_it_is_taken() {
     for (backend, crc) in SCENES {
         let mut scene = Scene::new(backend, crc);
         let contents = pattern(1000);
-        let (exposed, segment) = scene.node.expose(50, scene.node.lease(&[7; 1000]), true);
+        let (exposed, segment) = scene.node.expose(scene.node.lease(&[7; 1000]), true);
         let (first, rest) = contents.split_at(400);
         let Segment { handle, offset, .. } = segment;
         let t = &mut scene.rogue.transmitter;
@@ -246,7 +246,7 @@ fn a_damaged_message_is_not_taken_and_ends_the_connection() {
 fn nothing_is_taken_behind_a_write_that_is_refused() {
     for (backend, crc) in SCENES {
         let mut scene = Scene::new(backend, crc);
-        let (exposed, segment) = scene.node.expose(50, scene.node.lease(&[7; 100]), true);
+        let (exposed, segment) = scene.node.expose(scene.node.lease(&[7; 100]), true);
         let fpdu = scene.rogue.transmitter.write(segment.handle, segment.offset + 1, &[1; 100]);
         let mut octets = Scene::octets(&fpdu, &[1; 100]);
         octets.extend(scene.message(b"behind"));

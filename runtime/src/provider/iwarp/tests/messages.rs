@@ -26,7 +26,7 @@ fn a_write_is_in_place_when_the_send_behind_it_retires_its_handle() {
         let mut pair = Pair::roomy(variant, 12 << 20);
         for (id, size) in (1..).step_by(4).zip(SIZES) {
             let lease = pair.b.pool.lease(size).unwrap();
-            let (exposed, segment) = pair.b.expose(id, lease, true);
+            let (exposed, segment) = pair.b.expose(lease, true);
             let sink = pair.b.post_receive(id + 1, 8);
             let contents = pattern(size);
             let written = pair.a.post_write(id + 2, &contents, segment);
@@ -53,7 +53,7 @@ fn reads_of_every_size_fetch_what_is_there() {
         let mut pair = Pair::roomy(variant, 12 << 20);
         for (id, size) in (1..).step_by(3).zip(SIZES) {
             let contents = pattern(size);
-            let (exposed, segment) = pair.b.expose(id, pair.b.lease(&contents), false);
+            let (exposed, segment) = pair.b.expose(pair.b.lease(&contents), false);
             let sink = pair.a.post_read(id + 1, segment);
             pair.until(|a, _| a.is_done(id + 1));
             let done = pair.a.done(id + 1).unwrap();
@@ -81,11 +81,11 @@ fn small_segments_carry_what_large_ones_do() {
         }
         let contents = pattern(1_000_003);
         let lease = pair.b.pool.lease(contents.len()).unwrap();
-        let (exposed, segment) = pair.b.expose(1, lease, true);
+        let (exposed, segment) = pair.b.expose(lease, true);
         let written = pair.a.post_write(2, &contents, segment);
         let sink = pair.b.post_receive(3, contents.len());
         let sent = pair.a.post_send(4, &contents, Some(segment.handle));
-        let (readable, from) = pair.a.expose(5, pair.a.lease(&contents), false);
+        let (readable, from) = pair.a.expose(pair.a.lease(&contents), false);
         let read = pair.b.post_read(6, from);
         pair.until(|a, b| a.is_done(4) && b.is_done(3) && b.is_done(6));
         complete::source(written, &pair.a.done(2).unwrap()).unwrap();
@@ -154,7 +154,7 @@ fn completions_come_in_the_order_of_the_posts() {
     for variant in VARIANTS {
         let mut pair = Pair::roomy(variant, 4 << 20);
         let contents = pattern(100_000);
-        let (exposed, segment) = pair.b.expose(0, pair.b.lease(&contents), false);
+        let (exposed, segment) = pair.b.expose(pair.b.lease(&contents), false);
         let mut received = Vec::new();
         let mut kept = (Vec::new(), Vec::new());
         for id in 0..10 {
@@ -183,7 +183,7 @@ fn a_read_that_was_answered_makes_room_for_the_next() {
     for variant in VARIANTS {
         let mut pair = Pair::roomy(variant, 16 << 20);
         let contents = pattern(700_000);
-        let (_exposed, segment) = pair.b.expose(0, pair.b.lease(&contents), false);
+        let (_exposed, segment) = pair.b.expose(pair.b.lease(&contents), false);
         let sinks: Vec<_> = (1..20).map(|id| pair.a.post_read(id, segment)).collect();
         pair.until(|a, b| a.is_done(19) || b.reason().is_some());
         assert_eq!(pair.b.reason(), None, "{variant:?}");
@@ -199,7 +199,7 @@ fn a_fenced_send_leaves_after_the_reads_before_it() {
     for variant in VARIANTS {
         let mut pair = Pair::roomy(variant, 5 << 20);
         let contents = pattern(2 << 20);
-        let (exposed, segment) = pair.b.expose(0, pair.b.lease(&contents), false);
+        let (exposed, segment) = pair.b.expose(pair.b.lease(&contents), false);
         let sink = pair.b.post_receive(1, 16);
         let read = pair.a.post_read(2, segment);
         let posted = pair.a.lease(b"fenced").into_source();
@@ -280,7 +280,7 @@ fn a_send_that_finds_no_receive_waits_and_hurts_nobody() {
             assert!(polls < POLLS_MAX);
         }
         let lease = pair.b.pool.lease(contents.len()).unwrap();
-        let (exposed, segment) = pair.b.expose(900, lease, true);
+        let (exposed, segment) = pair.b.expose(lease, true);
         let written = third.post_write(901, &contents, segment);
         while !third.is_done(901) || pair.b.nic.counters().tagged_received < 300_000 {
             third.poll();
@@ -288,7 +288,6 @@ fn a_send_that_finds_no_receive_waits_and_hurts_nobody() {
         }
         complete::source(written, &third.done(901).unwrap()).unwrap();
         drop(exposed);
-        pair.b.done(900).unwrap();
         // Now the Receives come, two at a time.
         for id in (0..20).step_by(2) {
             let sinks = [id, id + 1].map(|id| pair.b.post_receive(id, contents.len()));
@@ -350,7 +349,7 @@ fn large_payload_arrives_without_a_copy_of_ours() {
         let mut pair = Pair::roomy(variant, 40 << 20);
         let contents = pattern(4 << 20);
         let lease = pair.b.pool.lease(contents.len()).unwrap();
-        let (exposed, segment) = pair.b.expose(0, lease, true);
+        let (exposed, segment) = pair.b.expose(lease, true);
         let before = pair.b.nic.counters();
         let mut written = Vec::new();
         for id in 1..9 {
@@ -471,7 +470,7 @@ fn with_crcs_the_first_octets_leave_before_the_last_are_sealed() {
     let mut pair = Pair::roomy((Backend::Sockets, Crc::Connecting), 8 << 20);
     let contents = pattern(512 << 10);
     let lease = pair.b.pool.lease(contents.len()).unwrap();
-    let (exposed, segment) = pair.b.expose(0, lease, true);
+    let (exposed, segment) = pair.b.expose(lease, true);
     let before = pair.a.nic.counters().syscalls;
     let written = pair.a.post_write(1, &contents, segment);
     // The segment size is asked for, and three batches leave.
@@ -485,7 +484,7 @@ fn with_crcs_the_first_octets_leave_before_the_last_are_sealed() {
 fn after_a_long_message_less_is_read_ahead() {
     let mut pair = Pair::roomy((Backend::Sockets, Crc::IfAsked), 8 << 20);
     let lease = pair.b.pool.lease(1 << 20).unwrap();
-    let (exposed, segment) = pair.b.expose(0, lease, true);
+    let (exposed, segment) = pair.b.expose(lease, true);
     let qp = pair.b.qp();
     for (id, length, long) in [(1, 1 << 20, true), (2, 4096, false), (3, 64 << 10, true)] {
         let part = Segment { length: u32::try_from(length).unwrap(), ..segment };

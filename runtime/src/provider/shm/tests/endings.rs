@@ -17,7 +17,6 @@ fn an_invalidation_waits_for_a_peer_that_copies() {
     let (mut active, mut passive) = pair();
     let (exposed, segment) = active.expose(b"in use", Access::RemoteWrite);
     in_use(&mut active, segment.handle).store(1, Ordering::SeqCst);
-    active.until(&Seen::Completion(WrId(1), Opcode::FastReg, Status::Success));
     let retired = active.post(Operation::LocalInv { handle: segment.handle });
     let (sent, _source) = active.send(b"behind it", None);
     active.nothing_happens();
@@ -42,7 +41,6 @@ fn an_invalidation_waits_for_a_peer_that_copies() {
 fn a_local_invalidation_completes_when_the_copy_is_over() {
     let (mut active, _passive) = pair();
     let (exposed, segment) = active.expose(b"in use", Access::RemoteRead);
-    active.until(&Seen::Completion(WrId(1), Opcode::FastReg, Status::Success));
     in_use(&mut active, segment.handle).store(1, Ordering::SeqCst);
     let retired = active.post(Operation::LocalInv { handle: segment.handle });
     active.nothing_happens();
@@ -56,7 +54,6 @@ fn a_local_invalidation_completes_when_the_copy_is_over() {
 fn a_remote_invalidation_is_delivered_when_the_copy_is_over() {
     let (mut active, mut passive) = pair();
     let (exposed, segment) = active.expose(b"in use", Access::RemoteWrite);
-    active.until(&Seen::Completion(WrId(1), Opcode::FastReg, Status::Success));
     let (received, _sink) = active.receive(16);
     in_use(&mut active, segment.handle).store(1, Ordering::SeqCst);
     passive.send(b"done with it", Some(segment.handle));

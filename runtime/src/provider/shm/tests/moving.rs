@@ -1,5 +1,5 @@
 use super::*;
-use crate::provider::Outlet;
+use crate::provider::{Port, Refused, Run};
 
 #[test]
 fn bulk_data_is_copied_once_and_counted_once() {
@@ -67,18 +67,19 @@ struct Copier {
 }
 
 impl Inlet for Copier {
-    fn take(&mut self, _: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
+    fn messages(&mut self, _: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         let Self { source, target, octets, written, bytes } = self;
         let takes = |_: &&&[u8]| {
             octets.fill(0);
-            let is_read = outlet.read(source, octets).is_ok();
-            assert_eq!(octets == bytes, is_read);
-            let fits = octets.len() <= outlet.write_max();
-            assert_eq!(outlet.write(octets, target).is_ok(), fits);
-            *written += usize::from(fits);
-            is_read
+            let read = port.read(source, octets);
+            assert_eq!(octets == bytes, read.is_ok());
+            assert!(matches!(read, Ok(()) | Err(Refused::NotNow)), "{read:?}");
+            let wrote = port.write(&[octets], target);
+            assert!(matches!(wrote, Ok(()) | Err(Refused::TooLong)), "{wrote:?}");
+            *written += usize::from(wrote.is_ok());
+            read.is_ok()
         };
-        run.iter().take_while(takes).count()
+        run.octets.iter().take_while(takes).count()
     }
 }
 

@@ -82,7 +82,6 @@ fn a_peer_that_copies_for_ever_is_not_excused_by_what_it_says_of_the_ring() {
     let mut node = Node::new();
     let rogue = Rogue::new(&mut node, None);
     let (exposed, segment) = node.expose(b"in use", Access::RemoteWrite);
-    node.until(&Seen::Completion(WrId(1), Opcode::FastReg, Status::Success));
     in_use(&mut node, segment.handle).store(1, Ordering::SeqCst);
     node.post(Operation::LocalInv { handle: segment.handle });
     for taken in 1..80 {

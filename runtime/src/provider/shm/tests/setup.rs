@@ -170,7 +170,7 @@ fn an_end_that_only_serves_passes_no_memory() {
     assert!(active.connection().region.is_none(), "nothing of the server's was mapped");
     assert!(passive.connection().region.is_some());
     let (lease, qp) = (passive.holding(b"the server's"), passive.qp());
-    assert_eq!(passive.nic.reserve_handle(qp, &lease, Access::RemoteRead), None);
+    assert!(passive.nic.open(qp, lease, Access::RemoteRead).is_err());
     let (_exposed, segment) = active.expose(b"from the client", Access::RemoteRead);
     let (posted, sink) = passive.sink(15);
     let read = passive.post(Operation::Read { sink, source: claim(segment) });
@@ -184,13 +184,12 @@ fn memory_that_no_peer_can_map_cannot_be_exposed() {
     let elsewhere = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
     let elsewhere = Pool::new(&elsewhere).unwrap();
     let (lease, qp) = (elsewhere.lease(8).unwrap(), active.qp());
-    let handle = active.nic.reserve_handle(qp, &lease, Access::RemoteRead).unwrap();
-    let (_exposed, source) = lease.expose_read(handle);
-    let memory = Exposure::RemoteRead(source);
-    let registered = active.post(Operation::FastReg { handle, offset: 0, memory });
-    active.until(&Seen::Completion(registered, Opcode::FastReg, Status::LocalFault));
-    active.until(&Seen::Quiesced);
-    passive.until(&Seen::Disconnected(DisconnectReason::Lost));
+    let back = active.nic.open(qp, lease, Access::RemoteRead).unwrap_err();
+    assert_eq!(back.len(), 8);
+    // The connection is unharmed.
+    let (_sent, _source) = active.send(b"still here", None);
+    passive.receive(64);
+    passive.until(&Seen::Completion(WrId(1), Opcode::Receive, Status::Success));
 }
 
 /// Runs this test again as another user, which only root can.
@@ -406,10 +405,7 @@ fn many_connections_have_short_rings() {
 }
 
 #[test]
-fn each_end_knows_the_process_of_the_other() {
-    let (mut active, mut passive) = pair();
-    for node in [&mut active, &mut passive] {
-        let qp = node.qp();
-        assert_eq!(node.nic.peer_process(qp), Some(std::process::id()));
-    }
+fn a_listener_knows_the_process_that_connects() {
+    let (_active, passive) = pair();
+    assert_eq!(passive.process, Some(std::process::id()));
 }

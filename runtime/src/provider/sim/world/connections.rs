@@ -111,7 +111,8 @@ impl World {
             return self.send_alone(node, Packet::Refuse { to: from, reason });
         };
         let Proposal { private_data, .. } = proposal;
-        self.nodes[node].report(clock, Event::Request { listener, qp, peer, private_data });
+        self.nodes[node]
+            .report(clock, Event::Request { listener, qp, peer, process: None, private_data });
         if let Some(active) = self.qp(from) {
             active.peer = Some(End { node, qp });
         }

@@ -1,0 +1,56 @@
+//! What tests do with a queue pair that they name by its number.
+
+use haulage_mr_pool::{Exposed, Local};
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::{Access, Handle, QpNum, Segment};
+
+use haulage::provider::{
+    ConnectionAnswer, ConnectionParams, Port, Provider, QueueFull, Refused, WorkQueue,
+};
+
+/// Every provider, with its ports looked up for each step.
+pub trait ByNumber: Provider {
+    /// Accepts a connection.
+    fn accept(&mut self, now: Instant, qp: QpNum, params: &ConnectionParams<'_>) {
+        self.answer(now, qp, &ConnectionAnswer::Accept(*params));
+    }
+
+    /// Rejects a connection.
+    fn reject(&mut self, now: Instant, qp: QpNum, private_data: &[u8]) {
+        self.answer(now, qp, &ConnectionAnswer::Reject(private_data));
+    }
+
+    /// Posts a prefix of `batch`: see [`Port::post`].
+    fn post(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        match self.port(qp) {
+            Some(mut port) => port.post(batch),
+            None if batch.is_empty() => Ok(()),
+            None => Err(QueueFull),
+        }
+    }
+
+    /// Sends a short message: see [`Port::send`].
+    fn send_inline(
+        &mut self,
+        qp: QpNum,
+        message: &[u8],
+        invalidate: Option<Handle>,
+    ) -> Result<(), Refused> {
+        self.port(qp).ok_or(Refused::Gone)?.send(message, invalidate)
+    }
+
+    /// Opens a lease to the peer and rings the doorbell: see [`Port::open`].
+    fn open(
+        &mut self,
+        qp: QpNum,
+        lease: Local,
+        access: Access,
+    ) -> Result<(Exposed, Segment), Local> {
+        let Some(mut port) = self.port(qp) else { return Err(lease) };
+        let opened = port.open(lease, access)?;
+        assert_eq!(port.post(&mut WorkQueue::new()), Ok(()), "the doorbell");
+        Ok(opened)
+    }
+}
+
+impl<P: Provider> ByNumber for P {}
