@@ -1,0 +1,22 @@
+//! What is left of a Call that has ended, and of a connection that is closed early.
+
+use super::*;
+
+#[test]
+fn the_memory_of_a_call_that_was_fetched_as_a_whole_goes_home_with_it() {
+    let mut world = World::new();
+    world.call(0, request(0));
+    world.until(|w| w.ended().len() == 1);
+    world.settle();
+    let leased = world.client.cx(world.now).0.gauges().leased_bytes;
+    let told = vec![1; TELL_MAX - 44];
+    let (mut cx, _) = world.client.cx(world.now);
+    cx.call(world.connection, request(TELL), 1, |w| w.opaque(&told)).unwrap();
+    world.until(|w| w.ended().len() == 2);
+    world.settle();
+    assert!(world.ended()[1].1.is_ok(), "{:?}", world.ended()[1]);
+    let fetched = world.server.cx(world.now).0.counters().call_chunks;
+    assert_eq!(fetched, 1, "it was too long for a message");
+    assert_eq!(world.client.cx(world.now).0.gauges().leased_bytes, leased);
+    world.all_home();
+}
