@@ -27,6 +27,7 @@ pub mod shm;
 pub mod sim;
 mod slots;
 mod supply;
+pub mod tracing;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 
