@@ -22,6 +22,7 @@ use crate::sys::{interfaces, process};
 
 pub mod delaying;
 pub mod iwarp;
+pub mod lending;
 mod progress;
 pub mod shm;
 pub mod sim;

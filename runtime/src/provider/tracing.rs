@@ -1,21 +1,21 @@
 //! Any provider, with what its core asks of it and what it reports written down, for tests.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use haulage_mr_pool::Local;
+use haulage_mr_pool::{Exposed, Local};
 use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Handle, Opcode, QpNum, Status};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, QpNum, Segment, Status};
 
 use super::{
-    Caps, ConnectError, ConnectionParams, Counters, Event, Inlet, Operation, Outlet, PeerUser,
-    Provider, QueueFull, Receive, Waker, WorkQueue, WorkRequest, sealed,
+    Caps, ConnectError, ConnectionParams, Counters, Done, Event, Inlet, Operation, Outlet,
+    PeerUser, Provider, QueueFull, Receive, Waker, WorkQueue, WorkRequest, sealed,
 };
 
 /// Wraps a provider and writes each verb, completion and event into a [`Trace`].
@@ -37,7 +37,8 @@ impl<P: Provider> Tracing<P> {
     }
 
     fn note(&self, qp: QpNum, step: Step) {
-        self.trace.push(Line { at: self.now, node: self.node, qp, step });
+        let Self { trace, node, now, .. } = self;
+        Pen { trace, node: *node, now: *now }.note(qp, step);
     }
 }
 
@@ -50,14 +51,17 @@ struct Lines {
     last: VecDeque<Line>,
     kept_max: usize,
     count: u64,
+    /// How many there are of each kind of step.
+    kinds: BTreeMap<u64, u64>,
     digest: u64,
 }
 
 impl Trace {
     /// Makes an empty trace that keeps the last `kept_max` lines, and a digest of all.
     pub fn new(kept_max: usize) -> Self {
-        let last = VecDeque::new();
-        Self(Rc::new(RefCell::new(Lines { last, kept_max, count: 0, digest: DIGEST_START })))
+        let (last, kinds) = (VecDeque::new(), BTreeMap::new());
+        let lines = Lines { last, kept_max, count: 0, kinds, digest: DIGEST_START };
+        Self(Rc::new(RefCell::new(lines)))
     }
 
     /// Returns a digest of all lines so far: equal traces have equal digests.
@@ -70,6 +74,12 @@ impl Trace {
         self.0.borrow().count
     }
 
+    /// Returns how many lines so far bear a step of the same kind as `step`, whatever its numbers.
+    pub fn count_like(&self, step: &Step) -> u64 {
+        let [kind, ..] = step.words();
+        self.0.borrow().kinds.get(&kind).copied().unwrap_or_default()
+    }
+
     /// Returns the lines that are kept, oldest first.
     pub fn lines(&self) -> Vec<Line> {
         self.0.borrow().last.iter().copied().collect()
@@ -78,6 +88,8 @@ impl Trace {
     fn push(&self, line: Line) {
         let mut lines = self.0.borrow_mut();
         lines.count += 1;
+        let [kind, ..] = line.step.words();
+        *lines.kinds.entry(kind).or_default() += 1;
         lines.digest = line.words().into_iter().fold(lines.digest, mix);
         if lines.last.len() == lines.kept_max {
             lines.last.pop_front();
@@ -130,10 +142,32 @@ pub enum Step {
         /// The handle that the message invalidates, or zero.
         handle: u32,
     },
-    /// The provider hands over a message that used no Receive.
+    /// The core takes a message that used no Receive.
     Taken {
         /// The digest of the message.
         octets: u64,
+    },
+    /// The core leaves messages that it was offered without Receives.
+    Left {
+        /// The number of messages.
+        count: usize,
+    },
+    /// The core writes to the peer's memory while it takes messages.
+    WriteAtOnce {
+        /// The digest of what is written.
+        octets: u64,
+        /// The handle that is written to.
+        handle: u32,
+    },
+    /// The core opens a lease while it takes messages.
+    Open {
+        /// The handle of the lease.
+        handle: u32,
+    },
+    /// The core has a handle retired that a message invalidates which it takes.
+    Retire {
+        /// The handle.
+        handle: u32,
     },
     /// The core posts Receives.
     PostReceives {
@@ -194,31 +228,41 @@ impl Line {
     /// Returns the line as numbers, for a digest.
     fn words(&self) -> [u64; 9] {
         let Self { at, node, qp, step } = *self;
-        let rest = match step {
-            Step::Connect => [0; 5],
-            Step::Accept => [1, 0, 0, 0, 0],
-            Step::Reject => [2, 0, 0, 0, 0],
-            Step::Disconnect => [3, 0, 0, 0, 0],
-            Step::Post { opcode, id, octets, handle } => {
+        let [a, b, c, d, e] = step.words();
+        let (slot, generation) = (qp.slot() as u64, u64::from(qp.generation()));
+        [at.as_nanos(), u64::from(node), slot, generation, a, b, c, d, e]
+    }
+}
+
+impl Step {
+    /// Returns the step as numbers, that of its kind first.
+    fn words(&self) -> [u64; 5] {
+        match *self {
+            Self::Connect => [0; 5],
+            Self::Accept => [1, 0, 0, 0, 0],
+            Self::Reject => [2, 0, 0, 0, 0],
+            Self::Disconnect => [3, 0, 0, 0, 0],
+            Self::Post { opcode, id, octets, handle } => {
                 [4, opcode as u64, id, octets, u64::from(handle)]
             }
-            Step::SendInline { octets, handle } => [5, octets, u64::from(handle), 0, 0],
-            Step::Taken { octets } => [6, octets, 0, 0, 0],
-            Step::PostReceives { count } => [7, count as u64, 0, 0, 0],
-            Step::Reserve { count } => [8, u64::from(count), 0, 0, 0],
-            Step::Completed { opcode, id, status, length, handle } => {
+            Self::SendInline { octets, handle } => [5, octets, u64::from(handle), 0, 0],
+            Self::Taken { octets } => [6, octets, 0, 0, 0],
+            Self::PostReceives { count } => [7, count as u64, 0, 0, 0],
+            Self::Reserve { count } => [8, u64::from(count), 0, 0, 0],
+            Self::Completed { opcode, id, status, length, handle } => {
                 let status = digest(format!("{status:?}").as_bytes());
                 [9 + opcode as u64, id, status, u64::from(length), u64::from(handle)]
             }
-            Step::Request => [20, 0, 0, 0, 0],
-            Step::Established => [21, 0, 0, 0, 0],
-            Step::Failed => [22, 0, 0, 0, 0],
-            Step::Disconnected => [23, 0, 0, 0, 0],
-            Step::Quiesced => [24, 0, 0, 0, 0],
-        };
-        let [a, b, c, d, e] = rest;
-        let (slot, generation) = (qp.slot() as u64, u64::from(qp.generation()));
-        [at.as_nanos(), u64::from(node), slot, generation, a, b, c, d, e]
+            Self::Left { count } => [15, count as u64, 0, 0, 0],
+            Self::WriteAtOnce { octets, handle } => [16, octets, u64::from(handle), 0, 0],
+            Self::Open { handle } => [17, u64::from(handle), 0, 0, 0],
+            Self::Retire { handle } => [18, u64::from(handle), 0, 0, 0],
+            Self::Request => [20, 0, 0, 0, 0],
+            Self::Established => [21, 0, 0, 0, 0],
+            Self::Failed => [22, 0, 0, 0, 0],
+            Self::Disconnected => [23, 0, 0, 0, 0],
+            Self::Quiesced => [24, 0, 0, 0, 0],
+        }
     }
 }
 
@@ -263,24 +307,37 @@ fn posted(request: &WorkRequest) -> Step {
 /// Writes down the messages that a core takes without Receives.
 struct Watched<'a, I> {
     inlet: &'a mut I,
+    pen: Pen<'a>,
+}
+
+/// Writes lines of one provider.
+#[derive(Clone, Copy)]
+struct Pen<'a> {
     trace: &'a Trace,
     node: u32,
     now: Instant,
 }
 
-impl<I: Inlet> Watched<'_, I> {
-    fn note<'m>(&self, qp: QpNum, taken: impl Iterator<Item = &'m &'m [u8]>) {
-        for message in taken {
-            let step = Step::Taken { octets: digest(message) };
-            self.trace.push(Line { at: self.now, node: self.node, qp, step });
+impl Pen<'_> {
+    fn note(&self, qp: QpNum, step: Step) {
+        self.trace.push(Line { at: self.now, node: self.node, qp, step });
+    }
+
+    fn note_run(&self, qp: QpNum, run: &[&[u8]], taken: usize) {
+        for message in run.iter().take(taken) {
+            self.note(qp, Step::Taken { octets: digest(message) });
+        }
+        if taken < run.len() {
+            self.note(qp, Step::Left { count: run.len() - taken });
         }
     }
 }
 
 impl<I: Inlet> Inlet for Watched<'_, I> {
     fn take(&mut self, qp: QpNum, run: &[&[u8]], outlet: &mut impl Outlet) -> usize {
-        let taken = self.inlet.take(qp, run, outlet);
-        self.note(qp, run.iter().take(taken));
+        let pen = self.pen;
+        let taken = self.inlet.take(qp, run, &mut Way { outlet, pen, qp });
+        pen.note_run(qp, run, taken);
         taken
     }
 
@@ -291,8 +348,9 @@ impl<I: Inlet> Inlet for Watched<'_, I> {
         bodies: &[&[u8]],
         outlet: &mut impl Outlet,
     ) -> usize {
-        let taken = self.inlet.take_headed(qp, headed, bodies, outlet);
-        self.note(qp, bodies.iter().take(taken));
+        let pen = self.pen;
+        let taken = self.inlet.take_headed(qp, headed, bodies, &mut Way { outlet, pen, qp });
+        pen.note_run(qp, bodies, taken);
         taken
     }
 
@@ -303,9 +361,76 @@ impl<I: Inlet> Inlet for Watched<'_, I> {
         handles: &[Handle],
         outlet: &mut impl Outlet,
     ) -> usize {
-        let taken = self.inlet.take_invalidating(qp, run, handles, outlet);
-        self.note(qp, run.iter().take(taken));
+        let pen = self.pen;
+        let way = &mut Way { outlet, pen, qp };
+        let taken = self.inlet.take_invalidating(qp, run, handles, way);
+        pen.note_run(qp, run, taken);
         taken
+    }
+}
+
+/// Writes down what a core does on the queue pair of messages that it takes.
+struct Way<'a, O> {
+    outlet: &'a mut O,
+    pen: Pen<'a>,
+    qp: QpNum,
+}
+
+impl<O: Outlet> Outlet for Way<'_, O> {
+    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), QueueFull> {
+        self.outlet.send(message, invalidate)?;
+        let handle = invalidate.map_or(0, |handle| handle.0);
+        self.pen.note(self.qp, Step::SendInline { octets: digest(message), handle });
+        Ok(())
+    }
+
+    fn send_headed(
+        &mut self,
+        heading: &Heading,
+        label: Label,
+        message: &mut [u8],
+    ) -> Result<(), QueueFull> {
+        self.outlet.send_headed(heading, label, message)?;
+        self.pen.note(self.qp, Step::SendInline { octets: digest(message), handle: 0 });
+        Ok(())
+    }
+
+    fn write(&mut self, octets: &[u8], target: &ClaimedSegment) -> Result<(), QueueFull> {
+        self.outlet.write(octets, target)?;
+        let handle = target.handle().0;
+        self.pen.note(self.qp, Step::WriteAtOnce { octets: digest(octets), handle });
+        Ok(())
+    }
+
+    fn write_max(&self) -> usize {
+        self.outlet.write_max()
+    }
+
+    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
+        let step = posted(&request);
+        self.outlet.stage(request)?;
+        self.pen.note(self.qp, step);
+        Ok(())
+    }
+
+    fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), QueueFull> {
+        self.outlet.read(source, octets)
+    }
+
+    fn read_max(&self) -> u32 {
+        self.outlet.read_max()
+    }
+
+    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local> {
+        let (exposed, segment) = self.outlet.open(lease, access)?;
+        self.pen.note(self.qp, Step::Open { handle: segment.handle.0 });
+        Ok((exposed, segment))
+    }
+
+    fn retire(&mut self, handle: Handle) -> Option<Done> {
+        let done = self.outlet.retire(handle)?;
+        self.pen.note(self.qp, Step::Retire { handle: handle.0 });
+        Some(done)
     }
 }
 
@@ -425,7 +550,7 @@ impl<P: Provider> Provider for Tracing<P> {
         inlet: &mut impl Inlet,
     ) -> usize {
         let Self { inner, trace, node, now } = self;
-        let mut watched = Watched { inlet, trace, node: *node, now: *now };
+        let mut watched = Watched { inlet, pen: Pen { trace, node: *node, now: *now } };
         inner.receive_inline(room, length_max, budget, &mut watched)
     }
 
