@@ -30,7 +30,7 @@ use haulage::identity::{Identity, User};
 use haulage::limits::{Limits, Versions};
 use haulage::provider::ConnectError;
 use haulage::provider::sim::Fabric;
-use haulage::provider::tracing::Trace;
+use haulage::provider::tracing::{Step, Trace};
 use haulage::service::{AUTH_NONE, AUTH_SYS, Binding, CallError};
 use haulage_proto::time::Instant;
 use haulage_store::client::File;
@@ -73,6 +73,7 @@ struct Server {
     flavors: Vec<u32>,
     limits: Limits,
     delayed_percent: u8,
+    lent_percent: u8,
     /// When it is made anew.
     back: Instant,
     is_draining: bool,
@@ -169,6 +170,15 @@ impl World {
             node.check_home(self.now);
         }
         mix.join(&self.ledger.borrow().mix);
+        for (event, step) in [
+            (Event::Taken, Step::Taken { octets: 0 }),
+            (Event::Left, Step::Left { count: 0 }),
+            (Event::WrittenAtOnce, Step::WriteAtOnce { octets: 0, handle: 0 }),
+            (Event::OpenedAtOnce, Step::Open { handle: 0 }),
+            (Event::RetiredAtOnce, Step::Retire { handle: 0 }),
+        ] {
+            mix.add(event, self.trace.count_like(&step));
+        }
         let (digest, lines) = (self.trace.digest(), self.trace.count());
         Report { mix, steps: self.steps, digest, lines }
     }
@@ -201,6 +211,7 @@ impl World {
             flavors,
             limits: settings::limits(choices, versions),
             delayed_percent: choices.pick(&[0, 10, 40]),
+            lent_percent: choices.pick(&LENT),
             back: Instant::ZERO,
             is_draining: false,
             root: None,
@@ -218,6 +229,7 @@ impl World {
             number: server.number,
             limits: server.limits,
             delayed_percent: server.delayed_percent,
+            lent_percent: server.lent_percent,
             memory: choices.pick(&[1 << 20, 4 << 20]),
             seed: choices.number(),
         };
@@ -292,6 +304,7 @@ impl World {
             number: 10 + u32::try_from(number).expect("few clients"),
             limits: settings::limits(choices, versions),
             delayed_percent: choices.pick(&[0, 10, 40]),
+            lent_percent: choices.pick(&LENT),
             memory: choices.pick(&[1 << 20, 4 << 20]),
             seed: choices.number(),
         };
@@ -648,6 +661,9 @@ fn address(n: usize) -> IpAddr {
 
 /// What happens by itself happens sooner; deadlines are further away.
 const SOON: Duration = Duration::from_millis(1);
+
+/// Of a hundred chances to hand over messages without Receives, how many are taken.
+const LENT: [u8; 4] = [0, 50, 90, 100];
 
 /// More than any world takes.
 const STEPS_MAX: usize = 400_000;

@@ -104,6 +104,16 @@ events! {
     ClosedEarly,
     /// A connection was made anew.
     Reconnected,
+    /// Messages were taken without Receives.
+    Taken,
+    /// Messages were offered without Receives and left.
+    Left,
+    /// A result was written while messages were taken.
+    WrittenAtOnce,
+    /// A lease was opened while messages were taken.
+    OpenedAtOnce,
+    /// A handle was retired while messages were taken.
+    RetiredAtOnce,
     /// A key's value was read back.
     KvRead,
     /// A key that is not stored was asked for.
@@ -122,6 +132,11 @@ impl Mix {
     /// Notes that something happened.
     pub const fn note(&mut self, event: Event) {
         self.0[event as usize] += 1;
+    }
+
+    /// Notes that something happened so many times.
+    pub fn add(&mut self, event: Event, times: u64) {
+        self.0[event as usize] += usize::try_from(times).unwrap_or(usize::MAX);
     }
 
     /// Notes that something happened, if it did.

@@ -10,6 +10,7 @@ use haulage::limits::Limits;
 use haulage::pool::{PagePreference, Pool, PoolConfig};
 use haulage::provider::Provider;
 use haulage::provider::delaying::Delaying;
+use haulage::provider::lending::Lending;
 use haulage::provider::sim::{Fabric, Sim};
 use haulage::provider::tracing::{Trace, Tracing};
 use haulage::service::{
@@ -37,7 +38,7 @@ use super::settings::Serves;
 use crate::world::choices::Choices;
 
 /// The provider of every core.
-pub type Rnic = Tracing<Delaying<Sim>>;
+pub type Rnic = Tracing<Delaying<Lending<Sim>>>;
 
 /// A core, and what it held before it met anybody.
 #[derive(Debug)]
@@ -89,6 +90,8 @@ pub struct Plan<'a> {
     pub limits: Limits,
     /// Of a hundred events, how many make those behind them wait.
     pub delayed_percent: u8,
+    /// Of a hundred chances to hand over messages without Receives, how many are taken.
+    pub lent_percent: u8,
     /// Octets of the core's pool.
     pub memory: usize,
     /// The seed of all that is random in the node.
@@ -104,7 +107,10 @@ impl Plan<'_> {
     ) -> Node {
         let mut choices = Choices::seeded(self.seed);
         let sim = self.fabric.provider(self.address).expect("an address of its own");
-        let delaying = Delaying::new(sim, choices.number(), self.delayed_percent);
+        let receives = PoolConfig { bytes: LENT_BYTES, pages: PagePreference::Heap, node: None };
+        let receives = Pool::new(&receives).expect("memory for messages");
+        let lending = Lending::new(sim, receives, choices.number(), self.lent_percent);
+        let delaying = Delaying::new(lending, choices.number(), self.delayed_percent);
         let rnic = Tracing::new(delaying, self.trace.clone(), self.number);
         let limits = self.limits.within(rnic.caps());
         let posts_all = !rnic.caps().promises.sends_wait || rnic.caps().receives_each.is_some();
@@ -221,6 +227,9 @@ pub fn serve(
         }
     }
 }
+
+/// Octets of the pool of messages that are handed over without Receives.
+const LENT_BYTES: usize = 2 << 20;
 
 /// The authentication flavors of a server that takes all Calls.
 pub const FLAVORS: [u32; 2] = [AUTH_NONE, AUTH_SYS];

@@ -56,6 +56,8 @@ pub fn limits(choices: &mut Choices, versions: Versions) -> Limits {
         calls_out_max: choices.pick(&[4, 16, 32]),
         send_buffers_max: choices.pick(&[8, 64]),
         remote_clients_max: 1,
+        // Whoever waits for memory hears that there is none before it gives up.
+        memory_timeout: LIMITS_DEFAULT.call_timeout / 4,
         ..LIMITS_DEFAULT
     }
 }
