@@ -38,7 +38,7 @@ pub struct Lending<P: Provider> {
     /// The core's Receives, in the order they were posted.
     receives: VecDeque<Receive>,
     /// The wrapper's own Receives, by name.
-    posted: BTreeMap<u64, PostedSink>,
+    posted: Posted,
     next: u64,
     /// What was reported and is still to be handed on.
     held: VecDeque<Held<P::Listener>>,
@@ -46,6 +46,19 @@ pub struct Lending<P: Provider> {
     rng: Rng,
     percent: u8,
     pool: Pool,
+}
+
+/// Receives of the wrapper's own, whose memory goes home with the wrapper: the provider is gone by then.
+#[derive(Debug, Default)]
+struct Posted(BTreeMap<u64, PostedSink>);
+
+impl Drop for Posted {
+    fn drop(&mut self) {
+        for (_, sink) in std::mem::take(&mut self.0) {
+            let back = sink.complete();
+            debug_assert!(back.is_ok(), "a provider that is gone keeps no view");
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -76,7 +89,7 @@ impl<P: Provider> Lending<P> {
             inner,
             is_on,
             receives: VecDeque::new(),
-            posted: BTreeMap::new(),
+            posted: Posted::default(),
             next: 0,
             held: VecDeque::new(),
             arrived: Vec::new(),
@@ -90,13 +103,13 @@ impl<P: Provider> Lending<P> {
     fn replenish(&mut self) {
         let messages = self.held.iter().filter(|held| matches!(held, Held::Message(_))).count();
         let mut batch = Vec::new();
-        for receive in self.receives.iter().skip(self.posted.len() + messages) {
+        for receive in self.receives.iter().skip(self.posted.0.len() + messages) {
             let length = receive.sinks().map(haulage_mr_pool::Sink::len).sum();
             let Some(lease) = self.pool.lease(length) else { break };
             let mut posted = lease.into_sink();
             let Some(sink) = posted.sink(0..length) else { break };
             batch.push(Receive::single(WrId(self.next), sink));
-            self.posted.insert(self.next, posted);
+            self.posted.0.insert(self.next, posted);
             self.next += 1;
         }
         let refused = self.inner.post_receives(&mut batch);
@@ -107,7 +120,7 @@ impl<P: Provider> Lending<P> {
     fn hold(&mut self, event: Event<P::Listener>) {
         let held = match event {
             Event::Completion(done) if self.is_on && done.opcode == Opcode::Receive => {
-                let posted = self.posted.remove(&done.id.0);
+                let posted = self.posted.0.remove(&done.id.0);
                 let Some(lease) = posted.and_then(|posted| complete::sink(posted, &done)) else {
                     return debug_assert!(false, "a Receive that was posted completes");
                 };
