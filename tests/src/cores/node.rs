@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use haulage::core::{Core, Cx};
+use haulage::core::{Census, Core, Cx};
 use haulage::limits::Limits;
 use haulage::pool::{PagePreference, Pool, PoolConfig};
 use haulage::provider::Provider;
@@ -46,8 +46,6 @@ pub struct Node {
     /// The core.
     pub core: Core<Rnic, Boxed>,
     limits: Limits,
-    /// Whether every Receive that is reserved is posted.
-    posts_all: bool,
     /// When the service must be turned.
     due: Rc<Cell<Option<Instant>>>,
     /// Leases of the core's own.
@@ -113,7 +111,6 @@ impl Plan<'_> {
         let delaying = Delaying::new(lending, choices.number(), self.delayed_percent);
         let rnic = Tracing::new(delaying, self.trace.clone(), self.number);
         let limits = self.limits.within(rnic.caps());
-        let posts_all = !rnic.caps().promises.sends_wait || rnic.caps().receives_each.is_some();
         let memory = limits.transport_bytes() + self.memory;
         let config = PoolConfig { bytes: memory, pages: PagePreference::Heap, node: None };
         let pool = Pool::new(&config).expect("memory for a pool");
@@ -121,8 +118,8 @@ impl Plan<'_> {
         let of_service = pool.gauges();
         let core = Core::new(rnic, Boxed(Some(service)), pool, self.limits, choices.number());
         let core = core.expect("a pool for a core");
-        let (posts_all, is_idle) = (posts_all, false);
-        let mut node = Node { core, limits, posts_all, due, own: 0, own_bytes: 0, is_idle };
+        let (own, own_bytes, is_idle) = (0, 0, false);
+        let mut node = Node { core, limits, due, own, own_bytes, is_idle };
         let (cx, _) = node.core.cx(Instant::ZERO);
         let gauges = cx.gauges();
         node.own = gauges.local + gauges.posted - of_service.local;
@@ -176,18 +173,26 @@ impl Node {
         assert_eq!(leased, self.own, "a lease is not home: {classes:?}, {gauges:?}");
         assert_eq!(gauges.leased_bytes, self.own_bytes, "a lease is not home: {gauges:?}");
         assert_eq!(cx.receives_reserved(), 0, "Receives are reserved for nobody");
+        let receives_unreserved = i64::from(self.limits.receives_max);
+        let nothing = Census {
+            receives_held: 0,
+            receives_unreserved,
+            calls_served: 0,
+            work_requests: 0,
+            memory_charged: 0,
+        };
+        assert_eq!(cx.census(), nothing, "something of a Call is left");
         service
     }
 
     fn check(&mut self, now: Instant) {
-        let (limits, posts_all) = (self.limits, self.posts_all);
+        let receives_max = self.limits.receives_max;
         let (cx, _) = self.core.cx(now);
-        let (reserved, posted) = (cx.receives_reserved(), cx.receives_posted());
-        assert!(reserved <= limits.receives_max, "{reserved} Receives are reserved");
-        assert!(posted <= limits.receives_max as usize, "{posted} Receives are posted");
-        if posts_all {
-            assert!(posted >= reserved as usize, "{reserved} are reserved, {posted} posted");
-        }
+        let (reserved, census) = (cx.receives_reserved(), cx.census());
+        assert!(reserved <= receives_max, "{reserved} Receives are reserved");
+        let others = i64::from(census.receives_held) + census.receives_unreserved;
+        let all = i64::from(reserved) + others;
+        assert_eq!(all, i64::from(receives_max), "{reserved} Receives are reserved, {census:?}");
         assert_eq!(cx.gauges().orphans, 0, "a lease was dropped while others may touch it");
     }
 }
