@@ -20,6 +20,7 @@ use haulage_proto::verbs::{
 
 use crate::sys::{interfaces, process};
 
+pub mod corrupting;
 pub mod delaying;
 pub mod iwarp;
 pub mod lending;

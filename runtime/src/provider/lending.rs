@@ -11,6 +11,7 @@ use haulage_proto::verbs::{
     Access, ClaimedSegment, Completion, Flags, Handle, Opcode, QpNum, Segment, WrId,
 };
 
+use super::corrupting::{Corrupting, Fate};
 use super::sim::Rng;
 use super::{
     Caps, ConnectError, ConnectionParams, Counters, Done, Event, Inlet, Operation, Outlet,
@@ -45,6 +46,10 @@ pub struct Lending<P: Provider> {
     arrived: Vec<Event<P::Listener>>,
     rng: Rng,
     percent: u8,
+    /// What befalls messages, if anything does.
+    corrupting: Option<Corrupting>,
+    /// Queue pairs whose connections are lost.
+    lost: Vec<QpNum>,
     pool: Pool,
 }
 
@@ -95,8 +100,17 @@ impl<P: Provider> Lending<P> {
             arrived: Vec::new(),
             rng: Rng::new(seed),
             percent,
+            corrupting: None,
+            lost: Vec::new(),
             pool,
         }
+    }
+
+    /// Has `corrupting` change the messages that arrive, where queue pairs share their Receives.
+    #[must_use]
+    pub fn with(mut self, corrupting: Corrupting) -> Self {
+        self.corrupting = Some(corrupting);
+        self
     }
 
     /// Posts a Receive of the wrapper's own for each of the core's that has none yet.
@@ -121,9 +135,16 @@ impl<P: Provider> Lending<P> {
         let held = match event {
             Event::Completion(done) if self.is_on && done.opcode == Opcode::Receive => {
                 let posted = self.posted.0.remove(&done.id.0);
-                let Some(lease) = posted.and_then(|posted| complete::sink(posted, &done)) else {
+                let Some(mut lease) = posted.and_then(|posted| complete::sink(posted, &done))
+                else {
                     return debug_assert!(false, "a Receive that was posted completes");
                 };
+                if let Some(corrupting) = &mut self.corrupting {
+                    let octets = lease.bytes_mut().get_mut(..done.length as usize);
+                    if corrupting.befall(octets.unwrap_or_default()) == Fate::Lost {
+                        self.lost.push(done.qp);
+                    }
+                }
                 Held::Message(Message { lease, done })
             }
             other => Held::Event(other),
@@ -250,6 +271,7 @@ impl<P: Provider> Provider for Lending<P> {
         self.inner.poll(now, room, &mut arrived);
         if self.is_on {
             arrived.drain(..).for_each(|event| self.hold(event));
+            self.lost.drain(..).for_each(|qp| self.inner.disconnect(now, qp));
             self.replenish();
         } else {
             events.append(&mut arrived);
