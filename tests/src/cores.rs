@@ -74,6 +74,7 @@ struct Server {
     limits: Limits,
     delayed_percent: u8,
     lent_percent: u8,
+    corrupted_percent: u8,
     /// When it is made anew.
     back: Instant,
     is_draining: bool,
@@ -212,6 +213,7 @@ impl World {
             limits: settings::limits(choices, versions),
             delayed_percent: choices.pick(&[0, 10, 40]),
             lent_percent: choices.pick(&LENT),
+            corrupted_percent: corrupted(choices, 12),
             back: Instant::ZERO,
             is_draining: false,
             root: None,
@@ -230,6 +232,7 @@ impl World {
             limits: server.limits,
             delayed_percent: server.delayed_percent,
             lent_percent: server.lent_percent,
+            corrupted_percent: server.corrupted_percent,
             memory: choices.pick(&[1 << 20, 4 << 20]),
             seed: choices.number(),
         };
@@ -239,7 +242,12 @@ impl World {
             let flavors = server.flavors.clone();
             let (kind, top) = node::serve(server.serves, pool, choices, ledger, &due, flavors);
             root = top;
-            kind
+            match kind {
+                Kind::Exercise(exercise) if server.corrupted_percent > 0 => {
+                    Kind::Exercise(exercise.misled())
+                }
+                kind => kind,
+            }
         });
         node.core.listen(server.at).expect("a free port");
         (server.node, server.root, server.is_draining) = (Some(node), root, false);
@@ -268,6 +276,7 @@ impl World {
         let agree = |way: &Way| settings::common(wanted, servers[way.server].limits.versions);
         let all_agree = ways.iter().all(|way| agree(way).is_some());
         let versions = if all_agree { wanted } else { Versions::Both };
+        let corrupted_percent = corrupted(choices, 12);
         let link = |(n, way): (usize, &Way)| {
             let server = &servers[way.server];
             let prefix = format!("{number}-{n}-");
@@ -284,7 +293,10 @@ impl World {
             let version = settings::common(versions, server.limits.versions);
             let (both, one) = (Versions::Both, Versions::OnlyOne);
             let falls_back = versions == both && server.limits.versions == one;
-            Link::new(program, version.expect("a version in common"), falls_back)
+            let version = version.expect("a version in common");
+            let mut link = Link::new(program, version, falls_back);
+            link.is_misled = corrupted_percent > 0 || server.corrupted_percent > 0;
+            link
         };
         let links = ways.iter().enumerate().map(link).collect();
         let settings = Settings {
@@ -305,6 +317,7 @@ impl World {
             limits: settings::limits(choices, versions),
             delayed_percent: choices.pick(&[0, 10, 40]),
             lent_percent: choices.pick(&LENT),
+            corrupted_percent,
             memory: choices.pick(&[1 << 20, 4 << 20]),
             seed: choices.number(),
         };
@@ -653,6 +666,11 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\n{} steps, {} lines of trace", self.mix, self.steps, self.lines)
     }
+}
+
+/// Draws, of a hundred messages that arrive at a node, how many are changed: some only at one in `times`.
+fn corrupted(choices: &mut Choices, times: usize) -> u8 {
+    if choices.one_in(times) { choices.pick(&[2, 20]) } else { 0 }
 }
 
 fn address(n: usize) -> IpAddr {

@@ -56,6 +56,8 @@ pub struct Link {
     pub version: Version,
     /// Whether the client begins with another version.
     pub falls_back: bool,
+    /// Whether messages are changed on their way, so that Calls may end in any way, but once.
+    pub is_misled: bool,
     connection: Option<ConnectionId>,
     /// Connections made before.
     made: u32,
@@ -141,7 +143,8 @@ impl Caller {
                 match error {
                     CallError::Busy | CallError::NoMemory => self.mix.note(Event::Postponed),
                     error => {
-                        assert!(link.doomed, "nothing befell the connection: {error:?}");
+                        let may_fail = link.doomed || link.is_misled;
+                        assert!(may_fail, "nothing befell the connection: {error:?}");
                         link.disconnect();
                     }
                 }
@@ -158,6 +161,7 @@ impl Link {
             program,
             version,
             falls_back,
+            is_misled: false,
             connection: None,
             made: 0,
             doomed: false,
@@ -220,6 +224,21 @@ impl Service for Caller {
         let pending = self.pending.remove(&token);
         let pending = pending.expect("each Call that was made is told of once");
         let link = &mut self.links[pending.link];
+        if link.is_misled {
+            self.mix.note(Event::Misled);
+            link.program.withdraw(token);
+            let is_lost = matches!(
+                finished.results,
+                Err(CallError::TimedOut
+                    | CallError::Connect(_)
+                    | CallError::Disconnected(_)
+                    | CallError::Closed)
+            );
+            if is_lost && pending.made == link.made {
+                link.disconnect();
+            }
+            return;
+        }
         if let Ok(results) = &finished.results {
             let spoken = results.version();
             if pending.made == link.made {

@@ -150,7 +150,11 @@ impl Plan {
         octets
     }
 
-    fn decode(procedure: u32, arguments: &mut Arguments<'_>) -> Result<Self, Truncated> {
+    /// Reads a plan, and the filler behind it.
+    fn decode<'a>(
+        procedure: u32,
+        arguments: &mut Arguments<'a>,
+    ) -> Result<(Self, &'a [u8]), Truncated> {
         let token = wide(arguments)?;
         let (fate, after) = (arguments.u32()?, arguments.u32()?);
         let fate = match fate {
@@ -163,8 +167,15 @@ impl Plan {
         let (argument, answer, result) = (length()?, length()?, length()?);
         let filler = arguments.opaque(FILLER_MAX)?;
         let plan = Self { token, procedure, fate, filler: filler.len(), argument, answer, result };
-        assert!(filler == plan.octets(Part::Filler), "other arguments than were sent: {plan:?}");
-        Ok(plan)
+        Ok((plan, filler))
+    }
+
+    /// Returns whether it asks for no more than a client does.
+    fn is_modest(&self) -> bool {
+        let most = if self.brings() || self.returns() { ITEM_MAX } else { 0 };
+        let is_short = self.answer <= SHORT_MAX || matches!(self.procedure, LIST | SWAP);
+        let is_soon = !matches!(self.fate, Fate::After(millis) if millis > 300);
+        self.argument.max(self.result) <= most && self.answer <= ANSWER_MAX && is_short && is_soon
     }
 }
 
@@ -226,6 +237,8 @@ pub struct Exercise {
     choices: Choices,
     ledger: Rc<RefCell<Ledger>>,
     flavors: Vec<u32>,
+    /// Whether messages are changed on their way, so that Calls may ask for anything.
+    is_misled: bool,
     waiting: Vec<Waiting>,
     ready: Vec<(CallToken, Plan)>,
     /// When it must be turned.
@@ -252,7 +265,15 @@ impl Exercise {
     ) -> Self {
         let choices = Choices::seeded(seed);
         let (waiting, ready) = (Vec::new(), Vec::new());
-        Self { choices, ledger, flavors, waiting, ready, due, kept: None }
+        let is_misled = false;
+        Self { choices, ledger, flavors, is_misled, waiting, ready, due, kept: None }
+    }
+
+    /// Makes it one that takes Calls as they come, whatever they ask for.
+    #[must_use]
+    pub const fn misled(mut self) -> Self {
+        self.is_misled = true;
+        self
     }
 
     fn keep(&self) {
@@ -339,13 +360,25 @@ impl Service for Exercise {
         if call.procedure == NULL {
             return Outcome::Done;
         }
-        let plan = Plan::decode(call.procedure, &mut call.arguments).expect("a plan");
-        self.ledger.borrow_mut().carry_out(&plan);
-        let taken = Self::take(&plan, &mut call.arguments).expect("an argument");
-        assert!(call.arguments.is_empty(), "more arguments than were sent: {plan:?}");
-        if !taken {
-            return self.ledger.borrow_mut().starve(&plan);
-        }
+        let decoded = Plan::decode(call.procedure, &mut call.arguments);
+        let plan = if self.is_misled {
+            self.ledger.borrow_mut().mix.note(Event::MisledServer);
+            match decoded {
+                Ok((plan, _)) if plan.is_modest() => plan,
+                _ => return Outcome::Failed(AcceptStat::GarbageArgs),
+            }
+        } else {
+            let (plan, filler) = decoded.expect("a plan");
+            let expected = plan.octets(Part::Filler);
+            assert!(filler == expected, "other arguments than were sent: {plan:?}");
+            self.ledger.borrow_mut().carry_out(&plan);
+            let taken = Self::take(&plan, &mut call.arguments).expect("an argument");
+            assert!(call.arguments.is_empty(), "more arguments than were sent: {plan:?}");
+            if !taken {
+                return self.ledger.borrow_mut().starve(&plan);
+            }
+            plan
+        };
         let due = match plan.fate {
             Fate::Now | Fate::Failed => return self.answer(cx, &plan, reply),
             Fate::Later => cx.now(),

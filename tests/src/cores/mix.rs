@@ -104,6 +104,10 @@ events! {
     ClosedEarly,
     /// A connection was made anew.
     Reconnected,
+    /// A client that was sent other octets than its servers sent was told how a Call ended.
+    Misled,
+    /// A server was sent other octets than its clients sent.
+    MisledServer,
     /// Messages were taken without Receives.
     Taken,
     /// Messages were offered without Receives and left.

@@ -9,6 +9,7 @@ use haulage::core::{Census, Core, Cx};
 use haulage::limits::Limits;
 use haulage::pool::{PagePreference, Pool, PoolConfig};
 use haulage::provider::Provider;
+use haulage::provider::corrupting::Corrupting;
 use haulage::provider::delaying::Delaying;
 use haulage::provider::lending::Lending;
 use haulage::provider::sim::{Fabric, Sim};
@@ -90,6 +91,8 @@ pub struct Plan<'a> {
     pub delayed_percent: u8,
     /// Of a hundred chances to hand over messages without Receives, how many are taken.
     pub lent_percent: u8,
+    /// Of a hundred messages that arrive, how many are changed.
+    pub corrupted_percent: u8,
     /// Octets of the core's pool.
     pub memory: usize,
     /// The seed of all that is random in the node.
@@ -108,6 +111,7 @@ impl Plan<'_> {
         let receives = PoolConfig { bytes: LENT_BYTES, pages: PagePreference::Heap, node: None };
         let receives = Pool::new(&receives).expect("memory for messages");
         let lending = Lending::new(sim, receives, choices.number(), self.lent_percent);
+        let lending = lending.with(Corrupting::new(choices.number(), self.corrupted_percent));
         let delaying = Delaying::new(lending, choices.number(), self.delayed_percent);
         let rnic = Tracing::new(delaying, self.trace.clone(), self.number);
         let limits = self.limits.within(rnic.caps());
