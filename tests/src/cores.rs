@@ -7,43 +7,42 @@
 //! if something befell its connection. At the end every lease is home.
 //!
 //! - [`caller`]: the service of a client.
+//! - `draw`: how servers and clients are made.
 //! - [`exercise`]: a program whose every octet is known, and the service that answers it.
+//! - `links`: how they are connected, and what befalls connections.
 //! - [`mix`]: what of all this happened.
 //! - [`node`]: one core.
 //! - [`programs`]: what clients ask.
 //! - [`settings`]: what a world is like.
 
 pub mod caller;
+mod draw;
 pub mod exercise;
+mod links;
 pub mod mix;
 pub mod node;
 pub mod programs;
 pub mod settings;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use haulage::identity::{Identity, User};
-use haulage::limits::{Limits, Versions};
-use haulage::provider::ConnectError;
+use haulage::identity::Identity;
+use haulage::limits::Limits;
 use haulage::provider::sim::Fabric;
 use haulage::provider::tracing::{Step, Trace};
-use haulage::service::{AUTH_NONE, AUTH_SYS, Binding, CallError};
+use haulage::service::Binding;
 use haulage_proto::time::Instant;
 use haulage_store::client::File;
 
 use crate::world::choices::Choices;
-use caller::{Caller, Link, Settings};
+use caller::Link;
 use exercise::Ledger;
 use mix::{Event, Mix};
-use node::{FLAVORS, Kind, Node, Plan};
-use programs::Program;
-use programs::exercise::Exercises;
-use programs::kv::Keys;
-use programs::nfs::Files;
+use node::{Kind, Node};
 use settings::Serves;
 
 /// Cores, the network between them, and what is still to happen.
@@ -184,149 +183,6 @@ impl World {
         Report { mix, steps: self.steps, digest, lines }
     }
 
-    // What there is.
-
-    fn draw_server(&mut self, number: usize) -> Server {
-        let choices = &mut self.choices;
-        let serves = match choices.below(4) {
-            0 => Serves::Kv,
-            1 => Serves::Nfs,
-            _ => Serves::Exercise,
-        };
-        self.mix.note(match serves {
-            Serves::Exercise => Event::Exercise,
-            Serves::Kv => Event::Kv,
-            Serves::Nfs => Event::Nfs,
-        });
-        let versions = choices.pick(&[Versions::OnlyOne, Versions::Both, Versions::Both]);
-        let flavors = if serves == Serves::Exercise && choices.one_in(12) {
-            vec![AUTH_SYS]
-        } else {
-            FLAVORS.to_vec()
-        };
-        Server {
-            node: None,
-            at: SocketAddr::new(address(1 + number), 20_050),
-            number: u32::try_from(number).expect("few servers"),
-            serves,
-            flavors,
-            limits: settings::limits(choices, versions),
-            delayed_percent: choices.pick(&[0, 10, 40]),
-            lent_percent: choices.pick(&LENT),
-            corrupted_percent: corrupted(choices, 12),
-            back: Instant::ZERO,
-            is_draining: false,
-            root: None,
-        }
-    }
-
-    /// Makes a server anew, at the address that it always has.
-    fn begin(&mut self, number: usize) {
-        let Self { servers, choices, fabric, trace, ledger, .. } = self;
-        let server = &mut servers[number];
-        let plan = Plan {
-            fabric,
-            trace,
-            address: server.at.ip(),
-            number: server.number,
-            limits: server.limits,
-            delayed_percent: server.delayed_percent,
-            lent_percent: server.lent_percent,
-            corrupted_percent: server.corrupted_percent,
-            memory: choices.pick(&[1 << 20, 4 << 20]),
-            seed: choices.number(),
-        };
-        let due = Rc::new(Cell::new(None));
-        let mut root = None;
-        let mut node = plan.build(Rc::clone(&due), |pool| {
-            let flavors = server.flavors.clone();
-            let (kind, top) = node::serve(server.serves, pool, choices, ledger, &due, flavors);
-            root = top;
-            match kind {
-                Kind::Exercise(exercise) if server.corrupted_percent > 0 => {
-                    Kind::Exercise(exercise.misled())
-                }
-                kind => kind,
-            }
-        });
-        node.core.listen(server.at).expect("a free port");
-        (server.node, server.root, server.is_draining) = (Some(node), root, false);
-        self.each_link(number, |link| link.program.restarted(root));
-    }
-
-    fn draw_client(&mut self, number: usize) -> Client {
-        let Self { choices, servers, fabric, trace, ledger, .. } = self;
-        let ways: Vec<_> = (0..choices.of(1..=2))
-            .map(|_| {
-                let server = choices.below(servers.len());
-                let serves = servers[server].serves;
-                let user = Identity::User(User::new("world", 0, 0, &[7]));
-                let nobody = serves != Serves::Nfs && choices.one_in(2);
-                let identity = if nobody { Identity::Nobody } else { user };
-                let binding = match serves {
-                    Serves::Exercise => exercise::binding(),
-                    Serves::Kv => haulage_apps::kv::service::binding(programs::kv::VALUE_MAX),
-                    Serves::Nfs => haulage_store::nfs3::binding::binding(&programs::nfs::LIMITS),
-                };
-                Way { server, identity, binding }
-            })
-            .collect();
-        let wanted =
-            choices.pick(&[Versions::Both, Versions::Both, Versions::OnlyOne, Versions::OnlyTwo]);
-        let agree = |way: &Way| settings::common(wanted, servers[way.server].limits.versions);
-        let all_agree = ways.iter().all(|way| agree(way).is_some());
-        let versions = if all_agree { wanted } else { Versions::Both };
-        let corrupted_percent = corrupted(choices, 12);
-        let link = |(n, way): (usize, &Way)| {
-            let server = &servers[way.server];
-            let prefix = format!("{number}-{n}-");
-            let program: Box<dyn Program> = match server.serves {
-                Serves::Exercise => {
-                    let flavor =
-                        if way.identity == Identity::Nobody { AUTH_NONE } else { AUTH_SYS };
-                    let denied = !server.flavors.contains(&flavor);
-                    Box::new(Exercises::new(Rc::clone(ledger), denied))
-                }
-                Serves::Kv => Box::new(Keys::new(prefix)),
-                Serves::Nfs => Box::new(Files::new(server.root.expect("a directory"), prefix)),
-            };
-            let version = settings::common(versions, server.limits.versions);
-            let (both, one) = (Versions::Both, Versions::OnlyOne);
-            let falls_back = versions == both && server.limits.versions == one;
-            let version = version.expect("a version in common");
-            let mut link = Link::new(program, version, falls_back);
-            link.is_misled = corrupted_percent > 0 || server.corrupted_percent > 0;
-            link
-        };
-        let links = ways.iter().enumerate().map(link).collect();
-        let settings = Settings {
-            number: number as u64,
-            seed: choices.number(),
-            calls: choices.of(5..=30),
-            window: choices.pick(&[1, 4, 16]),
-            in_turns: choices.one_in(2),
-            in_replies: choices.one_in(2),
-        };
-        let caller = Caller::new(settings, links);
-        let address = address(10 + number);
-        let plan = Plan {
-            fabric,
-            trace,
-            address,
-            number: 10 + u32::try_from(number).expect("few clients"),
-            limits: settings::limits(choices, versions),
-            delayed_percent: choices.pick(&[0, 10, 40]),
-            lent_percent: choices.pick(&LENT),
-            corrupted_percent,
-            memory: choices.pick(&[1 << 20, 4 << 20]),
-            seed: choices.number(),
-        };
-        let node = plan.build(Rc::default(), |_| Kind::Caller(caller));
-        Client { node, address, ways }
-    }
-
-    // What happens.
-
     fn step(&mut self) {
         self.count();
         self.come_back();
@@ -452,62 +308,6 @@ impl World {
         }
     }
 
-    /// Connects a link that has no connection, perhaps to a server that is away.
-    fn connect(&mut self) {
-        let client = self.choices.below(self.clients.len());
-        let link = self.choices.below(self.clients[client].ways.len());
-        let server = &self.servers[self.clients[client].ways[link].server];
-        if (server.node.is_some() && !server.is_draining) || self.choices.one_in(8) {
-            self.connect_link(client, link);
-        }
-    }
-
-    /// Connects every link that has no connection and whose server is there. Returns whether there was one.
-    fn connect_all(&mut self) -> bool {
-        let mut any = false;
-        for client in 0..self.clients.len() {
-            for link in 0..self.clients[client].ways.len() {
-                let server = &self.servers[self.clients[client].ways[link].server];
-                if server.node.is_some() && !server.is_draining {
-                    any |= self.connect_link(client, link);
-                }
-            }
-        }
-        any
-    }
-
-    fn connect_link(&mut self, client: usize, link: usize) -> bool {
-        let Self { clients, servers, holes, now, mix, .. } = self;
-        let Client { node, address, ways } = &mut clients[client];
-        let way = &ways[link];
-        let server = &servers[way.server];
-        let (_, caller) = node.caller(*now);
-        if caller.link(link).connection().is_some() {
-            return false;
-        }
-        for lost in caller.link(link).take_lost() {
-            node.core.close(lost);
-        }
-        let (binding, identity) = (way.binding.clone(), way.identity.clone());
-        let connection = node.core.connect_as(*now, server.at, binding, identity);
-        let connection = match connection {
-            Ok(connection) => connection,
-            // The end of the connection that had the queue pair before may be on its way to the core.
-            Err(CallError::Connect(ConnectError::NoQueuePair)) => return false,
-            Err(error) => panic!("a connection cannot be made: {error:?}"),
-        };
-        let link = node.caller(*now).1.link(link);
-        link.connect(connection, *now);
-        mix.note_if(link.made() > 1, Event::Reconnected);
-        let is_away = server.node.is_none() || server.is_draining;
-        let is_lost = holes.iter().any(|hole| [*address, server.at.ip()].contains(&hole.address));
-        if is_away || is_lost {
-            link.doom();
-        }
-        self.stir();
-        true
-    }
-
     /// Does something to every link with a server.
     fn each_link(&mut self, server: usize, mut act: impl FnMut(&mut Link)) {
         let now = self.now;
@@ -517,80 +317,6 @@ impl World {
                 act(caller.link(n));
             }
         }
-    }
-
-    /// Allows the Calls that a client has under way, or makes on the connections it has, to fail.
-    fn doom_client(&mut self, client: usize) {
-        let (_, caller) = self.clients[client].node.caller(self.now);
-        (0..caller.links()).for_each(|link| caller.link(link).doom());
-    }
-
-    fn misfortune(&mut self) {
-        self.misfortunes -= 1;
-        let client = self.choices.below(self.clients.len());
-        let server = self.choices.below(self.servers.len());
-        let after = Duration::from_micros(self.choices.pick(&[1, 100, 10_000, 3_000_000]));
-        let until = self.now.saturating_add(after);
-        match self.choices.below(7) {
-            0 | 1 => {
-                self.mix.note(Event::Severed);
-                self.doom_client(client);
-                self.fabric.sever_all(self.clients[client].address);
-            }
-            2 => {
-                self.mix.note(Event::SeveredServer);
-                self.each_link(server, Link::doom);
-                self.fabric.sever_all(self.servers[server].at.ip());
-            }
-            3 => {
-                self.mix.note(Event::BlackHole);
-                let address = if self.choices.one_in(2) {
-                    self.doom_client(client);
-                    self.clients[client].address
-                } else {
-                    self.each_link(server, Link::doom);
-                    self.servers[server].at.ip()
-                };
-                self.fabric.black_hole(address, true);
-                self.holes.retain(|hole| hole.address != address);
-                self.holes.push(Hole { address, until });
-            }
-            4 => {
-                self.each_link(server, Link::doom);
-                let server = &mut self.servers[server];
-                if server.node.take().is_some() {
-                    self.mix.note(Event::Restarted);
-                    server.back = until;
-                }
-            }
-            5 => {
-                self.each_link(server, Link::doom);
-                let now = self.now;
-                let server = &mut self.servers[server];
-                if let Some(node) = server.node.as_mut().filter(|_| !server.is_draining) {
-                    self.mix.note(Event::ShutDown);
-                    node.core.begin_shutdown(now);
-                    server.is_draining = true;
-                }
-            }
-            _ => {
-                self.mix.note(Event::ClosedEarly);
-                self.close_links(client);
-            }
-        }
-        self.stir();
-    }
-
-    /// Closes all connections of a client.
-    fn close_links(&mut self, client: usize) {
-        let node = &mut self.clients[client].node;
-        let (_, caller) = node.caller(self.now);
-        let mut lost = Vec::new();
-        for link in 0..caller.links() {
-            caller.link(link).disconnect();
-            lost.extend(caller.link(link).take_lost());
-        }
-        lost.into_iter().for_each(|connection| node.core.close(connection));
     }
 
     /// Ends every connection, in one way or another, until nothing is left of any.
@@ -668,20 +394,12 @@ impl fmt::Display for Report {
     }
 }
 
-/// Draws, of a hundred messages that arrive at a node, how many are changed: some only at one in `times`.
-fn corrupted(choices: &mut Choices, times: usize) -> u8 {
-    if choices.one_in(times) { choices.pick(&[2, 20]) } else { 0 }
-}
-
 fn address(n: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(n).expect("few nodes")))
 }
 
 /// What happens by itself happens sooner; deadlines are further away.
 const SOON: Duration = Duration::from_millis(1);
-
-/// Of a hundred chances to hand over messages without Receives, how many are taken.
-const LENT: [u8; 4] = [0, 50, 90, 100];
 
 /// More than any world takes.
 const STEPS_MAX: usize = 400_000;
