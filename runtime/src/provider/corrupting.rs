@@ -12,12 +12,12 @@ pub struct Corrupting {
     percent: u8,
 }
 
-/// What becomes of the connection of a message.
+/// What becomes of a connection once one of its messages has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It stays.
+    /// The connection stays.
     Kept,
-    /// It is lost.
+    /// The connection is lost.
     Lost,
 }
 
@@ -27,7 +27,7 @@ impl Corrupting {
         Self { rng: Rng::new(seed), percent }
     }
 
-    /// Does to a message what befalls it.
+    /// Changes a message now and then. Returns what becomes of the message's connection.
     pub(super) fn befall(&mut self, octets: &mut [u8]) -> Fate {
         if self.rng.below(0..100) >= u64::from(self.percent) {
             return Fate::Kept;

@@ -46,7 +46,7 @@ pub struct Lending<P: Provider> {
     arrived: Vec<Event<P::Listener>>,
     rng: Rng,
     percent: u8,
-    /// What befalls messages, if anything does.
+    /// Changes the messages that arrive, if anything does.
     corrupting: Option<Corrupting>,
     /// Queue pairs whose connections are lost.
     lost: Vec<QpNum>,
@@ -168,7 +168,7 @@ impl<P: Provider> Lending<P> {
     }
 }
 
-/// What a core does on the queue pair of a message that it takes.
+/// Sends on the queue pair of the messages that a core is offered.
 struct Way<'a, P> {
     inner: &'a mut P,
     pool: &'a Pool,

@@ -1,7 +1,7 @@
 //! A program whose every octet follows from the number of the Call, and the service that answers it.
 //!
 //! A Call says in its first words what is to become of it. Everything behind them, and everything in its
-//! results, is the [`pattern`](crate::pattern) of the Call's number.
+//! results, is the [`pattern`] of the Call's number.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
