@@ -48,7 +48,7 @@ use state::{Serves, State};
 mod tests;
 
 pub use bindings::{Declared, Unsupported};
-pub use state::{CoreCounters, Cx};
+pub use state::{Census, CoreCounters, Cx};
 
 /// One core.
 #[derive(Debug)]

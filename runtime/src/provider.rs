@@ -22,13 +22,16 @@ use crate::sys::{interfaces, process};
 
 #[cfg(test)]
 pub(crate) mod by_number;
+pub mod corrupting;
 pub mod delaying;
 pub mod iwarp;
+pub mod lending;
 mod progress;
 pub mod shm;
 pub mod sim;
 mod slots;
 mod supply;
+pub mod tracing;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 
@@ -268,8 +271,9 @@ pub trait Port {
     /// that is sent from now on. Returns where the lease is in the peer's terms.
     ///
     /// # Errors
-    /// The lease comes back, and nothing happened: all registrations are in use, or the peer cannot reach it.
-    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local>;
+    /// The lease comes back, and nothing happened. [`Refused::Full`]: all registrations are in use.
+    /// [`Refused::NotOpen`]: the peer cannot reach it.
+    fn open(&mut self, lease: Local, access: Access) -> OpenResult;
 
     /// Retires a handle that the message to be taken invalidates; `None` if that cannot be now, or the handle
     /// is of nothing that is open.
@@ -292,6 +296,48 @@ pub trait Port {
     /// [`QueueFull`]: some are left; post them again after completions.
     fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull>;
 }
+
+impl<P: Port> Port for &mut P {
+    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
+        (**self).send(message, invalidate)
+    }
+
+    fn send_headed(
+        &mut self,
+        heading: &Heading,
+        label: Label,
+        message: &mut [u8],
+    ) -> Result<(), Refused> {
+        (**self).send_headed(heading, label, message)
+    }
+
+    fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {
+        (**self).write(parts, target)
+    }
+
+    fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), Refused> {
+        (**self).read(source, octets)
+    }
+
+    fn open(&mut self, lease: Local, access: Access) -> OpenResult {
+        (**self).open(lease, access)
+    }
+
+    fn retire(&mut self, handle: Handle) -> Option<Done> {
+        (**self).retire(handle)
+    }
+
+    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
+        (**self).stage(request)
+    }
+
+    fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        (**self).post(batch)
+    }
+}
+
+/// A lease that is open to the peer, and where it is in the peer's terms; or the lease, and why it is not open.
+pub type OpenResult = Result<(Exposed, Segment), (Local, Refused)>;
 
 /// Why a [`Port`] did not do at once what it was asked to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

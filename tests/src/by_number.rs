@@ -1,11 +1,11 @@
 //! What tests do with a queue pair that they name by its number.
 
-use haulage_mr_pool::{Exposed, Local};
+use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Handle, QpNum, Segment};
+use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use haulage::provider::{
-    ConnectionAnswer, ConnectionParams, Port, Provider, QueueFull, Refused, WorkQueue,
+    ConnectionAnswer, ConnectionParams, OpenResult, Port, Provider, QueueFull, Refused, WorkQueue,
 };
 
 /// Every provider, with its ports looked up for each step.
@@ -40,13 +40,8 @@ pub trait ByNumber: Provider {
     }
 
     /// Opens a lease to the peer and rings the doorbell: see [`Port::open`].
-    fn open(
-        &mut self,
-        qp: QpNum,
-        lease: Local,
-        access: Access,
-    ) -> Result<(Exposed, Segment), Local> {
-        let Some(mut port) = self.port(qp) else { return Err(lease) };
+    fn open(&mut self, qp: QpNum, lease: Local, access: Access) -> OpenResult {
+        let Some(mut port) = self.port(qp) else { return Err((lease, Refused::Gone)) };
         let opened = port.open(lease, access)?;
         assert_eq!(port.post(&mut WorkQueue::new()), Ok(()), "the doorbell");
         Ok(opened)

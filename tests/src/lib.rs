@@ -2,6 +2,7 @@
 //!
 //! - [`bed`]: two providers, stepped by hand, in virtual or real time.
 //! - [`contract`]: what `Provider` promises, one check per line, for any provider.
+//! - [`cores`]: cores that make Calls of each other, in steps chosen by a seed.
 //! - [`fuzz`]: what holds for every byte string.
 //! - [`link`]: one iWARP connection to whatever is out there, for the programs of the lab.
 //! - [`mutation`]: small patches that break one sentence of a specification each.
@@ -15,6 +16,7 @@
 pub mod bed;
 pub mod by_number;
 pub mod contract;
+pub mod cores;
 pub mod fuzz;
 pub mod link;
 pub mod mutation;

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use haulage::provider::Provider;
 use haulage::provider::delaying::Delaying;
+use haulage::provider::lending::Lending;
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
+use haulage::provider::tracing::{Trace, Tracing};
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 use haulage_proto::time::Instant;
 
@@ -163,6 +165,62 @@ impl<N: Network> Network for Slow<N> {
         let (provider, pool, at) = self.inner.join();
         self.seed += 1;
         (Delaying::new(provider, self.seed, self.percent), pool, at)
+    }
+
+    fn serves_unpolled(&self) -> bool {
+        self.inner.serves_unpolled()
+    }
+
+    fn now(&self) -> Instant {
+        self.inner.now()
+    }
+
+    fn wait(&mut self, moved: bool, next: Option<Instant>) -> Expect {
+        self.inner.wait(moved, next)
+    }
+
+    fn skip(&mut self, then: Instant) {
+        self.inner.skip(then);
+    }
+
+    fn nobody(&mut self) -> SocketAddr {
+        self.inner.nobody()
+    }
+
+    fn silent(&mut self) -> SocketAddr {
+        self.inner.silent()
+    }
+
+    fn babble(&mut self, to: SocketAddr) {
+        self.inner.babble(to);
+    }
+}
+
+/// Any network, with messages that may be taken without Receives, and with all that passes written down.
+#[derive(Debug)]
+pub struct Lent<N> {
+    inner: N,
+    seed: u64,
+    percent: u8,
+}
+
+impl<N: Network> Lent<N> {
+    /// Wraps `inner`; see [`Lending::new`].
+    pub const fn new(inner: N, seed: u64, percent: u8) -> Self {
+        Self { inner, seed, percent }
+    }
+}
+
+impl<N: Network> Network for Lent<N> {
+    type Provider = Tracing<Lending<N::Provider>>;
+
+    fn join(&mut self) -> (Self::Provider, Pool, SocketAddr) {
+        let (provider, pool, at) = self.inner.join();
+        self.seed += 1;
+        let config = PoolConfig { bytes: POOL_BYTES, pages: PagePreference::Heap, node: None };
+        let messages = Pool::new(&config).expect("memory for a test");
+        let lending = Lending::new(provider, messages, self.seed, self.percent);
+        (Tracing::new(lending, Trace::new(0), 0), pool, at)
     }
 
     fn serves_unpolled(&self) -> bool {

@@ -9,7 +9,7 @@ use haulage_mr_pool::Strategy;
 use haulage_tests::contract;
 #[cfg(feature = "verbs")]
 use haulage_tests::network::Rnic;
-use haulage_tests::network::{Loopback, OneMachine, Slow, Virtual};
+use haulage_tests::network::{Lent, Loopback, OneMachine, Slow, Virtual};
 
 /// Runs every line on one kind of provider, or, with `if`, on one that there may be. A new provider is
 /// done when its line here is green.
@@ -72,6 +72,7 @@ provider_conformance!(sim_eager, Virtual::new(eager()));
 provider_conformance!(sim_late, Virtual::new(late()));
 provider_conformance!(sim_own_receives, Virtual::new(own_receives()));
 provider_conformance!(delaying, Slow::new(Virtual::new(FabricConfig::default()), 1, 60));
+provider_conformance!(lending, Lent::new(Virtual::new(FabricConfig::default()), 1, 60));
 provider_conformance!(iwarp, Loopback::new(Backend::Auto));
 provider_conformance!(iwarp_sockets, Loopback::new(Backend::Sockets));
 provider_conformance!(shm, OneMachine::default());

@@ -79,8 +79,8 @@ enum Caller {
 struct TimeOfDay {
     /// The time of day when the clock began.
     origin: Duration,
-    /// When that was looked at.
-    looked: Instant,
+    /// When the system was asked for it last, unless it is never asked.
+    looked: Option<Instant>,
 }
 
 impl<B: Backend> Server<B> {
@@ -109,6 +109,14 @@ impl<B: Backend> Server<B> {
             time: TimeOfDay::look(haulage::sys::clock::now()),
             room: Vec::new(),
         }
+    }
+
+    /// Has `origin` be the time of day when the core's clock began, whatever the system says: for a core whose
+    /// clock is not the system's.
+    #[must_use]
+    pub const fn with_clock_since(mut self, origin: Duration) -> Self {
+        self.time = TimeOfDay { origin, looked: None };
+        self
     }
 
     /// Returns what callers did not get, in figures.
@@ -312,12 +320,12 @@ fn contains((network, bits): &(IpAddr, u8), address: IpAddr) -> bool {
 impl TimeOfDay {
     fn look(now: Instant) -> Self {
         let since = now.saturating_since(Instant::ZERO);
-        Self { origin: haulage::sys::clock::time_of_day().saturating_sub(since), looked: now }
+        Self { origin: haulage::sys::clock::time_of_day().saturating_sub(since), looked: Some(now) }
     }
 
     /// Follows the system where it sets its clock.
     fn keep(&mut self, now: Instant) {
-        if now.saturating_since(self.looked) >= LOOK_AGAIN {
+        if self.looked.is_some_and(|looked| now.saturating_since(looked) >= LOOK_AGAIN) {
             *self = Self::look(now);
         }
     }

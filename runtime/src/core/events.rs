@@ -112,7 +112,11 @@ impl<P: Provider, S: Service> Core<P, S> {
                 self.on_request(now, (qp, peer, origin), &private_data);
             }
             Event::Established { qp, ord, private_data, .. } => {
-                if let Some(key) = self.state.at(qp) {
+                let key = self.state.at(qp);
+                // A connection that was closed meanwhile has no use for it.
+                let is_up =
+                    |key: &_| self.state.connections.get(*key).is_some_and(Connection::is_up);
+                if let Some(key) = key.filter(is_up) {
                     self.state.change(key, Change::Established);
                     if let Some(connection) = self.state.connections.get_mut(key) {
                         connection.share.reading_max = ord;

@@ -319,7 +319,6 @@ impl State {
 /// How often a core that has nothing else to do looks for memory that came home.
 const SUPPLY_INTERVAL: Duration = Duration::from_millis(1);
 
-#[cfg(test)]
 impl Memory {
     /// Returns the octets that Calls hold.
     pub(crate) const fn held(&self) -> usize {

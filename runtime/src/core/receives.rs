@@ -179,9 +179,14 @@ impl Receives {
     }
 
     /// Returns how many buffers have messages in them.
-    #[cfg(test)]
     pub(crate) const fn held(&self) -> u32 {
         self.held
+    }
+
+    /// Returns how many Receives are reserved for no connection. Negative while messages are held that lost
+    /// connections sent beyond their reservations.
+    pub(crate) const fn unreserved(&self) -> i64 {
+        self.unreserved
     }
 
     /// Returns the Receives to post now, before any of them is reserved again.

@@ -147,6 +147,27 @@ pub struct CoreCounters {
     pub connections_idle: u64,
 }
 
+/// What a core holds for Calls that have not ended. All of it but `receives_unreserved` is zero once every
+/// connection is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Census {
+    /// Receives that hold messages.
+    pub receives_held: u32,
+    /// Receives that are reserved for connections. A peer that sent more than was reserved for it counts as less
+    /// than none, until its connection is gone.
+    pub receives_reserved: i64,
+    /// Receives that are reserved for no connection and hold no message. With the reserved ones and those that hold
+    /// messages they are all there are. Negative while messages are held that lost connections sent beyond their
+    /// reservations.
+    pub receives_unreserved: i64,
+    /// Calls of peers that wait: for memory, for an RDMA Read, for the service, or for credit.
+    pub calls_served: u32,
+    /// Leases, and invalidations, that the provider has not reported as done.
+    pub work_requests: u32,
+    /// Octets of memory that Calls hold.
+    pub memory_charged: usize,
+}
+
 impl State {
     /// Makes the tables of an idle core; `None` if the pool cannot hold the transport's own buffers.
     pub(crate) fn new(
@@ -500,7 +521,22 @@ impl<'a> Cx<'a> {
 
     /// Returns how many Receives are reserved for peers: what their credits let them use at once.
     pub fn receives_reserved(&self) -> u32 {
-        self.state.connections.iter().map(|connection| connection.engine.reserved()).sum()
+        u32::try_from(self.census().receives_reserved).unwrap_or(0)
+    }
+
+    /// Returns what the core holds for Calls that have not ended.
+    pub fn census(&self) -> Census {
+        let State { receives, inbound, work, memory, connections, .. } = &*self.state;
+        // Of a peer that sent more than was reserved for it, the number is next to 2^32.
+        let reserved = |connection: &Connection| connection.engine.reserved().cast_signed();
+        Census {
+            receives_reserved: connections.iter().map(|one| i64::from(reserved(one))).sum(),
+            receives_held: receives.held(),
+            receives_unreserved: receives.unreserved(),
+            calls_served: inbound.len(),
+            work_requests: work.len(),
+            memory_charged: memory.held(),
+        }
     }
 
     /// Counts octets of a data item that were copied because it came or went inline.

@@ -792,6 +792,7 @@ fn a_send_queue_that_stays_full_keeps_nobody_busy() {
     assert!(!world.client.turn(world.now));
 }
 
+mod endings;
 mod inline;
 mod memory;
 mod placed;

@@ -47,10 +47,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use haulage_mr_pool::{Exposed, Handles, Local, Pool};
+use haulage_mr_pool::{Handles, Local, Pool};
 use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Handle, QpNum, Segment};
+use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use self::connection::{Connection, State};
 use self::listening::{Listening, name};
@@ -60,8 +60,8 @@ use self::setup::Setup;
 use self::watch::{LISTENERS, RETRY, Round, WAKER};
 use super::slots::Slots;
 use super::{
-    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Inlet, PeerUser, Port,
-    Provider, QueueFull, Receive, Refused, Waker, WorkQueue, WorkRequest, sealed,
+    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Inlet, OpenResult,
+    PeerUser, Port, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, WorkRequest, sealed,
 };
 use crate::sys::bus_error;
 use crate::sys::epoll::{Epoll, Ready};
@@ -383,11 +383,11 @@ impl Port for ShmPort<'_> {
         connection.send_headed(nic, heading, label, message)
     }
 
-    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local> {
+    fn open(&mut self, lease: Local, access: Access) -> OpenResult {
         let Shm { slots, nic, .. } = &mut *self.shm;
         match slots.get(self.qp) {
             Some(connection) => connection.open_lease(nic, lease, access),
-            None => Err(lease),
+            None => Err((lease, Refused::Gone)),
         }
     }
 

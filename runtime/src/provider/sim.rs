@@ -30,13 +30,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use haulage_mr_pool::{Exposed, Local, Stags, Strategy};
+use haulage_mr_pool::{Local, Stags, Strategy};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Handle, QpNum, Segment};
 
 use super::{
-    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, PeerUser, Port,
-    Promises, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, WorkRequest, expose, sealed,
+    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, OpenResult, PeerUser,
+    Port, Promises, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, WorkRequest, expose,
+    sealed,
 };
 
 mod node;
@@ -318,15 +319,15 @@ impl Port for SimPort<'_> {
         self.fabric.borrow_mut().send_inline(self.end, message, invalidate)
     }
 
-    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local> {
+    fn open(&mut self, lease: Local, access: Access) -> OpenResult {
         let mut world = self.fabric.borrow_mut();
         if !world.takes_requests(self.end) {
-            return Err(lease);
+            return Err((lease, Refused::Gone));
         }
         let End { node, qp } = self.end;
         let stags = &mut world.nodes[node].stags;
-        let Ok(length) = u32::try_from(lease.len()) else { return Err(lease) };
-        let Some(handle) = stags.reserve(qp) else { return Err(lease) };
+        let Ok(length) = u32::try_from(lease.len()) else { return Err((lease, Refused::TooLong)) };
+        let Some(handle) = stags.reserve(qp) else { return Err((lease, Refused::Full)) };
         let offset = stags.random_offset();
         let (exposed, memory) = expose(lease, handle, access);
         let registered = stags.register(handle, qp, offset, memory);

@@ -50,8 +50,9 @@ use self::setup::{count, failure, token};
 use self::work::Share;
 use super::supply::Supply;
 use super::{
-    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Operation, PeerUser,
-    Port, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, WorkRequest, expose, sealed,
+    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, OpenResult, Operation,
+    PeerUser, Port, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, WorkRequest, expose,
+    sealed,
 };
 use crate::sys::epoll::Epoll;
 use crate::sys::ibverbs::{
@@ -236,20 +237,15 @@ impl Verbs {
     }
 
     /// Opens a lease to the peer by a request that goes before whatever is posted next.
-    fn open(
-        &mut self,
-        qp: QpNum,
-        lease: Local,
-        access: Access,
-    ) -> Result<(Exposed, Segment), Local> {
+    fn open(&mut self, qp: QpNum, lease: Local, access: Access) -> OpenResult {
         let Self { slots, regions, registrations, .. } = self;
-        let open = slots.get(qp).filter(|connection| connection.phase.is_open());
-        let (Some(connection), Ok(length)) = (open, u32::try_from(lease.len())) else {
-            return Err(lease);
+        let Some(connection) = slots.get(qp).filter(|connection| connection.phase.is_open()) else {
+            return Err((lease, Refused::Gone));
         };
+        let Ok(length) = u32::try_from(lease.len()) else { return Err((lease, Refused::TooLong)) };
         let scrap = regions.first().map(Region::scrap);
         let reserved = registrations.reserve((qp, connection.domain()), &lease, access, scrap);
-        let Some(handle) = reserved else { return Err(lease) };
+        let Some(handle) = reserved else { return Err((lease, Refused::Full)) };
         let offset = registrations.offset(&lease);
         let (exposed, memory) = expose(lease, handle, access);
         let operation = Operation::FastReg { handle, offset, memory };
@@ -523,7 +519,7 @@ impl Port for VerbsPort<'_> {
         Err(Refused::TooLong)
     }
 
-    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local> {
+    fn open(&mut self, lease: Local, access: Access) -> OpenResult {
         self.verbs.open(self.qp, lease, access)
     }
 

@@ -1,6 +1,6 @@
 //! Lines 19 to 22.
 
-use haulage::provider::{DisconnectReason, Provider, Quiesced};
+use haulage::provider::{DisconnectReason, Provider, Quiesced, Refused};
 use haulage_mr_pool::Local;
 use haulage_proto::verbs::{Access, Handle, Opcode, Segment, Status};
 
@@ -284,7 +284,8 @@ pub fn line_22_views_are_dropped_before_the_report<N: Network>(network: N) {
     }
     let lease = passive.holding(&bytes);
     let refused = passive.provider.open(link[PASSIVE], lease, Access::RemoteRead);
-    assert_eq!(refused.expect_err("no more than the provider says").bytes(), bytes);
+    let (back, why) = refused.expect_err("no more than the provider says");
+    assert_eq!((back.bytes(), why), (&bytes[..], Refused::Full));
 }
 
 /// What a peer may try with somebody's memory.

@@ -638,7 +638,7 @@ fn half_sent_records_keep_nobody_out() {
 
 #[test]
 fn files_have_the_time_of_day() {
-    let mut time = TimeOfDay { origin: Duration::new(1_000, 500), looked: Instant::ZERO };
+    let mut time = TimeOfDay { origin: Duration::new(1_000, 500), looked: Some(Instant::ZERO) };
     let at = |seconds| Instant::ZERO.saturating_add(Duration::from_secs(seconds));
     assert_eq!(time.at(at(2)), Time { seconds: 1_002, nanoseconds: 500 });
     time.keep(at(0));

@@ -1,13 +1,13 @@
 //! What Calls leave by that leave at once.
 
-use haulage_mr_pool::{Exposed, Local};
+use haulage_mr_pool::Local;
 use haulage_proto::negotiate::{Heading, Label};
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum};
 
 use super::Lane;
 use crate::core::connection::Connection;
 use crate::core::table::Key;
-use crate::provider::{Port, Provider, QueueFull, Refused, WorkQueue, WorkRequest};
+use crate::provider::{OpenResult, Port, Provider, QueueFull, Refused, WorkQueue, WorkRequest};
 
 /// A lane, and what its Calls leave by.
 pub(crate) type Way<'a> = (&'a mut Lane, &'a mut dyn Port);
@@ -110,10 +110,10 @@ impl<P: Provider> Port for Direct<'_, P> {
         self.port()?.read(source, octets)
     }
 
-    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local> {
+    fn open(&mut self, lease: Local, access: Access) -> OpenResult {
         match self.provider.port(self.qp) {
             Some(mut port) => port.open(lease, access),
-            None => Err(lease),
+            None => Err((lease, Refused::Gone)),
         }
     }
 

@@ -160,7 +160,7 @@ impl State {
         };
         let (exposed, segment) = match open {
             Ok(open) => open,
-            Err(closed) => {
+            Err((closed, _)) => {
                 *lease = Some(closed);
                 return false;
             }

@@ -252,8 +252,9 @@ impl Opened {
         exposed.unwrap_or(Handle(0))
     }
 
-    /// Takes the leases out: argument, result and Reply.
+    /// Takes the leases out: argument, result and Reply. The lease of the Call itself goes home.
     pub(super) fn take(&mut self) -> [Option<Local>; 3] {
+        drop(self.item(What::Body).take_local());
         [What::Argument, What::Result, What::Reply].map(|what| self.item(what).take_local())
     }
 }

@@ -25,7 +25,7 @@ use crate::core::state::State;
 use crate::core::table::Key;
 use crate::identity::Identity;
 use crate::limits::HEADER_ROOM;
-use crate::provider::{Port, Provider};
+use crate::provider::{Port, Provider, Refused};
 use crate::service::{CallError, Service};
 
 impl<P: Provider, S: Service> Core<P, S> {
@@ -84,17 +84,23 @@ impl<P: Provider, S: Service> Core<P, S> {
         }
         let version = connection.terms.version;
         let outline = Outline::of((key, call.procedure), &encoded, opened);
-        let chunks = outline.plan(&mut state.planned, connection).and_then(|plan| {
+        let plan = outline.plan(&mut state.planned, connection).map_err(Unopened::Failed);
+        let chunks = plan.and_then(|plan| {
             opened.place(plan, &state.pool, &mut buffer, &mut encoded)?;
             opened.expose(plan, provider, connection)
         });
         let sent = chunks.and_then(|chunks| {
-            let credit = connection.engine.try_post(&chunks.sending())?;
+            let credit = connection.engine.try_post(&chunks.sending()).map_err(CallError::from)?;
             Ok((chunks, credit))
         });
         let (chunks, credit) = match sent {
             Ok(sent) => sent,
-            Err(error) => {
+            // It waits for the end of the connection, which is about to be reported, as if it had been sent.
+            Err(Unopened::Gone) => {
+                state.recycle(buffer);
+                return Progress::Made;
+            }
+            Err(Unopened::Failed(error)) => {
                 call.error = Some(error);
                 call.stage = Stage::Fencing;
                 state.recycle(buffer);
@@ -436,7 +442,7 @@ impl Opened {
         plan: &CallPlan,
         provider: &mut P,
         connection: &mut Connection,
-    ) -> Result<Exposures, CallError> {
+    ) -> Result<Exposures, Unopened> {
         let mut open = |item: &mut Item, access| expose(provider, connection, plan, item, access);
         let mut exposures = Exposures::default();
         if let Some(argument) = plan.reads.first() {
@@ -458,6 +464,20 @@ impl Opened {
     }
 }
 
+/// Why the leases of a Call are not open to the peer.
+enum Unopened {
+    /// The connection is gone, which is about to be reported.
+    Gone,
+    /// The Call cannot be made.
+    Failed(CallError),
+}
+
+impl From<CallError> for Unopened {
+    fn from(error: CallError) -> Self {
+        Self::Failed(error)
+    }
+}
+
 /// Opens a lease to the peer of `connection` and returns the segments that name it.
 fn expose<P: Provider>(
     provider: &mut P,
@@ -465,15 +485,15 @@ fn expose<P: Provider>(
     plan: &CallPlan,
     item: &mut Item,
     access: Access,
-) -> Result<Segments, CallError> {
+) -> Result<Segments, Unopened> {
     let Some(lease) = item.take_local() else { return Ok(Segments::default()) };
     let opened = match provider.port(connection.qp) {
         Some(mut port) => port.open(lease, access),
-        None => Err(lease),
+        None => Err((lease, Refused::Gone)),
     };
-    let (exposed, Segment { handle, length, offset }) = opened.map_err(|lease| {
+    let (exposed, Segment { handle, length, offset }) = opened.map_err(|(lease, why)| {
         *item = Item::Local(lease);
-        CallError::Busy
+        if why == Refused::Gone { Unopened::Gone } else { CallError::Busy.into() }
     })?;
     *item = Item::Exposed(exposed);
     connection.rings = true;

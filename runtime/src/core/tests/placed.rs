@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use haulage_mr_pool::Exposed;
 use haulage_proto::negotiate::put_call_headers_with;
 use haulage_proto::rpc::PlainCalls;
 use haulage_proto::v2::header::OneChunk;
@@ -14,7 +13,7 @@ use crate::core::outbound::Caller as Waiting;
 use crate::provider::by_number::ByNumber as _;
 use crate::provider::iwarp::{self, Iwarp};
 use crate::provider::shm::{self, Shm};
-use crate::provider::{Port, QueueFull, Refused, WorkQueue};
+use crate::provider::{OpenResult, Port, QueueFull, Refused, WorkQueue};
 use crate::service::ResultSource;
 use crate::sys::clock;
 
@@ -366,7 +365,7 @@ impl Port for Full<'_> {
         Err(Refused::Full)
     }
 
-    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local> {
+    fn open(&mut self, lease: Local, access: Access) -> OpenResult {
         self.provider.open(self.qp, lease, access)
     }
 

@@ -10,7 +10,7 @@
 //! A connection whose message was refused is likely to bring more of that kind: it is left to polls for
 //! some rounds, so that these find its octets where they look first.
 
-use haulage_mr_pool::{Exposed, Local};
+use haulage_mr_pool::Local;
 use haulage_proto::iwarp::receive::{Carried, Whole};
 use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment};
 
@@ -19,7 +19,8 @@ use super::arrive::Found;
 use super::connection::{Connection, Intake, State, StreamEnd};
 use super::nic::Nic;
 use crate::provider::{
-    Done, Inlet, Port, QueueFull, RUN_MAX, Refused, Run, RunKind, WorkQueue, WorkRequest, expose,
+    Done, Inlet, OpenResult, Port, QueueFull, RUN_MAX, Refused, Run, RunKind, WorkQueue,
+    WorkRequest, expose,
 };
 
 /// What was read and not yet acted upon, of one connection, and who is to be read next.
@@ -62,10 +63,12 @@ impl Port for LanePort<'_> {
     }
 
     #[inline]
-    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Segment), Local> {
+    fn open(&mut self, lease: Local, access: Access) -> OpenResult {
         let Self { connection, nic } = self;
-        let Ok(length) = u32::try_from(lease.len()) else { return Err(lease) };
-        let Some(handle) = nic.stags.reserve(connection.qp) else { return Err(lease) };
+        let Ok(length) = u32::try_from(lease.len()) else { return Err((lease, Refused::TooLong)) };
+        let Some(handle) = nic.stags.reserve(connection.qp) else {
+            return Err((lease, Refused::Full));
+        };
         let offset = nic.stags.random_offset();
         let (exposed, memory) = expose(lease, handle, access);
         let registered = nic.stags.register(handle, connection.qp, offset, memory);

@@ -9,10 +9,10 @@
 //!
 //! What leaves while messages are taken without Receives is in `shm/outlet.rs`.
 
-use haulage_mr_pool::{Exposed, Local};
+use haulage_mr_pool::Local;
 use haulage_proto::iwarp::terminate::{Code, Fault};
 use haulage_proto::negotiate::{Heading, Label};
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, Segment, Status};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, Status};
 
 use super::connection::{Connection, Entry, Payload, State, Work};
 use super::ended::{BAD_RING, Ended};
@@ -21,7 +21,9 @@ use super::outlet::Far;
 use super::regions::Mapped;
 use super::ring::{JOINING_MAX, Kind, Producer};
 use super::table::{Extent, Retired};
-use crate::provider::{DisconnectReason, Operation, QueueFull, Refused, WorkQueue, WorkRequest};
+use crate::provider::{
+    DisconnectReason, OpenResult, Operation, QueueFull, Refused, WorkQueue, WorkRequest,
+};
 use crate::sys::shared::Shared;
 
 /// How far a request came.
@@ -73,18 +75,14 @@ impl Connection {
     }
 
     /// Opens a lease to the peer at once.
-    pub(super) fn open_lease(
-        &mut self,
-        nic: &mut Nic,
-        lease: Local,
-        access: Access,
-    ) -> Result<(Exposed, Segment), Local> {
+    pub(super) fn open_lease(&mut self, nic: &mut Nic, lease: Local, access: Access) -> OpenResult {
         let Self { producer, registrations, exposes, state, .. } = self;
         match producer {
             Some(producer) if *exposes && *state == State::Open => {
                 registrations.open(nic, producer.segment(), lease, access)
             }
-            _ => Err(lease),
+            Some(_) if *state == State::Open => Err((lease, Refused::NotOpen)),
+            _ => Err((lease, Refused::Gone)),
         }
     }
 

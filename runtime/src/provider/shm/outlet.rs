@@ -1,6 +1,6 @@
 //! What leaves an open connection while its messages are taken without Receives: at once, or not at all.
 
-use haulage_mr_pool::{Exposed, Local};
+use haulage_mr_pool::Local;
 use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment as Named};
@@ -10,7 +10,7 @@ use super::nic::Nic;
 use super::ring::{BadRing, Kind, Producer};
 use super::segment::Segment;
 use super::table::{Extent, Grant, Registrations, Retired};
-use crate::provider::{Done, Port, QueueFull, Refused, WorkQueue, expose};
+use crate::provider::{Done, OpenResult, Port, QueueFull, Refused, WorkQueue, expose};
 use crate::sys::shared::Shared;
 
 /// Sends on a connection whose messages are being taken.
@@ -134,11 +134,11 @@ impl Port for RingPort<'_> {
     }
 
     #[inline]
-    fn open(&mut self, lease: Local, access: Access) -> Result<(Exposed, Named), Local> {
+    fn open(&mut self, lease: Local, access: Access) -> OpenResult {
         let segment = self.producer.segment();
         match &mut self.registrations {
             Some(registrations) => registrations.open(self.nic, segment, lease, access),
-            None => Err(lease),
+            None => Err((lease, Refused::NotOpen)),
         }
     }
 
@@ -171,18 +171,18 @@ impl Registrations {
         segment: &Segment,
         lease: Local,
         access: Access,
-    ) -> Result<(Exposed, Named), Local> {
+    ) -> OpenResult {
         let entries = segment.layout().entries();
         let length = lease.len() as u64;
-        let has_room = nic.registrations < entries as usize;
-        let (Some(start), Ok(length_wire), true) = (
+        let (Some(start), Ok(length_wire)) = (
             nic.region.as_ref().and_then(|region| region.locate(address(&lease), length)),
             u32::try_from(length),
-            has_room,
         ) else {
-            return Err(lease);
+            return Err((lease, Refused::NotOpen));
         };
-        let Some(handle) = self.reserve(&mut nic.handles, entries) else { return Err(lease) };
+        let has_room = nic.registrations < entries as usize;
+        let handle = if has_room { self.reserve(&mut nic.handles, entries) } else { None };
+        let Some(handle) = handle else { return Err((lease, Refused::Full)) };
         nic.registrations += 1;
         let (exposed, memory) = expose(lease, handle, access);
         let extent = Extent { base: nic.handles.offset(), start, length };

@@ -184,8 +184,8 @@ fn memory_that_no_peer_can_map_cannot_be_exposed() {
     let elsewhere = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
     let elsewhere = Pool::new(&elsewhere).unwrap();
     let (lease, qp) = (elsewhere.lease(8).unwrap(), active.qp());
-    let back = active.nic.open(qp, lease, Access::RemoteRead).unwrap_err();
-    assert_eq!(back.len(), 8);
+    let (back, why) = active.nic.open(qp, lease, Access::RemoteRead).unwrap_err();
+    assert_eq!((back.len(), why), (8, Refused::NotOpen));
     // The connection is unharmed.
     let (_sent, _source) = active.send(b"still here", None);
     passive.receive(64);

@@ -1,0 +1,43 @@
+//! What is left of a Call that has ended, and of a connection that is closed early.
+
+use super::*;
+
+#[test]
+fn the_memory_of_a_call_that_was_fetched_as_a_whole_goes_home_with_it() {
+    let mut world = World::new();
+    world.call(0, request(0));
+    world.until(|w| w.ended().len() == 1);
+    world.settle();
+    let leased = world.client.cx(world.now).0.gauges().leased_bytes;
+    let told = vec![1; TELL_MAX - 44];
+    let (mut cx, _) = world.client.cx(world.now);
+    cx.call(world.connection, request(TELL), 1, |w| w.opaque(&told)).unwrap();
+    world.until(|w| w.ended().len() == 2);
+    world.settle();
+    assert!(world.ended()[1].1.is_ok(), "{:?}", world.ended()[1]);
+    let fetched = world.server.cx(world.now).0.counters().call_chunks;
+    assert_eq!(fetched, 1, "it was too long for a message");
+    assert_eq!(world.client.cx(world.now).0.gauges().leased_bytes, leased);
+    world.all_home();
+}
+
+#[test]
+fn a_connection_may_be_closed_just_before_it_is_established() {
+    // After some of these turns the event is on its way to the client's core.
+    for turns in 0..6 {
+        let mut world = World::new();
+        world.call(1, request(0));
+        for _ in 0..turns {
+            world.server.turn(world.now);
+            world.client.turn(world.now);
+            world.now = world.fabric.next_event().unwrap_or(world.now);
+        }
+        world.client.close(world.connection);
+        world.until(|w| w.client.state.connections.len() == 0);
+        world.settle();
+        let (_, outcome, _) = &world.ended()[0];
+        assert_eq!(world.ended().len(), 1, "after {turns} turns");
+        assert!(turns >= 4 || outcome.is_err(), "after {turns} turns: {outcome:?}");
+        world.all_home();
+    }
+}

@@ -1,0 +1,405 @@
+//! Cores that make Calls of each other over the simulated fabric, in steps chosen by a seed.
+//!
+//! Each world has one or two servers and one to four clients, every one a [`Core`](haulage::core::Core)
+//! over a [`sim`](haulage::provider::sim) provider whose events may be late. A step is a turn of one of
+//! them, a Call, time that passes, or a misfortune; which one is drawn from the seed. What a step does is
+//! checked while it happens: each Call ends once, with the octets that its program knows, and fails only
+//! if something befell its connection. At the end every lease is home.
+//!
+//! - [`caller`]: the service of a client.
+//! - `draw`: how servers and clients are made.
+//! - [`exercise`]: a program whose every octet is known, and the service that answers it.
+//! - `links`: how they are connected, and what befalls connections.
+//! - [`mix`]: what of all this happened.
+//! - [`node`]: one core.
+//! - [`programs`]: what clients ask.
+//! - [`settings`]: what a world is like.
+
+pub mod caller;
+mod draw;
+pub mod exercise;
+mod links;
+pub mod mix;
+pub mod node;
+pub mod programs;
+pub mod settings;
+
+use std::cell::RefCell;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use haulage::identity::Identity;
+use haulage::limits::Limits;
+use haulage::provider::sim::Fabric;
+use haulage::provider::tracing::{Step, Trace};
+use haulage::service::Binding;
+use haulage_proto::time::Instant;
+use haulage_store::client::File;
+
+use crate::world::choices::Choices;
+use caller::Link;
+use exercise::Ledger;
+use mix::{Event, Mix};
+use node::{Kind, Node};
+use settings::Serves;
+
+/// Cores, the network between them, and what is still to happen.
+#[derive(Debug)]
+pub struct World {
+    choices: Choices,
+    fabric: Fabric,
+    trace: Trace,
+    now: Instant,
+    servers: Vec<Server>,
+    clients: Vec<Client>,
+    ledger: Rc<RefCell<Ledger>>,
+    misfortunes: usize,
+    /// Nodes whose messages are swallowed, and until when.
+    holes: Vec<Hole>,
+    mix: Mix,
+    steps: usize,
+}
+
+#[derive(Debug)]
+struct Server {
+    /// `None` while it is away.
+    node: Option<Node>,
+    at: SocketAddr,
+    number: u32,
+    serves: Serves,
+    flavors: Vec<u32>,
+    limits: Limits,
+    delayed_percent: u8,
+    lent_percent: u8,
+    corrupted_percent: u8,
+    /// When it is made anew.
+    back: Instant,
+    is_draining: bool,
+    root: Option<File>,
+}
+
+#[derive(Debug)]
+struct Client {
+    node: Node,
+    address: IpAddr,
+    /// The server at the other end of each link, and who the client says it is there.
+    ways: Vec<Way>,
+}
+
+#[derive(Clone, Debug)]
+struct Way {
+    server: usize,
+    identity: Identity,
+    binding: Binding,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Hole {
+    address: IpAddr,
+    until: Instant,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What happened.
+    pub mix: Mix,
+    /// Steps that the world took.
+    pub steps: usize,
+    /// A digest of everything that passed between cores and providers.
+    pub digest: u64,
+    /// How much that was.
+    pub lines: u64,
+}
+
+impl World {
+    /// Makes the world of a seed. If it fails, it says what passed last between cores and providers, in
+    /// `lines_kept` lines.
+    pub fn new(seed: u64, lines_kept: usize) -> Self {
+        let mut choices = Choices::seeded(seed);
+        let fabric = Fabric::new(settings::fabric(&mut choices));
+        let ledger = Rc::new(RefCell::new(Ledger::default()));
+        let trace = Trace::new(lines_kept);
+        let misfortunes = if choices.one_in(3) { 0 } else { choices.of(1..=5) };
+        let mut world = Self {
+            fabric,
+            trace,
+            now: Instant::ZERO,
+            servers: Vec::new(),
+            clients: Vec::new(),
+            ledger,
+            misfortunes,
+            holes: Vec::new(),
+            mix: Mix::default(),
+            steps: 0,
+            choices,
+        };
+        for number in 0..world.choices.of(1..=2) {
+            let server = world.draw_server(number);
+            world.servers.push(server);
+            world.begin(number);
+        }
+        for number in 0..world.choices.of(1..=4) {
+            let client = world.draw_client(number);
+            world.clients.push(client);
+        }
+        world
+    }
+
+    /// Runs until every Call has ended and every connection is gone, and checks that nothing is left.
+    ///
+    /// # Panics
+    /// If a core does what it must not, or if something can never be done.
+    pub fn run(mut self) -> Report {
+        while !self.clients.iter_mut().all(|client| client.node.caller(self.now).1.is_done()) {
+            self.step();
+        }
+        self.finish();
+        let mut mix = std::mem::take(&mut self.mix);
+        for client in &mut self.clients {
+            let Some(Kind::Caller(caller)) = client.node.check_home(self.now) else {
+                panic!("a client calls");
+            };
+            mix.join(&caller.mix);
+        }
+        for server in &mut self.servers {
+            let node = server.node.as_mut().expect("a server that was shut down");
+            mix.note_if(node.core.cx(self.now).0.counters().call_chunks > 0, Event::LongCall);
+            node.check_home(self.now);
+        }
+        mix.join(&self.ledger.borrow().mix);
+        for (event, step) in [
+            (Event::Taken, Step::Taken { octets: 0 }),
+            (Event::Left, Step::Left { count: 0 }),
+            (Event::WrittenAtOnce, Step::WriteAtOnce { octets: 0, handle: 0 }),
+            (Event::OpenedAtOnce, Step::Open { handle: 0 }),
+            (Event::RetiredAtOnce, Step::Retire { handle: 0 }),
+        ] {
+            mix.add(event, self.trace.count_like(&step));
+        }
+        let (digest, lines) = (self.trace.digest(), self.trace.count());
+        Report { mix, steps: self.steps, digest, lines }
+    }
+
+    fn step(&mut self) {
+        self.count();
+        self.come_back();
+        match self.choices.below(100) {
+            0 if self.misfortunes > 0 => self.misfortune(),
+            0..=9 => self.call(),
+            10..=17 => self.connect(),
+            18..=35 => _ = self.wait(SOON),
+            _ => {
+                // Where no Call is under way, there may be nothing but another Call to wait for.
+                if self.turn() && !self.connect_all() && !self.wait(Duration::MAX) {
+                    assert!(self.under_way() == 0, "nothing happens, {}", self.state());
+                }
+            }
+        }
+    }
+
+    fn count(&mut self) {
+        self.steps += 1;
+        assert!(self.steps < STEPS_MAX, "there is no end to it, {}", self.state());
+    }
+
+    fn under_way(&mut self) -> usize {
+        let now = self.now;
+        self.clients.iter_mut().map(|client| client.node.caller(now).1.under_way()).sum()
+    }
+
+    /// Says what every node is waiting for.
+    fn state(&mut self) -> String {
+        let now = self.now;
+        let mut state = String::new();
+        for server in &mut self.servers {
+            let connections = server.node.as_mut().map(|node| node.connections(now));
+            state += &format!("{:?}: {connections:?} connections; ", server.serves);
+        }
+        for client in &mut self.clients {
+            let (cx, caller) = client.node.caller(now);
+            let (connections, calls) = (cx.connections(), caller.under_way());
+            state += &format!("a client: {connections} connections, {calls} Calls; ");
+        }
+        state
+    }
+
+    fn nodes(&mut self) -> impl Iterator<Item = &mut Node> {
+        let servers = self.servers.iter_mut().filter_map(|server| server.node.as_mut());
+        servers.chain(self.clients.iter_mut().map(|client| &mut client.node))
+    }
+
+    /// Wakes every node.
+    fn stir(&mut self) {
+        self.nodes().for_each(|node| node.is_idle = false);
+    }
+
+    /// Turns a core. Returns whether no core has anything to do now.
+    fn turn(&mut self) -> bool {
+        let (now, turns) = (self.now, self.choices.of(1..=8).saturating_sub(4).max(1));
+        let busy = self.nodes().filter(|node| !node.is_idle).count();
+        if busy == 0 {
+            return true;
+        }
+        let drawn = self.choices.below(busy);
+        let node = self.nodes().filter(|node| !node.is_idle).nth(drawn);
+        let node = node.expect("one of those that are busy");
+        let mut worked = false;
+        for _ in 0..turns {
+            worked |= node.turn(now);
+        }
+        // What a turn does, others may have to do with.
+        if worked {
+            self.stir();
+        }
+        busy == 1 && !worked
+    }
+
+    /// Has a client make a Call.
+    fn call(&mut self) {
+        let client = self.choices.below(self.clients.len());
+        let (mut cx, caller) = self.clients[client].node.caller(self.now);
+        if caller.make(&mut cx, Event::FromOutside) {
+            self.stir();
+        }
+    }
+
+    /// Lets time pass until something is due, if that is so at most `limit` from now. Returns whether anything
+    /// is ever due.
+    fn wait(&mut self, limit: Duration) -> bool {
+        let network = self.fabric.next_event();
+        let holes = self.holes.iter().map(|hole| hole.until).min();
+        let back = self.servers.iter().filter(|server| server.node.is_none());
+        let back = back.map(|server| server.back).min();
+        let cores = self.nodes().filter_map(|node| node.deadline()).min();
+        let next = [network, holes, back, cores].into_iter().flatten().min();
+        let Some(next) = next else { return false };
+        if next <= self.now.saturating_add(limit) {
+            self.now = self.now.max(next);
+            self.stir();
+            let now = self.now;
+            (0..self.servers.len())
+                .for_each(|server| self.each_link(server, |link| link.doom_if_silent(now)));
+        }
+        let (now, fabric) = (self.now, &self.fabric);
+        self.holes.retain(|hole| {
+            let is_open = hole.until > now;
+            if !is_open {
+                fabric.black_hole(hole.address, false);
+            }
+            is_open
+        });
+        true
+    }
+
+    /// Makes servers anew whose time it is.
+    fn come_back(&mut self) {
+        for number in 0..self.servers.len() {
+            let server = &mut self.servers[number];
+            if server.is_draining && server.node.as_ref().is_some_and(|n| n.core.is_drained()) {
+                server.node = None;
+                server.back = self.now;
+            }
+            if server.node.is_none() && server.back <= self.now {
+                self.begin(number);
+            }
+        }
+    }
+
+    /// Does something to every link with a server.
+    fn each_link(&mut self, server: usize, mut act: impl FnMut(&mut Link)) {
+        let now = self.now;
+        for Client { node, ways, .. } in &mut self.clients {
+            let (_, caller) = node.caller(now);
+            for (n, _) in ways.iter().enumerate().filter(|(_, way)| way.server == server) {
+                act(caller.link(n));
+            }
+        }
+    }
+
+    /// Ends every connection, in one way or another, until nothing is left of any.
+    fn finish(&mut self) {
+        while self.servers.iter().any(|server| server.node.is_none() || server.is_draining) {
+            self.count();
+            self.come_back();
+            if self.turn() {
+                assert!(self.wait(Duration::MAX), "nothing happens, {}", self.state());
+            }
+        }
+        for client in 0..self.clients.len() {
+            match self.choices.below(3) {
+                0 => self.close_links(client),
+                1 => self.fabric.sever_all(self.clients[client].address),
+                _ => {}
+            }
+        }
+        let first = self.choices.below(2);
+        for n in [first, 1 - first] {
+            let now = self.now;
+            if n == 0 {
+                self.servers.iter_mut().flat_map(|server| &mut server.node).for_each(|node| {
+                    node.core.begin_shutdown(now);
+                });
+            } else {
+                self.clients.iter_mut().for_each(|client| client.node.core.begin_shutdown(now));
+            }
+            for _ in 0..self.choices.below(50) {
+                self.turn();
+            }
+        }
+        self.stir();
+        loop {
+            self.count();
+            let is_quiet = self.turn();
+            if is_quiet {
+                let now = self.now;
+                let over = self.nodes().all(|n| n.core.is_drained() && n.connections(now) == 0);
+                if over && self.fabric.next_event().is_none() {
+                    return;
+                }
+                assert!(self.wait(Duration::MAX), "nothing happens, {}", self.state());
+            }
+        }
+    }
+}
+
+/// Says what passed last if the world fails.
+impl Drop for World {
+    #[expect(clippy::print_stderr, reason = "a failure says what led to it")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.trace.lines().iter().for_each(|line| eprintln!("{line}"));
+            eprintln!("at {} after {} steps", self.now, self.steps);
+        }
+    }
+}
+
+impl Report {
+    /// Adds up two runs.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        self.mix.join(&other.mix);
+        self.steps += other.steps;
+        self.digest ^= other.digest;
+        self.lines += other.lines;
+        self
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n{} steps, {} lines of trace", self.mix, self.steps, self.lines)
+    }
+}
+
+fn address(n: usize) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(n).expect("few nodes")))
+}
+
+/// What happens by itself happens sooner; deadlines are further away.
+const SOON: Duration = Duration::from_millis(1);
+
+/// More than any world takes.
+const STEPS_MAX: usize = 400_000;

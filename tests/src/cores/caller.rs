@@ -1,0 +1,281 @@
+//! The service of a core that only calls: makes the Calls of its programs, and checks how each ends.
+
+use std::collections::BTreeMap;
+
+use haulage::core::Cx;
+use haulage::limits::LIMITS_DEFAULT;
+use haulage::service::{
+    Binding, Call, CallError, ConnectionId, Finished, NoService, Outcome, Reply, Service,
+};
+use haulage_proto::negotiate::Version;
+use haulage_proto::rpc::AcceptStat;
+use haulage_proto::time::Instant;
+
+use super::mix::{Event, Mix};
+use super::programs::{Drawn, Program};
+use crate::world::choices::Choices;
+
+/// The service of one client.
+#[derive(Debug)]
+pub struct Caller {
+    choices: Choices,
+    links: Vec<Link>,
+    /// Calls that have not ended, by number.
+    pending: BTreeMap<u64, Pending>,
+    next: u64,
+    settings: Settings,
+    /// Calls that are still to be made.
+    left: usize,
+    /// What happened to this client.
+    pub mix: Mix,
+}
+
+/// How a client makes its Calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The number of the client.
+    pub number: u64,
+    /// The seed of what it does.
+    pub seed: u64,
+    /// Calls that it makes.
+    pub calls: usize,
+    /// Calls that may be under way at once.
+    pub window: usize,
+    /// Whether Calls are made in turns of the service.
+    pub in_turns: bool,
+    /// Whether Calls are made as others end.
+    pub in_replies: bool,
+}
+
+/// What a client has to do with one server: a connection, and another if that was lost.
+#[derive(Debug)]
+pub struct Link {
+    /// What is asked of the server.
+    pub program: Box<dyn Program>,
+    /// The version that both ends agree upon, and whether that takes a fallback.
+    pub version: Version,
+    /// Whether the client begins with another version.
+    pub falls_back: bool,
+    /// Whether messages are changed on their way, so that Calls may end in any way, but once.
+    pub is_misled: bool,
+    connection: Option<ConnectionId>,
+    /// Connections made before.
+    made: u32,
+    /// Whether anything has befallen the connection that may fail Calls.
+    doomed: bool,
+    /// When the connection was made, until a Call on it was answered.
+    silent_since: Option<Instant>,
+    /// Connections that are of no use any more and may not be closed.
+    lost: Vec<ConnectionId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    link: usize,
+    /// Which of the link's connections it was made on.
+    made: u32,
+}
+
+impl Caller {
+    /// Makes a client that has no connection yet.
+    pub fn new(settings: Settings, links: Vec<Link>) -> Self {
+        Self {
+            choices: Choices::seeded(settings.seed),
+            links,
+            pending: BTreeMap::new(),
+            next: settings.number << 32,
+            left: settings.calls,
+            settings,
+            mix: Mix::default(),
+        }
+    }
+
+    /// Returns how many links there are.
+    pub const fn links(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Returns a link.
+    pub fn link(&mut self, link: usize) -> &mut Link {
+        &mut self.links[link]
+    }
+
+    /// Returns whether every Call has been made and has ended.
+    pub fn is_done(&self) -> bool {
+        self.left == 0 && self.pending.is_empty()
+    }
+
+    /// Returns how many Calls have not ended.
+    pub fn under_way(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Makes no more Calls than were made.
+    pub const fn stop(&mut self) {
+        self.left = 0;
+    }
+
+    /// Makes a Call, if one can be made now. Returns whether one was made.
+    pub fn make(&mut self, cx: &mut Cx<'_>, from: Event) -> bool {
+        if self.left == 0 || self.pending.len() >= self.settings.window {
+            return false;
+        }
+        let at = self.choices.below(self.links.len());
+        let Some(connection) = self.links[at].connection else { return false };
+        let token = self.next;
+        let Self { links, choices, .. } = self;
+        let link = &mut links[at];
+        let drawn = link.program.draw(choices, cx.pool(), token);
+        let Some(Drawn { request, arguments }) = drawn else {
+            self.mix.note(Event::Postponed);
+            return false;
+        };
+        self.next += 1;
+        match cx.call(connection, request, token, |w| w.put(&arguments)) {
+            Ok(()) => {
+                self.pending.insert(token, Pending { link: at, made: link.made });
+                self.left -= 1;
+                self.mix.note(from);
+                true
+            }
+            Err((error, _)) => {
+                link.program.withdraw(token);
+                match error {
+                    CallError::Busy | CallError::NoMemory => self.mix.note(Event::Postponed),
+                    error => {
+                        let may_fail = link.doomed || link.is_misled;
+                        assert!(may_fail, "nothing befell the connection: {error:?}");
+                        link.disconnect();
+                    }
+                }
+                false
+            }
+        }
+    }
+}
+
+impl Link {
+    /// Makes a link without a connection.
+    pub fn new(program: Box<dyn Program>, version: Version, falls_back: bool) -> Self {
+        Self {
+            program,
+            version,
+            falls_back,
+            is_misled: false,
+            connection: None,
+            made: 0,
+            doomed: false,
+            silent_since: None,
+            lost: Vec::new(),
+        }
+    }
+
+    /// Has its Calls go by this connection from now on.
+    pub const fn connect(&mut self, connection: ConnectionId, now: Instant) {
+        self.connection = Some(connection);
+        self.silent_since = Some(now);
+        self.made += 1;
+        self.doomed = false;
+    }
+
+    /// Allows Calls on its connection to fail.
+    pub const fn doom(&mut self) {
+        self.doomed = true;
+    }
+
+    /// Allows Calls to fail if the server may have closed the connection, for want of a first message.
+    pub fn doom_if_silent(&mut self, now: Instant) {
+        let for_long = |since| now.saturating_since(since) >= LIMITS_DEFAULT.setup_timeout;
+        self.doomed |= self.silent_since.is_some_and(for_long);
+    }
+
+    /// Returns the connection, unless that is lost.
+    pub const fn connection(&self) -> Option<ConnectionId> {
+        self.connection
+    }
+
+    /// Takes the connection away: no Call is made on it any more, and those on it may fail.
+    pub fn disconnect(&mut self) {
+        self.doomed = true;
+        self.lost.extend(self.connection.take());
+    }
+
+    /// Returns the connections that are to be closed.
+    pub fn take_lost(&mut self) -> Vec<ConnectionId> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Returns how often it was connected.
+    pub const fn made(&self) -> u32 {
+        self.made
+    }
+}
+
+impl Service for Caller {
+    fn binding(&self) -> Binding {
+        NoService.binding()
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+        Outcome::Failed(AcceptStat::ProcUnavail)
+    }
+
+    fn replied(&mut self, cx: &mut Cx<'_>, token: u64, mut finished: Finished<'_>) {
+        let pending = self.pending.remove(&token);
+        let pending = pending.expect("each Call that was made is told of once");
+        let link = &mut self.links[pending.link];
+        if link.is_misled {
+            self.mix.note(Event::Misled);
+            link.program.withdraw(token);
+            let is_lost = matches!(
+                finished.results,
+                Err(CallError::TimedOut
+                    | CallError::Connect(_)
+                    | CallError::Disconnected(_)
+                    | CallError::Closed)
+            );
+            if is_lost && pending.made == link.made {
+                link.disconnect();
+            }
+            return;
+        }
+        if let Ok(results) = &finished.results {
+            let spoken = results.version();
+            if pending.made == link.made {
+                link.silent_since = None;
+            }
+            assert_eq!(spoken, link.version, "the version that both ends speak");
+            let event = match spoken {
+                Version::One => Event::VersionOne,
+                Version::Two => Event::VersionTwo,
+            };
+            self.mix.note(event);
+            self.mix.note_if(link.falls_back, Event::Fallback);
+        }
+        let what = link.program.ended(token, &mut finished, &mut self.mix);
+        if let Some(what) = what {
+            let Err(error) = &finished.results else { unreachable!("results are as they must be") };
+            let is_old = pending.made < link.made || link.connection.is_none();
+            let may_fail = is_old || link.doomed;
+            assert!(may_fail, "nothing befell the connection: {error:?} to {what}");
+            let event = match error {
+                CallError::TimedOut => Event::TimedOut,
+                CallError::Connect(_) => Event::Unconnected,
+                CallError::Disconnected(_) => Event::Lost,
+                CallError::Closed => Event::Closed,
+                error => panic!("a lost connection does not do this: {token:x} {error:?}"),
+            };
+            self.mix.note(event);
+            if pending.made == link.made {
+                link.disconnect();
+            }
+        }
+        if self.settings.in_replies && self.choices.one_in(2) {
+            self.make(cx, Event::FromReply);
+        }
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        self.settings.in_turns && self.choices.one_in(4) && self.make(cx, Event::FromTurn)
+    }
+}

@@ -1,0 +1,170 @@
+//! How the servers and clients of a world are made.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use haulage::identity::{Identity, User};
+use haulage::limits::Versions;
+use haulage::service::{AUTH_NONE, AUTH_SYS};
+use haulage_proto::time::Instant;
+
+use super::caller::{Caller, Link, Settings};
+use super::mix::Event;
+use super::node::{self, FLAVORS, Kind, Plan};
+use super::programs::exercise::Exercises;
+use super::programs::kv::Keys;
+use super::programs::nfs::Files;
+use super::programs::{self, Program};
+use super::settings::{self, Serves};
+use super::{Client, Server, Way, World, address, exercise};
+use crate::world::choices::Choices;
+
+impl World {
+    pub(super) fn draw_server(&mut self, number: usize) -> Server {
+        let choices = &mut self.choices;
+        let serves = match choices.below(4) {
+            0 => Serves::Kv,
+            1 => Serves::Nfs,
+            _ => Serves::Exercise,
+        };
+        self.mix.note(match serves {
+            Serves::Exercise => Event::Exercise,
+            Serves::Kv => Event::Kv,
+            Serves::Nfs => Event::Nfs,
+        });
+        let versions = choices.pick(&[Versions::OnlyOne, Versions::Both, Versions::Both]);
+        let flavors = if serves == Serves::Exercise && choices.one_in(12) {
+            vec![AUTH_SYS]
+        } else {
+            FLAVORS.to_vec()
+        };
+        Server {
+            node: None,
+            at: SocketAddr::new(address(1 + number), 20_050),
+            number: u32::try_from(number).expect("few servers"),
+            serves,
+            flavors,
+            limits: settings::limits(choices, versions),
+            delayed_percent: choices.pick(&[0, 10, 40]),
+            lent_percent: choices.pick(&LENT),
+            corrupted_percent: corrupted(choices, 12),
+            back: Instant::ZERO,
+            is_draining: false,
+            root: None,
+        }
+    }
+
+    /// Makes a server anew, at the address that it always has.
+    pub(super) fn begin(&mut self, number: usize) {
+        let Self { servers, choices, fabric, trace, ledger, .. } = self;
+        let server = &mut servers[number];
+        let plan = Plan {
+            fabric,
+            trace,
+            address: server.at.ip(),
+            number: server.number,
+            limits: server.limits,
+            delayed_percent: server.delayed_percent,
+            lent_percent: server.lent_percent,
+            corrupted_percent: server.corrupted_percent,
+            memory: choices.pick(&[1 << 20, 4 << 20]),
+            seed: choices.number(),
+        };
+        let due = Rc::new(Cell::new(None));
+        let mut root = None;
+        let mut node = plan.build(Rc::clone(&due), |pool| {
+            let flavors = server.flavors.clone();
+            let (kind, top) = node::serve(server.serves, pool, choices, ledger, &due, flavors);
+            root = top;
+            match kind {
+                Kind::Exercise(exercise) if server.corrupted_percent > 0 => {
+                    Kind::Exercise(exercise.misled())
+                }
+                kind => kind,
+            }
+        });
+        node.core.listen(server.at).expect("a free port");
+        (server.node, server.root, server.is_draining) = (Some(node), root, false);
+        self.each_link(number, |link| link.program.restarted(root));
+    }
+
+    pub(super) fn draw_client(&mut self, number: usize) -> Client {
+        let Self { choices, servers, fabric, trace, ledger, .. } = self;
+        let ways: Vec<_> = (0..choices.of(1..=2))
+            .map(|_| {
+                let server = choices.below(servers.len());
+                let serves = servers[server].serves;
+                let user = Identity::User(User::new("world", 0, 0, &[7]));
+                let nobody = serves != Serves::Nfs && choices.one_in(2);
+                let identity = if nobody { Identity::Nobody } else { user };
+                let binding = match serves {
+                    Serves::Exercise => exercise::binding(),
+                    Serves::Kv => haulage_apps::kv::service::binding(programs::kv::VALUE_MAX),
+                    Serves::Nfs => haulage_store::nfs3::binding::binding(&programs::nfs::LIMITS),
+                };
+                Way { server, identity, binding }
+            })
+            .collect();
+        let wanted =
+            choices.pick(&[Versions::Both, Versions::Both, Versions::OnlyOne, Versions::OnlyTwo]);
+        let agree = |way: &Way| settings::common(wanted, servers[way.server].limits.versions);
+        let all_agree = ways.iter().all(|way| agree(way).is_some());
+        let versions = if all_agree { wanted } else { Versions::Both };
+        let corrupted_percent = corrupted(choices, 12);
+        let link = |(n, way): (usize, &Way)| {
+            let server = &servers[way.server];
+            let prefix = format!("{number}-{n}-");
+            let program: Box<dyn Program> = match server.serves {
+                Serves::Exercise => {
+                    let flavor =
+                        if way.identity == Identity::Nobody { AUTH_NONE } else { AUTH_SYS };
+                    let denied = !server.flavors.contains(&flavor);
+                    Box::new(Exercises::new(Rc::clone(ledger), denied))
+                }
+                Serves::Kv => Box::new(Keys::new(prefix)),
+                Serves::Nfs => Box::new(Files::new(server.root.expect("a directory"), prefix)),
+            };
+            let version = settings::common(versions, server.limits.versions);
+            let (both, one) = (Versions::Both, Versions::OnlyOne);
+            let falls_back = versions == both && server.limits.versions == one;
+            let version = version.expect("a version in common");
+            let mut link = Link::new(program, version, falls_back);
+            link.is_misled = corrupted_percent > 0 || server.corrupted_percent > 0;
+            link
+        };
+        let links = ways.iter().enumerate().map(link).collect();
+        let settings = Settings {
+            number: number as u64,
+            seed: choices.number(),
+            calls: choices.of(5..=30),
+            window: choices.pick(&[1, 4, 16]),
+            in_turns: choices.one_in(2),
+            in_replies: choices.one_in(2),
+        };
+        let caller = Caller::new(settings, links);
+        let address = address(10 + number);
+        let plan = Plan {
+            fabric,
+            trace,
+            address,
+            number: 10 + u32::try_from(number).expect("few clients"),
+            limits: settings::limits(choices, versions),
+            delayed_percent: choices.pick(&[0, 10, 40]),
+            lent_percent: choices.pick(&LENT),
+            corrupted_percent,
+            memory: choices.pick(&[1 << 20, 4 << 20]),
+            seed: choices.number(),
+        };
+        let node = plan.build(Rc::default(), |_| Kind::Caller(caller));
+        Client { node, address, ways }
+    }
+}
+
+/// Draws, of a hundred messages that arrive at a node, how many are changed: some only at one in `times`.
+fn corrupted(choices: &mut Choices, times: usize) -> u8 {
+    if choices.one_in(times) { choices.pick(&[2, 20]) } else { 0 }
+}
+
+/// Of a hundred chances to hand over messages without Receives, how many are taken.
+const LENT: [u8; 4] = [0, 50, 90, 100];

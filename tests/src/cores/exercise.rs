@@ -1,0 +1,419 @@
+//! A program whose every octet follows from the number of the Call, and the service that answers it.
+//!
+//! A Call says in its first words what is to become of it. Everything behind them, and everything in its
+//! results, is the [`pattern`] of the Call's number.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use haulage::core::Cx;
+use haulage::pool::{Local, Piece, Pieces, Pool, Shared};
+use haulage::service::{
+    Argument, Arguments, Binding, Call, CallToken, Data, Eligible, Outcome, Procedure, Refusal,
+    Reply, Service,
+};
+use haulage_proto::rpc::AcceptStat;
+use haulage_proto::time::Instant;
+use haulage_proto::xdr::{Truncated, Writer};
+
+use super::mix::{Event, Mix};
+use crate::pattern;
+use crate::world::choices::Choices;
+
+/// What a Call asks for. It travels in front of its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The number of the Call, unlike that of any other.
+    pub token: u64,
+    /// The procedure.
+    pub procedure: u32,
+    /// What is to become of the Call.
+    pub fate: Fate,
+    /// Octets behind these words that are no item.
+    pub filler: usize,
+    /// Octets of the argument that is an item, of a procedure that has one.
+    pub argument: usize,
+    /// Octets of the results that are no item.
+    pub answer: usize,
+    /// Octets of the result that is an item, of a procedure that has one.
+    pub result: usize,
+}
+
+/// What becomes of a Call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is answered at once.
+    Now,
+    /// It is answered in a later turn.
+    Later,
+    /// It is answered only after so many milliseconds.
+    After(u32),
+    /// It is failed.
+    Failed,
+}
+
+/// A procedure without arguments and results.
+pub const NULL: u32 = 0;
+/// A procedure without items, whose results are short.
+pub const TELL: u32 = 1;
+/// A procedure without items, whose results may be long.
+pub const LIST: u32 = 2;
+/// A procedure that takes an item.
+pub const STORE: u32 = 3;
+/// A procedure that returns an item.
+pub const FETCH: u32 = 4;
+/// A procedure that takes an item, returns one, and has results beside it that may be long.
+pub const SWAP: u32 = 5;
+/// A procedure that clients know and servers do not.
+pub const UNKNOWN: u32 = 6;
+
+/// Octets of the longest item.
+pub const ITEM_MAX: usize = 192 << 10;
+/// Octets of the longest results that are no item.
+pub const ANSWER_MAX: usize = 16_000;
+/// Octets of the longest arguments that are no item: with what is in front of them, as long as a Call can be.
+pub const FILLER_MAX: usize = 4_990;
+/// Octets of the longest results that are no item, of a procedure that keeps them short.
+pub const SHORT_MAX: usize = 100;
+
+/// Returns what a client takes the program to be.
+pub fn binding() -> Binding {
+    let mut known = served();
+    known.procedures.push(Procedure::new("UNKNOWN"));
+    known
+}
+
+fn served() -> Binding {
+    let item = Eligible::opaque(ITEM_MAX);
+    // The number of the Call, the octets with their length, and the length of an item.
+    let results = |octets: usize| u32::try_from(8 + 4 + octets + 4).expect("few octets");
+    let procedures = vec![
+        Procedure::new("NULL").results_max(0).idempotent(),
+        Procedure::new("TELL").results_max(results(SHORT_MAX)),
+        Procedure::new("LIST").results_max(results(ANSWER_MAX)),
+        Procedure::new("STORE").argument(item).results_max(results(SHORT_MAX)),
+        Procedure::new("FETCH").result(item).results_max(results(SHORT_MAX)).idempotent(),
+        Procedure::new("SWAP").argument(item).result(item).results_max(results(ANSWER_MAX)),
+    ];
+    Binding { program: 0x2000_0101, version: 1, procedures }
+}
+
+impl Plan {
+    /// Returns whether the arguments end with an item.
+    pub const fn brings(&self) -> bool {
+        matches!(self.procedure, STORE | SWAP)
+    }
+
+    /// Returns whether the results end with an item.
+    pub const fn returns(&self) -> bool {
+        matches!(self.procedure, FETCH | SWAP)
+    }
+
+    /// Returns the octets of one part of the Call.
+    pub fn octets(&self, part: Part) -> Vec<u8> {
+        let length = match part {
+            Part::Filler => self.filler,
+            Part::Argument => self.argument,
+            Part::Answer => self.answer,
+            Part::Result => self.result,
+        };
+        pattern::of(length, self.token << 2 | part as u64)
+    }
+
+    /// Returns the arguments, but for an item.
+    pub fn arguments(&self) -> Vec<u8> {
+        if self.procedure == NULL {
+            return Vec::new();
+        }
+        let mut octets = vec![0; 64 + self.filler];
+        let mut w = Writer::new(&mut octets);
+        let (fate, after) = match self.fate {
+            Fate::Now => (0, 0),
+            Fate::Later => (1, 0),
+            Fate::After(millis) => (2, millis),
+            Fate::Failed => (3, 0),
+        };
+        let lengths = [self.argument, self.answer, self.result];
+        let [argument, answer, result] = lengths.map(|length| length as u64);
+        let encoded = w
+            .u64(self.token)
+            .and_then(|()| w.words([fate, after]))
+            .and_then(|()| w.u64(argument))
+            .and_then(|()| w.u64(answer))
+            .and_then(|()| w.u64(result))
+            .and_then(|()| w.opaque(&self.octets(Part::Filler)));
+        encoded.expect("room for a plan and its filler");
+        let length = w.position();
+        octets.truncate(length);
+        octets
+    }
+
+    /// Reads a plan, and the filler behind it.
+    fn decode<'a>(
+        procedure: u32,
+        arguments: &mut Arguments<'a>,
+    ) -> Result<(Self, &'a [u8]), Truncated> {
+        let token = wide(arguments)?;
+        let (fate, after) = (arguments.u32()?, arguments.u32()?);
+        let fate = match fate {
+            0 => Fate::Now,
+            1 => Fate::Later,
+            2 => Fate::After(after),
+            _ => Fate::Failed,
+        };
+        let mut length = || wide(arguments).map(|length| usize::try_from(length).unwrap_or(0));
+        let (argument, answer, result) = (length()?, length()?, length()?);
+        let filler = arguments.opaque(FILLER_MAX)?;
+        let plan = Self { token, procedure, fate, filler: filler.len(), argument, answer, result };
+        Ok((plan, filler))
+    }
+
+    /// Returns whether it asks for no more than a client does.
+    fn is_modest(&self) -> bool {
+        let most = if self.brings() || self.returns() { ITEM_MAX } else { 0 };
+        let is_short = self.answer <= SHORT_MAX || matches!(self.procedure, LIST | SWAP);
+        let is_soon = !matches!(self.fate, Fate::After(millis) if millis > 300);
+        self.argument.max(self.result) <= most && self.answer <= ANSWER_MAX && is_short && is_soon
+    }
+}
+
+/// A part of a Call.
+#[derive(Clone, Copy, Debug)]
+pub enum Part {
+    /// Arguments that are no item.
+    Filler,
+    /// The argument that is an item.
+    Argument,
+    /// Results that are no item.
+    Answer,
+    /// The result that is an item.
+    Result,
+}
+
+fn wide(arguments: &mut Arguments<'_>) -> Result<u64, Truncated> {
+    Ok(u64::from(arguments.u32()?) << 32 | u64::from(arguments.u32()?))
+}
+
+/// What servers did with the Calls of all clients, by number.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    served: BTreeMap<u64, Served>,
+    /// What happened at servers.
+    pub mix: Mix,
+}
+
+/// What servers did with one Call.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Served {
+    /// How often it was carried out.
+    pub times: u32,
+    /// Whether there was no memory for one of its items.
+    pub starved: bool,
+}
+
+impl Ledger {
+    /// Returns what servers did with a Call.
+    pub fn served(&self, token: u64) -> Served {
+        self.served.get(&token).copied().unwrap_or_default()
+    }
+
+    fn carry_out(&mut self, plan: &Plan) {
+        let served = self.served.entry(plan.token).or_default();
+        served.times += 1;
+        assert_eq!(served.times, 1, "carried out more often than it was made: {plan:?}");
+    }
+
+    fn starve(&mut self, plan: &Plan) -> Outcome {
+        self.served.entry(plan.token).or_default().starved = true;
+        Outcome::Failed(AcceptStat::SystemErr)
+    }
+}
+
+/// The service.
+#[derive(Debug)]
+pub struct Exercise {
+    choices: Choices,
+    ledger: Rc<RefCell<Ledger>>,
+    flavors: Vec<u32>,
+    /// Whether messages are changed on their way, so that Calls may ask for anything.
+    is_misled: bool,
+    waiting: Vec<Waiting>,
+    ready: Vec<(CallToken, Plan)>,
+    /// When it must be turned.
+    due: Rc<Cell<Option<Instant>>>,
+    /// Octets that results may be part of.
+    kept: Option<Shared>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    call: CallToken,
+    plan: Plan,
+    due: Instant,
+}
+
+impl Exercise {
+    /// Makes a service that takes Calls of these authentication flavors, and tells in `due` when it must be
+    /// turned.
+    pub fn new(
+        seed: u64,
+        flavors: Vec<u32>,
+        ledger: Rc<RefCell<Ledger>>,
+        due: Rc<Cell<Option<Instant>>>,
+    ) -> Self {
+        let choices = Choices::seeded(seed);
+        let (waiting, ready) = (Vec::new(), Vec::new());
+        let is_misled = false;
+        Self { choices, ledger, flavors, is_misled, waiting, ready, due, kept: None }
+    }
+
+    /// Makes it one that takes Calls as they come, whatever they ask for.
+    #[must_use]
+    pub const fn misled(mut self) -> Self {
+        self.is_misled = true;
+        self
+    }
+
+    fn keep(&self) {
+        self.due.set(self.waiting.iter().map(|waiting| waiting.due).min());
+    }
+
+    /// Takes the argument that is an item, and checks it. Returns whether there was memory for it.
+    fn take(plan: &Plan, arguments: &mut Arguments<'_>) -> Result<bool, Truncated> {
+        if !plan.brings() {
+            return Ok(true);
+        }
+        let expected = plan.octets(Part::Argument);
+        match arguments.item(ITEM_MAX)? {
+            Argument::Inline(octets) => assert!(octets == expected, "another argument: {plan:?}"),
+            Argument::Placed(lease) => {
+                assert!(lease.bytes() == expected, "another argument was placed: {plan:?}");
+            }
+            Argument::Refused { why: Refusal::NoMemory, .. } => return Ok(false),
+            refused @ Argument::Refused { .. } => panic!("{refused:?}: {plan:?}"),
+        }
+        Ok(true)
+    }
+
+    fn answer(&mut self, cx: &mut Cx<'_>, plan: &Plan, reply: &mut Reply) -> Outcome {
+        if plan.fate == Fate::Failed {
+            return Outcome::Failed(AcceptStat::SystemErr);
+        }
+        let answer = plan.octets(Part::Answer);
+        let written = reply.results(|w| w.u64(plan.token).and_then(|()| w.opaque(&answer)));
+        if written.is_err() {
+            return Outcome::Failed(AcceptStat::GarbageArgs);
+        }
+        if plan.returns() {
+            let Some(data) = self.data(cx.pool(), plan) else {
+                return self.ledger.borrow_mut().starve(plan);
+            };
+            reply.item(data);
+        }
+        Outcome::Done
+    }
+
+    /// Makes the result that is an item.
+    fn data(&mut self, pool: &Pool, plan: &Plan) -> Option<Data> {
+        if plan.result == 0 {
+            return Some(Data::Empty);
+        }
+        let lease = |octets: &[u8]| -> Option<Local> {
+            let mut lease = pool.lease(octets.len())?;
+            lease.bytes_mut().copy_from_slice(octets);
+            Some(lease)
+        };
+        let octets = plan.octets(Part::Result);
+        Some(match self.choices.below(3) {
+            0 => Data::Local(lease(&octets)?),
+            1 => {
+                let shared = lease(&octets)?.share();
+                // The reference of an earlier Call goes, whether that has left or not.
+                self.kept = Some(shared.clone());
+                Data::Shared(shared)
+            }
+            _ => {
+                let mut pieces = Pieces::default();
+                for part in octets.chunks(octets.len().div_ceil(self.choices.of(1..=4))) {
+                    let piece = Piece::whole(lease(part)?.share());
+                    pieces.push(piece).expect("room for a few pieces");
+                }
+                self.ledger.borrow_mut().mix.note(Event::Pieces);
+                Data::Pieces(Box::new(pieces))
+            }
+        })
+    }
+}
+
+impl Service for Exercise {
+    fn binding(&self) -> Binding {
+        served()
+    }
+
+    fn flavors(&self) -> &[u32] {
+        &self.flavors
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
+        if call.procedure == NULL {
+            return Outcome::Done;
+        }
+        let decoded = Plan::decode(call.procedure, &mut call.arguments);
+        let plan = if self.is_misled {
+            self.ledger.borrow_mut().mix.note(Event::MisledServer);
+            match decoded {
+                Ok((plan, _)) if plan.is_modest() => plan,
+                _ => return Outcome::Failed(AcceptStat::GarbageArgs),
+            }
+        } else {
+            let (plan, filler) = decoded.expect("a plan");
+            let expected = plan.octets(Part::Filler);
+            assert!(filler == expected, "other arguments than were sent: {plan:?}");
+            self.ledger.borrow_mut().carry_out(&plan);
+            let taken = Self::take(&plan, &mut call.arguments).expect("an argument");
+            assert!(call.arguments.is_empty(), "more arguments than were sent: {plan:?}");
+            if !taken {
+                return self.ledger.borrow_mut().starve(&plan);
+            }
+            plan
+        };
+        let due = match plan.fate {
+            Fate::Now | Fate::Failed => return self.answer(cx, &plan, reply),
+            Fate::Later => cx.now(),
+            Fate::After(millis) => {
+                cx.now().saturating_add(Duration::from_millis(u64::from(millis)))
+            }
+        };
+        self.waiting.push(Waiting { call: call.token, plan, due });
+        self.keep();
+        Outcome::Later
+    }
+
+    fn resume(&mut self, cx: &mut Cx<'_>, token: CallToken, reply: &mut Reply) -> Outcome {
+        let at = self.ready.iter().position(|(call, _)| *call == token);
+        let (_, plan) = self.ready.swap_remove(at.expect("a Call that is resumed once"));
+        let event = if plan.fate == Fate::Later { Event::Later } else { Event::Late };
+        self.ledger.borrow_mut().mix.note(event);
+        self.answer(cx, &plan, reply)
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        let before = self.waiting.len();
+        self.waiting.retain(|waiting| cx.awaits(waiting.call));
+        self.ready.retain(|(call, _)| cx.awaits(*call));
+        let mut at = 0;
+        while let Some(waiting) = self.waiting.get(at).copied() {
+            if waiting.due > cx.now() || self.choices.one_in(3) {
+                at += 1;
+                continue;
+            }
+            self.waiting.swap_remove(at);
+            self.ready.push((waiting.call, waiting.plan));
+            cx.resume(waiting.call);
+        }
+        self.keep();
+        before != self.waiting.len()
+    }
+}

@@ -1,0 +1,307 @@
+//! One core of a world, with what is needed to make it anew.
+
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use haulage::core::{Census, Core, Cx};
+use haulage::limits::Limits;
+use haulage::pool::{PagePreference, Pool, PoolConfig};
+use haulage::provider::Provider;
+use haulage::provider::corrupting::Corrupting;
+use haulage::provider::delaying::Delaying;
+use haulage::provider::lending::Lending;
+use haulage::provider::sim::{Fabric, Sim};
+use haulage::provider::tracing::{Trace, Tracing};
+use haulage::service::{
+    AUTH_NONE, AUTH_SYS, Binding, Call, CallToken, ConnectionId, Finished, NoService, Outcome,
+    Reply, ResultSource, Service,
+};
+use haulage_apps::kv::index::Seed;
+use haulage_apps::kv::service::KvService;
+use haulage_proto::time::Instant;
+use haulage_store::access::{Policy, Squash};
+use haulage_store::client::File;
+use haulage_store::handle::Sealer;
+use haulage_store::memory::{self, Memory};
+use haulage_store::nfs3::Time;
+use haulage_store::program::RESULTS_KEPT;
+use haulage_store::replays::{self, Replays};
+use haulage_store::server::gate::Gate;
+use haulage_store::server::{Admission, Server as NfsServer, tcp};
+use haulage_store::service::{Config, Service as NfsService};
+use haulage_store::trust::Trust;
+
+use super::exercise::{Exercise, Ledger};
+use super::programs::{kv, nfs};
+use super::settings::Serves;
+use crate::world::choices::Choices;
+
+/// The provider of every core.
+pub type Rnic = Tracing<Delaying<Lending<Sim>>>;
+
+/// A core, and what it held before it met anybody.
+#[derive(Debug)]
+pub struct Node {
+    /// The core.
+    pub core: Core<Rnic, Boxed>,
+    limits: Limits,
+    /// When the service must be turned.
+    due: Rc<Cell<Option<Instant>>>,
+    /// Leases of the core's own.
+    own: u64,
+    own_bytes: usize,
+    /// Whether nothing came of its last turn.
+    pub is_idle: bool,
+}
+
+/// Any service, until it is taken away.
+#[derive(Debug)]
+pub struct Boxed(pub Option<Kind>);
+
+/// The service of a core.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are a few of them")]
+pub enum Kind {
+    /// Of a client.
+    Caller(super::caller::Caller),
+    /// Of a server.
+    Exercise(Exercise),
+    /// Of a server of keys and values.
+    Kv(KvService),
+    /// Of a server of files.
+    Nfs(NfsServer<Memory>),
+}
+
+/// What a node is made of.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    /// The network.
+    pub fabric: &'a Fabric,
+    /// Where everything that passes is written down.
+    pub trace: &'a Trace,
+    /// The node's address.
+    pub address: IpAddr,
+    /// The node's number.
+    pub number: u32,
+    /// The bounds of the core.
+    pub limits: Limits,
+    /// Of a hundred events, how many make those behind them wait.
+    pub delayed_percent: u8,
+    /// Of a hundred chances to hand over messages without Receives, how many are taken.
+    pub lent_percent: u8,
+    /// Of a hundred messages that arrive, how many are changed.
+    pub corrupted_percent: u8,
+    /// Octets of the core's pool.
+    pub memory: usize,
+    /// The seed of all that is random in the node.
+    pub seed: u64,
+}
+
+impl Plan<'_> {
+    /// Makes the node. `service` is made from the pool.
+    pub fn build(
+        self,
+        due: Rc<Cell<Option<Instant>>>,
+        service: impl FnOnce(&Pool) -> Kind,
+    ) -> Node {
+        let mut choices = Choices::seeded(self.seed);
+        let sim = self.fabric.provider(self.address).expect("an address of its own");
+        let receives = PoolConfig { bytes: LENT_BYTES, pages: PagePreference::Heap, node: None };
+        let receives = Pool::new(&receives).expect("memory for messages");
+        let lending = Lending::new(sim, receives, choices.number(), self.lent_percent);
+        let lending = lending.with(Corrupting::new(choices.number(), self.corrupted_percent));
+        let delaying = Delaying::new(lending, choices.number(), self.delayed_percent);
+        let rnic = Tracing::new(delaying, self.trace.clone(), self.number);
+        let limits = self.limits.within(rnic.caps());
+        let memory = limits.transport_bytes() + self.memory;
+        let config = PoolConfig { bytes: memory, pages: PagePreference::Heap, node: None };
+        let pool = Pool::new(&config).expect("memory for a pool");
+        let service = service(&pool);
+        let of_service = pool.gauges();
+        let core = Core::new(rnic, Boxed(Some(service)), pool, self.limits, choices.number());
+        let core = core.expect("a pool for a core");
+        let (own, own_bytes, is_idle) = (0, 0, false);
+        let mut node = Node { core, limits, due, own, own_bytes, is_idle };
+        let (cx, _) = node.core.cx(Instant::ZERO);
+        let gauges = cx.gauges();
+        node.own = gauges.local + gauges.posted - of_service.local;
+        node.own_bytes = gauges.leased_bytes - of_service.leased_bytes;
+        node
+    }
+}
+
+impl Node {
+    /// Turns the core, and checks what holds at all times. Returns whether anything happened.
+    pub fn turn(&mut self, now: Instant) -> bool {
+        let worked = self.core.turn(now);
+        self.is_idle = !worked;
+        self.check(now);
+        worked
+    }
+
+    /// Returns when it must be turned even if nothing arrives.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.core.poll_deadline().into_iter().chain(self.due.get()).min()
+    }
+
+    /// Returns how many connections there are.
+    pub fn connections(&mut self, now: Instant) -> u32 {
+        self.core.cx(now).0.connections()
+    }
+
+    /// Returns the client's service, and what it does with its core.
+    pub fn caller(&mut self, now: Instant) -> (Cx<'_>, &mut super::caller::Caller) {
+        let (cx, service) = self.core.cx(now);
+        match &mut service.0 {
+            Some(Kind::Caller(caller)) => (cx, caller),
+            _ => panic!("a client"),
+        }
+    }
+
+    /// Checks that, without connections and service, every lease is home.
+    pub fn check_home(&mut self, now: Instant) -> Option<Kind> {
+        let (_, service) = self.core.cx(now);
+        let mut service = service.0.take();
+        if !matches!(service, Some(Kind::Caller(_))) {
+            service = None;
+        }
+        let (cx, _) = self.core.cx(now);
+        cx.pool().collect();
+        let gauges = cx.gauges();
+        assert_eq!((gauges.exposed, gauges.orphans, gauges.shared), (0, 0, 0), "{gauges:?}");
+        assert_eq!(gauges.posted, cx.receives_posted() as u64, "only Receives are posted");
+        let classes: Vec<_> = cx.pool().classes().filter(|class| class.leases > 0).collect();
+        let leased = gauges.local + gauges.posted;
+        assert_eq!(leased, self.own, "a lease is not home: {classes:?}, {gauges:?}");
+        assert_eq!(gauges.leased_bytes, self.own_bytes, "a lease is not home: {gauges:?}");
+        let receives_unreserved = i64::from(self.limits.receives_max);
+        let nothing = Census {
+            receives_held: 0,
+            receives_reserved: 0,
+            receives_unreserved,
+            calls_served: 0,
+            work_requests: 0,
+            memory_charged: 0,
+        };
+        assert_eq!(cx.census(), nothing, "something of a Call is left");
+        service
+    }
+
+    fn check(&mut self, now: Instant) {
+        let receives_max = self.limits.receives_max;
+        let (cx, _) = self.core.cx(now);
+        let census = cx.census();
+        assert!(census.receives_reserved <= i64::from(receives_max), "{census:?}");
+        let reserved = census.receives_reserved + census.receives_unreserved;
+        let all = reserved + i64::from(census.receives_held);
+        assert_eq!(all, i64::from(receives_max), "Receives there are: {census:?}");
+        assert_eq!(cx.gauges().orphans, 0, "a lease was dropped while others may touch it");
+    }
+}
+
+/// Makes the service of a server. Returns it with the directory at its top, if it has one.
+pub fn serve(
+    serves: Serves,
+    pool: &Pool,
+    choices: &mut Choices,
+    ledger: &Rc<RefCell<Ledger>>,
+    due: &Rc<Cell<Option<Instant>>>,
+    flavors: Vec<u32>,
+) -> (Kind, Option<File>) {
+    match serves {
+        Serves::Exercise => {
+            let (ledger, due) = (Rc::clone(ledger), Rc::clone(due));
+            (Kind::Exercise(Exercise::new(choices.number(), flavors, ledger, due)), None)
+        }
+        Serves::Kv => {
+            let seed = Seed::fixed(choices.number(), choices.number());
+            (Kind::Kv(KvService::new(256, seed, kv::VALUE_MAX, pool.usable() as u64)), None)
+        }
+        Serves::Nfs => {
+            let files = memory::Limits { files_max: 100, names_max: 100 };
+            let run = choices.number();
+            let backend = Memory::new(pool, files, run, Time::default()).expect("a block of zeros");
+            let policy = Policy { squash: Squash::Nobody, ..Policy::default() };
+            let config = Config { policy, read_only: false, limits: nfs::LIMITS };
+            let service = NfsService::new(backend, Sealer::new(&[7; 32], 9), config);
+            let root = File::from(service.root().as_file_handle());
+            let (_, calls) = tcp::way();
+            let gate = Gate::new(Admission::default(), Trust::ALL);
+            let kept = replays::Limits::of_memory(256 << 10, RESULTS_KEPT);
+            let replays = Replays::new(&kept, choices.number());
+            let server = NfsServer::new(service, &nfs::LIMITS, gate, calls, replays);
+            (Kind::Nfs(server.with_clock_since(Duration::from_secs(1_000_000_000))), Some(root))
+        }
+    }
+}
+
+/// Octets of the pool of messages that are handed over without Receives.
+const LENT_BYTES: usize = 2 << 20;
+
+/// The authentication flavors of a server that takes all Calls.
+pub const FLAVORS: [u32; 2] = [AUTH_NONE, AUTH_SYS];
+
+macro_rules! delegate {
+    ($self:ident, $service:ident => $then:expr, $without:expr) => {
+        match &$self.0 {
+            Some(Kind::Caller($service)) => $then,
+            Some(Kind::Exercise($service)) => $then,
+            Some(Kind::Kv($service)) => $then,
+            Some(Kind::Nfs($service)) => $then,
+            None => $without,
+        }
+    };
+    (mut $self:ident, $service:ident => $then:expr, $without:expr) => {
+        match &mut $self.0 {
+            Some(Kind::Caller($service)) => $then,
+            Some(Kind::Exercise($service)) => $then,
+            Some(Kind::Kv($service)) => $then,
+            Some(Kind::Nfs($service)) => $then,
+            None => $without,
+        }
+    };
+}
+
+impl Service for Boxed {
+    fn binding(&self) -> Binding {
+        delegate!(self, service => service.binding(), NoService.binding())
+    }
+
+    fn flavors(&self) -> &[u32] {
+        delegate!(self, service => service.flavors(), &FLAVORS)
+    }
+
+    fn result_source(&self, procedure: u32) -> ResultSource {
+        delegate!(self, service => service.result_source(procedure), ResultSource::Resident)
+    }
+
+    fn admits(&self, peer: SocketAddr) -> bool {
+        delegate!(self, service => service.admits(peer), false)
+    }
+
+    fn identifies_peers(&self) -> bool {
+        delegate!(self, service => service.identifies_peers(), false)
+    }
+
+    fn has_promised(&self, connection: ConnectionId) -> bool {
+        delegate!(self, service => service.has_promised(connection), false)
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
+        delegate!(mut self, service => service.call(cx, call, reply), panic!("a Call for nobody"))
+    }
+
+    fn resume(&mut self, cx: &mut Cx<'_>, token: CallToken, reply: &mut Reply) -> Outcome {
+        delegate!(mut self, service => service.resume(cx, token, reply), panic!("for nobody"))
+    }
+
+    fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
+        delegate!(mut self, service => service.replied(cx, token, finished), panic!("for nobody"));
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        delegate!(mut self, service => service.turn(cx), false)
+    }
+}

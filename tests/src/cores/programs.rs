@@ -1,0 +1,64 @@
+//! What clients ask of servers, and what they hold the answers against.
+//!
+//! - [`exercise`]: asks for results whose every octet is known.
+//! - [`mod@kv`]: stores values and fetches them.
+//! - [`mod@nfs`]: writes files and reads them.
+
+pub mod exercise;
+pub mod kv;
+pub mod nfs;
+
+use std::fmt::Debug;
+
+use haulage::pool::{Local, Pool};
+use haulage::service::{Finished, Request};
+use haulage_store::client::File;
+
+use super::mix::Mix;
+use crate::world::choices::Choices;
+
+/// The Calls of one client on one connection, and what must come of them.
+pub trait Program: Debug {
+    /// Draws the next Call; `None` if the pool has no room for its items, or nothing can be asked now.
+    fn draw(&mut self, choices: &mut Choices, pool: &Pool, token: u64) -> Option<Drawn>;
+
+    /// Forgets a Call that could not be made.
+    fn withdraw(&mut self, token: u64);
+
+    /// Checks how a Call ended. If it failed as only a lost connection allows, returns what it was.
+    ///
+    /// # Panics
+    /// If it ended with anything but the results that are due, or an error.
+    fn ended(&mut self, token: u64, finished: &mut Finished<'_>, mix: &mut Mix) -> Option<String>;
+
+    /// Learns that the server was made anew and keeps nothing, below this directory if it serves files.
+    fn restarted(&mut self, root: Option<File>) {
+        let _ = root;
+    }
+}
+
+/// A Call that is to be made.
+#[derive(Debug)]
+pub struct Drawn {
+    /// The procedure and the items.
+    pub request: Request,
+    /// The other arguments.
+    pub arguments: Vec<u8>,
+}
+
+/// Leases memory that holds `octets`.
+pub fn holding(pool: &Pool, octets: &[u8]) -> Option<Local> {
+    let mut lease = pool.lease(octets.len())?;
+    lease.bytes_mut().copy_from_slice(octets);
+    Some(lease)
+}
+
+/// Draws a length of at most `max`: none, short, or any.
+pub fn length(choices: &mut Choices, max: usize) -> usize {
+    match choices.below(8) {
+        0 => 0,
+        1 | 2 => choices.of(1..=max.min(64)),
+        3..=5 => choices.of(1..=max.min(8192)),
+        _ => choices.of(1..=max),
+    }
+}

@@ -1,0 +1,205 @@
+//! Keys and values, held against a map.
+
+use std::collections::BTreeMap;
+
+use haulage::pool::Pool;
+use haulage::service::{CallError, Finished, Request};
+use haulage_apps::kv::protocol::{Answer, Procedure, Refusal, Value};
+use haulage_proto::xdr::Writer;
+use haulage_store::client::File;
+
+use super::{Drawn, Program, holding, length};
+use crate::cores::mix::{Event, Mix};
+use crate::pattern;
+use crate::world::choices::Choices;
+
+/// The keys of one client. No other client has a key that begins as these do.
+#[derive(Debug)]
+pub struct Keys {
+    prefix: String,
+    /// Keys that no Call is about, and the values they have, if any.
+    known: Vec<(String, Option<Octets>)>,
+    asked: BTreeMap<u64, Asked>,
+    made: usize,
+    /// How often the server was made anew.
+    epoch: u32,
+}
+
+/// The octets of a value: so many of a pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Octets {
+    salt: u64,
+    length: usize,
+}
+
+impl Octets {
+    fn bytes(self) -> Vec<u8> {
+        pattern::of(self.length, self.salt)
+    }
+}
+
+#[derive(Debug)]
+struct Asked {
+    procedure: Procedure,
+    key: String,
+    before: Option<Octets>,
+    after: Option<Octets>,
+    offered: usize,
+    epoch: u32,
+}
+
+impl Keys {
+    /// Makes a program whose keys begin with `prefix`.
+    pub const fn new(prefix: String) -> Self {
+        Self { prefix, known: Vec::new(), asked: BTreeMap::new(), made: 0, epoch: 0 }
+    }
+
+    /// Takes a key that no Call is about.
+    fn take(&mut self, choices: &mut Choices) -> (String, Option<Octets>) {
+        if self.known.len() + self.asked.len() < KEYS_MAX {
+            self.made += 1;
+            let long = if choices.one_in(10) { 400 } else { 1 };
+            return (format!("{}{:0>long$}", self.prefix, self.made), None);
+        }
+        let at = choices.below(self.known.len().max(1));
+        if self.known.is_empty() {
+            self.made += 1;
+            return (format!("{}{}", self.prefix, self.made), None);
+        }
+        self.known.swap_remove(at)
+    }
+
+    /// Keeps a key that no Call is about any more, unless the server it was stored at is gone.
+    fn put_back(&mut self, epoch: u32, key: String, value: Option<Octets>) {
+        if epoch == self.epoch {
+            self.known.push((key, value));
+        }
+    }
+
+    fn check(asked: &mut Asked, finished: &mut Finished<'_>, mix: &mut Mix) {
+        let Ok(results) = &finished.results else { return };
+        mix.note(Event::Well);
+        // A chunk that was too short for the value was left unused.
+        let reduced = results.reduced().is_some_and(|written| written > 0);
+        let answer = Answer::decode(asked.procedure, results.rest(), reduced);
+        match (answer.expect("an answer"), asked.procedure, asked.before) {
+            (Answer::Done, Procedure::Null | Procedure::Put, _) => {}
+            (Answer::Done, Procedure::Del, Some(_)) => mix.note(Event::KvForgotten),
+            (Answer::Refused(Refusal::NotFound), Procedure::Get | Procedure::Del, None) => {
+                mix.note(Event::KvAbsent);
+            }
+            (Answer::Value(value), Procedure::Get, Some(octets)) => {
+                mix.note(Event::KvRead);
+                assert_eq!(value.length(), octets.length as u64, "{asked:?}");
+                let found = match value {
+                    Value::Inline(bytes) => bytes,
+                    Value::Reduced { .. } => {
+                        let lease = finished.result.as_ref();
+                        lease.expect("a value that was placed has a lease").bytes()
+                    }
+                };
+                assert!(found == octets.bytes(), "another value: {asked:?}");
+            }
+            (Answer::Refused(Refusal::NoSpace), Procedure::Put, _) => {
+                mix.note(Event::StarvedServer);
+                asked.after = asked.before;
+            }
+            (answer, ..) => panic!("{answer:?} to {asked:?}"),
+        }
+    }
+}
+
+impl Program for Keys {
+    fn draw(&mut self, choices: &mut Choices, pool: &Pool, token: u64) -> Option<Drawn> {
+        let (key, before) = self.take(choices);
+        let procedure = match choices.below(20) {
+            // Most keys that are not stored are stored next.
+            4..=10 if before.is_none() && !choices.one_in(4) => Procedure::Put,
+            0 => Procedure::Null,
+            1..=3 => Procedure::Del,
+            4..=10 => Procedure::Get,
+            _ => Procedure::Put,
+        };
+        let mut octets = vec![0; 2048];
+        let mut w = Writer::new(&mut octets);
+        if procedure != Procedure::Null {
+            w.opaque(key.as_bytes()).expect("room for a key");
+        }
+        let (mut argument, mut result) = (None, None);
+        let mut after = before;
+        let (mut offered, epoch) = (0, self.epoch);
+        match procedure {
+            Procedure::Put => {
+                let value = Octets { salt: token, length: length(choices, VALUE_MAX) };
+                if value.length == 0 || (value.length < 500 && choices.one_in(2)) {
+                    w.opaque(&value.bytes()).expect("room for a short value");
+                } else {
+                    argument = holding(pool, &value.bytes());
+                }
+                after = Some(value);
+            }
+            Procedure::Get => {
+                let needed = before.map_or(1, |octets| octets.length.max(1));
+                offered = if choices.one_in(10) { choices.of(1..=needed) } else { needed };
+                result = Some(pool.lease(offered)?);
+            }
+            Procedure::Del => after = None,
+            _ => {}
+        }
+        let length = w.position();
+        octets.truncate(length);
+        let inline = after.is_some_and(|value| value.length == 0 || length > key.len() + 8);
+        if procedure == Procedure::Put && argument.is_none() && !inline {
+            // There is no memory for it.
+            self.known.push((key, before));
+            return None;
+        }
+        self.asked.insert(token, Asked { procedure, key, before, after, offered, epoch });
+        let procedure = procedure as u32;
+        let request = Request { procedure, argument, result, timeout: None };
+        Some(Drawn { request, arguments: octets })
+    }
+
+    fn withdraw(&mut self, token: u64) {
+        let asked = self.asked.remove(&token).expect("a Call that was drawn");
+        self.put_back(asked.epoch, asked.key, asked.before);
+    }
+
+    fn ended(&mut self, token: u64, finished: &mut Finished<'_>, mix: &mut Mix) -> Option<String> {
+        let mut asked = self.asked.remove(&token).expect("a Call that was made ends once");
+        // A Call that was made before the server was made anew may have reached it, and found no such key.
+        if asked.epoch == self.epoch {
+            Self::check(&mut asked, finished, mix);
+        }
+        match &finished.results {
+            Ok(_) => {
+                self.put_back(asked.epoch, asked.key, asked.after);
+                None
+            }
+            Err(CallError::Refused(_))
+                if asked.before.is_some_and(|value| value.length > asked.offered) =>
+            {
+                self.put_back(asked.epoch, asked.key, asked.before);
+                mix.note(Event::Refused);
+                None
+            }
+            Err(CallError::NoMemory) => {
+                self.put_back(asked.epoch, asked.key, asked.before);
+                mix.note(Event::Starved);
+                None
+            }
+            // Nobody knows whether it was carried out, or will be: the key is not used again.
+            Err(_) => Some(format!("{asked:?}")),
+        }
+    }
+
+    fn restarted(&mut self, _: Option<File>) {
+        self.known.clear();
+        self.epoch += 1;
+    }
+}
+
+/// Octets of the longest value.
+pub const VALUE_MAX: usize = 100 << 10;
+
+const KEYS_MAX: usize = 8;

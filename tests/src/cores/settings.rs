@@ -1,0 +1,72 @@
+//! What a world is like: drawn before anything happens in it.
+
+use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
+use haulage::provider::Promises;
+use haulage::provider::sim::FabricConfig;
+use haulage_proto::negotiate::Version;
+
+use crate::world::choices::Choices;
+
+/// What a server serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serves {
+    /// Calls whose every octet is known.
+    Exercise,
+    /// Keys and values.
+    Kv,
+    /// Files.
+    Nfs,
+}
+
+/// Draws a network.
+pub fn fabric(choices: &mut Choices) -> FabricConfig {
+    let promises = Promises {
+        remote_invalidation: !choices.one_in(4),
+        handles_end: !choices.one_in(6),
+        sends_wait: !choices.one_in(3),
+        counts_placed: !choices.one_in(6),
+        ..Promises::ALL
+    };
+    let latency_min_ns = choices.pick(&[1, 1_000]);
+    let defaults = FabricConfig::default();
+    FabricConfig {
+        seed: choices.number(),
+        latency_min_ns,
+        latency_max_ns: latency_min_ns + choices.pick(&[1, 1_000, 20_000]),
+        eager_percent: choices.pick(&[0, 25, 100]),
+        receives_each: choices.one_in(4).then(|| choices.of(8..=32)),
+        receive_queue_max: 128,
+        registrations_max: choices.pick(&[64, 256]),
+        send_queue_max: choices.pick(&[24, 256]),
+        ord_max: choices.pick(&[1, 2, 16]),
+        ird_max: choices.pick(&[1, 2, 16]),
+        promises,
+        ..defaults
+    }
+}
+
+/// Draws the bounds of a core.
+pub fn limits(choices: &mut Choices, versions: Versions) -> Limits {
+    Limits {
+        versions,
+        connections_max: 16,
+        connections_each_max: 16,
+        receives_max: choices.pick(&[64, 128]),
+        credits_max: choices.pick(&[3, 8, 32]),
+        calls_out_max: choices.pick(&[4, 16, 32]),
+        send_buffers_max: choices.pick(&[8, 64]),
+        remote_clients_max: 1,
+        // Whoever waits for memory hears that there is none before it gives up.
+        memory_timeout: LIMITS_DEFAULT.call_timeout / 4,
+        ..LIMITS_DEFAULT
+    }
+}
+
+/// Returns the version that two ends come to, unless they have none in common.
+pub fn common(client: Versions, server: Versions) -> Option<Version> {
+    match (client, server) {
+        (Versions::OnlyOne, Versions::OnlyTwo) | (Versions::OnlyTwo, Versions::OnlyOne) => None,
+        (Versions::OnlyOne, _) | (_, Versions::OnlyOne) => Some(Version::One),
+        _ => Some(Version::Two),
+    }
+}
