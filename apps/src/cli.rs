@@ -17,8 +17,8 @@ pub mod values;
 use address::Address;
 use perf::{Count, Perf};
 use values::{
-    Bytes, CoreList, Export, Keys, Maybe, Network, Polling, Provider, Ratio, Squash, Switch,
-    Timeout, Unlimited,
+    Bytes, CoreList, Export, Keys, Maybe, Network, Polling, Provider, Ratio, RpcVersion, Squash,
+    Switch, Timeout, Unlimited,
 };
 
 /// A command line that makes sense.
@@ -369,6 +369,16 @@ pub struct CoreOptions {
     /// Whether messages carry a CRC [default: on if the peer asks, or we connect]
     #[arg(long, value_name = "on|off", value_enum)]
     pub crc: Option<Switch>,
+    /// Versions of RPC-over-RDMA to speak. auto: clients begin with version 2 and fall back to 1,
+    /// servers answer in the version of each client
+    #[arg(
+        long,
+        value_name = "auto|1|2",
+        value_enum,
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    pub rpc_version: RpcVersion,
 }
 
 /// Where a client finds its server, and how long it waits for it.
@@ -435,7 +445,8 @@ mod tests {
 
     #[test]
     fn the_common_options_are_common() {
-        let common = "--provider iwarp --cores 0 --polling event --crc off --json -v";
+        let common =
+            "--provider iwarp --cores 0 --polling event --crc off --rpc-version 1 --json -v";
         let peers = "--progress-timeout 2.5 --idle-timeout 0";
         let clients = "--connect [::1]:7 --timeout 0.5";
         let mounts = format!("{clients} --mount-connect :8 --export /exp");

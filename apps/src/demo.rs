@@ -80,15 +80,17 @@ fn connect<P: Carrier>(
     server: &Server,
     cpu: Option<usize>,
     mode: Polling,
-    &CoreOptions { crc, provider, .. }: &CoreOptions,
+    &CoreOptions { crc, provider, rpc_version, .. }: &CoreOptions,
 ) -> Result<CoreThread<Driver>, Failure> {
     let polling = polling(mode);
-    let config = ClientConfig { to: server.address, timeout: TIMEOUT, crc, cpu, polling, provider };
+    let (to, timeout) = (server.address, TIMEOUT);
+    let config = ClientConfig { to, timeout, crc, cpu, polling, provider, rpc_version };
     let thread = Thread { name: "demo-core".to_owned(), cpu, polling };
     cores::start(thread, move || {
         let (load, mut driver) = Load::new();
         let limits =
             haulage::limits::Limits { call_timeout: TIMEOUT, connections_max: 4, ..LIMITS_DEFAULT };
+        let limits = rpc_version.within(limits);
         let (mut core, _) =
             NodeConfig { room: ROOM, limits, crc }.build::<P, _>(|_, _| Ok(load))?;
         let connection = core

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use haulage::limits::{Limits, Versions};
 use haulage::sys::cpu;
 
 /// What carries the messages.
@@ -75,6 +76,32 @@ impl Polling {
             Self::Adaptive => "adaptive",
             Self::Event => "event",
         }
+    }
+}
+
+/// The versions of RPC-over-RDMA that a core speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RpcVersion {
+    /// Both: clients begin with version 2 and fall back to version 1
+    Auto,
+    /// Version 1 alone, as Linux NFS clients and servers speak
+    #[value(name = "1")]
+    One,
+    /// Version 2 alone
+    #[value(name = "2")]
+    Two,
+}
+
+impl RpcVersion {
+    /// Returns the limits of a core that speaks these versions, and is otherwise bounded by `limits`.
+    #[must_use]
+    pub const fn within(self, limits: Limits) -> Limits {
+        let versions = match self {
+            Self::Auto => Versions::Both,
+            Self::One => Versions::OnlyOne,
+            Self::Two => Versions::OnlyTwo,
+        };
+        Limits { versions, ..limits }
     }
 }
 
