@@ -21,6 +21,7 @@ mod receives;
 mod room;
 pub(crate) mod state;
 pub(crate) mod table;
+pub(crate) mod trace;
 mod transmit;
 mod work;
 
@@ -118,6 +119,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     ///
     /// Returns whether anything happened, so the caller may sleep when idle.
     pub fn turn(&mut self, now: Instant) -> bool {
+        self.state.trace.begin_turn(now);
         let mut worked = 0;
         worked += self.take_messages(now, MESSAGES_PER_TURN); // from other threads
         worked += self.state.supply(now); // with memory that came home

@@ -28,9 +28,12 @@ use crate::core::outbound::Direct;
 use crate::core::receives::Filled;
 use crate::core::state::{ENDED_MAX, State};
 use crate::core::table::Key;
+use crate::core::trace::{Manner, Subject};
 use crate::core::work::{Held, Name, Work, Written};
 use crate::limits::{RECEIVES_IDLE, our_private_data};
-use crate::provider::{ConnectionParams, Done, Event, Inlet as _, Provider, Quiesced, RUN_MAX};
+use crate::provider::{
+    ConnectionParams, DisconnectReason, Done, Event, Inlet as _, Provider, Quiesced, RUN_MAX,
+};
 use crate::service::{Binding, CallError, Service};
 use crate::sys::complete;
 
@@ -125,6 +128,11 @@ impl<P: Provider, S: Service> Core<P, S> {
                 if let Some(key) = self.state.at(qp) {
                     self.state.vacate(key);
                     self.state.change(key, Change::Gone);
+                    if matches!(reason, DisconnectReason::Local | DisconnectReason::Peer)
+                        && let Some(connection) = self.state.connections.get_mut(key)
+                    {
+                        connection.manner = Manner::Ordinary;
+                    }
                     self.state.fail(key, CallError::Disconnected(reason.to_string()));
                 }
             }
@@ -140,12 +148,21 @@ impl<P: Provider, S: Service> Core<P, S> {
     fn on_request(&mut self, now: Instant, (qp, peer): (QpNum, SocketAddr), theirs: &[u8]) {
         let origin = Origin::of(peer, self.provider.peer_process(qp));
         let mut admitted = None;
-        if !self.draining && self.service.admits(peer) && self.make_room(now, origin) {
+        let refusal = if self.draining {
+            Some("the core is shutting down")
+        } else if !self.service.admits(peer) {
+            Some("the service does not admit the peer")
+        } else {
+            (!self.make_room(now, origin)).then_some("there is no room")
+        };
+        if refusal.is_none() {
             let binding = Rc::clone(&self.state.binding);
             let client = (Role::Server, peer, PrivateData::find(theirs));
             admitted = self.state.open((qp, origin), client, &binding);
         }
         if let Some(key) = admitted {
+            let subject = Subject { conn: &key, peer, role: Role::Server };
+            self.state.trace.accepted(subject);
             if self.service.identifies_peers()
                 && let Some(connection) = self.state.connections.get_mut(key)
             {
@@ -160,6 +177,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             self.provider.accept(now, qp, &params);
         } else {
             self.state.counters.connections_rejected += 1;
+            self.state.trace.rejected(peer, refusal.unwrap_or("there is no room"));
             self.provider.reject(now, qp, &[]);
         }
     }
@@ -281,6 +299,15 @@ impl State {
         let (decoded, agreed) = (connection.engine.decode(message), connection.agreed);
         let bad = matches!(decoded, Received::One(Err(_)) | Received::Two(Err(_)));
         self.counters.messages_bad += u64::from(bad);
+        match &decoded {
+            Received::One(Err(fault)) => {
+                self.trace.message_refused(connection.subject(&key), fault)
+            }
+            Received::Two(Err(fault)) => {
+                self.trace.message_refused(connection.subject(&key), fault)
+            }
+            _ => {}
+        }
         let event = match connection.engine.take_whole(now, &decoded) {
             Some(Kind::Call) => Some(EngineEvent::Call),
             Some(Kind::Reply) => Some(EngineEvent::Reply),
@@ -298,6 +325,9 @@ impl State {
                 }
             }
             Some(EngineEvent::Reply) => {
+                if let Some(connection) = self.connections.get_mut(key) {
+                    connection.traffic.replies_received += 1;
+                }
                 if let Some(reply) = negotiate::Reply::of(&decoded) {
                     let payload_at = payload_at(reply.payload);
                     let message = Message { received, payload_at };
@@ -346,6 +376,7 @@ impl State {
                     if connection.state == ConnectionState::Negotiating {
                         connection.change(Change::Opened);
                         self.counters.connections_opened += 1;
+                        self.trace.ready(connection.subject(&key), &connection.agreed_terms());
                     }
                     // Calls may have been waiting for this.
                     self.touch(key);
@@ -491,23 +522,36 @@ impl State {
     /// Removes a connection and tells everyone who waits for it.
     fn end(&mut self, key: Key<Connection>, reason: CallError, proof: Option<&Quiesced>) {
         self.vacate(key);
-        let Some(connection) = self.connections.remove(key) else { return };
+        let Some(mut connection) = self.connections.remove(key) else { return };
         if let Some(place) = self.by_queue_pair.get_mut(connection.qp.slot()) {
             *place = None;
         }
         self.receives.release(&connection.part, connection.engine.reserved());
-        for reply in connection.replies {
+        for reply in connection.replies.drain(..) {
             if let Outgoing::Bare(Complete { buffer, .. }) = reply {
                 self.recycle(buffer);
             }
         }
         self.drop_calls(key);
-        let reason = connection.failure.unwrap_or(reason);
+        let reason = connection.failure.take().unwrap_or(reason);
+        self.trace_end(key, &connection, &reason);
         self.fail_calls(key, &reason, proof);
         if self.ended.len() == ENDED_MAX {
             self.ended.pop_front();
         }
         self.ended.push_back((key, reason));
+    }
+
+    /// Tells operators of the end of a connection.
+    fn trace_end(&mut self, key: Key<Connection>, connection: &Connection, reason: &CallError) {
+        let subject = connection.subject(&key);
+        match reason {
+            CallError::Connect(reason) => self.trace.unmade(subject, reason),
+            CallError::Closed => {
+                self.trace.ended(subject, connection.traffic, (Manner::Ordinary, reason));
+            }
+            _ => self.trace.ended(subject, connection.traffic, (connection.manner, reason)),
+        }
     }
 }
 

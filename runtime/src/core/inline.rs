@@ -26,6 +26,7 @@ use crate::core::outbound::{tell_inline, tell_results};
 use crate::core::receives::Receives;
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
+use crate::core::trace::Traffic;
 use crate::limits::INLINE_SIZE;
 use crate::provider::{Inlet, Outlet, Provider};
 use crate::service::{Reply, Service};
@@ -203,6 +204,11 @@ impl State {
             && let Some(connection) = self.connections.get_mut(key)
         {
             connection.called |= kind == Kind::Call;
+            let Traffic { calls_received, replies_received } = &mut connection.traffic;
+            *match kind {
+                Kind::Call => calls_received,
+                Kind::Reply => replies_received,
+            } += done as u64;
             if !std::mem::replace(&mut connection.dirty, true) {
                 self.dirty.push_back(key);
             }

@@ -19,6 +19,7 @@ use crate::core::memory::Memory;
 use crate::core::outbound::{Caller, Exit, Lane, Opened, OutboundCall, Planned};
 use crate::core::receives::Receives;
 use crate::core::table::{Key, Table};
+use crate::core::trace::Trace;
 use crate::core::work::WorkTable;
 use crate::limits::{CHUNKS_MAX, ITEMS_MAX, LEAVING_MAX, Limits, SEND_BUFFER};
 use crate::provider::{Caps, Counters, PeerUser};
@@ -92,6 +93,8 @@ pub(crate) struct State {
     /// Where connections' first XIDs come from.
     pub(crate) seed: u64,
     pub(crate) counters: CoreCounters,
+    /// Tells operators what happens.
+    pub(crate) trace: Trace,
     /// What the provider moved until this turn.
     pub(crate) moved: Counters,
     /// Last, so that whatever the other fields lease is home when it goes.
@@ -217,6 +220,7 @@ impl State {
             counts_placed: caps.promises.counts_placed,
             seed,
             counters: CoreCounters::default(),
+            trace: Trace::new(caps.name),
             moved: Counters::default(),
             pool,
         })
