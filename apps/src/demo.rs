@@ -43,7 +43,16 @@ fn run_over<P: Carrier>(options: &CoreOptions, output: &Output) -> Result<(), Fa
         .pair(options.cores.is_some(), &cpus)
         .ok_or_else(|| Failure::usage("the demo needs two CPUs: name them with --cores"))?;
     let server = Server::start(&Start {
-        arguments: &["kv", "serve", "--memory", SERVER_MEMORY, "--value-max", SERVER_VALUE_MAX],
+        arguments: &[
+            "kv",
+            "serve",
+            "--memory",
+            SERVER_MEMORY,
+            "--value-max",
+            SERVER_VALUE_MAX,
+            "--log-format",
+            output.log.name(),
+        ],
         provider: options.provider,
         at: P::own_address()?,
         cpu: far,

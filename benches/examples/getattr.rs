@@ -22,11 +22,11 @@ use haulage::service::{
     Binding, Call, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
 };
 use haulage::sys::{affinity, clock, process};
-use haulage_apps::cli::values::Switch;
+use haulage_apps::cli::values::{LogFormat, Switch};
 use haulage_apps::failure::Failure;
 use haulage_apps::limits::{self, Pair, SMALL};
 use haulage_apps::node::NodeConfig;
-use haulage_apps::output::{self, Output};
+use haulage_apps::output::Output;
 use haulage_apps::placement;
 use haulage_proto::xdr::Writer;
 use haulage_store::client::File;
@@ -42,13 +42,13 @@ fn main() -> ExitCode {
     match Options::typed().and_then(|options| run(&options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            output::complain(&failure);
+            OUTPUT.complain(&failure);
             failure.status()
         }
     }
 }
 
-const OUTPUT: Output = Output { json: false, verbose: false };
+const OUTPUT: Output = Output { json: false, verbose: false, log: LogFormat::Text };
 
 /// The command line.
 struct Options {

@@ -105,6 +105,26 @@ impl RpcVersion {
     }
 }
 
+/// The form of the log on standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people
+    #[default]
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+impl LogFormat {
+    /// Returns the name that is typed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+}
+
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
@@ -325,6 +345,9 @@ mod tests {
     fn names_are_what_is_typed() {
         for polling in Polling::value_variants() {
             assert_eq!(Polling::from_str(polling.name(), false), Ok(*polling));
+        }
+        for format in LogFormat::value_variants() {
+            assert_eq!(LogFormat::from_str(format.name(), false), Ok(*format));
         }
         for switch in Switch::value_variants() {
             assert_eq!(Switch::from_str(switch.name(), false), Ok(*switch));
