@@ -21,7 +21,7 @@ use crate::core::trace::{Agreed, Manner, Subject, Traffic};
 use crate::identity::Identity;
 use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER, our_private_data};
 use crate::provider::{PeerUser, Provider, WorkQueue, WorkRequest};
-use crate::service::{Binding, CallError};
+use crate::service::{Binding, CallError, ConnectionId, Peer};
 
 /// A connection of this core, in either role.
 #[derive(Debug)]
@@ -65,6 +65,8 @@ pub(crate) struct Connection {
     pub(crate) stalled_since: Option<Instant>,
     /// Whether it is on the core's list of connections with something to post.
     pub(crate) dirty: bool,
+    /// Whether it became ready, of which the service is told.
+    pub(crate) was_ready: bool,
     /// RPC messages that came on it.
     pub(crate) traffic: Traffic,
     /// How it ends, unless we close it in order.
@@ -200,6 +202,7 @@ impl Connection {
             part,
             stalled_since: None,
             dirty: false,
+            was_ready: false,
             traffic: Traffic::default(),
             manner: Manner::Broken,
             failure: None,
@@ -241,6 +244,13 @@ impl Connection {
             let (ours, _) = our_private_data(self.role, solicits);
             self.agreed = Agreement::new(Some(ours), PrivateData::find(private_data));
         }
+    }
+
+    /// Returns what the service is told of the other end of it, by its name in the core.
+    pub(crate) const fn described(&self, key: Key<Self>) -> Peer {
+        let Self { peer: address, user, role, .. } = *self;
+        let (connection, version) = (ConnectionId(key), self.terms.version);
+        Peer { connection, address, user, version, role }
     }
 
     /// Returns what events about it, by its name in the core, name it by.

@@ -34,7 +34,7 @@ use crate::limits::{RECEIVES_IDLE, our_private_data};
 use crate::provider::{
     ConnectionParams, DisconnectReason, Done, Event, Inlet as _, Provider, Quiesced, RUN_MAX,
 };
-use crate::service::{Binding, CallError, Service};
+use crate::service::{Binding, CallError, Ended, Service};
 use crate::sys::complete;
 
 impl<P: Provider, S: Service> Core<P, S> {
@@ -82,6 +82,8 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Acts on messages of one queue pair that lie in Receives, and makes `run` empty.
     fn on_received(&mut self, now: Instant, run: &mut ReceivedRun) {
         let Some(qp) = run.qp.take() else { return };
+        // Its connection may have become ready just now.
+        self.tell_ready(now);
         let mut messages = [&[][..]; RUN_MAX];
         let buffers = self.state.receives.lend();
         for (place, received) in messages.iter_mut().zip(run.messages.iter().flatten()) {
@@ -375,6 +377,8 @@ impl State {
                     self.planned = None;
                     if connection.state == ConnectionState::Negotiating {
                         connection.change(Change::Opened);
+                        connection.was_ready = true;
+                        self.peers_ready.push_back(connection.described(key));
                         self.counters.connections_opened += 1;
                         self.trace.ready(connection.subject(&key), &connection.agreed_terms());
                     }
@@ -535,6 +539,10 @@ impl State {
         self.drop_calls(key);
         let reason = connection.failure.take().unwrap_or(reason);
         self.trace_end(key, &connection, &reason);
+        if connection.was_ready {
+            let (peer, why) = (connection.described(key), reason.clone());
+            self.peers_gone.push_back(Ended { peer, why });
+        }
         self.fail_calls(key, &reason, proof);
         if self.ended.len() == ENDED_MAX {
             self.ended.pop_front();

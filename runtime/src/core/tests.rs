@@ -794,6 +794,7 @@ fn a_send_queue_that_stays_full_keeps_nobody_busy() {
 
 mod inline;
 mod memory;
+mod peers;
 mod placed;
 mod promises;
 mod room;
