@@ -17,8 +17,8 @@ pub mod values;
 use address::Address;
 use perf::{Count, Perf};
 use values::{
-    Bytes, CoreList, Export, Keys, Maybe, Network, Polling, Provider, Ratio, Squash, Switch,
-    Timeout, Unlimited,
+    Bytes, CoreList, Export, Keys, LogFormat, Maybe, Network, Polling, Provider, Ratio, RpcVersion,
+    Squash, Switch, Timeout, Unlimited,
 };
 
 /// A command line that makes sense.
@@ -369,6 +369,16 @@ pub struct CoreOptions {
     /// Whether messages carry a CRC [default: on if the peer asks, or we connect]
     #[arg(long, value_name = "on|off", value_enum)]
     pub crc: Option<Switch>,
+    /// Versions of RPC-over-RDMA to speak. auto: clients begin with version 2 and fall back to 1,
+    /// servers answer in the version of each client
+    #[arg(
+        long,
+        value_name = "auto|1|2",
+        value_enum,
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    pub rpc_version: RpcVersion,
 }
 
 /// Where a client finds its server, and how long it waits for it.
@@ -389,7 +399,8 @@ pub struct ConnectOptions {
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failure> {
     match CommandLine::try_parse_from(arguments) {
         Ok(line) => {
-            Ok(Parsed::Command(line.command, Output { json: line.json, verbose: line.verbose }))
+            let CommandLine { command, json, verbose, log_format: log } = line;
+            Ok(Parsed::Command(command, Output { json, verbose, log }))
         }
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -412,6 +423,17 @@ struct CommandLine {
     /// Say more on standard error
     #[arg(short, global = true)]
     verbose: bool,
+    /// Form of the log on standard error. It holds warnings and errors, with -v also changes of
+    /// connections; RUST_LOG, such as haulage=info, overrides that
+    #[arg(
+        long,
+        global = true,
+        value_name = "text|json",
+        value_enum,
+        default_value = "text",
+        hide_possible_values = true
+    )]
+    log_format: LogFormat,
 }
 
 /// Folds a complaint of the parser into one line, and names the help that says more.
@@ -435,7 +457,7 @@ mod tests {
 
     #[test]
     fn the_common_options_are_common() {
-        let common = "--provider iwarp --cores 0 --polling event --crc off --json -v";
+        let common = "--provider iwarp --cores 0 --polling event --crc off --rpc-version 1 --log-format json --json -v";
         let peers = "--progress-timeout 2.5 --idle-timeout 0";
         let clients = "--connect [::1]:7 --timeout 0.5";
         let mounts = format!("{clients} --mount-connect :8 --export /exp");

@@ -43,7 +43,16 @@ fn run_over<P: Carrier>(options: &CoreOptions, output: &Output) -> Result<(), Fa
         .pair(options.cores.is_some(), &cpus)
         .ok_or_else(|| Failure::usage("the demo needs two CPUs: name them with --cores"))?;
     let server = Server::start(&Start {
-        arguments: &["kv", "serve", "--memory", SERVER_MEMORY, "--value-max", SERVER_VALUE_MAX],
+        arguments: &[
+            "kv",
+            "serve",
+            "--memory",
+            SERVER_MEMORY,
+            "--value-max",
+            SERVER_VALUE_MAX,
+            "--log-format",
+            output.log.name(),
+        ],
         provider: options.provider,
         at: P::own_address()?,
         cpu: far,
@@ -80,15 +89,17 @@ fn connect<P: Carrier>(
     server: &Server,
     cpu: Option<usize>,
     mode: Polling,
-    &CoreOptions { crc, provider, .. }: &CoreOptions,
+    &CoreOptions { crc, provider, rpc_version, .. }: &CoreOptions,
 ) -> Result<CoreThread<Driver>, Failure> {
     let polling = polling(mode);
-    let config = ClientConfig { to: server.address, timeout: TIMEOUT, crc, cpu, polling, provider };
+    let (to, timeout) = (server.address, TIMEOUT);
+    let config = ClientConfig { to, timeout, crc, cpu, polling, provider, rpc_version };
     let thread = Thread { name: "demo-core".to_owned(), cpu, polling };
     cores::start(thread, move || {
         let (load, mut driver) = Load::new();
         let limits =
             haulage::limits::Limits { call_timeout: TIMEOUT, connections_max: 4, ..LIMITS_DEFAULT };
+        let limits = rpc_version.within(limits);
         let (mut core, _) =
             NodeConfig { room: ROOM, limits, crc }.build::<P, _>(|_, _| Ok(load))?;
         let connection = core

@@ -1,7 +1,7 @@
 //! The parts of the `haulage` command.
 //!
-//! - [`cli`]: what can be typed; [`output`]: everything that is printed; [`failure`]: how a command
-//!   ends when it does not succeed.
+//! - [`cli`]: what can be typed; [`output`]: everything that is printed; [`logging`]: the log on standard
+//!   error; [`failure`]: how a command ends when it does not succeed.
 //! - [`kv`]: the key-value service; [`store`]: the storage server and
 //!   its client; [`demo`]: the main job in one
 //!   command.
@@ -22,6 +22,7 @@ use haulage::sys::process;
 use cli::perf::Perf;
 use cli::{Command, Kv, Parsed, Store, Wire};
 use failure::Failure;
+use logging::Log;
 use output::Output;
 
 pub mod calling;
@@ -31,6 +32,7 @@ pub mod doctor;
 pub mod failure;
 pub mod kv;
 pub mod limits;
+pub mod logging;
 mod memory;
 pub mod metrics;
 pub mod node;
@@ -45,15 +47,29 @@ pub mod wire;
 
 /// Runs the command line `arguments`, the program's name first. Returns its exit status.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let outcome = match cli::parse(arguments) {
-        Ok(Parsed::Help(text)) => Output::default().text(&text),
-        Ok(Parsed::Command(command, output)) => execute(&command, &output),
-        Err(failure) => Err(failure),
-    };
+    match cli::parse(arguments) {
+        Ok(Parsed::Help(text)) => {
+            let output = Output::default();
+            ended(&output, output.text(&text))
+        }
+        Ok(Parsed::Command(command, output)) => match Log::begin(&output) {
+            Ok(log) => {
+                let status = ended(&output, execute(&command, &output));
+                log.end();
+                status
+            }
+            Err(failure) => ended(&Output::default(), Err(failure)),
+        },
+        Err(failure) => ended(&Output::default(), Err(failure)),
+    }
+}
+
+/// Says how a command ended if it failed. Returns its exit status.
+fn ended(output: &Output, outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            output::complain(&failure);
+            output.complain(&failure);
             failure.status()
         }
     }

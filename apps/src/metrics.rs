@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use haulage::core::Cx;
 use haulage::service::{
-    Binding, Call, CallToken, ConnectionId, Finished, Outcome, Reply, ResultSource, Service,
+    Binding, Call, CallError, CallToken, ConnectionId, Finished, Outcome, Peer, Reply,
+    ResultSource, Service,
 };
 use haulage::sys::clock;
 use haulage_proto::time::Instant;
@@ -120,6 +121,14 @@ impl<S: Service + Counted> Service for Metered<S> {
 
     fn has_promised(&self, connection: ConnectionId) -> bool {
         self.inner.has_promised(connection)
+    }
+
+    fn opened(&mut self, cx: &mut Cx<'_>, peer: &Peer) {
+        self.inner.opened(cx, peer);
+    }
+
+    fn closed(&mut self, cx: &mut Cx<'_>, peer: &Peer, why: &CallError) {
+        self.inner.closed(cx, peer, why);
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {

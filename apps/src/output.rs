@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
+use crate::cli::values::LogFormat;
 use crate::failure::Failure;
+use crate::logging::COMMAND;
 
 pub mod json;
 pub mod table;
@@ -14,6 +16,8 @@ pub struct Output {
     pub json: bool,
     /// Standard error tells more.
     pub verbose: bool,
+    /// The form of what goes to standard error.
+    pub log: LogFormat,
 }
 
 impl Output {
@@ -38,21 +42,28 @@ impl Output {
 
     /// Tells the person at the terminal something that is not a result.
     pub fn note(&self, line: &str) {
-        say(line);
+        match self.log {
+            LogFormat::Text => say(line),
+            LogFormat::Json => tracing::warn!(target: COMMAND, "{line}"),
+        }
     }
 
     /// Like [`Self::note`], for those who asked for more.
     pub fn detail(&self, line: &str) {
-        if self.verbose {
-            say(line);
+        match self.log {
+            LogFormat::Text if self.verbose => say(line),
+            LogFormat::Json if self.verbose => tracing::info!(target: COMMAND, "{line}"),
+            _ => {}
         }
     }
-}
 
-/// Says why the command failed, if there is anything to say.
-pub fn complain(failure: &Failure) {
-    if *failure != Failure::ClosedPipe {
-        say(&failure.to_string());
+    /// Says why the command failed, if there is anything to say.
+    pub fn complain(&self, failure: &Failure) {
+        match (failure, self.log) {
+            (Failure::ClosedPipe, _) => {}
+            (_, LogFormat::Text) => say(&failure.to_string()),
+            (_, LogFormat::Json) => tracing::error!(target: COMMAND, "{failure}"),
+        }
     }
 }
 

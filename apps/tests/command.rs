@@ -19,6 +19,20 @@ fn wrong_usage_is_status_2_and_one_line_that_says_what_to_do() {
 }
 
 #[test]
+fn a_wrong_version_of_rpc_over_rdma_is_answered_with_the_three_that_there_are() {
+    for command in ["kv keys", "kv serve", "demo", "perf serve", "perf local null", "store ls"] {
+        for wrong in ["3", "0", "two", ""] {
+            let arguments = command.split(' ').chain(["--rpc-version", wrong]).collect::<Vec<_>>();
+            let output = haulage(&arguments);
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+            assert_eq!((stderr.lines().count(), output.stdout.len()), (1, 0), "{stderr}");
+            assert!(stderr.contains("--rpc-version") && stderr.contains("auto, 1, 2"), "{stderr}");
+        }
+    }
+}
+
+#[test]
 fn help_and_version_are_results() {
     let version = haulage(&["--version"]);
     let expected = format!("haulage {}\n", env!("CARGO_PKG_VERSION"));

@@ -114,6 +114,20 @@ fn every_test_runs_between_processes_and_between_threads() {
 }
 
 #[test]
+fn every_test_runs_in_both_versions() {
+    for version in ["1", "2"] {
+        for (test, size) in [("null", 0), ("read", 65_536), ("write", 65_536), ("inline", 512)] {
+            let size_text = size.max(1).to_string();
+            let mut arguments = vec!["perf", "local", test, "--seconds", "0.1", "--json"];
+            arguments.extend(["--size", &size_text, "--depth", "4", "--rpc-version", version]);
+            let lines = lines(&arguments);
+            assert_eq!(lines.len(), 1, "{lines:?}");
+            judge(&lines[0], test, size, 4);
+        }
+    }
+}
+
+#[test]
 fn several_runs_come_to_their_median_and_the_best() {
     let lines = lines(&[
         "perf",

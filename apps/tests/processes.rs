@@ -327,3 +327,39 @@ fn sigterm_drains_and_ends_with_success() {
     assert!(server.put("key", b"value").status.success());
     assert!(process::terminate(&mut server.process).unwrap().success());
 }
+
+#[test]
+fn both_versions_move_values_over_both_providers() {
+    for provider in ["iwarp", "shm"] {
+        let server = Server::start(&["--provider", provider]);
+        // The middle one is longer than the room that a client offers at first.
+        for (version, length) in [("auto", 70_000), ("1", (5 << 20) + 3), ("2", 70_001)] {
+            let value = pattern(length);
+            let file =
+                std::env::temp_dir().join(format!("haulage-{}-{provider}", std::process::id()));
+            fs::write(&file, &value).unwrap();
+            let common = ["--provider", provider, "--rpc-version", version];
+            let put = [&["put", "key", file.to_str().unwrap()], &common[..]].concat();
+            let put = run(&mut server.client(&put));
+            fs::remove_file(&file).unwrap();
+            assert!(put.status.success(), "{provider} {version}: {}", text(&put.stderr));
+            let got = run(&mut server.client(&[&["get", "key"], &common[..]].concat()));
+            assert!(got.stdout == value, "{provider} {version}: {}", text(&got.stderr));
+        }
+    }
+}
+
+#[test]
+fn ends_without_a_version_in_common_do_not_connect() {
+    for (served, spoken) in [("1", "2"), ("2", "1")] {
+        let server = Server::start(&["--rpc-version", served]);
+        let refused =
+            run(&mut server.client(&["keys", "--rpc-version", spoken, "--timeout", "60"]));
+        assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0));
+        assert!(complaint(&refused).contains(&server.address), "{}", complaint(&refused));
+        for version in [served, "auto"] {
+            let keys = run(&mut server.client(&["keys", "--rpc-version", version]));
+            assert!(keys.status.success(), "{version} of {served}: {}", text(&keys.stderr));
+        }
+    }
+}

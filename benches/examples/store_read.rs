@@ -21,11 +21,11 @@ use haulage::remote::RemoteClient;
 use haulage::service::NoService;
 use haulage::sys::{affinity, clock, process};
 use haulage_apps::cli::bytes;
-use haulage_apps::cli::values::Switch;
+use haulage_apps::cli::values::{LogFormat, Switch};
 use haulage_apps::failure::Failure;
 use haulage_apps::limits::{self, Pair};
 use haulage_apps::node::{NodeConfig, client_limits};
-use haulage_apps::output::{self, Output};
+use haulage_apps::output::Output;
 use haulage_apps::placement;
 use haulage_store::access::{Policy, Squash};
 use haulage_store::client::requester::Remote;
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     match Options::typed().and_then(|options| judge(&options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            output::complain(&failure);
+            OUTPUT.complain(&failure);
             failure.status()
         }
     }
@@ -64,7 +64,7 @@ fn judge(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-const OUTPUT: Output = Output { json: false, verbose: false };
+const OUTPUT: Output = Output { json: false, verbose: false, log: LogFormat::Text };
 
 /// What was typed.
 struct Options {

@@ -21,6 +21,7 @@ mod receives;
 mod room;
 pub(crate) mod state;
 pub(crate) mod table;
+pub(crate) mod trace;
 mod transmit;
 mod work;
 
@@ -118,11 +119,13 @@ impl<P: Provider, S: Service> Core<P, S> {
     ///
     /// Returns whether anything happened, so the caller may sleep when idle.
     pub fn turn(&mut self, now: Instant) -> bool {
+        self.state.trace.begin_turn(now);
         let mut worked = 0;
         worked += self.take_messages(now, MESSAGES_PER_TURN); // from other threads
         worked += self.state.supply(now); // with memory that came home
         worked += self.reap_completions(now, self.events_per_turn); // received and sent
         worked += self.fire_deadlines(now);
+        worked += self.tell_ready(now); // before Calls are served
         worked += self.take_inline(now, self.events_per_turn); // acted upon at once
         worked += self.run_handlers(now, self.events_per_turn); // application code
         worked += self.flush_posts(now); // one doorbell per queue pair
@@ -205,7 +208,8 @@ impl<P: Provider, S: Service> Core<P, S> {
 
     /// Returns whether a shutdown has finished.
     pub fn is_drained(&self) -> bool {
-        self.draining && self.state.connections.len() == 0
+        let State { connections, peers_gone, .. } = &self.state;
+        self.draining && connections.len() == 0 && peers_gone.is_empty()
     }
 
     /// Returns when `turn` must run even if nothing happens.
@@ -268,11 +272,26 @@ impl<P: Provider, S: Service> Core<P, S> {
         1
     }
 
+    /// Tells the service which connections have become ready. Returns how many.
+    #[inline]
+    fn tell_ready(&mut self, now: Instant) -> usize {
+        let Self { state, service, .. } = self;
+        let mut told = 0;
+        while let Some(peer) = state.peers_ready.pop_front() {
+            service.opened(&mut Cx::new(now, state), &peer);
+            told += 1;
+        }
+        told
+    }
+
     fn run_handlers(&mut self, now: Instant, budget: usize) -> usize {
         let Self { provider, state, service, inbox, .. } = self;
         let mut worked = 0;
         if state.has_news() {
             worked += outbound::tell(state, service, inbox, now, budget);
+        }
+        if !state.peers_gone.is_empty() {
+            worked += outbound::tell_gone(state, service, now);
         }
         if !state.ready.is_empty() {
             worked += inbound::run(state, service, now, budget);

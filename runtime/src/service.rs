@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use haulage_mr_pool::{Local, PIECES_MAX, Piece, Pieces, Shared};
 use haulage_proto::chunk::{DataItem, Item as PayloadItem, PayloadReader};
 use haulage_proto::exchange::{Shortage, padded};
-pub use haulage_proto::negotiate::Refusal as TransportError;
+pub use haulage_proto::negotiate::{Refusal as TransportError, Version};
 pub use haulage_proto::rpc::auth::{AUTH_NONE, AUTH_SYS};
 use haulage_proto::rpc::{AcceptStat, Credential, ReplyHeader};
 pub use haulage_proto::rpc::{Binding, Eligible, Procedure};
+pub use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::{Truncated, Writer};
 
@@ -18,6 +19,7 @@ use crate::core::inbound::{InboundCall, Segments};
 use crate::core::table::Key;
 use crate::core::{Cx, Unsupported};
 use crate::limits::HEADER_ROOM;
+use crate::provider::PeerUser;
 
 /// Returns whether a Call may reduce what `request` wants to have reduced.
 pub(crate) fn allows_to_reduce(binding: &Binding, request: &Request) -> bool {
@@ -64,6 +66,19 @@ pub trait Service {
     fn has_promised(&self, connection: ConnectionId) -> bool {
         let _ = connection;
         false
+    }
+
+    /// Learns that a connection is ready, in either role, before any Call on it is served. Told once for each
+    /// connection that becomes ready.
+    fn opened(&mut self, cx: &mut Cx<'_>, peer: &Peer) {
+        let _ = (cx, peer);
+    }
+
+    /// Learns that a connection has ended that it was told of by [`Self::opened`]; told once, unless the core is
+    /// dropped before. [`CallError::Closed`] says that this end closed it. Nothing more comes of the connection: how
+    /// Calls on it ended has been told.
+    fn closed(&mut self, cx: &mut Cx<'_>, peer: &Peer, why: &CallError) {
+        let _ = (cx, peer, why);
     }
 
     /// Acts on one Call. The results go into `reply`.
@@ -115,6 +130,28 @@ pub enum ResultSource {
 /// Names a connection of one core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionId(pub(crate) Key<Connection>);
+
+/// The other end of a connection that became ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The connection.
+    pub connection: ConnectionId,
+    /// Where the peer is.
+    pub address: SocketAddr,
+    /// The user there, where [`Service::identifies_peers`] wanted the user of a client looked up.
+    pub user: PeerUser,
+    /// The version of RPC-over-RDMA that both ends settled on.
+    pub version: Version,
+    /// Our role: a client connected, a server accepted.
+    pub role: Role,
+}
+
+/// A connection that has ended, of which the service is still to be told.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) peer: Peer,
+    pub(crate) why: CallError,
+}
 
 /// Names a Call that a service has not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use haulage::limits::{Limits, Versions};
 use haulage::sys::cpu;
 
 /// What carries the messages.
@@ -74,6 +75,52 @@ impl Polling {
             Self::Busy => "busy",
             Self::Adaptive => "adaptive",
             Self::Event => "event",
+        }
+    }
+}
+
+/// The versions of RPC-over-RDMA that a core speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RpcVersion {
+    /// Both: clients begin with version 2 and fall back to version 1
+    Auto,
+    /// Version 1 alone, as Linux NFS clients and servers speak
+    #[value(name = "1")]
+    One,
+    /// Version 2 alone
+    #[value(name = "2")]
+    Two,
+}
+
+impl RpcVersion {
+    /// Returns the limits of a core that speaks these versions, and is otherwise bounded by `limits`.
+    #[must_use]
+    pub const fn within(self, limits: Limits) -> Limits {
+        let versions = match self {
+            Self::Auto => Versions::Both,
+            Self::One => Versions::OnlyOne,
+            Self::Two => Versions::OnlyTwo,
+        };
+        Limits { versions, ..limits }
+    }
+}
+
+/// The form of the log on standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people
+    #[default]
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+impl LogFormat {
+    /// Returns the name that is typed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
         }
     }
 }
@@ -298,6 +345,9 @@ mod tests {
     fn names_are_what_is_typed() {
         for polling in Polling::value_variants() {
             assert_eq!(Polling::from_str(polling.name(), false), Ok(*polling));
+        }
+        for format in LogFormat::value_variants() {
+            assert_eq!(LogFormat::from_str(format.name(), false), Ok(*format));
         }
         for switch in Switch::value_variants() {
             assert_eq!(Switch::from_str(switch.name(), false), Ok(*switch));

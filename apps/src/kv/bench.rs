@@ -57,7 +57,7 @@ fn measure<P: Carrier>(
         connections: plan.connections,
         active: plan.active,
         room: plan.memory(),
-        limits: plan.client_limits(timeout),
+        limits: options.connect.core.rpc_version.within(plan.client_limits(timeout)),
         crc: options.connect.core.crc,
     };
     let place = place(&thread);

@@ -7,6 +7,7 @@ use haulage::cores::{self, CoreThread, Placement};
 use haulage::limits::ITEM_MAX;
 use haulage::polling::Polling;
 use haulage::pool::Local;
+use haulage::proto::v1;
 use haulage::proto::v2::error::ErrorBody;
 use haulage::remote::{RemoteClient, RemoteReply};
 use haulage::service::{CallError, NoService, Request, TransportError};
@@ -16,7 +17,7 @@ use super::service::binding;
 use super::stat::Stat;
 use crate::calling::Callee;
 use crate::cli::bytes;
-use crate::cli::values::{Provider, Switch};
+use crate::cli::values::{Provider, RpcVersion, Switch};
 use crate::failure::Failure;
 use crate::node::{Carrier, NodeConfig, client_limits, over};
 
@@ -42,6 +43,8 @@ pub struct ClientConfig {
     pub polling: Polling,
     /// What carries the messages.
     pub provider: Provider,
+    /// Versions of RPC-over-RDMA that it speaks.
+    pub rpc_version: RpcVersion,
 }
 
 impl KvClient {
@@ -63,6 +66,13 @@ impl KvClient {
                 }))) if room < length_needed as usize => {
                     // The value is larger than what we offered: offer what it needs.
                     room = length_needed as usize;
+                    *self = Self::connect(self.config, room)?;
+                }
+                Err(CallError::Refused(TransportError::One(v1::error::ErrorBody::Chunk)))
+                    if room < ITEM_MAX =>
+                {
+                    // Version 1 does not say how much room the value needs.
+                    room = room.saturating_mul(GROWTH).min(ITEM_MAX);
                     *self = Self::connect(self.config, room)?;
                 }
                 Err(error) => return Err(explain(&error, &self.config)),
@@ -208,7 +218,7 @@ fn start<P: Carrier>(
     let ClientConfig { cpu, polling, .. } = config;
     let placement = Placement { name: "kv-client".to_owned(), cpu, polling };
     cores::start(placement, move || {
-        let limits = client_limits(config.timeout);
+        let limits = config.rpc_version.within(client_limits(config.timeout));
         // A few pages more than the values: keys, arguments, and the slabs they come from.
         let node = NodeConfig { room: room + OVERHEAD, limits, crc: config.crc };
         let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
@@ -236,6 +246,9 @@ pub fn explain(error: &CallError, config: &ClientConfig) -> Failure {
 
 /// Values up to this long are fetched at the first try.
 const FIRST_ROOM: usize = 1 << 20;
+
+/// Factor by which the room grows where the server does not say how much a value needs.
+const GROWTH: usize = 4;
 
 /// Memory of a client beside its values.
 const OVERHEAD: usize = 1 << 20;

@@ -68,8 +68,8 @@ fn config(connect: &ConnectOptions) -> Result<ClientConfig, Failure> {
     let Placement { cpu, polling, .. } = calling::one_core("kv-client", &connect.core)?;
     let timeout = connect.timeout.0;
     let to = calling::reachable(&connect.connect.resolve()?, timeout)?;
-    let CoreOptions { crc, provider, .. } = connect.core;
-    Ok(ClientConfig { to, timeout, crc, cpu, polling, provider })
+    let CoreOptions { crc, provider, rpc_version, .. } = connect.core;
+    Ok(ClientConfig { to, timeout, crc, cpu, polling, provider, rpc_version })
 }
 
 fn parse_key(key: &str) -> Result<Key<'_>, Failure> {

@@ -45,6 +45,7 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
         Seed::random().map_err(|error| Failure::failed(format!("no random numbers: {error}")))?;
     let limits =
         server_limits(&options.peers, open_files::connections(options.connections, output)?);
+    let limits = options.core.rpc_version.within(limits);
     let (listen, crc) = (options.listen.clone(), options.core.crc);
     let (asking, asked) = http::way();
     let core = cores::start(thread, move || {

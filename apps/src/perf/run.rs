@@ -122,7 +122,7 @@ impl Bench<'_> {
         let (mode, crc) = (self.placement.polling, options.core.crc);
         let (to, end) = self.start_far::<P>()?;
         let callee = Callee { to, timeout: *timeout, served_by: "haulage perf serve" };
-        let limits = plan.client_limits(*timeout);
+        let limits = options.core.rpc_version.within(plan.client_limits(*timeout));
         let (connections, active, room) = (plan.connections, plan.active, plan.memory());
         let client = Client { callee, binding: binding(), connections, active, room, limits, crc };
         let name = "perf-client".to_owned();

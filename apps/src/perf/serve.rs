@@ -31,7 +31,7 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
     let room = Room { connections: options.connections.0, in_flight: options.depth.0, memory };
     let node = NodeConfig {
         room: memory,
-        limits: options.peers.within(room.limits()),
+        limits: options.core.rpc_version.within(options.peers.within(room.limits())),
         crc: options.core.crc,
     };
     let core = start::<P>(thread, node, addresses)?;

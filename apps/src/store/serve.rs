@@ -78,6 +78,7 @@ fn serve<P: Carrier>(
     // A client's kernel brings its own patience.
     let limits =
         server_limits(&options.peers, open_files::connections(options.connections, output)?);
+    let limits = options.core.rpc_version.within(limits);
     let (config, crc) = (config(options, owner), options.core.crc);
     let trusted = trust_in_callers(options, privilege);
     let gate = Gate::new(admission.clone(), trusted).telling(tell_notices(*output)?);

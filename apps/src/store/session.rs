@@ -19,7 +19,7 @@ use haulage_store::nfs3::binding::{Limits, binding};
 
 use crate::calling::{self, Callee};
 use crate::cli::MountOptions;
-use crate::cli::values::Switch;
+use crate::cli::values::{RpcVersion, Switch};
 use crate::failure::Failure;
 use crate::node::{Carrier, NodeConfig, client_limits, over};
 use crate::output::Output;
@@ -54,7 +54,7 @@ impl Session {
             root.map_err(|refusal| no_mount(&refusal, mount_at, &options.export, timeout))?;
         // Linux's software RNIC finds a CRC wrong that TCP has cut in two, so none is asked for.
         let crc = Some(options.core.crc.unwrap_or(Switch::Off));
-        let how = How { placement, identity, crc };
+        let how = How { placement, identity, crc, rpc_version: options.core.rpc_version };
         let mut core = over!(options.core.provider, start, (how, callee))?;
         let client = core.started.take();
         let client = client.ok_or_else(|| Failure::failed("a core is asked once"))?;
@@ -89,6 +89,7 @@ struct How {
     placement: cores::Placement,
     identity: Identity,
     crc: Option<Switch>,
+    rpc_version: RpcVersion,
 }
 
 /// Starts it, and connects.
@@ -96,10 +97,11 @@ fn start<P: Carrier>(
     how: How,
     callee: Callee,
 ) -> Result<CoreThread<Option<RemoteClient>>, Failure> {
-    let How { placement, identity, crc } = how;
+    let How { placement, identity, crc, rpc_version } = how;
     cores::start(placement, move || {
         let room = memory_max(&LIMITS) + OVERHEAD;
-        let node = NodeConfig { room, limits: client_limits(callee.timeout), crc };
+        let limits = rpc_version.within(client_limits(callee.timeout));
+        let node = NodeConfig { room, limits, crc };
         let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
         let now = haulage::sys::clock::now();
         let connection = core

@@ -16,10 +16,12 @@ use crate::core::admission::Origin;
 use crate::core::inbound::Outgoing;
 use crate::core::memory::Share;
 use crate::core::receives::Part;
+use crate::core::table::Key;
+use crate::core::trace::{Agreed, Manner, Subject, Traffic};
 use crate::identity::Identity;
 use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER, our_private_data};
 use crate::provider::{PeerUser, Port, WorkQueue, WorkRequest};
-use crate::service::{Binding, CallError};
+use crate::service::{Binding, CallError, ConnectionId, Peer};
 
 /// A connection of this core, in either role.
 #[derive(Debug)]
@@ -63,6 +65,12 @@ pub(crate) struct Connection {
     pub(crate) stalled_since: Option<Instant>,
     /// Whether it is on the core's list of connections with something to post.
     pub(crate) dirty: bool,
+    /// Whether it became ready, of which the service is told.
+    pub(crate) was_ready: bool,
+    /// RPC messages that came on it.
+    pub(crate) traffic: Traffic,
+    /// How it ends, unless we close it in order.
+    pub(crate) manner: Manner,
     /// Why it is going away, for the callers that are told so.
     pub(crate) failure: Option<CallError>,
 }
@@ -194,6 +202,9 @@ impl Connection {
             part,
             stalled_since: None,
             dirty: false,
+            was_ready: false,
+            traffic: Traffic::default(),
+            manner: Manner::Broken,
             failure: None,
         }
     }
@@ -231,6 +242,30 @@ impl Connection {
         if self.role == Role::Client {
             let (ours, _) = our_private_data(self.role, solicits);
             self.agreed = Agreement::new(Some(ours), PrivateData::find(private_data));
+        }
+    }
+
+    /// Returns what the service is told of the other end of it, by its name in the core.
+    pub(crate) const fn described(&self, key: Key<Self>) -> Peer {
+        let Self { peer: address, user, role, .. } = *self;
+        let (connection, version) = (ConnectionId(key), self.terms.version);
+        Peer { connection, address, user, version, role }
+    }
+
+    /// Returns what events about it, by its name in the core, name it by.
+    pub(crate) const fn subject<'a>(&self, key: &'a Key<Self>) -> Subject<'a> {
+        Subject { conn: key, peer: self.peer, role: self.role }
+    }
+
+    /// Returns what operators are told that both ends agreed on.
+    pub(crate) fn agreed_terms(&self) -> Agreed {
+        let Terms { version, calls, replies, .. } = self.terms;
+        Agreed {
+            version,
+            // Our Calls and our Replies go one way, the peer's the other.
+            send_max: calls.call_threshold.min(replies.reply_threshold),
+            receive_max: calls.reply_threshold.min(replies.call_threshold),
+            receives: self.engine.reserved(),
         }
     }
 

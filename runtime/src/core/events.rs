@@ -28,13 +28,14 @@ use crate::core::outbound::Direct;
 use crate::core::receives::Filled;
 use crate::core::state::{ENDED_MAX, State};
 use crate::core::table::Key;
+use crate::core::trace::{Manner, Subject};
 use crate::core::work::{Held, Name, Work, Written};
 use crate::limits::{RECEIVES_IDLE, our_private_data};
 use crate::provider::{
-    ConnectionAnswer, ConnectionParams, Done, Event, Inlet as _, Provider, Quiesced, RUN_MAX, Run,
-    RunKind,
+    ConnectionAnswer, ConnectionParams, DisconnectReason, Done, Event, Inlet as _, Provider,
+    Quiesced, RUN_MAX, Run, RunKind,
 };
-use crate::service::{Binding, CallError, Service};
+use crate::service::{Binding, CallError, Ended, Service};
 use crate::sys::complete;
 
 impl<P: Provider, S: Service> Core<P, S> {
@@ -82,6 +83,8 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Acts on messages of one queue pair that lie in Receives, and makes `received` empty.
     fn on_received(&mut self, now: Instant, received: &mut ReceivedRun) {
         let Some(qp) = received.qp.take() else { return };
+        // Its connection may have become ready just now.
+        self.tell_ready(now);
         let mut messages = [&[][..]; RUN_MAX];
         let buffers = self.state.receives.lend();
         for (place, received) in messages.iter_mut().zip(received.messages.iter().flatten()) {
@@ -134,6 +137,11 @@ impl<P: Provider, S: Service> Core<P, S> {
                 if let Some(key) = self.state.at(qp) {
                     self.state.vacate(key);
                     self.state.change(key, Change::Gone);
+                    if matches!(reason, DisconnectReason::Local | DisconnectReason::Peer)
+                        && let Some(connection) = self.state.connections.get_mut(key)
+                    {
+                        connection.manner = Manner::Ordinary;
+                    }
                     self.state.fail(key, CallError::Disconnected(reason.to_string()));
                 }
             }
@@ -153,12 +161,21 @@ impl<P: Provider, S: Service> Core<P, S> {
         theirs: &[u8],
     ) {
         let mut admitted = None;
-        if !self.draining && self.service.admits(peer) && self.make_room(now, origin) {
+        let refusal = if self.draining {
+            Some("the core is shutting down")
+        } else if !self.service.admits(peer) {
+            Some("the service does not admit the peer")
+        } else {
+            (!self.make_room(now, origin)).then_some("there is no room")
+        };
+        if refusal.is_none() {
             let binding = Rc::clone(&self.state.binding);
             let client = (Role::Server, peer, PrivateData::find(theirs));
             admitted = self.state.open((qp, origin), client, &binding);
         }
         if let Some(key) = admitted {
+            let subject = Subject { conn: &key, peer, role: Role::Server };
+            self.state.trace.accepted(subject);
             if self.service.identifies_peers()
                 && let Some(connection) = self.state.connections.get_mut(key)
             {
@@ -173,6 +190,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             self.provider.answer(now, qp, &ConnectionAnswer::Accept(params));
         } else {
             self.state.counters.connections_rejected += 1;
+            self.state.trace.rejected(peer, refusal.unwrap_or("there is no room"));
             self.provider.answer(now, qp, &ConnectionAnswer::Reject(&[]));
         }
     }
@@ -294,6 +312,15 @@ impl State {
         let (decoded, agreed) = (connection.engine.decode(message), connection.agreed);
         let bad = matches!(decoded, Received::One(Err(_)) | Received::Two(Err(_)));
         self.counters.messages_bad += u64::from(bad);
+        match &decoded {
+            Received::One(Err(fault)) => {
+                self.trace.message_refused(connection.subject(&key), fault)
+            }
+            Received::Two(Err(fault)) => {
+                self.trace.message_refused(connection.subject(&key), fault)
+            }
+            _ => {}
+        }
         let event = match connection.engine.take_whole(now, &decoded) {
             Some(Kind::Call) => Some(EngineEvent::Call),
             Some(Kind::Reply) => Some(EngineEvent::Reply),
@@ -311,6 +338,9 @@ impl State {
                 }
             }
             Some(EngineEvent::Reply) => {
+                if let Some(connection) = self.connections.get_mut(key) {
+                    connection.traffic.replies_received += 1;
+                }
                 if let Some(reply) = negotiate::Reply::of(&decoded) {
                     let payload_at = payload_at(reply.payload);
                     let message = Message { received, payload_at };
@@ -358,7 +388,10 @@ impl State {
                     self.planned = None;
                     if connection.state == ConnectionState::Negotiating {
                         connection.change(Change::Opened);
+                        connection.was_ready = true;
+                        self.peers_ready.push_back(connection.described(key));
                         self.counters.connections_opened += 1;
+                        self.trace.ready(connection.subject(&key), &connection.agreed_terms());
                     }
                     // Calls may have been waiting for this.
                     self.touch(key);
@@ -504,23 +537,40 @@ impl State {
     /// Removes a connection and tells everyone who waits for it.
     fn end(&mut self, key: Key<Connection>, reason: CallError, proof: Option<&Quiesced>) {
         self.vacate(key);
-        let Some(connection) = self.connections.remove(key) else { return };
+        let Some(mut connection) = self.connections.remove(key) else { return };
         if let Some(place) = self.by_queue_pair.get_mut(connection.qp.slot()) {
             *place = None;
         }
         self.receives.release(&connection.part, connection.engine.reserved());
-        for reply in connection.replies {
+        for reply in connection.replies.drain(..) {
             if let Outgoing::Bare(Complete { buffer, .. }) = reply {
                 self.recycle(buffer);
             }
         }
         self.drop_calls(key);
-        let reason = connection.failure.unwrap_or(reason);
+        let reason = connection.failure.take().unwrap_or(reason);
+        self.trace_end(key, &connection, &reason);
+        if connection.was_ready {
+            let (peer, why) = (connection.described(key), reason.clone());
+            self.peers_gone.push_back(Ended { peer, why });
+        }
         self.fail_calls(key, &reason, proof);
         if self.ended.len() == ENDED_MAX {
             self.ended.pop_front();
         }
         self.ended.push_back((key, reason));
+    }
+
+    /// Tells operators of the end of a connection.
+    fn trace_end(&mut self, key: Key<Connection>, connection: &Connection, reason: &CallError) {
+        let subject = connection.subject(&key);
+        match reason {
+            CallError::Connect(reason) => self.trace.unmade(subject, reason),
+            CallError::Closed => {
+                self.trace.ended(subject, connection.traffic, (Manner::Ordinary, reason));
+            }
+            _ => self.trace.ended(subject, connection.traffic, (connection.manner, reason)),
+        }
     }
 }
 

@@ -601,6 +601,7 @@ impl State {
     /// Sends a transport error in place of a Reply, or queues it for credit.
     fn answer_with_error(&mut self, key: Key<Connection>, xid: u32, error: ErrorBody) {
         if let Some(connection) = self.connections.get_mut(key) {
+            self.trace.call_refused(connection.subject(&key), (xid, &error));
             connection.engine.refuse(xid, error);
         }
         let event = self.carry_out(key);

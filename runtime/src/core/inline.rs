@@ -26,6 +26,7 @@ use crate::core::outbound::{tell_inline, tell_results};
 use crate::core::receives::Receives;
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
+use crate::core::trace::Traffic;
 use crate::limits::INLINE_SIZE;
 use crate::provider::{Inlet, Port, Provider, Run, RunKind};
 use crate::service::{Reply, Service};
@@ -204,6 +205,11 @@ impl State {
             && let Some(connection) = self.connections.get_mut(key)
         {
             connection.called |= kind == Kind::Call;
+            let Traffic { calls_received, replies_received } = &mut connection.traffic;
+            *match kind {
+                Kind::Call => calls_received,
+                Kind::Reply => replies_received,
+            } += done as u64;
             if !std::mem::replace(&mut connection.dirty, true) {
                 self.dirty.push_back(key);
             }

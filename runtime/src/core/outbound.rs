@@ -46,7 +46,7 @@ pub(crate) use exit::{Direct, Exit, Way};
 pub(crate) use lane::Lane;
 pub(crate) use opened::Opened;
 pub(crate) use send::{Planned, Progress};
-pub(crate) use tell::{Placed, tell, tell_inline, tell_placed, tell_results};
+pub(crate) use tell::{Placed, tell, tell_gone, tell_inline, tell_placed, tell_results};
 
 /// A Call of ours that has not ended.
 #[derive(Debug)]

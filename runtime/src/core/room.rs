@@ -8,6 +8,7 @@ use crate::core::Core;
 use crate::core::connection::Connection;
 use crate::core::state::State;
 use crate::core::table::Key;
+use crate::core::trace::Manner;
 use crate::provider::Provider;
 use crate::service::{CallError, ConnectionId, Service};
 
@@ -45,6 +46,9 @@ impl<P: Provider, S: Service> Core<P, S> {
             .collect();
         for key in over {
             state.counters.connections_idle += 1;
+            if let Some(connection) = state.connections.get_mut(key) {
+                connection.manner = Manner::Ordinary;
+            }
             state.close(key, CallError::Disconnected("it was idle for too long".into()));
         }
         let served = state.connections.iter().filter(|connection| connection.role == Role::Server);
@@ -69,6 +73,7 @@ impl State {
     pub(crate) fn note_call(&mut self, key: Key<Connection>) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.called = true;
+            connection.traffic.calls_received += 1;
         }
     }
 

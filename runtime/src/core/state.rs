@@ -19,10 +19,13 @@ use crate::core::memory::Memory;
 use crate::core::outbound::{Caller, Exit, Lane, Opened, OutboundCall, Planned};
 use crate::core::receives::Receives;
 use crate::core::table::{Key, Table};
+use crate::core::trace::Trace;
 use crate::core::work::WorkTable;
 use crate::limits::{CHUNKS_MAX, ITEMS_MAX, LEAVING_MAX, Limits, SEND_BUFFER};
 use crate::provider::{Caps, Counters, PeerUser};
-use crate::service::{Binding, CallError, CallToken, ConnectionId, Request, ResultSource};
+use crate::service::{
+    Binding, CallError, CallToken, ConnectionId, Ended, Peer, Request, ResultSource,
+};
 
 /// A core's tables.
 #[derive(Debug)]
@@ -43,6 +46,10 @@ pub(crate) struct State {
     pub(crate) buffers: SendBuffers,
     pub(crate) connections: Table<Connection>,
     pub(crate) occupancy: Occupancy,
+    /// Connections that became ready, of which the service is still to be told.
+    pub(crate) peers_ready: VecDeque<Peer>,
+    /// Of these, and of those it was told of, the connections that have ended.
+    pub(crate) peers_gone: VecDeque<Ended>,
     /// Why the last connections ended, for those who still call on them.
     pub(crate) ended: VecDeque<(Key<Connection>, CallError)>,
     /// Indexed by queue pair slot.
@@ -94,6 +101,8 @@ pub(crate) struct State {
     /// Where connections' first XIDs come from.
     pub(crate) seed: u64,
     pub(crate) counters: CoreCounters,
+    /// Tells operators what happens.
+    pub(crate) trace: Trace,
     /// What the provider moved until this turn.
     pub(crate) moved: Counters,
     /// Last, so that whatever the other fields lease is home when it goes.
@@ -216,6 +225,8 @@ impl State {
             buffers: SendBuffers { free: buffers, spares: 0 },
             connections: Table::new(entries_max),
             occupancy: Occupancy::default(),
+            peers_ready: VecDeque::with_capacity(caps.turn_events),
+            peers_gone: VecDeque::with_capacity(caps.turn_events),
             ended: VecDeque::with_capacity(ENDED_MAX),
             by_queue_pair: vec![None; caps.queue_pairs_max],
             inbound: Table::new(calls),
@@ -241,6 +252,7 @@ impl State {
             counts_placed: caps.promises.counts_placed,
             seed,
             counters: CoreCounters::default(),
+            trace: Trace::new(caps.name),
             moved: Counters::default(),
             pool,
         })

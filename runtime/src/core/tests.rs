@@ -795,6 +795,7 @@ fn a_send_queue_that_stays_full_keeps_nobody_busy() {
 mod endings;
 mod inline;
 mod memory;
+mod peers;
 mod placed;
 mod promises;
 mod room;

@@ -10,7 +10,7 @@ use haulage_proto::time::Instant;
 use super::{Caller, OutboundCall};
 use crate::core::state::{Cx, State};
 use crate::inbox::Inbox;
-use crate::service::{CallError, Finished, Service};
+use crate::service::{CallError, Ended, Finished, Service};
 
 impl State {
     /// Returns whether anybody is to be told how a Call ended.
@@ -80,6 +80,18 @@ pub(crate) fn tell<S: Service>(
         if let Some(message) = reply {
             state.receives.give_back(message.received);
         }
+    }
+    told
+}
+
+/// Tells the service which connections have ended, once it was told how the Calls on them ended. Returns how many.
+pub(crate) fn tell_gone<S: Service>(state: &mut State, service: &mut S, now: Instant) -> usize {
+    let mut told = 0;
+    while !state.has_news()
+        && let Some(Ended { peer, why }) = state.peers_gone.pop_front()
+    {
+        service.closed(&mut Cx::new(now, state), &peer, &why);
+        told += 1;
     }
     told
 }

@@ -1,0 +1,139 @@
+//! The log on standard error: what cores tell of their connections, as text or as JSON.
+//!
+//! # Normal operation
+//! A thread prints the lines, so that no core waits for a terminal or a full pipe. What is logged is chosen by
+//! `RUST_LOG`, else by `-v`.
+//!
+//! # Limits
+//! Lines that find [`LINES_MAX`] others waiting are lost.
+
+use std::io::{self, Write};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread;
+use std::time::Duration;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Directive;
+
+use crate::cli::values::LogFormat;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// The log of this process.
+#[derive(Debug)]
+pub struct Log {
+    lines: SyncSender<Entry>,
+}
+
+impl Log {
+    /// Begins to log, in the way that `output` says. A process has one log: of a second one nothing is printed.
+    ///
+    /// # Errors
+    /// `RUST_LOG` makes no sense, or there is no thread to be had.
+    pub fn begin(output: &Output) -> Result<Self, Failure> {
+        let filter = filter(std::env::var(VARIABLE).ok().as_deref(), output.verbose)?;
+        let (lines, printed) = mpsc::sync_channel(LINES_MAX);
+        let thread = thread::Builder::new().name("log".to_owned()).spawn(move || print(&printed));
+        thread.map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
+        let writer = lines.clone();
+        let log = tracing_subscriber::fmt().with_env_filter(filter);
+        let log = log.with_writer(move || Line(writer.clone()));
+        match output.log {
+            LogFormat::Text => drop(tracing::subscriber::set_global_default(log.finish())),
+            LogFormat::Json => {
+                let log = log.json().flatten_event(true).with_current_span(false);
+                let log = log.with_span_list(false).finish();
+                drop(tracing::subscriber::set_global_default(log));
+            }
+        }
+        Ok(Self { lines })
+    }
+
+    /// Waits until all lines are printed, unless nobody takes them.
+    pub fn end(self) {
+        let (done, is_done) = mpsc::channel();
+        // Full, or without its thread: there is nothing to wait for.
+        if self.lines.try_send(Entry::End(done)).is_ok() {
+            let _ = is_done.recv_timeout(END_TIME);
+        }
+    }
+}
+
+/// Returns what is logged where `RUST_LOG` is this.
+fn filter(asked: Option<&str>, verbose: bool) -> Result<EnvFilter, Failure> {
+    let usual = if verbose { "info" } else { "warn" };
+    let asked = asked.filter(|asked| !asked.trim().is_empty()).unwrap_or(usual);
+    let filter = EnvFilter::builder().parse(asked).map_err(|error| {
+        Failure::usage(format!("{VARIABLE}: {error}; give levels such as warn or haulage=info"))
+    })?;
+    // How a command ends is told in any case.
+    let always: Result<Directive, _> = format!("{COMMAND}=info").parse();
+    Ok(always.into_iter().fold(filter, EnvFilter::add_directive))
+}
+
+/// What the printing thread is given.
+#[derive(Debug)]
+enum Entry {
+    Line(Vec<u8>),
+    /// All lines before this are printed.
+    End(mpsc::Sender<()>),
+}
+
+fn print(entries: &Receiver<Entry>) {
+    for entry in entries {
+        match entry {
+            // A closed standard error leaves nobody to tell.
+            Entry::Line(line) => drop(io::stderr().lock().write_all(&line)),
+            Entry::End(done) => drop(done.send(())),
+        }
+    }
+}
+
+/// Takes one line, which is written at once.
+#[derive(Debug)]
+struct Line(SyncSender<Entry>);
+
+impl Write for Line {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        // A core does not wait for the printer.
+        let _ = self.0.try_send(Entry::Line(line.to_vec()));
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The target of what a command itself says, in logs for programs.
+pub const COMMAND: &str = "haulage::command";
+const VARIABLE: &str = "RUST_LOG";
+/// Lines that wait to be printed.
+const LINES_MAX: usize = 1024;
+/// How long the end of a command waits for its last lines to be taken.
+const END_TIME: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_logged_unless_more_is_asked_for() {
+        for (asked, verbose, expected) in [
+            (None, false, "haulage::command=info,warn"),
+            (Some(" "), false, "haulage::command=info,warn"),
+            (None, true, "haulage::command=info,info"),
+            (Some("error"), true, "haulage::command=info,error"),
+            (Some("haulage=trace"), false, "haulage::command=info,haulage=trace"),
+        ] {
+            let filter = filter(asked, verbose).unwrap();
+            assert_eq!(filter.to_string(), expected, "{asked:?} {verbose}");
+        }
+    }
+
+    #[test]
+    fn a_variable_that_makes_no_sense_is_wrong_usage() {
+        let Err(Failure::Usage(text)) = filter(Some("haulage=loud"), false) else { panic!() };
+        assert!(text.starts_with("RUST_LOG: ") && text.lines().count() == 1, "{text}");
+    }
+}

@@ -1,0 +1,151 @@
+//! The log on standard error, as people and collectors of logs read it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Output, Stdio};
+
+use haulage::sys::process;
+use serde_json::Value;
+
+fn haulage(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
+    command.args(arguments).env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
+}
+
+/// A server, killed with the test.
+struct Server {
+    process: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = haulage(&["kv", "serve", "--listen", "127.0.0.1:0", "--memory", "32MiB"]);
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim_end().strip_prefix("ready: ").unwrap().to_owned();
+        Self { process, address }
+    }
+
+    fn keys(&self, arguments: &[&str]) -> Command {
+        let mut command = haulage(&["kv", "keys", "--connect", &self.address]);
+        command.args(arguments);
+        command
+    }
+
+    /// Ends it in order; returns what it said.
+    fn end(mut self) -> String {
+        assert!(process::terminate(&mut self.process).unwrap().success());
+        let mut said = String::new();
+        self.process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        said
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn run(command: &mut Command) -> Output {
+    command.output().unwrap()
+}
+
+/// Reads a log of one JSON object a line.
+fn entries(said: &str) -> Vec<Value> {
+    let entry = |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+    let entries: Vec<Value> = said.lines().map(entry).collect();
+    for entry in &entries {
+        for key in ["timestamp", "level", "message", "target"] {
+            assert!(entry[key].is_string(), "{key} in {entry}");
+        }
+    }
+    entries
+}
+
+#[test]
+fn a_log_for_programs_is_one_json_object_a_line() {
+    let server = Server::start(&["--log-format", "json", "-v"]);
+    let port = server.address.rsplit_once(':').unwrap().1.to_owned();
+    let client = run(&mut server.keys(&["--log-format", "json", "-v"]));
+    assert!(client.status.success(), "{}", text(&client.stderr));
+    let client = entries(text(&client.stderr));
+    let ready = client.iter().find(|entry| entry["message"] == "connection.ready").unwrap();
+    assert_eq!(
+        (&ready["level"], &ready["target"], &ready["provider"], &ready["version"]),
+        (&"INFO".into(), &"haulage".into(), &"iwarp".into(), &2.into())
+    );
+    assert!(ready["peer"].as_str().unwrap().ends_with(&port), "{ready}");
+    let server = entries(&server.end());
+    let events: Vec<_> = server.iter().filter(|entry| entry["target"] == "haulage").collect();
+    let names: Vec<_> = events.iter().map(|entry| entry["message"].as_str().unwrap()).collect();
+    assert_eq!(names, ["connection.accepted", "connection.ready", "connection.lost"]);
+    assert!(events[2]["calls_received"].as_u64() > Some(0), "{}", events[2]);
+    // What the command says for itself is in the same form.
+    let told = server.iter().filter(|entry| entry["target"] == "haulage::command");
+    assert!(told.map(|entry| entry["message"].as_str().unwrap()).any(|m| m.starts_with("memory")));
+}
+
+#[test]
+fn a_failure_is_one_line_in_either_form_whatever_is_logged() {
+    // Nothing listens at the lowest of ports.
+    let refused = ["kv", "keys", "--connect", "127.0.0.1:1"];
+    for level in ["off", "error", "warn"] {
+        let output = run(haulage(&refused).env("RUST_LOG", level));
+        let said = text(&output.stderr);
+        assert!(said.starts_with("haulage: nobody listens at"), "{said}");
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        let output = run(haulage(&refused).args(["--log-format", "json"]).env("RUST_LOG", level));
+        let said = entries(text(&output.stderr));
+        let [entry] = &said[..] else { panic!("{level}: {said:?}") };
+        assert_eq!((output.status.code(), &entry["level"]), (Some(1), &"ERROR".into()));
+        assert!(entry["message"].as_str().unwrap().starts_with("nobody listens at"), "{entry}");
+    }
+}
+
+#[test]
+fn changes_of_connections_are_logged_on_request_alone() {
+    let server = Server::start(&[]);
+    for (variable, arguments, logged) in [
+        ("", &[][..], false),
+        ("", &["-v"], true),
+        ("haulage=info", &[], true),
+        ("warn", &["-v"], false),
+    ] {
+        let output = run(server.keys(arguments).env("RUST_LOG", variable));
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said.contains(" INFO haulage: connection.ready "), logged, "{said}");
+    }
+    assert!(!server.end().contains("connection."));
+}
+
+#[test]
+fn an_end_that_another_server_would_warn_of_is_logged_without_request() {
+    let server = Server::start(&["--connections", "1", "--rpc-version", "2"]);
+    let refused = run(&mut server.keys(&["--rpc-version", "1", "--timeout", "60"]));
+    assert_eq!(refused.status.code(), Some(1));
+    let said = server.end();
+    assert!(said.contains(" WARN haulage: "), "{said}");
+}
+
+#[test]
+fn a_wrong_variable_and_a_wrong_form_are_wrong_usage() {
+    let wrong = run(haulage(&["doctor"]).env("RUST_LOG", "haulage=loud"));
+    let said = text(&wrong.stderr);
+    assert_eq!((wrong.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.starts_with("haulage: RUST_LOG: "), "{said}");
+    let wrong = run(&mut haulage(&["doctor", "--log-format", "xml"]));
+    let said = text(&wrong.stderr);
+    assert_eq!((wrong.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("text, json"), "{said}");
+}

@@ -1,0 +1,300 @@
+//! Measures how many NFS GETATTRs a second a storage server answers to a client that speaks as Linux does:
+//! version 1 of RPC-over-RDMA over iWARP, with an AUTH_SYS credential.
+//!
+//! `getattr [--depth N] [--seconds S] [--pairs N] [--connect ADDR:PORT --mount-connect ADDR:PORT]`: starts
+//! `haulage store serve` of a memory export as a process of its own on another CPU, unless `--connect` names a
+//! server that runs already. Each pair is a raw TCP round trip between the same CPUs and then GETATTRs of the
+//! root of the export, `--depth` under way. Compare rates only where the round trips beside them are alike: they
+//! tell how busy the machine was.
+#![forbid(unsafe_code)]
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use haulage::core::{Core, Cx};
+use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
+use haulage::proto::rpc::AcceptStat;
+use haulage::proto::time::Instant;
+use haulage::provider::iwarp::Iwarp;
+use haulage::service::{
+    Binding, Call, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
+};
+use haulage::sys::{affinity, clock, process};
+use haulage_apps::cli::values::{LogFormat, Switch};
+use haulage_apps::failure::Failure;
+use haulage_apps::limits::{self, Pair, SMALL};
+use haulage_apps::node::NodeConfig;
+use haulage_apps::output::Output;
+use haulage_apps::placement;
+use haulage_proto::xdr::Writer;
+use haulage_store::client::File;
+use haulage_store::client::mount;
+use haulage_store::nfs3::Procedure;
+use haulage_store::nfs3::binding;
+
+fn main() -> ExitCode {
+    // The server is this program, too.
+    if std::env::args().nth(1).as_deref() == Some("store") {
+        return haulage_apps::run(std::env::args_os());
+    }
+    match Options::typed().and_then(|options| run(&options)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            OUTPUT.complain(&failure);
+            failure.status()
+        }
+    }
+}
+
+const OUTPUT: Output = Output { json: false, verbose: false, log: LogFormat::Text };
+
+/// The command line.
+struct Options {
+    depth: u32,
+    time: Duration,
+    pairs: u32,
+    /// The server that runs already, if any.
+    at: Option<Addresses>,
+}
+
+/// Where a server listens.
+#[derive(Clone, Copy)]
+struct Addresses {
+    nfs: SocketAddr,
+    mount: SocketAddr,
+}
+
+impl Options {
+    fn typed() -> Result<Self, Failure> {
+        let usage = || {
+            Failure::usage(
+                "getattr [--depth N] [--seconds S] [--pairs N] [--connect ADDR:PORT --mount-connect ADDR:PORT]",
+            )
+        };
+        let mut options = Self { depth: 1, time: Duration::from_secs(1), pairs: 5, at: None };
+        let (mut nfs, mut mount) = (None, None);
+        let mut arguments = std::env::args().skip(1);
+        while let Some(option) = arguments.next() {
+            let value = arguments.next().ok_or_else(usage)?;
+            match option.as_str() {
+                "--depth" => options.depth = value.parse().map_err(|_| usage())?,
+                "--pairs" => options.pairs = value.parse().map_err(|_| usage())?,
+                "--seconds" => {
+                    let seconds = value.parse().map_err(|_| usage())?;
+                    options.time = Duration::try_from_secs_f64(seconds).map_err(|_| usage())?;
+                }
+                "--connect" => nfs = Some(value.parse().map_err(|_| usage())?),
+                "--mount-connect" => mount = Some(value.parse().map_err(|_| usage())?),
+                _ => return Err(usage()),
+            }
+        }
+        options.at = match (nfs, mount) {
+            (Some(nfs), Some(mount)) => Some(Addresses { nfs, mount }),
+            (None, None) => None,
+            _ => return Err(usage()),
+        };
+        let Self { depth, pairs, .. } = options;
+        if !(1..=DEPTH_MAX).contains(&depth) || pairs == 0 { Err(usage()) } else { Ok(options) }
+    }
+}
+
+/// Measures all pairs and prints them, the median rate last.
+fn run(options: &Options) -> Result<(), Failure> {
+    let cpus = affinity::usable().map_err(|error| Failure::failed(error.to_string()))?;
+    let (near, far) = match cpus {
+        [near, far, ..] => (Some(*near), Some(*far)),
+        _ => (None, None),
+    };
+    // Before this thread has a CPU of its own, which the process would take for the only one.
+    let server = if options.at.is_none() { Some(Server::start(far)?) } else { None };
+    let pair = match (near, far) {
+        (Some(near), Some(far)) => {
+            affinity::pin(near).map_err(|error| Failure::failed(error.to_string()))?;
+            Pair::pinned(near, far)
+        }
+        _ => Pair::UNPINNED,
+    };
+    placement::favour(&OUTPUT);
+    let at = options.at.or(server.as_ref().map(|server| server.at));
+    let mut client = Client::connect(at.ok_or_else(|| Failure::failed("no server"))?)?;
+    // Connects, and finds buffers and caches.
+    client.rate(options.depth, options.time.min(WARM))?;
+    let mut rates = Vec::new();
+    for _ in 0..options.pairs {
+        let raw = limits::tcp_rtt_us(pair, SMALL, RAW_TIME);
+        let raw = raw.map_err(|error| Failure::failed(error.to_string()))?;
+        let rate = client.rate(options.depth, options.time)?;
+        OUTPUT.line(&format!("raw TCP round trip {raw:.2} us, {rate:.0} GETATTR/s"))?;
+        rates.push(rate);
+    }
+    rates.sort_by(f64::total_cmp);
+    let (median, best) = (rates[rates.len() / 2], rates[rates.len() - 1]);
+    OUTPUT.line(&format!("median {median:.0}, best {best:.0} GETATTR/s, depth {}", options.depth))
+}
+
+/// `haulage store serve` as a process, killed with this value.
+struct Server {
+    at: Addresses,
+    process: Child,
+}
+
+impl Server {
+    fn start(cpu: Option<usize>) -> Result<Self, Failure> {
+        let failed = |what: &str| Failure::failed(format!("cannot start the server: {what}"));
+        let program = std::env::current_exe().map_err(|error| failed(&error.to_string()))?;
+        let mut command = Command::new(program);
+        command.args(["store", "serve", "--export", "memory:64MiB", "--json", "--crc", "off"]);
+        command.args(["--listen", ":0", "--mount-listen", ":0", "--tcp-listen", "off"]);
+        if let Some(cpu) = cpu {
+            command.arg("--cores").arg(cpu.to_string());
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        process::end_with_us(&mut command);
+        let mut process = command.spawn().map_err(|error| failed(&error.to_string()))?;
+        let mut ready = String::new();
+        let read = process.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut ready));
+        let address = |name: &str| {
+            let (_, rest) = ready.split_once(&format!("\"{name}\":\""))?;
+            rest.split_once('"')?.0.parse().ok()
+        };
+        match (read, address("listen"), address("mount_listen")) {
+            (Some(Ok(_)), Some(nfs), Some(mount)) => {
+                Ok(Self { at: Addresses { nfs, mount }, process })
+            }
+            _ => Err(failed("it did not say where it listens")),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A core of this thread that calls a server.
+struct Client {
+    core: Core<Iwarp, Caller>,
+}
+
+impl Client {
+    /// Mounts the root of the server's export and begins to connect.
+    fn connect(at: Addresses) -> Result<Self, Failure> {
+        let identity = process::identity()
+            .map_err(|error| Failure::failed(format!("cannot find out who we are: {error}")))?;
+        let root = mount::mount(at.mount, b"/", &identity, TIMEOUT)
+            .map_err(|refusal| Failure::failed(refusal.to_string()))?;
+        let limits = Limits {
+            versions: Versions::OnlyOne,
+            calls_out_max: DEPTH_MAX,
+            setup_timeout: TIMEOUT,
+            call_timeout: TIMEOUT,
+            ..LIMITS_DEFAULT
+        };
+        let node = NodeConfig { room: ROOM, limits, crc: Some(Switch::Off) };
+        let (mut core, _) = node.build::<Iwarp, _>(|_, _| Ok(Caller::new(&root)))?;
+        let binding = binding::binding(&NFS_LIMITS);
+        let connection = core
+            .connect_as(clock::now(), at.nfs, binding, identity)
+            .map_err(|error| Failure::failed(error.to_string()))?;
+        core.cx(clock::now()).1.connection = Some(connection);
+        Ok(Self { core })
+    }
+
+    /// Keeps `depth` Calls under way for a time, then waits for their Replies. Returns Calls a second.
+    fn rate(&mut self, depth: u32, time: Duration) -> Result<f64, Failure> {
+        let start = clock::now();
+        let until = start.saturating_add(time);
+        let (mut cx, caller) = self.core.cx(start);
+        caller.until = Some(until);
+        caller.answered = 0;
+        (0..depth).for_each(|_| caller.call(&mut cx));
+        let mut now = start;
+        while now < until || self.core.service().in_flight > 0 {
+            for _ in 0..TURNS_PER_READING {
+                self.core.turn(now);
+            }
+            now = clock::now();
+            if let Some(why) = &self.core.service().failed {
+                return Err(Failure::failed(format!("GETATTR: {why}")));
+            }
+        }
+        let took = now.saturating_since(start).as_secs_f64();
+        Ok(self.core.service().answered as f64 / took)
+    }
+}
+
+/// Makes a GETATTR for each that is answered, until its time is over.
+struct Caller {
+    connection: Option<ConnectionId>,
+    /// The file handle as an argument.
+    arguments: Vec<u8>,
+    until: Option<Instant>,
+    in_flight: u32,
+    answered: u64,
+    failed: Option<String>,
+}
+
+impl Caller {
+    fn new(root: &File) -> Self {
+        let mut arguments = [0; 4 + HANDLE_MAX];
+        let mut writer = Writer::new(&mut arguments);
+        let encoded = writer.opaque(root.handle().bytes());
+        encoded.expect("a file handle has 64 octets at most");
+        let arguments = writer.written().to_vec();
+        Self { connection: None, arguments, until: None, in_flight: 0, answered: 0, failed: None }
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>) {
+        let Some(connection) = self.connection else { return };
+        let procedure = Procedure::GetAttr as u32;
+        let request = Request { procedure, argument: None, result: None, timeout: None };
+        match cx.call(connection, request, 0, |w| w.put(&self.arguments)) {
+            Ok(()) => self.in_flight += 1,
+            Err((why, _)) => self.failed = Some(why.to_string()),
+        }
+    }
+}
+
+impl Service for Caller {
+    fn binding(&self) -> Binding {
+        NoService.binding()
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+        Outcome::Failed(AcceptStat::ProcUnavail)
+    }
+
+    fn replied(&mut self, cx: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
+        self.in_flight -= 1;
+        match finished.results.map(|mut results| results.u32()) {
+            Ok(Ok(0)) => self.answered += 1,
+            Ok(status) => self.failed = Some(format!("status {status:?}")),
+            Err(why) => self.failed = Some(why.to_string()),
+        }
+        if self.until.is_some_and(|until| cx.now() < until) && self.failed.is_none() {
+            Self::call(self, cx);
+        }
+    }
+}
+
+/// What the binding declares; GETATTR moves no items.
+const NFS_LIMITS: binding::Limits =
+    binding::Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
+/// Octets of the longest file handle.
+const HANDLE_MAX: usize = 64;
+/// Calls under way, at most.
+const DEPTH_MAX: u32 = 1024;
+/// Turns of the core for each reading of the clock.
+const TURNS_PER_READING: u32 = 8;
+/// Time that does not count, before the first pair.
+const WARM: Duration = Duration::from_millis(300);
+/// Time for each raw measurement.
+const RAW_TIME: Duration = Duration::from_millis(150);
+/// Memory beside the transport's buffers.
+const ROOM: usize = 2 << 20;
+const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,0 +1,197 @@
+//! Tells operators of every change of a connection's state and of every refusal.
+//!
+//! # Normal operation
+//! Each event is one `tracing` event of the target `haulage` whose message is a static name, such as
+//! `connection.ready`. None is told per message. Without a subscriber an event costs a comparison.
+//!
+//! A server's end warns of what an operator may want to act on: newcomers turned away, connections that broke,
+//! Calls that made no sense. All else is information: an end that connects has a caller who is told.
+//!
+//! # Limits
+//! A peer that connects and fails without end, or makes one Call after the other that is refused, must not fill a
+//! disk: each kind of event has a [`Bucket`] in each core, and an event tells in `left_out` how many of its kind
+//! were left out before it.
+
+use std::fmt::{Debug, Display};
+use std::net::SocketAddr;
+
+use haulage_proto::negotiate::Version;
+use haulage_proto::time::Instant;
+use haulage_proto::v2::connection::Role;
+use haulage_proto::v2::error::ErrorBody;
+use tracing::Level;
+
+use self::bucket::Bucket;
+
+mod bucket;
+
+/// What a core remembers of the events it told.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    /// The time of the turn.
+    now: Instant,
+    /// The provider's name.
+    provider: &'static str,
+    accepted: Bucket,
+    ready: Bucket,
+    refused: Bucket,
+    lost: Bucket,
+    call_refused: Bucket,
+}
+
+/// Tells an event if somebody listens and its bucket lets it pass.
+macro_rules! tell {
+    ($trace:ident.$bucket:ident, $level:expr, $name:literal, $($fields:tt)+) => {
+        if tracing::enabled!(target: "haulage", $level)
+            && let Some(left_out) = $trace.$bucket.take($trace.now)
+        {
+            let left_out = (left_out > 0).then_some(left_out);
+            tracing::event!(target: "haulage", $level, $($fields)+, left_out, $name);
+        }
+    };
+}
+
+impl Trace {
+    /// Begins with all tokens there are.
+    pub(crate) const fn new(provider: &'static str) -> Self {
+        Self {
+            now: Instant::ZERO,
+            provider,
+            accepted: Bucket::FULL,
+            ready: Bucket::FULL,
+            refused: Bucket::FULL,
+            lost: Bucket::FULL,
+            call_refused: Bucket::FULL,
+        }
+    }
+
+    /// Says what time it is for the events of a turn.
+    #[inline]
+    pub(crate) const fn begin_turn(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    /// A newcomer is let in; its setup goes on.
+    #[cold]
+    pub(crate) fn accepted(&mut self, Subject { conn, peer, .. }: Subject<'_>) {
+        let provider = self.provider;
+        tell!(self.accepted, Level::INFO, "connection.accepted", ?conn, %peer, provider);
+    }
+
+    /// A newcomer is turned away.
+    #[cold]
+    pub(crate) fn rejected(&mut self, peer: SocketAddr, reason: &str) {
+        let provider = self.provider;
+        tell!(self.refused, Level::WARN, "connection.refused", %peer, provider, reason);
+    }
+
+    /// Calls may flow on a connection.
+    #[cold]
+    pub(crate) fn ready(&mut self, Subject { conn, peer, role }: Subject<'_>, agreed: &Agreed) {
+        let Agreed { version, send_max, receive_max, receives } = *agreed;
+        let version = match version {
+            Version::One => 1,
+            Version::Two => 2,
+        };
+        let role = match role {
+            Role::Client => "client",
+            Role::Server => "server",
+        };
+        let provider = self.provider;
+        tell!(
+            self.ready, Level::INFO, "connection.ready",
+            ?conn, %peer, role, version, provider, send_max, receive_max, receives
+        );
+    }
+
+    /// A connection that we were making could not be made.
+    #[cold]
+    pub(crate) fn unmade(&mut self, Subject { conn, peer, .. }: Subject<'_>, reason: &dyn Display) {
+        let provider = self.provider;
+        tell!(self.refused, Level::INFO, "connection.refused", ?conn, %peer, provider, %reason);
+    }
+
+    /// A connection has ended.
+    #[cold]
+    pub(crate) fn ended(
+        &mut self,
+        Subject { conn, peer, role }: Subject<'_>,
+        Traffic { calls_received, replies_received }: Traffic,
+        (manner, reason): (Manner, &dyn Display),
+    ) {
+        match (role, manner) {
+            (Role::Server, Manner::Broken) => tell!(
+                self.lost, Level::WARN, "connection.lost",
+                ?conn, %peer, %reason, calls_received, replies_received
+            ),
+            _ => tell!(
+                self.lost, Level::INFO, "connection.lost",
+                ?conn, %peer, %reason, calls_received, replies_received
+            ),
+        }
+    }
+
+    /// A Call of the peer's is answered with a transport error.
+    #[cold]
+    pub(crate) fn call_refused(
+        &mut self,
+        Subject { conn, peer, .. }: Subject<'_>,
+        (xid, error): (u32, &ErrorBody),
+    ) {
+        match error {
+            // How a Requester learns how much room a result needs.
+            ErrorBody::WriteResource { .. } | ErrorBody::ReplyResource { .. } => {
+                tell!(self.call_refused, Level::INFO, "call.refused", ?conn, %peer, xid, %error);
+            }
+            _ => tell!(self.call_refused, Level::WARN, "call.refused", ?conn, %peer, xid, %error),
+        }
+    }
+
+    /// The transport header of a message makes no sense.
+    #[cold]
+    pub(crate) fn message_refused(
+        &mut self,
+        Subject { conn, peer, .. }: Subject<'_>,
+        error: &dyn Display,
+    ) {
+        tell!(self.call_refused, Level::WARN, "call.refused", ?conn, %peer, %error);
+    }
+}
+
+/// The connection that an event is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject<'a> {
+    /// Its name in this core.
+    pub(crate) conn: &'a dyn Debug,
+    pub(crate) peer: SocketAddr,
+    pub(crate) role: Role,
+}
+
+/// What both ends of a connection agreed on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Agreed {
+    pub(crate) version: Version,
+    /// Octets of the longest message that we send.
+    pub(crate) send_max: u32,
+    /// Octets of the longest message that we receive.
+    pub(crate) receive_max: u32,
+    /// Receives that are reserved for the peer.
+    pub(crate) receives: u32,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// By a failure of the peer, of the network or of ours.
+    #[default]
+    Broken,
+    /// In the ordinary course: an end closed it, or it was idle for too long.
+    Ordinary,
+}
+
+/// RPC messages that came on a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) calls_received: u64,
+    pub(crate) replies_received: u64,
+}
