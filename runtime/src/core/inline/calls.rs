@@ -148,6 +148,8 @@ impl<S: Service> Short<'_, S> {
                     }
                     let header = ReplyHeader::accepted(xid, AcceptStat::Success);
                     cx.state.answer_later(from.key, &header, length, chunk, reply);
+                    // A Reply that returns a chunk has taken the place that the token names.
+                    token = cx.state.inbound.next_key();
                 }
                 other => {
                     making.data = Data::Empty;
