@@ -154,6 +154,8 @@ impl<S: Service> Short<'_, S> {
                     }
                     let header = ReplyHeader::accepted(xid, AcceptStat::Success);
                     cx.state.answer_later(from, &header, length, chunk, reply);
+                    // A Reply that returns a chunk has taken the place that the token names.
+                    token = cx.state.inbound.next_key();
                 }
                 Acted::Refused(error) => {
                     // It is told once what was lent is settled, and the others come again.
