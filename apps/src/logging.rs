@@ -5,7 +5,7 @@
 //! `RUST_LOG`, else by `-v`.
 //!
 //! # Limits
-//! Lines that find [`LINES_MAX`] others waiting are lost.
+//! A line that finds too many others waiting is lost.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -37,7 +37,8 @@ impl Log {
         thread.map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
         let writer = lines.clone();
         let log = tracing_subscriber::fmt().with_env_filter(filter);
-        let log = log.with_writer(move || Line(writer.clone()));
+        // Colours are for terminals, and which of its features others switch on is not ours to say.
+        let log = log.with_writer(move || Line(writer.clone())).with_ansi(false);
         match output.log {
             LogFormat::Text => drop(tracing::subscriber::set_global_default(log.finish())),
             LogFormat::Json => {

@@ -26,12 +26,18 @@ struct Server {
 impl Server {
     fn start(arguments: &[&str]) -> Self {
         let mut command = haulage(&["kv", "serve", "--listen", "127.0.0.1:0", "--memory", "32MiB"]);
-        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self::of(command.args(arguments), |line| {
+            line.trim_end().strip_prefix("ready: ").unwrap().to_owned()
+        })
+    }
+
+    /// Starts one whose address `find` finds in what it prints.
+    fn of(command: &mut Command, find: impl FnOnce(&str) -> String) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim_end().strip_prefix("ready: ").unwrap().to_owned();
-        Self { process, address }
+        Self { process, address: find(&line) }
     }
 
     fn keys(&self, arguments: &[&str]) -> Command {
@@ -130,12 +136,27 @@ fn changes_of_connections_are_logged_on_request_alone() {
 }
 
 #[test]
-fn an_end_that_another_server_would_warn_of_is_logged_without_request() {
-    let server = Server::start(&["--connections", "1", "--rpc-version", "2"]);
-    let refused = run(&mut server.keys(&["--rpc-version", "1", "--timeout", "60"]));
-    assert_eq!(refused.status.code(), Some(1));
+fn newcomers_turned_away_are_logged_without_request() {
+    let serve = ["store", "serve", "--export", "memory:64MiB", "--allow", "10.0.0.0/8", "--json"];
+    let mut command = haulage(&serve);
+    command.args(["--listen", ":0", "--mount-listen", ":0", "--tcp-listen", "off"]);
+    let server = Server::of(&mut command, |line| {
+        let ready: Value = serde_json::from_str(line).unwrap();
+        ready["listen"].as_str().unwrap().to_owned()
+    });
+    let refused = run(&mut server.keys(&[]));
+    assert_eq!((refused.status.code(), text(&refused.stderr).lines().count()), (Some(1), 1));
     let said = server.end();
-    assert!(said.contains(" WARN haulage: "), "{said}");
+    assert!(said.contains(" WARN haulage: connection.refused peer=127.0.0.1:"), "{said}");
+}
+
+#[test]
+fn that_a_client_goes_on_with_another_version_is_nothing_to_warn_of() {
+    let server = Server::start(&["--rpc-version", "1"]);
+    let keys = run(&mut server.keys(&[]));
+    assert!(keys.status.success(), "{}", text(&keys.stderr));
+    let said = server.end();
+    assert!(!said.contains("refused"), "{said}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The second stage of a turn: what the provider reports, and what it means.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -310,16 +311,9 @@ impl State {
             return proof.is_none();
         };
         let (decoded, agreed) = (connection.engine.decode(message), connection.agreed);
-        let bad = matches!(decoded, Received::One(Err(_)) | Received::Two(Err(_)));
-        self.counters.messages_bad += u64::from(bad);
-        match &decoded {
-            Received::One(Err(fault)) => {
-                self.trace.message_refused(connection.subject(&key), fault)
-            }
-            Received::Two(Err(fault)) => {
-                self.trace.message_refused(connection.subject(&key), fault)
-            }
-            _ => {}
+        if let Some(fault) = fault_of(&decoded) {
+            self.counters.messages_bad += 1;
+            self.trace.message_refused(connection.subject(&key), fault);
         }
         let event = match connection.engine.take_whole(now, &decoded) {
             Some(Kind::Call) => Some(EngineEvent::Call),
@@ -567,7 +561,7 @@ impl State {
         match reason {
             CallError::Connect(reason) => self.trace.unmade(subject, reason),
             CallError::Closed => {
-                self.trace.ended(subject, connection.traffic, (Manner::Ordinary, reason));
+                self.trace.ended(subject, connection.traffic, (Manner::Ordinary, &"closed by us"));
             }
             _ => self.trace.ended(subject, connection.traffic, (connection.manner, reason)),
         }
@@ -613,6 +607,18 @@ impl State {
             self.wake_by(now.saturating_add(DRAIN_INTERVAL));
         }
     }
+}
+
+/// Returns what is wrong with a message, if anything is. That it is of another version is ordinary.
+fn fault_of<'a>(message: &'a Received<'_>) -> Option<(Manner, &'a dyn Display)> {
+    let (is_of_another_version, fault): (_, &dyn Display) = match message {
+        Received::One(Err(fault)) => {
+            (matches!(fault.report, Some(v1::error::ErrorBody::Vers { .. })), fault)
+        }
+        Received::Two(Err(fault)) => (matches!(fault.report, Some(ErrorBody::Vers { .. })), fault),
+        Received::One(Ok(_)) | Received::Two(Ok(_)) => return None,
+    };
+    Some((if is_of_another_version { Manner::Ordinary } else { Manner::Broken }, fault))
 }
 
 /// How often a shutdown looks whether connections have become idle.

@@ -147,14 +147,22 @@ impl Trace {
         }
     }
 
-    /// The transport header of a message makes no sense.
+    /// The transport header of a message makes no sense, or is of a version that this core does not speak: so a
+    /// client learns which version to go on with.
     #[cold]
     pub(crate) fn message_refused(
         &mut self,
         Subject { conn, peer, .. }: Subject<'_>,
-        error: &dyn Display,
+        (manner, error): (Manner, &dyn Display),
     ) {
-        tell!(self.call_refused, Level::WARN, "call.refused", ?conn, %peer, %error);
+        match manner {
+            Manner::Broken => {
+                tell!(self.call_refused, Level::WARN, "call.refused", ?conn, %peer, %error);
+            }
+            Manner::Ordinary => {
+                tell!(self.call_refused, Level::INFO, "call.refused", ?conn, %peer, %error);
+            }
+        }
     }
 }
 
@@ -179,13 +187,13 @@ pub(crate) struct Agreed {
     pub(crate) receives: u32,
 }
 
-/// How a connection ended.
+/// How a connection ended, or what to think of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// By a failure of the peer, of the network or of ours.
     #[default]
     Broken,
-    /// In the ordinary course: an end closed it, or it was idle for too long.
+    /// In the ordinary course: an end closed it, it was idle for too long, or the version is being settled.
     Ordinary,
 }
 
