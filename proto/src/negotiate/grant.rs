@@ -11,44 +11,35 @@ use crate::v1;
 #[must_use = "credits that are not settled are lost"]
 pub struct Grant {
     class: Class,
-    lent: Lent,
+    /// Messages that may be posted, and how many were.
+    count: u32,
     posted: u32,
-}
-
-/// What the engine of the connection lent.
-#[derive(Clone, Copy, Debug)]
-enum Lent {
-    One(v1::connection::Lent),
-    Two { count: u32, word: u32 },
+    word: u32,
+    /// The credits that a peer of version 1 had before.
+    granted_before: u32,
 }
 
 impl Grant {
     /// A grant of nothing, of no connection.
     pub const NONE: Self =
-        Self { class: Class::Reply, lent: Lent::Two { count: 0, word: 0 }, posted: 0 };
+        Self { class: Class::Reply, count: 0, posted: 0, word: 0, granted_before: 0 };
 
-    /// Returns how many messages more may be posted.
+    /// Returns whether another message may be posted.
     #[inline]
-    pub const fn left(&self) -> u32 {
-        let (Lent::One(v1::connection::Lent { count, .. }) | Lent::Two { count, .. }) = self.lent;
-        count.saturating_sub(self.posted)
+    pub const fn has_more(&self) -> bool {
+        self.posted < self.count
     }
 
     /// Returns the credit word of each message.
     #[inline]
     pub const fn word(&self) -> u32 {
-        let (Lent::One(v1::connection::Lent { word, .. }) | Lent::Two { word, .. }) = self.lent;
-        word
+        self.word
     }
 
-    /// Counts a message that was posted.
-    ///
-    /// # Panics
-    /// If none was left: more were posted than may be.
+    /// Counts a message that was posted, which [`Self::has_more`] allowed.
     #[inline]
     pub const fn spend(&mut self) {
-        assert!(self.left() > 0, "a message is posted for which there is no credit");
-        self.posted = self.posted.saturating_add(1);
+        self.posted = self.posted.wrapping_add(1);
     }
 
     /// Returns how many messages were posted.
@@ -62,37 +53,42 @@ impl Connection {
     /// Asks to post at most `count` RPC messages of this class now, each as of [`Self::try_send`].
     #[inline]
     pub fn lend(&mut self, class: Class, count: u32) -> Grant {
-        let lent = match &mut self.engine {
-            Engine::One(one) => Lent::One(one.lend(class, count)),
-            Engine::Two(two) => {
-                let (count, word) = two.lend(alphabet::class(class), count);
-                Lent::Two { count, word }
-            }
-        };
         #[cfg(debug_assertions)]
         {
             let is_out = core::mem::replace(self.is_lent(class), true);
             debug_assert!(!is_out, "what was lent before is not settled");
         }
-        Grant { class, lent, posted: 0 }
+        let (count, word, granted_before) = match &mut self.engine {
+            Engine::One(one) => {
+                let v1::connection::Lent { count, word, granted_before } = one.lend(class, count);
+                (count, word, granted_before)
+            }
+            Engine::Two(two) => {
+                let (count, word) = two.lend(alphabet::class(class), count);
+                (count, word, 0)
+            }
+        };
+        Grant { class, count, posted: 0, word, granted_before }
     }
 
     /// Settles what was lent: the messages that were not posted are as if they had not been asked for.
+    ///
+    /// # Panics
+    /// If more were posted than were lent.
     #[inline]
     pub fn settle(&mut self, grant: &Grant) {
         // Read where it is: a copy would wait until what was counted last has reached the cache.
-        let Grant { class, lent, posted } = *grant;
+        let Grant { class, count, posted, word, granted_before } = *grant;
+        assert!(posted <= count, "messages were posted for which there was no credit");
         #[cfg(debug_assertions)]
         {
             *self.is_lent(class) = false;
         }
-        match (&mut self.engine, lent) {
-            (Engine::One(one), Lent::One(lent)) => one.settle(class, lent, posted),
-            (Engine::Two(two), Lent::Two { count, .. }) => {
-                two.settle(alphabet::class(class), count, posted);
+        match &mut self.engine {
+            Engine::One(one) => {
+                one.settle(class, v1::connection::Lent { count, word, granted_before }, posted);
             }
-            // Nothing is lent before the version is settled, and then it stays.
-            _ => debug_assert!(posted == 0, "the version changed while messages were posted"),
+            Engine::Two(two) => two.settle(alphabet::class(class), count, posted),
         }
     }
 

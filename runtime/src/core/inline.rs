@@ -65,7 +65,7 @@ struct Origin {
 }
 
 impl<S: Service> Inlet for Short<'_, S> {
-    #[inline]
+    #[inline(always)]
     fn messages(&mut self, qp: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         let Some(from) = self.state.origin(qp) else { return 0 };
         match run.kind {

@@ -14,7 +14,7 @@ pub struct Lent {
     /// The credit word of each.
     pub word: u32,
     /// The credits that the peer had before.
-    granted_before: u32,
+    pub granted_before: u32,
 }
 
 impl Connection {

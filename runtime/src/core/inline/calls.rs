@@ -140,7 +140,7 @@ impl<S: Service> Short<'_, S> {
             match acted {
                 Acted::Results(length) => {
                     let fits = bare_len + chunk_len + length <= leaves_max;
-                    let leaves = leave && grant.left() > 0 && fits;
+                    let leaves = leave && grant.has_more() && fits;
                     let label = Label { xid, credit: grant.word() };
                     if leaves
                         && (making.leave(version, label, chunk, length, port).is_some()

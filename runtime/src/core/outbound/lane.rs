@@ -52,7 +52,7 @@ impl Lane {
     /// Returns whether a Call is to try it here.
     #[inline]
     pub(crate) fn takes(&self, connection: Key<Connection>) -> bool {
-        self.connection == connection && self.grant.left() > 0
+        self.connection == connection && self.grant.has_more()
     }
 
     /// Returns whether this is the lane of a connection, whether it takes more Calls or not.
