@@ -5,7 +5,7 @@
 //!
 //! # Normal operation
 //!
-//! [`Provider::post`] seals work requests into FPDUs and hands them to the socket at once, many in one
+//! [`Port::post`](super::Port::post) seals work requests into FPDUs and hands them to the socket at once, many in one
 //! system call. [`Provider::poll`] does the rest, every stage bounded: it reads the *hot* connections,
 //! takes what the reactor reports about the others, serves who waited for a Receive or for room to
 //! send, and closes what is to be closed. Who asks for messages without Receives reads the hot connections

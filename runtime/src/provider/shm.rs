@@ -7,7 +7,7 @@
 //!
 //! # Normal operation
 //!
-//! [`Provider::post`] carries requests out as they come (`shm/depart.rs`); [`Provider::poll`] looks at the
+//! [`Port::post`] carries requests out as they come (`shm/depart.rs`); [`Provider::poll`] looks at the
 //! rings of all *hot* connections (`shm/arrive.rs`), and so does [`Provider::receive_inline`] before it.
 //! None of them makes a system call. A ring is looked at by reading one word of a line that nobody writes
 //! while nothing comes.

@@ -3,7 +3,7 @@
 //! # Normal operation
 //!
 //! Each provider has one completion queue on one device, and a queue pair for each connection, which share
-//! a receive queue if the device has that, or else have one each. Work requests of one [`Provider::post`]
+//! a receive queue if the device has that, or else have one each. Work requests of one [`Port::post`]
 //! are chained and handed over with one doorbell, by `ibv_wr_*` if the device's library has that;
 //! completions are taken from the queue without a system call. The connection manager is asked when
 //! something waits for it, when a sleep was ended by it, and now and then.
@@ -34,7 +34,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use haulage_mr_pool::{Exposed, Local, Pool, Strategy};
+use haulage_mr_pool::{Local, Pool, Strategy};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Flags, Handle, QpNum, Segment, WrId};
 
