@@ -1,14 +1,15 @@
-//! The short way of a turn: messages without chunks, or with one for an argument or a result, taken without Receives
-//! and acted upon as they come.
+//! Runs of messages: Calls and Replies without chunks, or with one for an argument or a result, acted upon as they come.
 //!
 //! # Normal operation
-//! Messages come in runs of one connection. What holds for all of a run is settled once: that nothing is out
-//! of the ordinary, what credits the peer is given, and how many Replies, or Calls, may leave at once and with
-//! which credit word. Then each Call is given to the service, and its Reply leaves; each Reply is told, and
-//! the Call that its caller makes next leaves by the [`Lane`](crate::core::outbound::Lane) of the connection.
-//! A Reply that invalidates the handle of its Call's lease comes by itself, and has it retired.
-//! Whatever is in the way of that, the messages stay with the provider, and the stages of the next turn take
-//! them.
+//! Messages come in runs of one connection: from the provider, where they lie, or in Receives that completed in one
+//! poll. What holds for all of a run is settled once: that nothing is out of the ordinary, what credits the peer is
+//! given, and how many Replies, or Calls, may leave at once and with which credit word. Then each Call is given to
+//! the service, and its Reply leaves; each Reply is told, and the Call that its caller makes next leaves by the
+//! [`Lane`](crate::core::outbound::Lane) of the connection. A Reply that invalidates the handle of its Call's lease
+//! has the handle retired first.
+//!
+//! A message that cannot be acted upon so is left. A provider then keeps it, and reports it in a Receive; one that
+//! came in a Receive is decoded and judged by itself.
 //!
 //! What a message comes to leaves by the [`Port`] that came with the run. Some providers show it to the
 //! peer at the end of the turn; so this comes as late in it as it can.
@@ -46,12 +47,12 @@ impl<P: Provider, S: Service> Core<P, S> {
     }
 }
 
-/// The short way while it is taken.
+/// What acts on a run of messages.
 pub(super) struct Short<'a, S> {
     pub(super) state: &'a mut State,
     pub(super) service: &'a mut S,
     pub(super) now: Instant,
-    /// What Replies are made in, one after the other; without it no Call is taken.
+    /// The buffer that Replies are made in, one after the other; without it no Call is taken.
     pub(super) reply: &'a mut Option<Reply>,
 }
 

@@ -24,7 +24,7 @@ use crate::limits::HEADER_ROOM;
 use crate::provider::Port;
 use crate::service::{Data, Placement, Reply, ResultSource, Service};
 
-/// A Call that is taken the short way.
+/// A Call of a run.
 pub(super) struct Taken<'a> {
     xid: u32,
     chunk: Option<OneChunk>,
