@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use haulage_mr_pool::Shared;
+
 use super::*;
 use crate::identity::{Identity, User};
 use crate::provider::shm::{Config, Shm};
@@ -127,6 +129,72 @@ fn calls_are_answered_whatever_is_in_the_way() {
             let served = echoes(versions, later, limits, ring_bytes, longest);
             assert_eq!(served, 600, "{versions:?}, {later}, {limits:?}, {ring_bytes}, {longest}");
         }
+    }
+}
+
+/// Brings an item: at once, or, every third time, in a later turn.
+#[derive(Default)]
+struct Shelf {
+    item: Option<Shared>,
+    calls: u64,
+    waiting: VecDeque<CallToken>,
+}
+
+impl Service for Shelf {
+    fn binding(&self) -> Binding {
+        binding()
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
+        let item = self.item.get_or_insert_with(|| cx.pool().lease(500).unwrap().share());
+        self.calls += 1;
+        if self.calls.is_multiple_of(3) {
+            self.waiting.push_back(call.token);
+            return Outcome::Later;
+        }
+        reply.item(Data::Shared(item.clone()));
+        Outcome::Done
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        if let Some(token) = self.waiting.front() {
+            assert!(cx.awaits(*token), "the Call that it names has been answered");
+            cx.resume(*token);
+        }
+        false
+    }
+
+    fn resume(&mut self, _: &mut Cx<'_>, token: CallToken, reply: &mut Reply) -> Outcome {
+        assert_eq!(self.waiting.pop_front(), Some(token));
+        reply.item(self.item.clone().map_or(Data::Empty, Data::Shared));
+        Outcome::Done
+    }
+}
+
+#[test]
+fn a_call_behind_a_reply_that_waits_is_answered_later_under_its_own_name() {
+    let mut server = core(Shelf::default(), LIMITS, 4 << 10);
+    let mut client = core(Caller::default(), LIMITS, 64 << 10);
+    let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let connection = client.connect(clock::now(), at, binding()).unwrap();
+    for round in 1..20 {
+        let (mut cx, _) = client.cx(clock::now());
+        for token in 0..30 {
+            let result = cx.pool().lease(500);
+            cx.call(connection, Request { result, ..request(FETCH) }, token, |_| Ok(())).unwrap();
+        }
+        let mut turns = 0;
+        while client.service.ended.len() < 30 * round {
+            client.turn(clock::now());
+            // The ring does not take all Replies, and the client does not look meanwhile.
+            for _ in 0..30 {
+                server.turn(clock::now());
+            }
+            turns += 1;
+            assert!(turns < 10_000, "{} ended in round {round}", client.service.ended.len());
+        }
+        assert!(client.service.ended.iter().all(|(_, ended, _)| *ended == Ok(500)), "{round}");
+        client.service.ended.iter_mut().for_each(|(.., lease)| drop(lease.take()));
     }
 }
 
