@@ -506,8 +506,8 @@ impl State {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.queue.clear();
         }
-        while let Some(name) = self.work.find(0, |work| work.connection == key) {
-            let Some(work) = self.work.remove(name) else { break };
+        while let Some(work) = self.work.remove_newest_of(key.slot()) {
+            debug_assert!(work.connection == key, "no work request outlives its connection");
             match work.held {
                 Held::Send { buffer, written: Written { sources, charge } } => {
                     sources.into_iter().for_each(|data| data.quiesced(proof));
@@ -592,14 +592,13 @@ impl State {
     /// Closes connections that have nothing in flight, and all of them once the drain is overdue.
     pub(crate) fn drain_connections(&mut self, now: Instant) {
         let overdue = self.drain_by.is_some_and(|by| by <= now);
+        let busy = self.busy_slots();
         let mut next = self.connections.find(0, |_| true);
         while let Some(key) = next {
             next = self.connections.find(key.slot() + 1, |_| true);
             let owed = self.connections.get(key).map_or(0, |connection| connection.engine.owed());
-            let serving = owed > 0 || self.inbound.find(0, |call| call.connection == key).is_some();
-            let sending = self.work.find(0, |work| work.connection == key).is_some();
-            let calling = self.outbound.iter().flatten().any(|call| call.connection == key);
-            if overdue || !(serving || sending || calling) {
+            let is_busy = owed > 0 || busy.get(key.slot()).copied().unwrap_or(false);
+            if overdue || !is_busy {
                 self.close(key, CallError::Closed);
             }
         }

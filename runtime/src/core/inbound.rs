@@ -26,7 +26,7 @@ use crate::core::connection::Connection;
 use crate::core::memory::{Charge, Grant, Purpose, Supply, Wanted};
 use crate::core::receives::{Buffers, Filled};
 use crate::core::state::State;
-use crate::core::table::Key;
+use crate::core::table::{Key, Owned};
 use crate::core::work::{Held, Name, Work};
 use crate::limits::{BODY_MAX, SEGMENTS_MAX};
 use crate::provider::{Operation, WorkRequest};
@@ -86,6 +86,12 @@ pub(crate) struct InboundCall {
     /// What its results may be. Set when the service first runs.
     results: Allowed,
     stage: Stage,
+}
+
+impl Owned for InboundCall {
+    fn owner(&self) -> usize {
+        self.connection.slot()
+    }
 }
 
 #[derive(Debug)]
@@ -573,8 +579,8 @@ impl State {
 
     /// Forgets every Call of a connection that is gone.
     pub(crate) fn drop_calls(&mut self, key: Key<Connection>) {
-        while let Some(call) = self.inbound.find(0, |call| call.connection == key) {
-            let Some(inbound) = self.inbound.remove(call) else { return };
+        while let Some(inbound) = self.inbound.remove_newest_of(key.slot()) {
+            debug_assert!(inbound.connection == key, "no Call outlives its connection");
             if let Some(message) = inbound.message {
                 self.receives.give_back(message.received);
             }

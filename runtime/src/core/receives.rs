@@ -304,6 +304,7 @@ impl Drop for Receives {
 #[cfg(test)]
 mod tests {
     use haulage_mr_pool::{PagePreference, PoolConfig};
+    use haulage_test_support::Rng;
 
     use super::*;
     use crate::limits::LIMITS_DEFAULT;
@@ -451,11 +452,8 @@ mod tests {
 
     #[test]
     fn each_always_has_its_floor_whatever_others_do() {
-        let mut random = 0x9e37_79b9_u32;
-        let mut chance = |below: usize| {
-            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (random >> 8) as usize % below
-        };
+        let mut random = Rng::new(1);
+        let mut chance = |below: usize| random.below(below);
         for (connections, beyond) in [(1, 0), (1, 50), (3, 1), (9, 40), (40, 200), (40, 3)] {
             let mut peers = Peers::new(connections, connections * RECEIVES_IDLE + beyond, 64);
             let connections = connections as usize;

@@ -118,7 +118,7 @@ impl State {
     }
 
     /// Returns, by slot, which connections have Calls or work requests that have not ended.
-    fn busy_slots(&self) -> Vec<bool> {
+    pub(super) fn busy_slots(&self) -> Vec<bool> {
         let mut busy = vec![false; self.connections.slots()];
         let inbound = self.inbound.iter().map(|call| call.connection);
         let work = self.work.iter().map(|work| work.connection);

@@ -18,7 +18,7 @@ use crate::core::inbound::{InboundCall, Running};
 use crate::core::memory::Memory;
 use crate::core::outbound::{Caller, Exit, Lane, Opened, OutboundCall, Planned};
 use crate::core::receives::Receives;
-use crate::core::table::{Key, Table};
+use crate::core::table::{Key, OwnedTable, Table};
 use crate::core::trace::Trace;
 use crate::core::work::WorkTable;
 use crate::limits::{CHUNKS_MAX, ITEMS_MAX, LEAVING_MAX, Limits, SEND_BUFFER};
@@ -54,7 +54,7 @@ pub(crate) struct State {
     pub(crate) ended: VecDeque<(Key<Connection>, CallError)>,
     /// Indexed by queue pair slot.
     pub(crate) by_queue_pair: Vec<Option<Key<Connection>>>,
-    pub(crate) inbound: Table<InboundCall>,
+    pub(crate) inbound: OwnedTable<InboundCall>,
     /// The memory that they take.
     pub(crate) memory: Memory,
     /// Where the Payload stream of a Reply may end whatever its procedure: behind the shortest results that the
@@ -229,7 +229,7 @@ impl State {
             peers_gone: VecDeque::with_capacity(caps.turn_events),
             ended: VecDeque::with_capacity(ENDED_MAX),
             by_queue_pair: vec![None; caps.queue_pairs_max],
-            inbound: Table::new(calls),
+            inbound: OwnedTable::new(calls),
             ready: VecDeque::with_capacity(limits.receives_max as usize),
             running: None,
             xids: Xids::new(calls_out, seed),
@@ -238,7 +238,7 @@ impl State {
             planned: None,
             finished: VecDeque::with_capacity(calls_out),
             released: VecDeque::with_capacity(calls_out),
-            work: Table::new(work),
+            work: OwnedTable::new(work),
             written: 0,
             dirty: VecDeque::with_capacity(entries_max as usize),
             closing: Vec::with_capacity(entries_max as usize),

@@ -7,6 +7,10 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+mod owned;
+
+pub(crate) use owned::{Owned, OwnedTable};
+
 /// Names an entry of a [`Table`] of `T`; stale names find nothing.
 pub(crate) struct Key<T> {
     /// The slot, and above it the generation: as one word it is handed on at once.
@@ -74,12 +78,15 @@ impl<T> Table<T> {
         Some(entry)
     }
 
-    /// Takes out the entry whose name was packed into `bits`.
-    pub(crate) fn remove_bits(&mut self, bits: u64) -> Option<T> {
-        let slot = low(bits);
+    /// Returns the name of the entry whose name was packed into `bits`, if that is its slot's present one.
+    fn unpack(&self, bits: u64) -> Option<Key<T>> {
+        self.name_at(low(bits)).filter(|key| key.matches(bits))
+    }
+
+    /// Returns the name that the entry in a slot has, or that its next one will have.
+    fn name_at(&self, slot: u32) -> Option<Key<T>> {
         let generation = self.slots.get(slot as usize)?.generation;
-        let key = Key::new(slot, generation);
-        if key.matches(bits) { self.remove(key) } else { None }
+        Some(Key::new(slot, generation))
     }
 
     /// Finds an entry.
@@ -140,6 +147,11 @@ impl<T> Key<T> {
     #[inline]
     pub(crate) const fn slot(self) -> usize {
         low(self.name) as usize
+    }
+
+    /// Returns the slot as it is numbered in the name.
+    const fn slot_number(self) -> u32 {
+        low(self.name)
     }
 
     /// Packs the name into an integer of which only the low 56 bits are used.

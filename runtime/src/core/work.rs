@@ -13,19 +13,25 @@ use haulage_proto::verbs::WrId;
 use crate::core::connection::Connection;
 use crate::core::inbound::InboundCall;
 use crate::core::memory::Charge;
-use crate::core::table::{Key, Table};
+use crate::core::table::{Key, Owned, OwnedTable};
 use crate::provider::{Done, Quiesced};
 use crate::service::Data;
 use crate::sys::complete;
 
 /// Work requests whose completion we wait for.
-pub(crate) type WorkTable = Table<Work>;
+pub(crate) type WorkTable = OwnedTable<Work>;
 
 /// One signaled work request.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) connection: Key<Connection>,
     pub(crate) held: Held,
+}
+
+impl Owned for Work {
+    fn owner(&self) -> usize {
+        self.connection.slot()
+    }
 }
 
 /// What it holds, and what its end means.
