@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::source::{Source, Workspace, line_of, words};
 
+mod bounds;
 mod circles;
 mod modules;
 mod mutations;
@@ -12,6 +13,7 @@ mod names;
 mod readings;
 mod requirements;
 
+pub use bounds::bounds;
 pub use circles::circles;
 pub use modules::{orphans, unlisted_tests};
 pub use mutations::{mutations, patch_path, unmutated};
@@ -53,7 +55,7 @@ pub fn breaches(workspace: &Workspace) -> Vec<Breach> {
 /// A rule: returns what breaks it.
 type Rule = fn(&Workspace) -> Vec<Breach>;
 
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 14] = [
     unsafe_in_its_files,
     time_and_chance_in_their_modules,
     leftovers,
@@ -63,6 +65,7 @@ const RULES: [Rule; 13] = [
     orphans,
     unlisted_tests,
     circles,
+    bounds,
     coverage,
     mutations,
     unmutated,
@@ -98,6 +101,13 @@ pub fn leftovers(workspace: &Workspace) -> Vec<Breach> {
         for note in notes {
             let at = words(&source.text, note);
             found.extend(at.map(|at| Breach::at(path, &source.text, at, note)));
+        }
+        for marker in ["<<<<<<< ", ">>>>>>> "] {
+            let at = source.text.match_indices(marker).map(|(at, _)| at);
+            let at = at.filter(|at| *at == 0 || source.text.as_bytes()[at - 1] == b'\n');
+            found.extend(
+                at.map(|at| Breach::at(path, &source.text, at, "a merge is left half done")),
+            );
         }
         for macro_name in ["todo!", "unimplemented!"] {
             found.extend(in_code(path, source, macro_name, "is not an implementation"));

@@ -30,6 +30,8 @@ fn clocks_and_entropy_are_found_outside_their_modules() {
 fn what_was_left_behind_is_found_in_every_kind_of_file() {
     let note = concat!("a\n# ", "FIX", "ME later\n");
     assert_eq!(objects(leftovers, "README.md", note), [2]);
+    let merge = format!("a\n{0}<< HEAD\nb {0}<< c\n", "<".repeat(5));
+    assert_eq!(objects(leftovers, "README.md", &merge), [2]);
     assert_eq!(objects(leftovers, "apps/src/main.rs", "fn f() {\n    todo!()\n}"), [2]);
     assert_eq!(objects(leftovers, "apps/src/main.rs", "// \"todo!\"\nlet todo = 1;"), [0; 0]);
 }
