@@ -34,7 +34,7 @@ impl Span {
         // lives until every block is home. They were zeroed by the system or written since, so they are
         // initialized. No one else has them until the block is given back: no earlier lease, whose
         // return ended it; and neither our RNIC nor a peer, whose views of it kept it out until the
-        // last was dropped. A peer that has mapped a shared region is vouched for by whoever passed it.
+        // last was dropped. Where a peer has mapped the region, whoever passed it to that peer vouches for it.
         let span = unsafe { Self::new(start, length, capacity) };
         Some((block, span))
     }

@@ -1,7 +1,7 @@
 //! What a core tells operators, as a subscriber takes it in.
 //!
-//! In a program of their own: whoever comes by one of the core's events first, anywhere in a program, decides
-//! whether it is of interest, and here all who do have a subscriber.
+//! These tests are a program of their own because `tracing` caches, for each event of a program, whether anybody
+//! wants it: the first thread that reaches the event decides. Here every thread that does has a subscriber.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;

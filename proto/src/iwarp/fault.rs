@@ -7,7 +7,7 @@ use core::fmt;
 pub enum Fault {
     /// The CRC of an FPDU is wrong (RFC 5044 section 4.4).
     Crc,
-    /// The ULPDU length cannot hold the header it announces, or is not that of the message.
+    /// A segment that is too short for its header, or whose length is not that of the message it carries.
     UlpduLength,
     /// A tagged segment of another DDP version.
     DdpVersionTagged,

@@ -252,12 +252,12 @@ impl Connection {
         Peer { connection, address, user, version, role }
     }
 
-    /// Returns what events about it, by its name in the core, name it by.
+    /// Returns the fields by which an event identifies this connection, which the core knows as `key`.
     pub(crate) const fn subject<'a>(&self, key: &'a Key<Self>) -> Subject<'a> {
         Subject { conn: key, peer: self.peer, role: self.role }
     }
 
-    /// Returns what operators are told that both ends agreed on.
+    /// Returns the terms that both ends agreed on, as the event `connection.ready` reports them.
     pub(crate) fn agreed_terms(&self) -> Agreed {
         let Terms { version, calls, replies, .. } = self.terms;
         Agreed {

@@ -4,8 +4,9 @@
 //! Each event is one `tracing` event of the target `haulage` whose message is a static name, such as
 //! `connection.ready`. None is told per message. Without a subscriber an event costs a comparison.
 //!
-//! A server's end warns of what an operator may want to act on: newcomers turned away, connections that broke,
-//! Calls that made no sense. All else is information: an end that connects has a caller who is told.
+//! A server warns of what its operator may want to act on: connections turned away, connections that broke, and
+//! Calls that it could not act on. Everything else is information: at the connecting end, the caller learns of a
+//! failure anyway.
 //!
 //! # Limits
 //! A peer that connects and fails without end, or makes one Call after the other that is refused, must not fill a

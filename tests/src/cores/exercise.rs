@@ -48,7 +48,7 @@ pub enum Fate {
     Now,
     /// It is answered in a later turn.
     Later,
-    /// It is answered only after so many milliseconds.
+    /// It is answered once this many milliseconds have passed.
     After(u32),
     /// It is failed.
     Failed,

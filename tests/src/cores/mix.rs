@@ -138,7 +138,7 @@ impl Mix {
         self.0[event as usize] += 1;
     }
 
-    /// Notes that something happened so many times.
+    /// Notes that something happened `times` times.
     pub fn add(&mut self, event: Event, times: u64) {
         self.0[event as usize] += usize::try_from(times).unwrap_or(usize::MAX);
     }

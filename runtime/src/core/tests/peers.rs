@@ -1,4 +1,5 @@
-//! What services are told of connections: each end once, and of none that never became ready.
+//! What a service is told of its connections: `opened` and `closed` once each, and neither for a connection
+//! that never became ready.
 
 use super::*;
 use crate::service::{Peer, Role, Version};
