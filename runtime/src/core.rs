@@ -10,19 +10,30 @@
 //! table of posted work. It leaves that table only against a completion.
 
 mod admission;
-mod bindings;
+pub(crate) mod bindings;
+mod buffers;
+pub(crate) mod common;
 pub(crate) mod connection;
+mod connections;
+mod counters;
+mod cx;
 mod events;
-pub(crate) mod inbound;
-mod inline;
+pub(crate) mod inner;
 mod memory;
-pub(crate) mod outbound;
+mod outgoing;
+mod program;
 mod receives;
-mod room;
-pub(crate) mod state;
+pub(crate) mod requester;
+mod responder;
+mod runs;
+mod segments;
+mod serve;
+mod session;
 pub(crate) mod table;
+mod tell;
 pub(crate) mod trace;
 mod transmit;
+mod vacancy;
 mod work;
 
 use std::io;
@@ -36,20 +47,27 @@ use haulage_proto::v2::connection::Role;
 
 use crate::identity::Identity;
 use crate::inbox::Inbox;
-use crate::limits::{Limits, SEND_BUFFER, our_private_data};
-use crate::provider::{ConnectError, ConnectionParams, Counters, Event, Provider, Waker};
+use crate::limits::{INLINE_SIZE, Limits, SEND_BUFFER, our_private_data};
+use crate::provider::Counters;
+use crate::provider::{ConnectError, ConnectionParams, Event, Provider, Waker};
 use crate::remote::RemoteClient;
 use crate::service::{Binding, CallError, ConnectionId, Reply, Service};
 
-use admission::Origin;
-use inline::INCOMING;
-use outbound::{Direct, Exit};
-use state::{Serves, State};
+use self::admission::Origin;
+use self::common::Common;
+use self::connection::Link;
+use self::events::Events;
+use self::inner::Inner;
+use self::program::Program;
+use self::requester::{Direct, Exit, Requester};
+use self::responder::Responder;
+use self::runs::Runs;
 #[cfg(test)]
 mod tests;
 
 pub use bindings::{Declared, Unsupported};
-pub use state::{Census, CoreCounters, Cx};
+pub use counters::{Census, CoreCounters};
+pub use cx::Cx;
 
 /// One core.
 #[derive(Debug)]
@@ -59,7 +77,7 @@ pub struct Core<P: Provider, S> {
     service: S,
     /// What Replies are made in that leave at once, if there was a buffer for it. Before the memory it is in.
     reply: Option<Reply>,
-    state: State,
+    inner: Inner,
     inbox: Inbox,
     listeners: Vec<P::Listener>,
     /// Storage of one turn's events.
@@ -68,7 +86,8 @@ pub struct Core<P: Provider, S> {
     incoming: Box<[u8]>,
     /// How many these may be, and Calls served and callers told.
     events_per_turn: usize,
-    draining: bool,
+    /// When a shutdown that has begun stops waiting.
+    drain_by: Option<Instant>,
 }
 
 impl<P: Provider, S: Service> Core<P, S> {
@@ -85,33 +104,33 @@ impl<P: Provider, S: Service> Core<P, S> {
         seed: u64,
     ) -> Result<Self, StartError> {
         let limits = limits.within(provider.caps());
-        let (binding, flavors) = (Rc::new(service.binding()), service.flavors().into());
+        let binding = Rc::new(service.binding());
         bindings::check(&binding).map_err(StartError::Unsupported)?;
         let sources =
             (0..).zip(&binding.procedures).map(|(number, _)| service.result_source(number));
-        let sources = sources.collect();
+        let (flavors, sources) = (service.flavors().into(), sources.collect());
+        let program = Program::new(Rc::clone(&binding), flavors, sources);
         let inbox = Inbox::new(limits.remote_clients_max, provider.waker());
-        let needed = limits.transport_bytes();
-        let state =
-            State::new(limits, pool, Serves { binding, flavors, sources }, provider.caps(), seed)
-                .ok_or(StartError::PoolTooSmall { needed })?;
-        let buffer = state.pool.lease(SEND_BUFFER).ok_or(StartError::PoolTooSmall { needed })?;
-        let reply = Some(Reply::new(buffer, None, 0, None));
-        let (listeners, draining) = (Vec::new(), false);
+        let too_small = StartError::PoolTooSmall { needed: limits.transport_bytes() };
+        let common = Common::new(limits, pool, binding, provider.caps(), seed);
+        let common = common.ok_or_else(|| too_small.clone())?;
+        let buffer = common.pool.lease(SEND_BUFFER).ok_or(too_small)?;
         let events_per_turn = provider.caps().turn_events;
-        let events = Vec::with_capacity(events_per_turn);
-        let incoming = vec![0; INCOMING].into();
         Ok(Self {
-            provider,
             service,
-            reply,
-            state,
+            reply: Some(Reply::new(buffer, None, 0, None)),
+            inner: Inner {
+                responder: Responder::new(program, &limits),
+                requester: Requester::new(&limits, seed),
+                common,
+            },
             inbox,
-            listeners,
-            events,
-            incoming,
+            listeners: Vec::new(),
+            events: Vec::with_capacity(events_per_turn),
+            incoming: vec![0; INCOMING].into(),
             events_per_turn,
-            draining,
+            drain_by: None,
+            provider,
         })
     }
 
@@ -119,10 +138,10 @@ impl<P: Provider, S: Service> Core<P, S> {
     ///
     /// Returns whether anything happened, so the caller may sleep when idle.
     pub fn turn(&mut self, now: Instant) -> bool {
-        self.state.trace.begin_turn(now);
+        self.inner.common.trace.begin_turn(now);
         let mut worked = 0;
         worked += self.take_messages(now, MESSAGES_PER_TURN); // from other threads
-        worked += self.state.supply(now); // with memory that came home
+        worked += self.supply(now); // with memory that came home
         worked += self.reap_completions(now, self.events_per_turn); // received and sent
         worked += self.fire_deadlines(now);
         worked += self.tell_ready(now); // before Calls are served
@@ -167,54 +186,57 @@ impl<P: Provider, S: Service> Core<P, S> {
         binding: Binding,
         identity: Identity,
     ) -> Result<ConnectionId, CallError> {
-        if self.draining {
+        if self.drain_by.is_some() {
             return Err(CallError::Closed);
         }
         bindings::check(&binding).map_err(CallError::Unsupported)?;
+        let Inner { common, .. } = &mut self.inner;
         let caps = self.provider.caps();
-        let (_, private_data) = our_private_data(Role::Client, self.state.solicits);
+        let (_, private_data) = our_private_data(Role::Client, common.abilities.solicits);
         let (ord, ird) = (caps.ord_max, caps.ird_max);
         let params = ConnectionParams { private_data: &private_data, ord, ird };
         let qp = self.provider.connect(now, to, &params).map_err(CallError::Connect)?;
-        let binding = self.state.bind(binding);
-        let client = (Role::Client, to, None);
-        let Some(key) = self.state.open((qp, Origin::Ours), client, &binding) else {
+        let binding = common.connections.bind(binding);
+        let link = Link { qp, role: Role::Client, peer: to };
+        let Some(key) = common.open(link, Origin::Ours, None, &binding) else {
             self.provider.disconnect(now, qp);
             return Err(CallError::Connect(ConnectError::NoQueuePair));
         };
-        if let Some(connection) = self.state.connections.get_mut(key) {
+        if let Some(connection) = common.connections.get_mut(key) {
             connection.identity = identity;
         }
-        self.provide(key);
+        transmit::provide(&mut self.provider, common, key);
         Ok(ConnectionId(key))
     }
 
     /// Closes a connection in order. Calls on it that have not ended fail.
     pub fn close(&mut self, connection: ConnectionId) {
-        self.state.close(connection.0, CallError::Closed);
+        self.inner.common.connections.close(connection.0, CallError::Closed);
     }
 
     /// Stops accepting, lets what is in flight finish, then closes every connection.
     pub fn begin_shutdown(&mut self, now: Instant) {
-        if std::mem::replace(&mut self.draining, true) {
+        if self.drain_by.is_some() {
             return;
         }
         for listener in self.listeners.drain(..) {
             self.provider.unlisten(listener);
         }
-        self.state.drain_by = Some(now.saturating_add(self.state.limits.drain_timeout));
-        self.state.wake_by(now);
+        let common = &mut self.inner.common;
+        self.drain_by = Some(now.saturating_add(common.limits.drain_timeout));
+        common.wake_by(now);
     }
 
     /// Returns whether a shutdown has finished.
     pub fn is_drained(&self) -> bool {
-        let State { connections, peers_gone, .. } = &self.state;
-        self.draining && connections.len() == 0 && peers_gone.is_empty()
+        let connections = &self.inner.common.connections;
+        self.drain_by.is_some() && connections.len() == 0 && connections.gone.is_empty()
     }
 
     /// Returns when `turn` must run even if nothing happens.
     pub fn poll_deadline(&self) -> Option<Instant> {
-        let ours = [self.state.next_deadline, self.state.memory.due()].into_iter().flatten().min();
+        let Common { next_deadline, memory, .. } = &self.inner.common;
+        let ours = [*next_deadline, memory.due()].into_iter().flatten().min();
         match (ours, self.provider.poll_deadline()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -231,7 +253,7 @@ impl<P: Provider, S: Service> Core<P, S> {
 
     /// Returns what a service sees of this core.
     pub fn cx(&mut self, now: Instant) -> (Cx<'_>, &mut S) {
-        (Cx::new(now, &mut self.state), &mut self.service)
+        (Cx::new(now, &mut self.inner), &mut self.service)
     }
 
     /// Makes a client of `connection` for another thread; `None` if there are too many.
@@ -255,52 +277,79 @@ impl<P: Provider, S: Service> Core<P, S> {
     }
 
     fn take_messages(&mut self, now: Instant, budget: usize) -> usize {
-        self.inbox.take(&mut self.state, now, budget)
+        let Inner { requester, common, .. } = &mut self.inner;
+        self.inbox.take(requester, common, now, budget)
+    }
+
+    fn supply(&mut self, now: Instant) -> usize {
+        let Inner { responder, common, .. } = &mut self.inner;
+        responder.supply(common, now)
+    }
+
+    /// Takes at most `budget` events from the provider. Returns how much happened: bulk data on its way
+    /// counts, though no event tells of it yet.
+    fn reap_completions(&mut self, now: Instant, budget: usize) -> usize {
+        let Self { provider, service, inner, reply, events, drain_by, .. } = self;
+        provider.poll(now, budget, events);
+        let count = events.len();
+        if count > 0 {
+            let shut = drain_by.is_some().then_some("the core is shutting down");
+            let mut taking = Events { now, provider, service, inner, reply, shut };
+            taking.take(events.drain(..));
+        }
+        let moved = provider.counters();
+        let before = std::mem::replace(&mut inner.common.moved, moved);
+        count + usize::from(before.bytes_system != inner.common.moved.bytes_system)
     }
 
     fn fire_deadlines(&mut self, now: Instant) -> usize {
-        if self.state.next_deadline.is_none_or(|deadline| deadline > now) {
+        let Self { service, inner, drain_by, .. } = self;
+        let Inner { requester, common, .. } = inner;
+        if common.next_deadline.is_none_or(|deadline| deadline > now) {
             return 0;
         }
-        self.state.next_deadline = None;
-        self.state.expire_calls(now);
-        self.state.expire_connections(now);
-        self.close_idle(now);
-        if self.draining {
-            self.state.drain_connections(now);
+        common.next_deadline = None;
+        requester.expire_calls(common, now);
+        inner.expire_connections(now);
+        vacancy::close_idle(inner, service, now);
+        if let Some(by) = *drain_by {
+            vacancy::drain(inner, now, by);
         }
         1
     }
 
-    /// Tells the service which connections have become ready. Returns how many.
-    #[inline]
     fn tell_ready(&mut self, now: Instant) -> usize {
-        let Self { state, service, .. } = self;
-        let mut told = 0;
-        while let Some(peer) = state.peers_ready.pop_front() {
-            service.opened(&mut Cx::new(now, state), &peer);
-            told += 1;
-        }
-        told
+        tell::tell_ready(&mut self.inner, &mut self.service, now)
+    }
+
+    /// Acts on at most `budget` messages. Returns how many there were.
+    fn take_inline(&mut self, now: Instant, budget: usize) -> usize {
+        let Self { provider, service, inner, incoming, reply, .. } = self;
+        let mut runs = Runs { inner, service, now, reply };
+        provider.receive_inline(incoming, INLINE_SIZE, budget, &mut runs)
     }
 
     fn run_handlers(&mut self, now: Instant, budget: usize) -> usize {
-        let Self { provider, state, service, inbox, .. } = self;
+        let Self { provider, inner, service, inbox, .. } = self;
         let mut worked = 0;
-        if state.has_news() {
-            worked += outbound::tell(state, service, inbox, now, budget);
+        if inner.requester.has_news() {
+            worked += tell::tell(inner, service, inbox, now, budget);
         }
-        if !state.peers_gone.is_empty() {
-            worked += outbound::tell_gone(state, service, now);
+        if !inner.common.connections.gone.is_empty() {
+            worked += tell::tell_gone(inner, service, now);
         }
-        if !state.ready.is_empty() {
-            worked += inbound::run(state, service, now, budget);
+        if inner.responder.has_ready() {
+            worked += serve::run(inner, service, now, budget);
         }
         let mut direct = Direct::new(provider);
-        let mut cx = Cx::within(now, state, None, Exit::Any(&mut direct));
+        let mut cx = Cx::within(now, inner, None, Exit::Any(&mut direct));
         worked += usize::from(service.turn(&mut cx));
         cx.close_lane();
         worked
+    }
+
+    fn flush_posts(&mut self, now: Instant) -> usize {
+        transmit::flush(&mut self.provider, &mut self.inner, now)
     }
 }
 
@@ -331,3 +380,5 @@ impl std::error::Error for StartError {}
 
 /// Entries taken from other threads in one turn.
 const MESSAGES_PER_TURN: usize = 64;
+/// Octets of room for messages that are taken at once.
+const INCOMING: usize = 2 * INLINE_SIZE;

@@ -20,8 +20,8 @@ use haulage_proto::time::Instant;
 use haulage_proto::xdr::Writer;
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use crate::core::outbound::Caller;
-use crate::core::state::State;
+use crate::core::common::Common;
+use crate::core::requester::{Caller, NewCall, Requester};
 use crate::service::{CallError, ConnectionId, Finished, Request};
 use crate::sys::wake::Waker;
 
@@ -144,15 +144,27 @@ impl Inbox {
 
     /// Takes at most `budget` entries. Returns how many there were.
     #[inline]
-    pub(crate) fn take(&mut self, state: &mut State, now: Instant, budget: usize) -> usize {
+    pub(crate) fn take(
+        &mut self,
+        requester: &mut Requester,
+        common: &mut Common,
+        now: Instant,
+        budget: usize,
+    ) -> usize {
         if self.ready == 0 && self.door.shared.ready.load(Ordering::Relaxed) == 0 {
             return 0;
         }
-        self.take_entries(state, now, budget)
+        self.take_entries(requester, common, now, budget)
     }
 
     #[inline(never)]
-    fn take_entries(&mut self, state: &mut State, now: Instant, budget: usize) -> usize {
+    fn take_entries(
+        &mut self,
+        requester: &mut Requester,
+        common: &mut Common,
+        now: Instant,
+        budget: usize,
+    ) -> usize {
         let shared = &self.door.shared;
         if shared.ready.load(Ordering::Relaxed) != 0 {
             self.ready |= shared.ready.swap(0, Ordering::Acquire);
@@ -174,7 +186,7 @@ impl Inbox {
             match client.and_then(|client| client.entries.pop().ok()) {
                 Some(entry) => {
                     taken += 1;
-                    self.on_entry(state, now, number, entry);
+                    self.on_entry(requester, common, now, number, entry);
                 }
                 None => {
                     self.ready &= !(1 << number);
@@ -185,17 +197,26 @@ impl Inbox {
         taken
     }
 
-    fn on_entry(&mut self, state: &mut State, now: Instant, client: usize, entry: Entry) {
+    fn on_entry(
+        &mut self,
+        requester: &mut Requester,
+        common: &mut Common,
+        now: Instant,
+        client: usize,
+        entry: Entry,
+    ) {
         match entry {
             Entry::Lease { length } => {
-                let lease = state.pool.lease(length);
+                let lease = common.pool.lease(length);
                 self.push(client, Completion::Lease(lease));
             }
             Entry::Call { connection, token, arguments, mut request } => {
                 let caller = Caller::Remote { client, token };
                 let encode = |w: &mut Writer<'_>| w.put(arguments.bytes());
-                match state.call(now, connection.0, &mut request, caller, encode) {
-                    Ok(slot) => state.lend(slot, arguments),
+                let Request { procedure, timeout, .. } = request;
+                let new = NewCall { now, procedure, timeout, caller };
+                match requester.call(common, connection.0, new, &mut request, encode) {
+                    Ok(slot) => requester.lend(slot, arguments),
                     Err(error) => self.push(
                         client,
                         Completion::Call {

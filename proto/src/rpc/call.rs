@@ -80,6 +80,12 @@ impl<'a> CallHeader<'a> {
         Ok((header, r.position()))
     }
 
+    /// Reads the credential again of a Call whose header [`Self::decode`] has found in order.
+    pub fn credential_of(payload: &'a [u8]) -> Credential<'a> {
+        let at_credential = payload.get(CREDENTIAL_AT..).unwrap_or_default();
+        Credential::decode(&mut Reader::new(at_credential)).unwrap_or(Credential::None)
+    }
+
     /// Octets of a header without credential and verifier.
     pub const PLAIN_LEN: usize = PLAIN_LEN;
 
@@ -98,6 +104,8 @@ impl<'a> CallHeader<'a> {
 }
 
 const PLAIN_LEN: usize = 40;
+/// Where the credential begins.
+const CREDENTIAL_AT: usize = 24;
 
 /// What the Calls of one program begin with whose credential and verifier are AUTH_NONE.
 #[derive(Clone, Copy, Debug)]

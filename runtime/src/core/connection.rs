@@ -9,18 +9,20 @@ use haulage_proto::negotiate::{Connection as Engine, Engine as Spoken, ReplyChun
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
+use haulage_proto::v2::header::Returned;
 use haulage_proto::v2::thresholds::Thresholds;
 use haulage_proto::verbs::{Handle, QpNum};
 
-use crate::core::admission::Origin;
-use crate::core::inbound::Outgoing;
-use crate::core::memory::Share;
-use crate::core::receives::Part;
-use crate::core::table::Key;
-use crate::core::trace::{Agreed, Manner, Subject, Traffic};
+use super::admission::Origin;
+use super::memory::Share;
+use super::outgoing::Outgoing;
+use super::receives::{Part, Receives};
+use super::segments::Segments;
+use super::table::ConnectionKey;
+use super::trace::{Agreed, Manner, Subject, Traffic};
 use crate::identity::Identity;
 use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER, our_private_data};
-use crate::provider::{PeerUser, Port, WorkQueue, WorkRequest};
+use crate::provider::{PeerUser, Port, Provider, WorkQueue, WorkRequest};
 use crate::service::{Binding, CallError, ConnectionId, Peer};
 
 /// A connection of this core, in either role.
@@ -75,6 +77,16 @@ pub(crate) struct Connection {
     pub(crate) failure: Option<CallError>,
 }
 
+/// Whom a new connection links us with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub(crate) qp: QpNum,
+    /// Ours.
+    pub(crate) role: Role,
+    /// Where the other end is.
+    pub(crate) peer: SocketAddr,
+}
+
 /// What both ends agreed on, once the connection is ready.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
@@ -123,6 +135,25 @@ impl Terms {
         let (calls, replies) = (within_ours(calls), within_ours(replies));
         let bare_max = BareMax::of(&calls);
         Self { version, calls, bare_max, replies, bare_reply_max }
+    }
+
+    /// Returns how long the Payload stream of a Reply in one message may be, in octets; it returns the Write chunk
+    /// `write`.
+    pub(crate) fn reply_max(&self, write: Option<&Segments>) -> usize {
+        let write = write.map(|write| [Returned { offered: write.as_slice(), length: 0 }]);
+        let writes = write.as_ref().map_or(&[][..], |writes| writes.as_slice());
+        let header = ReplyChunks { writes, reply: None }.wire_len(self.version);
+        let threshold = usize::try_from(self.replies.reply_threshold).unwrap_or(usize::MAX);
+        threshold.min(SEND_BUFFER - HEADER_ROOM).saturating_sub(header)
+    }
+
+    /// Returns how many of the Write chunks that a Call offers are held against its binding.
+    pub(crate) const fn write_chunks_judged(&self, offered: u32) -> u32 {
+        match self.version {
+            // [R5666-3.4-7] a Write chunk that no result can take is returned unused.
+            Version::One => 0,
+            Version::Two => offered,
+        }
     }
 }
 
@@ -173,8 +204,9 @@ impl State {
 impl Connection {
     /// Makes the entry of a connection whose transport setup is under way.
     pub(crate) fn new(
-        (qp, role, peer): (QpNum, Role, SocketAddr),
-        (engine, part): (Engine, Part),
+        Link { qp, role, peer }: Link,
+        engine: Engine,
+        part: Part,
         agreed: Agreement,
         binding: Rc<Binding>,
     ) -> Self {
@@ -209,16 +241,62 @@ impl Connection {
         }
     }
 
-    /// Gives a request to the provider at once if `stage` takes it so, or to the queue for the next doorbell.
-    pub(crate) fn stage(
+    /// Reserves Receives for the peer: what it has used is given again, and more if it is busy. So many Replies are
+    /// about to leave, if credit allows, and so many connections were `touched`.
+    #[inline]
+    pub(crate) fn replenish(&mut self, receives: &mut Receives, leaving: usize, touched: usize) {
+        // A connection that is to close is given no new credits.
+        if !self.is_up() {
+            return;
+        }
+        // Such Replies hold no Receive any more, and are not owed for long.
+        let leaving = u32::try_from(leaving).unwrap_or(u32::MAX).min(self.engine.replies_left());
+        let owed = self.engine.owed().saturating_sub(leaving);
+        let more = receives.grow(&mut self.part, (self.engine.reserved(), owed), touched);
+        self.engine.reserve(more);
+        self.reserved += more;
+    }
+
+    /// Gives the peer room for others than the `messages` of a run, of which it is told with the next one of ours; so
+    /// many Replies are about to leave.
+    #[inline(always)]
+    pub(crate) fn give_credits(
         &mut self,
-        request: WorkRequest,
-        stage: impl FnOnce(WorkRequest) -> Result<(), WorkRequest>,
+        receives: &mut Receives,
+        touched: usize,
+        messages: usize,
+        leaving: usize,
     ) {
+        // For one message that can wait until the turn ends, and what comes of it cannot.
+        if messages > 1 || self.engine.reserved() < PLENTY {
+            self.replenish(receives, leaving, touched);
+        }
+    }
+
+    /// Tells the provider what is reserved for the peer, before the peer is told.
+    #[inline]
+    pub(crate) fn provide<P: Provider>(&mut self, provider: &mut P) {
+        let reserved = std::mem::take(&mut self.reserved);
+        if reserved > 0 {
+            provider.reserve_receives(self.qp, reserved);
+        }
+    }
+
+    /// Returns whether anything waits to be sent, or was noted of something that did.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        !self.replies.is_empty()
+            || !self.calls.is_empty()
+            || self.stalled_since.is_some()
+            || !self.engine.is_at_rest()
+    }
+
+    /// Gives a request to the provider at once if `port` takes it so, or to the queue for the next doorbell.
+    pub(crate) fn stage(&mut self, request: WorkRequest, port: &mut (impl Port + ?Sized)) {
         if !self.queue.is_empty() {
             return self.queue.push_back(request);
         }
-        match stage(request) {
+        match port.stage(request) {
             Ok(()) => self.rings = true,
             Err(request) => self.queue.push_back(request),
         }
@@ -228,7 +306,7 @@ impl Connection {
     #[inline]
     pub(crate) fn send_inline(
         &mut self,
-        mut port: impl Port,
+        port: &mut (impl Port + ?Sized),
         message: &[u8],
         invalidate: Option<Handle>,
     ) -> bool {
@@ -246,14 +324,14 @@ impl Connection {
     }
 
     /// Returns what the service is told of the other end of it, by its name in the core.
-    pub(crate) const fn described(&self, key: Key<Self>) -> Peer {
+    pub(crate) const fn described(&self, key: ConnectionKey) -> Peer {
         let Self { peer: address, user, role, .. } = *self;
         let (connection, version) = (ConnectionId(key), self.terms.version);
         Peer { connection, address, user, version, role }
     }
 
     /// Returns the fields by which an event identifies this connection, which the core knows as `key`.
-    pub(crate) const fn subject<'a>(&self, key: &'a Key<Self>) -> Subject<'a> {
+    pub(crate) const fn subject<'a>(&self, key: &'a ConnectionKey) -> Subject<'a> {
         Subject { conn: key, peer: self.peer, role: self.role }
     }
 
@@ -309,6 +387,9 @@ impl Connection {
         self.is_up() && self.role == Role::Client
     }
 }
+
+/// Receives that a peer can do with for a turn: for a Call, the credit that it leaves, and a grant.
+const PLENTY: u32 = 3;
 
 #[cfg(test)]
 mod tests {

@@ -19,13 +19,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use haulage_mr_pool::Local;
+use haulage_mr_pool::{Local, Pool};
 use haulage_proto::time::Instant;
 
-use super::connection::Connection;
-use super::inbound::InboundCall;
-use super::state::State;
-use super::table::Key;
+use super::table::{CallKey, ConnectionKey};
 
 /// The memory that Calls of all connections hold, and the connections with Calls that wait for some.
 #[derive(Debug, Default)]
@@ -35,7 +32,7 @@ pub(crate) struct Memory {
     /// Of these, octets that services will lease and have not leased yet.
     promised: usize,
     /// Connections with Calls that wait for memory, in the order of their turns.
-    waiting: VecDeque<Key<Connection>>,
+    waiting: VecDeque<ConnectionKey>,
     /// Whether memory came home, or was asked for, since those connections were looked at.
     has_changed: bool,
     /// When they are looked at anyway.
@@ -62,13 +59,13 @@ pub(crate) struct Share {
 
 /// A Call that waits for memory.
 #[derive(Clone, Copy, Debug)]
-struct Waiter {
-    call: Key<InboundCall>,
+pub(super) struct Waiter {
+    pub(super) call: CallKey,
     /// When it began to wait.
-    since: Instant,
+    pub(super) since: Instant,
 }
 
-/// Octets of the pool charged to a connection. A charge that is not empty goes to [`State::discharge`] before it
+/// Octets of the pool charged to a connection. A charge that is not empty goes to [`Memory::discharge`] before it
 /// is dropped.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Charge {
@@ -145,52 +142,44 @@ impl Memory {
         self.due
     }
 
-    /// Lets the service lease what its Call was promised.
-    pub(super) fn keep_promise(&mut self, charge: &mut Charge) {
-        self.promised -= std::mem::take(&mut charge.promised);
-    }
-}
-
-impl Share {
-    /// Counts a Call whose Reads begin.
-    pub(super) const fn begin_reading(&mut self) {
-        self.reading += 1;
+    /// Returns the octets that Calls hold.
+    pub(super) const fn held(&self) -> usize {
+        self.held
     }
 
-    /// Returns the heap memory of the queue, in octets.
-    pub(super) fn bytes(&self) -> usize {
-        self.waiting.capacity() * size_of::<Waiter>()
+    /// Returns whether any connection waits for memory.
+    #[inline]
+    pub(super) fn is_awaited(&self) -> bool {
+        !self.waiting.is_empty()
     }
-}
 
-impl State {
     /// Asks for memory on behalf of a Call of a connection. The Call holds `own` octets already.
-    pub(super) fn grant(&mut self, key: Key<Connection>, wanted: &Wanted, own: usize) -> Grant {
-        let Some(connection) = self.connections.get_mut(key) else { return Grant::Never };
-        let is_up = connection.is_up();
-        let share = &mut connection.share;
-        // The Calls of a connection that closes end with it.
-        let may_read = wanted.purpose != Purpose::Reads || share.reading < share.reading_max;
-        if !is_up || !may_read {
+    pub(super) fn grant(
+        &mut self,
+        share: &mut Share,
+        pool: &Pool,
+        wanted: &Wanted,
+        own: usize,
+    ) -> Grant {
+        if wanted.purpose == Purpose::Reads && share.reading >= share.reading_max {
             return Grant::Waits(Until::Reads);
         }
         let Some(octets) = wanted.lease.checked_add(wanted.later) else { return Grant::Never };
-        let free = self.pool.free_bytes().saturating_sub(self.memory.promised);
+        let free = pool.free_bytes().saturating_sub(self.promised);
         // A Call that holds memory gives it back sooner if it goes on.
         let exceeds_share = own == 0
             && share.held > 0
             && share.held.saturating_add(octets) > free.saturating_sub(octets);
         // Short leases find room in pages that are not free any more.
-        let exceeds_rest = wanted.later + self.memory.promised > 0 && octets > free;
-        let lease =
-            if exceeds_share || exceeds_rest { None } else { self.pool.lease(wanted.lease) };
+        let exceeds_rest = wanted.later + self.promised > 0 && octets > free;
+        let lease = if exceeds_share || exceeds_rest { None } else { pool.lease(wanted.lease) };
         // All that other Calls hold may come back; values that a service keeps may not.
-        let others = self.memory.held.saturating_sub(own);
+        let others = self.held.saturating_sub(own);
         match lease {
             Some(lease) => {
                 share.held += octets;
-                self.memory.held += octets;
-                self.memory.promised += wanted.later;
+                self.held += octets;
+                self.promised += wanted.later;
                 Grant::Taken(lease, Charge { octets, promised: wanted.later })
             }
             None if others > 0 && free.saturating_add(others) >= octets => {
@@ -200,131 +189,116 @@ impl State {
         }
     }
 
+    /// Lets the service lease what its Call was promised.
+    pub(super) fn keep_promise(&mut self, charge: &mut Charge) {
+        self.promised -= std::mem::take(&mut charge.promised);
+    }
+
     /// Gives back what a connection was charged, which may be gone.
     #[inline]
-    pub(super) fn discharge(&mut self, key: Key<Connection>, charge: Charge) {
-        if charge.octets == 0 {
-            return;
-        }
-        self.memory.held -= charge.octets;
-        self.memory.promised -= charge.promised;
-        self.memory.has_changed = true;
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.share.held -= charge.octets;
+    pub(super) fn discharge(&mut self, share: Option<&mut Share>, charge: &Charge) {
+        self.held -= charge.octets;
+        self.promised -= charge.promised;
+        self.has_changed = true;
+        if let Some(share) = share {
+            share.held -= charge.octets;
         }
     }
 
-    /// Returns whether any connection waits for memory.
-    #[inline]
-    pub(super) fn is_memory_awaited(&self) -> bool {
-        !self.memory.waiting.is_empty()
-    }
-
-    /// Has a Call, which holds `own` octets already, wait for what it wants, or go on at once if there is that. A
-    /// Call that holds nothing goes on at once only if nobody waits; one that holds memory waits in front of
-    /// those of its connection that hold none, as they may wait for its memory.
-    pub(super) fn await_memory(
+    /// Has a Call wait. One that holds memory waits in front of those of its connection that hold none, as they may
+    /// wait for its memory.
+    pub(super) fn wait(
         &mut self,
-        key: Key<Connection>,
-        call: Key<InboundCall>,
+        key: ConnectionKey,
+        share: &mut Share,
+        call: CallKey,
         own: usize,
     ) {
-        let is_awaited = self.is_memory_awaited();
-        let Some(connection) = self.connections.get(key) else { return };
-        let is_first = !is_awaited && connection.share.waiting.is_empty();
-        if (own > 0 || is_first) && self.supply_call(call) == Supply::Done {
-            return;
+        let waiter = Waiter { call, since: self.now };
+        if own > 0 {
+            share.waiting.push_front(waiter);
+        } else {
+            share.waiting.push_back(waiter);
         }
-        let waiter = Waiter { call, since: self.memory.now };
-        if let Some(connection) = self.connections.get_mut(key) {
-            if own > 0 {
-                connection.share.waiting.push_front(waiter);
-            } else {
-                connection.share.waiting.push_back(waiter);
-            }
-            self.queue_for_memory(key);
-        }
+        self.queue(key, share);
     }
 
     /// Notes that the Reads of a Call ended, which others may have waited for.
-    pub(super) fn end_reading(&mut self, key: Key<Connection>) {
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.share.reading -= 1;
-            if !connection.share.waiting.is_empty() {
-                self.queue_for_memory(key);
-            }
+    pub(super) fn end_reading(&mut self, key: ConnectionKey, share: &mut Share) {
+        share.reading -= 1;
+        if !share.waiting.is_empty() {
+            self.queue(key, share);
         }
     }
 
-    /// Lets Calls go on for which there is memory now, connection by connection, and refuses those that have waited
-    /// too long. Returns how many Calls went on.
+    /// Begins a turn. Returns whether connections that wait are to be looked at.
     #[inline]
-    pub(crate) fn supply(&mut self, now: Instant) -> usize {
-        self.memory.now = now;
-        let is_due = self.memory.has_changed || self.memory.due.is_some_and(|due| due <= now);
-        if self.memory.waiting.is_empty() || !is_due { 0 } else { self.supply_connections(now) }
+    pub(super) fn begin_turn(&mut self, now: Instant) -> bool {
+        self.now = now;
+        let is_due = self.has_changed || self.due.is_some_and(|due| due <= now);
+        self.is_awaited() && is_due
     }
 
-    #[inline(never)]
-    fn supply_connections(&mut self, now: Instant) -> usize {
-        self.memory.has_changed = false;
-        self.pool.collect();
-        let mut supplied = 0;
-        for _ in 0..self.memory.waiting.len() {
-            let Some(key) = self.memory.waiting.pop_front() else { break };
-            supplied += self.supply_connection(now, key);
-        }
-        // Leases also come home without an event, dropped by a service or on another thread.
-        let is_awaited = self.is_memory_awaited();
-        self.memory.due = is_awaited.then(|| now.saturating_add(SUPPLY_INTERVAL));
-        supplied
+    /// Begins to look at the connections that wait. Returns how many there are.
+    pub(super) fn begin_supply(&mut self) -> usize {
+        self.has_changed = false;
+        self.waiting.len()
     }
 
-    fn supply_connection(&mut self, now: Instant, key: Key<Connection>) -> usize {
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.share.is_queued = false;
-        }
-        let mut supplied = 0;
-        loop {
-            let Some(connection) = self.connections.get_mut(key) else { return supplied };
-            let Some(waiter) = connection.share.waiting.pop_front() else { return supplied };
-            let overdue = waiter.since.saturating_add(self.limits.memory_timeout) <= now;
-            match self.supply_call(waiter.call) {
-                Supply::Done => supplied += 1,
-                Supply::Waits(Until::Memory) if overdue => self.refuse_memory(waiter.call),
-                Supply::Waits(until) => {
-                    if let Some(connection) = self.connections.get_mut(key) {
-                        connection.share.waiting.push_front(waiter);
-                    }
-                    // The end of a Read brings the connection back by itself.
-                    if until == Until::Memory {
-                        self.queue_for_memory(key);
-                    }
-                    return supplied;
-                }
-            }
-        }
+    /// Takes the next connection that waits.
+    pub(super) fn next_waiting(&mut self) -> Option<ConnectionKey> {
+        self.waiting.pop_front()
     }
 
-    fn queue_for_memory(&mut self, key: Key<Connection>) {
-        self.memory.has_changed = true;
-        if let Some(connection) = self.connections.get_mut(key)
-            && !std::mem::replace(&mut connection.share.is_queued, true)
-        {
-            self.memory.waiting.push_back(key);
+    /// Says when the connections that still wait are looked at again: leases also come home without an event,
+    /// dropped by a service or on another thread.
+    pub(super) fn end_supply(&mut self) {
+        self.due = self.is_awaited().then(|| self.now.saturating_add(SUPPLY_INTERVAL));
+    }
+
+    /// Queues a connection for its turn.
+    pub(super) fn queue(&mut self, key: ConnectionKey, share: &mut Share) {
+        self.has_changed = true;
+        if !std::mem::replace(&mut share.is_queued, true) {
+            self.waiting.push_back(key);
         }
+    }
+}
+
+impl Share {
+    /// Counts a Call whose Reads begin.
+    pub(super) const fn begin_reading(&mut self) {
+        self.reading += 1;
+    }
+
+    /// Notes that the connection has its turn, and is queued for it no more.
+    pub(super) const fn leave_queue(&mut self) {
+        self.is_queued = false;
+    }
+
+    /// Takes the Call that waits first.
+    pub(super) fn next(&mut self) -> Option<Waiter> {
+        self.waiting.pop_front()
+    }
+
+    /// Has a Call wait on, in front of all others.
+    pub(super) fn put_back(&mut self, waiter: Waiter) {
+        self.waiting.push_front(waiter);
+    }
+
+    /// Returns whether no Call waits.
+    pub(super) fn is_free(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Returns the heap memory of the queue, in octets.
+    pub(super) fn bytes(&self) -> usize {
+        self.waiting.capacity() * size_of::<Waiter>()
     }
 }
 
 /// How often a core that has nothing else to do looks for memory that came home.
 const SUPPLY_INTERVAL: Duration = Duration::from_millis(1);
-
-impl Memory {
-    /// Returns the octets that Calls hold.
-    pub(crate) const fn held(&self) -> usize {
-        self.held
-    }
-}
 
 #[cfg(test)]
 impl Share {

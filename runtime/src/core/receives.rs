@@ -95,6 +95,22 @@ impl Buffers {
     }
 }
 
+/// A received message whose Payload stream is still needed.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) received: Filled,
+    /// Where the Payload stream starts.
+    pub(crate) payload_at: u32,
+}
+
+impl Message {
+    /// Returns the Payload stream.
+    #[inline]
+    pub(crate) fn payload<'a>(&self, buffers: &'a Buffers) -> &'a [u8] {
+        buffers.bytes(&self.received).get(self.payload_at as usize..).unwrap_or_default()
+    }
+}
+
 /// The number of none.
 const NO_BUFFER: u32 = u32::MAX;
 

@@ -1,5 +1,8 @@
 //! A table of fixed capacity whose entries are named by slot and generation.
 //!
+//! A name says of what it is by a type, which need not be that of the entry: who holds a name need not know what
+//! is behind it.
+//!
 //! # Limits
 //! All its memory is reserved when it is made, and touched only as far as entries were ever needed: a
 //! table for the worst case costs what the common one does, and looking through it as well.
@@ -11,22 +14,36 @@ mod owned;
 
 pub(crate) use owned::{Owned, OwnedTable};
 
-/// Names an entry of a [`Table`] of `T`; stale names find nothing.
-pub(crate) struct Key<T> {
+/// Names a connection of a core.
+pub(crate) type ConnectionKey = Key<OfConnection>;
+/// Names a Call that a core serves.
+pub(crate) type CallKey = Key<OfCall>;
+
+/// What a [`ConnectionKey`] names.
+#[derive(Debug)]
+pub(crate) enum OfConnection {}
+
+/// What a [`CallKey`] names.
+#[derive(Debug)]
+pub(crate) enum OfCall {}
+
+/// Names an entry of a [`Table`] of what `N` says; stale names find nothing.
+pub(crate) struct Key<N> {
     /// The slot, and above it the generation: as one word it is handed on at once.
     name: u64,
-    of: PhantomData<fn() -> T>,
+    of: PhantomData<fn() -> N>,
 }
 
-/// Entries in place, free slots chained, nothing allocated after construction.
+/// Entries in place, named by a `Key<N>` each, free slots chained, nothing allocated after construction.
 #[derive(Debug)]
-pub(crate) struct Table<T> {
+pub(crate) struct Table<T, N = T> {
     /// Those that were ever in use; within its capacity.
     slots: Vec<Slot<T>>,
     capacity: u32,
     /// The first of the chain; beyond the slots, the next that was never in use.
     free: u32,
     count: u32,
+    of: PhantomData<fn() -> N>,
 }
 
 #[derive(Debug)]
@@ -37,15 +54,21 @@ struct Slot<T> {
     entry: Option<T>,
 }
 
-impl<T> Table<T> {
+impl<T, N> Table<T, N> {
     /// Makes an empty table of `capacity` slots.
     pub(crate) fn new(capacity: u32) -> Self {
-        Self { slots: Vec::with_capacity(capacity as usize), capacity, free: 0, count: 0 }
+        Self {
+            slots: Vec::with_capacity(capacity as usize),
+            capacity,
+            free: 0,
+            count: 0,
+            of: PhantomData,
+        }
     }
 
     /// Adds an entry, or gives it back when the table is full.
     #[inline]
-    pub(crate) fn insert(&mut self, entry: T) -> Result<Key<T>, T> {
+    pub(crate) fn insert(&mut self, entry: T) -> Result<Key<N>, T> {
         let at = self.free;
         if at as usize == self.slots.len() && at < self.capacity {
             self.slots.push(Slot { generation: 0, next: at + 1, entry: None });
@@ -59,14 +82,14 @@ impl<T> Table<T> {
 
     /// Returns the name that the next entry will have, or `None` if there is no room for it.
     #[inline]
-    pub(crate) fn next_key(&self) -> Option<Key<T>> {
+    pub(crate) fn next_key(&self) -> Option<Key<N>> {
         let fresh = (self.free < self.capacity).then_some(0);
         let generation = self.slots.get(self.free as usize).map(|slot| slot.generation);
         Some(Key::new(self.free, generation.or(fresh)?))
     }
 
     /// Takes an entry out; its name finds nothing from now on.
-    pub(crate) fn remove(&mut self, key: Key<T>) -> Option<T> {
+    pub(crate) fn remove(&mut self, key: Key<N>) -> Option<T> {
         let slot = self.slots.get_mut(key.slot())?;
         if slot.generation != key.generation() {
             return None;
@@ -79,26 +102,26 @@ impl<T> Table<T> {
     }
 
     /// Returns the name of the entry whose name was packed into `bits`, if that is its slot's present one.
-    fn unpack(&self, bits: u64) -> Option<Key<T>> {
+    fn unpack(&self, bits: u64) -> Option<Key<N>> {
         self.name_at(low(bits)).filter(|key| key.matches(bits))
     }
 
     /// Returns the name that the entry in a slot has, or that its next one will have.
-    fn name_at(&self, slot: u32) -> Option<Key<T>> {
+    fn name_at(&self, slot: u32) -> Option<Key<N>> {
         let generation = self.slots.get(slot as usize)?.generation;
         Some(Key::new(slot, generation))
     }
 
     /// Finds an entry.
     #[inline]
-    pub(crate) fn get(&self, key: Key<T>) -> Option<&T> {
+    pub(crate) fn get(&self, key: Key<N>) -> Option<&T> {
         let slot = self.slots.get(key.slot())?;
         slot.entry.as_ref().filter(|_| slot.generation == key.generation())
     }
 
     /// Finds an entry to change.
     #[inline]
-    pub(crate) fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, key: Key<N>) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.slot())?;
         slot.entry.as_mut().filter(|_| slot.generation == key.generation())
     }
@@ -109,7 +132,7 @@ impl<T> Table<T> {
     }
 
     /// Returns the name of the first entry at or after slot `from` that satisfies `wanted`.
-    pub(crate) fn find(&self, from: usize, wanted: impl Fn(&T) -> bool) -> Option<Key<T>> {
+    pub(crate) fn find(&self, from: usize, wanted: impl Fn(&T) -> bool) -> Option<Key<N>> {
         let slots = self.slots.get(from..)?.iter();
         (u32::try_from(from).ok()?..).zip(slots).find_map(|(at, slot)| {
             let matches = slot.entry.as_ref().is_some_and(&wanted);
@@ -133,7 +156,7 @@ impl<T> Table<T> {
     }
 }
 
-impl<T> Key<T> {
+impl<N> Key<N> {
     const fn new(slot: u32, generation: u32) -> Self {
         Self { name: (generation as u64) << 32 | slot as u64, of: PhantomData }
     }
@@ -165,23 +188,23 @@ impl<T> Key<T> {
     }
 }
 
-impl<T> Clone for Key<T> {
+impl<N> Clone for Key<N> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Key<T> {}
+impl<N> Copy for Key<N> {}
 
-impl<T> PartialEq for Key<T> {
+impl<N> PartialEq for Key<N> {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
     }
 }
 
-impl<T> Eq for Key<T> {}
+impl<N> Eq for Key<N> {}
 
-impl<T> fmt::Debug for Key<T> {
+impl<N> fmt::Debug for Key<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.slot(), self.generation())
     }
@@ -200,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_removed_name_stays_dead_when_its_slot_lives_again() {
-        let mut table = Table::new(1);
+        let mut table: Table<char> = Table::new(1);
         let first = table.insert('a').unwrap();
         assert_eq!(table.insert('b'), Err('b'));
         assert_eq!(table.remove(first), Some('a'));
@@ -215,7 +238,7 @@ mod tests {
 
     #[test]
     fn slots_are_touched_once_those_before_them_are_in_use() {
-        let mut table = Table::new(1000);
+        let mut table: Table<char> = Table::new(1000);
         let place = table.slots.as_ptr();
         for _ in 0..10 {
             let key = table.insert('a').unwrap();

@@ -10,6 +10,7 @@ use haulage_proto::rpc::AcceptStat;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::error::ErrorBody;
 
+use super::inner::Inner;
 use super::work::{Held, Work};
 use super::{Core, Cx};
 use crate::limits::{INLINE_SIZE, LIMITS_DEFAULT, Limits, RECEIVES_IDLE, Versions};
@@ -221,13 +222,13 @@ impl<S: Service> World<S> {
     }
 
     fn lose_the_connection(&mut self) {
-        if let Some(connection) = self.client.state.connections.get(self.connection.0) {
+        if let Some(connection) = self.client.inner.common.connections.get(self.connection.0) {
             self.fabric.sever(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), connection.qp);
         }
     }
 
     fn is_disconnected(&self) -> bool {
-        self.server.state.connections.len() + self.client.state.connections.len() == 0
+        self.server.inner.common.connections.len() + self.client.inner.common.connections.len() == 0
     }
 
     fn all_home(&mut self) {
@@ -347,7 +348,7 @@ fn a_silent_server_is_an_error_at_the_deadline() {
     assert_eq!(world.now.saturating_since(started), LIMITS.call_timeout);
     // Nobody invalidated the lease: it stays exposed until the grace deadline takes it back.
     assert_eq!(world.client.cx(world.now).0.gauges().exposed, 1);
-    world.until(|w| w.client.state.pool.gauges().exposed == 0);
+    world.until(|w| w.client.inner.common.pool.gauges().exposed == 0);
     assert!(world.now.saturating_since(started) >= LIMITS.call_timeout + LIMITS.grace_timeout);
 }
 
@@ -363,23 +364,23 @@ fn a_call_given_up_ends_its_connection_if_its_handle_stays_good() {
         let started = world.now;
         world.call(1, request(0));
         world.until(|w| w.now.saturating_since(started) >= given_up);
-        assert_eq!(world.client.state.connections.len(), 1, "it opened nothing");
+        assert_eq!(world.client.inner.common.connections.len(), 1, "it opened nothing");
         let started = world.now;
         let result = world.lease(5000, 0);
         world.call(2, Request { result: Some(result), ..request(FETCH) });
         world.until(|w| w.ended().len() == 2);
         assert_eq!(world.ended()[1].1, Err(CallError::TimedOut));
         assert_eq!(world.client.cx(world.now).0.gauges().exposed, 1);
-        world.until(|w| w.client.state.pool.gauges().exposed == 0);
+        world.until(|w| w.client.inner.common.pool.gauges().exposed == 0);
         assert!(world.now.saturating_since(started) >= given_up);
-        assert_eq!(world.client.state.connections.len(), u32::from(handles_end));
+        assert_eq!(world.client.inner.common.connections.len(), u32::from(handles_end));
     }
 }
 
 #[test]
 fn an_item_beyond_the_binding_is_not_fetched() {
     let mut world = World::new();
-    world.client.state.binding = std::rc::Rc::new(binding());
+    world.client.inner.responder.program.binding = std::rc::Rc::new(binding());
     let argument = world.lease(ITEM_MAX + 1, 1);
     let mut wide = binding();
     wide.procedures[STORE as usize].arguments = vec![Eligible::opaque(2 * ITEM_MAX)];
@@ -396,12 +397,12 @@ fn all_home<P: Provider, S: Service>(core: &mut Core<P, S>, now: Instant) {
     let gauges = cx.gauges();
     assert_eq!(gauges.posted, cx.receives_posted() as u64);
     assert_eq!((gauges.exposed, gauges.orphans), (0, 0));
-    let limits = core.state.limits;
-    assert_eq!(core.state.receives.held(), 0);
-    let (free, making) = (core.state.buffers.len(), usize::from(core.reply.is_some()));
+    let limits = core.inner.common.limits;
+    assert_eq!(core.inner.common.receives.held(), 0);
+    let (free, making) = (core.inner.common.buffers.len(), usize::from(core.reply.is_some()));
     assert_eq!(free + making, limits.send_buffers_max as usize + 1);
-    assert_eq!((core.state.inbound.len(), core.state.work.len()), (0, 0));
-    assert_eq!(core.state.memory.held(), 0);
+    assert_eq!((core.inner.responder.calls.len(), core.inner.common.posted.len()), (0, 0));
+    assert_eq!(core.inner.common.memory.held(), 0);
 }
 
 #[test]
@@ -436,8 +437,8 @@ fn a_reply_may_come_in_a_later_turn() {
     world.call(3, request(0));
     world.settle();
     // Each keeps the Receive it came in.
-    assert_eq!((world.ended().len(), world.server.state.inbound.len()), (1, 2));
-    assert_eq!(world.server.state.receives.held(), 2);
+    assert_eq!((world.ended().len(), world.server.inner.responder.calls.len()), (1, 2));
+    assert_eq!(world.server.inner.common.receives.held(), 2);
     world.server.service.answers = 2;
     world.until(|w| w.ended().len() == 3);
     assert_eq!(world.ended_of(2).1, Ok(9000));
@@ -488,7 +489,7 @@ fn a_service_that_does_not_answer_stops_the_credits_of_its_callers() {
     }
     world.settle();
     let queued = |w: &World<Slow>| {
-        w.client.state.connections.get(w.connection.0).map_or(0, |c| c.calls.len())
+        w.client.inner.common.connections.get(w.connection.0).map_or(0, |c| c.calls.len())
     };
     // P2: the last credit is not for Calls. The floor of a connection comes on top of its credits.
     let bounds = 7..=8 + RECEIVES_IDLE as usize;
@@ -579,7 +580,7 @@ fn a_shutdown_lets_what_is_in_flight_finish() {
         world.call(token, Request { argument: Some(argument), ..request(STORE) });
     }
     // The Calls have left; the server is asked to stop before it answered any.
-    world.until(|w| w.server.state.inbound.len() == 6);
+    world.until(|w| w.server.inner.responder.calls.len() == 6);
     world.server.begin_shutdown(world.now);
     world.until(|w| w.server.is_drained() && w.ended().len() == 6);
     assert!(world.ended().iter().all(|(_, result, _)| result.is_ok()));
@@ -645,9 +646,10 @@ fn memory_that_cannot_be_invalidated_is_protected_by_closing() {
     let result = world.lease(5000, 0);
     world.call(2, Request { result: Some(result), ..request(FETCH) });
     let is_invalidating = |work: &Work| matches!(work.held, Held::LocalInv { .. });
-    world.until(|w| w.client.state.work.find(0, is_invalidating).is_some());
+    world.until(|w| w.client.inner.common.posted.iter().any(is_invalidating));
     let late = world.now.saturating_add(LIMITS.call_timeout + LIMITS.grace_timeout);
-    world.client.state.expire_calls(late);
+    let Inner { requester, common, .. } = &mut world.client.inner;
+    requester.expire_calls(common, late);
     assert_eq!(world.ended().len(), 1, "nobody gets memory that the server may still write");
     world.until(World::is_disconnected);
     world.until(|w| w.ended().len() == 2);
@@ -770,7 +772,7 @@ fn a_full_send_queue_goes_on_with_its_completions_alone() {
     }
     // Nobody answers, and too few have arrived for a grant: only the Sends' own ends are heard of.
     world.settle();
-    assert_eq!(world.server.state.inbound.len(), 6);
+    assert_eq!(world.server.inner.responder.calls.len(), 6);
 }
 
 #[test]

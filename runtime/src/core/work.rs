@@ -10,21 +10,82 @@ use std::ops::Range;
 use haulage_mr_pool::{Local, Piece, PostedSink, PostedSource, Shared, Source};
 use haulage_proto::verbs::WrId;
 
-use crate::core::connection::Connection;
-use crate::core::inbound::InboundCall;
 use crate::core::memory::Charge;
-use crate::core::table::{Key, Owned, OwnedTable};
+use crate::core::table::{CallKey, ConnectionKey, Owned, OwnedTable};
 use crate::provider::{Done, Quiesced};
 use crate::service::Data;
 use crate::sys::complete;
 
-/// Work requests whose completion we wait for.
-pub(crate) type WorkTable = OwnedTable<Work>;
+/// The work requests whose completion we wait for.
+#[derive(Debug)]
+pub(crate) struct Posted {
+    table: OwnedTable<Work>,
+    /// Its entries for Writes whose Replies left without a view of their memory.
+    written: u32,
+    /// How many of these there may be.
+    written_max: u32,
+}
+
+impl Posted {
+    /// Makes room for `most` requests, `written_max` of them for Writes whose Replies left without a view of their
+    /// memory.
+    pub(crate) fn new(most: u32, written_max: u32) -> Self {
+        Self { table: OwnedTable::new(most), written: 0, written_max }
+    }
+
+    /// Enters a request that is about to be posted. Returns its identifier.
+    ///
+    /// # Panics
+    /// If there is no room: there is an entry for all that can be posted at once.
+    pub(crate) fn enter(&mut self, connection: ConnectionKey, held: Held) -> WrId {
+        self.written += u32::from(held.is_written());
+        let entered = self.table.insert(Work { connection, held });
+        let Ok(name) = entered else { panic!("an entry for all that can be posted at once") };
+        Name::Work(name.to_bits()).wr_id()
+    }
+
+    /// Takes out the request whose identifier has this rest.
+    pub(crate) fn complete(&mut self, bits: u64) -> Option<Work> {
+        let work = self.table.remove_bits(bits)?;
+        self.written -= u32::from(work.held.is_written());
+        Some(work)
+    }
+
+    /// Takes out a request of a connection that has quiesced.
+    pub(crate) fn next_of(&mut self, connection: ConnectionKey) -> Option<Held> {
+        let work = self.table.remove_newest_of(connection.slot())?;
+        debug_assert!(work.connection == connection, "no work request outlives its connection");
+        self.written -= u32::from(work.held.is_written());
+        Some(work.held)
+    }
+
+    /// Returns whether another Reply may leave without a view of the memory that its Writes read.
+    #[inline]
+    pub(crate) const fn has_room_for_writes(&self) -> bool {
+        self.written < self.written_max
+    }
+
+    /// Returns how many requests there are.
+    pub(crate) fn len(&self) -> u32 {
+        self.table.len()
+    }
+
+    /// Returns the connection of each.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = ConnectionKey> {
+        self.table.iter().map(|work| work.connection)
+    }
+
+    /// Visits every request.
+    #[cfg(test)]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Work> {
+        self.table.iter()
+    }
+}
 
 /// One signaled work request.
 #[derive(Debug)]
 pub(crate) struct Work {
-    pub(crate) connection: Key<Connection>,
+    pub(crate) connection: ConnectionKey,
     pub(crate) held: Held,
 }
 
@@ -56,13 +117,20 @@ pub(crate) enum Held {
         /// Where it goes.
         sink: PostedSink,
         /// The Call that waits for it.
-        call: Key<InboundCall>,
+        call: CallKey,
     },
     /// An invalidation on behalf of one of our Calls.
     LocalInv {
         /// The Call's slot.
         slot: usize,
     },
+}
+
+impl Held {
+    /// Returns whether it is of Writes whose Reply left without a view of their memory.
+    const fn is_written(&self) -> bool {
+        matches!(self, Self::Written { .. })
+    }
 }
 
 /// What was written before a message.

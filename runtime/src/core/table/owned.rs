@@ -16,8 +16,8 @@ pub(crate) trait Owned {
 
 /// A [`Table`] whose entries are chained by owner, the newest first.
 #[derive(Debug)]
-pub(crate) struct OwnedTable<T> {
-    table: Table<T>,
+pub(crate) struct OwnedTable<T, N = T> {
+    table: Table<T, N>,
     /// By slot: the neighbours of the entry in the chain of its owner.
     links: Vec<Link>,
     /// By owner: the slot of its newest entry.
@@ -30,7 +30,7 @@ struct Link {
     older: Option<u32>,
 }
 
-impl<T: Owned> OwnedTable<T> {
+impl<T: Owned, N> OwnedTable<T, N> {
     /// Makes an empty table of `capacity` slots.
     pub(crate) fn new(capacity: u32) -> Self {
         let links = Vec::with_capacity(capacity as usize);
@@ -38,7 +38,7 @@ impl<T: Owned> OwnedTable<T> {
     }
 
     /// Adds an entry, or gives it back when the table is full.
-    pub(crate) fn insert(&mut self, entry: T) -> Result<Key<T>, T> {
+    pub(crate) fn insert(&mut self, entry: T) -> Result<Key<N>, T> {
         let owner = entry.owner();
         let key = self.table.insert(entry)?;
         if self.links.len() <= key.slot() {
@@ -57,12 +57,12 @@ impl<T: Owned> OwnedTable<T> {
     }
 
     /// Finds an entry to change.
-    pub(crate) fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, key: Key<N>) -> Option<&mut T> {
         self.table.get_mut(key)
     }
 
     /// Takes an entry out; its name finds nothing from now on.
-    pub(crate) fn remove(&mut self, key: Key<T>) -> Option<T> {
+    pub(crate) fn remove(&mut self, key: Key<N>) -> Option<T> {
         let entry = self.table.remove(key)?;
         let Link { newer, older } = std::mem::take(self.link(key.slot_number()));
         match (newer, self.newest.get_mut(entry.owner())) {
@@ -94,10 +94,10 @@ impl<T: Owned> OwnedTable<T> {
     }
 }
 
-impl<T> Deref for OwnedTable<T> {
-    type Target = Table<T>;
+impl<T, N> Deref for OwnedTable<T, N> {
+    type Target = Table<T, N>;
 
-    fn deref(&self) -> &Table<T> {
+    fn deref(&self) -> &Table<T, N> {
         &self.table
     }
 }
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn the_entries_of_an_owner_are_found_whatever_comes_and_goes() {
         let mut random = Rng::new(1);
-        let mut table = OwnedTable::new(50);
+        let mut table: OwnedTable<(usize, u32)> = OwnedTable::new(50);
         let mut known: BTreeMap<u32, (Key<(usize, u32)>, usize)> = BTreeMap::new();
         let (mut refused, mut removed, mut emptied) = (0, 0, 0);
         for number in 0..20_000 {

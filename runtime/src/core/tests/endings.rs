@@ -33,7 +33,7 @@ fn a_connection_may_be_closed_just_before_it_is_established() {
             world.now = world.fabric.next_event().unwrap_or(world.now);
         }
         world.client.close(world.connection);
-        world.until(|w| w.client.state.connections.len() == 0);
+        world.until(|w| w.client.inner.common.connections.len() == 0);
         world.settle();
         let (_, outcome, _) = &world.ended()[0];
         assert_eq!(world.ended().len(), 1, "after {turns} turns");

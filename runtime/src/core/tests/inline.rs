@@ -103,7 +103,7 @@ fn echoes(versions: Versions, later: u64, limits: Limits, ring_bytes: u32, longe
         client.turn(clock::now());
         server.turn(clock::now());
     }
-    assert_eq!(server.state.counters.calls_served, 600);
+    assert_eq!(server.inner.common.counters.calls_served, 600);
     all_home(&mut client, clock::now());
     all_home(&mut server, clock::now());
     server.service.calls
@@ -222,7 +222,7 @@ fn a_call_that_is_refused_as_it_comes_is_owed_nothing_any_more() {
         let mut turns = 0;
         while client.service.ended.len() < 100 {
             let now = clock::now();
-            if client.state.outbound.iter().all(Option::is_none) {
+            if client.inner.requester.connections().next().is_none() {
                 let (mut cx, _) = client.cx(now);
                 for token in 0..5 {
                     cx.call(connection, request(TELL), token, |w| w.opaque(b"?")).unwrap();
@@ -236,7 +236,7 @@ fn a_call_that_is_refused_as_it_comes_is_owed_nothing_any_more() {
         let refused = |ended: &Result<u32, CallError>| matches!(ended, Err(CallError::Refused(_)));
         let ended = &client.service.ended;
         assert!(ended.iter().all(|(_, ended, _)| refused(ended)), "{versions:?}: {:?}", ended[0]);
-        let owed: u32 = server.state.connections.iter().map(|one| one.engine.owed()).sum();
+        let owed: u32 = server.inner.common.connections.iter().map(|one| one.engine.owed()).sum();
         assert_eq!(owed, 0, "{versions:?}");
     }
 }

@@ -1,8 +1,7 @@
 //! A pool that many connections want: a share for each, and a turn for those that wait.
 
 use super::*;
-use crate::core::connection::Connection;
-use crate::core::table::Key;
+use crate::core::table::ConnectionKey;
 use crate::provider::shm::{self, Shm};
 use crate::service::ResultSource;
 use crate::sys::clock;
@@ -161,16 +160,17 @@ impl Bed {
     /// Returns the octets that Calls of a connection hold, and how many Calls wait.
     fn counts(&self, client: usize) -> (usize, usize) {
         let key = self.key(client);
-        self.server.state.connections.get(key).map_or((0, 0), |found| found.share.counts())
+        self.server.inner.common.connections.get(key).map_or((0, 0), |found| found.share.counts())
     }
 
-    fn key(&self, client: usize) -> Key<Connection> {
-        let state = &self.server.state;
-        state.connections.find(0, |connection| connection.peer.ip() == node(client)).unwrap()
+    fn key(&self, client: usize) -> ConnectionKey {
+        let Inner { common, .. } = &self.server.inner;
+        let is_its = |key: &_| common.connections.get(*key).unwrap().peer.ip() == node(client);
+        self.server.inner.keys().find(is_its).unwrap()
     }
 
     fn free(&self) -> usize {
-        self.server.state.pool.free_bytes()
+        self.server.inner.common.pool.free_bytes()
     }
 }
 
@@ -273,7 +273,7 @@ fn memory_that_never_comes_is_refused_and_the_service_is_told() {
     assert_eq!(bed.ended(HONEST), 12);
     let service = bed.server.service();
     assert!(service.stored >= 6 && service.stored as usize + service.refused.len() == 11);
-    assert_eq!(bed.server.state.memory.held(), 0);
+    assert_eq!(bed.server.inner.common.memory.held(), 0);
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn who_waits_for_memory_too_long_is_refused() {
 fn no_more_calls_hold_memory_to_be_read_than_may_read_at_once() {
     let mut bed = Bed::new();
     let key = bed.key(GREEDY);
-    bed.server.state.connections.get_mut(key).unwrap().share.reading_max = 2;
+    bed.server.inner.common.connections.get_mut(key).unwrap().share.reading_max = 2;
     for _ in 0..20 {
         bed.store(GREEDY, 1 << 10);
     }
@@ -313,8 +313,13 @@ fn no_more_calls_hold_memory_to_be_read_than_may_read_at_once() {
         bed.turn();
         let (_, waiting) = bed.counts(GREEDY);
         most = most.max(waiting);
-        let reading =
-            bed.server.state.work.iter().filter(|work| matches!(work.held, Held::Read { .. }));
+        let reading = bed
+            .server
+            .inner
+            .common
+            .posted
+            .iter()
+            .filter(|work| matches!(work.held, Held::Read { .. }));
         assert!(reading.count() <= 2);
         bed.now = bed.fabric.next_event().unwrap_or(bed.now).max(bed.now);
     }
@@ -378,8 +383,8 @@ fn arguments_that_are_read_as_their_calls_come_are_charged_until_these_are_answe
     };
     for _ in 0..10_000 {
         turn(&mut server);
-        let (held, free) = (server.service().held.len(), server.state.pool.free_bytes());
-        assert!(held == 0 || server.state.memory.held() >= held * LENGTH);
+        let (held, free) = (server.service().held.len(), server.inner.common.pool.free_bytes());
+        assert!(held == 0 || server.inner.common.memory.held() >= held * LENGTH);
         assert!(held <= 1 || held * LENGTH <= free, "{held}, {free}");
     }
     assert!(server.service().held.len() >= 2, "as many as the share allows");
@@ -389,5 +394,5 @@ fn arguments_that_are_read_as_their_calls_come_are_charged_until_these_are_answe
         turns += 1;
         assert!(turns < 1_000_000);
     }
-    assert_eq!(server.state.memory.held(), 0);
+    assert_eq!(server.inner.common.memory.held(), 0);
 }

@@ -109,7 +109,7 @@ impl Pair {
 
     fn until_it_is_over(&mut self) {
         self.until(|pair| {
-            [&pair.server, &pair.client].iter().all(|core| core.state.connections.len() == 0)
+            [&pair.server, &pair.client].iter().all(|core| core.inner.common.connections.len() == 0)
         });
     }
 
@@ -179,7 +179,7 @@ fn calls_that_come_with_the_news_of_their_connection_are_served_behind_it() {
     let mut pair = Pair::new(versions, Witness::default(), Witness::default());
     let (mut cx, _) = pair.client.cx(pair.now);
     cx.call(pair.connection, request(0), 1, |_| Ok(())).unwrap();
-    pair.until(|pair| pair.server.state.connections.len() == 1);
+    pair.until(|pair| pair.server.inner.common.connections.len() == 1);
     // The server sleeps from its answer until all that the client can do is done.
     loop {
         while pair.client.turn(pair.now) {}

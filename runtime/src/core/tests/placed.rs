@@ -3,18 +3,17 @@
 use std::collections::VecDeque;
 
 use haulage_proto::negotiate::put_call_headers_with;
-use haulage_proto::rpc::PlainCalls;
 use haulage_proto::v2::header::OneChunk;
 use haulage_proto::verbs::{Access, Handle, QpNum, Segment};
 
 use super::*;
-use crate::core::inline::{Sources, allows};
-use crate::core::outbound::Caller as Waiting;
+use crate::core::program::Program;
+use crate::core::requester::{Caller as Waiting, NewCall};
 use crate::provider::by_number::ByNumber as _;
 use crate::provider::iwarp::{self, Iwarp};
 use crate::provider::shm::{self, Shm};
 use crate::provider::{OpenResult, Port, QueueFull, Refused, WorkQueue};
-use crate::service::ResultSource;
+use crate::service::{AUTH_NONE, ResultSource};
 use crate::sys::clock;
 
 /// How the Call of a number is answered, and with how many octets.
@@ -308,8 +307,8 @@ fn moves<P: Provider>(limits: Limits, procedure: fn(u32) -> u32, make: impl Fn()
     }
     assert_eq!(server.service.fetched, client.service.fetched);
     assert_eq!(server.service.stored, client.service.stored);
-    assert_eq!(server.state.counters.write_chunks, client.service.fetched);
-    assert_eq!(client.state.counters.calls_made, u64::from(CALLS));
+    assert_eq!(server.inner.common.counters.write_chunks, client.service.fetched);
+    assert_eq!(client.inner.common.counters.calls_made, u64::from(CALLS));
     for _ in 0..100 {
         client.turn(clock::now());
         server.turn(clock::now());
@@ -381,25 +380,30 @@ fn a_call_whose_room_is_open_leaves_even_if_not_at_once() {
     world.call(1, Request { argument: Some(argument), ..request(STORE) });
     world.until(|w| w.ended().len() == 1);
     let result = world.lease(3000, 0);
-    let Core { state, provider, .. } = &mut world.client;
-    let qp = state.connections.get(world.connection.0).unwrap().qp;
+    let Core { inner: Inner { requester, common, .. }, provider, .. } = &mut world.client;
+    let key = world.connection.0;
+    let qp = common.connections.get(key).unwrap().qp;
     let mut outlet = Full { provider, qp };
-    let mut lane = state.open_lane(world.connection.0, 2, &mut outlet).unwrap();
+    let mut lane = requester.open_lane(common, key, 2, &mut outlet).unwrap();
     let mut asked = Request { result: Some(result), ..request(FETCH) };
     assert!(lane.takes(world.connection.0) && lane.opens(&asked));
     let (now, caller) = (world.now, Waiting::Service(2));
-    let way = (&mut lane, &mut outlet as &mut dyn Port);
-    state.call_opening_at_once(now, way, &mut asked, caller, |_| Ok(())).unwrap();
-    state.close_lane(&lane);
-    let key = world.connection.0;
-    state.touch(key);
+    let new = NewCall { now, procedure: FETCH, timeout: None, caller };
+    let lane_mut = &mut lane;
+    requester
+        .call_opening_at_once(common, lane_mut, &mut outlet, new, &mut asked, |_| Ok(()))
+        .unwrap();
+    lane.close(common);
+    common.connections.touch(key);
     // What a Reply must be like that ends it.
-    let slot = state.outbound.iter().position(Option::is_some).unwrap();
-    let handle = state.opened[slot].solicited();
-    let over = |handle, written| state.is_over_with(slot, key, handle, written);
+    let (slot, xid) = requester.only();
+    let handle = requester.opened[slot].solicited();
+    let over = |handle, written| {
+        requester.over_with_fence(common, key, xid, handle, written) == Some(slot)
+    };
     assert!(over(handle, Some(0)) && !over(Handle(handle.0 ^ 1), Some(0)));
     assert!(!over(handle, Some(1)), "nothing was placed yet");
-    let opened = &state.opened[slot];
+    let opened = &requester.opened[slot];
     assert!(opened.is_over_with(handle, Some(3000)) && !opened.is_over_with(handle, Some(3001)));
     assert!(!over(handle, None), "it returns no chunk");
     world.until(|w| w.ended().len() == 2);
@@ -420,14 +424,14 @@ fn only_what_a_procedure_has_is_moved_by_the_short_way() {
     ];
     let results = [ResultSource::Resident; 3];
     let binding = Binding { program: 7, version: 1, procedures };
+    let program = Program::new(binding.into(), [AUTH_NONE].into(), results.into());
     let allowed = |asked, position, length| {
         let segment = Segment { handle: Handle(5), length, offset: 0 };
         let mut message = [0; 96];
         let chunk = (position, &segment);
         put_call_headers_with(&mut message, (3, 9), Handle(5), chunk, asked).unwrap();
         let chunk = OneChunk::of(&message).unwrap();
-        let sources = Sources { binding: &binding, results: &results };
-        allows(&sources, &PlainCalls::of(&binding), &chunk, &message)
+        program.allows(&chunk, &message)
     };
     assert!(allowed([7, 1, STORE], Some(44), 100) && allowed([7, 1, FETCH], None, 100));
     // A result's room may be longer than any result; an argument is refused by the service then.

@@ -118,16 +118,16 @@ fn a_turn_ends_though_a_call_that_is_queued_cannot_be_sent() {
     assert_eq!(world.ask(request(0), 0), Ok(0));
     // A Call is queued where the engine sends none: on the connection that the server accepted.
     let (_, server) = (world.client.turn(world.now), &mut world.server);
-    let key = server.state.connections.find(0, |_| true).unwrap();
-    server.state.connections.get_mut(key).unwrap().role =
+    let key = server.inner.common.connections.from(0).unwrap();
+    server.inner.common.connections.get_mut(key).unwrap().role =
         haulage_proto::v2::connection::Role::Client;
     let (mut cx, _) = server.cx(world.now);
     cx.call(ConnectionId(key), request(0), 9, |_| Ok(())).unwrap();
     server.turn(world.now);
     server.turn(world.now);
-    let connection = server.state.connections.get(key).unwrap();
+    let connection = server.inner.common.connections.get(key).unwrap();
     assert_eq!(connection.calls.len(), 0, "the turns ended, and so has the Call");
-    assert_eq!(server.state.outbound.iter().flatten().count(), 0);
+    assert_eq!(server.inner.requester.connections().count(), 0);
 }
 
 #[test]

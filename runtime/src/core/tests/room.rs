@@ -117,12 +117,12 @@ impl Inn {
     }
 
     fn lives(&self, guest: Guest) -> bool {
-        let state = &self.guests[guest.machine].state;
-        state.connections.get(guest.connection.0).is_some()
+        let common = &self.guests[guest.machine].inner.common;
+        common.connections.get(guest.connection.0).is_some()
     }
 
     fn replaced(&self) -> u64 {
-        self.server.state.counters.connections_replaced
+        self.server.inner.common.counters.connections_replaced
     }
 }
 
@@ -136,7 +136,7 @@ fn idle_connections_give_way_once_they_have_been_idle_long_enough() {
     }
     let early = inn.arrive(1);
     assert!(!inn.lives(early), "all were active a moment ago");
-    assert_eq!((inn.replaced(), inn.server.state.counters.connections_rejected), (0, 1));
+    assert_eq!((inn.replaced(), inn.server.inner.common.counters.connections_rejected), (0, 1));
     inn.wait(IDLE_MIN);
     // The first one is active again, so the second has been idle longest.
     assert_eq!(inn.call(idle[0], 0), Ok(()));
@@ -157,7 +157,7 @@ fn connections_that_never_made_a_call_go_first_and_at_once() {
     let guests: Vec<_> = (0..3).map(|_| inn.move_in(1)).collect();
     assert!(silent.iter().all(|silent| !inn.lives(*silent)));
     assert!(guests.iter().chain([&caller]).all(|guest| inn.lives(*guest)));
-    assert_eq!((inn.replaced(), inn.server.state.connections.len()), (3, 4));
+    assert_eq!((inn.replaced(), inn.server.inner.common.connections.len()), (3, 4));
     let last = inn.arrive(1);
     assert!(!inn.lives(last));
 }
@@ -170,7 +170,7 @@ fn a_crowd_of_silent_newcomers_pushes_out_its_own() {
         inn.arrive(0);
         assert!(inn.lives(honest));
     }
-    assert_eq!((inn.replaced(), inn.server.state.occupancy.all()), (17, 4));
+    assert_eq!((inn.replaced(), inn.server.inner.common.connections.occupancy().all()), (17, 4));
     assert_eq!(inn.call(honest, 0), Ok(()));
     inn.move_in(1);
 }
@@ -221,7 +221,7 @@ fn who_goes_is_out_before_long_and_leaves_nothing_behind() {
         inn.move_in(0);
         inn.wait(IDLE_MIN);
         assert_eq!(inn.replaced(), round);
-        assert_eq!(inn.server.state.connections.len(), 1);
+        assert_eq!(inn.server.inner.common.connections.len(), 1);
     }
     all_home(&mut inn.server, inn.now);
 }
@@ -239,7 +239,7 @@ fn idle_connections_are_closed_where_that_is_wanted_and_busy_ones_are_not() {
     }
     let alive = [silent, idle, active, busy].map(|guest| inn.lives(guest));
     assert_eq!(alive, [false, false, true, true]);
-    assert_eq!(inn.server.state.counters.connections_idle, 2);
+    assert_eq!(inn.server.inner.common.counters.connections_idle, 2);
     let (mut cx, host) = inn.server.cx(inn.now);
     host.kept.drain(..).for_each(|token| cx.resume(token));
     inn.wait(Duration::from_millis(1));
@@ -248,8 +248,8 @@ fn idle_connections_are_closed_where_that_is_wanted_and_busy_ones_are_not() {
         let deadline = inn.server.poll_deadline().unwrap_or(inn.now);
         inn.wait(deadline.saturating_since(inn.now));
     }
-    assert_eq!(inn.server.state.connections.len(), 0);
-    assert_eq!(inn.server.state.counters.connections_idle, 4);
+    assert_eq!(inn.server.inner.common.connections.len(), 0);
+    assert_eq!(inn.server.inner.common.counters.connections_idle, 4);
 }
 
 #[test]
@@ -265,13 +265,16 @@ fn the_provider_is_never_full_before_the_core() {
     let many = Limits { connections_max: 100, receives_max: 512, ..LIMITS };
     let mut inn = Inn::new(many, 16);
     let pairs = inn.server.provider.caps().queue_pairs_max;
-    let most = inn.server.state.limits.connections_max as usize;
+    let most = inn.server.inner.common.limits.connections_max as usize;
     assert!(most < pairs, "{most} connections of {pairs}");
     // However many say nothing, the next one finds a place.
     for round in 0..2 * pairs {
-        let before = inn.replaced() + u64::from(inn.server.state.connections.len());
+        let before = inn.replaced() + u64::from(inn.server.inner.common.connections.len());
         let guest = inn.arrive(round % 16);
-        assert_eq!(inn.replaced() + u64::from(inn.server.state.connections.len()), before + 1);
+        assert_eq!(
+            inn.replaced() + u64::from(inn.server.inner.common.connections.len()),
+            before + 1
+        );
         assert!(inn.lives(guest));
     }
 }

@@ -29,7 +29,7 @@ fn world_of([client, server]: [Versions; 2], fabric: FabricConfig) -> World {
 
 impl World {
     fn versions(&self) -> Vec<Version> {
-        let cores = [&self.server.state.connections, &self.client.state.connections];
+        let cores = [&self.server.inner.common.connections, &self.client.inner.common.connections];
         cores.into_iter().flat_map(|all| all.iter().map(|one| one.terms.version)).collect()
     }
 

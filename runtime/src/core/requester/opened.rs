@@ -5,7 +5,7 @@ use haulage_proto::exchange::{Arrived, Body, Offered, ReplyFault, ReplyLists, ch
 use haulage_proto::negotiate::Version;
 use haulage_proto::verbs::{Handle, Segment};
 
-use crate::core::inbound::Segments;
+use crate::core::segments::Segments;
 use crate::limits::ITEMS_MAX;
 use crate::provider::Quiesced;
 use crate::sys::complete;
@@ -22,7 +22,7 @@ pub(crate) struct Opened {
     /// Octets that the peer placed in each lease that came back, as far as the provider counts them.
     placed: [u32; ITEMS_MAX as usize],
     /// A remote caller's buffer, for the results.
-    pub(super) lent: Option<Local>,
+    pub(crate) lent: Option<Local>,
 }
 
 /// What a Call may open to the peer.

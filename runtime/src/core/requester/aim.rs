@@ -1,45 +1,10 @@
-//! What Calls leave by that leave at once.
+//! A port to any queue pair, for what leaves while a provider hands over no messages.
 
 use haulage_mr_pool::Local;
 use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum};
 
-use super::Lane;
-use crate::core::connection::Connection;
-use crate::core::table::Key;
 use crate::provider::{OpenResult, Port, Provider, QueueFull, Refused, WorkQueue, WorkRequest};
-
-/// A lane, and what its Calls leave by.
-pub(crate) type Way<'a> = (&'a mut Lane, &'a mut dyn Port);
-
-/// What Calls leave by while a service runs.
-pub(crate) enum Exit<'a> {
-    /// They are queued.
-    Closed,
-    /// Those of the connection whose messages are acted upon leave at once.
-    One(&'a mut dyn Port),
-    /// Those of any connection do.
-    Any(&'a mut dyn Aim),
-}
-
-impl Exit<'_> {
-    /// Returns the way of a Call on `connection`, which may be to open a lease, if the lane takes it.
-    #[inline]
-    pub(crate) fn way<'a>(
-        &'a mut self,
-        lane: &'a mut Option<Lane>,
-        connection: Key<Connection>,
-        opens: bool,
-    ) -> Option<Way<'a>> {
-        let lane = lane.as_mut().filter(|lane| lane.takes(connection))?;
-        match self {
-            Self::One(outlet) => Some((lane, *outlet)),
-            // It opens nothing.
-            Self::Any(outlet) if !opens => Some((lane, *outlet)),
-            _ => None,
-        }
-    }
-}
 
 /// A port that can be turned to another queue pair.
 pub(crate) trait Aim: Port {

@@ -5,39 +5,41 @@ use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::{Bare, OneChunk};
 use haulage_proto::verbs::Handle;
 
-use super::{Origin, Short};
-use crate::core::connection::Connection;
-use crate::core::outbound::{Exit, Placed, tell_placed};
-use crate::core::state::{Cx, State};
-use crate::core::table::Key;
+use super::sender::{Runs, Sender};
+use crate::core::cx::Cx;
+use crate::core::inner::Inner;
+use crate::core::requester::{Exit, Placed};
+use crate::core::table::ConnectionKey;
+use crate::core::tell::tell_placed;
 use crate::provider::{Port, RUN_MAX};
 use crate::service::Service;
 use crate::sys::complete;
 
-impl<S: Service> Short<'_, S> {
+impl<S: Service> Runs<'_, S> {
     /// Tells by `tell` how Calls of ours with these XIDs ended, as long as nothing is left of them then. Returns
     /// how many.
     #[inline(never)]
     pub(super) fn take_replies<'a>(
         &mut self,
-        from: Origin,
+        from: Sender,
         replies: impl ExactSizeIterator<Item = (u32, &'a [u8])>,
         tell: impl Fn(&mut Cx<'_>, &mut S, u64, &[u8]),
         port: &mut impl Port,
     ) -> usize {
-        let Self { state, service, now, .. } = self;
+        let Self { inner, service, now, .. } = self;
         // Who is told may call again, which leaves at once.
-        let lane = state.open_lane(from.key, replies.len(), port);
-        let mut cx = Cx::within(*now, state, lane, Exit::One(port));
+        let Inner { requester, common, .. } = &mut **inner;
+        let lane = requester.open_lane(common, from.key, replies.len(), port);
+        let mut cx = Cx::within(*now, inner, lane, Exit::One(port));
         let mut done = 0;
         for (xid, octets) in replies {
-            let Some(token) = cx.state.end_call(from.key, xid) else { break };
+            let Some(token) = cx.inner.requester.end(from.key, xid) else { break };
             tell(&mut cx, *service, token, octets);
             done += 1;
         }
         cx.close_lane();
-        state.counters.calls_made += u64::from(done);
-        state.receives.pass(done);
+        inner.common.counters.calls_made += u64::from(done);
+        inner.common.receives.pass(done);
         done as usize
     }
 
@@ -45,16 +47,16 @@ impl<S: Service> Short<'_, S> {
     /// them then. Returns how many.
     pub(super) fn take_fencing(
         &mut self,
-        from: Origin,
+        from: Sender,
         replies: &[&[u8]],
         handles: &[Handle],
         port: &mut impl Port,
     ) -> usize {
-        let Self { state, service, now, .. } = self;
+        let Self { inner, service, now, .. } = self;
         let mut ended = [const { None }; RUN_MAX];
         let mut done = 0;
         for ((reply, handle), place) in replies.iter().zip(handles).zip(&mut ended) {
-            let Some(told) = state.end_fenced(*now, from.key, (reply, *handle), port) else {
+            let Some(told) = inner.end_fenced(*now, from.key, reply, *handle, port) else {
                 break;
             };
             *place = Some(told);
@@ -63,8 +65,9 @@ impl<S: Service> Short<'_, S> {
         if done == 0 {
             return 0;
         }
-        let lane = state.open_lane(from.key, done, port);
-        let mut cx = Cx::within(*now, state, lane, Exit::One(port));
+        let Inner { requester, common, .. } = &mut **inner;
+        let lane = requester.open_lane(common, from.key, done, port);
+        let mut cx = Cx::within(*now, inner, lane, Exit::One(port));
         for (reply, place) in replies.iter().zip(&mut ended).take(done) {
             if let Some((Some(placed), payload_at)) = place.take() {
                 let payload = reply.get(payload_at..).unwrap_or_default();
@@ -72,45 +75,39 @@ impl<S: Service> Short<'_, S> {
             }
         }
         cx.close_lane();
-        state.counters.calls_made += done as u64;
-        state.receives.pass(u32::try_from(done).unwrap_or(u32::MAX));
+        inner.common.counters.calls_made += done as u64;
+        inner.common.receives.pass(u32::try_from(done).unwrap_or(u32::MAX));
         done
     }
 }
 
-impl State {
+impl Inner {
     /// Has the handle retired that a Reply invalidates, and forgets its Call, if nothing is left of that then.
     /// Returns what its caller is told, and where the Payload stream of the Reply starts.
     fn end_fenced(
         &mut self,
         now: Instant,
-        key: Key<Connection>,
-        (reply, handle): (&[u8], Handle),
+        key: ConnectionKey,
+        reply: &[u8],
+        handle: Handle,
         port: &mut impl Port,
     ) -> Option<(Option<Placed>, usize)> {
         let (bare, written) = match OneChunk::of(reply) {
             Some(one) => (one.bare, Some(one.segment.length)),
             None => (Bare::of(reply)?, None),
         };
-        let slot = self.xids.find(bare.xid).filter(|_| bare.kind == Kind::Reply)?;
-        if !self.is_over_with(slot, key, handle, written)
-            || self.take(now, key, Kind::Reply, [bare]) == 0
-        {
+        let Self { requester, common, .. } = self;
+        if bare.kind != Kind::Reply {
+            return None;
+        }
+        let slot = requester.over_with_fence(common, key, bare.xid, handle, written)?;
+        if common.take(now, key, Kind::Reply, [bare]) == 0 {
             return None;
         }
         let retired = port.retire(handle);
-        self.settle_run(key, Kind::Reply, 1, usize::from(retired.is_some()));
+        common.settle_run(key, Kind::Reply, 1, usize::from(retired.is_some()));
         let done = retired?;
-        let placed = self.end_opened(slot, complete::invalidated(&done), written);
+        let placed = requester.end_opened(slot, complete::invalidated(&done), written);
         Some((placed, bare.payload_at as usize))
-    }
-
-    /// Forgets a Call of ours that is over with this Reply. Returns the caller's token.
-    #[inline]
-    fn end_call(&mut self, key: Key<Connection>, xid: u32) -> Option<u64> {
-        let slot = self.xids.find(xid)?;
-        let token = self.outbound.get(slot)?.as_ref()?.is_over_with(key)?;
-        self.forget(slot);
-        Some(token)
     }
 }

@@ -1,0 +1,280 @@
+//! What serving Calls and making them have in common: the connections, what messages are received in and sent from,
+//! the work that providers do for both, and the time.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use haulage_mr_pool::{Local, Pool, PostedSource, Strategy};
+use haulage_proto::negotiate::{Connection as Engine, Control, Grant, Output, Remembered};
+use haulage_proto::time::Instant;
+use haulage_proto::v1::private_data::{Agreement, PrivateData};
+use haulage_proto::v2::connection::Role;
+use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::verbs::{Flags, Handle};
+use haulage_proto::xdr::Writer;
+
+use super::admission::Origin;
+use super::buffers::SendBuffers;
+use super::connection::{Change, Connection, Link, State, Terms};
+use super::connections::Connections;
+use super::counters::CoreCounters;
+use super::memory::{Charge, Grant as MemoryGrant, Memory, Until, Wanted};
+use super::outgoing::Complete;
+use super::receives::Receives;
+use super::table::ConnectionKey;
+use super::trace::Trace;
+use super::work::{Held, Posted, Written};
+use crate::limits::{CHUNKS_MAX, ITEMS_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
+use crate::provider::{Caps, Counters, Operation, WorkRequest};
+use crate::service::{Binding, CallError};
+
+/// What both halves of a core use.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub(crate) limits: Limits,
+    pub(crate) abilities: Abilities,
+    pub(crate) connections: Connections,
+    pub(crate) receives: Receives,
+    pub(crate) buffers: SendBuffers,
+    pub(crate) posted: Posted,
+    /// The memory that Calls of peers take.
+    pub(crate) memory: Memory,
+    /// The earliest moment at which a deadline may have passed.
+    pub(crate) next_deadline: Option<Instant>,
+    pub(crate) counters: CoreCounters,
+    /// Tells operators what happens.
+    pub(crate) trace: Trace,
+    /// What the provider moved until this turn.
+    pub(crate) moved: Counters,
+    /// Where connections' first XIDs come from.
+    seed: u64,
+    /// Last, so that whatever the other fields lease is home when it goes.
+    pub(crate) pool: Pool,
+}
+
+/// What a core looks up of its provider again and again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Abilities {
+    /// Octets of the longest message that the provider sends inline.
+    pub(crate) inline_max: usize,
+    /// Octets of the longest argument that the provider reads at once.
+    pub(crate) read_max: u32,
+    /// Whether peers are asked to invalidate: the provider reports it when they do.
+    pub(crate) solicits: bool,
+    /// Whether a peer loses what it was opened when its handle is closed; else when its connection is.
+    pub(crate) handles_end: bool,
+    /// The provider counts the octets that peers place in exposed leases.
+    pub(crate) counts_placed: bool,
+    /// The provider's name, how it opens memory to peers, and how it posts, if that can differ.
+    pub(crate) provider: (&'static str, Strategy, Option<&'static str>),
+}
+
+impl Common {
+    /// Makes what an idle core has; `None` if the pool cannot hold the transport's own buffers.
+    pub(crate) fn new(
+        limits: Limits,
+        pool: Pool,
+        binding: Rc<Binding>,
+        caps: &Caps,
+        seed: u64,
+    ) -> Option<Self> {
+        // What is posted to one connection's own queue is no other's, so all is.
+        let few = caps.promises.sends_wait && caps.receives_each.is_none();
+        let receives = Receives::new(&pool, &limits, few)?;
+        let buffers = SendBuffers::new(&pool, limits.send_buffers_max, limits.connections_max)?;
+        let mut work = 0;
+        work += limits.send_buffers_max; // messages being sent
+        work += limits.send_buffers_max; // Writes whose Replies left inline
+        work += limits.receives_max * CHUNKS_MAX; // arguments being read
+        work += limits.calls_out_max * ITEMS_MAX; // invalidations
+        work += limits.connections_max; // control messages sent when every send buffer is in use
+        let connections_max = limits.connections_max + LEAVING_MAX;
+        let (queue_pairs, events) = (caps.queue_pairs_max, caps.turn_events);
+        Some(Self {
+            abilities: Abilities {
+                inline_max: caps.inline_max,
+                read_max: caps.read_max,
+                solicits: caps.promises.remote_invalidation,
+                handles_end: caps.promises.handles_end,
+                counts_placed: caps.promises.counts_placed,
+                provider: (caps.name, caps.strategy, caps.posting),
+            },
+            connections: Connections::new(connections_max, queue_pairs, events, binding),
+            receives,
+            buffers,
+            posted: Posted::new(work, limits.send_buffers_max),
+            memory: Memory::default(),
+            next_deadline: None,
+            counters: CoreCounters::default(),
+            trace: Trace::new(caps.name),
+            moved: Counters::default(),
+            seed,
+            limits,
+            pool,
+        })
+    }
+
+    /// Makes sure that deadlines are looked at no later than `at`.
+    #[inline]
+    pub(crate) fn wake_by(&mut self, at: Instant) {
+        if self.next_deadline.is_none_or(|next| at < next) {
+            self.next_deadline = Some(at);
+        }
+    }
+
+    /// Makes the entry of a new connection; `None` if the core is full. `theirs` is the private data of
+    /// a client.
+    pub(crate) fn open(
+        &mut self,
+        peer: Link,
+        origin: Origin,
+        theirs: Option<PrivateData>,
+        binding: &Rc<Binding>,
+    ) -> Option<ConnectionKey> {
+        let is_full = self.connections.occupancy().all() >= self.limits.connections_max;
+        if is_full || !self.connections.has_place(peer.qp) {
+            return None;
+        }
+        self.seed = self.seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        let first_xid = (self.seed >> 33) as u32 | 1;
+        let config = self.limits.engine(peer.role, first_xid);
+        let mut engine = Engine::new(config, Remembered::Nothing).ok()?;
+        engine.reserve(RECEIVES_IDLE - engine.reserved());
+        let (ours, _) = our_private_data(peer.role, self.abilities.solicits);
+        let agreed = match peer.role {
+            Role::Client => Agreement::new(Some(ours), None),
+            Role::Server => Agreement::new(theirs, Some(ours)),
+        };
+        let part = self.receives.admit()?;
+        let mut connection = Connection::new(peer, engine, part, agreed, Rc::clone(binding));
+        connection.reserved = RECEIVES_IDLE;
+        self.connections.enter(connection, origin)
+    }
+
+    /// Notes what both ends of a connection agreed on: RPC messages may flow now.
+    pub(crate) fn on_ready(&mut self, key: ConnectionKey) -> Option<()> {
+        // Calls may have been waiting for this.
+        let connection = self.connections.get_touched(key)?;
+        let Connection { engine, role, agreed, .. } = &*connection;
+        connection.terms = Terms::of(engine.engine(), *role, agreed);
+        if connection.state == State::Negotiating {
+            connection.change(Change::Opened);
+            connection.was_ready = true;
+            let described = connection.described(key);
+            self.trace.ready(connection.subject(&key), &connection.agreed_terms());
+            self.connections.ready.push_back(described);
+            self.counters.connections_opened += 1;
+        }
+        Some(())
+    }
+
+    /// Reserves Receives for a connection: what it has used is given again, and more if it is busy.
+    pub(crate) fn replenish(&mut self, key: ConnectionKey) {
+        let touched = self.connections.touched();
+        if let Some(connection) = self.connections.get_mut(key) {
+            let leaving = connection.replies.len();
+            connection.replenish(&mut self.receives, leaving, touched);
+        }
+    }
+
+    /// Asks for memory on behalf of a Call of a connection. The Call holds `own` octets already.
+    pub(super) fn grant(&mut self, key: ConnectionKey, wanted: &Wanted, own: usize) -> MemoryGrant {
+        match self.connections.get_mut(key) {
+            None => MemoryGrant::Never,
+            // The Calls of a connection that closes end with it.
+            Some(connection) if !connection.is_up() => MemoryGrant::Waits(Until::Reads),
+            Some(connection) => self.memory.grant(&mut connection.share, &self.pool, wanted, own),
+        }
+    }
+
+    /// Gives back what a connection was charged, which may be gone.
+    #[inline]
+    pub(crate) fn discharge(&mut self, key: ConnectionKey, charge: Charge) {
+        if charge.octets() == 0 {
+            return;
+        }
+        let share = self.connections.get_mut(key).map(|connection| &mut connection.share);
+        self.memory.discharge(share, &charge);
+    }
+
+    /// Gives back the credits of messages that did not leave.
+    #[inline]
+    pub(crate) fn settle_grant(&mut self, key: ConnectionKey, grant: &Grant) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.engine.settle(grant);
+            connection.rings |= grant.posted() > 0;
+        }
+    }
+
+    /// Answers a Call with a transport error.
+    pub(crate) fn refuse(&mut self, key: ConnectionKey, xid: u32, error: ErrorBody) {
+        self.counters.calls_refused += 1;
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        self.trace.call_refused(connection.subject(&key), (xid, &error));
+        connection.engine.refuse(xid, error);
+        while let Some(output) = self.connections.get_mut(key).and_then(|it| it.engine.poll()) {
+            match output {
+                Output::Post(control) => self.send_control(key, &control),
+                Output::Close(reason) => self.connections.close(key, reason.into()),
+                Output::Event(_) => {
+                    debug_assert!(false, "a refusal is about no message just received");
+                }
+            }
+        }
+        self.connections.touch(key);
+    }
+
+    /// Encodes and queues a message without payload.
+    pub(crate) fn send_control(&mut self, key: ConnectionKey, control: &Control) {
+        let Some(connection) = self.connections.get(key) else { return };
+        // A peer that provokes more of these than there is room for loses its connection.
+        let Some(mut buffer) = self.buffers.pop_or_lease(&self.pool) else {
+            let reason = "the peer provokes more control messages than there is room for";
+            return self.connections.close(key, CallError::Disconnected(reason.into()));
+        };
+        let mut writer = Writer::new(buffer.bytes_mut());
+        let encoded = connection.engine.encode(control, &mut writer);
+        debug_assert!(encoded.is_ok(), "a control message fits a send buffer");
+        let length = writer.position();
+        self.send(key, buffer, 0..length, None, Written::default());
+        self.connections.touch(key);
+    }
+
+    /// Queues a message that is complete.
+    pub(crate) fn send_complete(&mut self, key: ConnectionKey, message: Complete) {
+        let range = message.range();
+        self.send(key, message.buffer, range, None, Written::default());
+    }
+
+    /// Queues a message: `range` of `buffer`, behind the Writes whose sources are `written`.
+    pub(crate) fn send(
+        &mut self,
+        key: ConnectionKey,
+        buffer: Local,
+        range: Range<usize>,
+        invalidate: Option<Handle>,
+        written: Written,
+    ) {
+        self.send_posted(key, buffer.into_source(), range, invalidate, written);
+    }
+
+    /// Queues a message whose buffer the Writes before it have as a source, too.
+    pub(crate) fn send_posted(
+        &mut self,
+        key: ConnectionKey,
+        buffer: PostedSource<Local>,
+        range: Range<usize>,
+        invalidate: Option<Handle>,
+        written: Written,
+    ) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(source) = buffer.source(range) else {
+            debug_assert!(false, "a message lies within its buffer");
+            return;
+        };
+        let id = self.posted.enter(key, Held::Send { buffer, written });
+        let flags = Flags { signaled: true, ..Flags::default() };
+        let operation = Operation::Send { source, invalidate };
+        connection.queue.push_back(WorkRequest { id, flags, operation });
+    }
+}

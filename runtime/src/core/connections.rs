@@ -1,0 +1,220 @@
+//! The connections of a core: which there are, which have something to post, and which are about to go.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use haulage_proto::verbs::QpNum;
+
+use super::admission::{Occupancy, Origin};
+use super::connection::{Change, Connection, State};
+use super::table::{ConnectionKey, OfConnection, Table};
+use crate::service::{Binding, CallError, Ended, Peer};
+
+/// The connections of a core.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    table: Table<Connection, OfConnection>,
+    /// By queue pair slot.
+    by_queue_pair: Vec<Option<ConnectionKey>>,
+    occupancy: Occupancy,
+    /// Those with something to post.
+    touched: VecDeque<ConnectionKey>,
+    /// Those to be closed at the end of the turn.
+    closing: Vec<ConnectionKey>,
+    /// Those that became ready, of which the service is still to be told.
+    pub(crate) ready: VecDeque<Peer>,
+    /// Of these, and of those it was told of, the connections that have ended.
+    pub(crate) gone: VecDeque<Ended>,
+    /// Why the last connections ended, for those who still call on them.
+    ended: VecDeque<(ConnectionKey, CallError)>,
+    /// The binding of the connection we made last: those to one service share one.
+    bound: Rc<Binding>,
+}
+
+impl Connections {
+    /// Makes room for `most` connections on as many queue pairs. A turn tells the service of so many `events`.
+    pub(crate) fn new(most: u32, queue_pairs: usize, events: usize, bound: Rc<Binding>) -> Self {
+        Self {
+            table: Table::new(most),
+            by_queue_pair: vec![None; queue_pairs],
+            occupancy: Occupancy::default(),
+            touched: VecDeque::with_capacity(most as usize),
+            closing: Vec::with_capacity(most as usize),
+            ready: VecDeque::with_capacity(events),
+            gone: VecDeque::with_capacity(events),
+            ended: VecDeque::with_capacity(ENDED_MAX),
+            bound,
+        }
+    }
+
+    /// Finds a connection.
+    #[inline]
+    pub(crate) fn get(&self, key: ConnectionKey) -> Option<&Connection> {
+        self.table.get(key)
+    }
+
+    /// Finds a connection to change.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
+        self.table.get_mut(key)
+    }
+
+    /// Finds the connection of a queue pair.
+    #[inline]
+    pub(crate) fn get_at(&self, qp: QpNum) -> Option<(ConnectionKey, &Connection)> {
+        let key = (*self.by_queue_pair.get(qp.slot())?)?;
+        let connection = self.table.get(key).filter(|connection| connection.qp == qp)?;
+        Some((key, connection))
+    }
+
+    /// Returns the name of the connection of a queue pair.
+    pub(crate) fn at(&self, qp: QpNum) -> Option<ConnectionKey> {
+        self.get_at(qp).map(|(key, _)| key)
+    }
+
+    /// Visits every connection, in slot order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.table.iter()
+    }
+
+    /// Returns the name of the first connection at or after a slot.
+    pub(crate) fn from(&self, slot: usize) -> Option<ConnectionKey> {
+        self.table.find(slot, |_| true)
+    }
+
+    /// Returns how many there are.
+    pub(crate) const fn len(&self) -> u32 {
+        self.table.len()
+    }
+
+    /// Returns how many slots have ever been in use.
+    pub(crate) const fn slots(&self) -> usize {
+        self.table.slots()
+    }
+
+    /// Returns who has how many of those that are not on their way out.
+    pub(crate) const fn occupancy(&self) -> &Occupancy {
+        &self.occupancy
+    }
+
+    /// Returns whether there is a place for a connection on this queue pair.
+    pub(crate) fn has_place(&self, qp: QpNum) -> bool {
+        self.has_room() && self.by_queue_pair.get(qp.slot()).is_some_and(Option::is_none)
+    }
+
+    /// Returns whether there is a place for another connection.
+    pub(crate) fn has_room(&self) -> bool {
+        self.table.has_room()
+    }
+
+    /// Enters a connection, which counts against this origin; `None` if there is no place for it.
+    pub(crate) fn enter(
+        &mut self,
+        mut connection: Connection,
+        origin: Origin,
+    ) -> Option<ConnectionKey> {
+        connection.origin = Some(origin);
+        let slot = connection.qp.slot();
+        let key = self.table.insert(connection).ok()?;
+        *self.by_queue_pair.get_mut(slot)? = Some(key);
+        self.occupancy.enter(origin);
+        Some(key)
+    }
+
+    /// Takes out a connection that has ended.
+    pub(crate) fn remove(&mut self, key: ConnectionKey) -> Option<Connection> {
+        self.vacate(key);
+        let connection = self.table.remove(key)?;
+        if let Some(place) = self.by_queue_pair.get_mut(connection.qp.slot()) {
+            *place = None;
+        }
+        Some(connection)
+    }
+
+    /// Counts a connection no more, as it is on its way out.
+    pub(crate) fn vacate(&mut self, key: ConnectionKey) {
+        if let Some(origin) = self.get_mut(key).and_then(|found| found.origin.take()) {
+            self.occupancy.leave(origin);
+        }
+    }
+
+    /// Returns what a connection that we make is bound to.
+    pub(crate) fn bind(&mut self, binding: Binding) -> Rc<Binding> {
+        if *self.bound != binding {
+            self.bound = Rc::new(binding);
+        }
+        Rc::clone(&self.bound)
+    }
+
+    /// Remembers that a connection has something to post.
+    #[inline]
+    pub(crate) fn touch(&mut self, key: ConnectionKey) {
+        self.get_touched(key);
+    }
+
+    /// Does the same, and finds it.
+    #[inline]
+    pub(crate) fn get_touched(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
+        let connection = self.table.get_mut(key)?;
+        if !std::mem::replace(&mut connection.dirty, true) {
+            self.touched.push_back(key);
+        }
+        Some(connection)
+    }
+
+    /// Returns how many have something to post.
+    #[inline]
+    pub(crate) fn touched(&self) -> usize {
+        self.touched.len()
+    }
+
+    /// Takes the next that has something to post, which stays marked.
+    pub(crate) fn next_touched(&mut self) -> Option<ConnectionKey> {
+        self.touched.pop_front()
+    }
+
+    /// Notes why a connection goes away; the first reason stands.
+    pub(crate) fn fail(&mut self, key: ConnectionKey, reason: CallError) {
+        if let Some(connection) = self.get_mut(key) {
+            connection.failure.get_or_insert(reason);
+        }
+    }
+
+    /// Starts closing a connection.
+    pub(crate) fn close(&mut self, key: ConnectionKey, reason: CallError) {
+        self.fail(key, reason);
+        if let Some(connection) = self.get_mut(key)
+            && !matches!(connection.state, State::Closed | State::Draining)
+        {
+            connection.change(Change::Closing);
+            self.closing.push(key);
+            self.vacate(key);
+        }
+    }
+
+    /// Takes the next that is to be closed.
+    pub(crate) fn next_closing(&mut self) -> Option<ConnectionKey> {
+        self.closing.pop()
+    }
+
+    /// Remembers for a while why a connection ended.
+    pub(crate) fn note_end(&mut self, key: ConnectionKey, reason: CallError) {
+        if self.ended.len() == ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back((key, reason));
+    }
+
+    /// Says why a connection takes no Calls.
+    #[cold]
+    pub(crate) fn why_ended(&self, key: ConnectionKey) -> CallError {
+        if self.get(key).is_some_and(Connection::is_up) {
+            return CallError::NoReverse;
+        }
+        let ended = self.ended.iter().rev().find(|(ended, _)| *ended == key);
+        ended.map_or(CallError::Closed, |(_, why)| why.clone())
+    }
+}
+
+/// Connections whose end is remembered.
+const ENDED_MAX: usize = 32;

@@ -1,0 +1,58 @@
+//! What a core tells of itself in numbers.
+
+/// What a core did since it started. Plain integers of one core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoreCounters {
+    /// Calls served.
+    pub calls_served: u64,
+    /// Calls answered with a transport error.
+    pub calls_refused: u64,
+    /// Calls of ours that ended.
+    pub calls_made: u64,
+    /// Replies that matched no Call.
+    pub replies_unmatched: u64,
+    /// Messages that could not be decoded.
+    pub messages_bad: u64,
+    /// Calls received that were to be fetched as a whole.
+    pub call_chunks: u64,
+    /// Arguments received that were to be fetched.
+    pub read_chunks: u64,
+    /// Calls received that offered a place for a result.
+    pub write_chunks: u64,
+    /// Calls received that offered a place for the whole Reply.
+    pub reply_chunks: u64,
+    /// Octets of data items copied because they came or went inline.
+    pub bytes_inline: u64,
+    /// Calls answered with a system error because their results broke the service's own binding: longer than
+    /// declared, or with more items than one Write chunk takes.
+    pub results_misdeclared: u64,
+    /// Connections that were opened.
+    pub connections_opened: u64,
+    /// Connections that were turned away.
+    pub connections_rejected: u64,
+    /// Connections that were closed in favour of others, as there was no room for both.
+    pub connections_replaced: u64,
+    /// Connections that were closed because they were idle for too long.
+    pub connections_idle: u64,
+}
+
+/// What a core holds for Calls that have not ended. All of it but `receives_unreserved` is zero once every
+/// connection is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Census {
+    /// Receives that hold messages.
+    pub receives_held: u32,
+    /// Receives that are reserved for connections. A peer that sent more than was reserved for it counts as less
+    /// than none, until its connection is gone.
+    pub receives_reserved: i64,
+    /// Receives that are reserved for no connection and hold no message. With the reserved ones and those that hold
+    /// messages they are all there are. Negative while messages are held that lost connections sent beyond their
+    /// reservations.
+    pub receives_unreserved: i64,
+    /// Calls of peers that wait: for memory, for an RDMA Read, for the service, or for credit.
+    pub calls_served: u32,
+    /// Leases, and invalidations, that the provider has not reported as done.
+    pub work_requests: u32,
+    /// Octets of memory that Calls hold.
+    pub memory_charged: usize,
+}

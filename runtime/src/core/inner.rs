@@ -1,0 +1,53 @@
+//! All that a core owns apart from its provider, its service and its doors: what serves, what calls, and what both use.
+
+use super::common::Common;
+use super::connection::Connection;
+use super::counters::Census;
+use super::requester::Requester;
+use super::responder::Responder;
+use super::table::ConnectionKey;
+
+/// The two halves of a core, and what they have in common.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) responder: Responder,
+    pub(crate) requester: Requester,
+    /// Last: it has the pool that the others lease from.
+    pub(crate) common: Common,
+}
+
+impl Inner {
+    /// Returns, by slot, which connections have Calls or work requests that have not ended.
+    pub(crate) fn busy_slots(&self) -> Vec<bool> {
+        let mut busy = vec![false; self.common.connections.slots()];
+        let served = self.responder.calls.iter().map(|call| call.connection);
+        let posted = self.common.posted.connections();
+        for key in served.chain(posted).chain(self.requester.connections()) {
+            if let Some(busy) = busy.get_mut(key.slot()) {
+                *busy = true;
+            }
+        }
+        busy
+    }
+
+    /// Returns the names of all connections.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = ConnectionKey> {
+        let connections = &self.common.connections;
+        std::iter::successors(connections.from(0), |key| connections.from(key.slot() + 1))
+    }
+
+    /// Returns what the core holds for Calls that have not ended.
+    pub(crate) fn census(&self) -> Census {
+        let Common { receives, posted, memory, connections, .. } = &self.common;
+        // Of a peer that sent more than was reserved for it, the number is next to 2^32.
+        let reserved = |connection: &Connection| connection.engine.reserved().cast_signed();
+        Census {
+            receives_reserved: connections.iter().map(|one| i64::from(reserved(one))).sum(),
+            receives_held: receives.held(),
+            receives_unreserved: receives.unreserved(),
+            calls_served: self.responder.calls.len(),
+            work_requests: posted.len(),
+            memory_charged: memory.held(),
+        }
+    }
+}

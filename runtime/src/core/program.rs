@@ -1,0 +1,247 @@
+//! The program that a core's service implements: which Calls are for it, and what each may move.
+
+use std::rc::Rc;
+
+use haulage_mr_pool::Pool;
+use haulage_proto::chunk::{Few, Reduced};
+use haulage_proto::rpc::auth::AUTH_NONE;
+use haulage_proto::rpc::{
+    AcceptStat, CallHeader, PlainCalls, Procedure, ReplyBody, ReplyHeader, Violation,
+};
+use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::v2::header::OneChunk;
+
+use super::connection::Connection;
+use super::segments::Segments;
+use crate::service::{Binding, Placement, Refusal, Reply, ResultSource};
+
+/// What a service declares when its core starts.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// Its procedures, and what they may reduce.
+    pub(crate) binding: Rc<Binding>,
+    /// The authentication flavors that it takes.
+    flavors: Box<[u32]>,
+    /// Where the results of each procedure come from.
+    sources: Box<[ResultSource]>,
+    /// What its commonest Calls begin with.
+    pub(crate) plain_calls: PlainCalls,
+    /// Where the Payload stream of a Reply may end whatever its procedure: behind the shortest results that the
+    /// binding declares as the longest of a procedure.
+    results_end_min: usize,
+}
+
+/// Why a Call does not reach the service.
+#[derive(Debug)]
+pub(crate) enum Unserved {
+    /// The transport refuses it.
+    Refused(ErrorBody),
+    /// The RPC layer answers it.
+    Verdict(ReplyHeader),
+}
+
+/// The chunks of a Call, other than a Call chunk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Offers<'a> {
+    /// The reduced argument.
+    pub(crate) read: Option<&'a ReadChunk>,
+    /// The Write chunk.
+    pub(crate) write: Option<&'a Segments>,
+    /// The Reply chunk.
+    pub(crate) reply: Option<&'a Segments>,
+}
+
+/// A reduced argument that is still where its Requester has it.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadChunk {
+    /// Where it belongs in the Payload stream.
+    pub(crate) position: u32,
+    pub(crate) segments: Segments,
+}
+
+/// A reduced argument of which it is known what became of it.
+#[derive(Debug)]
+pub(crate) struct Argument {
+    /// Where it belongs in the Payload stream.
+    pub(crate) position: u32,
+    /// Octets that the Requester offered.
+    pub(crate) length: u64,
+    pub(crate) placed: Placement,
+}
+
+/// Memory that the Reply to a Call may take, in octets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Room {
+    /// For a Payload stream that goes into the Reply chunk.
+    pub(crate) body: usize,
+    /// For a result that the service leases.
+    pub(crate) result: usize,
+}
+
+/// What is to be done about the reduced argument of a Call.
+#[derive(Debug)]
+pub(crate) enum Fetch {
+    /// Nothing: there is none, or it is settled already.
+    Settled(Option<Argument>),
+    /// It is to be read.
+    Read,
+}
+
+impl Program {
+    /// Describes the program of a service that declares this.
+    pub(crate) fn new(
+        binding: Rc<Binding>,
+        flavors: Box<[u32]>,
+        sources: Box<[ResultSource]>,
+    ) -> Self {
+        let plain_calls = PlainCalls::of(&binding);
+        let plain_calls =
+            if flavors.contains(&AUTH_NONE) { plain_calls } else { plain_calls.refused() };
+        let results_min = binding.procedures.iter().map(|procedure| procedure.results_max).min();
+        let results_end_min = ReplyHeader::SUCCESS_LEN + results_min.unwrap_or(0) as usize;
+        Self { binding, flavors, sources, plain_calls, results_end_min }
+    }
+
+    /// Reads the RPC header of a Call that came under this XID. Returns it, and where the arguments start.
+    ///
+    /// # Errors
+    /// The Call is not for the service.
+    pub(crate) fn read_header<'a>(
+        &self,
+        xid: u32,
+        payload: &'a [u8],
+    ) -> Result<(CallHeader<'a>, usize), Unserved> {
+        let (header, arguments_at) = CallHeader::decode(payload).map_err(|fault| {
+            fault.reply(xid).map_or(Unserved::Refused(ErrorBody::BadXdr), Unserved::Verdict)
+        })?;
+        if header.xid != xid {
+            return Err(Unserved::Refused(ErrorBody::BadXdr));
+        }
+        if let Err(denied) = header.credential.check(&self.flavors) {
+            return Err(Unserved::Verdict(ReplyHeader { xid, body: ReplyBody::Denied(denied) }));
+        }
+        let Binding { program, version, .. } = *self.binding;
+        let stat = if header.program != program {
+            AcceptStat::ProgUnavail
+        } else if header.version != version {
+            AcceptStat::ProgMismatch { low: version, high: version }
+        } else if self.binding.procedure(header.procedure).is_none() {
+            AcceptStat::ProcUnavail
+        } else {
+            return Ok((header, arguments_at));
+        };
+        Err(Unserved::Verdict(ReplyHeader::accepted(xid, stat)))
+    }
+
+    /// Decides about the chunks of a Call for one of its procedures, which came on `connection`.
+    ///
+    /// # Errors
+    /// The binding does not allow them, or the argument cannot be had.
+    pub(crate) fn check_chunks(
+        &self,
+        number: u32,
+        offers: &Offers<'_>,
+        connection: &Connection,
+        pool: &Pool,
+    ) -> Result<Fetch, ErrorBody> {
+        // [V2-4.4.2-2] nothing is reduced that the binding does not allow.
+        let Some(procedure) = self.binding.procedure(number) else { return Err(ErrorBody::System) };
+        let reduced = offers.read.map(|ReadChunk { position, segments }| Reduced {
+            position: *position,
+            length: u32::try_from(segments.length()).unwrap_or(u32::MAX),
+        });
+        // P12: nothing is asked of a peer that serves no Reads.
+        if reduced.is_some() && !connection.may_read() {
+            return Err(Violation::Arguments { max: 0 }.report());
+        }
+        let write_chunks = connection.terms.write_chunks_judged(offers.write.map_or(0, |_| 1));
+        match procedure.check_call(reduced.into_iter(), write_chunks) {
+            // What is too long stays where it is, and the service hears of it.
+            Ok(()) | Err(Violation::TooLong { .. }) => {}
+            Err(violation) => return Err(violation.report()),
+        }
+        let Some(ReadChunk { position, segments }) = offers.read else {
+            return Ok(Fetch::Settled(None));
+        };
+        let length_max = procedure.arguments.first().map_or(0, |argument| argument.length_max);
+        let (position, length) = (*position, segments.length());
+        let placed = match length {
+            0 => pool.lease(0).map_or(Placement::Refused(Refusal::NoMemory), Placement::Placed),
+            _ if length > length_max as u64 => Placement::Refused(Refusal::TooLarge),
+            _ => return Ok(Fetch::Read),
+        };
+        Ok(Fetch::Settled(Some(Argument { position, length, placed })))
+    }
+
+    /// Returns the memory that the Reply to a Call of a procedure may take.
+    pub(crate) fn room(&self, number: u32, offers: &Offers<'_>, connection: &Connection) -> Room {
+        let Some(procedure) = self.binding.procedure(number) else { return Room::default() };
+        let octets = |length: u64| usize::try_from(length).unwrap_or(usize::MAX);
+        let body = offers.reply.map_or(0, |chunk| {
+            let longest = procedure.results.iter().map(|result| result.length_max);
+            let longest = longest.map(|length| u32::try_from(length).unwrap_or(u32::MAX));
+            let needed = procedure.reply_max(&Few::collect(longest).unwrap_or_default());
+            octets(chunk.length().min(needed)).max(connection.terms.reply_max(offers.write))
+        });
+        let result = match (self.source(number), offers.write.or(offers.reply)) {
+            (Some(ResultSource::Leased), Some(chunk)) => procedure
+                .results
+                .first()
+                .map_or(0, |result| octets(chunk.length()).min(result.length_max)),
+            _ => 0,
+        };
+        Room { body, result }
+    }
+
+    /// Returns whether a Call with one chunk may be acted upon as it comes: its procedure has an argument that can be
+    /// read from there, or a result that can be written there and that takes no memory of the pool.
+    #[inline]
+    pub(crate) fn allows(&self, chunk: &OneChunk, call: &[u8]) -> bool {
+        let payload = call.get(OneChunk::CALL_LEN..).unwrap_or_default();
+        let number = self.plain_calls.procedure(payload).or_else(|| {
+            let (header, _) = CallHeader::decode(payload).ok()?;
+            let is_ours = self.binding.has(header.program, header.version, header.procedure);
+            is_ours.then_some(header.procedure)
+        });
+        let Some((number, procedure)) = number.and_then(|it| Some((it, self.procedure(it)?)))
+        else {
+            return false;
+        };
+        match chunk.position {
+            None => {
+                let source = self.source(number);
+                !procedure.results.is_empty() && source == Some(ResultSource::Resident)
+            }
+            Some(position) => {
+                let read = Reduced { position, length: chunk.segment.length };
+                procedure.check_call(std::iter::once(read), 0).is_ok()
+            }
+        }
+    }
+
+    /// Returns whether results are those that the binding declares of a procedure.
+    #[inline]
+    pub(crate) fn keeps_to(&self, procedure: u32, reply: &Reply) -> bool {
+        reply.at <= self.results_end_min || reply.keeps_to(self.results_max(procedure))
+    }
+
+    /// Returns whether a procedure has results that may go into a Write chunk.
+    pub(crate) fn reduces(&self, procedure: u32) -> bool {
+        self.procedure(procedure).is_some_and(|procedure| !procedure.results.is_empty())
+    }
+
+    /// Returns how many octets the results of a procedure may have, items aside.
+    fn results_max(&self, procedure: u32) -> u32 {
+        self.procedure(procedure).map_or(0, |bound| bound.results_max)
+    }
+
+    #[inline]
+    fn procedure(&self, number: u32) -> Option<&Procedure> {
+        self.binding.procedure(number)
+    }
+
+    #[inline]
+    fn source(&self, number: u32) -> Option<ResultSource> {
+        self.sources.get(usize::try_from(number).ok()?).copied()
+    }
+}

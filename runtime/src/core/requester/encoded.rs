@@ -1,0 +1,81 @@
+//! A Call in a send buffer, before it has a transport header.
+
+use std::ops::Range;
+
+use haulage_mr_pool::Local;
+use haulage_proto::negotiate::{Version, bare_header_len, put_bare_header};
+use haulage_proto::rpc::CallHeader;
+use haulage_proto::v2::continuation::Kind;
+use haulage_proto::xdr::{Truncated, Writer};
+
+use crate::identity::Identity;
+use crate::limits::HEADER_ROOM;
+
+/// A Call's Payload stream, without the argument that has a lease of its own. It is in a send buffer,
+/// behind the header room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Encoded {
+    /// Where the arguments start.
+    pub(super) arguments_at: usize,
+    /// Its octets.
+    pub(super) length: usize,
+}
+
+impl Encoded {
+    /// Writes RPC header and arguments of a Call that `identity` makes, of an argument with a lease of its own the
+    /// length.
+    #[inline]
+    pub(super) fn of_anybody(
+        buffer: &mut Local,
+        header: CallHeader<'_>,
+        identity: &Identity,
+        encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+        argument: Option<usize>,
+    ) -> Result<Self, Truncated> {
+        let room = buffer.bytes_mut().get_mut(HEADER_ROOM..).unwrap_or_default();
+        let mut writer = Writer::new(room);
+        match identity {
+            Identity::Nobody => header.encode(&mut writer)?,
+            somebody => somebody.encode(header, &mut writer)?,
+        }
+        let arguments_at = writer.position();
+        encode(&mut writer)?;
+        put_length(&mut writer, argument)?;
+        Ok(Self { arguments_at, length: writer.position() })
+    }
+
+    /// Returns where in the buffer the message of a Call without chunks is.
+    #[inline]
+    pub(super) const fn message(&self, version: Version) -> Range<usize> {
+        HEADER_ROOM - bare_header_len(version, Kind::Call)..HEADER_ROOM + self.length
+    }
+
+    /// Writes the transport header of a Call without chunks. Returns where in the buffer the message is.
+    #[inline]
+    pub(super) fn complete(
+        &self,
+        buffer: &mut Local,
+        version: Version,
+        xid: u32,
+        credit: u32,
+    ) -> Range<usize> {
+        let range = self.message(version);
+        let room = buffer.bytes_mut().get_mut(range.start..HEADER_ROOM).unwrap_or_default();
+        let written = put_bare_header(version, Kind::Call, room, xid, credit);
+        debug_assert!(written.is_some(), "every send buffer has the room");
+        range
+    }
+}
+
+/// Writes the length of an argument that has a lease of its own.
+#[inline]
+pub(super) fn put_length(
+    writer: &mut Writer<'_>,
+    argument: Option<usize>,
+) -> Result<(), Truncated> {
+    match argument {
+        // [V2-4.5.3.1-1] it stays in the Payload stream, wherever the octets go.
+        Some(length) => writer.u32(u32::try_from(length).map_err(|_| Truncated { at: 0 })?),
+        None => Ok(()),
+    }
+}

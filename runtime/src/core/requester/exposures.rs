@@ -1,0 +1,150 @@
+//! Opening to the peer what a Call of ours names, and listing it.
+
+use haulage_mr_pool::{Local, Pool};
+use haulage_proto::exchange::{CallPlan, Format};
+use haulage_proto::negotiate::CallChunks;
+use haulage_proto::v2::connection::Sending;
+use haulage_proto::v2::continuation::Kind;
+use haulage_proto::verbs::{Access, Handle, Segment};
+use haulage_proto::xdr::pad;
+
+use super::encoded::Encoded;
+use super::opened::{Item, Opened, What};
+use crate::core::segments::Segments;
+use crate::limits::HEADER_ROOM;
+use crate::provider::{Port, Refused};
+use crate::service::CallError;
+
+/// The segments of what a Call exposes for being read. What is to be written to is in the Call's own
+/// record.
+#[derive(Debug, Default)]
+pub(super) struct Exposures {
+    argument: Option<(u32, Segments)>,
+    body: Option<Segments>,
+}
+
+impl Exposures {
+    /// Returns how a Call with these chunks goes.
+    pub(super) const fn sending(&self) -> Sending {
+        let format = if self.body.is_some() { Format::Special } else { Format::Simple };
+        Sending { kind: Kind::Call, format, has_chunks: true, is_call_only: false }
+    }
+
+    /// Lists the chunks of a Call.
+    pub(super) fn with<R>(
+        &self,
+        opened: &Opened,
+        inv_handle: Handle,
+        f: impl FnOnce(&CallChunks<'_>) -> R,
+    ) -> R {
+        let [write, reply] = opened.offered.each_ref().map(|offered| offered.as_ref());
+        let reads = self.argument.as_ref().map(|(position, read)| [(*position, read.as_slice())]);
+        let writes = write.map(|write| [write.as_slice()]);
+        f(&CallChunks {
+            inv_handle,
+            body: self.body.as_ref().map(Segments::as_slice),
+            reads: reads.as_ref().map_or(&[][..], |reads| reads.as_slice()),
+            writes: writes.as_ref().map_or(&[][..], |writes| writes.as_slice()),
+            reply: reply.map(Segments::as_slice),
+        })
+    }
+}
+
+impl Opened {
+    /// Puts everything where the plan has it: an argument that is not reduced into the Payload stream, a
+    /// Payload stream that is fetched into memory of its own. Takes memory for the Reply.
+    pub(super) fn place(
+        &mut self,
+        plan: &CallPlan,
+        pool: &Pool,
+        buffer: &mut Local,
+        encoded: &mut Encoded,
+    ) -> Result<(), CallError> {
+        if plan.reads.is_empty()
+            && let Item::Local(argument) = self.item(What::Argument)
+        {
+            let at = HEADER_ROOM + encoded.length;
+            let gap = argument.len() + pad(argument.len());
+            let room = buffer.bytes_mut().get_mut(at..at + gap);
+            let (data, padding) = room.ok_or(CallError::TooLong)?.split_at_mut(argument.len());
+            data.copy_from_slice(argument.bytes());
+            padding.fill(0);
+            encoded.length += gap;
+        }
+        if plan.call.is_some() {
+            let stream = HEADER_ROOM..HEADER_ROOM + encoded.length;
+            let mut body = pool.lease(encoded.length).ok_or(CallError::NoMemory)?;
+            body.bytes_mut().copy_from_slice(&buffer.bytes()[stream]);
+            *self.item(What::Body) = Item::Local(body);
+        }
+        if let Some(length) = plan.reply {
+            let length = usize::try_from(length).map_err(|_| CallError::NoMemory)?;
+            let chunk = pool.lease(length).ok_or(CallError::NoMemory)?;
+            *self.item(What::Reply) = Item::Local(chunk);
+        }
+        // On version 1 the chunk has room for padding.
+        if let (Some(length), Item::Local(result)) = (plan.writes.first(), self.item(What::Result))
+        {
+            result.set_len(result.capacity().min(usize::try_from(*length).unwrap_or(usize::MAX)));
+        }
+        Ok(())
+    }
+
+    /// Opens to the peer what the plan names.
+    pub(super) fn expose(
+        &mut self,
+        plan: &CallPlan,
+        port: &mut impl Port,
+    ) -> Result<Exposures, Unopened> {
+        let mut open = |item: &mut Item, access| expose(port, plan, item, access);
+        let mut exposures = Exposures::default();
+        if let Some(argument) = plan.reads.first() {
+            let segments = open(self.item(What::Argument), Access::RemoteRead)?;
+            exposures.argument = Some((argument.position, segments));
+        }
+        if plan.call.is_some() {
+            exposures.body = Some(open(self.item(What::Body), Access::RemoteRead)?);
+        }
+        if !plan.writes.is_empty() {
+            let segments = open(self.item(What::Result), Access::RemoteWrite)?;
+            self.offered[0] = Some(segments);
+        }
+        if plan.reply.is_some() {
+            let segments = open(self.item(What::Reply), Access::RemoteWrite)?;
+            self.offered[1] = Some(segments);
+        }
+        Ok(exposures)
+    }
+}
+
+/// Why the leases of a Call are not open to the peer.
+pub(super) enum Unopened {
+    /// The connection is gone, which is about to be reported.
+    Gone,
+    /// The Call cannot be made.
+    Failed(CallError),
+}
+
+impl From<CallError> for Unopened {
+    fn from(error: CallError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Opens a lease to the peer and returns the segments that name it.
+fn expose(
+    port: &mut impl Port,
+    plan: &CallPlan,
+    item: &mut Item,
+    access: Access,
+) -> Result<Segments, Unopened> {
+    let Some(lease) = item.take_local() else { return Ok(Segments::default()) };
+    let opened = port.open(lease, access);
+    let (exposed, Segment { handle, length, offset }) = opened.map_err(|(lease, why)| {
+        *item = Item::Local(lease);
+        if why == Refused::Gone { Unopened::Gone } else { CallError::Busy.into() }
+    })?;
+    *item = Item::Exposed(exposed);
+    // P7: split at what the peer takes.
+    Ok(Segments::collect(plan.split(handle, offset, length)))
+}

@@ -1,0 +1,180 @@
+//! The short way of a Call: at once, while messages of its connection are acted upon, or in its service's turn.
+//!
+//! # Normal operation
+//! Who is told that a Call of theirs ended most often makes the next one, on the same connection, of a few
+//! octets and without chunks. For a run of Replies it is settled once whether such Calls may leave, how many,
+//! and with which credit word; each then is two headers from a template, its arguments, and a record of
+//! itself. A service that makes Calls in its turn has a lane opened to the connection of the first, and to that of
+//! each which is not on the connection of the one before. Whatever is in the way of that, the Call is queued as any
+//! other.
+
+use std::rc::Rc;
+
+use haulage_proto::exchange::BareMax;
+use haulage_proto::negotiate::{Class, Grant, Heading, Label, Version, bare_header_len};
+use haulage_proto::rpc::CallHeader;
+use haulage_proto::v2::continuation::Kind;
+use haulage_proto::xdr::{Truncated, Writer};
+
+use super::aim::Aim;
+use super::encoded::{Encoded, put_length};
+use super::plan::goes_bare;
+use crate::core::common::Common;
+use crate::core::connection::Connection;
+use crate::core::table::ConnectionKey;
+use crate::identity::Identity;
+use crate::limits::HEADER_ROOM;
+use crate::provider::Port;
+use crate::service::{Binding, Request, allows_to_reduce};
+
+/// Where Calls leave at once, and how many may.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(super) connection: ConnectionKey,
+    binding: Rc<Binding>,
+    bare_max: BareMax,
+    /// Octets of the longest Payload stream that leaves so.
+    length_max: usize,
+    /// How many may go, and with which credit word.
+    grant: Grant,
+}
+
+impl Lane {
+    /// Opens the lane of a connection to at most `count` Calls. `None` if anything is in the way of all of them.
+    #[inline(always)]
+    pub(super) fn open(
+        connection: &mut Connection,
+        key: ConnectionKey,
+        count: u32,
+        inline_max: usize,
+    ) -> Option<Self> {
+        let is_plain = connection.terms.version == Version::Two
+            && connection.calls.is_empty()
+            && connection.queue.is_empty()
+            && connection.takes_calls()
+            && connection.identity == Identity::Nobody;
+        if !is_plain {
+            return None;
+        }
+        let grant = connection.engine.lend(Class::Call, count);
+        Some(Self {
+            connection: key,
+            binding: Rc::clone(&connection.binding),
+            bare_max: connection.terms.bare_max,
+            length_max: inline_max.saturating_sub(TRANSPORT_LEN),
+            grant,
+        })
+    }
+
+    /// Opens a connection's lane to as many Calls as may leave, which do by `port`. `None` if anything is in the way.
+    pub(crate) fn open_by(
+        common: &mut Common,
+        key: ConnectionKey,
+        port: &mut dyn Aim,
+    ) -> Option<Self> {
+        let connection = common.connections.get_mut(key)?;
+        let lane = Self::open(connection, key, u32::MAX, common.abilities.inline_max)?;
+        port.aim(connection.qp);
+        common.connections.touch(key);
+        Some(lane)
+    }
+
+    /// Notes how many Calls left on it: no other does.
+    #[inline]
+    pub(crate) fn close(&self, common: &mut Common) {
+        common.settle_grant(self.connection, &self.grant);
+    }
+
+    /// Where in a send buffer these messages start.
+    pub(super) const START: usize = HEADER_ROOM - TRANSPORT_LEN;
+
+    /// Returns whether a Call is to try it here.
+    #[inline]
+    pub(crate) fn takes(&self, connection: ConnectionKey) -> bool {
+        self.connection == connection && self.grant.has_more()
+    }
+
+    /// Returns whether this is the lane of a connection, whether it takes more Calls or not.
+    pub(crate) fn is_of(&self, connection: ConnectionKey) -> bool {
+        self.connection == connection
+    }
+
+    /// Returns whether a Call opens one lease, which it may.
+    #[inline]
+    pub(crate) fn opens(&self, request: &Request) -> bool {
+        let is_one = request.argument.is_some() != request.result.is_some();
+        is_one && allows_to_reduce(&self.binding, request)
+    }
+
+    /// Writes the arguments of a Call to where they belong in `message`, of one with a lease of its own the
+    /// length; `None` if they do not fit.
+    #[inline]
+    pub(super) fn encode(
+        message: &mut [u8],
+        argument: Option<usize>,
+        encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+    ) -> Option<Encoded> {
+        let arguments_at = CallHeader::PLAIN_LEN;
+        let mut writer = Writer::new(message.get_mut(TRANSPORT_LEN + arguments_at..)?);
+        encode(&mut writer).ok()?;
+        put_length(&mut writer, argument).ok()?;
+        Some(Encoded { arguments_at, length: arguments_at + writer.position() })
+    }
+
+    /// Returns what a Call of a procedure begins with.
+    #[inline]
+    fn heading(&self, xid: u32, procedure: u32) -> (Heading, Label) {
+        (Heading::Call(self.asked(procedure)), Label { xid, credit: self.grant.word() })
+    }
+
+    /// Returns what the Calls of a procedure ask for: program, version and procedure.
+    #[inline]
+    pub(super) fn asked(&self, procedure: u32) -> [u32; 3] {
+        let Binding { program, version, .. } = *self.binding;
+        [program, version, procedure]
+    }
+
+    /// Takes the credit of the next Call. Returns its credit word.
+    #[inline]
+    pub(super) fn next_credit(&mut self) -> u32 {
+        let word = self.grant.word();
+        self.grant.spend();
+        word
+    }
+
+    /// Writes what a Call begins with that does not leave at once.
+    #[inline(never)]
+    pub(super) fn put(&self, message: &mut [u8], xid: u32, procedure: u32) {
+        let (heading, label) = self.heading(xid, procedure);
+        let written = heading.put(message, label);
+        debug_assert!(written.is_some(), "every send buffer has the room");
+    }
+
+    /// Sends a Call that was encoded. Returns whether it left; else its headers are before its arguments.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        port: &mut dyn Port,
+        message: &mut [u8],
+        xid: u32,
+        procedure: u32,
+        encoded: &Encoded,
+    ) -> bool {
+        let (heading, label) = self.heading(xid, procedure);
+        let goes = encoded.length <= self.length_max
+            && goes_bare(procedure, &self.binding, &self.bare_max, encoded)
+            && message
+                .get_mut(..TRANSPORT_LEN + encoded.length)
+                .is_some_and(|message| port.send_headed(&heading, label, message).is_ok());
+        if !goes {
+            self.put(message, xid, procedure);
+        }
+        if goes {
+            self.grant.spend();
+        }
+        goes
+    }
+}
+
+/// Octets of the transport header of a Call on this way, which is of version 2 alone.
+const TRANSPORT_LEN: usize = bare_header_len(Version::Two, Kind::Call);

@@ -1,0 +1,136 @@
+//! How a Call of ours goes, which is planned by the terms of its connection and by its binding.
+
+use haulage_proto::chunk::DataItem;
+use haulage_proto::exchange::{BareMax, CallFault, CallPlan, CallShape, plan_call};
+use haulage_proto::rpc::{Binding, Procedure};
+use haulage_proto::xdr::pad;
+
+use super::encoded::Encoded;
+use super::opened::{Opened, What};
+use crate::core::connection::{Connection, Terms};
+use crate::core::table::ConnectionKey;
+use crate::service::CallError;
+
+/// Returns whether a Call goes in one message without chunks, and its longest Reply comes so.
+#[inline]
+pub(super) fn goes_bare(
+    procedure: u32,
+    binding: &Binding,
+    bare_max: &BareMax,
+    encoded: &Encoded,
+) -> bool {
+    let procedure = binding.procedure(procedure).unwrap_or(&UNBOUND);
+    !procedure.call_only && bare_max.holds(encoded.length, procedure.reply_max(&[]))
+}
+
+/// All that the plan of a Call depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Outline {
+    /// It has the terms and the binding.
+    connection: ConnectionKey,
+    procedure: u32,
+    /// Octets of the Payload stream, without the argument, and where the arguments start.
+    length: usize,
+    arguments_at: usize,
+    /// Octets of the argument, and of the room for the result.
+    argument: usize,
+    result: usize,
+}
+
+/// A plan that was made, for the next Call of the same outline: that is most of them.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    outline: Outline,
+    plan: CallPlan,
+}
+
+impl Outline {
+    /// Describes a Call with these leases.
+    pub(super) fn of(
+        connection: ConnectionKey,
+        procedure: u32,
+        encoded: &Encoded,
+        opened: &Opened,
+    ) -> Self {
+        let Encoded { arguments_at, length, .. } = *encoded;
+        let [argument, result] = [What::Argument, What::Result].map(|what| opened.length(what));
+        Self { connection, procedure, length, arguments_at, argument, result }
+    }
+
+    /// Describes a Call with one lease of so many octets.
+    pub(super) fn of_one(
+        connection: ConnectionKey,
+        procedure: u32,
+        encoded: &Encoded,
+        what: What,
+        octets: usize,
+    ) -> Self {
+        let Encoded { arguments_at, length } = *encoded;
+        let (argument, result) = if what == What::Argument { (octets, 0) } else { (0, octets) };
+        Self { connection, procedure, length, arguments_at, argument, result }
+    }
+
+    /// Returns whether such a Call goes in one message, with its lease as the only chunk, in one segment: the
+    /// position of that if it is a Read chunk.
+    pub(super) fn only_chunk(
+        &self,
+        made: &mut Option<Planned>,
+        connection: &Connection,
+    ) -> Option<Option<u32>> {
+        let plan = self.plan(made, connection).ok()?;
+        let is_all = |length, octets| usize::try_from(length) == Ok(octets);
+        match (plan.only_read(), plan.only_write()) {
+            (Some(read), None) if is_all(read.length, self.argument) => Some(Some(read.position)),
+            (None, Some(length)) if is_all(length, self.result) => Some(None),
+            _ => None,
+        }
+    }
+
+    /// Returns the plan of such a Call: the one `made` last, if its outline was the same.
+    pub(super) fn plan<'a>(
+        &self,
+        made: &'a mut Option<Planned>,
+        connection: &Connection,
+    ) -> Result<&'a CallPlan, CallError> {
+        if made.as_ref().is_none_or(|made| made.outline != *self) {
+            let plan = self.make_plan(&connection.terms, &connection.binding)?;
+            *made = Some(Planned { outline: *self, plan });
+        }
+        made.as_ref().map(|made| &made.plan).ok_or(CallError::Busy)
+    }
+
+    /// Plans how the Call goes and what is provided for its Reply.
+    fn make_plan(&self, terms: &Terms, binding: &Binding) -> Result<CallPlan, CallError> {
+        let Self { length, arguments_at, argument, result, .. } = *self;
+        let procedure = binding.procedure(self.procedure).unwrap_or(&UNBOUND);
+        let item = DataItem::opaque(length.saturating_sub(4), argument);
+        let all = length + argument + pad(argument);
+        let results = [u32::try_from(result).unwrap_or(u32::MAX)];
+        let results = &results[..usize::from(result > 0)];
+        let reply_max = u32::try_from(procedure.reply_max(results)).unwrap_or(u32::MAX);
+        let shape = CallShape {
+            procedure,
+            length: u32::try_from(all).map_err(|_| CallError::TooLong)?,
+            arguments_at: u32::try_from(arguments_at).map_err(|_| CallError::TooLong)?,
+            items: &[item][..usize::from(argument > 0)],
+            results,
+            reply_max,
+            reply_limit: reply_max,
+            may_reduce: true,
+        };
+        Ok(plan_call(&terms.calls, &shape)?)
+    }
+}
+
+impl From<CallFault> for CallError {
+    fn from(fault: CallFault) -> Self {
+        match fault {
+            CallFault::NotEligible | CallFault::TooManyItems => Self::NotEligible,
+            CallFault::CallTooLong => Self::TooLong,
+            CallFault::ReplyTooLong => Self::ReplyTooLong,
+        }
+    }
+}
+
+/// What is known of a procedure that the binding does not have: the peer will not have it either.
+static UNBOUND: Procedure = Procedure::new("unbound");

@@ -1,0 +1,344 @@
+//! Sending a Call of ours: it is planned, what it exposes registered, and its header written, when it
+//! leaves.
+
+use haulage_mr_pool::Local;
+use haulage_proto::negotiate::{
+    Class, Heading, Label, Refusal, Version, bare_header_len, put_call_headers_with,
+};
+use haulage_proto::rpc::Binding;
+use haulage_proto::v2::connection::{Sending, Unsent};
+use haulage_proto::v2::continuation::Kind;
+use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::v2::header::OneChunk;
+use haulage_proto::verbs::{Access, Handle};
+use haulage_proto::xdr::Writer;
+
+use super::encoded::Encoded;
+use super::exposures::Unopened;
+use super::lane::Lane;
+use super::opened::What;
+use super::plan::{Outline, goes_bare};
+use super::{Named, Requester, Stage};
+use crate::core::common::Common;
+use crate::core::connection::{Connection, Terms};
+use crate::core::table::ConnectionKey;
+use crate::core::work::Written;
+use crate::identity::Identity;
+use crate::limits::HEADER_ROOM;
+use crate::provider::Port;
+use crate::service::{CallError, Request};
+
+impl Requester {
+    /// Registers the memory that a Call exposes, and sends the Call or queues it for the next doorbell. One without
+    /// credit returns to the front of its connection's queue.
+    pub(crate) fn send_call(
+        &mut self,
+        common: &mut Common,
+        key: ConnectionKey,
+        slot: usize,
+        port: &mut impl Port,
+    ) -> Progress {
+        let call = self.calls.get_mut(slot).and_then(Option::as_mut);
+        let (Some(call), Some(connection)) = (call, common.connections.get_mut(key)) else {
+            return Progress::Made;
+        };
+        let (mut buffer, mut encoded) = match std::mem::replace(&mut call.stage, Stage::Sent) {
+            Stage::Queued(buffer, encoded) => (buffer, encoded),
+            other => {
+                call.stage = other;
+                return Progress::Made;
+            }
+        };
+        let (version, xid) = (connection.terms.version, call.xid);
+        call.version = version;
+        let bare_max = &connection.terms.bare_max;
+        if !call.opens && goes_bare(call.procedure, &connection.binding, bare_max, &encoded) {
+            let credit = match connection.engine.try_post(&Sending::CALL) {
+                Ok(credit) => credit,
+                Err(Unsent::Wait) => {
+                    call.stage = Stage::Queued(buffer, encoded);
+                    connection.calls.push_front(slot);
+                    return Progress::Waits;
+                }
+                Err(unsent) => {
+                    common.buffers.recycle(buffer);
+                    self.fail(common, slot, unsent.into());
+                    return Progress::Made;
+                }
+            };
+            let range = encoded.complete(&mut buffer, version, xid, credit);
+            common.send(key, buffer, range, None, Written::default());
+            return Progress::Made;
+        }
+        let Some(opened) = self.opened.get_mut(slot) else { return Progress::Made };
+        if !std::mem::replace(&mut call.opens, true) {
+            opened.begin(None, None);
+        }
+        let outline = Outline::of(key, call.procedure, &encoded, opened);
+        let plan = outline.plan(&mut self.planned, connection).map_err(Unopened::Failed);
+        let chunks = plan.and_then(|plan| {
+            opened.place(plan, &common.pool, &mut buffer, &mut encoded)?;
+            opened.expose(plan, port)
+        });
+        // What was opened leaves with the doorbell, whatever becomes of the Call.
+        connection.rings = true;
+        let sent = chunks.and_then(|chunks| {
+            let credit = connection.engine.try_post(&chunks.sending()).map_err(CallError::from)?;
+            Ok((chunks, credit))
+        });
+        let (chunks, credit) = match sent {
+            Ok(sent) => sent,
+            // It waits for the end of the connection, which is about to be reported, as if it had been sent.
+            Err(Unopened::Gone) => {
+                common.buffers.recycle(buffer);
+                return Progress::Made;
+            }
+            Err(Unopened::Failed(error)) => {
+                common.buffers.recycle(buffer);
+                self.fail(common, slot, error);
+                return Progress::Made;
+            }
+        };
+        let inv_handle = if common.abilities.solicits { opened.solicited() } else { Handle(0) };
+        let range = chunks.with(opened, inv_handle, |chunks| {
+            let start = HEADER_ROOM - chunks.wire_len(version);
+            let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
+            let written = chunks.encode(version, &mut Writer::new(room), xid, credit);
+            debug_assert!(written.is_ok(), "the header room holds the longest header");
+            let payload = if chunks.body.is_some() { 0 } else { encoded.length };
+            start..HEADER_ROOM + payload
+        });
+        let message = buffer.bytes().get(range.clone()).unwrap_or_default();
+        if message.len() <= common.abilities.inline_max
+            && connection.send_inline(port, message, None)
+        {
+            common.buffers.recycle(buffer);
+        } else {
+            common.send(key, buffer, range, None, Written::default());
+        }
+        Progress::Made
+    }
+
+    /// Sends the Calls without chunks at the front of the queue at once, as far as that goes: if several do, with a
+    /// heading.
+    pub(crate) fn send_bare_calls(
+        &mut self,
+        common: &mut Common,
+        key: ConnectionKey,
+        port: &mut (impl Port + ?Sized),
+    ) {
+        let inline_max = common.abilities.inline_max;
+        let Some(connection) = common.connections.get_mut(key) else { return };
+        let has_heading = connection.calls.len() > 1 && heads_calls(connection);
+        while let Some(&slot) = connection.calls.front()
+            && let Some(Some(call)) = self.calls.get_mut(slot)
+            && let Stage::Queued(buffer, encoded) = &mut call.stage
+            && !call.opens
+        {
+            let way = if has_heading { Way::Headed } else { Way::Whole };
+            let leaving = Leaving { xid: call.xid, procedure: call.procedure, encoded, way };
+            let departure = leaving.send(connection, port, buffer, inline_max);
+            if departure == Departure::Waits {
+                return;
+            }
+            connection.calls.pop_front();
+            call.version = connection.terms.version;
+            let Stage::Queued(buffer, _) = std::mem::replace(&mut call.stage, Stage::Sent) else {
+                return debug_assert!(false, "it was looked at");
+            };
+            if let Departure::Post(start, end) = departure {
+                return common.send(key, buffer, start..end, None, Written::default());
+            }
+            common.buffers.recycle(buffer);
+        }
+    }
+
+    /// Opens the one lease of a Call that is encoded, and sends it on a lane, if no more than that is to be
+    /// done. Returns whether it left, or is about to; else nothing has happened.
+    #[inline(never)]
+    pub(super) fn open_at_once(
+        &mut self,
+        common: &mut Common,
+        lane: &mut Lane,
+        port: &mut dyn Port,
+        named: Named,
+        request: &mut Request,
+        encoded: &Encoded,
+    ) -> bool {
+        const START: usize = HEADER_ROOM - OneChunk::CALL_LEN;
+        let (what, access, lease) = match &mut request.argument {
+            Some(_) => (What::Argument, Access::RemoteRead, &mut request.argument),
+            None => (What::Result, Access::RemoteWrite, &mut request.result),
+        };
+        let (Some(connection), Some(buffer), Some(opened), Some(length)) = (
+            common.connections.get(lane.connection),
+            common.buffers.top(),
+            self.opened.get_mut(named.slot),
+            lease.as_ref().map(Local::len),
+        ) else {
+            return false;
+        };
+        let range = START..HEADER_ROOM + encoded.length;
+        let outline = Outline::of_one(lane.connection, request.procedure, encoded, what, length);
+        let position = match outline.only_chunk(&mut self.planned, connection) {
+            Some(position) if range.len() <= common.abilities.inline_max => position,
+            _ => return false,
+        };
+        let open = match lease.take() {
+            Some(lease) => port.open(lease, access),
+            None => return false,
+        };
+        let (exposed, segment) = match open {
+            Ok(open) => open,
+            Err((closed, _)) => {
+                *lease = Some(closed);
+                return false;
+            }
+        };
+        opened.begin_open(what, exposed, segment);
+        let inv_handle = if common.abilities.solicits { segment.handle } else { Handle(0) };
+        let message = buffer.bytes_mut().get_mut(range.clone()).unwrap_or_default();
+        let (xid, asked) = (named.xid, lane.asked(request.procedure));
+        let (named, chunk) = ((xid, lane.next_credit()), (position, &segment));
+        let written = put_call_headers_with(message, named, inv_handle, chunk, asked);
+        debug_assert!(written.is_some(), "every send buffer has the room");
+        if port.send(message, None).is_err()
+            && let Some(buffer) = common.buffers.pop()
+        {
+            common.send(lane.connection, buffer, range, None, Written::default());
+        }
+        true
+    }
+
+    /// Gives a connection room for others than the `count` messages that came, and opens its lane to as many Calls,
+    /// which leave by `port`. `None` if anything is in the way of all of them.
+    #[inline(always)]
+    pub(crate) fn open_lane(
+        &mut self,
+        common: &mut Common,
+        key: ConnectionKey,
+        count: usize,
+        port: &mut dyn Port,
+    ) -> Option<Lane> {
+        let touched = common.connections.touched();
+        let mut connection = common.connections.get_mut(key)?;
+        connection.give_credits(&mut common.receives, touched, count, 0);
+        if !connection.calls.is_empty() {
+            self.send_waiting_calls(common, key, port);
+            connection = common.connections.get_mut(key)?;
+        }
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        Lane::open(connection, key, count, common.abilities.inline_max)
+    }
+
+    /// Sends Calls that wait, which go before those of a lane.
+    #[cold]
+    fn send_waiting_calls(&mut self, common: &mut Common, key: ConnectionKey, port: &mut dyn Port) {
+        self.send_bare_calls(common, key, port);
+    }
+
+    /// Ends a Call that cannot leave.
+    fn fail(&mut self, common: &mut Common, slot: usize, error: CallError) {
+        if let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) {
+            call.error = Some(error);
+            call.stage = Stage::Fencing;
+        }
+        self.fence_rest(common, slot);
+    }
+}
+
+/// Whether a step got anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// It did: the queue is shorter.
+    Made,
+    /// It did not: the front of the queue waits as before.
+    Waits,
+}
+
+/// What became of a Call that is ready to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Departure {
+    /// It waits for credit, or for what goes before it, or has chunks.
+    Waits,
+    /// It is on its way.
+    Gone,
+    /// It leaves as a work request: it has its credit, and is there in its buffer.
+    Post(usize, usize),
+}
+
+/// A Call without chunks that is about to leave its buffer.
+struct Leaving<'a> {
+    xid: u32,
+    procedure: u32,
+    encoded: &'a Encoded,
+    way: Way,
+}
+
+/// How a Call is given to its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// With a heading.
+    Headed,
+    /// Headers and all.
+    Whole,
+}
+
+impl Leaving<'_> {
+    /// Sends it, if nothing is in the way.
+    #[inline]
+    fn send(
+        &self,
+        connection: &mut Connection,
+        port: &mut (impl Port + ?Sized),
+        buffer: &mut Local,
+        inline_max: usize,
+    ) -> Departure {
+        let Self { xid, procedure, encoded, way } = *self;
+        let version = connection.terms.version;
+        let fits = encoded.length + bare_header_len(version, Kind::Call) <= inline_max;
+        let Terms { bare_max, .. } = &connection.terms;
+        let fits = fits && goes_bare(procedure, &connection.binding, bare_max, encoded);
+        if !fits || !connection.queue.is_empty() {
+            return Departure::Waits;
+        }
+        let Some(credit) = connection.engine.try_send(Class::Call) else {
+            return Departure::Waits;
+        };
+        let sent = match way {
+            Way::Headed => {
+                let Binding { program, version: of_program, .. } = *connection.binding;
+                let heading = Heading::Call([program, of_program, procedure]);
+                let message = buffer.bytes_mut().get_mut(encoded.message(version));
+                let label = Label { xid, credit };
+                port.send_headed(&heading, label, message.unwrap_or_default())
+            }
+            Way::Whole => {
+                let range = encoded.complete(buffer, version, xid, credit);
+                port.send(buffer.bytes().get(range).unwrap_or_default(), None)
+            }
+        };
+        if sent.is_ok() {
+            connection.rings = true;
+            return Departure::Gone;
+        }
+        let range = encoded.complete(buffer, version, xid, credit);
+        Departure::Post(range.start, range.end)
+    }
+}
+
+/// Returns whether all that a Call without chunks begins with is a [`Heading`].
+fn heads_calls(connection: &Connection) -> bool {
+    connection.terms.version == Version::Two && connection.identity == Identity::Nobody
+}
+
+impl From<Unsent> for CallError {
+    fn from(unsent: Unsent) -> Self {
+        match unsent {
+            // [V2-7.1.3-3] what the peer said of the first such Call.
+            Unsent::NotSupported => Self::Refused(Refusal::Two(ErrorBody::InvalHtype)),
+            Unsent::NotAnnounced => Self::NoReverse,
+            _ => Self::Busy,
+        }
+    }
+}

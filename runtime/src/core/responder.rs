@@ -1,0 +1,413 @@
+//! The Responder: the Calls of peers that wait for something, from what a Call lacks to its Reply.
+//!
+//! # Normal operation
+//! A Call that lacks nothing is acted upon as it comes and never gets here ([`runs`](super::runs)). One whose Payload
+//! stream is in a Call chunk is fetched first ([`fetch`]). Then it is checked against the
+//! binding before anything is taken for it. Its reduced argument, if there is one, is read straight into
+//! a lease that then belongs to the service. The service runs once the argument is complete
+//! ([`serve`](super::serve)); its Reply waits for credit in the connection's queue and leaves with the Writes of its
+//! result, and of itself if it goes into the Reply chunk, in one doorbell ([`answer`]).
+//!
+//! # Memory ownership
+//! The Receive buffer belongs to the Call until the service has answered it, because the arguments
+//! live in it; so a slow service stops the credits of those who call it. From then on the Call holds
+//! a send buffer instead: no Call holds neither, which bounds how many there can be.
+
+use std::collections::VecDeque;
+
+use haulage_mr_pool::Local;
+use haulage_proto::negotiate;
+use haulage_proto::rpc::ReplyHeader;
+use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::v2::header::OneChunk;
+use haulage_proto::verbs::Handle;
+
+use self::answer::Answer;
+use super::common::Common;
+use super::memory::{Charge, Purpose, Wanted};
+use super::outgoing::Outgoing;
+use super::program::{Argument, Fetch, Offers, Program, ReadChunk, Room, Unserved};
+use super::receives::{Filled, Message};
+use super::segments::Segments;
+use super::table::{CallKey, ConnectionKey, OfCall, Owned, OwnedTable};
+use crate::limits::Limits;
+
+pub(crate) mod answer;
+mod fetch;
+
+/// The Calls of peers that are not over.
+#[derive(Debug)]
+pub(crate) struct Responder {
+    pub(crate) program: Program,
+    pub(crate) calls: OwnedTable<ServedCall, OfCall>,
+    /// Those that can go on, oldest first.
+    ready: VecDeque<CallKey>,
+    /// The Call the service is acting on.
+    pub(crate) running: Option<Running>,
+}
+
+/// The Call a service is acting on.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// Its name, or the one that it will have if it comes to be answered later.
+    pub(crate) key: CallKey,
+    /// Whether the service asked to be called again before it had said that it would answer later.
+    pub(crate) is_resumed: bool,
+}
+
+/// A Call being served that waits for something.
+#[derive(Debug)]
+pub(crate) struct ServedCall {
+    pub(crate) connection: ConnectionKey,
+    pub(crate) xid: u32,
+    /// What its RPC header says, once that was read.
+    pub(crate) header: Header,
+    /// What our Reply may invalidate.
+    pub(super) invalidate: Option<Handle>,
+    /// Where the peer wants the reduced result, if it offered a Write chunk.
+    pub(super) write: Option<Segments>,
+    /// Where the whole Reply may go, if the peer offered a Reply chunk.
+    pub(super) reply: Option<Segments>,
+    /// What it arrived in, until it is answered.
+    pub(super) message: Option<Message>,
+    /// The Payload stream, if it was fetched.
+    pub(super) body: Option<Local>,
+    /// Where its Reply is made that may go into the Reply chunk.
+    pub(super) reply_body: Option<Local>,
+    /// Memory that its Reply may take.
+    room: Room,
+    /// What its connection is charged for its memory.
+    pub(super) charge: Charge,
+    /// Whether a result may go into the Write chunk. Settled when the service first runs.
+    pub(super) reduces: bool,
+    pub(super) stage: Stage,
+}
+
+impl Owned for ServedCall {
+    fn owner(&self) -> usize {
+        self.connection.slot()
+    }
+}
+
+/// What is still needed of the RPC header of a Call.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Header {
+    pub(crate) procedure: u32,
+    /// Where in the Payload stream the arguments start.
+    pub(crate) arguments_at: usize,
+}
+
+/// What a Call being served waits for.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// For memory.
+    Waiting(Want),
+    /// For itself, which is being read; its reduced argument comes after it.
+    Fetching { read: Option<ReadChunk> },
+    /// For its argument; what that is read into belongs to the work request.
+    Reading { position: u32 },
+    /// For its turn: the service can run.
+    Ready { argument: Option<Argument> },
+    /// For its turn: the RPC layer answers without the service.
+    Verdict(ReplyHeader),
+    /// For the service, which will answer later.
+    Later,
+    /// For its turn: the service was told to finish.
+    Resumed,
+    /// For credit for its Reply.
+    Replying(Answer),
+}
+
+/// What a Call waits for memory for.
+#[derive(Debug)]
+pub(crate) enum Want {
+    /// For itself, which is in the Call chunk `body`. Its reduced argument comes after it.
+    Call { body: Segments, read: Option<ReadChunk> },
+    /// For its reduced argument.
+    Argument(ReadChunk),
+    /// For its Reply; then the service can run.
+    Reply { argument: Option<Argument> },
+}
+
+impl Want {
+    /// Returns the memory wanted; `room` is that of the Reply.
+    fn wanted(&self, room: Room) -> Wanted {
+        let octets = |segments: &Segments| usize::try_from(segments.length()).unwrap_or(usize::MAX);
+        let (lease, purpose) = match self {
+            Self::Call { body, .. } => (octets(body), Purpose::Reads),
+            Self::Argument(ReadChunk { segments, .. }) => (octets(segments), Purpose::Reads),
+            Self::Reply { .. } => (room.body, Purpose::Reply),
+        };
+        let later = if purpose == Purpose::Reply { room.result } else { 0 };
+        Wanted { lease, later, purpose }
+    }
+}
+
+/// A Call that its service answers later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deferred {
+    /// Its place in the table of Calls.
+    pub(crate) name: CallKey,
+    /// Whether the service has resumed it already.
+    pub(crate) is_resumed: bool,
+    /// Whether a result may go into the Write chunk.
+    pub(crate) reduces: bool,
+    pub(crate) header: Header,
+}
+
+impl Responder {
+    /// Makes the tables of an idle core.
+    pub(crate) fn new(program: Program, limits: &Limits) -> Self {
+        let mut calls = 0;
+        calls += limits.receives_max; // not answered: each holds a Receive
+        calls += limits.send_buffers_max; // answered, their Replies waiting for credit
+        let ready = VecDeque::with_capacity(limits.receives_max as usize);
+        Self { program, calls: OwnedTable::new(calls), ready, running: None }
+    }
+
+    /// Takes in a Call the engine found acceptable.
+    pub(crate) fn on_call(
+        &mut self,
+        common: &mut Common,
+        key: ConnectionKey,
+        call: &negotiate::Call<'_>,
+        message: Message,
+    ) {
+        let body = Segments::collect(call.body());
+        let read = call.items().next().map(|chunk| ReadChunk {
+            position: chunk.position(),
+            segments: Segments::collect(chunk.segments()),
+        });
+        let write = call.writes.chunks().next().map(|chunk| Segments::collect(chunk.segments()));
+        let reply = call.reply.map(|chunk| Segments::collect(chunk.segments()));
+        let counters = &mut common.counters;
+        counters.call_chunks += u64::from(body.len() > 0);
+        counters.read_chunks += u64::from(read.is_some());
+        counters.write_chunks += u64::from(write.is_some());
+        counters.reply_chunks += u64::from(reply.is_some());
+        let invalidate = call.invalidate;
+        let mut served = ServedCall::new(key, call.xid, message, Stage::Later);
+        (served.invalidate, served.write, served.reply) = (invalidate, write, reply);
+        if body.len() > 0 {
+            return match self.may_fetch(common, key, &body) {
+                Err(error) => self.refuse_call(common, served, error),
+                Ok(()) => {
+                    let name = self.insert(served);
+                    self.want(common, name, Want::Call { body, read });
+                }
+            };
+        }
+        match served.judge(&self.program, common, call.payload, read.as_ref()) {
+            Err(Unserved::Refused(error)) => self.refuse_call(common, served, error),
+            judged => {
+                let name = self.insert(served);
+                self.proceed(common, name, judged, read);
+            }
+        }
+    }
+
+    /// Does what was decided about a Call; `read` is its reduced argument.
+    fn proceed(
+        &mut self,
+        common: &mut Common,
+        name: CallKey,
+        judged: Result<Fetch, Unserved>,
+        read: Option<ReadChunk>,
+    ) {
+        match (judged, read) {
+            (Err(Unserved::Verdict(header)), _) => self.be_ready(name, Stage::Verdict(header)),
+            (Err(Unserved::Refused(error)), _) => self.refuse_kept(common, name, error),
+            (Ok(Fetch::Settled(argument)), _) => self.make_ready(common, name, argument),
+            (Ok(Fetch::Read), Some(read)) => self.want(common, name, Want::Argument(read)),
+            (Ok(Fetch::Read), None) => debug_assert!(false, "nothing is read for nothing"),
+        }
+    }
+
+    /// Lets the service run for a Call whose arguments are complete, as soon as there is room for its Reply.
+    fn make_ready(&mut self, common: &mut Common, name: CallKey, argument: Option<Argument>) {
+        let Some(call) = self.calls.get_mut(name) else { return };
+        match call.room {
+            Room { body: 0, result: 0 } => self.be_ready(name, Stage::Ready { argument }),
+            _ => self.want(common, name, Want::Reply { argument }),
+        }
+    }
+
+    /// Has a Call wait for its turn.
+    fn be_ready(&mut self, name: CallKey, stage: Stage) {
+        if let Some(call) = self.calls.get_mut(name) {
+            call.stage = stage;
+            self.ready.push_back(name);
+        }
+    }
+
+    /// Returns whether Calls wait for their turn.
+    #[inline]
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Takes the Call whose turn is next.
+    pub(crate) fn next_ready(&mut self) -> Option<CallKey> {
+        self.ready.pop_front()
+    }
+
+    /// Lets a Call that was answered with `Later` be finished.
+    pub(crate) fn resume(&mut self, name: CallKey) {
+        if let Some(running) = self.running.as_mut().filter(|running| running.key == name) {
+            running.is_resumed = true;
+        } else if self.calls.get(name).is_some_and(|call| matches!(call.stage, Stage::Later)) {
+            self.be_ready(name, Stage::Resumed);
+        }
+    }
+
+    /// Returns whether a Call that was answered with `Later` still awaits its Reply.
+    pub(crate) fn awaits(&self, name: CallKey) -> bool {
+        let runs = self.running.as_ref().is_some_and(|running| running.key == name);
+        runs || self.calls.get(name).is_some()
+    }
+
+    /// Takes in a Call that was acted upon as it came, and is to be answered later. It had no chunk, or this one.
+    pub(crate) fn keep(
+        &mut self,
+        connection: ConnectionKey,
+        xid: u32,
+        deferred: Deferred,
+        received: Filled,
+        chunk: Option<&OneChunk>,
+    ) {
+        let Deferred { name, is_resumed, reduces, header } = deferred;
+        let message = Message { received, payload_at: 0 };
+        let mut call = ServedCall::new(connection, xid, message, Stage::Later);
+        call.offer(chunk);
+        (call.header, call.reduces) = (header, reduces);
+        let kept = self.insert(call);
+        assert!(kept == name, "nothing else entered meanwhile");
+        if is_resumed {
+            self.be_ready(name, Stage::Resumed);
+        }
+    }
+
+    /// Takes in a Call with one chunk whose Reply waits for credit. Returns its name.
+    pub(crate) fn keep_answered(
+        &mut self,
+        connection: ConnectionKey,
+        chunk: &OneChunk,
+        answer: Answer,
+    ) -> CallKey {
+        let mut call = ServedCall::empty(connection, chunk.bare.xid, Stage::Replying(answer));
+        call.offer(Some(chunk));
+        self.insert(call)
+    }
+
+    /// Adds to the charge of a Call.
+    pub(crate) fn charge(&mut self, name: CallKey, charge: Charge) {
+        if let Some(call) = self.calls.get_mut(name) {
+            call.charge.join(charge);
+        }
+    }
+
+    /// Forgets every Call of a connection that is gone.
+    pub(crate) fn drop_calls(&mut self, common: &mut Common, key: ConnectionKey) {
+        while let Some(call) = self.calls.remove_newest_of(key.slot()) {
+            debug_assert!(call.connection == key, "no Call outlives its connection");
+            if let Some(message) = call.message {
+                common.receives.give_back(message.received);
+            }
+            if let Stage::Replying(answer) = call.stage {
+                common.buffers.recycle(answer.buffer);
+            }
+            common.discharge(key, call.charge);
+        }
+    }
+
+    /// Refuses a Call that is in the table.
+    pub(crate) fn refuse_kept(&mut self, common: &mut Common, name: CallKey, error: ErrorBody) {
+        if let Some(call) = self.calls.remove(name) {
+            self.refuse_call(common, call, error);
+        }
+    }
+
+    fn refuse_call(&self, common: &mut Common, call: ServedCall, error: ErrorBody) {
+        common.discharge(call.connection, call.charge);
+        if let Some(message) = call.message {
+            common.receives.give_back(message.received);
+        }
+        common.refuse(call.connection, call.xid, error);
+    }
+
+    fn insert(&mut self, call: ServedCall) -> CallKey {
+        let inserted = self.calls.insert(call);
+        let Ok(name) = inserted else { panic!("an entry for everything that a Call can hold") };
+        name
+    }
+}
+
+impl ServedCall {
+    /// Makes the entry of a Call without chunks.
+    fn new(connection: ConnectionKey, xid: u32, message: Message, stage: Stage) -> Self {
+        Self { message: Some(message), ..Self::empty(connection, xid, stage) }
+    }
+
+    fn empty(connection: ConnectionKey, xid: u32, stage: Stage) -> Self {
+        Self {
+            connection,
+            xid,
+            header: Header::default(),
+            invalidate: None,
+            write: None,
+            reply: None,
+            message: None,
+            body: None,
+            reply_body: None,
+            room: Room::default(),
+            charge: Charge::default(),
+            reduces: false,
+            stage,
+        }
+    }
+
+    /// Decides about a Call whose Payload stream is here, and notes what is needed of its header.
+    fn judge(
+        &mut self,
+        program: &Program,
+        common: &Common,
+        payload: &[u8],
+        read: Option<&ReadChunk>,
+    ) -> Result<Fetch, Unserved> {
+        let (header, arguments_at) = program.read_header(self.xid, payload)?;
+        let procedure = header.procedure;
+        self.header = Header { procedure, arguments_at };
+        // [V2-11.2.2.3-2] results under integrity or privacy stay in the Payload stream. [R5666-3.6-2] On
+        // version 1 a Write chunk may be offered for a procedure that has no eligible result.
+        self.reduces =
+            self.write.is_some() && header.credential.may_reduce() && program.reduces(procedure);
+        let Some(connection) = common.connections.get(self.connection) else {
+            return Err(Unserved::Refused(ErrorBody::System));
+        };
+        let offers = Offers { read, write: self.write.as_ref(), reply: self.reply.as_ref() };
+        let fetch = program.check_chunks(procedure, &offers, connection, &common.pool);
+        let fetch = fetch.map_err(Unserved::Refused)?;
+        self.room = program.room(procedure, &offers, connection);
+        Ok(fetch)
+    }
+
+    /// Returns what the peer offered for a result that may be reduced, in octets.
+    pub(crate) fn offered(&self) -> Option<u64> {
+        self.write.as_ref().filter(|_| self.reduces).map(Segments::length)
+    }
+
+    /// Notes what a Call with one chunk offers.
+    fn offer(&mut self, chunk: Option<&OneChunk>) {
+        self.invalidate = chunk.map(|one| one.inv_handle).filter(|handle| *handle != Handle(0));
+        let write = chunk.filter(|one| one.position.is_none());
+        self.write = write.map(|one| Segments::collect(std::iter::once(one.segment)));
+    }
+}
+
+/// Puts a Reply in the queue of its connection.
+pub(crate) fn queue(common: &mut Common, key: ConnectionKey, reply: Outgoing) {
+    match common.connections.get_touched(key) {
+        Some(connection) => connection.replies.push_back(reply),
+        None => debug_assert!(false, "no Call outlives its connection"),
+    }
+}

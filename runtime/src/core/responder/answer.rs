@@ -1,0 +1,196 @@
+//! A Reply that is complete: in which format it goes, and sending it.
+
+use std::ops::Range;
+
+use haulage_mr_pool::{Local, Source};
+use haulage_proto::chunk;
+use haulage_proto::exchange::{self, Format, Offer, OfferedChunk};
+use haulage_proto::negotiate::ReplyChunks;
+use haulage_proto::v2::continuation::Kind;
+use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::v2::header::Returned;
+use haulage_proto::v2::invalidation::invalidates;
+use haulage_proto::verbs::{Flags, Segment};
+use haulage_proto::xdr::Writer;
+
+use super::{ServedCall, Stage};
+use crate::core::common::Common;
+use crate::core::connection::Terms;
+use crate::core::memory::Charge;
+use crate::core::segments::Segments;
+use crate::core::table::ConnectionKey;
+use crate::core::work::{Held, Name, PostedData, Written};
+use crate::limits::HEADER_ROOM;
+use crate::provider::{Operation, Port, WorkRequest};
+use crate::service::{Data, Reply};
+
+/// A Reply that waits for credit.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// The message: room for its transport header, then the Payload stream unless `body` has it.
+    pub(crate) buffer: Local,
+    body: Option<Local>,
+    /// Octets of the Payload stream.
+    length: usize,
+    /// Whether the Payload stream goes into the Reply chunk.
+    is_special: bool,
+    /// The reduced result.
+    data: Data,
+}
+
+impl Answer {
+    /// Makes one that goes in its message, whose Payload stream of so many octets is in `buffer`.
+    pub(crate) const fn complete(buffer: Local, length: usize, data: Data) -> Self {
+        Self { buffer, body: None, length, is_special: false, data }
+    }
+
+    /// Chooses how a Reply to `call` goes.
+    ///
+    /// # Errors
+    /// It fits neither the message nor what was offered. The buffer comes back.
+    pub(crate) fn new(
+        mut reply: Reply,
+        terms: &Terms,
+        call: &ServedCall,
+    ) -> Result<Self, (Local, ErrorBody)> {
+        let length = reply.at;
+        let rest = u32::try_from(length).unwrap_or(u32::MAX);
+        let format = match &call.reply {
+            // What fits the room that was given fits the message.
+            None => Some(Format::Simple),
+            Some(chunk) => exchange::reply_format(&terms.replies, &call.offer_of(chunk), rest),
+        };
+        let Some(format) = format else {
+            return Err((reply.buffer, ErrorBody::ReplyResource { length_needed: rest }));
+        };
+        let is_special = format == Format::Special;
+        if !is_special && let Some(body) = reply.body.take() {
+            let inline = reply.buffer.bytes_mut().get_mut(HEADER_ROOM..HEADER_ROOM + length);
+            if let (Some(inline), Some(bytes)) = (inline, body.bytes().get(..length)) {
+                inline.copy_from_slice(bytes);
+            }
+        }
+        let Reply { buffer, body, data, .. } = reply;
+        Ok(Self { buffer, body, length, is_special, data })
+    }
+}
+
+impl ServedCall {
+    /// Returns what it offers for its Reply, of which `reply` is the Reply chunk.
+    fn offer_of(&self, reply: &Segments) -> Offer {
+        let offered = |chunk: &Segments| OfferedChunk {
+            length: u32::try_from(chunk.length()).unwrap_or(u32::MAX),
+            segments: u32::try_from(chunk.len()).unwrap_or(u32::MAX),
+        };
+        let mut offer = Offer { reply: Some(offered(reply)), ..Offer::default() };
+        let fits = self.write.as_ref().is_none_or(|write| offer.writes.push(offered(write)));
+        debug_assert!(fits, "one chunk is few");
+        offer
+    }
+}
+
+/// Sends the Reply of a Call behind the Writes of its result. The credit is already spent.
+pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port: &mut impl Port) {
+    let key = call.connection;
+    let mut charge = std::mem::take(&mut call.charge);
+    let Stage::Replying(answer) = call.stage else { return common.discharge(key, charge) };
+    let Some(connection) = common.connections.get_mut(key) else { return };
+    let Answer { mut buffer, body, length, is_special, data } = answer;
+
+    let write = call.write.as_ref().map(Segments::as_slice).unwrap_or_default();
+    let reply = call.reply.as_ref().map(Segments::as_slice).unwrap_or_default();
+    let item = data.len();
+    let returned = [Returned { offered: write, length: item }];
+    let chunks = ReplyChunks {
+        writes: &returned[..usize::from(call.write.is_some())],
+        reply: is_special.then_some(Returned { offered: reply, length }),
+    };
+    let version = connection.terms.version;
+    let start = HEADER_ROOM - chunks.wire_len(version);
+    let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
+    let encoded = chunks.encode(version, &mut Writer::new(room), call.xid, credit);
+    debug_assert!(encoded.is_ok(), "the header room holds the longest header");
+    let invalidate = call.invalidate.and_then(|handle| invalidates(Kind::Reply, true, handle));
+
+    let mut data = PostedData::of(data);
+    let mut end = HEADER_ROOM + length;
+    let goes_inline = !is_special && end - start <= common.abilities.inline_max;
+    if goes_inline && connection.queue.is_empty() && common.posted.has_room_for_writes() {
+        data = stage_writes(common, key, data, &mut charge, write, port);
+        let Some(connection) = common.connections.get_mut(key) else { return };
+        let message = buffer.bytes().get(start..end).unwrap_or_default();
+        if matches!(data, PostedData::None) && connection.send_inline(port, message, invalidate) {
+            common.discharge(key, charge);
+            return common.buffers.recycle(buffer);
+        }
+        let written = Written::one(data, charge);
+        return common.send(key, buffer, start..end, invalidate, written);
+    }
+    let queue = &mut connection.queue;
+    writes(write, item, |range, each| data.sources(range, each), |part| queue.push_back(part));
+    let (buffer, body) = (buffer.into_source(), body.map(Local::into_source));
+    if is_special {
+        let source = |range: Range<usize>| match &body {
+            Some(body) => body.source(range),
+            None => buffer.source(HEADER_ROOM + range.start..HEADER_ROOM + range.end),
+        };
+        let sources = |range, each: &mut dyn FnMut(Source)| {
+            source(range).into_iter().for_each(each);
+        };
+        writes(reply, length, sources, |part| queue.push_back(part));
+        end = HEADER_ROOM;
+    }
+    let body = body.map_or(PostedData::None, PostedData::Local);
+    let written = Written { sources: [data, body], charge };
+    common.send_posted(key, buffer, start..end, invalidate, written);
+}
+
+/// Gives the Writes of a result to `port`, or to the queue of the connection from the first on that it
+/// does not take. The last tells when they are done; `data` and `charge` are held until then. Returns `data`
+/// if there was nothing to write.
+pub(crate) fn stage_writes(
+    common: &mut Common,
+    key: ConnectionKey,
+    data: PostedData,
+    charge: &mut Charge,
+    write: &[Segment],
+    port: &mut (impl Port + ?Sized),
+) -> PostedData {
+    let Some(connection) = common.connections.get_mut(key) else { return data };
+    let mut last: Option<WorkRequest> = None;
+    let sources = |range, each: &mut dyn FnMut(Source)| data.sources(range, each);
+    writes(write, data.len(), sources, |request| {
+        if let Some(request) = last.replace(request) {
+            connection.stage(request, port);
+        }
+    });
+    let Some(mut request) = last else { return data };
+    let held = Held::Written { data, charge: std::mem::take(charge) };
+    request.id = common.posted.enter(key, held);
+    request.flags.signaled = true;
+    connection.stage(request, port);
+    PostedData::None
+}
+
+/// Tells `each` the Writes that fill a chunk of the peer's with `length` octets, of which `sources` tells which
+/// views a range of them takes.
+#[inline]
+fn writes(
+    segments: &[Segment],
+    length: usize,
+    sources: impl Fn(Range<usize>, &mut dyn FnMut(Source)),
+    mut each: impl FnMut(WorkRequest),
+) {
+    // [V2-4.5.2.1-1] contiguously, in segment order.
+    for (claim, range) in chunk::fill(segments, length) {
+        let mut at = 0;
+        sources(range, &mut |source| {
+            let part = u32::try_from(source.len()).unwrap_or(u32::MAX);
+            let Ok(target) = claim.window(at, part) else { return };
+            at += u64::from(part);
+            let operation = Operation::Write { source, target };
+            let id = Name::Unsignaled.wr_id();
+            each(WorkRequest { id, flags: Flags::default(), operation });
+        });
+    }
+}

@@ -1,0 +1,207 @@
+//! Fetching what Calls have in memory of their Requesters, and waiting for the memory that it takes.
+
+use haulage_mr_pool::Local;
+use haulage_proto::time::Instant;
+use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::verbs::{ClaimedSegment, Flags};
+
+use super::{Responder, Stage, Want};
+use crate::core::common::Common;
+use crate::core::connection::Connection;
+use crate::core::memory::{Charge, Grant, Supply, Until};
+use crate::core::program::{Argument, ReadChunk};
+use crate::core::segments::Segments;
+use crate::core::table::{CallKey, ConnectionKey};
+use crate::core::work::{Held, Name};
+use crate::limits::BODY_MAX;
+use crate::provider::{Operation, WorkRequest};
+use crate::service::{Placement, Refusal};
+
+impl Responder {
+    /// Checks that a Call in the Call chunk `body` can be fetched at all.
+    pub(super) fn may_fetch(
+        &self,
+        common: &Common,
+        key: ConnectionKey,
+        body: &Segments,
+    ) -> Result<(), ErrorBody> {
+        // P12: nothing is asked of a peer that serves no Reads.
+        if !common.connections.get(key).is_some_and(Connection::may_read) {
+            return Err(ErrorBody::ReadChunks { max: 0 });
+        }
+        match usize::try_from(body.length()) {
+            Ok(0) => Err(ErrorBody::BadXdr),
+            Ok(length) if length <= BODY_MAX => Ok(()),
+            _ => Err(ErrorBody::System),
+        }
+    }
+
+    /// Has a Call wait for memory, or go on at once if there is that already. A Call that holds nothing goes on at
+    /// once only if nobody waits.
+    pub(super) fn want(&mut self, common: &mut Common, name: CallKey, want: Want) {
+        let Some(call) = self.calls.get_mut(name) else { return };
+        call.stage = Stage::Waiting(want);
+        let (key, own) = (call.connection, call.charge.octets());
+        let is_awaited = common.memory.is_awaited();
+        let Some(connection) = common.connections.get(key) else { return };
+        let is_first = !is_awaited && connection.share.is_free();
+        if (own > 0 || is_first) && self.supply_call(common, name) == Supply::Done {
+            return;
+        }
+        if let Some(connection) = common.connections.get_mut(key) {
+            common.memory.wait(key, &mut connection.share, name, own);
+        }
+    }
+
+    /// Lets Calls go on for which there is memory now, connection by connection, and refuses those that have waited
+    /// too long. Returns how many Calls went on.
+    #[inline]
+    pub(crate) fn supply(&mut self, common: &mut Common, now: Instant) -> usize {
+        if common.memory.begin_turn(now) { self.supply_connections(common, now) } else { 0 }
+    }
+
+    #[inline(never)]
+    fn supply_connections(&mut self, common: &mut Common, now: Instant) -> usize {
+        common.pool.collect();
+        let mut supplied = 0;
+        for _ in 0..common.memory.begin_supply() {
+            let Some(key) = common.memory.next_waiting() else { break };
+            supplied += self.supply_connection(common, now, key);
+        }
+        common.memory.end_supply();
+        supplied
+    }
+
+    fn supply_connection(
+        &mut self,
+        common: &mut Common,
+        now: Instant,
+        key: ConnectionKey,
+    ) -> usize {
+        if let Some(connection) = common.connections.get_mut(key) {
+            connection.share.leave_queue();
+        }
+        let mut supplied = 0;
+        while let Some(connection) = common.connections.get_mut(key)
+            && let Some(waiter) = connection.share.next()
+        {
+            let overdue = waiter.since.saturating_add(common.limits.memory_timeout) <= now;
+            match self.supply_call(common, waiter.call) {
+                Supply::Done => supplied += 1,
+                Supply::Waits(Until::Memory) if overdue => self.refuse_memory(common, waiter.call),
+                Supply::Waits(until) => {
+                    let Some(connection) = common.connections.get_mut(key) else { break };
+                    connection.share.put_back(waiter);
+                    // The end of a Read brings the connection back by itself.
+                    if until == Until::Memory {
+                        common.memory.queue(key, &mut connection.share);
+                    }
+                    break;
+                }
+            }
+        }
+        supplied
+    }
+
+    /// Lets a Call that waits for memory go on if there is what it wants, or never will be.
+    fn supply_call(&mut self, common: &mut Common, name: CallKey) -> Supply {
+        let Some(call) = self.calls.get_mut(name) else { return Supply::Done };
+        let Stage::Waiting(want) = &call.stage else { return Supply::Done };
+        let (wanted, own) = (want.wanted(call.room), call.charge.octets());
+        match common.grant(call.connection, &wanted, own) {
+            Grant::Waits(until) => return Supply::Waits(until),
+            Grant::Taken(lease, charge) => self.supplied(common, name, lease, charge),
+            Grant::Never => self.refuse_memory(common, name),
+        }
+        Supply::Done
+    }
+
+    /// Lets a Call go on with the memory that it waited for.
+    fn supplied(&mut self, common: &mut Common, name: CallKey, lease: Local, charge: Charge) {
+        let Some(call) = self.calls.get_mut(name) else { return };
+        call.charge.join(charge);
+        match std::mem::replace(&mut call.stage, Stage::Later) {
+            Stage::Waiting(Want::Call { body, read }) => {
+                self.read(common, name, Stage::Fetching { read }, &body, lease);
+            }
+            Stage::Waiting(Want::Argument(ReadChunk { position, segments })) => {
+                self.read(common, name, Stage::Reading { position }, &segments, lease);
+            }
+            Stage::Waiting(Want::Reply { argument }) => {
+                call.reply_body = Some(lease).filter(|_| call.room.body > 0);
+                self.be_ready(name, Stage::Ready { argument });
+            }
+            other => call.stage = other,
+        }
+    }
+
+    /// Lets a Call go on without the memory that it waited for: the service hears of it, or its Requester.
+    fn refuse_memory(&mut self, common: &mut Common, name: CallKey) {
+        let Some(call) = self.calls.get_mut(name) else { return };
+        match std::mem::replace(&mut call.stage, Stage::Later) {
+            Stage::Waiting(Want::Call { .. }) => self.refuse_kept(common, name, ErrorBody::System),
+            Stage::Waiting(Want::Argument(ReadChunk { position, segments })) => {
+                let placed = Placement::Refused(Refusal::NoMemory);
+                let argument = Argument { position, length: segments.length(), placed };
+                self.make_ready(common, name, Some(argument));
+            }
+            Stage::Waiting(Want::Reply { argument }) => {
+                self.be_ready(name, Stage::Ready { argument });
+            }
+            other => call.stage = other,
+        }
+    }
+
+    /// Posts the Reads that fetch a chunk of a Call. The last one is signaled.
+    fn read(
+        &mut self,
+        common: &mut Common,
+        name: CallKey,
+        stage: Stage,
+        segments: &Segments,
+        lease: Local,
+    ) {
+        let Some(call) = self.calls.get_mut(name) else { return };
+        call.stage = stage;
+        let key = call.connection;
+        let Some(connection) = common.connections.get_mut(key) else { return };
+        connection.share.begin_reading();
+        let mut sink = lease.into_sink();
+        let mut at = 0;
+        let mut last: Option<WorkRequest> = None;
+        let claims = segments.as_slice().iter().filter_map(|&s| ClaimedSegment::try_from(s).ok());
+        for claim in claims.filter(|claim| claim.length() > 0) {
+            let end = at + claim.length() as usize;
+            let Some(view) = sink.sink(at..end) else { break };
+            at = end;
+            let operation = Operation::Read { sink: view, source: claim };
+            let id = Name::Unsignaled.wr_id();
+            let request = WorkRequest { id, flags: Flags::default(), operation };
+            connection.queue.extend(last.replace(request));
+        }
+        let id = common.posted.enter(key, Held::Read { sink, call: name });
+        if let Some(mut request) = last {
+            request.id = id;
+            request.flags.signaled = true;
+            connection.queue.push_back(request);
+        }
+        common.connections.touch(key);
+    }
+
+    /// A chunk of a Call is complete: the Call itself, or its argument.
+    pub(crate) fn on_fetched(&mut self, common: &mut Common, name: CallKey, lease: Local) {
+        let Some(call) = self.calls.get_mut(name) else { return };
+        match std::mem::replace(&mut call.stage, Stage::Later) {
+            Stage::Reading { position } => {
+                let (length, placed) = (lease.len() as u64, Placement::Placed(lease));
+                self.make_ready(common, name, Some(Argument { position, length, placed }));
+            }
+            Stage::Fetching { read } => {
+                let judged = call.judge(&self.program, common, lease.bytes(), read.as_ref());
+                call.body = Some(lease);
+                self.proceed(common, name, judged, read);
+            }
+            other => call.stage = other,
+        }
+    }
+}

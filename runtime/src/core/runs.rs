@@ -1,0 +1,136 @@
+//! Runs of messages: Calls and Replies without chunks, or with one for an argument or a result, acted upon as they come.
+//!
+//! # Normal operation
+//! Messages come in runs of one connection: from the provider, where they lie, or in Receives that completed in one
+//! poll. What holds for all of a run is settled once: that nothing is out of the ordinary, what credits the peer is
+//! given, and how many Replies, or Calls, may leave at once and with which credit word. Then each Call is given to
+//! the service, and its Reply leaves; each Reply is told, and the Call that its caller makes next leaves by the
+//! [`Lane`](crate::core::outbound::Lane) of the connection. A Reply that invalidates the handle of its Call's lease
+//! has the handle retired first.
+//!
+//! A message that cannot be acted upon so is left. A provider then keeps it, and reports it in a Receive; one that
+//! came in a Receive is decoded and judged by itself.
+//!
+//! What a message comes to leaves by the [`Port`] that came with the run. Some providers show it to the
+//! peer at the end of the turn; so this comes as late in it as it can.
+
+use haulage_proto::negotiate::{Heading, Label, bare, bare_header_len};
+use haulage_proto::v2::continuation::Kind;
+use haulage_proto::verbs::QpNum;
+
+use self::sender::Sender;
+use self::taken::{Taken, apart};
+use super::cx::Cx;
+use super::tell::{tell_inline, tell_results};
+use crate::provider::{Inlet, Port, Run, RunKind};
+use crate::service::Service;
+
+mod calls;
+mod replies;
+mod sender;
+mod taken;
+
+pub(super) use sender::Runs;
+
+impl<S: Service> Inlet for Runs<'_, S> {
+    #[inline(always)]
+    fn messages(&mut self, qp: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
+        let Some(from) = self.inner.common.sender(qp) else { return 0 };
+        match run.kind {
+            RunKind::Whole => self.take_whole(from, run.octets, port),
+            RunKind::Headed(heading, labels) => {
+                self.take_headed(from, heading, labels, run.octets, port)
+            }
+            RunKind::Invalidating(handles) => self.take_fencing(from, run.octets, handles, port),
+        }
+    }
+}
+
+impl<S: Service> Runs<'_, S> {
+    /// Takes messages from the front of a run. Returns how many.
+    #[inline]
+    fn take_whole(&mut self, from: Sender, run: &[&[u8]], port: &mut impl Port) -> usize {
+        let mut taken = 0;
+        while let Some(rest) = run.get(taken..).filter(|rest| !rest.is_empty()) {
+            let done = match self.take_bare(from, rest, port) {
+                0 => self.take_chunks(from, rest, port),
+                done => done,
+            };
+            if done == 0 {
+                break;
+            }
+            taken += done;
+        }
+        taken
+    }
+
+    /// Takes messages with one heading from the front of a run. Returns how many.
+    #[inline]
+    fn take_headed(
+        &mut self,
+        from: Sender,
+        heading: &Heading,
+        labels: &[Label],
+        bodies: &[&[u8]],
+        port: &mut impl Port,
+    ) -> usize {
+        let procedure = match heading {
+            Heading::Results => None,
+            Heading::Call(asked) => {
+                match self.inner.responder.program.plain_calls.procedure_of(*asked) {
+                    // Older Calls are acted upon first.
+                    Some(procedure) if !self.inner.responder.has_ready() => Some(procedure),
+                    _ => return 0,
+                }
+            }
+        };
+        let kind = heading.kind();
+        let headers = labels.iter().map(|label| heading.bare(*label));
+        let counted = self.inner.common.take(self.now, from.key, kind, headers);
+        let run = labels.iter().zip(bodies).take(counted);
+        let done = match procedure {
+            Some(procedure) => {
+                let calls = run.map(|(label, body)| Taken::asking(label.xid, procedure, body));
+                self.take_calls(from, calls, port)
+            }
+            None => {
+                let replies = run.map(|(label, body)| (label.xid, *body));
+                self.take_replies(from, replies, tell_results, port)
+            }
+        };
+        self.inner.common.settle_run(from.key, kind, counted, done);
+        done
+    }
+
+    /// Takes messages without chunks from the front of a run, all of them Calls or all of them Replies. Returns
+    /// how many.
+    #[inline]
+    fn take_bare(&mut self, from: Sender, run: &[&[u8]], port: &mut impl Port) -> usize {
+        let version = from.version;
+        let Some(first) = run.first().and_then(|message| bare(version, message)) else { return 0 };
+        let kind = first.kind;
+        // Older Calls are acted upon first.
+        if kind == Kind::Call && self.inner.responder.has_ready() {
+            return 0;
+        }
+        let headers = run.iter().map_while(|message| bare(version, message));
+        let counted = self.inner.common.take(self.now, from.key, kind, headers);
+        let run = run.iter().take(counted);
+        let done = match kind {
+            Kind::Call => {
+                let header_len = bare_header_len(version, Kind::Call);
+                self.take_calls(from, run.map(|call| Taken::bare(call, header_len)), port)
+            }
+            Kind::Reply => {
+                let header_len = bare_header_len(version, Kind::Reply);
+                let replies = run.map(|reply| apart(reply, header_len));
+                let tell = |cx: &mut Cx<'_>, service: &mut S, token, payload: &[u8]| {
+                    tell_inline(cx, service, token, version, payload);
+                };
+                self.take_replies(from, replies, tell, port)
+            }
+        };
+        self.inner.common.settle_run(from.key, kind, counted, done);
+        done
+    }
+}

@@ -1,0 +1,82 @@
+//! Whom a run of messages comes from, and what it takes to act on it.
+
+use haulage_proto::negotiate::Version;
+use haulage_proto::time::Instant;
+use haulage_proto::v2::continuation::Kind;
+use haulage_proto::v2::header::Bare;
+use haulage_proto::verbs::QpNum;
+
+use crate::core::common::Common;
+use crate::core::connection::Terms;
+use crate::core::inner::Inner;
+use crate::core::table::ConnectionKey;
+use crate::core::trace::Traffic;
+use crate::service::Reply;
+
+/// What acts on a run of messages.
+pub(in crate::core) struct Runs<'a, S> {
+    pub(in crate::core) inner: &'a mut Inner,
+    pub(in crate::core) service: &'a mut S,
+    pub(in crate::core) now: Instant,
+    /// The buffer that Replies are made in, one after the other; without it no Call is taken.
+    pub(in crate::core) reply: &'a mut Option<Reply>,
+}
+
+/// What is known of a connection while messages come from it.
+#[derive(Clone, Copy)]
+pub(super) struct Sender {
+    pub(super) key: ConnectionKey,
+    pub(super) version: Version,
+    /// Octets of the longest Payload stream of a Reply without chunks.
+    pub(super) bare_reply_max: usize,
+}
+
+impl Common {
+    /// Returns what is known of the connection of a queue pair.
+    #[inline]
+    pub(super) fn sender(&self, qp: QpNum) -> Option<Sender> {
+        let (key, connection) = self.connections.get_at(qp)?;
+        let Terms { version, bare_reply_max, .. } = connection.terms;
+        Some(Sender { key, version, bare_reply_max })
+    }
+
+    /// Has a connection's engine take messages. Returns how many.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        kind: Kind,
+        run: impl IntoIterator<Item = Bare>,
+    ) -> usize {
+        let connection = self.connections.get_mut(key);
+        connection.map_or(0, |connection| connection.engine.take(now, kind, run)) as usize
+    }
+
+    /// Settles what of the messages that an engine took has been acted upon: it takes back the others. Marks the
+    /// connection, which nothing that has left had to wait for.
+    #[inline]
+    pub(super) fn settle_run(&mut self, key: ConnectionKey, kind: Kind, taken: usize, done: usize) {
+        if done < taken {
+            self.put_back(key, kind, taken - done);
+        }
+        if taken > 0
+            && let Some(connection) = self.connections.get_touched(key)
+        {
+            connection.called |= kind == Kind::Call;
+            let Traffic { calls_received, replies_received } = &mut connection.traffic;
+            *match kind {
+                Kind::Call => calls_received,
+                Kind::Reply => replies_received,
+            } += done as u64;
+        }
+    }
+
+    /// Has a connection's engine take back that so many messages have been received.
+    #[cold]
+    fn put_back(&mut self, key: ConnectionKey, kind: Kind, count: usize) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.engine.put_back(kind, u32::try_from(count).unwrap_or(u32::MAX));
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! A Call of a run, as its provider hands it over.
+
+use haulage_proto::negotiate::{Version, bare_header_len};
+use haulage_proto::v2::continuation::Kind;
+use haulage_proto::v2::header::OneChunk;
+
+/// A Call of a run.
+pub(super) struct Taken<'a> {
+    pub(super) xid: u32,
+    pub(super) chunk: Option<OneChunk>,
+    pub(super) asked: Asked<'a>,
+}
+
+impl<'a> Taken<'a> {
+    /// One without chunks, with a transport header of `header_len` octets, of which all is here.
+    #[inline]
+    pub(super) fn bare(call: &'a [u8], header_len: usize) -> Self {
+        let (xid, payload) = apart(call, header_len);
+        Self { xid, chunk: None, asked: Asked::Payload(payload) }
+    }
+
+    /// One with one chunk.
+    #[inline]
+    pub(super) fn with_chunk(call: &'a [u8]) -> Self {
+        let (xid, payload) = apart(call, OneChunk::CALL_LEN);
+        Self { xid, chunk: OneChunk::read(call), asked: Asked::Payload(payload) }
+    }
+
+    /// One without chunks that nobody in particular makes, for this procedure with these arguments.
+    #[inline]
+    pub(super) const fn asking(xid: u32, procedure: u32, arguments: &'a [u8]) -> Self {
+        Self { xid, chunk: None, asked: Asked::Procedure(procedure, arguments) }
+    }
+
+    /// Returns the octets that the transport header of its Reply has more than one without chunks.
+    #[inline]
+    pub(super) const fn reply_chunk_len(&self) -> usize {
+        match self.chunk {
+            Some(OneChunk { position: None, .. }) => {
+                OneChunk::REPLY_LEN - bare_header_len(Version::Two, Kind::Reply)
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// What a Call asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Asked<'a> {
+    /// What is in this Payload stream.
+    Payload(&'a [u8]),
+    /// This procedure of the service with these arguments, and nobody in particular does.
+    Procedure(u32, &'a [u8]),
+}
+
+/// Takes the transport header off a message, which has one of that length. Returns its XID, and the Payload stream.
+#[inline]
+pub(super) fn apart(message: &[u8], header_len: usize) -> (u32, &[u8]) {
+    let (header, payload) = message.split_at_checked(header_len).unwrap_or_default();
+    (header.first_chunk().copied().map_or(0, u32::from_be_bytes), payload)
+}

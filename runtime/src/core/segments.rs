@@ -1,0 +1,59 @@
+//! The segments of a chunk, once they are kept apart from the message that they came in.
+
+use haulage_proto::verbs::Segment;
+
+use crate::limits::SEGMENTS_MAX;
+
+/// The segments of one chunk. Most chunks have one; more than [`SEGMENTS_FEW`] take a block of the heap.
+#[derive(Clone, Debug)]
+pub(crate) enum Segments {
+    Few([Segment; SEGMENTS_FEW], u8),
+    Many(Box<[Segment]>),
+}
+
+/// Segments that are kept in place.
+const SEGMENTS_FEW: usize = 2;
+
+impl Default for Segments {
+    fn default() -> Self {
+        Self::Few([Segment::default(); SEGMENTS_FEW], 0)
+    }
+}
+
+impl Segments {
+    /// Collects at most [`SEGMENTS_MAX`] segments; the engine has refused longer chunks.
+    pub(crate) fn collect(mut segments: impl Iterator<Item = Segment>) -> Self {
+        let mut few = [Segment::default(); SEGMENTS_FEW];
+        let mut count = 0;
+        for place in &mut few {
+            let Some(segment) = segments.next() else { return Self::Few(few, count) };
+            *place = segment;
+            count += 1;
+        }
+        match segments.next() {
+            None => Self::Few(few, count),
+            Some(next) => {
+                let all = few.into_iter().chain([next]).chain(segments);
+                Self::Many(all.take(SEGMENTS_MAX).collect())
+            }
+        }
+    }
+
+    /// Returns them in order.
+    pub(crate) fn as_slice(&self) -> &[Segment] {
+        match self {
+            Self::Few(few, count) => few.get(..usize::from(*count)).unwrap_or_default(),
+            Self::Many(segments) => segments,
+        }
+    }
+
+    /// Returns how many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+
+    /// Returns how much they hold together.
+    pub(crate) fn length(&self) -> u64 {
+        self.as_slice().iter().map(|segment| u64::from(segment.length)).sum()
+    }
+}

@@ -1,0 +1,324 @@
+//! Having the service act on Calls, and taking in what it made of them.
+
+use std::ops::Range;
+
+use haulage_mr_pool::Local;
+use haulage_proto::chunk::PayloadReader;
+use haulage_proto::negotiate::{
+    Version, bare_header_len, put_bare_header, put_results_headers, put_results_headers_with,
+};
+use haulage_proto::rpc::{AcceptStat, CallHeader, Credential, ReplyHeader};
+use haulage_proto::time::Instant;
+use haulage_proto::v2::continuation::Kind;
+use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::v2::header::OneChunk;
+use haulage_proto::verbs::Segment;
+use haulage_proto::xdr::Writer;
+
+use super::cx::Cx;
+use super::inner::Inner;
+use super::outgoing::Outgoing;
+use super::program::{Argument, Unserved};
+use super::responder::answer::Answer;
+use super::responder::{self, Deferred, Header, Running, Stage};
+use super::table::{CallKey, ConnectionKey};
+use crate::limits::HEADER_ROOM;
+use crate::service::{
+    Arguments, Call, CallToken, ConnectionId, Data, Outcome, Placement, Reply, Service,
+};
+
+/// A Call of which all is at hand.
+#[derive(Debug)]
+pub(crate) struct Whole<'a> {
+    pub(crate) connection: ConnectionKey,
+    pub(crate) version: Version,
+    pub(crate) xid: u32,
+    /// Its name, or the one that it will have if it comes to be answered later.
+    pub(crate) name: CallKey,
+    pub(crate) header: Header,
+    pub(crate) credential: Credential<'a>,
+    /// The Payload stream, or what of it begins with the arguments.
+    pub(crate) payload: &'a [u8],
+    pub(crate) argument: Option<Argument>,
+}
+
+/// What became of a Call.
+#[derive(Debug)]
+pub(crate) enum Acted {
+    /// Its results are complete: so many octets of the Payload stream.
+    Results(usize),
+    /// The RPC layer answers, without results.
+    Verdict(ReplyHeader),
+    /// The transport refuses it.
+    Refused(ErrorBody),
+    /// It is to be answered later.
+    Later(Deferred),
+}
+
+impl Acted {
+    /// Returns the name of a Call that is to be answered later.
+    #[inline]
+    pub(crate) const fn deferred(&self) -> Option<CallKey> {
+        match self {
+            Self::Later(deferred) => Some(deferred.name),
+            _ => None,
+        }
+    }
+}
+
+/// Has the service act on a Call, with a Reply that is ready for it. What is then `running` is to be forgotten.
+#[inline(always)]
+pub(crate) fn serve<S: Service>(
+    cx: &mut Cx<'_>,
+    service: &mut S,
+    call: Whole<'_>,
+    reply: &mut Reply,
+) -> Acted {
+    let Whole { connection, version, xid, name, header, credential, payload, argument } = call;
+    let Header { procedure, arguments_at } = header;
+    let chunk = argument.as_ref().map(|argument| (argument.position, argument.length));
+    let placed = argument.map_or(Placement::None, |argument| argument.placed);
+    let reader = PayloadReader::call(payload, arguments_at, chunk).of_version(version);
+    let call = Call {
+        xid,
+        procedure,
+        credential,
+        connection: ConnectionId(connection),
+        token: CallToken(name),
+        arguments: Arguments { reader, placed },
+    };
+    cx.inner.responder.running = Some(Running { key: name, is_resumed: false });
+    let outcome = service.call(cx, call, reply);
+    came_to(cx.inner, outcome, xid, header, reply).unwrap_or_else(|| {
+        let running = cx.inner.responder.running.take();
+        let is_resumed = running.is_some_and(|running| running.is_resumed);
+        Acted::Later(Deferred { name, is_resumed, reduces: reply.offered.is_some(), header })
+    })
+}
+
+/// Has the service act on a Call that says who makes it, or is not for the service.
+#[inline(never)]
+pub(crate) fn serve_other<S: Service>(
+    cx: &mut Cx<'_>,
+    service: &mut S,
+    call: Whole<'_>,
+    reply: &mut Reply,
+) -> Acted {
+    match cx.inner.responder.program.read_header(call.xid, call.payload) {
+        Ok((CallHeader { procedure, credential, .. }, arguments_at)) => {
+            // [V2-11.2.2.3-2] results under integrity or privacy stay in the Payload stream.
+            if !credential.may_reduce() {
+                reply.unreduced();
+            }
+            let header = Header { procedure, arguments_at };
+            serve(cx, service, Whole { header, credential, ..call }, reply)
+        }
+        Err(Unserved::Verdict(header)) => Acted::Verdict(header),
+        Err(Unserved::Refused(error)) => Acted::Refused(error),
+    }
+}
+
+/// Says what the service made of a Call; `None` if it answers later.
+#[inline(always)]
+fn came_to(
+    inner: &mut Inner,
+    outcome: Outcome,
+    xid: u32,
+    Header { procedure, .. }: Header,
+    reply: &Reply,
+) -> Option<Acted> {
+    Some(match (outcome, reply.refusal()) {
+        (Outcome::Later, _) => return None,
+        (Outcome::Done, Some(error)) => Acted::Refused(error),
+        (Outcome::Done, None) if inner.responder.program.keeps_to(procedure, reply) => {
+            Acted::Results(reply.at)
+        }
+        (Outcome::Done, None) => Acted::Verdict(misdeclared(inner, xid)),
+        (Outcome::Failed(stat), _) => Acted::Verdict(ReplyHeader::accepted(xid, stat)),
+    })
+}
+
+/// Counts results that break the binding of their own service. Returns what the Requester hears instead.
+#[cold]
+fn misdeclared(inner: &mut Inner, xid: u32) -> ReplyHeader {
+    inner.common.counters.results_misdeclared += 1;
+    ReplyHeader::accepted(xid, AcceptStat::SystemErr)
+}
+
+/// Runs at most `budget` Calls whose turn it is. Returns how many.
+pub(crate) fn run<S: Service>(
+    inner: &mut Inner,
+    service: &mut S,
+    now: Instant,
+    budget: usize,
+) -> usize {
+    let mut ran = 0;
+    while ran < budget && inner.responder.has_ready() {
+        // Out of send buffers: the Calls wait until Replies have left.
+        let Some(buffer) = inner.common.buffers.pop() else { break };
+        let Some(name) = inner.responder.next_ready() else { break };
+        go_on(inner, service, now, name, buffer);
+        ran += 1;
+    }
+    ran
+}
+
+/// Lets a Call go on whose turn it is. Its Reply is made in `buffer`.
+fn go_on<S: Service>(
+    inner: &mut Inner,
+    service: &mut S,
+    now: Instant,
+    name: CallKey,
+    buffer: Local,
+) {
+    let Inner { responder, common, .. } = inner;
+    let call = responder.calls.get_mut(name);
+    let connection = call.as_ref().and_then(|call| common.connections.get(call.connection));
+    let (Some(call), Some(connection)) = (call, connection) else {
+        return common.buffers.recycle(buffer);
+    };
+    let (key, xid, header) = (call.connection, call.xid, call.header);
+    let terms = &connection.terms;
+    let (version, fits_inline) = (terms.version, terms.reply_max(call.write.as_ref()));
+    let stage = std::mem::replace(&mut call.stage, Stage::Later);
+    common.memory.keep_promise(&mut call.charge);
+    // What fits the message goes into the message where there is no memory for the Reply chunk.
+    let body = call.reply_body.take();
+    let length_max = body.as_ref().map_or(fits_inline, Local::len);
+    let mut reply = Reply::new(buffer, body, length_max, call.offered());
+    let acted = match stage {
+        Stage::Verdict(header) => Some(Acted::Verdict(header)),
+        Stage::Ready { argument } => {
+            // The service reads the message while it may do anything else to the core.
+            let (message, body) = (call.message.take(), call.body.take());
+            let buffers = common.receives.lend();
+            let payload = match (&message, &body) {
+                (_, Some(body)) => body.bytes(),
+                (Some(message), None) => message.payload(&buffers),
+                (None, None) => &[],
+            };
+            let credential = CallHeader::credential_of(payload);
+            let connection = key;
+            let whole =
+                Whole { connection, version, xid, name, header, credential, payload, argument };
+            let acted = serve(&mut Cx::new(now, inner), service, whole, &mut reply);
+            inner.responder.running = None;
+            inner.common.receives.restore(buffers);
+            if let Some(call) = inner.responder.calls.get_mut(name) {
+                (call.message, call.body) = (message, body);
+            }
+            Some(acted)
+        }
+        Stage::Resumed => {
+            let outcome = service.resume(&mut Cx::new(now, inner), CallToken(name), &mut reply);
+            came_to(inner, outcome, xid, header, &reply)
+        }
+        // The service resumed it, and answered it before its turn came.
+        other => {
+            call.stage = other;
+            None
+        }
+    };
+    settle(inner, name, acted, reply);
+}
+
+/// Takes in what a Call in the table came to; `None` if it waits on.
+fn settle(inner: &mut Inner, name: CallKey, acted: Option<Acted>, mut reply: Reply) {
+    let Inner { responder, common, .. } = inner;
+    let Some(call) = responder.calls.get_mut(name) else {
+        return common.buffers.recycle(reply.buffer);
+    };
+    let key = call.connection;
+    let header = match acted {
+        None | Some(Acted::Later(_)) => {
+            call.reply_body = reply.body;
+            common.buffers.recycle(reply.buffer);
+            if let Some(Acted::Later(Deferred { is_resumed: true, .. })) = acted {
+                responder.resume(name);
+            }
+            return common.connections.touch(key);
+        }
+        Some(Acted::Refused(error)) => {
+            common.buffers.recycle(reply.buffer);
+            return responder.refuse_kept(common, name, error);
+        }
+        Some(Acted::Results(_)) => ReplyHeader::accepted(call.xid, AcceptStat::Success),
+        Some(Acted::Verdict(header)) => {
+            reply.data = Data::Empty;
+            reply.at = 0;
+            header
+        }
+    };
+    let end = std::mem::take(&mut reply.at);
+    if reply.results(|w| header.encode(w)).is_err() {
+        common.buffers.recycle(reply.buffer);
+        return responder.refuse_kept(common, name, ErrorBody::ReplyResource { length_needed: 0 });
+    }
+    reply.at = reply.at.max(end);
+    let Some(terms) = common.connections.get(key).map(|connection| &connection.terms) else {
+        return common.buffers.recycle(reply.buffer);
+    };
+    match Answer::new(reply, terms, call) {
+        Ok(answer) => {
+            call.stage = Stage::Replying(answer);
+            call.body = None;
+            common.counters.calls_served += 1;
+            if let Some(message) = call.message.take() {
+                common.receives.give_back(message.received);
+            }
+            responder::queue(common, key, Outgoing::Kept(name));
+        }
+        Err((buffer, error)) => {
+            common.buffers.recycle(buffer);
+            responder.refuse_kept(common, name, error);
+        }
+    }
+}
+
+impl Reply {
+    /// Writes the headers of one without chunks, whose Payload stream then has `length` octets or is the
+    /// RPC header alone. Returns where in the buffer the message is. Its credit word is known when it
+    /// leaves.
+    #[inline]
+    pub(crate) fn seal(
+        &mut self,
+        version: Version,
+        header: &ReplyHeader,
+        length: usize,
+    ) -> Range<usize> {
+        let start = HEADER_ROOM - bare_header_len(version, Kind::Reply);
+        let message = self.buffer.bytes_mut().get_mut(start..).unwrap_or_default();
+        let written = put_bare_header(version, Kind::Reply, message, header.xid, 0);
+        debug_assert!(written.is_some(), "every send buffer has the room");
+        let stream = message.get_mut(HEADER_ROOM - start..).unwrap_or_default();
+        let mut writer = Writer::new(stream);
+        let encoded = header.encode(&mut writer);
+        debug_assert!(encoded.is_ok(), "the shortest message holds an RPC header");
+        start..HEADER_ROOM + length.max(writer.position())
+    }
+
+    /// Does the same for one in version 2 that has results, and returns a chunk of one segment. Returns the
+    /// message.
+    #[inline]
+    pub(crate) fn seal_results_with(
+        &mut self,
+        xid: u32,
+        length: usize,
+        credit: u32,
+        returned: &Segment,
+    ) -> Option<&[u8]> {
+        const START: usize = HEADER_ROOM - OneChunk::REPLY_LEN;
+        let message = self.buffer.bytes_mut().get_mut(START..HEADER_ROOM + length)?;
+        put_results_headers_with(message, xid, credit, returned)?;
+        Some(message)
+    }
+
+    /// Does the same for one that has results and no chunk. Returns the message.
+    #[inline]
+    pub(crate) fn seal_results(&mut self, xid: u32, length: usize, credit: u32) -> Option<&[u8]> {
+        const START: usize = HEADER_ROOM - bare_header_len(Version::Two, Kind::Reply);
+        let message = self.buffer.bytes_mut().get_mut(START..HEADER_ROOM + length)?;
+        put_results_headers(message, xid, credit)?;
+        Some(message)
+    }
+}

@@ -1,0 +1,335 @@
+//! What happens on a connection: the messages that the fast paths leave, the changes of its state, and its end.
+
+use std::fmt::Display;
+
+use haulage_mr_pool::Invalidated;
+use haulage_proto::negotiate::{
+    self, Engine as Spoken, Event as EngineEvent, Input, Output, Received,
+};
+use haulage_proto::time::Instant;
+use haulage_proto::v1;
+use haulage_proto::v2;
+use haulage_proto::v2::continuation::Kind;
+use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::verbs::{QpNum, Status};
+
+use super::connection::{Change, State};
+use super::inner::Inner;
+use super::outgoing::Outgoing;
+use super::receives::{Filled, Message};
+use super::table::ConnectionKey;
+use super::trace::Manner;
+use super::work::{Held, Name, Written};
+use crate::provider::{DisconnectReason, Done, Quiesced};
+use crate::service::{CallError, Ended};
+use crate::sys::complete;
+
+impl Inner {
+    /// Messages can be carried on a connection, which had to be set up for that. So many RDMA Reads may be under way
+    /// at once. `private_data` is what a server sent along.
+    pub(crate) fn on_established(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        ord: u32,
+        private_data: &[u8],
+    ) {
+        let solicits = self.common.abilities.solicits;
+        // A connection that was closed meanwhile has no use for it.
+        let connection = self.common.connections.get_mut(key);
+        let Some(connection) = connection.filter(|found| found.is_up()) else { return };
+        connection.change(Change::Established);
+        connection.share.reading_max = ord;
+        connection.heard(private_data, solicits);
+        self.drive(now, key, Input::Established);
+    }
+
+    /// A connection is gone; what was posted on it may not be back yet.
+    pub(crate) fn on_disconnected(&mut self, key: ConnectionKey, reason: &DisconnectReason) {
+        self.common.connections.vacate(key);
+        if let Some(connection) = self.common.connections.get_mut(key) {
+            connection.change(Change::Gone);
+            if matches!(reason, DisconnectReason::Local | DisconnectReason::Peer) {
+                connection.manner = Manner::Ordinary;
+            }
+        }
+        self.common.connections.fail(key, CallError::Disconnected(reason.to_string()));
+    }
+
+    /// A work request ended, other than a Receive.
+    pub(crate) fn on_completion(&mut self, done: &Done) {
+        let bits = match Name::of(done.id) {
+            Name::Receive(_) => return debug_assert!(false, "a message comes in a run"),
+            Name::Work(bits) => bits,
+            // An unsignaled request only reports failure, and the connection's end says it all.
+            Name::Unsignaled => return,
+        };
+        let Self { responder, requester, common } = self;
+        let Some(work) = common.posted.complete(bits) else { return };
+        let key = work.connection;
+        // The send queue has room again.
+        if common.connections.get(key).is_some_and(|waiting| !waiting.queue.is_empty()) {
+            common.connections.touch(key);
+        }
+        match work.held {
+            Held::Send { buffer, written: Written { sources, charge } } => {
+                sources.into_iter().for_each(|data| data.complete(done));
+                common.discharge(key, charge);
+                if let Some(buffer) = complete::source(buffer, done) {
+                    common.buffers.recycle(buffer);
+                }
+            }
+            Held::Written { data, charge } => {
+                data.complete(done);
+                common.discharge(key, charge);
+            }
+            Held::Read { sink, call } => {
+                if let Some(connection) = common.connections.get_mut(key) {
+                    common.memory.end_reading(key, &mut connection.share);
+                }
+                let lease = complete::sink(sink, done);
+                if let Some(lease) = lease.filter(|_| done.status == Status::Success) {
+                    responder.on_fetched(common, call, lease);
+                }
+            }
+            Held::LocalInv { slot } => {
+                if let Some(proof) = complete::invalidated(done) {
+                    requester.on_fenced(slot, proof);
+                }
+            }
+        }
+    }
+
+    /// The provider holds nothing of a connection any more: everything comes home.
+    pub(crate) fn on_quiesced(&mut self, key: ConnectionKey, proof: &Quiesced) {
+        let common = &mut self.common;
+        // Requests that were never posted drop their views first.
+        if let Some(connection) = common.connections.get_mut(key) {
+            connection.queue.clear();
+        }
+        while let Some(held) = common.posted.next_of(key) {
+            match held {
+                Held::Send { buffer, written: Written { sources, charge } } => {
+                    sources.into_iter().for_each(|data| data.quiesced(proof));
+                    common.discharge(key, charge);
+                    if let Some(buffer) = complete::source_quiesced(buffer, proof) {
+                        common.buffers.recycle(buffer);
+                    }
+                }
+                Held::Written { data, charge } => {
+                    data.quiesced(proof);
+                    common.discharge(key, charge);
+                }
+                Held::Read { sink, .. } => drop(complete::sink_quiesced(sink, proof)),
+                Held::LocalInv { .. } => {}
+            }
+        }
+        self.end(key, CallError::Closed, Some(proof));
+    }
+
+    /// Takes in a message of any form. `proof` is what its Send invalidated.
+    pub(crate) fn on_receive(
+        &mut self,
+        now: Instant,
+        qp: QpNum,
+        received: Filled,
+        proof: Option<Invalidated<'_>>,
+    ) {
+        let Some(key) = self.common.connections.at(qp) else {
+            return self.common.receives.give_back(received);
+        };
+        self.common.connections.touch(key);
+        let buffers = self.common.receives.lend();
+        let message = buffers.bytes(&received);
+        let trusted = self.on_message(now, key, message, received, proof);
+        self.common.receives.restore(buffers);
+        if !trusted {
+            let why = CallError::BadReply("it invalidates a handle that is not its Call's");
+            self.common.connections.close(key, why);
+        }
+    }
+
+    /// Lets the engine judge a message, and takes it in. `proof` is what its Send invalidated. False if the
+    /// connection must go.
+    fn on_message(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        message: &[u8],
+        received: Filled,
+        proof: Option<Invalidated<'_>>,
+    ) -> bool {
+        let Some(connection) = self.common.connections.get_mut(key) else {
+            self.common.receives.give_back(received);
+            return proof.is_none();
+        };
+        let (decoded, agreed) = (connection.engine.decode(message), connection.agreed);
+        if let Some(fault) = fault_of(&decoded) {
+            self.common.counters.messages_bad += 1;
+            self.common.trace.message_refused(connection.subject(&key), fault);
+        }
+        let event = match connection.engine.take_whole(now, &decoded) {
+            Some(Kind::Call) => Some(EngineEvent::Call),
+            Some(Kind::Reply) => Some(EngineEvent::Reply),
+            None => self.drive(now, key, Input::Received(&decoded)),
+        };
+        let payload_at =
+            |payload: &[u8]| u32::try_from(message.len() - payload.len()).unwrap_or(u32::MAX);
+        match event {
+            Some(EngineEvent::Call) => {
+                if let Some(connection) = self.common.connections.get_mut(key) {
+                    connection.called = true;
+                    connection.traffic.calls_received += 1;
+                }
+                if let Some(call) = negotiate::Call::of(&decoded, &agreed) {
+                    let payload_at = payload_at(call.payload);
+                    let message = Message { received, payload_at };
+                    self.responder.on_call(&mut self.common, key, &call, message);
+                    return proof.is_none();
+                }
+            }
+            Some(EngineEvent::Reply) => {
+                if let Some(connection) = self.common.connections.get_mut(key) {
+                    connection.traffic.replies_received += 1;
+                }
+                if let Some(reply) = negotiate::Reply::of(&decoded) {
+                    let payload_at = payload_at(reply.payload);
+                    let message = Message { received, payload_at };
+                    let (requester, common) = (&mut self.requester, &mut self.common);
+                    let (xid, lists) = (reply.xid, &reply.lists);
+                    return requester.on_reply(common, key, xid, lists, message, proof);
+                }
+            }
+            _ => {}
+        }
+        self.common.receives.give_back(received);
+        proof.is_none()
+    }
+
+    /// Applies one input to a connection's engine and carries out what it asks for. Returns what is to
+    /// be done with the message just received.
+    pub(crate) fn drive(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        input: Input<'_>,
+    ) -> Option<EngineEvent> {
+        let connection = self.common.connections.get_mut(key)?;
+        connection.engine.handle(now, input);
+        // Once it is ready that is done when the turn's messages leave.
+        if connection.state != State::Ready {
+            self.common.replenish(key);
+        }
+        self.carry_out(key)
+    }
+
+    /// Carries out what a connection's engine asks for. Returns what is to be done with the message
+    /// just received.
+    pub(crate) fn carry_out(&mut self, key: ConnectionKey) -> Option<EngineEvent> {
+        let mut happened = None;
+        while let Some(output) = self.common.connections.get_mut(key)?.engine.poll() {
+            match output {
+                Output::Post(control) => {
+                    self.common.send_control(key, &control);
+                }
+                Output::Event(EngineEvent::Ready(_)) => {
+                    // It may be by terms that held before.
+                    self.requester.forget_plans();
+                    self.common.on_ready(key)?;
+                }
+                Output::Event(EngineEvent::Refused { xid, error }) => {
+                    self.requester.on_refused(&mut self.common, key, xid, error);
+                }
+                Output::Event(event @ (EngineEvent::Call | EngineEvent::Reply)) => {
+                    happened = Some(event);
+                }
+                Output::Event(EngineEvent::One(v1::connection::Event::Malformed { xid })) => {
+                    self.on_malformed(key, xid);
+                }
+                Output::Event(EngineEvent::Two(v2::connection::Event::NotSupported { xid })) => {
+                    self.requester.on_not_supported(&mut self.common, key, xid);
+                }
+                Output::Event(EngineEvent::One(_) | EngineEvent::Two(_)) => {
+                    debug_assert!(false, "neither continued, extended nor held messages are taken");
+                }
+                Output::Close(reason) => self.common.connections.close(key, reason.into()),
+            }
+        }
+        if let Some(deadline) = self.common.connections.get(key)?.engine.poll_deadline() {
+            self.common.wake_by(deadline);
+        }
+        happened
+    }
+
+    /// A message of version 1 that makes no sense is about a Call of ours, or else it is answered.
+    fn on_malformed(&mut self, key: ConnectionKey, xid: u32) {
+        let why = CallError::BadReply("its transport header");
+        let ours = self.requester.fail_call(&mut self.common, key, xid, why);
+        let Some(connection) = self.common.connections.get_mut(key) else { return };
+        match connection.engine.engine_mut() {
+            Spoken::One(one) if ours => one.ended(),
+            _ => connection.engine.refuse(xid, ErrorBody::BadXdr),
+        }
+    }
+
+    /// Removes a connection and tells everyone who waits for it.
+    pub(crate) fn end(&mut self, key: ConnectionKey, reason: CallError, proof: Option<&Quiesced>) {
+        let Self { responder, requester, common } = self;
+        let Some(mut connection) = common.connections.remove(key) else { return };
+        common.receives.release(&connection.part, connection.engine.reserved());
+        for reply in connection.replies.drain(..) {
+            if let Outgoing::Bare(reply) = reply {
+                common.buffers.recycle(reply.buffer);
+            }
+        }
+        responder.drop_calls(common, key);
+        let reason = connection.failure.take().unwrap_or(reason);
+        let (trace, subject) = (&mut common.trace, connection.subject(&key));
+        match &reason {
+            CallError::Connect(reason) => trace.unmade(subject, reason),
+            CallError::Closed => {
+                trace.ended(subject, connection.traffic, (Manner::Ordinary, &"closed by us"));
+            }
+            _ => trace.ended(subject, connection.traffic, (connection.manner, &reason)),
+        }
+        if connection.was_ready {
+            let (peer, why) = (connection.described(key), reason.clone());
+            common.connections.gone.push_back(Ended { peer, why });
+        }
+        requester.fail_calls(common, key, &reason, proof);
+        common.connections.note_end(key, reason);
+    }
+
+    /// Lets engines notice their deadlines and closes what has stalled.
+    pub(crate) fn expire_connections(&mut self, now: Instant) {
+        let mut next = self.common.connections.from(0);
+        while let Some(key) = next {
+            next = self.common.connections.from(key.slot() + 1);
+            let Some(connection) = self.common.connections.get(key) else { continue };
+            let stalled = connection.stalled_since;
+            if connection.engine.poll_deadline().is_some() {
+                self.drive(now, key, Input::Deadline);
+            }
+            let Some(since) = stalled else { continue };
+            let until = since.saturating_add(self.common.limits.stall_timeout);
+            if until <= now {
+                let why = CallError::Disconnected("replies found no credit".into());
+                self.common.connections.close(key, why);
+            } else {
+                self.common.wake_by(until);
+            }
+        }
+    }
+}
+
+/// Returns what is wrong with a message, if anything is. That it is of another version is ordinary.
+fn fault_of<'a>(message: &'a Received<'_>) -> Option<(Manner, &'a dyn Display)> {
+    let (is_of_another_version, fault): (_, &dyn Display) = match message {
+        Received::One(Err(fault)) => {
+            (matches!(fault.report, Some(v1::error::ErrorBody::Vers { .. })), fault)
+        }
+        Received::Two(Err(fault)) => (matches!(fault.report, Some(ErrorBody::Vers { .. })), fault),
+        Received::One(Ok(_)) | Received::Two(Ok(_)) => return None,
+    };
+    Some((if is_of_another_version { Manner::Ordinary } else { Manner::Broken }, fault))
+}

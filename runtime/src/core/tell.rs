@@ -1,0 +1,188 @@
+//! Telling callers how their Calls ended.
+
+use haulage_proto::chunk::{PayloadReader, Returned};
+use haulage_proto::exchange::{Arrived, Body};
+use haulage_proto::negotiate::Version;
+use haulage_proto::rpc::{AcceptStat, ReplyBody, ReplyHeader};
+use haulage_proto::time::Instant;
+
+use super::cx::Cx;
+use super::inner::Inner;
+use super::requester::{Caller, Over, Placed};
+use crate::inbox::Inbox;
+use crate::service::{CallError, Ended, Finished, Service};
+
+/// Tells at most `budget` callers how their Calls ended. Returns how many were told.
+pub(crate) fn tell<S: Service>(
+    inner: &mut Inner,
+    service: &mut S,
+    inbox: &mut Inbox,
+    now: Instant,
+    budget: usize,
+) -> usize {
+    let mut told = 0;
+    while told < budget
+        && let Some(caller) = inner.requester.next_released()
+    {
+        let finished = Finished { results: Err(CallError::TimedOut), argument: None, result: None };
+        match caller {
+            Caller::Service(token) => service.replied(&mut Cx::new(now, inner), token, finished),
+            Caller::Remote { client, token } => {
+                inbox.complete(&inner.common.pool, (client, token), None, finished);
+            }
+            Caller::Nobody => {}
+        }
+        told += 1;
+    }
+    while told < budget
+        && let Some(over) = inner.requester.next_finished(&inner.common.abilities)
+    {
+        inner.common.counters.calls_made += 1;
+        tell_over(inner, service, inbox, now, over);
+        told += 1;
+    }
+    told
+}
+
+/// Tells a caller how its Call ended.
+fn tell_over<S: Service>(
+    inner: &mut Inner,
+    service: &mut S,
+    inbox: &mut Inbox,
+    now: Instant,
+    over: Over,
+) {
+    let Over { slot, caller, version, reply, error, argument, mut result, chunk, arrived } = over;
+    let buffers = inner.common.receives.lend();
+    let results = match (error, &reply, &arrived) {
+        (Some(error), _, _) => Err(error),
+        (None, Some(message), None) => parse_reply(message.payload(&buffers), &[], version),
+        (None, Some(message), Some(Arrived { writes, body })) => {
+            // [R5666-3.4-8] the rest of the chunk is no result: the server may have written there.
+            if let (Some(result), Some(chunk)) = (&mut result, writes.first()) {
+                result.set_len(chunk.written as usize);
+            }
+            let payload = match (body, &chunk) {
+                (Body::Inline, _) => message.payload(&buffers),
+                (Body::ReplyChunk { length }, Some(chunk)) => {
+                    chunk.bytes().get(..*length as usize).unwrap_or_default()
+                }
+                (Body::ReplyChunk { .. }, None) => &[],
+            };
+            parse_reply(payload, writes, version)
+        }
+        (None, None, _) => Err(CallError::Closed),
+    };
+    let finished = Finished { results, argument, result };
+    match caller {
+        Caller::Service(token) => service.replied(&mut Cx::new(now, inner), token, finished),
+        Caller::Remote { client, token } => {
+            let lent = inner.requester.give_back(slot);
+            inbox.complete(&inner.common.pool, (client, token), lent, finished);
+        }
+        // What came home with a Call that was given up simply goes back to the pool.
+        Caller::Nobody => {}
+    }
+    inner.common.receives.restore(buffers);
+    if let Some(message) = reply {
+        inner.common.receives.give_back(message.received);
+    }
+}
+
+/// Tells the service which connections have become ready. Returns how many.
+#[inline]
+pub(crate) fn tell_ready<S: Service>(inner: &mut Inner, service: &mut S, now: Instant) -> usize {
+    let mut told = 0;
+    while let Some(peer) = inner.common.connections.ready.pop_front() {
+        service.opened(&mut Cx::new(now, inner), &peer);
+        told += 1;
+    }
+    told
+}
+
+/// Tells the service which connections have ended, once it was told how the Calls on them ended. Returns how many.
+pub(crate) fn tell_gone<S: Service>(inner: &mut Inner, service: &mut S, now: Instant) -> usize {
+    let mut told = 0;
+    while !inner.requester.has_news()
+        && let Some(Ended { peer, why }) = inner.common.connections.gone.pop_front()
+    {
+        service.closed(&mut Cx::new(now, inner), &peer, &why);
+        told += 1;
+    }
+    told
+}
+
+/// Tells the service of a Reply without chunks whose Payload stream is at hand. It is counted elsewhere.
+#[inline]
+pub(crate) fn tell_inline<S: Service>(
+    cx: &mut Cx<'_>,
+    service: &mut S,
+    token: u64,
+    version: Version,
+    payload: &[u8],
+) {
+    if ReplyHeader::is_plain(payload) {
+        let reader = PayloadReader::reply_of_many(payload, ReplyHeader::SUCCESS_LEN, &[]);
+        let results = Ok(reader.of_version(version));
+        return service.replied(cx, token, Finished { results, argument: None, result: None });
+    }
+    let results = parse_reply(payload, &[], version);
+    service.replied(cx, token, Finished { results, argument: None, result: None });
+}
+
+/// Does the same of a Reply that has these results.
+#[inline]
+pub(crate) fn tell_results<S: Service>(
+    cx: &mut Cx<'_>,
+    service: &mut S,
+    token: u64,
+    results: &[u8],
+) {
+    let results = Ok(PayloadReader::reply_of_many(results, 0, &[]).of_version(Version::Two));
+    service.replied(cx, token, Finished { results, argument: None, result: None });
+}
+
+/// Tells the service of a Call that had one lease open, but does not count it.
+#[inline]
+pub(crate) fn tell_placed<S: Service>(
+    cx: &mut Cx<'_>,
+    service: &mut S,
+    Placed { token, mut lease, written }: Placed,
+    payload: &[u8],
+) {
+    let offered = u32::try_from(lease.len()).unwrap_or(u32::MAX);
+    let writes = [Returned { offered, written: written.unwrap_or_default() }];
+    let writes = &writes[..usize::from(written.is_some())];
+    let results = if ReplyHeader::is_plain(payload) {
+        let reader = PayloadReader::reply_of_many(payload, ReplyHeader::SUCCESS_LEN, writes);
+        Ok(reader.of_version(Version::Two))
+    } else {
+        parse_reply(payload, writes, Version::Two)
+    };
+    let (argument, result) = match written {
+        None => (Some(lease), None),
+        Some(written) => {
+            lease.set_len(written as usize);
+            (None, Some(lease))
+        }
+    };
+    service.replied(cx, token, Finished { results, argument, result });
+}
+
+/// Reads the RPC header of a Reply; what is left are the results, less what is in Write chunks.
+#[inline]
+fn parse_reply<'a>(
+    payload: &'a [u8],
+    writes: &'a [Returned],
+    version: Version,
+) -> Result<PayloadReader<'a>, CallError> {
+    let (header, results_at) =
+        ReplyHeader::decode(payload).map_err(|_| CallError::BadReply("its RPC header"))?;
+    match header.body {
+        ReplyBody::Accepted(AcceptStat::Success) => {
+            Ok(PayloadReader::reply_of_many(payload, results_at, writes).of_version(version))
+        }
+        ReplyBody::Accepted(stat) => Err(CallError::Rejected(stat)),
+        ReplyBody::Denied(_) => Err(CallError::Denied),
+    }
+}

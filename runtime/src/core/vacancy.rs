@@ -1,0 +1,108 @@
+//! Connections that make room for others, those that are idle for too long, and all of them in a shutdown.
+
+use std::time::Duration;
+
+use haulage_proto::time::Instant;
+use haulage_proto::v2::connection::Role;
+
+use super::admission::{self, Calls, Candidate, Origin, Verdict};
+use super::inner::Inner;
+use super::table::ConnectionKey;
+use super::trace::Manner;
+use crate::service::{CallError, ConnectionId, Service};
+
+/// Returns whether there is room for a newcomer, after a connection has gone in its favour if need be.
+pub(crate) fn make_room(
+    inner: &mut Inner,
+    service: &impl Service,
+    now: Instant,
+    newcomer: Origin,
+) -> bool {
+    let common = &inner.common;
+    // Nobody goes for a newcomer that finds no place all the same, while others are on their way out.
+    if !common.connections.has_room() || !common.receives.has_minimum() {
+        return false;
+    }
+    let occupancy = common.connections.occupancy();
+    let (all_max, each_max) = (common.limits.connections_max, common.limits.connections_each_max);
+    let Verdict::Replace(scope) = occupancy.judge(newcomer, all_max, each_max) else {
+        return true;
+    };
+    let candidates = idle_connections(inner);
+    let candidates = candidates.filter(|candidate| !promised(service, candidate.key));
+    let victim = admission::victim(now, (newcomer, scope), occupancy, candidates);
+    let Some(victim) = victim else { return false };
+    inner.common.counters.connections_replaced += 1;
+    let why = CallError::Disconnected("it gave way to another connection".into());
+    inner.common.connections.close(victim, why);
+    true
+}
+
+/// Closes the connections to us that have been idle for too long.
+pub(crate) fn close_idle(inner: &mut Inner, service: &impl Service, now: Instant) {
+    let Some(limit) = inner.common.limits.idle_timeout else { return };
+    let is_over = |active: Instant| active.saturating_add(limit) <= now;
+    let over: Vec<_> = idle_connections(inner)
+        .filter(|candidate| is_over(candidate.active) && !promised(service, candidate.key))
+        .map(|candidate| candidate.key)
+        .collect();
+    let common = &mut inner.common;
+    for key in over {
+        common.counters.connections_idle += 1;
+        if let Some(connection) = common.connections.get_mut(key) {
+            connection.manner = Manner::Ordinary;
+        }
+        let why = CallError::Disconnected("it was idle for too long".into());
+        common.connections.close(key, why);
+    }
+    let served = common.connections.iter().filter(|connection| connection.role == Role::Server);
+    let due = served.filter(|connection| connection.origin.is_some()).map(|connection| {
+        let due = connection.active.saturating_add(limit);
+        // It may go when what is under way has ended.
+        if due <= now { now.saturating_add(limit) } else { due }
+    });
+    if let Some(due) = due.min() {
+        common.wake_by(due);
+    }
+}
+
+/// Closes connections that have nothing in flight, and all of them once it is `by`.
+pub(crate) fn drain(inner: &mut Inner, now: Instant, by: Instant) {
+    let busy = inner.busy_slots();
+    let keys: Vec<_> = inner.keys().collect();
+    let connections = &mut inner.common.connections;
+    for key in keys {
+        let owed = connections.get(key).map_or(0, |connection| connection.engine.owed());
+        let is_busy = owed > 0 || busy.get(key.slot()).copied().unwrap_or(false);
+        if by <= now || !is_busy {
+            connections.close(key, CallError::Closed);
+        }
+    }
+    if connections.len() > 0 {
+        inner.common.wake_by(now.saturating_add(DRAIN_INTERVAL));
+    }
+}
+
+fn promised(service: &impl Service, key: ConnectionKey) -> bool {
+    service.has_promised(ConnectionId(key))
+}
+
+/// Returns the connections to us with nothing under way.
+fn idle_connections(inner: &Inner) -> impl Iterator<Item = Candidate<ConnectionKey>> {
+    let busy = inner.busy_slots();
+    inner.keys().filter_map(move |key| {
+        let connection = inner.common.connections.get(key)?;
+        let origin = connection.origin.filter(|_| connection.role == Role::Server)?;
+        let waits = connection.engine.owed() > 0
+            || !connection.replies.is_empty()
+            || !connection.calls.is_empty();
+        if waits || busy.get(key.slot()).copied().unwrap_or(false) {
+            return None;
+        }
+        let calls = if connection.called { Calls::Some } else { Calls::Never };
+        Some(Candidate { key, origin, calls, active: connection.active })
+    })
+}
+
+/// How often a shutdown looks whether connections have become idle.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(1);

@@ -1,0 +1,205 @@
+//! What a service sees of a Call, and what it says of one that it makes.
+
+use std::net::SocketAddr;
+
+use haulage_mr_pool::Local;
+use haulage_proto::chunk::{DataItem, Item as PayloadItem, PayloadReader};
+use haulage_proto::negotiate::Version;
+use haulage_proto::rpc::{Binding, Credential};
+use haulage_proto::v2::connection::Role;
+use haulage_proto::xdr::Truncated;
+
+use super::CallError;
+use crate::core::table::{CallKey, ConnectionKey};
+use crate::provider::PeerUser;
+
+/// Where the DDP-eligible result of a procedure comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultSource {
+    /// From memory that the service holds whether it is asked or not.
+    Resident,
+    /// From memory of the core's pool that the service leases as it is called, for this Call alone. The core calls
+    /// the service once the pool has room for as long a result as the Requester takes, and counts the room as the
+    /// connection's until the Reply has left.
+    Leased,
+}
+
+/// Names a connection of one core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionId(pub(crate) ConnectionKey);
+
+/// The other end of a connection that became ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The connection.
+    pub connection: ConnectionId,
+    /// Where the peer is.
+    pub address: SocketAddr,
+    /// The user there, where [`Service::identifies_peers`] wanted the user of a client looked up.
+    pub user: PeerUser,
+    /// The version of RPC-over-RDMA that both ends settled on.
+    pub version: Version,
+    /// Our role: a client connected, a server accepted.
+    pub role: Role,
+}
+
+/// A connection that has ended, of which the service is still to be told.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) peer: Peer,
+    pub(crate) why: CallError,
+}
+
+/// Names a Call that a service has not answered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallToken(pub(crate) CallKey);
+
+/// A Call being served.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// What the Requester calls it: the same if it is sent again on another connection.
+    pub xid: u32,
+    /// Procedure number; bound, or the runtime had answered it.
+    pub procedure: u32,
+    /// Who says they call.
+    pub credential: Credential<'a>,
+    /// The connection it came on.
+    pub connection: ConnectionId,
+    /// Its name, for [`Outcome::Later`].
+    pub token: CallToken,
+    /// The arguments.
+    pub arguments: Arguments<'a>,
+}
+
+/// The arguments of a Call: the inline Payload stream and, if the peer reduced it, one data item that
+/// is already in its place.
+#[derive(Debug)]
+pub struct Arguments<'a> {
+    pub(crate) reader: PayloadReader<'a>,
+    pub(crate) placed: Placement,
+}
+
+/// What became of a reduced argument.
+#[derive(Debug)]
+pub(crate) enum Placement {
+    /// There is none, or it has been taken.
+    None,
+    /// It was read into this lease.
+    Placed(Local),
+    /// It was left where it is.
+    Refused(Refusal),
+}
+
+/// Why a reduced argument was not fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is longer than the binding allows.
+    TooLarge,
+    /// The pool has no room for it.
+    NoMemory,
+}
+
+/// A DDP-eligible argument.
+#[derive(Debug)]
+pub enum Argument<'a> {
+    /// It came inline, and has to be copied to be kept.
+    Inline(&'a [u8]),
+    /// It came by direct data placement and stays where it is.
+    Placed(Local),
+    /// It was not fetched; `length` is what the peer offered.
+    Refused {
+        /// Octets offered.
+        length: u64,
+        /// Why.
+        why: Refusal,
+    },
+}
+
+impl<'a> Arguments<'a> {
+    /// Gives up what there is, for a service that reads it in its own way: the stream, and where a
+    /// reduced argument was placed, or why it was not.
+    pub fn into_parts(self) -> (PayloadReader<'a>, Result<Option<Local>, Refusal>) {
+        let placed = match self.placed {
+            Placement::None => Ok(None),
+            Placement::Placed(lease) => Ok(Some(lease)),
+            Placement::Refused(why) => Err(why),
+        };
+        (self.reader, placed)
+    }
+
+    /// Takes an unsigned integer.
+    pub fn u32(&mut self) -> Result<u32, Truncated> {
+        self.reader.u32()
+    }
+
+    /// Returns whether everything has been taken, the reduced item included.
+    pub fn is_empty(&self) -> bool {
+        self.reader.is_empty()
+    }
+
+    /// Takes an opaque that is never reduced, of at most `max` octets.
+    pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], Truncated> {
+        self.reader.opaque(max)
+    }
+
+    /// Takes the DDP-eligible opaque, wherever it is. Inline, it has at most `max` octets.
+    pub fn item(&mut self, max: usize) -> Result<Argument<'a>, Truncated> {
+        let at = self.reader.position();
+        Ok(match self.reader.eligible_opaque(max)? {
+            PayloadItem::Inline(bytes) => Argument::Inline(bytes),
+            PayloadItem::Reduced { length } => {
+                match std::mem::replace(&mut self.placed, Placement::None) {
+                    Placement::Placed(mut lease) => {
+                        // On version 1 its padding may have come with it.
+                        lease.set_len(usize::try_from(length).unwrap_or(usize::MAX));
+                        Argument::Placed(lease)
+                    }
+                    Placement::Refused(why) => Argument::Refused { length, why },
+                    Placement::None => return Err(Truncated { at }),
+                }
+            }
+        })
+    }
+}
+
+/// What a client asks of a server in one Call.
+#[derive(Debug)]
+pub struct Request {
+    /// Procedure number.
+    pub procedure: u32,
+    /// The DDP-eligible argument, moved by RDMA Read. It must be the last argument.
+    pub argument: Option<Local>,
+    /// Where the DDP-eligible result goes, moved by RDMA Write; its length is what it may hold.
+    pub result: Option<Local>,
+    /// When to stop waiting; the core's `call_timeout` unless given.
+    pub timeout: Option<std::time::Duration>,
+}
+
+impl Request {
+    /// Returns whether it has leases, which are opened to the server.
+    #[inline]
+    pub(crate) const fn opens(&self) -> bool {
+        self.argument.is_some() || self.result.is_some()
+    }
+}
+
+/// How a Call of ours ended.
+#[derive(Debug)]
+pub struct Finished<'a> {
+    /// The results, without the RPC header; a reduced result left only its length here.
+    pub results: Result<PayloadReader<'a>, CallError>,
+    /// The argument's lease, ours again.
+    pub argument: Option<Local>,
+    /// The result's lease, ours again: as long as what was written, or as it was if the Call failed. Either way
+    /// the peer may have changed any octet that the lease had.
+    pub result: Option<Local>,
+}
+
+/// Returns whether a Call may reduce what `request` wants to have reduced.
+pub(crate) fn allows_to_reduce(binding: &Binding, request: &Request) -> bool {
+    let Some(procedure) = binding.procedure(request.procedure) else { return true };
+    let argument = request.argument.as_ref().map(|lease| DataItem::opaque(0, lease.len()));
+    let result = request.result.as_ref().map(|lease| u32::try_from(lease.len()));
+    let argument = procedure.allows_arguments(argument.as_slice());
+    argument && result.is_none_or(|length| length.is_ok_and(|l| procedure.allows_results(&[l])))
+}

@@ -1,0 +1,239 @@
+//! A Reply that a service makes, and what becomes of its results.
+
+use haulage_mr_pool::{Local, PIECES_MAX, Piece, Pieces, Shared};
+use haulage_proto::exchange::{Shortage, padded};
+use haulage_proto::rpc::{AcceptStat, ReplyHeader};
+use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::xdr::{Truncated, Writer};
+
+use crate::limits::HEADER_ROOM;
+
+/// What a service did with a Call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The reply is complete.
+    Done,
+    /// No results; the RPC layer says why.
+    Failed(AcceptStat),
+    /// The reply comes in a later turn: keep the token, then [`Cx::resume`] it.
+    Later,
+}
+
+/// A Reply under construction, in the registered memory it leaves from.
+#[derive(Debug)]
+pub struct Reply {
+    /// The message: room for its transport header, then the Payload stream unless `body` has it.
+    pub(crate) buffer: Local,
+    /// The Payload stream, where it may go into a Reply chunk.
+    pub(crate) body: Option<Local>,
+    /// Where in the Payload stream the next result goes.
+    pub(crate) at: usize,
+    /// Octets the Payload stream may have.
+    length_max: usize,
+    /// What the peer offered for the reduced result.
+    pub(crate) offered: Option<u64>,
+    pub(crate) data: Data,
+    /// The results that fit neither a Write chunk nor the Payload stream.
+    unplaced: Option<Unplaced>,
+    /// Octets of eligible items that went into the Payload stream, padding included.
+    inlined: usize,
+    /// What became of the Write chunk.
+    chunk: ChunkUse,
+}
+
+/// Results of one Reply for which the Requester offered too little room.
+#[derive(Clone, Copy, Debug)]
+struct Unplaced {
+    /// Octets of the first such result.
+    length: u32,
+    /// Octets all of them add to the Payload stream.
+    stream: u32,
+}
+
+/// What became of the Write chunk that a peer offered for a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChunkUse {
+    /// No item has gone into it.
+    Unused,
+    /// One item goes into it.
+    Used,
+}
+
+/// A result that leaves straight from where it lives.
+#[derive(Debug)]
+pub enum Data {
+    /// No octets.
+    Empty,
+    /// A lease that goes home once it is sent.
+    Local(Local),
+    /// One reference to memory that many Replies may be sending.
+    Shared(Shared),
+    /// Parts of such memory, one behind the other.
+    Pieces(Box<Pieces>),
+}
+
+impl Data {
+    /// Returns how many octets there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Empty => 0,
+            Self::Local(lease) => lease.len(),
+            Self::Shared(shared) => shared.len(),
+            Self::Pieces(pieces) => pieces.len(),
+        }
+    }
+
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Lends the octets, part by part, to `f`; no part is empty.
+    #[inline]
+    pub(crate) fn with_parts<R>(&self, f: impl FnOnce(&[&[u8]]) -> R) -> R {
+        match self {
+            Self::Empty => f(&[]),
+            Self::Local(lease) => f(&[lease.bytes()]),
+            Self::Shared(shared) => f(&[shared.bytes()]),
+            Self::Pieces(pieces) => {
+                let mut parts = [&[][..]; PIECES_MAX];
+                let mut count = 0;
+                for part in pieces.iter().map(Piece::bytes).filter(|part| !part.is_empty()) {
+                    if let Some(place) = parts.get_mut(count) {
+                        *place = part;
+                        count += 1;
+                    }
+                }
+                f(parts.get(..count).unwrap_or_default())
+            }
+        }
+    }
+
+    /// Returns the octets, part by part.
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let (one, pieces) = match self {
+            Self::Empty => (None, None),
+            Self::Local(lease) => (Some(lease.bytes()), None),
+            Self::Shared(shared) => (Some(shared.bytes()), None),
+            Self::Pieces(pieces) => (None, Some(pieces.iter().map(Piece::bytes))),
+        };
+        one.into_iter().chain(pieces.into_iter().flatten())
+    }
+
+    /// Appends the octets, their padding with them.
+    fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        self.parts().try_for_each(|part| w.put(part))?;
+        w.pad(self.len())
+    }
+}
+
+impl Reply {
+    /// Makes one whose RPC header is still to be written; `offered` is the room for
+    /// a reduced result, in octets.
+    pub(crate) fn new(
+        buffer: Local,
+        body: Option<Local>,
+        length_max: usize,
+        offered: Option<u64>,
+    ) -> Self {
+        let (at, data, unplaced) = (ReplyHeader::SUCCESS_LEN, Data::Empty, None);
+        let (inlined, chunk) = (0, ChunkUse::Unused);
+        Self { buffer, body, at, length_max, offered, data, unplaced, inlined, chunk }
+    }
+
+    /// Begins another in the same buffer, of whose results so many octets may go into a chunk.
+    #[inline]
+    pub(crate) const fn begin(&mut self, length_max: usize, offered: Option<u64>) {
+        self.at = ReplyHeader::SUCCESS_LEN;
+        self.length_max = length_max;
+        self.offered = offered;
+        self.unplaced = None;
+        self.inlined = 0;
+        self.chunk = ChunkUse::Unused;
+    }
+
+    /// Has every result go inline: the Call's credential forbids to reduce.
+    pub(crate) const fn unreduced(&mut self) {
+        self.offered = None;
+    }
+
+    /// Returns whether the results are those that the binding declares: at most `results_max` octets beside
+    /// eligible items, and at most one item in the Write chunk.
+    pub(crate) const fn keeps_to(&self, results_max: u32) -> bool {
+        let length = self.at.saturating_sub(ReplyHeader::SUCCESS_LEN + self.inlined);
+        length <= results_max as usize
+    }
+
+    /// Appends results that are never reduced.
+    pub fn results<R>(&mut self, encode: impl FnOnce(&mut Writer<'_>) -> R) -> R {
+        let stream = match &mut self.body {
+            Some(body) => body.bytes_mut(),
+            None => self.buffer.bytes_mut().get_mut(HEADER_ROOM..).unwrap_or_default(),
+        };
+        let end = self.length_max.min(stream.len());
+        let room = stream.get_mut(self.at..end).unwrap_or_default();
+        let mut writer = Writer::new(room);
+        let result = encode(&mut writer);
+        self.at += writer.position();
+        result
+    }
+
+    /// Appends the DDP-eligible result: by RDMA Write if the peer offered a Write chunk, else inline.
+    ///
+    /// If it fits neither way the Requester is told how much room it needs, in place of the Reply. A Write chunk
+    /// takes one item: a second one for it makes the Reply a system error.
+    pub fn item(&mut self, data: Data) {
+        // No data is longer than ITEM_MAX.
+        let word = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        // [V2-4.5.3.1-1] the length stays; reduced, the octets and their padding go.
+        match self.results(|w| w.u32(word)) {
+            Ok(()) => self.item_data(data),
+            Err(_) => self.leave_out(word, LENGTH_WORD),
+        }
+    }
+
+    /// Appends the DDP-eligible result like [`Self::item`], behind a length word that is already there.
+    pub fn item_data(&mut self, data: Data) {
+        let (length, at) = (data.len(), self.at);
+        if self.offered.is_some_and(|offered| offered >= length as u64) {
+            match self.chunk {
+                ChunkUse::Unused => self.chunk = ChunkUse::Used,
+                // Longer than any binding declares: [`Self::keeps_to`] does not hold.
+                ChunkUse::Used => self.at = usize::MAX,
+            }
+            self.data = data;
+        } else if self.results(|w| data.encode(w)).is_ok() {
+            self.inlined += self.at - at;
+        } else {
+            // Some parts of it may have fit.
+            self.at = at;
+            self.leave_out(u32::try_from(length).unwrap_or(u32::MAX), 0);
+        }
+    }
+
+    /// Returns the error to send in place of this Reply, if one of its results has no room.
+    ///
+    /// The error names the room that the whole Reply takes, with all that was appended to it, so that a
+    /// Requester that offers as much receives the Reply.
+    #[inline]
+    pub(crate) fn refusal(&self) -> Option<ErrorBody> {
+        let Unplaced { length, stream } = self.unplaced?;
+        let offered = self.offered.unwrap_or(0).try_into().unwrap_or(u32::MAX);
+        // [V2-7.3.5-2] the Payload stream as it would be with every result in it.
+        let rest = u32::try_from(self.at).unwrap_or(u32::MAX).saturating_add(stream);
+        // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] the only Write chunk is the first.
+        Some(Shortage::of_result(1, offered, length, rest).report())
+    }
+
+    /// Notes a result of `length` octets that has no room. `before` octets that belong in front of it
+    /// have none either.
+    #[cold]
+    fn leave_out(&mut self, length: u32, before: u32) {
+        let unplaced = self.unplaced.get_or_insert(Unplaced { length, stream: 0 });
+        let adds = padded(length).saturating_add(before);
+        unplaced.stream = unplaced.stream.saturating_add(adds);
+    }
+}
+
+/// Octets of the word in front of an opaque that tells its length.
+const LENGTH_WORD: u32 = 4;
