@@ -297,9 +297,9 @@ impl<P: Provider, S: Service> Core<P, S> {
             let mut taking = Events { now, provider, service, inner, reply, shut };
             taking.take(events.drain(..));
         }
-        let moved = provider.counters();
-        let before = std::mem::replace(&mut inner.common.moved, moved);
-        count + usize::from(before.bytes_system != inner.common.moved.bytes_system)
+        let before = inner.common.moved.bytes_system;
+        inner.common.moved = provider.counters();
+        count + usize::from(before != inner.common.moved.bytes_system)
     }
 
     fn fire_deadlines(&mut self, now: Instant) -> usize {
@@ -318,6 +318,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         1
     }
 
+    #[inline]
     fn tell_ready(&mut self, now: Instant) -> usize {
         tell::tell_ready(&mut self.inner, &mut self.service, now)
     }

@@ -168,29 +168,6 @@ struct Begun<'a> {
 }
 
 impl MadeCall {
-    /// Makes the entry of a Call that opens nothing, in the state of one that was sent.
-    #[inline(always)]
-    fn new(
-        connection: ConnectionKey,
-        version: Version,
-        xid: u32,
-        new: &NewCall,
-        deadline: Instant,
-    ) -> Self {
-        Self {
-            connection,
-            caller: new.caller,
-            xid,
-            deadline,
-            stage: Stage::Sent,
-            procedure: new.procedure,
-            opens: false,
-            version,
-            reply: None,
-            error: None,
-        }
-    }
-
     /// Returns whether a Reply or a deadline still means something to it.
     fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Queued(..) | Stage::Sent)
@@ -252,8 +229,7 @@ impl Requester {
             return Err(CallError::TooLong);
         };
         let version = connection.terms.version;
-        let call = MadeCall::new(key, version, xid, &new, self.deadline(&new));
-        self.enter(common, slot, MadeCall { opens, ..call });
+        self.enter(common, Named { slot, xid }, key, version, &new).opens = opens;
         self.set_out(common, slot, Some(request), encoded);
         Ok(slot)
     }
@@ -268,14 +244,11 @@ impl Requester {
         new: NewCall,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), CallError> {
-        let Begun { named: Named { slot, xid }, message, encoded } =
-            self.begin(&mut common.buffers, None, encode)?;
-        let is_sent = lane.send(port, message, xid, new.procedure, &encoded);
-        let deadline = self.deadline(&new);
-        let call = MadeCall::new(lane.connection, Version::Two, xid, &new, deadline);
-        self.enter(common, slot, call);
+        let Begun { named, message, encoded } = self.begin(&mut common.buffers, None, encode)?;
+        let is_sent = lane.send(port, message, named.xid, new.procedure, &encoded);
+        self.enter(common, named, lane.connection, Version::Two, &new);
         if !is_sent {
-            self.set_out(common, slot, None, encoded);
+            self.set_out(common, named.slot, None, encoded);
         }
         Ok(())
     }
@@ -293,13 +266,10 @@ impl Requester {
         let argument = request.argument.as_ref().map(Local::len);
         let Begun { named, message, encoded } =
             self.begin(&mut common.buffers, argument, encode)?;
-        let Named { slot, xid } = named;
-        lane.put(message, xid, new.procedure);
-        let deadline = self.deadline(&new);
-        let call = MadeCall::new(lane.connection, Version::Two, xid, &new, deadline);
-        self.enter(common, slot, MadeCall { opens: true, ..call });
+        lane.put(message, named.xid, new.procedure);
+        self.enter(common, named, lane.connection, Version::Two, &new).opens = true;
         if !self.open_at_once(common, lane, port, named, request, &encoded) {
-            self.set_out(common, slot, Some(request), encoded);
+            self.set_out(common, named.slot, Some(request), encoded);
         }
         Ok(())
     }
@@ -324,22 +294,33 @@ impl Requester {
         }
     }
 
-    /// Returns when a Call is given up.
+    /// Enters a Call that is encoded and opens nothing, in the state of one that was sent.
     #[inline(always)]
-    fn deadline(&self, new: &NewCall) -> Instant {
-        match new.timeout {
+    fn enter(
+        &mut self,
+        common: &mut Common,
+        Named { slot, xid }: Named,
+        connection: ConnectionKey,
+        version: Version,
+        new: &NewCall,
+    ) -> &mut MadeCall {
+        let deadline = match new.timeout {
             Some(timeout) => new.now.saturating_add(timeout),
             None => new.now.saturating_add_nanos(self.timeout_nanos),
-        }
-    }
-
-    /// Enters a Call that is encoded.
-    #[inline(always)]
-    fn enter(&mut self, common: &mut Common, slot: usize, call: MadeCall) {
-        common.wake_by(call.deadline);
-        if let Some(place) = self.calls.get_mut(slot) {
-            *place = Some(call);
-        }
+        };
+        common.wake_by(deadline);
+        self.calls[slot].insert(MadeCall {
+            connection,
+            caller: new.caller,
+            xid,
+            deadline,
+            stage: Stage::Sent,
+            procedure: new.procedure,
+            opens: false,
+            version,
+            reply: None,
+            error: None,
+        })
     }
 
     /// Queues a Call that is encoded in the next send buffer, and takes the leases of its request.

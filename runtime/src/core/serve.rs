@@ -42,6 +42,17 @@ pub(crate) struct Whole<'a> {
     pub(crate) argument: Option<Argument>,
 }
 
+/// The same, before its RPC header is read.
+#[derive(Debug)]
+pub(crate) struct Unread<'a> {
+    pub(crate) connection: ConnectionKey,
+    pub(crate) version: Version,
+    pub(crate) xid: u32,
+    pub(crate) name: CallKey,
+    pub(crate) payload: &'a [u8],
+    pub(crate) argument: Option<Argument>,
+}
+
 /// What became of a Call.
 #[derive(Debug)]
 pub(crate) enum Acted {
@@ -88,12 +99,15 @@ pub(crate) fn serve<S: Service>(
         arguments: Arguments { reader, placed },
     };
     cx.inner.responder.running = Some(Running { key: name, is_resumed: false });
-    let outcome = service.call(cx, call, reply);
-    came_to(cx.inner, outcome, xid, header, reply).unwrap_or_else(|| {
-        let running = cx.inner.responder.running.take();
-        let is_resumed = running.is_some_and(|running| running.is_resumed);
-        Acted::Later(Deferred { name, is_resumed, reduces: reply.offered.is_some(), header })
-    })
+    match (service.call(cx, call, reply), reply.refusal()) {
+        (Outcome::Later, _) => {
+            let running = cx.inner.responder.running.take();
+            let is_resumed = running.is_some_and(|running| running.is_resumed);
+            let reduces = reply.offered.is_some();
+            Acted::Later(Deferred { name, is_resumed, reduces, header })
+        }
+        (outcome, refusal) => came_to(cx.inner, outcome, refusal, xid, header, reply),
+    }
 }
 
 /// Has the service act on a Call that says who makes it, or is not for the service.
@@ -101,41 +115,42 @@ pub(crate) fn serve<S: Service>(
 pub(crate) fn serve_other<S: Service>(
     cx: &mut Cx<'_>,
     service: &mut S,
-    call: Whole<'_>,
+    call: Unread<'_>,
     reply: &mut Reply,
 ) -> Acted {
-    match cx.inner.responder.program.read_header(call.xid, call.payload) {
+    let Unread { connection, version, xid, name, payload, argument } = call;
+    match cx.inner.responder.program.read_header(xid, payload) {
         Ok((CallHeader { procedure, credential, .. }, arguments_at)) => {
             // [V2-11.2.2.3-2] results under integrity or privacy stay in the Payload stream.
             if !credential.may_reduce() {
                 reply.unreduced();
             }
             let header = Header { procedure, arguments_at };
-            serve(cx, service, Whole { header, credential, ..call }, reply)
+            let whole =
+                Whole { connection, version, xid, name, header, credential, payload, argument };
+            serve(cx, service, whole, reply)
         }
         Err(Unserved::Verdict(header)) => Acted::Verdict(header),
         Err(Unserved::Refused(error)) => Acted::Refused(error),
     }
 }
 
-/// Says what the service made of a Call; `None` if it answers later.
+/// Says what the service made of a Call that it does not answer later.
 #[inline(always)]
 fn came_to(
     inner: &mut Inner,
     outcome: Outcome,
+    refusal: Option<ErrorBody>,
     xid: u32,
     Header { procedure, .. }: Header,
     reply: &Reply,
-) -> Option<Acted> {
-    Some(match (outcome, reply.refusal()) {
-        (Outcome::Later, _) => return None,
-        (Outcome::Done, Some(error)) => Acted::Refused(error),
-        (Outcome::Done, None) if inner.responder.program.keeps_to(procedure, reply) => {
-            Acted::Results(reply.at)
-        }
-        (Outcome::Done, None) => Acted::Verdict(misdeclared(inner, xid)),
+) -> Acted {
+    match (outcome, refusal) {
         (Outcome::Failed(stat), _) => Acted::Verdict(ReplyHeader::accepted(xid, stat)),
-    })
+        (_, Some(error)) => Acted::Refused(error),
+        (_, None) if inner.responder.program.keeps_to(procedure, reply) => Acted::Results(reply.at),
+        (_, None) => Acted::Verdict(misdeclared(inner, xid)),
+    }
 }
 
 /// Counts results that break the binding of their own service. Returns what the Requester hears instead.
@@ -211,7 +226,8 @@ fn go_on<S: Service>(
         }
         Stage::Resumed => {
             let outcome = service.resume(&mut Cx::new(now, inner), CallToken(name), &mut reply);
-            came_to(inner, outcome, xid, header, &reply)
+            let is_over = outcome != Outcome::Later;
+            is_over.then(|| came_to(inner, outcome, reply.refusal(), xid, header, &reply))
         }
         // The service resumed it, and answered it before its turn came.
         other => {

@@ -21,7 +21,7 @@ use crate::core::outgoing::{Complete, Outgoing};
 use crate::core::program::Argument;
 use crate::core::responder::answer::{Answer, stage_writes};
 use crate::core::responder::{self, Header};
-use crate::core::serve::{Acted, Whole, serve, serve_other};
+use crate::core::serve::{Acted, Unread, Whole, serve, serve_other};
 use crate::core::table::ConnectionKey;
 use crate::core::work::{PostedData, Written};
 use crate::limits::HEADER_ROOM;
@@ -89,8 +89,8 @@ impl<S: Service> Runs<'_, S> {
             let offered = chunk.filter(|one| one.position.is_none());
             making.begin(length_max, offered.map(|one| u64::from(one.segment.length)));
             done += 1;
-            let (connection, credential) = (from.key, Credential::None);
-            let (header, payload) = match asked {
+            let connection = from.key;
+            let (plain, payload) = match asked {
                 Asked::Procedure(procedure, arguments) => {
                     (Some(Header { procedure, arguments_at: 0 }), arguments)
                 }
@@ -100,14 +100,14 @@ impl<S: Service> Runs<'_, S> {
                     (plain.map(|procedure| Header { procedure, arguments_at }), payload)
                 }
             };
-            let is_plain = header.is_some();
-            let header = header.unwrap_or_default();
-            let whole =
-                Whole { connection, version, xid, name, header, credential, payload, argument };
-            let acted = if is_plain {
+            let acted = if let Some(header) = plain {
+                let credential = Credential::None;
+                let whole =
+                    Whole { connection, version, xid, name, header, credential, payload, argument };
                 serve(&mut cx, *service, whole, making)
             } else {
-                serve_other(&mut cx, *service, whole, making)
+                let unread = Unread { connection, version, xid, name, payload, argument };
+                serve_other(&mut cx, *service, unread, making)
             };
             let deferred = acted.deferred();
             if deferred.is_none() {
