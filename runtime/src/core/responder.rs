@@ -34,6 +34,9 @@ use crate::limits::Limits;
 
 pub(crate) mod answer;
 mod fetch;
+mod send;
+
+pub(crate) use send::send;
 
 /// The Calls of peers that are not over.
 #[derive(Debug)]
@@ -384,11 +387,16 @@ impl ServedCall {
         let Some(connection) = common.connections.get(self.connection) else {
             return Err(Unserved::Refused(ErrorBody::System));
         };
-        let offers = Offers { read, write: self.write.as_ref(), reply: self.reply.as_ref() };
+        let offers = Offers { read, ..self.offers() };
         let fetch = program.check_chunks(procedure, &offers, connection, &common.pool);
         let fetch = fetch.map_err(Unserved::Refused)?;
         self.room = program.room(procedure, &offers, connection);
         Ok(fetch)
+    }
+
+    /// Returns what it offers for its Reply.
+    pub(crate) fn offers(&self) -> Offers<'_> {
+        Offers { read: None, write: self.write.as_ref(), reply: self.reply.as_ref() }
     }
 
     /// Returns what the peer offered for a result that may be reduced, in octets.

@@ -274,7 +274,7 @@ fn settle(inner: &mut Inner, name: CallKey, acted: Option<Acted>, mut reply: Rep
     let Some(terms) = common.connections.get(key).map(|connection| &connection.terms) else {
         return common.buffers.recycle(reply.buffer);
     };
-    match Answer::new(reply, terms, call) {
+    match Answer::new(reply, terms, &call.offers()) {
         Ok(answer) => {
             call.stage = Stage::Replying(answer);
             call.body = None;

@@ -8,7 +8,7 @@ use super::connection::State;
 use super::inner::Inner;
 use super::outgoing::Outgoing;
 use super::requester::{Direct, Progress};
-use super::responder::{Responder, answer};
+use super::responder::{self, Responder};
 use super::table::ConnectionKey;
 use crate::provider::{Port, Provider};
 
@@ -94,7 +94,7 @@ fn send_waiting(inner: &mut Inner, now: Instant, key: ConnectionKey, port: &mut 
 
 /// Sends the Replies that wait, as far as credits allow.
 fn send_replies(
-    responder: &mut Responder,
+    served: &mut Responder,
     common: &mut Common,
     key: ConnectionKey,
     port: &mut impl Port,
@@ -117,8 +117,8 @@ fn send_replies(
                 }
             }
             Outgoing::Kept(name) => {
-                if let Some(call) = responder.calls.remove(name) {
-                    answer::send(common, call, credit, port);
+                if let Some(call) = served.calls.remove(name) {
+                    responder::send(common, call, credit, port);
                 }
             }
         }

@@ -1,25 +1,20 @@
-//! A Reply that is complete: in which format it goes, and sending it.
+//! A Reply that is complete: in which format it goes, and the Writes of its result.
 
 use std::ops::Range;
 
 use haulage_mr_pool::{Local, Source};
 use haulage_proto::chunk;
 use haulage_proto::exchange::{self, Format, Offer, OfferedChunk};
-use haulage_proto::negotiate::ReplyChunks;
-use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::v2::header::Returned;
-use haulage_proto::v2::invalidation::invalidates;
 use haulage_proto::verbs::{Flags, Segment};
-use haulage_proto::xdr::Writer;
 
-use super::{ServedCall, Stage};
 use crate::core::common::Common;
 use crate::core::connection::Terms;
 use crate::core::memory::Charge;
+use crate::core::program::Offers;
 use crate::core::segments::Segments;
 use crate::core::table::ConnectionKey;
-use crate::core::work::{Held, Name, PostedData, Written};
+use crate::core::work::{Held, Name, PostedData};
 use crate::limits::HEADER_ROOM;
 use crate::provider::{Operation, Port, WorkRequest};
 use crate::service::{Data, Reply};
@@ -29,13 +24,13 @@ use crate::service::{Data, Reply};
 pub(crate) struct Answer {
     /// The message: room for its transport header, then the Payload stream unless `body` has it.
     pub(crate) buffer: Local,
-    body: Option<Local>,
+    pub(super) body: Option<Local>,
     /// Octets of the Payload stream.
-    length: usize,
+    pub(super) length: usize,
     /// Whether the Payload stream goes into the Reply chunk.
-    is_special: bool,
+    pub(super) is_special: bool,
     /// The reduced result.
-    data: Data,
+    pub(super) data: Data,
 }
 
 impl Answer {
@@ -44,21 +39,21 @@ impl Answer {
         Self { buffer, body: None, length, is_special: false, data }
     }
 
-    /// Chooses how a Reply to `call` goes.
+    /// Chooses how a Reply goes to a Call that offers this.
     ///
     /// # Errors
     /// It fits neither the message nor what was offered. The buffer comes back.
     pub(crate) fn new(
         mut reply: Reply,
         terms: &Terms,
-        call: &ServedCall,
+        offers: &Offers<'_>,
     ) -> Result<Self, (Local, ErrorBody)> {
         let length = reply.at;
         let rest = u32::try_from(length).unwrap_or(u32::MAX);
-        let format = match &call.reply {
+        let format = match offers.reply {
             // What fits the room that was given fits the message.
             None => Some(Format::Simple),
-            Some(chunk) => exchange::reply_format(&terms.replies, &call.offer_of(chunk), rest),
+            Some(_) => exchange::reply_format(&terms.replies, &offer(offers), rest),
         };
         let Some(format) = format else {
             return Err((reply.buffer, ErrorBody::ReplyResource { length_needed: rest }));
@@ -75,74 +70,16 @@ impl Answer {
     }
 }
 
-impl ServedCall {
-    /// Returns what it offers for its Reply, of which `reply` is the Reply chunk.
-    fn offer_of(&self, reply: &Segments) -> Offer {
-        let offered = |chunk: &Segments| OfferedChunk {
-            length: u32::try_from(chunk.length()).unwrap_or(u32::MAX),
-            segments: u32::try_from(chunk.len()).unwrap_or(u32::MAX),
-        };
-        let mut offer = Offer { reply: Some(offered(reply)), ..Offer::default() };
-        let fits = self.write.as_ref().is_none_or(|write| offer.writes.push(offered(write)));
-        debug_assert!(fits, "one chunk is few");
-        offer
-    }
-}
-
-/// Sends the Reply of a Call behind the Writes of its result. The credit is already spent.
-pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port: &mut impl Port) {
-    let key = call.connection;
-    let mut charge = std::mem::take(&mut call.charge);
-    let Stage::Replying(answer) = call.stage else { return common.discharge(key, charge) };
-    let Some(connection) = common.connections.get_mut(key) else { return };
-    let Answer { mut buffer, body, length, is_special, data } = answer;
-
-    let write = call.write.as_ref().map(Segments::as_slice).unwrap_or_default();
-    let reply = call.reply.as_ref().map(Segments::as_slice).unwrap_or_default();
-    let item = data.len();
-    let returned = [Returned { offered: write, length: item }];
-    let chunks = ReplyChunks {
-        writes: &returned[..usize::from(call.write.is_some())],
-        reply: is_special.then_some(Returned { offered: reply, length }),
+/// Returns what a Call offers for its Reply.
+fn offer(offers: &Offers<'_>) -> Offer {
+    let offered = |chunk: &Segments| OfferedChunk {
+        length: u32::try_from(chunk.length()).unwrap_or(u32::MAX),
+        segments: u32::try_from(chunk.len()).unwrap_or(u32::MAX),
     };
-    let version = connection.terms.version;
-    let start = HEADER_ROOM - chunks.wire_len(version);
-    let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
-    let encoded = chunks.encode(version, &mut Writer::new(room), call.xid, credit);
-    debug_assert!(encoded.is_ok(), "the header room holds the longest header");
-    let invalidate = call.invalidate.and_then(|handle| invalidates(Kind::Reply, true, handle));
-
-    let mut data = PostedData::of(data);
-    let mut end = HEADER_ROOM + length;
-    let goes_inline = !is_special && end - start <= common.abilities.inline_max;
-    if goes_inline && connection.queue.is_empty() && common.posted.has_room_for_writes() {
-        data = stage_writes(common, key, data, &mut charge, write, port);
-        let Some(connection) = common.connections.get_mut(key) else { return };
-        let message = buffer.bytes().get(start..end).unwrap_or_default();
-        if matches!(data, PostedData::None) && connection.send_inline(port, message, invalidate) {
-            common.discharge(key, charge);
-            return common.buffers.recycle(buffer);
-        }
-        let written = Written::one(data, charge);
-        return common.send(key, buffer, start..end, invalidate, written);
-    }
-    let queue = &mut connection.queue;
-    writes(write, item, |range, each| data.sources(range, each), |part| queue.push_back(part));
-    let (buffer, body) = (buffer.into_source(), body.map(Local::into_source));
-    if is_special {
-        let source = |range: Range<usize>| match &body {
-            Some(body) => body.source(range),
-            None => buffer.source(HEADER_ROOM + range.start..HEADER_ROOM + range.end),
-        };
-        let sources = |range, each: &mut dyn FnMut(Source)| {
-            source(range).into_iter().for_each(each);
-        };
-        writes(reply, length, sources, |part| queue.push_back(part));
-        end = HEADER_ROOM;
-    }
-    let body = body.map_or(PostedData::None, PostedData::Local);
-    let written = Written { sources: [data, body], charge };
-    common.send_posted(key, buffer, start..end, invalidate, written);
+    let mut offer = Offer { reply: offers.reply.map(offered), ..Offer::default() };
+    let fits = offers.write.is_none_or(|write| offer.writes.push(offered(write)));
+    debug_assert!(fits, "one chunk is few");
+    offer
 }
 
 /// Gives the Writes of a result to `port`, or to the queue of the connection from the first on that it
@@ -175,7 +112,7 @@ pub(crate) fn stage_writes(
 /// Tells `each` the Writes that fill a chunk of the peer's with `length` octets, of which `sources` tells which
 /// views a range of them takes.
 #[inline]
-fn writes(
+pub(super) fn writes(
     segments: &[Segment],
     length: usize,
     sources: impl Fn(Range<usize>, &mut dyn FnMut(Source)),
