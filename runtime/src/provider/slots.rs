@@ -59,13 +59,13 @@ impl<T> Slots<T> {
         slot.value.as_deref_mut()
     }
 
-    /// Frees a slot and drops what was in it.
-    pub(super) fn remove(&mut self, qp: QpNum) {
-        let Some(slot) = self.slots.get_mut(qp.slot()) else { return };
-        if slot.generation == qp.generation() && slot.value.take().is_some() {
-            self.in_use -= 1;
-            self.free.extend(u16::try_from(qp.slot()).ok());
-        }
+    /// Frees a slot and returns what was in it.
+    pub(super) fn remove(&mut self, qp: QpNum) -> Option<Box<T>> {
+        let slot = self.slots.get_mut(qp.slot()).filter(|s| s.generation == qp.generation())?;
+        let value = slot.value.take()?;
+        self.in_use -= 1;
+        self.free.extend(u16::try_from(qp.slot()).ok());
+        Some(value)
     }
 
     /// Returns all values.
@@ -79,5 +79,28 @@ impl<T> Slots<T> {
 
     pub(super) const fn in_use(&self) -> usize {
         self.in_use
+    }
+}
+
+/// For the provider whose events name connections by slot.
+#[cfg(feature = "verbs")]
+impl<T> Slots<T> {
+    /// Finds a value, to look at it only.
+    pub(super) fn peek(&self, qp: QpNum) -> Option<&T> {
+        let slot = self.slots.get(qp.slot())?;
+        slot.value.as_deref().filter(|_| slot.generation == qp.generation())
+    }
+
+    /// Returns the queue pair in use at `slot`.
+    pub(super) fn at(&self, slot: u32) -> Option<QpNum> {
+        let index = u16::try_from(slot).ok()?;
+        let slot = self.slots.get(usize::from(index))?;
+        slot.value.as_ref().map(|_| QpNum::new(index, slot.generation))
+    }
+
+    /// Returns all queue pairs in use.
+    pub(super) fn all(&self) -> impl Iterator<Item = QpNum> + '_ {
+        let used = (0_u16..).zip(&self.slots).filter(|(_, slot)| slot.value.is_some());
+        used.map(|(index, slot)| QpNum::new(index, slot.generation))
     }
 }

@@ -97,7 +97,8 @@ impl Shm {
             self.slots.insert(|qp| Connection::new(qp, Some(stream), State::Awaiting, setup));
         let Some(qp) = admitted else { return };
         if self.epoll.watch(fd, token(qp)).is_err() {
-            return self.slots.remove(qp);
+            self.slots.remove(qp);
+            return;
         }
         self.awaiting.push_back(qp);
         while self.awaiting.len() > self.slots.in_use() {
