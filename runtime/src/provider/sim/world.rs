@@ -6,7 +6,7 @@ use std::time::Duration;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Handle, QpNum, Status};
 
-use super::FabricConfig;
+use super::config::FabricConfig;
 use super::node::Node;
 use super::queue_pair::{Payload, QueuePair, State, Work};
 use super::rng::Rng;
