@@ -23,10 +23,14 @@ use crate::sys::{interfaces, process};
 #[cfg(test)]
 pub(crate) mod by_number;
 pub mod corrupting;
+mod deadlines;
 pub mod delaying;
 pub mod iwarp;
 pub mod lending;
+mod life;
+mod listeners;
 mod progress;
+mod reports;
 pub mod shm;
 pub mod sim;
 mod slots;

@@ -4,7 +4,7 @@
 //!
 //! A provider puts a connection on its [`Watches`] when something begins to wait for the peer, and checks it
 //! four times in the time that the peer has. A check compares a mark of how far the peer has come with that
-//! of the check before ([`Clock`]). Progress itself costs nothing: nobody reads a clock when octets come.
+//! of the check before ([`Progress`]). Progress itself costs nothing: nobody reads a clock when octets come.
 //!
 //! A check that comes late, because the core was busy or stopped, counts once, however late it is.
 //!
@@ -19,9 +19,83 @@ use std::time::Duration;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
+use super::Stall;
+
+/// How far the peer of one connection has come with what waits for it. Each kind of work has a clock of its own,
+/// so progress with one excuses no other.
+#[derive(Debug)]
+pub(super) struct Progress<R, O, M> {
+    /// The connection is on the list of those that are checked.
+    watched: bool,
+    read: Clock<R>,
+    output: Clock<O>,
+    message: Clock<M>,
+}
+
+/// How far a peer is now with each kind of work, `None` if nothing waits for it.
+#[derive(Debug)]
+pub(super) struct Marks<R, O, M> {
+    /// With RDMA Reads of ours.
+    pub(super) read: Option<R>,
+    /// With taking what we send.
+    pub(super) output: Option<O>,
+    /// With a message that has begun.
+    pub(super) message: Option<M>,
+    /// The peer waits for us, so the clocks of Reads and of messages stand still: they keep what they have
+    /// counted.
+    pub(super) is_excused: bool,
+}
+
+impl<R, O, M> Marks<R, O, M> {
+    /// Returns whether anything waits for the peer.
+    pub(super) const fn is_any(&self) -> bool {
+        self.read.is_some() || self.output.is_some() || self.message.is_some()
+    }
+}
+
+impl<R, O, M> Default for Progress<R, O, M> {
+    fn default() -> Self {
+        let (read, output, message) = (Clock::default(), Clock::default(), Clock::default());
+        Self { watched: false, read, output, message }
+    }
+}
+
+impl<R: PartialEq, O: PartialEq, M: PartialEq> Progress<R, O, M> {
+    /// Has the connection `qp` checked, as something waits for its peer.
+    #[inline]
+    pub(super) fn watch(&mut self, watches: &mut Watches, now: Instant, qp: QpNum) {
+        if !self.watched {
+            self.watched = watches.add(now, qp);
+        }
+    }
+
+    /// Returns whether the connection is on the list of those that are checked.
+    #[inline]
+    pub(super) const fn is_watched(&self) -> bool {
+        self.watched
+    }
+
+    /// Takes note that the connection has left the list, as its turn to be checked has come.
+    pub(super) const fn unwatch(&mut self) {
+        self.watched = false;
+    }
+
+    /// Compares marks with those of the check before. Returns with what the peer made no progress in all the
+    /// time it has.
+    pub(super) fn check(&mut self, marks: Marks<R, O, M>) -> Option<Stall> {
+        let listens = !marks.is_excused;
+        let overdue = [
+            (listens && self.read.has_run_out(marks.read)).then_some(Stall::Read),
+            self.output.has_run_out(marks.output).then_some(Stall::Output),
+            (listens && self.message.has_run_out(marks.message)).then_some(Stall::Message),
+        ];
+        overdue.into_iter().flatten().next()
+    }
+}
+
 /// How far a peer had come at the last check with one kind of work, and how many checks found the same.
 #[derive(Debug)]
-pub(super) struct Clock<M> {
+struct Clock<M> {
     mark: Option<M>,
     checks: u8,
 }
@@ -35,7 +109,7 @@ impl<M> Default for Clock<M> {
 impl<M: PartialEq> Clock<M> {
     /// Compares how far the peer is now, `None` if nothing waits for it, with the check before. Returns
     /// whether it made no progress in all the time it has.
-    pub(super) fn has_run_out(&mut self, mark: Option<M>) -> bool {
+    fn has_run_out(&mut self, mark: Option<M>) -> bool {
         if mark.is_none() || mark != self.mark {
             *self = Self { mark, checks: 0 };
             return false;

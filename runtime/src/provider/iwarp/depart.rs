@@ -14,9 +14,12 @@ use std::io::IoSlice;
 use haulage_proto::iwarp::rdmap::ReadRequest;
 use haulage_proto::verbs::{ClaimedSegment, Handle, Status};
 
-use super::connection::{Connection, State, Step};
-use super::lane::{Lane, OCTETS_MAX, OutstandingRead, PIECES_MAX, Response, Work};
+use super::connection::Connection;
+use super::lane::{
+    COPY_MAX, INLINE_MAX, Lane, OCTETS_MAX, OutstandingRead, PIECES_MAX, Response, Work,
+};
 use super::nic::Nic;
+use crate::provider::life::{State, Step};
 use crate::provider::{Operation, QueueFull, Refused, WorkQueue, WorkRequest};
 
 impl Connection {
@@ -27,7 +30,7 @@ impl Connection {
         }
         if let Some(mut lane) = self.lane.take() {
             let alive = self.pump_lane(nic, &mut lane);
-            let failed = lane.complete(self.qp, nic);
+            let failed = lane.complete(self.qp, &mut nic.reports);
             if lane.is_empty() {
                 nic.return_lane(lane);
             } else {
@@ -400,8 +403,7 @@ impl Connection {
             _ => return,
         }
         self.socket.shutdown_write();
-        if let Some(next) = self.state.on(Step::Drained) {
-            self.state = next;
+        if self.state.step(Step::Drained) {
             self.report_end(nic);
             self.set_deadline(nic, nic.config.close_timeout);
             self.unsettle(nic);
@@ -421,13 +423,6 @@ const REMEASURE_MIN: usize = 256 << 10;
 
 /// Octets of the longest Write that is sealed before its doorbell.
 const STAGED_MAX: usize = 64 << 10;
-
-/// Octets of a message up to which copying it next to its header is cheaper than naming it.
-pub(super) const COPY_MAX: usize = 512;
-
-/// Octets of the longest Send that is copied although its source could be named: that takes up a place
-/// in the send queue, and a completion.
-pub(super) const INLINE_MAX: usize = COPY_MAX;
 
 /// Pieces of a short batch, for which a short array is set up.
 const PIECES_FEW: usize = 8;

@@ -23,7 +23,7 @@ use haulage_proto::iwarp::rdmap::ReadRequest;
 use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
 use haulage_proto::verbs::{ClaimedSegment, Exposure, Flags, Handle, Opcode, QpNum, Status, WrId};
 
-use super::nic::Nic;
+use crate::provider::reports::Reports;
 use crate::provider::{Operation, WorkRequest};
 
 /// Send queue, inbound Reads and outbound FPDUs.
@@ -223,7 +223,7 @@ impl Lane {
 
     /// Reports what is done at the front of the queue. Returns whether it met a failure, which stays
     /// for [`Self::flush`] to report.
-    pub(super) fn complete(&mut self, qp: QpNum, nic: &mut Nic) -> bool {
+    pub(super) fn complete(&mut self, qp: QpNum, reports: &mut Reports) -> bool {
         while let Some(front) = self.entries.front() {
             match front.work {
                 Work::Done(Status::Success) | Work::Invalidated(_) => {}
@@ -235,15 +235,15 @@ impl Lane {
             self.started = self.started.saturating_sub(1);
             match entry.work {
                 _ if !entry.flags.signaled => {}
-                Work::Invalidated(handle) => nic.complete_invalidation(qp, entry.id, handle),
-                _ => nic.complete(qp, entry.id, entry.opcode, Status::Success),
+                Work::Invalidated(handle) => reports.invalidated(qp, entry.id, handle),
+                _ => reports.ended(qp, entry.id, entry.opcode, Status::Success),
             }
         }
         false
     }
 
     /// Drops every view and reports every entry as flushed, the oldest Read as `read` if it waits.
-    pub(super) fn flush(&mut self, qp: QpNum, nic: &mut Nic, read: Status) {
+    pub(super) fn flush(&mut self, qp: QpNum, reports: &mut Reports, read: Status) {
         self.batch.clear();
         self.responses.clear();
         self.reads.clear();
@@ -257,7 +257,7 @@ impl Lane {
                 _ => Status::Flushed,
             };
             drop(entry.work);
-            nic.complete(qp, entry.id, entry.opcode, status);
+            reports.ended(qp, entry.id, entry.opcode, status);
         }
         *self = Self { entries: std::mem::take(&mut self.entries), ..Self::default() };
     }
@@ -472,3 +472,10 @@ pub(super) const OCTETS_MAX: usize = 2 << 20;
 
 /// Octets of a batch's own after which it is sent, so that a lane stays small.
 const OWN_MAX: usize = 32 << 10;
+
+/// Octets of a message up to which copying it next to its header is cheaper than naming it.
+pub(super) const COPY_MAX: usize = 512;
+
+/// Octets of the longest Send that is copied although its source could be named: that takes up a place
+/// in the send queue, and a completion.
+pub(super) const INLINE_MAX: usize = COPY_MAX;
