@@ -56,7 +56,6 @@ mod nic;
 mod nudge;
 mod poll;
 mod port;
-mod progress;
 mod reactor;
 mod setup;
 mod state;

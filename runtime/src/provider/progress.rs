@@ -21,46 +21,35 @@ use haulage_proto::verbs::QpNum;
 
 use super::Stall;
 
-/// How far the peer of one connection has come with what waits for it. Each kind of work has a clock of its own,
-/// so progress with one excuses no other.
-#[derive(Debug)]
-pub(super) struct Progress<R, O, M> {
-    /// The connection is on the list of those that are checked.
-    watched: bool,
-    read: Clock<R>,
-    output: Clock<O>,
-    message: Clock<M>,
-}
+/// How far a peer has come with something: numbers of which some change when it makes progress.
+pub(super) type Mark = [u64; 3];
 
 /// How far a peer is now with each kind of work, `None` if nothing waits for it.
-#[derive(Debug)]
-pub(super) struct Marks<R, O, M> {
+#[derive(Debug, Default)]
+pub(super) struct Marks {
     /// With RDMA Reads of ours.
-    pub(super) read: Option<R>,
+    pub(super) read: Option<Mark>,
     /// With taking what we send.
-    pub(super) output: Option<O>,
+    pub(super) output: Option<Mark>,
     /// With a message that has begun.
-    pub(super) message: Option<M>,
+    pub(super) message: Option<Mark>,
     /// The peer waits for us, so the clocks of Reads and of messages stand still: they keep what they have
-    /// counted.
+    /// counted, and a peer gains no time by sending more than there are Receives for.
     pub(super) is_excused: bool,
 }
 
-impl<R, O, M> Marks<R, O, M> {
-    /// Returns whether anything waits for the peer.
-    pub(super) const fn is_any(&self) -> bool {
-        self.read.is_some() || self.output.is_some() || self.message.is_some()
-    }
+/// How far the peer of one connection had come at the last check. Each kind of work has a clock of its own, so
+/// progress with one excuses no other.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// The connection is on the list of those that are checked.
+    watched: bool,
+    read: Clock,
+    output: Clock,
+    message: Clock,
 }
 
-impl<R, O, M> Default for Progress<R, O, M> {
-    fn default() -> Self {
-        let (read, output, message) = (Clock::default(), Clock::default(), Clock::default());
-        Self { watched: false, read, output, message }
-    }
-}
-
-impl<R: PartialEq, O: PartialEq, M: PartialEq> Progress<R, O, M> {
+impl Progress {
     /// Has the connection `qp` checked, as something waits for its peer.
     #[inline]
     pub(super) fn watch(&mut self, watches: &mut Watches, now: Instant, qp: QpNum) {
@@ -75,14 +64,10 @@ impl<R: PartialEq, O: PartialEq, M: PartialEq> Progress<R, O, M> {
         self.watched
     }
 
-    /// Takes note that the connection has left the list, as its turn to be checked has come.
-    pub(super) const fn unwatch(&mut self) {
+    /// Checks a connection that has left the list. Returns with what its peer made no progress in all the time
+    /// it has. Where something waits for the peer still, the connection is to be watched again.
+    pub(super) fn check(&mut self, marks: &Marks) -> Option<Stall> {
         self.watched = false;
-    }
-
-    /// Compares marks with those of the check before. Returns with what the peer made no progress in all the
-    /// time it has.
-    pub(super) fn check(&mut self, marks: Marks<R, O, M>) -> Option<Stall> {
         let listens = !marks.is_excused;
         let overdue = [
             (listens && self.read.has_run_out(marks.read)).then_some(Stall::Read),
@@ -93,23 +78,24 @@ impl<R: PartialEq, O: PartialEq, M: PartialEq> Progress<R, O, M> {
     }
 }
 
-/// How far a peer had come at the last check with one kind of work, and how many checks found the same.
-#[derive(Debug)]
-struct Clock<M> {
-    mark: Option<M>,
-    checks: u8,
-}
-
-impl<M> Default for Clock<M> {
-    fn default() -> Self {
-        Self { mark: None, checks: 0 }
+impl Marks {
+    /// Returns whether anything waits for the peer.
+    pub(super) const fn is_any(&self) -> bool {
+        self.read.is_some() || self.output.is_some() || self.message.is_some()
     }
 }
 
-impl<M: PartialEq> Clock<M> {
-    /// Compares how far the peer is now, `None` if nothing waits for it, with the check before. Returns
-    /// whether it made no progress in all the time it has.
-    fn has_run_out(&mut self, mark: Option<M>) -> bool {
+/// How far a peer had come at the last check with one kind of work, and how many checks found the same.
+#[derive(Debug, Default)]
+struct Clock {
+    mark: Option<Mark>,
+    checks: u8,
+}
+
+impl Clock {
+    /// Compares how far the peer is now with the check before. Returns whether it made no progress in all the
+    /// time it has.
+    fn has_run_out(&mut self, mark: Option<Mark>) -> bool {
         if mark.is_none() || mark != self.mark {
             *self = Self { mark, checks: 0 };
             return false;
@@ -174,13 +160,15 @@ mod tests {
     #[test]
     fn a_clock_runs_out_after_four_checks_without_progress_and_restarts_with_any() {
         let mut clock = Clock::default();
-        assert!(!clock.has_run_out(Some(1)));
-        assert_eq!([1, 1, 1].map(|mark| clock.has_run_out(Some(mark))), [false; 3]);
-        assert!(!clock.has_run_out(Some(2)), "there was progress");
-        assert_eq!([2, 2, 2].map(|mark| clock.has_run_out(Some(mark))), [false; 3]);
+        let mut has_run_out = |number| clock.has_run_out(Some([number, 0, 0]));
+        assert!(!has_run_out(1));
+        assert_eq!([1, 1, 1].map(&mut has_run_out), [false; 3]);
+        assert!(!has_run_out(2), "there was progress");
+        assert_eq!([2, 2, 2].map(&mut has_run_out), [false; 3]);
         assert!(!clock.has_run_out(None), "nothing waits");
-        assert!(!clock.has_run_out(Some(2)));
-        assert_eq!([2, 2, 2, 2].map(|m| clock.has_run_out(Some(m))), [false, false, false, true]);
+        let mut has_run_out = |number| clock.has_run_out(Some([number, 0, 0]));
+        assert!(!has_run_out(2));
+        assert_eq!([2, 2, 2, 2].map(has_run_out), [false, false, false, true]);
     }
 
     #[test]

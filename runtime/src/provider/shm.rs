@@ -74,7 +74,6 @@ mod listening;
 mod names;
 mod nic;
 mod outlet;
-mod progress;
 mod receives;
 mod regions;
 mod ring;

@@ -20,11 +20,11 @@ use haulage_proto::verbs::{Handle, QpNum, Status};
 
 use super::lane::Lane;
 use super::nic::Nic;
-use super::progress::{Marks, MessageMark, Progress, ReadMark};
 use super::setup::Setup;
 use super::turn::Turn;
 use crate::provider::life::{State, Step};
-use crate::provider::{DisconnectReason, Receive};
+use crate::provider::progress::{Mark, Marks, Progress};
+use crate::provider::{ConnectError, DisconnectReason, Receive};
 use crate::sys::socket::Socket;
 
 /// A queue pair and its socket.
@@ -220,6 +220,17 @@ impl Connection {
         self.unsettle(nic);
     }
 
+    /// What the connection waited for has not come in time.
+    pub(super) fn on_deadline(&mut self, nic: &mut Nic) {
+        self.deadline = None;
+        match self.state {
+            State::Connecting | State::Requesting => self.fail_setup(nic, ConnectError::TimedOut),
+            State::Awaiting => self.on_setup_lost(nic, ConnectError::TimedOut),
+            State::Open => self.nudge(nic),
+            _ => self.end(nic),
+        }
+    }
+
     /// Notes that the stream has ended, or that there will be none.
     pub(super) fn on_stream_end(&mut self, nic: &mut Nic, end: StreamEnd) {
         if self.starved || self.throttled {
@@ -272,30 +283,27 @@ impl Connection {
     /// Has the connection checked for progress if a message has begun.
     #[inline]
     pub(super) fn watch_input(&mut self, nic: &mut Nic) {
-        if !self.progress.is_watched()
-            && MessageMark::new(&self.receiver, self.turn.fpdus).is_some()
-        {
+        if !self.progress.is_watched() && self.message_mark().is_some() {
             self.watch(nic);
         }
     }
 
     /// Ends the connection if its peer has made no progress for too long.
     pub(super) fn check_progress(&mut self, nic: &mut Nic) {
-        self.progress.unwatch();
-        let Some(timeout) = nic.watches.timeout().filter(|_| self.state == State::Open) else {
-            return;
-        };
-        let marks = self.marks(nic);
+        let marks = if self.state == State::Open { self.marks(nic) } else { Marks::default() };
+        let stall = self.progress.check(&marks);
         if marks.is_any() {
             self.watch(nic);
         }
-        if let Some(stall) = self.progress.check(marks) {
+        if let (Some(stall), Some(timeout)) = (stall, nic.watches.timeout()) {
             nic.wire.stalls += 1;
             self.reason = DisconnectReason::NoProgress(stall, timeout);
             self.end(nic);
         }
     }
 
+    /// Returns how far the peer is with what waits for it: RDMA Reads of ours, output, and a message that has
+    /// begun. Calls that wait inside us wait for nobody.
     fn marks(&self, nic: &mut Nic) -> Marks {
         let read = self.lane.as_ref().and_then(|lane| lane.reads.front());
         // Octets of ours that the peer's system has acknowledged, if anything waits for that.
@@ -305,13 +313,30 @@ impl Connection {
         } else {
             0
         };
+        let read = read.map(|read| {
+            let remaining = self.receiver.read_remaining().unwrap_or(0);
+            // A request that is still on its way behind other output counts as progress, or slow paths would
+            // look like silent peers.
+            let request = acknowledged.min(read.requested_at);
+            [u64::from(read.handle.0), remaining as u64, request]
+        });
         Marks {
-            read: read.map(|read| ReadMark::new(&self.receiver, read, acknowledged)),
-            output: self.blocked.then_some(acknowledged),
-            message: MessageMark::new(&self.receiver, self.turn.fpdus),
+            read,
+            output: self.blocked.then_some([acknowledged, 0, 0]),
+            message: self.message_mark(),
             // A throttled connection goes on in every poll, so its peer is not excused.
             is_excused: self.starved,
         }
+    }
+
+    fn message_mark(&self) -> Option<Mark> {
+        // All of a Send has one deadline, whatever comes of it meanwhile. Of another FPDU, placed payload is
+        // progress.
+        if let Some(number) = self.receiver.send_begun() {
+            return Some([0, u64::from(number), 0]);
+        }
+        let remaining = self.receiver.payload_remaining() as u64;
+        (!self.receiver.is_between()).then_some([1, u64::from(self.turn.fpdus), remaining])
     }
 }
 

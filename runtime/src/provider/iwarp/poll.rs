@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use haulage_proto::verbs::QpNum;
 
-use super::connection::{Connection, Found, Intake, StreamEnd};
+use super::connection::{Found, Intake, StreamEnd};
 use super::crowd::HOT_MAX;
-use super::nic::Nic;
 use super::reactor::{News, Over};
 use super::state::Iwarp;
-use crate::provider::ConnectError;
 use crate::provider::life::State;
 use crate::provider::listeners::ListenerId;
 
@@ -282,18 +280,6 @@ impl Iwarp {
         if connection.intake == Intake::Off && !connection.writable_wanted {
             self.slots.remove(qp);
             self.resume_listeners();
-        }
-    }
-}
-
-impl Connection {
-    fn on_deadline(&mut self, nic: &mut Nic) {
-        self.deadline = None;
-        match self.state {
-            State::Connecting | State::Requesting => self.fail_setup(nic, ConnectError::TimedOut),
-            State::Awaiting => self.on_setup_lost(nic, ConnectError::TimedOut),
-            State::Open => self.nudge(nic),
-            _ => self.end(nic),
         }
     }
 }

@@ -27,14 +27,14 @@ use haulage_proto::verbs::{ClaimedSegment, Exposure, Flags, Handle, Opcode, QpNu
 
 use super::ended::{BAD_RING, Ended, MEMORY_LOST};
 use super::nic::Nic;
-use super::progress::{Marks, OutputMark, Progress};
 use super::receives::Filling;
 use super::regions::Mapped;
 use super::ring::{Consumer, Producer};
 use super::setup::Setup;
 use super::table::Registrations;
-use crate::provider::DisconnectReason;
 use crate::provider::life::{State, Step};
+use crate::provider::progress::{Mark, Marks, Progress};
+use crate::provider::{ConnectError, DisconnectReason};
 use crate::sys::shared::Shared;
 use crate::sys::unix::{Process, Stream};
 
@@ -176,6 +176,17 @@ impl Connection {
         }
     }
 
+    /// What the connection waited for has not come in time.
+    pub(super) fn on_deadline(&mut self, nic: &mut Nic) {
+        self.deadline = None;
+        match self.state {
+            State::Connecting | State::Requesting | State::Awaiting => {
+                self.fail_setup(nic, ConnectError::TimedOut);
+            }
+            _ => self.end(nic, Ended::Closed, DisconnectReason::Local, None),
+        }
+    }
+
     /// Ends the connection because the peer broke a rule, and tells it which.
     #[cold]
     pub(super) fn fault(&mut self, nic: &mut Nic, fault: Fault) {
@@ -196,6 +207,13 @@ impl Connection {
             let reason = DisconnectReason::PeerMisbehaved(MEMORY_LOST);
             self.end(nic, Ended::YouBroke(BAD_RING.code()), reason, None);
         }
+    }
+
+    /// Returns whether the next poll is likely to do something for it.
+    pub(super) fn may_go_on(&self, nic: &Nic) -> bool {
+        let record = self.consumer.as_ref().is_some_and(|consumer| consumer.has_record());
+        let takes = !nic.receives.is_empty() || self.filling.is_some();
+        if record { takes } else { self.over }
     }
 
     fn is_broken(&self) -> bool {
@@ -302,23 +320,23 @@ impl Connection {
 
     /// Ends the connection if its peer has made no progress for too long.
     pub(super) fn check_progress(&mut self, nic: &mut Nic) {
-        self.progress.unwatch();
-        let Some(timeout) = nic.watches.timeout().filter(|_| self.state == State::Open) else {
-            return;
-        };
-        let marks = Marks {
-            read: None,
-            output: self.output_mark(),
-            message: self.filling.is_some().then_some(self.begun),
-            is_excused: false,
-        };
+        let marks = if self.state == State::Open { self.marks() } else { Marks::default() };
+        let stall = self.progress.check(&marks);
         if marks.is_any() {
             self.watch(nic);
         }
-        if let Some(stall) = self.progress.check(marks) {
+        if let (Some(stall), Some(timeout)) = (stall, nic.watches.timeout()) {
             nic.link.stalls += 1;
             self.end(nic, Ended::Closed, DisconnectReason::NoProgress(stall, timeout), None);
         }
+    }
+
+    /// Returns how far the peer is with what waits for it. Output waits for a peer when its ring is full, or when
+    /// it copies under a handle that is to be closed; a message in parts, all of which has one deadline, waits for
+    /// its last one. Reads and Writes are copied by us and wait for nobody.
+    fn marks(&self) -> Marks {
+        let message = self.filling.is_some().then_some([u64::from(self.begun), 0, 0]);
+        Marks { output: self.output_mark(), message, ..Marks::default() }
     }
 
     #[cold]
@@ -326,12 +344,13 @@ impl Connection {
         self.progress.watch(&mut nic.watches, nic.now, self.qp);
     }
 
-    fn output_mark(&self) -> Option<OutputMark> {
+    /// Returns how far the oldest request that waits has come.
+    fn output_mark(&self) -> Option<Mark> {
         let (oldest, producer) = (self.pending.front()?, self.producer.as_ref()?);
-        // An invalidation waits for a copy alone, whatever the peer takes from the ring meanwhile.
+        // An invalidation waits for a copy alone, whatever room the peer makes in the ring meanwhile.
         let copies = matches!(oldest.work, Work::LocalInv { .. });
-        let room = (!copies).then(|| producer.room_until());
-        Some(OutputMark { room, request: oldest.id, moved: oldest.moved })
+        let room = if copies { u64::MAX } else { producer.room_until() };
+        Some([room, oldest.id.0, oldest.moved as u64])
     }
 
     /// Drops what is left when the provider goes. Memory the peer is copying from or to is nobody's

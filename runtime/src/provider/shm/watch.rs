@@ -12,13 +12,11 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
 use super::connection::Connection;
-use super::ended::Ended;
 use super::names::{LISTENERS, WAKER};
-use super::nic::Nic;
 use super::state::Shm;
 use crate::provider::life::State;
 use crate::provider::listeners::ListenerId;
-use crate::provider::{ConnectError, DisconnectReason, Event, Inlet};
+use crate::provider::{Event, Inlet};
 use crate::sys::barrier;
 use crate::sys::bus_error;
 use crate::sys::epoll::Ready;
@@ -316,25 +314,6 @@ impl Shm {
         }
         let slots = &mut self.slots;
         self.hot.retain(|&qp| slots.get(qp).is_some_and(|connection| connection.hot));
-    }
-}
-
-impl Connection {
-    /// Returns whether the next poll is likely to do something for it.
-    fn may_go_on(&self, nic: &Nic) -> bool {
-        let record = self.consumer.as_ref().is_some_and(|consumer| consumer.has_record());
-        let takes = !nic.receives.is_empty() || self.filling.is_some();
-        if record { takes } else { self.over }
-    }
-
-    fn on_deadline(&mut self, nic: &mut Nic) {
-        self.deadline = None;
-        match self.state {
-            State::Connecting | State::Requesting | State::Awaiting => {
-                self.fail_setup(nic, ConnectError::TimedOut);
-            }
-            _ => self.end(nic, Ended::Closed, DisconnectReason::Local, None),
-        }
     }
 }
 
