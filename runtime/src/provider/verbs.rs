@@ -113,18 +113,11 @@ impl Provider for Verbs {
     ) -> Result<QpNum, ConnectError> {
         let limit = self.config.handshake_timeout;
         let connection = Connection {
-            phase: Phase::Resolving,
-            deadline: now.saturating_add(limit),
-            objects: Objects::Nothing,
-            regions: Vec::new(),
             ord: count(params.ord, self.caps.ord_max),
             ird: count(params.ird, self.caps.ird_max),
             to: Some(to),
             private_data: params.private_data.into(),
-            early: Vec::new(),
-            is_flushed: false,
-            is_unheard: false,
-            opening: WorkQueue::new(),
+            ..Connection::new(Phase::Resolving, now.saturating_add(limit))
         };
         let qp = self.slots.insert(|_| connection).ok_or(ConnectError::NoQueuePair)?;
         let started = CmId::new(&self.channel, token(qp)).and_then(|mut id| {

@@ -85,6 +85,24 @@ impl Phase {
 }
 
 impl Connection {
+    /// Makes one for which the libraries have nothing yet.
+    pub(super) fn new(phase: Phase, deadline: Instant) -> Self {
+        Self {
+            phase,
+            deadline,
+            objects: Objects::Nothing,
+            regions: Vec::new(),
+            ord: 0,
+            ird: 0,
+            to: None,
+            private_data: Box::default(),
+            early: Vec::new(),
+            is_flushed: false,
+            is_unheard: false,
+            opening: WorkQueue::new(),
+        }
+    }
+
     pub(super) fn pair(&mut self) -> Option<&mut QueuePair> {
         match &mut self.objects {
             Objects::Pair(pair) => Some(pair),

@@ -11,7 +11,7 @@ use super::domains::{Place, Prepared};
 use super::ending::NUDGE_AFTER;
 use super::names::{LISTENER, ListenerId, token};
 use super::state::Verbs;
-use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event, WorkQueue};
+use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::ibverbs::{
     Answer, CmEvent, CmEventKind, CmId, Fault, Parameters, QueuePair, Refused,
 };
@@ -80,20 +80,8 @@ impl Verbs {
         // What we have no place for, or what came by another device, is refused by dropping it.
         let known = self.listeners.iter().any(|(own, _)| *own == listener);
         let Some(peer) = id.peer().filter(|_| known && id.is_on(&self.device)) else { return };
-        let connection = Connection {
-            phase: Phase::Requested,
-            deadline: now,
-            objects: Objects::Nothing,
-            regions: Vec::new(),
-            ord: asked.ord,
-            ird: asked.ird,
-            to: None,
-            private_data: Box::default(),
-            early: Vec::new(),
-            is_flushed: false,
-            is_unheard: false,
-            opening: WorkQueue::new(),
-        };
+        let (ord, ird) = (asked.ord, asked.ird);
+        let connection = Connection { ord, ird, ..Connection::new(Phase::Requested, now) };
         let Some(qp) = self.slots.insert(|_| connection) else { return };
         id.name(token(qp));
         if let Some(connection) = self.slots.get(qp) {
@@ -172,18 +160,9 @@ impl Verbs {
 
     /// Asks a peer to which the way is known.
     fn ask_peer(&mut self, qp: QpNum, made: Result<(), Refused>) {
-        let (retries, retries_no_receive) = (self.config.retries, self.config.retries_no_receive);
         let Some(connection) = self.slots.get(qp) else { return };
         connection.phase = Phase::Connecting;
-        let private_data = std::mem::take(&mut connection.private_data);
-        let (ird, ord) = (connection.ird, connection.ord);
-        let private_data = &*private_data;
-        let ask = Parameters { private_data, ird, ord, retries, retries_no_receive };
-        let asked = made.and_then(|()| match connection.id() {
-            Some(id) => id.connect(&ask),
-            None => Ok(()),
-        });
-        if let Err(refused) = asked {
+        if let Err(refused) = made.and_then(|()| self.tell_peer(qp, CmId::connect)) {
             self.failed(qp, failure(&refused.error));
         }
     }
@@ -222,22 +201,27 @@ impl Verbs {
     }
 
     fn answer_peer(&mut self, now: Instant, qp: QpNum, made: Result<(), Refused>) {
-        let (retries, retries_no_receive) = (self.config.retries, self.config.retries_no_receive);
-        let timer = self.config.no_receive_timer;
-        let Some(connection) = self.slots.get(qp) else { return };
-        let private_data = std::mem::take(&mut connection.private_data);
-        let (ird, ord) = (connection.ird, connection.ord);
-        let private_data = &*private_data;
-        let answer = Parameters { private_data, ird, ord, retries, retries_no_receive };
-        let accepted = made.and_then(|()| match connection.id() {
-            Some(id) => id.accept(&answer),
-            None => Ok(()),
-        });
-        if let (Ok(()), Some(pair)) = (&accepted, connection.pair()) {
-            pair.set_no_receive_timer(timer);
+        let accepted = made.and_then(|()| self.tell_peer(qp, CmId::accept));
+        let pair = self.slots.get(qp).and_then(Connection::pair);
+        if let (Ok(()), Some(pair)) = (&accepted, pair) {
+            pair.set_no_receive_timer(self.config.no_receive_timer);
         } else {
             self.end(now, qp, DisconnectReason::Lost);
         }
+    }
+
+    /// Says by `say` what the peer of a connection is to know.
+    fn tell_peer(
+        &mut self,
+        qp: QpNum,
+        say: fn(&mut CmId, &Parameters<'_>) -> Result<(), Refused>,
+    ) -> Result<(), Refused> {
+        let (retries, retries_no_receive) = (self.config.retries, self.config.retries_no_receive);
+        let Some(connection) = self.slots.get(qp) else { return Ok(()) };
+        let (ird, ord) = (connection.ird, connection.ord);
+        let private_data = &*std::mem::take(&mut connection.private_data);
+        let told = Parameters { private_data, ird, ord, retries, retries_no_receive };
+        connection.id().map_or(Ok(()), |id| say(id, &told))
     }
 
     /// Gives a connection its queues.
