@@ -284,15 +284,10 @@ impl Connection {
                 let at = u32::try_from(done).unwrap_or(u32::MAX);
                 let fpdu = self.transmitter.send(*invalidate, at, rest);
                 nic.wire.fpdus_sent += 1;
-                let last = fpdu.payload_len() == rest.len();
-                nic.counters.sends += u64::from(last);
+                let is_last = lane.batch.push_rest(&fpdu, rest, (sequence, done));
+                nic.counters.sends += u64::from(is_last);
                 lane.sealed = done + fpdu.payload_len();
-                if last && rest.len() <= COPY_MAX {
-                    lane.batch.push_copied(&fpdu, rest);
-                } else {
-                    lane.batch.push_entry(&fpdu, sequence, done);
-                }
-                if last {
+                if is_last {
                     lane.start_next();
                 }
             }
@@ -302,14 +297,9 @@ impl Connection {
                 let fpdu = self.transmitter.write(target.handle(), offset, rest);
                 nic.wire.fpdus_sent += 1;
                 nic.counters.count_tagged(fpdu.payload_len());
-                let last = fpdu.payload_len() == rest.len();
+                let is_last = lane.batch.push_rest(&fpdu, rest, (sequence, done));
                 lane.sealed = done + fpdu.payload_len();
-                if last && rest.len() <= COPY_MAX {
-                    lane.batch.push_copied(&fpdu, rest);
-                } else {
-                    lane.batch.push_entry(&fpdu, sequence, done);
-                }
-                if last {
+                if is_last {
                     lane.start_next();
                 }
             }

@@ -391,9 +391,17 @@ impl Batch {
         self.on_appended(start);
     }
 
-    /// Appends an FPDU around part of a work request's source.
-    pub(super) fn push_entry(&mut self, fpdu: &Fpdu, sequence: u64, start: usize) {
-        self.push_around(fpdu, What::Entry { sequence, start });
+    /// Appends an FPDU around the beginning of `rest`, which `from` says the place of: the sequence number of a work
+    /// request, and where in its source. Returns whether that is all of it.
+    pub(super) fn push_rest(&mut self, fpdu: &Fpdu, rest: &[u8], from: (u64, usize)) -> bool {
+        let is_last = fpdu.payload_len() == rest.len();
+        if is_last && rest.len() <= COPY_MAX {
+            self.push_copied(fpdu, rest);
+        } else {
+            let (sequence, start) = from;
+            self.push_around(fpdu, What::Entry { sequence, start });
+        }
+        is_last
     }
 
     /// Appends an FPDU around memory the peer reads.

@@ -31,7 +31,7 @@ impl Iwarp {
 
     /// Closes the socket: nobody else can ask.
     pub(super) fn stop_listening(&mut self, listener: ListenerId) {
-        if let Some(_socket) = self.listeners.close(listener) {
+        if self.listeners.close(listener).is_some() {
             self.reactor.forget(listener.0);
             // Takes effect now: a ring holds the socket until it has been entered.
             let _ = self.reactor.look();

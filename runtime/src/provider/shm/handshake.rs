@@ -154,36 +154,30 @@ impl Connection {
 
     /// Answers no.
     pub(super) fn reject(&mut self, nic: &mut Nic, private_data: &[u8]) {
-        if self.state != State::Asked {
-            return;
+        if self.state == State::Asked {
+            let length = private_data.len().min(PRIVATE_DATA_MAX);
+            self.say_no(nic, private_data.get(..length).unwrap_or_default(), None);
+            self.state.step(Step::Ended);
+            nic.closed.push(self.qp);
         }
-        let length = private_data.len().min(PRIVATE_DATA_MAX);
-        let private_data = private_data.get(..length).unwrap_or_default();
-        let params = ConnectionParams { private_data, ord: 0, ird: 0 };
-        if let (Some(socket), Ok(answer)) =
-            (&self.socket, hello(nic, Kind::Reject, nic.layout, &params, false))
-        {
-            nic.counters.syscalls += 1;
-            // A peer that does not hear it hears the socket close.
-            let _ = socket.send(&answer.encode(), &[]);
-        }
-        self.state.step(Step::Ended);
-        nic.closed.push(self.qp);
     }
 
     /// Gives up setting the connection up for a limit of ours, and tells the peer which, if it asked.
     fn refuse(&mut self, nic: &mut Nic, active: bool, refusal: Refusal) {
-        let params = ConnectionParams { private_data: &[], ord: 0, ird: 0 };
-        if !active
-            && let (Some(socket), Ok(answer)) =
-                (&self.socket, hello(nic, Kind::Reject, nic.layout, &params, false))
-        {
-            nic.counters.syscalls += 1;
-            let answer = Hello { refusal: Some(refusal), ..answer };
-            // A peer that does not hear it hears the socket close.
-            let _ = socket.send(&answer.encode(), &[]);
+        if !active {
+            self.say_no(nic, &[], Some(refusal));
         }
         self.fail_setup(nic, ConnectError::BadHandshake(refusal.own_reason()));
+    }
+
+    fn say_no(&self, nic: &mut Nic, private_data: &[u8], refusal: Option<Refusal>) {
+        let params = ConnectionParams { private_data, ord: 0, ird: 0 };
+        let answer = hello(nic, Kind::Reject, nic.layout, &params, false);
+        if let (Some(socket), Ok(answer)) = (&self.socket, answer) {
+            nic.counters.syscalls += 1;
+            // A peer that does not hear it hears the socket close.
+            let _ = socket.send(&Hello { refusal, ..answer }.encode(), &[]);
+        }
     }
 
     /// Gives up setting the connection up.
