@@ -34,7 +34,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
 use self::setup::Setup;
-use super::life::State;
+use super::base::State;
 use super::{
     Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Inlet, PeerUser,
     Provider, QueueFull, Receive, Waker, sealed,
@@ -66,7 +66,7 @@ pub use nic::WireCounters;
 pub use port::LanePort;
 pub use state::Iwarp;
 
-pub use super::listeners::ListenerId;
+pub use super::base::ListenerId;
 
 impl sealed::Sealed for Iwarp {}
 

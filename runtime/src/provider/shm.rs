@@ -54,7 +54,7 @@ use self::connection::Connection;
 use self::names::name;
 use self::setup::Setup;
 use self::watch::RETRY;
-use super::life::State;
+use super::base::State;
 use super::{
     Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Inlet, OpenResult,
     PeerUser, Port, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, WorkRequest, sealed,
@@ -89,7 +89,7 @@ pub use nic::LinkCounters;
 pub use segment::ENTRIES_MAX as REGISTRATIONS_MAX;
 pub use state::Shm;
 
-pub use super::listeners::ListenerId;
+pub use super::base::ListenerId;
 
 impl sealed::Sealed for Shm {}
 

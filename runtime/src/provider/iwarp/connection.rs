@@ -22,8 +22,7 @@ use super::lane::Lane;
 use super::nic::Nic;
 use super::setup::Setup;
 use super::turn::Turn;
-use crate::provider::life::{State, Step};
-use crate::provider::progress::{Mark, Marks, Progress};
+use crate::provider::base::{Mark, Marks, Progress, State, Step};
 use crate::provider::{ConnectError, DisconnectReason, Receive};
 use crate::sys::socket::Socket;
 

@@ -19,7 +19,7 @@ use super::lane::{
     COPY_MAX, INLINE_MAX, Lane, OCTETS_MAX, OutstandingRead, PIECES_MAX, Response, Work,
 };
 use super::nic::Nic;
-use crate::provider::life::{State, Step};
+use crate::provider::base::{State, Step};
 use crate::provider::{Operation, QueueFull, Refused, WorkQueue, WorkRequest};
 
 impl Connection {

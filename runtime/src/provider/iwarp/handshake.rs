@@ -12,7 +12,7 @@ use super::config::Crc;
 use super::connection::Connection;
 use super::nic::Nic;
 use super::setup::{Setup, offer};
-use crate::provider::life::{State, Step};
+use crate::provider::base::{State, Step};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::crc::crc32c;
 

@@ -18,7 +18,7 @@ use super::inbox::Inbox;
 use super::nic::Nic;
 use super::port::LanePort;
 use super::state::Iwarp;
-use crate::provider::life::State;
+use crate::provider::base::State;
 use crate::provider::{Inlet, RUN_MAX, Run, RunKind};
 
 impl Iwarp {

@@ -14,7 +14,7 @@
 use super::connection::{Connection, Found, Intake, StreamEnd};
 use super::nic::Nic;
 use super::reactor::Reactor;
-use crate::provider::life::State;
+use crate::provider::base::State;
 use crate::provider::{ConnectError, DisconnectReason};
 
 impl Connection {

@@ -23,7 +23,7 @@ use haulage_proto::iwarp::rdmap::ReadRequest;
 use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
 use haulage_proto::verbs::{ClaimedSegment, Exposure, Flags, Handle, Opcode, QpNum, Status, WrId};
 
-use crate::provider::reports::Reports;
+use crate::provider::base::Reports;
 use crate::provider::{Operation, WorkRequest};
 
 /// Send queue, inbound Reads and outbound FPDUs.

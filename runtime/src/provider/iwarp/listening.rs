@@ -11,8 +11,7 @@ use super::connection::Connection;
 use super::setup::Setup;
 use super::state::Iwarp;
 use crate::provider::ConnectError;
-use crate::provider::life::State;
-use crate::provider::listeners::ListenerId;
+use crate::provider::base::{ListenerId, State};
 use crate::sys::socket::{Listener, Socket, Vanished};
 
 impl Iwarp {

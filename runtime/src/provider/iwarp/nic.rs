@@ -8,9 +8,7 @@ use haulage_proto::verbs::QpNum;
 
 use super::config::Config;
 use super::lane::{INLINE_MAX, Lane};
-use crate::provider::deadlines::Deadlines;
-use crate::provider::progress::Watches;
-use crate::provider::reports::Reports;
+use crate::provider::base::{Deadlines, Reports, Watches};
 use crate::provider::{Caps, Counters, Promises, Receive};
 
 /// Registrations, Receives, events and scratch memory of one provider.

@@ -12,7 +12,7 @@ use haulage_proto::verbs::Handle;
 
 use super::connection::Connection;
 use super::nic::Nic;
-use crate::provider::life::State;
+use crate::provider::base::State;
 
 impl Connection {
     /// Starts to listen for the peer's first FPDU.

@@ -8,8 +8,7 @@ use super::connection::{Found, Intake, StreamEnd};
 use super::crowd::HOT_MAX;
 use super::reactor::{News, Over};
 use super::state::Iwarp;
-use crate::provider::life::State;
-use crate::provider::listeners::ListenerId;
+use crate::provider::base::{ListenerId, State};
 
 impl Iwarp {
     /// Does what a poll does, one bounded stage after the other.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use haulage_proto::iwarp::mpa::handshake::{Active, Asked, Offer, Passive};
 
 use super::config::{Config, Crc};
-use crate::provider::listeners::ListenerId;
+use crate::provider::base::ListenerId;
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason};
 
 /// What is known before a connection is open.

@@ -12,8 +12,7 @@ use super::crowd::Crowd;
 use super::inbox::Inbox;
 use super::nic::{Nic, WireCounters};
 use super::reactor::Reactor;
-use crate::provider::listeners::Listeners;
-use crate::provider::slots::Slots;
+use crate::provider::base::{Listeners, Slots};
 use crate::provider::{Caps, Waker};
 use crate::sys::socket::Listener;
 

@@ -11,8 +11,7 @@ use super::outlet::{Far, RingPort, Sent};
 use super::regions::Mapped;
 use super::ring::{Consumer, JOINING_MAX, Kind, Look, Record};
 use super::table::Retired;
-use crate::provider::life::State;
-use crate::provider::listeners::ListenerId;
+use crate::provider::base::{ListenerId, State};
 use crate::provider::{DisconnectReason, Done, Event, Inlet, RUN_MAX, Run as Offered, RunKind};
 
 /// Why no more is taken from a ring.

@@ -22,7 +22,7 @@ use super::outlet::Far;
 use super::regions::Mapped;
 use super::ring::{JOINING_MAX, Kind, Producer};
 use super::table::{Extent, Retired};
-use crate::provider::life::State;
+use crate::provider::base::State;
 use crate::provider::{
     DisconnectReason, OpenResult, Operation, QueueFull, Refused, WorkQueue, WorkRequest,
 };

@@ -11,7 +11,7 @@ use super::nic::Nic;
 use super::ring::{Consumer, Producer};
 use super::segment::{Layout, Segment};
 use super::setup::{Setup, Theirs, Unusable, hello};
-use crate::provider::life::{State, Step};
+use crate::provider::base::{State, Step};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::unix::{self, Stream};
 

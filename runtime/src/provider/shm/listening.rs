@@ -10,8 +10,7 @@ use super::names::{LISTENERS, PORT_FIRST, PORTS, name, token};
 use super::setup::Setup;
 use super::state::{Listening, Shm};
 use crate::provider::ConnectError;
-use crate::provider::life::State;
-use crate::provider::listeners::ListenerId;
+use crate::provider::base::{ListenerId, State};
 use crate::sys::unix::{self, Listener, Stream};
 
 impl Shm {

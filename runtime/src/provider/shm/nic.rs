@@ -13,10 +13,7 @@ use super::leaving::{INLINE_MAX, READ_MAX};
 use super::receives::Receives;
 use super::regions::Regions;
 use super::segment::{Layout, RING_BYTES_MIN};
-use crate::provider::deadlines::Deadlines;
-use crate::provider::listeners::ListenerId;
-use crate::provider::progress::Watches;
-use crate::provider::reports::Reports;
+use crate::provider::base::{Deadlines, ListenerId, Reports, Watches};
 use crate::provider::{Caps, Counters, Done, Event, Promises};
 use crate::sys::barrier;
 

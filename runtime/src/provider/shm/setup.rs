@@ -7,7 +7,7 @@ use super::hello::{Hello, Incoming, Kind, PRIVATE_DATA_MAX, Refusal};
 use super::nic::Nic;
 use super::regions::{Mapped, Unmapped};
 use super::segment::{Layout, Segment};
-use crate::provider::listeners::ListenerId;
+use crate::provider::base::ListenerId;
 use crate::provider::{ConnectError, ConnectionParams};
 use crate::sys::shared::Unfit;
 

@@ -9,7 +9,7 @@
 use haulage_proto::verbs::{QpNum, WrId};
 
 use super::connection::{Connection, Objects};
-use crate::provider::slots::Slots;
+use crate::provider::base::Slots;
 use crate::provider::supply::{Given, Supply};
 use crate::provider::{QueueFull, Receive};
 use crate::sys::ibverbs::{Arrival, Polled, Region, SharedReceives, WorkStatus};

@@ -17,7 +17,7 @@ use super::names::ListenerId;
 use super::receives::Receives;
 use super::registrations::Registrations;
 use super::share::Share;
-use crate::provider::slots::Slots;
+use crate::provider::base::Slots;
 use crate::provider::{Caps, Counters, Event, Waker};
 use crate::sys::epoll::Epoll;
 use crate::sys::ibverbs::{

@@ -5,49 +5,49 @@ use std::collections::VecDeque;
 use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status, WrId};
 
 use super::listeners::ListenerId;
-use super::{DisconnectReason, Done, Event, Quiesced};
+use crate::provider::{DisconnectReason, Done, Event, Quiesced};
 
 /// Events that have not been polled yet, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Reports {
+pub(crate) struct Reports {
     events: VecDeque<Event<ListenerId>>,
 }
 
 impl Reports {
     /// Reports an event that is not one of those below.
-    pub(super) fn push(&mut self, event: Event<ListenerId>) {
+    pub(crate) fn push(&mut self, event: Event<ListenerId>) {
         self.events.push_back(event);
     }
 
     /// Reports a completion of work whose views have been dropped.
-    pub(super) fn completed(&mut self, completion: Completion) {
+    pub(crate) fn completed(&mut self, completion: Completion) {
         self.push(Event::Completion(Done::new(completion)));
     }
 
     /// Reports the end of a work request whose views have been dropped.
-    pub(super) fn ended(&mut self, qp: QpNum, id: WrId, opcode: Opcode, status: Status) {
+    pub(crate) fn ended(&mut self, qp: QpNum, id: WrId, opcode: Opcode, status: Status) {
         self.completed(Completion { id, qp, opcode, status, length: 0, invalidated: None });
     }
 
     /// Reports that a LocalInv retired its handle.
-    pub(super) fn invalidated(&mut self, qp: QpNum, id: WrId, handle: Handle) {
+    pub(crate) fn invalidated(&mut self, qp: QpNum, id: WrId, handle: Handle) {
         let (opcode, status, invalidated) = (Opcode::LocalInv, Status::Success, Some(handle));
         self.completed(Completion { id, qp, opcode, status, length: 0, invalidated });
     }
 
     /// Reports that a connection is over.
-    pub(super) fn disconnected(&mut self, qp: QpNum, reason: DisconnectReason) {
+    pub(crate) fn disconnected(&mut self, qp: QpNum, reason: DisconnectReason) {
         self.push(Event::Disconnected { qp, reason });
     }
 
     /// Reports that every view of a queue pair has been dropped.
-    pub(super) fn quiesced(&mut self, qp: QpNum) {
+    pub(crate) fn quiesced(&mut self, qp: QpNum) {
         self.push(Event::Quiesced(Quiesced::new(qp)));
     }
 
     /// Moves the oldest events into `events`, until those are `limit`.
     #[inline]
-    pub(super) fn take(&mut self, events: &mut Vec<Event<ListenerId>>, limit: usize) {
+    pub(crate) fn take(&mut self, events: &mut Vec<Event<ListenerId>>, limit: usize) {
         if !self.events.is_empty() {
             let count = limit.saturating_sub(events.len()).min(self.events.len());
             events.extend(self.events.drain(..count));
@@ -55,12 +55,12 @@ impl Reports {
     }
 
     /// Returns how many events have not been polled yet.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.events.len()
     }
 
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 }

@@ -7,11 +7,11 @@ use haulage_proto::verbs::QpNum;
 
 /// Names a listener of a provider in software.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListenerId(pub(super) u16);
+pub struct ListenerId(pub(crate) u16);
 
 /// The listeners `L` of one provider, by their names.
 #[derive(Debug)]
-pub(super) struct Listeners<L> {
+pub(crate) struct Listeners<L> {
     all: Vec<Listening<L>>,
     /// Connections that may still be in their handshake at the passive end, oldest first.
     awaiting: VecDeque<QpNum>,
@@ -27,7 +27,7 @@ struct Listening<L> {
 
 impl<L> Listeners<L> {
     /// Makes an empty table.
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { all: Vec::new(), awaiting: VecDeque::new() }
     }
 
@@ -36,49 +36,49 @@ impl<L> Listeners<L> {
     /// # Errors
     ///
     /// There are no more names.
-    pub(super) fn next(&self) -> io::Result<ListenerId> {
+    pub(crate) fn next(&self) -> io::Result<ListenerId> {
         let next = u16::try_from(self.all.len());
         next.map(ListenerId).map_err(|_| io::ErrorKind::QuotaExceeded.into())
     }
 
     /// Adds a listener under the next name.
-    pub(super) fn add(&mut self, listener: L) {
+    pub(crate) fn add(&mut self, listener: L) {
         self.all.push(Listening { listener: Some(listener), paused: false });
     }
 
     /// Takes out a listener, whose name is never used again.
-    pub(super) fn close(&mut self, name: ListenerId) -> Option<L> {
+    pub(crate) fn close(&mut self, name: ListenerId) -> Option<L> {
         self.all.get_mut(usize::from(name.0))?.listener.take()
     }
 
     /// Finds a listener.
-    pub(super) fn get(&self, name: ListenerId) -> Option<&L> {
+    pub(crate) fn get(&self, name: ListenerId) -> Option<&L> {
         self.all.get(usize::from(name.0))?.listener.as_ref()
     }
 
     /// Returns whether anybody may come.
-    pub(super) fn is_any_open(&self) -> bool {
+    pub(crate) fn is_any_open(&self) -> bool {
         self.all.iter().any(|own| own.listener.is_some())
     }
 
     /// Notes that peers of a listener wait for room.
-    pub(super) fn pause(&mut self, name: ListenerId) {
+    pub(crate) fn pause(&mut self, name: ListenerId) {
         self.all.get_mut(usize::from(name.0)).into_iter().for_each(|own| own.paused = true);
     }
 
     /// Notes that news of a listener's peers will come.
-    pub(super) fn resume(&mut self, name: ListenerId) {
+    pub(crate) fn resume(&mut self, name: ListenerId) {
         self.all.get_mut(usize::from(name.0)).into_iter().for_each(|own| own.paused = false);
     }
 
     /// Returns the next listener from `from` on whose peers wait for room.
-    pub(super) fn paused(&self, from: u16) -> Option<ListenerId> {
+    pub(crate) fn paused(&self, from: u16) -> Option<ListenerId> {
         let all = (0_u16..).zip(&self.all).skip(usize::from(from));
         all.into_iter().find(|(_, own)| own.paused).map(|(name, _)| ListenerId(name))
     }
 
     /// Takes note of a connection that is to say what it wants, one of `in_use` that have a slot.
-    pub(super) fn await_question(&mut self, qp: QpNum, in_use: usize) {
+    pub(crate) fn await_question(&mut self, qp: QpNum, in_use: usize) {
         self.awaiting.push_back(qp);
         while self.awaiting.len() > in_use {
             self.awaiting.pop_front();
@@ -86,7 +86,7 @@ impl<L> Listeners<L> {
     }
 
     /// Takes the connection of which was longest taken note; it may have said what it wants since.
-    pub(super) fn longest_awaited(&mut self) -> Option<QpNum> {
+    pub(crate) fn longest_awaited(&mut self) -> Option<QpNum> {
         self.awaiting.pop_front()
     }
 }

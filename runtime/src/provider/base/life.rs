@@ -12,7 +12,7 @@
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     /// The way to the peer is not there yet.
     Connecting,
     /// Our question is out.
@@ -37,7 +37,7 @@ pub(super) enum State {
 
 /// What happens to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// There is a way to the peer.
     Connected,
     /// The peer's question is complete.
@@ -60,7 +60,7 @@ pub(super) enum Step {
 
 impl State {
     /// Moves on, if the table knows the step from here.
-    pub(super) fn step(&mut self, step: Step) -> bool {
+    pub(crate) fn step(&mut self, step: Step) -> bool {
         let next = self.on(step);
         *self = next.unwrap_or(*self);
         next.is_some()
@@ -89,13 +89,13 @@ impl State {
 
     /// Returns whether messages are taken.
     #[inline]
-    pub(super) const fn receives(self) -> bool {
+    pub(crate) const fn receives(self) -> bool {
         matches!(self, Self::Open | Self::Draining)
     }
 
     /// Returns whether the queue pair holds views and owes completions.
     #[inline]
-    pub(super) const fn is_live(self) -> bool {
+    pub(crate) const fn is_live(self) -> bool {
         matches!(self, Self::Open | Self::Draining | Self::Terminating)
     }
 }

@@ -19,29 +19,29 @@ use std::time::Duration;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
-use super::Stall;
+use crate::provider::Stall;
 
 /// How far a peer has come with something: numbers of which some change when it makes progress.
-pub(super) type Mark = [u64; 3];
+pub(crate) type Mark = [u64; 3];
 
 /// How far a peer is now with each kind of work, `None` if nothing waits for it.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(crate) struct Marks {
     /// With RDMA Reads of ours.
-    pub(super) read: Option<Mark>,
+    pub(crate) read: Option<Mark>,
     /// With taking what we send.
-    pub(super) output: Option<Mark>,
+    pub(crate) output: Option<Mark>,
     /// With a message that has begun.
-    pub(super) message: Option<Mark>,
+    pub(crate) message: Option<Mark>,
     /// The peer waits for us, so the clocks of Reads and of messages stand still: they keep what they have
     /// counted, and a peer gains no time by sending more than there are Receives for.
-    pub(super) is_excused: bool,
+    pub(crate) is_excused: bool,
 }
 
 /// How far the peer of one connection had come at the last check. Each kind of work has a clock of its own, so
 /// progress with one excuses no other.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     /// The connection is on the list of those that are checked.
     watched: bool,
     read: Clock,
@@ -52,7 +52,7 @@ pub(super) struct Progress {
 impl Progress {
     /// Has the connection `qp` checked, as something waits for its peer.
     #[inline]
-    pub(super) fn watch(&mut self, watches: &mut Watches, now: Instant, qp: QpNum) {
+    pub(crate) fn watch(&mut self, watches: &mut Watches, now: Instant, qp: QpNum) {
         if !self.watched {
             self.watched = watches.add(now, qp);
         }
@@ -60,13 +60,13 @@ impl Progress {
 
     /// Returns whether the connection is on the list of those that are checked.
     #[inline]
-    pub(super) const fn is_watched(&self) -> bool {
+    pub(crate) const fn is_watched(&self) -> bool {
         self.watched
     }
 
     /// Checks a connection that has left the list. Returns with what its peer made no progress in all the time
     /// it has. Where something waits for the peer still, the connection is to be watched again.
-    pub(super) fn check(&mut self, marks: &Marks) -> Option<Stall> {
+    pub(crate) fn check(&mut self, marks: &Marks) -> Option<Stall> {
         self.watched = false;
         let listens = !marks.is_excused;
         let overdue = [
@@ -80,7 +80,7 @@ impl Progress {
 
 impl Marks {
     /// Returns whether anything waits for the peer.
-    pub(super) const fn is_any(&self) -> bool {
+    pub(crate) const fn is_any(&self) -> bool {
         self.read.is_some() || self.output.is_some() || self.message.is_some()
     }
 }
@@ -107,7 +107,7 @@ impl Clock {
 
 /// Connections that are checked for progress.
 #[derive(Debug)]
-pub(super) struct Watches {
+pub(crate) struct Watches {
     /// The time a peer has, if it is limited.
     timeout: Option<Duration>,
     /// When which connection is checked. All wait equally long, so the first is due first.
@@ -117,18 +117,18 @@ pub(super) struct Watches {
 impl Watches {
     /// Makes an empty list for peers that have this time to make some progress, with room for all of so many
     /// `connections`: no turn allocates when many peers are slow.
-    pub(super) fn new(timeout: Option<Duration>, connections: usize) -> Self {
+    pub(crate) fn new(timeout: Option<Duration>, connections: usize) -> Self {
         let room = timeout.map_or(0, |_| connections);
         Self { timeout, due: VecDeque::with_capacity(room) }
     }
 
     /// Returns the time that peers have, if it is limited.
-    pub(super) const fn timeout(&self) -> Option<Duration> {
+    pub(crate) const fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 
     /// Has a connection checked; returns whether it will be.
-    pub(super) fn add(&mut self, now: Instant, qp: QpNum) -> bool {
+    pub(crate) fn add(&mut self, now: Instant, qp: QpNum) -> bool {
         let Some(timeout) = self.timeout else { return false };
         let interval = (timeout / u32::from(CHECKS)).max(INTERVAL_MIN);
         self.due.push_back((now.saturating_add(interval), qp));
@@ -136,12 +136,12 @@ impl Watches {
     }
 
     /// Takes the next connection to check.
-    pub(super) fn pop(&mut self, now: Instant) -> Option<QpNum> {
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<QpNum> {
         self.due.pop_front_if(|(at, _)| *at <= now).map(|(_, qp)| qp)
     }
 
     /// Returns when the next connection is to be checked.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         self.due.front().map(|(at, _)| *at)
     }
 }
