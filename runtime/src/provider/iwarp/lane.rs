@@ -23,7 +23,7 @@ use haulage_proto::iwarp::rdmap::ReadRequest;
 use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
 use haulage_proto::verbs::{ClaimedSegment, Exposure, Flags, Handle, Opcode, QpNum, Status, WrId};
 
-use crate::provider::base::Reports;
+use crate::provider::base::{Payload, Reports};
 use crate::provider::{Operation, WorkRequest};
 
 /// Send queue, inbound Reads and outbound FPDUs.
@@ -62,11 +62,11 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) enum Work {
     Send {
-        source: Octets,
+        source: Payload,
         invalidate: Option<Handle>,
     },
     Write {
-        source: Octets,
+        source: Payload,
         target: ClaimedSegment,
     },
     Read {
@@ -98,23 +98,6 @@ impl Work {
     }
 }
 
-/// Octets to send.
-#[derive(Debug)]
-pub(super) enum Octets {
-    Leased(Source),
-    /// A copy, so that the application could have its memory back.
-    Copied(Box<[u8]>),
-}
-
-impl Octets {
-    pub(super) fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Leased(source) => source.bytes(),
-            Self::Copied(copy) => copy,
-        }
-    }
-}
-
 /// A Read of ours that waits for its response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutstandingRead {
@@ -135,8 +118,8 @@ impl Entry {
     pub(super) const fn is_leased(&self) -> bool {
         matches!(
             self.work,
-            Work::Send { source: Octets::Leased(_), .. }
-                | Work::Write { source: Octets::Leased(_), .. }
+            Work::Send { source: Payload::View(_), .. }
+                | Work::Write { source: Payload::View(_), .. }
         )
     }
 }
@@ -150,10 +133,10 @@ impl Lane {
                 Work::Done(Status::LocalFault)
             }
             Operation::Send { source, invalidate } => {
-                Work::Send { source: Octets::Leased(source), invalidate }
+                Work::Send { source: Payload::View(source), invalidate }
             }
             Operation::Write { source, target } if fits(source.len(), &target) => {
-                Work::Write { source: Octets::Leased(source), target }
+                Work::Write { source: Payload::View(source), target }
             }
             Operation::Read { sink, source } if fits(sink.len(), &source) => {
                 Work::Read { sink, source }
@@ -186,9 +169,9 @@ impl Lane {
     pub(super) fn copy_inline(&mut self) {
         for entry in self.entries.iter_mut().rev().take_while(|e| e.flags.inline) {
             if let Work::Send { source, .. } | Work::Write { source, .. } = &mut entry.work
-                && let Octets::Leased(leased) = source
+                && let Payload::View(leased) = source
             {
-                *source = Octets::Copied(Box::from(leased.bytes()));
+                *source = Payload::Copied(leased.bytes().to_vec());
             }
         }
     }

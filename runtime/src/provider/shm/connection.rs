@@ -32,7 +32,7 @@ use super::regions::Mapped;
 use super::ring::{Consumer, Producer};
 use super::setup::Setup;
 use super::table::Registrations;
-use crate::provider::base::{Mark, Marks, Progress, State, Step};
+use crate::provider::base::{Mark, Marks, Payload, Progress, State, Step};
 use crate::provider::{ConnectError, DisconnectReason};
 use crate::sys::shared::Shared;
 use crate::sys::unix::{Process, Stream};
@@ -110,22 +110,6 @@ impl Work {
             Self::Read { .. } => Opcode::Read,
             Self::FastReg { .. } => Opcode::FastReg,
             Self::LocalInv { .. } => Opcode::LocalInv,
-        }
-    }
-}
-
-/// What a Send or a Write carries.
-#[derive(Debug)]
-pub(super) enum Payload {
-    View(Source),
-    Copied(Box<[u8]>),
-}
-
-impl Payload {
-    pub(super) fn bytes(&self) -> &[u8] {
-        match self {
-            Self::View(source) => source.bytes(),
-            Self::Copied(bytes) => bytes,
         }
     }
 }

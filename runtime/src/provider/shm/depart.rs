@@ -14,7 +14,7 @@ use haulage_proto::iwarp::terminate::{Code, Fault};
 use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, Status};
 
-use super::connection::{Connection, Entry, Payload, Work};
+use super::connection::{Connection, Entry, Work};
 use super::ended::{BAD_RING, Ended};
 use super::leaving::{INLINE_MAX, MOVED_PER_CALL, PUBLISH_BEFORE, kind};
 use super::nic::Nic;
@@ -22,7 +22,7 @@ use super::outlet::Far;
 use super::regions::Mapped;
 use super::ring::{JOINING_MAX, Kind, Producer};
 use super::table::{Extent, Retired};
-use crate::provider::base::State;
+use crate::provider::base::{Payload, State};
 use crate::provider::{
     DisconnectReason, OpenResult, Operation, QueueFull, Refused, WorkQueue, WorkRequest,
 };

@@ -8,9 +8,10 @@ use haulage_proto::verbs::{Handle, QpNum, Status};
 
 use super::config::FabricConfig;
 use super::node::Node;
-use super::queue_pair::{Payload, QueuePair, State, Work};
+use super::queue_pair::{QueuePair, State, Work};
 use super::rng::Rng;
 use super::schedule::{Body, End, Gone, Message, Packet, Schedule};
+use crate::provider::base::Payload;
 use crate::provider::{
     DisconnectReason, Event, QueueFull, Receive, Refused, WorkQueue, WorkRequest,
 };
