@@ -20,16 +20,15 @@ use haulage_proto::verbs::{
 
 use crate::sys::{interfaces, process};
 
+mod base;
 #[cfg(test)]
 pub(crate) mod by_number;
 pub mod corrupting;
 pub mod delaying;
 pub mod iwarp;
 pub mod lending;
-mod progress;
 pub mod shm;
 pub mod sim;
-mod slots;
 mod supply;
 pub mod tracing;
 #[cfg(feature = "verbs")]

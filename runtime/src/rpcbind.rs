@@ -33,7 +33,6 @@
 //! # Limits
 //! A reply has at most [`REPLY_MAX`] octets, which is thousands of services.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -42,34 +41,20 @@ use std::time::Duration;
 use haulage_proto::xdr::Reader;
 
 pub use address::{Netid, parse_universal, universal};
+pub use fault::Fault;
 pub use message::Entry;
-pub use stream::{REPLY_MAX, Stream};
+pub use program::Program;
+pub use stream::{Place, REPLY_MAX, Stream};
 
 use message::{Mapping, Outcome, Procedure};
 
 use crate::sys::clock;
 
 mod address;
+mod fault;
 mod message;
+mod program;
 mod stream;
-
-/// A program's version, which is what is registered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Program {
-    /// Its number.
-    pub program: u32,
-    /// Its version.
-    pub version: u32,
-}
-
-/// Where rpcbind listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// At a local socket.
-    Local(PathBuf),
-    /// At an IP address and port.
-    Tcp(SocketAddr),
-}
 
 /// A client of one rpcbind.
 #[derive(Clone, Debug)]
@@ -94,29 +79,6 @@ pub enum Registered {
     Yes,
     /// It is not, because there is no rpcbind, and it need not be. The fault's text says so.
     Absent(Fault),
-}
-
-/// Why rpcbind did not do what it was asked.
-#[derive(Debug)]
-pub enum Fault {
-    /// Nobody listens at any of these places.
-    Absent(Vec<Place>),
-    /// It did not answer in time.
-    TimedOut(Place),
-    /// The connection to it failed.
-    Io(Place, io::Error),
-    /// It does not let us do that.
-    Denied,
-    /// What answers is not rpcbind, or too old a one.
-    Unsupported,
-    /// It failed.
-    Failed,
-    /// Its reply cannot be parsed.
-    Malformed,
-    /// The program's version is registered already, with another address.
-    Taken(Program, Netid),
-    /// It is registered by another user.
-    NotOurs(Program, Netid),
 }
 
 impl Rpcbind {
@@ -278,69 +240,6 @@ fn converse<T>(
 fn is_absent(error: &io::Error) -> bool {
     use io::ErrorKind::{AddrNotAvailable, ConnectionRefused, NetworkUnreachable, NotFound};
     matches!(error.kind(), NotFound | ConnectionRefused | NetworkUnreachable | AddrNotAvailable)
-}
-
-impl Fault {
-    fn of(place: &Place, error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::TimedOut => Self::TimedOut(place.clone()),
-            io::ErrorKind::InvalidData => Self::Malformed,
-            _ => Self::Io(place.clone(), error),
-        }
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Absent(places) if places.is_empty() => {
-                f.write_str("there is no rpcbind to ask over TCP: no address of one is named")
-            }
-            Self::Absent(places) => {
-                f.write_str("there is no rpcbind: nobody listens at ")?;
-                for (index, place) in places.iter().enumerate() {
-                    write!(f, "{}{place}", if index == 0 { "" } else { " or " })?;
-                }
-                Ok(())
-            }
-            Self::TimedOut(place) => write!(f, "rpcbind at {place} did not answer in time"),
-            Self::Io(place, error) => write!(f, "rpcbind at {place}: {error}"),
-            Self::Denied => f.write_str("rpcbind does not let us do that"),
-            Self::Unsupported => f.write_str("what answers is not rpcbind of version 3 or 4"),
-            Self::Failed => f.write_str("rpcbind failed to do what it was asked"),
-            Self::Malformed => f.write_str("rpcbind's reply cannot be parsed"),
-            Self::Taken(program, netid) => {
-                write!(f, "{program} is registered for {netid} already, at another address")
-            }
-            Self::NotOurs(program, netid) => {
-                write!(f, "{program} was registered for {netid} by another user")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Fault {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io(_, error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Local(path) => write!(f, "{}", path.display()),
-            Self::Tcp(address) => write!(f, "{address}"),
-        }
-    }
-}
-
-impl fmt::Display for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "program {} version {}", self.program, self.version)
-    }
 }
 
 /// Where rpcbind listens (RFC 1833 section 3), and its local socket where Linux has it.

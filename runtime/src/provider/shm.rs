@@ -41,155 +41,55 @@
 //! Everything is bounded by [`Config`]. An idle connection costs a page of each segment and less than a
 //! KiB here.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use haulage_mr_pool::{Handles, Local, Pool};
+use haulage_mr_pool::Local;
 use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Handle, QpNum};
 
-use self::connection::{Connection, State};
-use self::listening::{Listening, name};
-use self::nic::{Nic, Region};
-use self::segment::Layout;
+use self::connection::Connection;
+use self::names::name;
 use self::setup::Setup;
-use self::watch::{LISTENERS, RETRY, Round, WAKER};
-use super::slots::Slots;
+use self::watch::RETRY;
+use super::base::State;
 use super::{
     Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Inlet, OpenResult,
     PeerUser, Port, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, WorkRequest, sealed,
 };
 use crate::sys::bus_error;
-use crate::sys::epoll::{Epoll, Ready};
-use crate::sys::unix::{Listener, Stream};
+use crate::sys::unix::Stream;
 
 mod arrive;
 mod config;
 mod connection;
 mod depart;
 mod ended;
+mod handshake;
 mod hello;
+mod leaving;
 mod listening;
+mod names;
 mod nic;
 mod outlet;
-mod progress;
 mod receives;
 mod regions;
 mod ring;
+mod round;
 mod segment;
 mod setup;
+mod state;
 mod table;
 mod watch;
 
 pub use config::{Config, Expose};
 pub use nic::LinkCounters;
 pub use segment::ENTRIES_MAX as REGISTRATIONS_MAX;
+pub use state::Shm;
 
-/// Names a listener of a [`Shm`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListenerId(u16);
-
-/// A software RNIC on shared memory. It stays on the thread that made it.
-#[derive(Debug)]
-pub struct Shm {
-    caps: Caps,
-    nic: Nic,
-    epoll: Epoll,
-    /// Room for what `epoll` tells.
-    news: Vec<Ready>,
-    waker: Waker,
-    /// The waker was signaled since the last sleep.
-    woken: bool,
-    slots: Slots<Connection>,
-    listeners: Vec<Listening>,
-    /// Connections that may still be in their setup at the passive end, oldest first.
-    awaiting: VecDeque<QpNum>,
-    /// Connections whose listener had no room for them.
-    connecting: Vec<QpNum>,
-    /// Connections whose ring is looked at in every poll.
-    hot: Vec<QpNum>,
-    /// Connections that are not, although a message of theirs waits for a Receive.
-    starved: Vec<QpNum>,
-    /// Which of the hot ones is looked at first next time.
-    turn: usize,
-    round: Round,
-    deadlines: BinaryHeap<Reverse<(Instant, QpNum)>>,
-    /// When something last happened, when the sockets were last listened to, and when to think of that
-    /// and of deadlines again.
-    moved: Instant,
-    looked: Instant,
-    chores_at: Instant,
-    /// Faults in shared memory that were mended when connections were last looked through for theirs.
-    faults_seen: u64,
-}
-
-impl Shm {
-    /// Makes an RNIC for the memory of `pool`. Memory can be exposed if the pool was made with
-    /// [`PagePreference::Shared`](haulage_mr_pool::PagePreference::Shared); without, everything works
-    /// that exposes none.
-    ///
-    /// # Errors
-    ///
-    /// If the system has no randomness to make handles of, or refuses the descriptors.
-    ///
-    /// # Panics
-    ///
-    /// If `connections_max` is above 65,536, `registrations_max` not 1 to 65,536, or `ring_bytes` not a
-    /// power of two from 4 KiB to 8 MiB.
-    pub fn new(config: &Config, pool: &Pool) -> io::Result<Self> {
-        let layout = Layout::new(config.ring_bytes, config.registrations_max);
-        assert!(
-            layout.is_some(),
-            "no ring of {} octets and table of {} entries",
-            config.ring_bytes,
-            config.registrations_max
-        );
-        let entries = config.registrations_max as usize;
-        let handles = match config.seed {
-            Some(seed) => Handles::seeded(entries, seed),
-            None => Handles::new(entries).map_err(io::Error::other)?,
-        };
-        let mut epoll = Epoll::new()?;
-        let waker = Waker::new()?;
-        epoll.watch(waker.fd(), WAKER)?;
-        let nic = Nic::new(config.clone(), Region::of(pool)?, handles);
-        Ok(Self {
-            caps: nic.caps(),
-            slots: Slots::new(config.connections_max),
-            nic,
-            epoll,
-            news: Vec::new(),
-            waker,
-            woken: false,
-            listeners: Vec::new(),
-            awaiting: VecDeque::new(),
-            connecting: Vec::new(),
-            hot: Vec::new(),
-            starved: Vec::new(),
-            turn: 0,
-            round: Round::default(),
-            deadlines: BinaryHeap::new(),
-            moved: Instant::ZERO,
-            looked: Instant::ZERO,
-            chores_at: Instant::ZERO,
-            faults_seen: bus_error::faults(),
-        })
-    }
-
-    /// Returns what happened below RDMA.
-    pub const fn link_counters(&self) -> LinkCounters {
-        self.nic.link
-    }
-
-    /// Returns the connections that hold a slot, those being set up and those closing included.
-    pub const fn connections(&self) -> usize {
-        self.slots.in_use()
-    }
-}
+pub use super::base::ListenerId;
 
 impl sealed::Sealed for Shm {}
 
@@ -202,24 +102,11 @@ impl Provider for Shm {
     }
 
     fn listen(&mut self, at: SocketAddr) -> io::Result<(ListenerId, SocketAddr)> {
-        let listener = u16::try_from(self.listeners.len())
-            .map_err(|_| io::Error::from(io::ErrorKind::QuotaExceeded))?;
-        if !at.ip().is_loopback() {
-            return Err(io::ErrorKind::AddrNotAvailable.into());
-        }
-        let (socket, port) = match at.port() {
-            0 => self.bind_free()?,
-            port => (Listener::bind(&name(port))?, port),
-        };
-        self.epoll.watch(socket.fd(), LISTENERS + u64::from(listener))?;
-        self.listeners.push(Listening { socket: Some(socket), ip: at.ip(), paused: false });
-        Ok((ListenerId(listener), SocketAddr::new(at.ip(), port)))
+        self.start_listening(at)
     }
 
     fn unlisten(&mut self, listener: ListenerId) {
-        if let Some(listening) = self.listeners.get_mut(usize::from(listener.0)) {
-            listening.socket = None;
-        }
+        self.listeners.close(listener);
     }
 
     fn connect(
@@ -334,12 +221,10 @@ impl Provider for Shm {
     }
 
     fn poll_deadline(&self) -> Option<Instant> {
-        let first = self.deadlines.peek().map(|Reverse((deadline, _))| *deadline);
-        let fresh = self.nic.deadlines.iter().map(|(deadline, _)| *deadline).min();
         let retry = (!self.connecting.is_empty()).then(|| self.nic.now.saturating_add(RETRY));
         let checked = self.nic.watches.deadline();
         let released = self.nic.quarantine_deadline();
-        [first, fresh, checked, retry, released].into_iter().flatten().min()
+        [self.nic.deadlines.first(), checked, retry, released].into_iter().flatten().min()
     }
 
     fn sleep(&mut self, limit: Option<Duration>) {

@@ -27,38 +27,24 @@
 //! A peer whose Send meets no Receive sends it again, as often as [`Config::retries_no_receive`] says.
 //! What a peer writes by RDMA nobody counts but the peer.
 
-use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::rc::Rc;
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use haulage_mr_pool::{Local, Pool, Strategy};
+use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Flags, Handle, QpNum, Segment, WrId};
+use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use self::bounces::Copied;
-use self::choice::Chosen;
-use self::connection::{Connection, Numbers, Objects, Phase, Slots};
-use self::device::Fitted;
-use self::domains::{Order, Prepared};
-use self::helper::Helper;
-use self::receives::Receives;
-use self::registrations::Registrations;
-use self::setup::{count, failure, token};
-use self::work::Share;
-use super::supply::Supply;
+use self::connection::{Connection, Objects, Phase};
+use self::names::{LISTENER, token};
+use self::setup::{RESOLVE_AGAIN, count, failure};
+use self::state::{QUEUE, WAKER};
 use super::{
-    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, OpenResult, Operation,
-    PeerUser, Port, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, WorkRequest, expose,
-    sealed,
+    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, DisconnectReason, Event,
+    OpenResult, PeerUser, Port, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, sealed,
 };
-use crate::sys::epoll::Epoll;
-use crate::sys::ibverbs::{
-    Chain, CmId, CompletionQueue, Device, Domain, Ended, EventChannel, Polled, QueuePairLimits,
-    Region, SharedReceives,
-};
+use crate::sys::ibverbs::CmId;
 
 mod bounces;
 mod choice;
@@ -66,265 +52,24 @@ mod config;
 mod connection;
 mod device;
 mod domains;
+mod ending;
 mod grants;
 mod helper;
+mod names;
 mod place;
 mod receives;
 mod registrations;
 mod setup;
+mod share;
+mod state;
 mod windows;
 mod work;
 
-pub use config::{Config, Unavailable};
+pub use config::{Config, ReceiveQueues, Unavailable};
 pub use device::{DeviceReport, devices};
+pub use names::ListenerId;
 pub use place::{Gid, GidKind};
-pub use receives::ReceiveQueues;
-
-/// Names a listener of a [`Verbs`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListenerId(u32);
-
-/// One core's part of an RDMA device. It stays on the thread that made it.
-#[derive(Debug)]
-pub struct Verbs {
-    config: Config,
-    caps: Caps,
-    chosen: Chosen,
-    slots: Slots,
-    numbers: Numbers,
-    /// Connections that wait for something, with a deadline.
-    pending: Vec<QpNum>,
-    listeners: Vec<(ListenerId, CmId)>,
-    listened: u32,
-    registrations: Registrations,
-    receives: Receives,
-    regions: Vec<Region>,
-    queue: Rc<CompletionQueue>,
-    domain: Arc<Domain>,
-    /// Registers our memory in other domains; for how many connections on their way up.
-    helper: Helper<Order, Prepared>,
-    preparing: usize,
-    device: Device,
-    channel: Rc<EventChannel>,
-    ask_manager_at: Instant,
-    limits: QueuePairLimits,
-    share: Share,
-    /// Entries of all send queues that are taken.
-    occupied: usize,
-    reports: VecDeque<Event<ListenerId>>,
-    now: Instant,
-    waker: Waker,
-    epoll: Epoll,
-    counters: Counters,
-    // Storage of one turn.
-    chain: Chain,
-    polled: Vec<Polled>,
-    ended: Vec<Ended>,
-}
-
-impl Verbs {
-    /// Takes part of a device.
-    ///
-    /// # Errors
-    ///
-    /// There is no device that will do, or it has no more to give.
-    pub fn new(config: &Config) -> Result<Self, Unavailable> {
-        let channel = EventChannel::new().map_err(device::none)?;
-        let chosen = Chosen::new(config, &channel)?;
-        let device = chosen.device.clone();
-        let domain = Domain::new(&device)?;
-        let Fitted { caps, limits, share } = device::fit(config, &device, &chosen.name, &domain)?;
-        device.report_faults()?;
-        let completions = share.all + caps.receive_queue_max;
-        let queue = CompletionQueue::new(&device, completions)?;
-        let receives = if caps.receives_each.is_some() {
-            Receives::Own(Supply::new(caps.receive_queue_max))
-        } else {
-            let room = u32::try_from(caps.receive_queue_max).unwrap_or(u32::MAX);
-            Receives::Shared(SharedReceives::new(&domain, room)?)
-        };
-        let counts = (caps.registrations_max, caps.queue_pairs_max);
-        let registrations = Registrations::new(&domain, caps.strategy, counts)?;
-
-        let system =
-            |error| Unavailable::Refused(crate::sys::ibverbs::Refused::of("waiting", error));
-        let waker = Waker::new().map_err(system)?;
-        let mut epoll = Epoll::new().map_err(system)?;
-        let fds = [
-            (waker.fd(), WAKER),
-            (queue.fd(), QUEUE),
-            (channel.fd(), CHANNEL),
-            (device.fault_fd(), CHANNEL),
-        ];
-        for (fd, token) in fds {
-            epoll.watch(fd, token).map_err(system)?;
-        }
-        Ok(Self {
-            slots: Slots::new(caps.queue_pairs_max),
-            numbers: Numbers::default(),
-            pending: Vec::with_capacity(caps.queue_pairs_max),
-            listeners: Vec::new(),
-            listened: 0,
-            registrations,
-            receives,
-            regions: Vec::new(),
-            queue,
-            domain,
-            helper: Helper::new(waker.clone(), Order::carry_out),
-            preparing: 0,
-            device,
-            channel,
-            ask_manager_at: Instant::ZERO,
-            limits,
-            share,
-            occupied: 0,
-            reports: VecDeque::with_capacity(REPORTS),
-            now: Instant::ZERO,
-            waker,
-            epoll,
-            counters: Counters::default(),
-            chain: Chain::new(),
-            polled: Vec::with_capacity(POLLED),
-            ended: Vec::with_capacity(caps.send_queue_max),
-            config: config.clone(),
-            caps,
-            chosen,
-        })
-    }
-
-    /// Registers the memory of `pool`, which everything that is posted lies in. It stays registered, and
-    /// mapped, as long as the provider lives.
-    ///
-    /// # Errors
-    ///
-    /// The system does not allow as much to be locked.
-    pub fn register(&mut self, pool: &Pool) -> Result<(), Unavailable> {
-        let region = Region::new(&self.domain, pool, self.caps.strategy == Strategy::Window)
-            .map_err(|refused| Unavailable::memory(pool.usable(), refused))?;
-        self.regions.push(region);
-        self.registrations.cover(pool.usable());
-        Ok(())
-    }
-
-    /// Returns the name of the device.
-    pub fn device_name(&self) -> &str {
-        &self.chosen.name
-    }
-
-    /// Returns its name, why it was chosen, and the best of its GIDs, for people.
-    pub fn describe(&self) -> String {
-        let Some(gid) = self.chosen.gids().into_iter().next() else {
-            return self.chosen.to_string();
-        };
-        format!("{}; {gid}", self.chosen)
-    }
-
-    /// Returns an address of this machine that leads to the device: that of its best GID, if it has one.
-    pub fn address(&self) -> Option<IpAddr> {
-        self.chosen.address(&self.channel)
-    }
-
-    /// Says no to a peer that wants a connection.
-    fn reject_request(&mut self, qp: QpNum, private_data: &[u8]) {
-        let Some(connection) = self.slots.get(qp).filter(|c| c.phase == Phase::Requested) else {
-            return;
-        };
-        if let Some(id) = connection.id() {
-            // If it fails the peer is gone, which suits us.
-            let _ = id.reject(private_data);
-        }
-        self.forget(qp);
-    }
-
-    /// Opens a lease to the peer by a request that goes before whatever is posted next.
-    fn open(&mut self, qp: QpNum, lease: Local, access: Access) -> OpenResult {
-        let Self { slots, regions, registrations, .. } = self;
-        let Some(connection) = slots.get(qp).filter(|connection| connection.phase.is_open()) else {
-            return Err((lease, Refused::Gone));
-        };
-        let Ok(length) = u32::try_from(lease.len()) else { return Err((lease, Refused::TooLong)) };
-        let scrap = regions.first().map(Region::scrap);
-        let reserved = registrations.reserve((qp, connection.domain()), &lease, access, scrap);
-        let Some(handle) = reserved else { return Err((lease, Refused::Full)) };
-        let offset = registrations.offset(&lease);
-        let (exposed, memory) = expose(lease, handle, access);
-        let operation = Operation::FastReg { handle, offset, memory };
-        connection.opening.push_back(WorkRequest {
-            id: WrId(0),
-            flags: Flags::default(),
-            operation,
-        });
-        Ok((exposed, Segment { handle, length, offset }))
-    }
-
-    /// Adds a connection to those that wait for something, unless it is among them.
-    fn attend_to(&mut self, qp: QpNum) {
-        if !self.pending.contains(&qp) {
-            self.pending.push(qp);
-        }
-    }
-
-    /// Tells whether a connection waits for the first message of a peer that may need a nudge.
-    fn is_unheard(&self, qp: QpNum) -> bool {
-        self.slots.peek(qp).is_some_and(|connection| connection.is_unheard)
-    }
-
-    /// Sends a peer that has said nothing an RDMA Write of no octets, which names no memory.
-    ///
-    /// Soft-iWARP, accepting a connection, may not see what arrives just behind its answer before more
-    /// octets come.
-    fn nudge(&mut self, now: Instant, qp: QpNum) {
-        let Some(connection) = self.slots.get(qp) else { return };
-        // The entry that is kept for a mark is to stay free.
-        if connection.pair().is_some_and(|pair| pair.is_idle()) {
-            connection.is_unheard = false;
-            self.mark(qp);
-        } else {
-            connection.deadline = now.saturating_add(setup::NUDGE_AFTER);
-        }
-    }
-
-    /// Does what is due for connections that wait for something.
-    fn attend(&mut self, now: Instant) {
-        let mut at = 0;
-        while let Some(qp) = self.pending.get(at).copied() {
-            let waits = self.slots.get(qp).map(|c| (c.phase, now >= c.deadline));
-            let idle = self.slots.get(qp).and_then(Connection::pair).is_none_or(|p| p.is_idle());
-            match waits {
-                Some((Phase::Closing, late)) if idle || late => {
-                    self.pending.swap_remove(at);
-                    self.end(now, qp, super::DisconnectReason::Local);
-                    continue;
-                }
-                Some((Phase::Flushing, late)) if idle || late => {
-                    self.pending.swap_remove(at);
-                    self.dismantle(now, qp);
-                    continue;
-                }
-                Some((Phase::Resolving | Phase::Connecting, true)) => {
-                    self.pending.swap_remove(at);
-                    self.failed(qp, ConnectError::TimedOut);
-                    continue;
-                }
-                Some((Phase::Accepting, true)) => {
-                    self.pending.swap_remove(at);
-                    self.end(now, qp, super::DisconnectReason::Lost);
-                    continue;
-                }
-                Some((Phase::Established, late)) if self.is_unheard(qp) => {
-                    if late {
-                        self.nudge(now, qp);
-                    }
-                    at += 1;
-                }
-                Some((phase, _)) if phase.is_pending() => at += 1,
-                _ => {
-                    self.pending.swap_remove(at);
-                }
-            }
-        }
-    }
-}
+pub use state::Verbs;
 
 impl sealed::Sealed for Verbs {}
 
@@ -368,22 +113,15 @@ impl Provider for Verbs {
     ) -> Result<QpNum, ConnectError> {
         let limit = self.config.handshake_timeout;
         let connection = Connection {
-            phase: Phase::Resolving,
-            deadline: now.saturating_add(limit),
-            objects: Objects::Nothing,
-            regions: Vec::new(),
             ord: count(params.ord, self.caps.ord_max),
             ird: count(params.ird, self.caps.ird_max),
             to: Some(to),
             private_data: params.private_data.into(),
-            early: Vec::new(),
-            is_flushed: false,
-            is_unheard: false,
-            opening: WorkQueue::new(),
+            ..Connection::new(Phase::Resolving, now.saturating_add(limit))
         };
-        let qp = self.slots.add(connection).ok_or(ConnectError::NoQueuePair)?;
+        let qp = self.slots.insert(|_| connection).ok_or(ConnectError::NoQueuePair)?;
         let started = CmId::new(&self.channel, token(qp)).and_then(|mut id| {
-            id.resolve(self.config.source, to, limit.min(setup::RESOLVE_AGAIN))?;
+            id.resolve(self.config.source, to, limit.min(RESOLVE_AGAIN))?;
             Ok(id)
         });
         match started {
@@ -425,7 +163,7 @@ impl Provider for Verbs {
                 self.attend_to(qp);
                 self.mark(qp);
             }
-            Phase::Accepting => self.end(now, qp, super::DisconnectReason::Local),
+            Phase::Accepting => self.end(now, qp, DisconnectReason::Local),
             Phase::Resolving | Phase::Connecting => self.failed(qp, ConnectError::Refused),
             Phase::Requested => self.forget(qp),
             Phase::Closing | Phase::Flushing | Phase::Gone => {}
@@ -437,11 +175,11 @@ impl Provider for Verbs {
     }
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
-        self.take_receives(batch)
+        self.receives.post(batch, &mut self.slots, &self.regions)
     }
 
     fn reserve_receives(&mut self, qp: QpNum, count: u32) {
-        self.reserve(qp, count);
+        self.receives.reserve(qp, count, &mut self.slots, &self.regions);
     }
 
     fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<ListenerId>>) {
@@ -450,7 +188,7 @@ impl Provider for Verbs {
         if now >= self.ask_manager_at {
             self.take_connection_events(now);
         }
-        if self.preparing > 0 {
+        if self.domains.prepares() {
             self.take_places(now);
         }
         if !self.pending.is_empty() {
@@ -539,15 +277,3 @@ impl Drop for Verbs {
         self.registrations.clear();
     }
 }
-
-/// Of the names of ids, those of listeners.
-const LISTENER: u32 = 1 << 31;
-
-const WAKER: u64 = 0;
-const QUEUE: u64 = 1;
-const CHANNEL: u64 = 2;
-
-/// Events held before more room is made for them.
-const REPORTS: usize = 1024;
-/// Completions taken before they are looked at.
-const POLLED: usize = 32;

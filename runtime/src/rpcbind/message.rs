@@ -3,7 +3,8 @@
 use haulage_proto::rpc::{AcceptStat, CallHeader, RejectStat, ReplyBody, ReplyHeader};
 use haulage_proto::xdr::{Reader, Writer};
 
-use super::{Fault, Program};
+use super::fault::Fault;
+use super::program::Program;
 
 /// What can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,15 +1,34 @@
-//! One connection, and records on it, before a deadline.
+//! Where rpcbind listens, and one connection to it: records, before a deadline.
 
+use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use haulage_proto::rpc::record::Mark;
 use haulage_proto::time::Instant;
 
-use super::Place;
 use crate::sys::{clock, local};
+
+/// Where rpcbind listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At a local socket.
+    Local(PathBuf),
+    /// At an IP address and port.
+    Tcp(SocketAddr),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(path) => write!(f, "{}", path.display()),
+            Self::Tcp(address) => write!(f, "{address}"),
+        }
+    }
+}
 
 /// A connection that is given up at a deadline.
 #[derive(Debug)]

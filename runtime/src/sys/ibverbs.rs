@@ -28,9 +28,11 @@ mod address;
 mod bounce;
 mod completion;
 mod connection;
+mod descriptor;
 mod device;
 mod grant;
 mod memory;
+mod names;
 mod queue_pair;
 mod receives;
 #[cfg(test)]
@@ -43,9 +45,8 @@ pub(crate) use connection::{Answer, CmEvent, CmEventKind, CmId, EventChannel, Pa
 pub(crate) use device::{Attributes, Device, Fault, Link};
 pub(crate) use grant::Grant;
 pub(crate) use memory::{Again, Domain, Region, Registered};
-pub(crate) use queue_pair::{
-    Chain, Ended, Posting, QueuePair, QueuePairLimits, Subject, sequence_of,
-};
+pub(crate) use names::sequence_of;
+pub(crate) use queue_pair::{Chain, Ended, Posting, QueuePair, QueuePairLimits, Subject};
 pub(crate) use receives::{Arrival, SharedReceives};
 pub(crate) use window::Window;
 

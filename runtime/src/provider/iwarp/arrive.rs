@@ -1,17 +1,7 @@
 //! What arrives on an open connection, and where it goes.
 //!
-//! # Normal operation
-//!
-//! Octets come from a receive buffer of the ring, or are read here when the connection is hot. Payload
-//! is copied to its place, or, when much of it is to come, received there by the system call itself.
-//! Where much payload may follow little else is read with a header, so that little is left to copy.
+//! Payload is copied to its place, or, when much of it is to come, received there by the system call itself.
 //! Nothing is acted upon before its FPDU has ended with a right CRC.
-//!
-//! # Limits
-//!
-//! A Send that finds no Receive stops the connection: what came behind its header waits in `backlog`,
-//! the rest in the socket. A connection is read for at most [`OCTETS_PER_POLL`] at a time, and for no more
-//! FPDUs than `turn` says.
 
 use haulage_mr_pool::{Sink, StagFault};
 use haulage_proto::iwarp::mpa::handshake::Rtr;
@@ -20,173 +10,16 @@ use haulage_proto::iwarp::receive::{Carried, Delivery, Event, Header};
 use haulage_proto::iwarp::terminate::{Fault, Terminate};
 use haulage_proto::verbs::{Completion, Handle, Opcode, Status};
 
-use super::connection::{Connection, Intake, State, StreamEnd, Target};
+use super::connection::{Connection, Target};
+use super::intake::{BEHIND, BULK_AHEAD, DIRECT_MIN};
 use super::lane::Response;
 use super::nic::Nic;
-use crate::provider::{ConnectError, DisconnectReason, Receive};
+use crate::provider::{DisconnectReason, Receive};
 use crate::sys::crc::crc32c_of_sink;
 
-/// What reading a hot connection found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// Nothing.
-    Nothing,
-    /// Octets, and then nothing more.
-    All,
-    /// Octets, and perhaps more.
-    Some,
-}
-
 impl Connection {
-    /// Takes octets that arrived, in whatever state.
-    pub(super) fn on_octets(&mut self, nic: &mut Nic, mut octets: &[u8]) {
-        nic.counters.bytes_system += octets.len() as u64;
-        if self.setup.is_some() {
-            self.on_handshake(nic, &mut octets);
-        }
-        self.take_octets(nic, octets);
-    }
-
-    /// Takes octets of an open connection.
-    pub(super) fn take_octets(&mut self, nic: &mut Nic, octets: &[u8]) {
-        if octets.is_empty() || !self.state.receives() {
-            return;
-        }
-        if self.starved || !self.backlog.is_empty() {
-            self.backlog.extend_from_slice(octets);
-            return;
-        }
-        let taken = self.feed(nic, octets);
-        if self.state.receives() {
-            self.backlog.extend_from_slice(octets.get(taken..).unwrap_or_default());
-        }
-    }
-
-    /// Continues with what waited for a Receive, now that there is one.
-    pub(super) fn resume(&mut self, nic: &mut Nic) {
-        if !self.starved || nic.receives.is_empty() {
-            return;
-        }
-        self.starved = false;
-        self.receive = nic.receives.pop_front();
-        if self.check_receive_length(nic) {
-            self.feed_backlog(nic);
-        }
-        self.end_backlog(nic);
-    }
-
-    /// Acts upon the backlog, as far as that goes now.
-    pub(super) fn feed_backlog(&mut self, nic: &mut Nic) {
-        let backlog = std::mem::take(&mut self.backlog);
-        let rest = backlog.get(self.backlog_at..).unwrap_or_default();
-        let taken = self.feed(nic, rest);
-        if taken < rest.len() && self.state.receives() {
-            self.backlog_at += taken;
-            self.backlog = backlog;
-        } else {
-            self.backlog_at = 0;
-        }
-    }
-
-    /// Goes on with the stream, if there is no backlog any more.
-    pub(super) fn end_backlog(&mut self, nic: &mut Nic) {
-        if !self.starved && !self.throttled {
-            if let Some(end) = self.ended.take() {
-                self.on_stream_end(nic, end);
-            }
-            self.unsettle(nic);
-        }
-    }
-
-    /// Reads the socket until it is empty, or enough has come.
-    pub(super) fn read(&mut self, nic: &mut Nic) -> Found {
-        let mut total = 0;
-        while self.intake == Intake::Hot && !self.starved && self.state != State::Closed {
-            if self.throttled {
-                return Found::Some;
-            }
-            let (result, wanted) = if self.expects_much() {
-                self.read_into_place(nic, self.receiver.payload_remaining())
-            } else {
-                self.read_scratch(nic)
-            };
-            match result {
-                Ok(None) => return if total == 0 { Found::Nothing } else { Found::All },
-                Ok(Some(0)) => {
-                    self.on_input_end(nic, StreamEnd::Orderly);
-                    return Found::All;
-                }
-                Ok(Some(count)) => {
-                    total += count;
-                    // A short read has emptied the socket.
-                    if count < wanted && !self.throttled {
-                        return Found::All;
-                    }
-                    if total >= OCTETS_PER_POLL {
-                        return Found::Some;
-                    }
-                }
-                Err(_) => {
-                    self.on_input_end(nic, StreamEnd::Lost);
-                    return Found::All;
-                }
-            }
-        }
-        Found::All
-    }
-
-    /// Returns whether payload is to come that is worth receiving into its place.
-    ///
-    /// The end of a long FPDU is, whatever its length, if the message goes on: the next header is read
-    /// with it, and the payload behind that can go to its place as a whole.
-    pub(super) fn expects_much(&self) -> bool {
-        let remaining = self.receiver.payload_remaining();
-        let long = self.receiver.payload_length() >= DIRECT_MIN && !self.receiver.is_last();
-        self.state.receives() && (remaining >= DIRECT_MIN || (long && remaining > 0))
-    }
-
-    /// The socket has nothing more for us, ever.
-    pub(super) fn on_input_end(&mut self, nic: &mut Nic, end: StreamEnd) {
-        if self.intake == Intake::Hot {
-            self.intake = Intake::Off;
-        }
-        self.input_over = true;
-        self.unsettle(nic);
-        if self.setup.is_some() {
-            let why = ConnectError::BadHandshake("closed before it was complete");
-            self.on_setup_lost(nic, why);
-            return;
-        }
-        self.on_stream_end(nic, end);
-    }
-
-    /// Returns how much to read when nothing is known of it yet.
-    pub(super) fn read_ahead(&self) -> usize {
-        let long = self.receiver.payload_length() >= DIRECT_MIN && self.receiver.goes_on();
-        if long && self.receiver.payload_remaining() == 0 {
-            // The message goes on, with a header.
-            BEHIND
-        } else if self.bulk {
-            BULK_AHEAD
-        } else {
-            usize::MAX
-        }
-    }
-
-    fn read_scratch(&mut self, nic: &mut Nic) -> (std::io::Result<Option<usize>>, usize) {
-        let mut scratch = std::mem::take(&mut nic.scratch);
-        let wanted = self.read_ahead().min(scratch.len());
-        nic.counters.syscalls += 1;
-        let result = self.socket.receive(scratch.get_mut(..wanted).unwrap_or_default());
-        if let Ok(Some(count)) = result {
-            self.on_octets(nic, scratch.get(..count).unwrap_or_default());
-        }
-        nic.scratch = scratch;
-        (result, wanted)
-    }
-
     /// Receives `length` octets of payload into their place, and the next header behind them.
-    fn read_into_place(
+    pub(super) fn read_into_place(
         &mut self,
         nic: &mut Nic,
         length: usize,
@@ -241,7 +74,7 @@ impl Connection {
 
     /// Acts upon octets until all are used, a Receive is missing, or the connection has had its turn of
     /// this poll. Returns how many were used.
-    fn feed(&mut self, nic: &mut Nic, octets: &[u8]) -> usize {
+    pub(super) fn feed(&mut self, nic: &mut Nic, octets: &[u8]) -> usize {
         self.turn.begin(nic.polls);
         let (mut rest, before) = (octets, self.turn.fpdus);
         self.feed_turn(nic, &mut rest);
@@ -407,7 +240,7 @@ impl Connection {
     }
 
     /// Checks the header of the Send that waited, against the Receive it got.
-    fn check_receive_length(&mut self, nic: &mut Nic) -> bool {
+    pub(super) fn check_receive_length(&mut self, nic: &mut Nic) -> bool {
         if self.receive_fits() {
             return true;
         }
@@ -535,7 +368,7 @@ impl Connection {
         // Taking the request apart drops its views.
         let Some(Receive { id, .. }) = self.receive.take() else { return Err(Fault::Local) };
         nic.counters.receives += 1;
-        nic.report(Completion {
+        nic.reports.completed(Completion {
             id,
             qp: self.qp,
             opcode: Opcode::Receive,
@@ -634,20 +467,5 @@ const fn read_fault(fault: StagFault) -> Fault {
     }
 }
 
-/// Payload still to come from which on it is received into its place rather than copied there: worth
-/// 5 % of the throughput of 1 MiB Writes on loopback. Below, a system call costs more than the copy.
-const DIRECT_MIN: usize = 16 << 10;
-
-/// Octets behind such payload that are read with it: the end of this FPDU and the header of a tagged
-/// one, so that the payload of that one can go to its place too.
-const BEHIND: usize = 20;
-
 /// Octets of a tagged message from which on the next one is expected to be long as well.
 const BULK_MIN: usize = 2 * DIRECT_MIN;
-
-/// Octets read with what is not yet known to be long, where it may be: what of them turns out to be
-/// payload is copied, and a header that is not among them costs a system call.
-const BULK_AHEAD: usize = 16 << 10;
-
-/// Octets after which a connection lets the others have their turn.
-const OCTETS_PER_POLL: usize = 2 << 20;

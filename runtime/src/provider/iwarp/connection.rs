@@ -2,8 +2,8 @@
 //!
 //! # Normal operation
 //!
-//! `Connecting -> Requesting -> Open` at the active end, `Awaiting -> Asked -> Open` at the passive
-//! one. What arrives is handled in `arrive`, what leaves in `depart`, connection setup in `setup`.
+//! It lives as [`State`] says. How octets come in is in `intake`, what they say in `arrive`, what leaves in
+//! `depart`, connection setup in `handshake`.
 //!
 //! # Recovery
 //!
@@ -18,13 +18,12 @@ use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Handle, QpNum, Status};
 
-use super::arrive::Found;
 use super::lane::Lane;
 use super::nic::Nic;
-use super::progress::Progress;
 use super::setup::Setup;
 use super::turn::Turn;
-use crate::provider::{DisconnectReason, Receive};
+use crate::provider::base::{Mark, Marks, Progress, State, Step};
+use crate::provider::{ConnectError, DisconnectReason, Receive};
 use crate::sys::socket::Socket;
 
 /// A queue pair and its socket.
@@ -118,6 +117,17 @@ pub(super) enum Target {
     Receive { at: usize },
 }
 
+/// What reading a hot connection found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Nothing.
+    Nothing,
+    /// Octets, and then nothing more.
+    All,
+    /// Octets, and perhaps more.
+    Some,
+}
+
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamEnd {
@@ -125,86 +135,6 @@ pub(super) enum StreamEnd {
     Orderly,
     /// The connection is gone.
     Lost,
-}
-
-/// The life of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// TCP is connecting.
-    Connecting,
-    /// Our MPA Request is out.
-    Requesting,
-    /// A peer's MPA Request is to come.
-    Awaiting,
-    /// It came; the application is to answer.
-    Asked,
-    /// Messages flow.
-    Open,
-    /// We close, once what was posted has left.
-    Draining,
-    /// We close, once the Terminate has left.
-    Terminating,
-    /// We have closed and read to the end.
-    Lingering,
-    /// Nothing is left but the slot.
-    Closed,
-}
-
-/// What happens to a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// TCP is connected.
-    Connected,
-    /// The peer's MPA Request is complete.
-    Requested,
-    /// Both ends said yes.
-    Agreed,
-    /// We said no.
-    Rejected,
-    /// The application closes.
-    Close,
-    /// The peer broke a rule we tell it about.
-    Faulted,
-    /// What was to leave first has left.
-    Drained,
-    /// The stream ended, or setup failed, or the deadline passed.
-    Ended,
-}
-
-impl State {
-    /// The whole transition table; anything not listed changes nothing.
-    pub(super) const fn on(self, step: Step) -> Option<Self> {
-        use Step::{Agreed, Close, Connected, Drained, Ended, Faulted, Rejected, Requested};
-        Some(match (self, step) {
-            (Self::Connecting, Connected) => Self::Requesting,
-            (Self::Awaiting, Requested) => Self::Asked,
-            (Self::Requesting | Self::Asked, Agreed) => Self::Open,
-            (Self::Asked, Rejected) => Self::Lingering,
-            (Self::Open, Close) => Self::Draining,
-            (Self::Connecting | Self::Requesting | Self::Awaiting | Self::Asked, Close) => {
-                Self::Closed
-            }
-            (Self::Open | Self::Draining, Faulted) => Self::Terminating,
-            (Self::Draining | Self::Terminating, Drained) => Self::Lingering,
-            (Self::Closed, Ended) => return None,
-            (_, Ended) => Self::Closed,
-            _ => return None,
-        })
-    }
-
-    pub(super) const fn is_open(self) -> bool {
-        matches!(self, Self::Open)
-    }
-
-    /// Returns whether FPDUs are handled.
-    pub(super) const fn receives(self) -> bool {
-        matches!(self, Self::Open | Self::Draining)
-    }
-
-    /// Returns whether the queue pair holds views and owes completions.
-    pub(super) const fn is_live(self) -> bool {
-        matches!(self, Self::Open | Self::Draining | Self::Terminating)
-    }
 }
 
 impl Connection {
@@ -261,13 +191,12 @@ impl Connection {
     pub(super) fn set_deadline(&mut self, nic: &mut Nic, after: std::time::Duration) {
         let deadline = nic.now.saturating_add(after);
         self.deadline = Some(deadline);
-        nic.deadlines.push((deadline, self.qp));
+        nic.deadlines.add(deadline, self.qp);
     }
 
     /// Starts to close in order.
     pub(super) fn close(&mut self, nic: &mut Nic) {
-        if let Some(next) = self.state.on(Step::Close) {
-            self.state = next;
+        if self.state.step(Step::Close) {
             self.reason = DisconnectReason::Local;
             self.set_deadline(nic, nic.config.close_timeout);
             self.unsettle(nic);
@@ -276,8 +205,9 @@ impl Connection {
 
     /// Ends the connection because the peer broke a rule, and tells it which.
     pub(super) fn fail(&mut self, nic: &mut Nic, fault: Fault) {
-        let Some(next) = self.state.on(Step::Faulted) else { return };
-        self.state = next;
+        if !self.state.step(Step::Faulted) {
+            return;
+        }
         self.reason = DisconnectReason::PeerMisbehaved(fault.rule());
         nic.wire.faults += 1;
         nic.wire.crc_failures += u64::from(fault == Fault::Crc);
@@ -287,6 +217,17 @@ impl Connection {
         self.last_words = Some(Box::new(terminate));
         self.set_deadline(nic, nic.config.close_timeout);
         self.unsettle(nic);
+    }
+
+    /// What the connection waited for has not come in time.
+    pub(super) fn on_deadline(&mut self, nic: &mut Nic) {
+        self.deadline = None;
+        match self.state {
+            State::Connecting | State::Requesting => self.fail_setup(nic, ConnectError::TimedOut),
+            State::Awaiting => self.on_setup_lost(nic, ConnectError::TimedOut),
+            State::Open => self.nudge(nic),
+            _ => self.end(nic),
+        }
     }
 
     /// Notes that the stream has ended, or that there will be none.
@@ -306,8 +247,7 @@ impl Connection {
     /// Closes at once and reports whatever is owed.
     pub(super) fn end(&mut self, nic: &mut Nic) {
         let was_live = self.state.is_live();
-        if let Some(next) = self.state.on(Step::Ended) {
-            self.state = next;
+        if self.state.step(Step::Ended) {
             if was_live {
                 self.report_end(nic);
             }
@@ -317,20 +257,85 @@ impl Connection {
 
     /// Reports `Disconnected`, the flushed completions and `Quiesced`, having dropped every view.
     pub(super) fn report_end(&mut self, nic: &mut Nic) {
-        nic.disconnected(self.qp, self.reason);
+        nic.reports.disconnected(self.qp, self.reason);
         nic.stags.destroy(self.qp);
         if let Some(receive) = self.receive.take() {
             nic.receives.push_front(receive);
         }
         self.target = Target::None;
         if let Some(mut lane) = self.lane.take() {
-            lane.flush(self.qp, nic, self.read_status);
+            lane.flush(self.qp, &mut nic.reports, self.read_status);
             nic.return_lane(lane);
         }
         self.last_words = None;
         (self.starved, self.throttled) = (false, false);
         (self.backlog, self.backlog_at) = (Vec::new(), 0);
-        nic.quiesced(self.qp);
+        nic.reports.quiesced(self.qp);
+    }
+
+    /// Has the connection checked for progress, as something waits for its peer.
+    #[inline]
+    pub(super) fn watch(&mut self, nic: &mut Nic) {
+        self.progress.watch(&mut nic.watches, nic.now, self.qp);
+    }
+
+    /// Has the connection checked for progress if a message has begun.
+    #[inline]
+    pub(super) fn watch_input(&mut self, nic: &mut Nic) {
+        if !self.progress.is_watched() && self.message_mark().is_some() {
+            self.watch(nic);
+        }
+    }
+
+    /// Ends the connection if its peer has made no progress for too long.
+    pub(super) fn check_progress(&mut self, nic: &mut Nic) {
+        let marks = if self.state == State::Open { self.marks(nic) } else { Marks::default() };
+        let stall = self.progress.check(&marks);
+        if marks.is_any() {
+            self.watch(nic);
+        }
+        if let (Some(stall), Some(timeout)) = (stall, nic.watches.timeout()) {
+            nic.wire.stalls += 1;
+            self.reason = DisconnectReason::NoProgress(stall, timeout);
+            self.end(nic);
+        }
+    }
+
+    /// Returns how far the peer is with what waits for it: RDMA Reads of ours, output, and a message that has
+    /// begun. Calls that wait inside us wait for nobody.
+    fn marks(&self, nic: &mut Nic) -> Marks {
+        let read = self.lane.as_ref().and_then(|lane| lane.reads.front());
+        // Octets of ours that the peer's system has acknowledged, if anything waits for that.
+        let acknowledged = if self.blocked || read.is_some() {
+            nic.counters.syscalls += 1;
+            self.sent.saturating_sub(self.socket.unacknowledged().unwrap_or(0))
+        } else {
+            0
+        };
+        let read = read.map(|read| {
+            let remaining = self.receiver.read_remaining().unwrap_or(0);
+            // A request that is still on its way behind other output counts as progress, or slow paths would
+            // look like silent peers.
+            let request = acknowledged.min(read.requested_at);
+            [u64::from(read.handle.0), remaining as u64, request]
+        });
+        Marks {
+            read,
+            output: self.blocked.then_some([acknowledged, 0, 0]),
+            message: self.message_mark(),
+            // A throttled connection goes on in every poll, so its peer is not excused.
+            is_excused: self.starved,
+        }
+    }
+
+    fn message_mark(&self) -> Option<Mark> {
+        // All of a Send has one deadline, whatever comes of it meanwhile. Of another FPDU, placed payload is
+        // progress.
+        if let Some(number) = self.receiver.send_begun() {
+            return Some([0, u64::from(number), 0]);
+        }
+        let remaining = self.receiver.payload_remaining() as u64;
+        (!self.receiver.is_between()).then_some([1, u64::from(self.turn.fpdus), remaining])
     }
 }
 
@@ -345,43 +350,6 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const STATES: [State; 9] = {
-        use State::*;
-        [Connecting, Requesting, Awaiting, Asked, Open, Draining, Terminating, Lingering, Closed]
-    };
-    const STEPS: [Step; 8] = {
-        use Step::*;
-        [Connected, Requested, Agreed, Rejected, Close, Faulted, Drained, Ended]
-    };
-
-    const MATRIX: &str = "
-            Connected   Requested   Agreed      Rejected    Close       Faulted     Drained     Ended
-Connecting  Requesting  -           -           -           Closed      -           -           Closed
-Requesting  -           -           Open        -           Closed      -           -           Closed
-Awaiting    -           Asked       -           -           Closed      -           -           Closed
-Asked       -           -           Open        Lingering   Closed      -           -           Closed
-Open        -           -           -           -           Draining    Terminating -           Closed
-Draining    -           -           -           -           -           Terminating Lingering   Closed
-Terminating -           -           -           -           -           -           Lingering   Closed
-Lingering   -           -           -           -           -           -           -           Closed
-Closed      -           -           -           -           -           -           -           -
-";
-
-    #[test]
-    fn the_whole_table_is_as_reviewed() {
-        let row = |head: String, cells: Vec<String>| {
-            let cells: String = cells.iter().map(|cell| format!("{cell:<12}")).collect();
-            format!("{head:<12}{cells}").trim_end().to_owned() + "\n"
-        };
-        let mut matrix =
-            format!("\n{}", row(String::new(), STEPS.map(|s| format!("{s:?}")).into()));
-        for state in STATES {
-            let next = |step| state.on(step).map_or("-".to_owned(), |next| format!("{next:?}"));
-            matrix += &row(format!("{state:?}"), STEPS.map(next).into());
-        }
-        assert_eq!(matrix, MATRIX, "{matrix}");
-    }
 
     #[test]
     fn an_idle_connection_is_small() {

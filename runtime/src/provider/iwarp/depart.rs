@@ -14,9 +14,12 @@ use std::io::IoSlice;
 use haulage_proto::iwarp::rdmap::ReadRequest;
 use haulage_proto::verbs::{ClaimedSegment, Handle, Status};
 
-use super::connection::{Connection, State, Step};
-use super::lane::{Lane, OCTETS_MAX, OutstandingRead, PIECES_MAX, Response, Work};
+use super::connection::Connection;
+use super::lane::{
+    COPY_MAX, INLINE_MAX, Lane, OCTETS_MAX, OutstandingRead, PIECES_MAX, Response, Work,
+};
 use super::nic::Nic;
+use crate::provider::base::{State, Step};
 use crate::provider::{Operation, QueueFull, Refused, WorkQueue, WorkRequest};
 
 impl Connection {
@@ -27,7 +30,7 @@ impl Connection {
         }
         if let Some(mut lane) = self.lane.take() {
             let alive = self.pump_lane(nic, &mut lane);
-            let failed = lane.complete(self.qp, nic);
+            let failed = lane.complete(self.qp, &mut nic.reports);
             if lane.is_empty() {
                 nic.return_lane(lane);
             } else {
@@ -281,15 +284,10 @@ impl Connection {
                 let at = u32::try_from(done).unwrap_or(u32::MAX);
                 let fpdu = self.transmitter.send(*invalidate, at, rest);
                 nic.wire.fpdus_sent += 1;
-                let last = fpdu.payload_len() == rest.len();
-                nic.counters.sends += u64::from(last);
+                let is_last = lane.batch.push_rest(&fpdu, rest, (sequence, done));
+                nic.counters.sends += u64::from(is_last);
                 lane.sealed = done + fpdu.payload_len();
-                if last && rest.len() <= COPY_MAX {
-                    lane.batch.push_copied(&fpdu, rest);
-                } else {
-                    lane.batch.push_entry(&fpdu, sequence, done);
-                }
-                if last {
+                if is_last {
                     lane.start_next();
                 }
             }
@@ -299,14 +297,9 @@ impl Connection {
                 let fpdu = self.transmitter.write(target.handle(), offset, rest);
                 nic.wire.fpdus_sent += 1;
                 nic.counters.count_tagged(fpdu.payload_len());
-                let last = fpdu.payload_len() == rest.len();
+                let is_last = lane.batch.push_rest(&fpdu, rest, (sequence, done));
                 lane.sealed = done + fpdu.payload_len();
-                if last && rest.len() <= COPY_MAX {
-                    lane.batch.push_copied(&fpdu, rest);
-                } else {
-                    lane.batch.push_entry(&fpdu, sequence, done);
-                }
-                if last {
+                if is_last {
                     lane.start_next();
                 }
             }
@@ -400,8 +393,7 @@ impl Connection {
             _ => return,
         }
         self.socket.shutdown_write();
-        if let Some(next) = self.state.on(Step::Drained) {
-            self.state = next;
+        if self.state.step(Step::Drained) {
             self.report_end(nic);
             self.set_deadline(nic, nic.config.close_timeout);
             self.unsettle(nic);
@@ -421,13 +413,6 @@ const REMEASURE_MIN: usize = 256 << 10;
 
 /// Octets of the longest Write that is sealed before its doorbell.
 const STAGED_MAX: usize = 64 << 10;
-
-/// Octets of a message up to which copying it next to its header is cheaper than naming it.
-pub(super) const COPY_MAX: usize = 512;
-
-/// Octets of the longest Send that is copied although its source could be named: that takes up a place
-/// in the send queue, and a completion.
-pub(super) const INLINE_MAX: usize = COPY_MAX;
 
 /// Pieces of a short batch, for which a short array is set up.
 const PIECES_FEW: usize = 8;

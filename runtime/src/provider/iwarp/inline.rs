@@ -10,114 +10,16 @@
 //! A connection whose message was refused is likely to bring more of that kind: it is left to polls for
 //! some rounds, so that these find its octets where they look first.
 
-use haulage_mr_pool::Local;
 use haulage_proto::iwarp::receive::{Carried, Whole};
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment};
+use haulage_proto::verbs::QpNum;
 
-use super::Iwarp;
-use super::arrive::Found;
-use super::connection::{Connection, Intake, State, StreamEnd};
+use super::connection::{Connection, Found, Intake, StreamEnd};
+use super::inbox::Inbox;
 use super::nic::Nic;
-use crate::provider::{
-    Done, Inlet, OpenResult, Port, QueueFull, RUN_MAX, Refused, Run, RunKind, WorkQueue,
-    WorkRequest, expose,
-};
-
-/// What was read and not yet acted upon, of one connection, and who is to be read next.
-#[derive(Debug)]
-pub(super) struct Inbox {
-    octets: Vec<u8>,
-    start: usize,
-    end: usize,
-    /// Whose octets these are, and whether there may be more in its socket.
-    owner: QpNum,
-    found: Found,
-    /// What is in front waits for a poll.
-    pub(super) refused: bool,
-    /// Who is read next, by place among the hot ones, and how many there still are in this round.
-    at: usize,
-    left: usize,
-}
-
-/// Sends on a connection that is open.
-#[derive(Debug)]
-pub struct LanePort<'a> {
-    pub(super) connection: &'a mut Connection,
-    pub(super) nic: &'a mut Nic,
-}
-
-impl Port for LanePort<'_> {
-    #[inline]
-    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
-        self.connection.send_inline(self.nic, message, invalidate)
-    }
-
-    #[inline]
-    fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {
-        self.connection.write_inline(self.nic, parts, target)
-    }
-
-    #[inline]
-    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
-        self.connection.stage(self.nic, request)
-    }
-
-    #[inline]
-    fn open(&mut self, lease: Local, access: Access) -> OpenResult {
-        let Self { connection, nic } = self;
-        let Ok(length) = u32::try_from(lease.len()) else { return Err((lease, Refused::TooLong)) };
-        let Some(handle) = nic.stags.reserve(connection.qp) else {
-            return Err((lease, Refused::Full));
-        };
-        let offset = nic.stags.random_offset();
-        let (exposed, memory) = expose(lease, handle, access);
-        let registered = nic.stags.register(handle, connection.qp, offset, memory);
-        debug_assert!(registered.is_ok(), "it was reserved");
-        Ok((exposed, Segment { handle, length, offset }))
-    }
-
-    #[inline]
-    fn retire(&mut self, handle: Handle) -> Option<Done> {
-        let Self { connection, nic } = self;
-        let is_read = connection.lane.as_ref().is_some_and(|lane| lane.is_read(handle));
-        if is_read || nic.stags.invalidate(handle, connection.qp).is_err() {
-            return None;
-        }
-        nic.counters.invalidated_remote += 1;
-        Some(Done::invalidating(connection.qp, handle))
-    }
-
-    fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {
-        self.connection.post(self.nic, batch)
-    }
-}
-
-impl Inbox {
-    pub(super) fn new(octets: usize) -> Self {
-        let owner = QpNum::new(0, 0);
-        let (found, refused) = (Found::Nothing, false);
-        Self { octets: vec![0; octets], start: 0, end: 0, owner, found, refused, at: 0, left: 0 }
-    }
-
-    /// Returns whether nothing waits.
-    pub(super) const fn is_empty(&self) -> bool {
-        self.start == self.end
-    }
-
-    /// Lets each of `hot` connections be read again, another one first.
-    fn begin_round(&mut self, hot: usize) {
-        self.at = if self.at < hot { self.at } else { 0 };
-        self.left = hot;
-    }
-
-    /// Returns the place of the next connection to read.
-    fn next(&mut self, hot: usize) -> Option<usize> {
-        self.left = self.left.checked_sub(1)?;
-        let at = self.at;
-        self.at = if at + 1 < hot { at + 1 } else { 0 };
-        Some(at)
-    }
-}
+use super::port::LanePort;
+use super::state::Iwarp;
+use crate::provider::base::State;
+use crate::provider::{Inlet, RUN_MAX, Run, RunKind};
 
 impl Iwarp {
     /// Takes messages of at most `length_max` octets without Receives from the hot connections.
@@ -129,7 +31,7 @@ impl Iwarp {
         inlet: &mut impl Inlet,
     ) -> usize {
         // What was polled before comes first.
-        if !self.nic.events.is_empty() {
+        if !self.nic.reports.is_empty() {
             return 0;
         }
         let mut taken = 0;

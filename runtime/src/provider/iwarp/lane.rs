@@ -23,7 +23,7 @@ use haulage_proto::iwarp::rdmap::ReadRequest;
 use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
 use haulage_proto::verbs::{ClaimedSegment, Exposure, Flags, Handle, Opcode, QpNum, Status, WrId};
 
-use super::nic::Nic;
+use crate::provider::base::{Payload, Reports};
 use crate::provider::{Operation, WorkRequest};
 
 /// Send queue, inbound Reads and outbound FPDUs.
@@ -62,11 +62,11 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) enum Work {
     Send {
-        source: Octets,
+        source: Payload,
         invalidate: Option<Handle>,
     },
     Write {
-        source: Octets,
+        source: Payload,
         target: ClaimedSegment,
     },
     Read {
@@ -98,23 +98,6 @@ impl Work {
     }
 }
 
-/// Octets to send.
-#[derive(Debug)]
-pub(super) enum Octets {
-    Leased(Source),
-    /// A copy, so that the application could have its memory back.
-    Copied(Box<[u8]>),
-}
-
-impl Octets {
-    pub(super) fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Leased(source) => source.bytes(),
-            Self::Copied(copy) => copy,
-        }
-    }
-}
-
 /// A Read of ours that waits for its response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutstandingRead {
@@ -135,8 +118,8 @@ impl Entry {
     pub(super) const fn is_leased(&self) -> bool {
         matches!(
             self.work,
-            Work::Send { source: Octets::Leased(_), .. }
-                | Work::Write { source: Octets::Leased(_), .. }
+            Work::Send { source: Payload::View(_), .. }
+                | Work::Write { source: Payload::View(_), .. }
         )
     }
 }
@@ -150,10 +133,10 @@ impl Lane {
                 Work::Done(Status::LocalFault)
             }
             Operation::Send { source, invalidate } => {
-                Work::Send { source: Octets::Leased(source), invalidate }
+                Work::Send { source: Payload::View(source), invalidate }
             }
             Operation::Write { source, target } if fits(source.len(), &target) => {
-                Work::Write { source: Octets::Leased(source), target }
+                Work::Write { source: Payload::View(source), target }
             }
             Operation::Read { sink, source } if fits(sink.len(), &source) => {
                 Work::Read { sink, source }
@@ -186,9 +169,9 @@ impl Lane {
     pub(super) fn copy_inline(&mut self) {
         for entry in self.entries.iter_mut().rev().take_while(|e| e.flags.inline) {
             if let Work::Send { source, .. } | Work::Write { source, .. } = &mut entry.work
-                && let Octets::Leased(leased) = source
+                && let Payload::View(leased) = source
             {
-                *source = Octets::Copied(Box::from(leased.bytes()));
+                *source = Payload::Copied(leased.bytes().to_vec());
             }
         }
     }
@@ -223,7 +206,7 @@ impl Lane {
 
     /// Reports what is done at the front of the queue. Returns whether it met a failure, which stays
     /// for [`Self::flush`] to report.
-    pub(super) fn complete(&mut self, qp: QpNum, nic: &mut Nic) -> bool {
+    pub(super) fn complete(&mut self, qp: QpNum, reports: &mut Reports) -> bool {
         while let Some(front) = self.entries.front() {
             match front.work {
                 Work::Done(Status::Success) | Work::Invalidated(_) => {}
@@ -235,15 +218,15 @@ impl Lane {
             self.started = self.started.saturating_sub(1);
             match entry.work {
                 _ if !entry.flags.signaled => {}
-                Work::Invalidated(handle) => nic.complete_invalidation(qp, entry.id, handle),
-                _ => nic.complete(qp, entry.id, entry.opcode, Status::Success),
+                Work::Invalidated(handle) => reports.invalidated(qp, entry.id, handle),
+                _ => reports.ended(qp, entry.id, entry.opcode, Status::Success),
             }
         }
         false
     }
 
     /// Drops every view and reports every entry as flushed, the oldest Read as `read` if it waits.
-    pub(super) fn flush(&mut self, qp: QpNum, nic: &mut Nic, read: Status) {
+    pub(super) fn flush(&mut self, qp: QpNum, reports: &mut Reports, read: Status) {
         self.batch.clear();
         self.responses.clear();
         self.reads.clear();
@@ -257,7 +240,7 @@ impl Lane {
                 _ => Status::Flushed,
             };
             drop(entry.work);
-            nic.complete(qp, entry.id, entry.opcode, status);
+            reports.ended(qp, entry.id, entry.opcode, status);
         }
         *self = Self { entries: std::mem::take(&mut self.entries), ..Self::default() };
     }
@@ -391,9 +374,17 @@ impl Batch {
         self.on_appended(start);
     }
 
-    /// Appends an FPDU around part of a work request's source.
-    pub(super) fn push_entry(&mut self, fpdu: &Fpdu, sequence: u64, start: usize) {
-        self.push_around(fpdu, What::Entry { sequence, start });
+    /// Appends an FPDU around the beginning of `rest`, which `from` says the place of: the sequence number of a work
+    /// request, and where in its source. Returns whether that is all of it.
+    pub(super) fn push_rest(&mut self, fpdu: &Fpdu, rest: &[u8], from: (u64, usize)) -> bool {
+        let is_last = fpdu.payload_len() == rest.len();
+        if is_last && rest.len() <= COPY_MAX {
+            self.push_copied(fpdu, rest);
+        } else {
+            let (sequence, start) = from;
+            self.push_around(fpdu, What::Entry { sequence, start });
+        }
+        is_last
     }
 
     /// Appends an FPDU around memory the peer reads.
@@ -472,3 +463,10 @@ pub(super) const OCTETS_MAX: usize = 2 << 20;
 
 /// Octets of a batch's own after which it is sent, so that a lane stays small.
 const OWN_MAX: usize = 32 << 10;
+
+/// Octets of a message up to which copying it next to its header is cheaper than naming it.
+pub(super) const COPY_MAX: usize = 512;
+
+/// Octets of the longest Send that is copied although its source could be named: that takes up a place
+/// in the send queue, and a completion.
+pub(super) const INLINE_MAX: usize = COPY_MAX;

@@ -5,20 +5,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage_proto::iwarp::mpa::handshake::Passive;
+use haulage_proto::verbs::QpNum;
 
-use super::connection::State;
+use super::connection::Connection;
 use super::setup::Setup;
-use super::{Iwarp, ListenerId};
+use super::state::Iwarp;
+use crate::provider::ConnectError;
+use crate::provider::base::{ListenerId, State};
 use crate::sys::socket::{Listener, Socket, Vanished};
-
-/// A place where peers ask for connections.
-#[derive(Debug)]
-pub(super) struct Listening {
-    /// `None` once we stopped listening.
-    socket: Option<Listener>,
-    /// No news is asked for until a slot is free.
-    paused: bool,
-}
 
 impl Iwarp {
     /// Binds a socket and asks for news of it. Returns the address it got.
@@ -26,20 +20,17 @@ impl Iwarp {
         &mut self,
         at: SocketAddr,
     ) -> io::Result<(ListenerId, SocketAddr)> {
-        let listener = u16::try_from(self.listeners.len())
-            .map_err(|_| io::Error::from(io::ErrorKind::QuotaExceeded))?;
+        let listener = self.listeners.next()?;
         let socket = Listener::bind(at)?;
         let bound = socket.local_addr()?;
-        self.reactor.acceptable(socket.fd(), listener, true)?;
-        self.listeners.push(Listening { socket: Some(socket), paused: false });
-        Ok((ListenerId(listener), bound))
+        self.reactor.acceptable(socket.fd(), listener.0, true)?;
+        self.listeners.add(socket);
+        Ok((listener, bound))
     }
 
     /// Closes the socket: nobody else can ask.
     pub(super) fn stop_listening(&mut self, listener: ListenerId) {
-        if let Some(listening) = self.listeners.get_mut(usize::from(listener.0))
-            && listening.socket.take().is_some()
-        {
+        if self.listeners.close(listener).is_some() {
             self.reactor.forget(listener.0);
             // Takes effect now: a ring holds the socket until it has been entered.
             let _ = self.reactor.look();
@@ -47,40 +38,69 @@ impl Iwarp {
     }
 
     /// Accepts whoever asks, as many as one report stands for.
-    pub(super) fn accept_all(&mut self, listener: u16) {
+    pub(super) fn accept_all(&mut self, listener: ListenerId) {
         for _ in 0..ACCEPTS_PER_NEWS {
-            let Some(listening) = self.listeners.get_mut(usize::from(listener)) else { return };
-            let Some(socket) = &listening.socket else { return };
+            let Some(socket) = self.listeners.get(listener) else { return };
+            self.nic.counters.syscalls += 1;
             if self.slots.is_full() {
-                self.nic.counters.syscalls += 1;
                 if !socket.is_waited_for() {
                     // Whoever comes next is reported, and may need room.
                     break;
                 }
-                listening.paused = true;
-                self.evict();
-                return;
+                self.listeners.pause(listener);
+                return self.evict();
             }
-            self.nic.counters.syscalls += 1;
             match socket.accept(Vanished::after(self.nic.watches.timeout())) {
-                Ok(Some((socket, peer))) => self.welcome(socket, peer, ListenerId(listener)),
+                Ok(Some((socket, peer))) => self.welcome(socket, peer, listener),
                 Ok(None) => break,
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(_) => {
                     // Out of descriptors, most likely: whoever is silent longest gives up its own.
-                    listening.paused = true;
+                    self.listeners.pause(listener);
                     self.accept_retry = Some(self.nic.now.saturating_add(ACCEPT_RETRY));
-                    self.evict();
-                    return;
+                    return self.evict();
                 }
             }
         }
         self.watch_listener(listener);
     }
 
+    /// Takes up a connection.
+    pub(super) fn admit(
+        &mut self,
+        socket: Socket,
+        state: State,
+        setup: Setup,
+    ) -> Result<QpNum, ConnectError> {
+        let fd = socket.fd();
+        let qp = self
+            .slots
+            .insert(|qp| Connection::new(qp, socket, state, setup))
+            .ok_or(ConnectError::NoQueuePair)?;
+        if let Err(error) = self.reactor.adopt(fd, qp) {
+            self.slots.remove(qp);
+            return Err(ConnectError::System(error.kind()));
+        }
+        if let Some(connection) = self.slots.get(qp) {
+            let timeout = self.nic.config.handshake_timeout;
+            connection.set_deadline(&mut self.nic, timeout);
+            connection.unsettle(&mut self.nic);
+        }
+        Ok(qp)
+    }
+
+    /// Tries again where nothing was accepted for want of room.
+    pub(super) fn resume_listeners(&mut self) {
+        let mut from = 0;
+        while let Some(listener) = self.listeners.paused(from) {
+            self.accept_all(listener);
+            from = listener.0.saturating_add(1);
+        }
+    }
+
     /// Ends the oldest handshake, so that silent peers cannot keep others out.
     fn evict(&mut self) {
-        while let Some(qp) = self.awaiting.pop_front() {
+        while let Some(qp) = self.listeners.longest_awaited() {
             if let Some(connection) = self.slots.get(qp)
                 && connection.state == State::Awaiting
             {
@@ -93,26 +113,15 @@ impl Iwarp {
     fn welcome(&mut self, socket: Socket, peer: SocketAddr, listener: ListenerId) {
         let setup = Setup::Passive { handshake: Passive::new(), listener, peer };
         if let Ok(qp) = self.admit(socket, State::Awaiting, setup) {
-            self.awaiting.push_back(qp);
-            while self.awaiting.len() > self.slots.in_use() {
-                self.awaiting.pop_front();
-            }
+            self.listeners.await_question(qp, self.slots.in_use());
         }
     }
 
-    fn watch_listener(&mut self, listener: u16) {
-        let Some(listening) = self.listeners.get_mut(usize::from(listener)) else { return };
-        if let Some(socket) = &listening.socket {
-            listening.paused = self.reactor.acceptable(socket.fd(), listener, false).is_err();
-        }
-    }
-
-    /// Tries again where nothing was accepted for want of room.
-    pub(super) fn resume_listeners(&mut self) {
-        for listener in 0..u16::try_from(self.listeners.len()).unwrap_or(u16::MAX) {
-            if self.listeners.get(usize::from(listener)).is_some_and(|l| l.paused) {
-                self.accept_all(listener);
-            }
+    fn watch_listener(&mut self, listener: ListenerId) {
+        let Some(socket) = self.listeners.get(listener) else { return };
+        match self.reactor.acceptable(socket.fd(), listener.0, false) {
+            Ok(()) => self.listeners.resume(listener),
+            Err(_) => self.listeners.pause(listener),
         }
     }
 }

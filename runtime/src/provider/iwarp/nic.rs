@@ -4,14 +4,12 @@ use std::collections::VecDeque;
 
 use haulage_mr_pool::{Stags, Strategy};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status, WrId};
+use haulage_proto::verbs::QpNum;
 
-use super::ListenerId;
 use super::config::Config;
-use super::depart::INLINE_MAX;
-use super::lane::Lane;
-use crate::provider::progress::Watches;
-use crate::provider::{Caps, Counters, DisconnectReason, Done, Event, Promises, Quiesced, Receive};
+use super::lane::{INLINE_MAX, Lane};
+use crate::provider::base::{Deadlines, Reports, Watches};
+use crate::provider::{Caps, Counters, Promises, Receive};
 
 /// Registrations, Receives, events and scratch memory of one provider.
 #[derive(Debug)]
@@ -20,7 +18,7 @@ pub(super) struct Nic {
     pub(super) stags: Stags,
     /// The shared receive queue, oldest first.
     pub(super) receives: VecDeque<Receive>,
-    pub(super) events: VecDeque<Event<ListenerId>>,
+    pub(super) reports: Reports,
     /// Where sockets are read when there is no better place. Taken while its octets are looked at.
     pub(super) scratch: Vec<u8>,
     /// Send queues nobody uses at the moment.
@@ -36,8 +34,7 @@ pub(super) struct Nic {
     pub(super) watches: Watches,
     /// Polls so far, modulo 2^32.
     pub(super) polls: u32,
-    /// Deadlines set since the provider last looked.
-    pub(super) deadlines: Vec<(Instant, QpNum)>,
+    pub(super) deadlines: Deadlines,
     /// The time of the last call that said it.
     pub(super) now: Instant,
     pub(super) counters: Counters,
@@ -75,7 +72,7 @@ impl Nic {
         Self {
             stags,
             receives: VecDeque::new(),
-            events: VecDeque::new(),
+            reports: Reports::default(),
             scratch: vec![0; scratch],
             lanes: Vec::new(),
             unsettled: VecDeque::new(),
@@ -83,7 +80,7 @@ impl Nic {
             throttled: VecDeque::with_capacity(config.connections_max),
             watches: Watches::new(config.progress_timeout, config.connections_max),
             polls: 0,
-            deadlines: Vec::new(),
+            deadlines: Deadlines::default(),
             now: Instant::ZERO,
             counters: Counters::default(),
             wire: WireCounters::default(),
@@ -120,37 +117,6 @@ impl Nic {
         if self.lanes.len() < LANES_KEPT_MAX {
             self.lanes.push(lane);
         }
-    }
-
-    /// Reports the end of a work request whose views have been dropped.
-    pub(super) fn complete(&mut self, qp: QpNum, id: WrId, opcode: Opcode, status: Status) {
-        self.report(Completion { id, qp, opcode, status, length: 0, invalidated: None });
-    }
-
-    /// Reports a retired handle.
-    pub(super) fn complete_invalidation(&mut self, qp: QpNum, id: WrId, handle: Handle) {
-        self.report(Completion {
-            id,
-            qp,
-            opcode: Opcode::LocalInv,
-            status: Status::Success,
-            length: 0,
-            invalidated: Some(handle),
-        });
-    }
-
-    /// Reports a completion of work whose views have been dropped.
-    pub(super) fn report(&mut self, completion: Completion) {
-        self.events.push_back(Event::Completion(Done::new(completion)));
-    }
-
-    pub(super) fn disconnected(&mut self, qp: QpNum, reason: DisconnectReason) {
-        self.events.push_back(Event::Disconnected { qp, reason });
-    }
-
-    /// Reports that every view of a queue pair has been dropped.
-    pub(super) fn quiesced(&mut self, qp: QpNum) {
-        self.events.push_back(Event::Quiesced(Quiesced::new(qp)));
     }
 }
 

@@ -12,6 +12,7 @@ use haulage_proto::verbs::Handle;
 
 use super::connection::Connection;
 use super::nic::Nic;
+use crate::provider::base::State;
 
 impl Connection {
     /// Starts to listen for the peer's first FPDU.
@@ -23,7 +24,7 @@ impl Connection {
     /// Takes note of the peer's first FPDU.
     pub(super) const fn heard(&mut self) {
         // Not the deadline of closing, if that has begun.
-        if self.unheard.take().is_some() && self.state.is_open() {
+        if self.unheard.take().is_some() && matches!(self.state, State::Open) {
             self.deadline = None;
         }
     }

@@ -1,22 +1,12 @@
-//! Connection setup: the MPA handshake at both ends.
+//! What is known of a connection before it is open.
 
-use std::io::IoSlice;
 use std::net::SocketAddr;
 
-use haulage_proto::iwarp::mpa::Mulpdu;
-use haulage_proto::iwarp::mpa::handshake::{
-    Active, Agreement, Answer, Asked, Fault, Offer, Passive, Rtr,
-};
-use haulage_proto::iwarp::receive::Receiver;
-use haulage_proto::iwarp::transmit::Transmitter;
-use haulage_proto::verbs::Handle;
+use haulage_proto::iwarp::mpa::handshake::{Active, Asked, Offer, Passive};
 
-use super::ListenerId;
 use super::config::{Config, Crc};
-use super::connection::{Connection, State, Step};
-use super::nic::Nic;
-use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
-use crate::sys::crc::crc32c;
+use crate::provider::base::ListenerId;
+use crate::provider::{ConnectError, ConnectionParams, DisconnectReason};
 
 /// What is known before a connection is open.
 #[derive(Debug)]
@@ -52,205 +42,12 @@ impl Setup {
     }
 }
 
-fn offer(config: &Config, crc: bool, params: &ConnectionParams<'_>) -> Offer {
+/// Returns what we offer.
+pub(super) fn offer(config: &Config, crc: bool, params: &ConnectionParams<'_>) -> Offer {
     Offer {
         crc,
         ord: params.ord.min(config.ord_max),
         ird: params.ird.min(config.ird_max),
         rtr: config.ready_to_receive,
-    }
-}
-
-impl Connection {
-    /// TCP is connected, or is not going to be.
-    pub(super) fn on_connected(&mut self, nic: &mut Nic) {
-        if let Err(error) = self.socket.connected() {
-            let reason = match error.kind() {
-                std::io::ErrorKind::ConnectionRefused => ConnectError::Refused,
-                std::io::ErrorKind::TimedOut => ConnectError::TimedOut,
-                kind => ConnectError::System(kind),
-            };
-            return self.fail_setup(nic, reason);
-        }
-        let Some(next) = self.state.on(Step::Connected) else { return };
-        self.state = next;
-        if let Some(Setup::Active { request, .. }) = self.setup.as_deref_mut() {
-            let request = std::mem::take(request);
-            if !self.send_frame(nic, &request) {
-                self.fail_setup(nic, ConnectError::System(std::io::ErrorKind::ConnectionReset));
-            }
-        }
-        self.unsettle(nic);
-    }
-
-    /// Takes octets of a handshake; what follows the peer's Reply stays in `bytes`.
-    pub(super) fn on_handshake(&mut self, nic: &mut Nic, bytes: &mut &[u8]) {
-        match self.setup.as_deref_mut() {
-            Some(Setup::Active { handshake, .. }) => match handshake.handle(bytes) {
-                Ok(None) => {}
-                Ok(Some(answer)) => self.on_answer(nic, answer),
-                Err(fault) => {
-                    if let Some(code) = fault.code() {
-                        self.send_terminate(nic, code);
-                    }
-                    self.fail_setup(nic, ConnectError::BadHandshake(fault.rule()));
-                }
-            },
-            Some(Setup::Passive { handshake, listener, peer }) => match handshake.handle(bytes) {
-                Ok(None) => {}
-                Ok(Some(asked)) => {
-                    let (listener, peer) = (*listener, *peer);
-                    let private_data = Box::from(asked.private_data());
-                    self.setup = Some(Box::new(Setup::Asked(asked, None)));
-                    if let Some(next) = self.state.on(Step::Requested) {
-                        self.state = next;
-                        self.deadline = None;
-                        let qp = self.qp;
-                        nic.events.push_back(Event::Request {
-                            listener,
-                            qp,
-                            peer,
-                            process: None,
-                            private_data,
-                        });
-                    }
-                }
-                Err(fault) => {
-                    if let Some(reply) = handshake.refusal(fault) {
-                        self.send_frame(nic, &reply);
-                    }
-                    nic.wire.handshakes_failed += 1;
-                    self.end(nic);
-                }
-            },
-            Some(Setup::Asked(_, broken)) => {
-                // Reported once the application has answered.
-                *broken = Some(DisconnectReason::PeerMisbehaved(Fault::Early.rule()));
-                *bytes = &[];
-            }
-            None => *bytes = &[],
-        }
-    }
-
-    /// The stream ended, or the deadline passed, before the connection was open.
-    pub(super) fn on_setup_lost(&mut self, nic: &mut Nic, reason: ConnectError) {
-        match self.setup.as_deref_mut() {
-            Some(Setup::Asked(_, broken)) => {
-                broken.get_or_insert(DisconnectReason::Lost);
-            }
-            Some(Setup::Passive { .. }) => {
-                nic.wire.handshakes_failed += 1;
-                self.end(nic);
-            }
-            Some(Setup::Active { .. }) | None => self.fail_setup(nic, reason),
-        }
-    }
-
-    /// The application says yes.
-    pub(super) fn accept(&mut self, nic: &mut Nic, params: &ConnectionParams<'_>) {
-        if self.state != State::Asked {
-            return;
-        }
-        let Some(Setup::Asked(asked, broken)) = self.setup.take().map(|setup| *setup) else {
-            return;
-        };
-        let offer = offer(&nic.config, nic.config.crc == Crc::Always, params);
-        let (reply, agreement) = match asked.accept(&offer, params.private_data) {
-            Ok(accepted) => accepted,
-            Err(fault) => {
-                self.send_frame(nic, &asked.reject(&[]));
-                return self.fail_setup(nic, ConnectError::BadHandshake(fault.rule()));
-            }
-        };
-        let sent = self.send_frame(nic, &reply);
-        self.open(nic, &agreement, Box::default());
-        self.rtr = agreement.rtr;
-        self.reason = DisconnectReason::Lost;
-        if broken.is_some() || !sent {
-            self.reason = broken.unwrap_or(DisconnectReason::Lost);
-            self.end(nic);
-        }
-    }
-
-    /// The application says no.
-    pub(super) fn reject(&mut self, nic: &mut Nic, private_data: &[u8]) {
-        let Some(Setup::Asked(asked, broken)) = self.setup.take().map(|setup| *setup) else {
-            return;
-        };
-        self.send_frame(nic, &asked.reject(private_data));
-        self.socket.shutdown_write();
-        if let Some(next) = self.state.on(Step::Rejected) {
-            self.state = next;
-            self.set_deadline(nic, nic.config.close_timeout);
-        }
-        if broken.is_some() {
-            self.end(nic);
-        }
-        self.unsettle(nic);
-    }
-
-    fn on_answer(&mut self, nic: &mut Nic, answer: Answer) {
-        match answer {
-            Answer::Rejected { .. } => self.fail_setup(nic, ConnectError::Rejected),
-            Answer::Accepted { agreement, private_data } => {
-                self.setup = None;
-                self.open(nic, &agreement, private_data);
-                self.may_send = true;
-                self.expect_first(nic);
-                if agreement.rtr == Some(Rtr::Write) {
-                    let indication = self.transmitter.write(Handle(0), 0, &[]);
-                    let lane = self.lane.get_or_insert_with(|| nic.lend_lane());
-                    lane.batch.push(&indication);
-                    nic.wire.fpdus_sent += 1;
-                    self.unsettle(nic);
-                }
-            }
-        }
-    }
-
-    fn open(&mut self, nic: &mut Nic, agreement: &Agreement, private_data: Box<[u8]>) {
-        let Some(next) = self.state.on(Step::Agreed) else { return };
-        self.state = next;
-        self.deadline = None;
-        let crc: Option<haulage_proto::iwarp::Crc32c> = agreement.crc.then_some(crc32c);
-        self.receiver = Receiver::new(crc);
-        self.transmitter = Transmitter::new(crc, Mulpdu::default());
-        self.measure_segments(nic);
-        (self.ord, self.ird) = (agreement.ord, agreement.ird);
-        nic.events.push_back(Event::Established {
-            qp: self.qp,
-            private_data,
-            ord: agreement.ord,
-            ird: agreement.ird,
-        });
-        self.unsettle(nic);
-    }
-
-    /// Fits FPDUs to the TCP segments of the moment (RFC 5044 section 4.5: one FPDU a segment).
-    pub(super) fn measure_segments(&mut self, nic: &mut Nic) {
-        nic.counters.syscalls += 1;
-        if let Ok(size) = self.socket.segment_size() {
-            self.transmitter.set_segment_size(Mulpdu::from_mss(size));
-        }
-    }
-
-    /// Ends a connection that never came to be, and says why.
-    pub(super) fn fail_setup(&mut self, nic: &mut Nic, reason: ConnectError) {
-        self.setup = None;
-        nic.stags.destroy(self.qp);
-        nic.events.push_back(Event::Failed { qp: self.qp, reason });
-        self.end(nic);
-    }
-
-    /// Sends a whole frame into the empty send buffer of a fresh connection.
-    fn send_frame(&self, nic: &mut Nic, frame: &[u8]) -> bool {
-        nic.counters.syscalls += 1;
-        matches!(self.socket.send(&[IoSlice::new(frame)]), Ok(Some(sent)) if sent == frame.len())
-    }
-
-    /// Sends a Terminate about a Reply; RFC 6581 section 4.1 allows it before the stream is open.
-    fn send_terminate(&self, nic: &mut Nic, code: haulage_proto::iwarp::terminate::Code) {
-        let fpdu = self.transmitter.terminate(code, None);
-        self.send_frame(nic, &[fpdu.prefix(), fpdu.trailer()].concat());
     }
 }

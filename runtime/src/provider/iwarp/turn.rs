@@ -15,10 +15,6 @@ use std::time::Duration;
 
 use haulage_proto::time::Instant;
 
-use super::connection::Connection;
-use super::nic::Nic;
-use crate::provider::DisconnectReason;
-
 /// What a connection was given to do lately.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
@@ -50,39 +46,11 @@ impl Turn {
 
     /// Returns whether the FPDUs that delivered nothing in this window are too many. Begins a new window, of
     /// which nothing is counted yet, if this one is over.
-    fn is_flood(&mut self, now: Instant) -> bool {
+    pub(super) fn is_flood(&mut self, now: Instant) -> bool {
         if now.saturating_since(self.counted_since) >= SECOND {
             (self.counted_since, self.empty) = (now, 0);
         }
         self.empty >= EMPTY_PER_SECOND_MAX
-    }
-}
-
-impl Connection {
-    /// Ends the connection if its peer sent too many FPDUs that deliver nothing.
-    #[inline]
-    pub(super) fn end_if_flooded(&mut self, nic: &mut Nic) {
-        if self.turn.empty > 0 && self.state.receives() && self.turn.is_flood(nic.now) {
-            nic.wire.floods += 1;
-            self.reason = DisconnectReason::Flooded;
-            self.end(nic);
-        }
-    }
-
-    /// Leaves the rest of what was read to the next poll.
-    #[cold]
-    pub(super) fn throttle(&mut self, nic: &mut Nic) {
-        self.throttled = true;
-        nic.throttled.push_back(self.qp);
-        self.unsettle(nic);
-    }
-
-    /// Goes on with what the turn of the last poll left.
-    pub(super) fn go_on(&mut self, nic: &mut Nic) {
-        if std::mem::take(&mut self.throttled) {
-            self.feed_backlog(nic);
-            self.end_backlog(nic);
-        }
     }
 }
 

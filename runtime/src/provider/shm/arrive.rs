@@ -4,14 +4,14 @@ use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::verbs::{Completion, Handle, Opcode, Status, WrId};
 
-use super::ListenerId;
-use super::connection::{Connection, State};
+use super::connection::Connection;
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
 use super::outlet::{Far, RingPort, Sent};
 use super::regions::Mapped;
 use super::ring::{Consumer, JOINING_MAX, Kind, Look, Record};
 use super::table::Retired;
+use crate::provider::base::{ListenerId, State};
 use crate::provider::{DisconnectReason, Done, Event, Inlet, RUN_MAX, Run as Offered, RunKind};
 
 /// Why no more is taken from a ring.

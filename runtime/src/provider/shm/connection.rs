@@ -2,8 +2,8 @@
 //!
 //! # Normal operation
 //!
-//! `Connecting -> Requesting -> Open` at the active end, `Awaiting -> Asked -> Open` at the passive one.
-//! What arrives is handled in `arrive`, what leaves in `depart`, connection setup in `setup`.
+//! It lives as [`State`] says. What arrives is handled in `arrive`, what leaves in `depart`, connection setup in
+//! `handshake`.
 //!
 //! # Recovery
 //!
@@ -27,13 +27,13 @@ use haulage_proto::verbs::{ClaimedSegment, Exposure, Flags, Handle, Opcode, QpNu
 
 use super::ended::{BAD_RING, Ended, MEMORY_LOST};
 use super::nic::Nic;
-use super::progress::Progress;
 use super::receives::Filling;
 use super::regions::Mapped;
 use super::ring::{Consumer, Producer};
 use super::setup::Setup;
 use super::table::Registrations;
-use crate::provider::DisconnectReason;
+use crate::provider::base::{Mark, Marks, Payload, Progress, State, Step};
+use crate::provider::{ConnectError, DisconnectReason};
 use crate::sys::shared::Shared;
 use crate::sys::unix::{Process, Stream};
 
@@ -67,7 +67,9 @@ pub(super) struct Connection {
     pub(super) pending: VecDeque<Entry>,
     /// The Receive that a message in parts fills.
     pub(super) filling: Option<Filling>,
-    pub(super) progress: Progress,
+    /// Messages in parts that have begun, modulo 2^32.
+    begun: u32,
+    progress: Progress,
     pub(super) ord: u32,
     pub(super) ird: u32,
     pub(super) socket: Option<Stream>,
@@ -112,85 +114,6 @@ impl Work {
     }
 }
 
-/// What a Send or a Write carries.
-#[derive(Debug)]
-pub(super) enum Payload {
-    View(Source),
-    Copied(Box<[u8]>),
-}
-
-impl Payload {
-    pub(super) fn bytes(&self) -> &[u8] {
-        match self {
-            Self::View(source) => source.bytes(),
-            Self::Copied(bytes) => bytes,
-        }
-    }
-}
-
-/// The life of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// The listener's queue is full.
-    Connecting,
-    /// Our question is out.
-    Requesting,
-    /// A peer's question is to come.
-    Awaiting,
-    /// It came; the application is to answer.
-    Asked,
-    /// Messages flow.
-    Open,
-    /// We close, once what was posted has left.
-    Draining,
-    /// It ended while the peer was copying.
-    Quarantined,
-    /// Nothing is left but the slot.
-    Closed,
-}
-
-/// What happens to a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// The socket is connected.
-    Connected,
-    /// The peer's question is complete.
-    Requested,
-    /// Both ends said yes.
-    Agreed,
-    /// The application closes.
-    Close,
-    /// Setup failed or was refused, or the connection is over, for whatever reason.
-    Ended,
-    /// The peer is done copying, or gone.
-    Released,
-}
-
-impl State {
-    /// The whole transition table; anything not listed changes nothing.
-    pub(super) const fn on(self, step: Step) -> Option<Self> {
-        use Step::{Agreed, Close, Connected, Ended, Released, Requested};
-        Some(match (self, step) {
-            (Self::Connecting, Connected) => Self::Requesting,
-            (Self::Awaiting, Requested) => Self::Asked,
-            (Self::Requesting | Self::Asked, Agreed) => Self::Open,
-            (Self::Open, Close) => Self::Draining,
-            (Self::Connecting | Self::Requesting | Self::Awaiting | Self::Asked, Close | Ended) => {
-                Self::Closed
-            }
-            (Self::Open | Self::Draining, Ended) => Self::Quarantined,
-            (Self::Quarantined, Released) => Self::Closed,
-            _ => return None,
-        })
-    }
-
-    /// Returns whether the queue pair holds views and owes completions.
-    #[inline]
-    pub(super) const fn is_live(self) -> bool {
-        matches!(self, Self::Open | Self::Draining)
-    }
-}
-
 impl Connection {
     pub(super) fn new(qp: QpNum, socket: Option<Stream>, state: State, setup: Setup) -> Self {
         Self {
@@ -209,6 +132,7 @@ impl Connection {
             registrations: Registrations::default(),
             pending: VecDeque::new(),
             filling: None,
+            begun: 0,
             progress: Progress::default(),
             ord: 0,
             ird: 0,
@@ -224,21 +148,25 @@ impl Connection {
     pub(super) fn set_deadline(&mut self, nic: &mut Nic, after: Duration) {
         let deadline = nic.now.saturating_add(after);
         self.deadline = Some(deadline);
-        nic.deadlines.push((deadline, self.qp));
-    }
-
-    /// Moves on, if the table knows the step from here.
-    pub(super) fn step(&mut self, step: Step) -> bool {
-        let next = self.state.on(step);
-        self.state = next.unwrap_or(self.state);
-        next.is_some()
+        nic.deadlines.add(deadline, self.qp);
     }
 
     /// Starts to close in order.
     pub(super) fn close(&mut self, nic: &mut Nic) {
-        if self.step(Step::Close) {
+        if self.state.step(Step::Close) {
             self.set_deadline(nic, nic.config.close_timeout);
             self.pump(nic);
+        }
+    }
+
+    /// What the connection waited for has not come in time.
+    pub(super) fn on_deadline(&mut self, nic: &mut Nic) {
+        self.deadline = None;
+        match self.state {
+            State::Connecting | State::Requesting | State::Awaiting => {
+                self.fail_setup(nic, ConnectError::TimedOut);
+            }
+            _ => self.end(nic, Ended::Closed, DisconnectReason::Local, None),
         }
     }
 
@@ -264,6 +192,13 @@ impl Connection {
         }
     }
 
+    /// Returns whether the next poll is likely to do something for it.
+    pub(super) fn may_go_on(&self, nic: &Nic) -> bool {
+        let record = self.consumer.as_ref().is_some_and(|consumer| consumer.has_record());
+        let takes = !nic.receives.is_empty() || self.filling.is_some();
+        if record { takes } else { self.over }
+    }
+
     fn is_broken(&self) -> bool {
         let ours = self.producer.as_ref().map(|producer| producer.segment().memory());
         let theirs = self.consumer.as_ref().map(|consumer| consumer.segment().memory());
@@ -285,18 +220,17 @@ impl Connection {
         if !self.state.is_live() {
             return;
         }
-        self.step(Step::Ended);
-        nic.disconnected(self.qp, reason);
+        nic.reports.disconnected(self.qp, reason);
         if let Some(filling) = self.filling.take() {
             nic.receives.put_back(filling);
         }
         if let Some((id, opcode, status)) = failed {
-            nic.fail(self.qp, id, opcode, status);
+            nic.reports.ended(self.qp, id, opcode, status);
         }
         for Entry { id, work, .. } in std::mem::take(&mut self.pending) {
             let opcode = work.opcode();
             drop(work);
-            nic.fail(self.qp, id, opcode, Status::Flushed);
+            nic.reports.ended(self.qp, id, opcode, Status::Flushed);
         }
         let released = self.withdraw(nic, word);
         // What was the peer's is no longer needed; in quarantine it tells when it is gone.
@@ -311,6 +245,7 @@ impl Connection {
         if released {
             self.release(nic);
         } else {
+            self.state.step(Step::Held);
             nic.link.quarantines += 1;
             nic.quarantined.push(self.qp);
         }
@@ -346,10 +281,59 @@ impl Connection {
     }
 
     fn release(&mut self, nic: &mut Nic) {
-        self.step(Step::Released);
+        self.state.step(Step::Ended);
         (self.producer, self.process) = (None, None);
-        nic.quiesced(self.qp);
+        nic.reports.quiesced(self.qp);
         nic.closed.push(self.qp);
+    }
+
+    /// Has the connection checked for progress if output waits.
+    #[inline]
+    pub(super) fn watch_output(&mut self, nic: &mut Nic) {
+        if !self.progress.is_watched() && !self.pending.is_empty() {
+            self.watch(nic);
+        }
+    }
+
+    /// Has the connection checked for progress, as a message in parts has begun.
+    pub(super) fn message_begins(&mut self, nic: &mut Nic) {
+        self.begun = self.begun.wrapping_add(1);
+        self.watch(nic);
+    }
+
+    /// Ends the connection if its peer has made no progress for too long.
+    pub(super) fn check_progress(&mut self, nic: &mut Nic) {
+        let marks = if self.state == State::Open { self.marks() } else { Marks::default() };
+        let stall = self.progress.check(&marks);
+        if marks.is_any() {
+            self.watch(nic);
+        }
+        if let (Some(stall), Some(timeout)) = (stall, nic.watches.timeout()) {
+            nic.link.stalls += 1;
+            self.end(nic, Ended::Closed, DisconnectReason::NoProgress(stall, timeout), None);
+        }
+    }
+
+    /// Returns how far the peer is with what waits for it. Output waits for a peer when its ring is full, or when
+    /// it copies under a handle that is to be closed; a message in parts, all of which has one deadline, waits for
+    /// its last one. Reads and Writes are copied by us and wait for nobody.
+    fn marks(&self) -> Marks {
+        let message = self.filling.is_some().then_some([u64::from(self.begun), 0, 0]);
+        Marks { output: self.output_mark(), message, ..Marks::default() }
+    }
+
+    #[cold]
+    fn watch(&mut self, nic: &mut Nic) {
+        self.progress.watch(&mut nic.watches, nic.now, self.qp);
+    }
+
+    /// Returns how far the oldest request that waits has come.
+    fn output_mark(&self) -> Option<Mark> {
+        let (oldest, producer) = (self.pending.front()?, self.producer.as_ref()?);
+        // An invalidation waits for a copy alone, whatever room the peer makes in the ring meanwhile.
+        let copies = matches!(oldest.work, Work::LocalInv { .. });
+        let room = if copies { u64::MAX } else { producer.room_until() };
+        Some([room, oldest.id.0, oldest.moved as u64])
     }
 
     /// Drops what is left when the provider goes. Memory the peer is copying from or to is nobody's
@@ -364,42 +348,6 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const STATES: [State; 8] = {
-        use State::*;
-        [Connecting, Requesting, Awaiting, Asked, Open, Draining, Quarantined, Closed]
-    };
-    const STEPS: [Step; 6] = {
-        use Step::*;
-        [Connected, Requested, Agreed, Close, Ended, Released]
-    };
-
-    const MATRIX: &str = "
-            Connected   Requested   Agreed      Close       Ended       Released
-Connecting  Requesting  -           -           Closed      Closed      -
-Requesting  -           -           Open        Closed      Closed      -
-Awaiting    -           Asked       -           Closed      Closed      -
-Asked       -           -           Open        Closed      Closed      -
-Open        -           -           -           Draining    Quarantined -
-Draining    -           -           -           -           Quarantined -
-Quarantined -           -           -           -           -           Closed
-Closed      -           -           -           -           -           -
-";
-
-    #[test]
-    fn the_whole_table_is_as_reviewed() {
-        let row = |head: String, cells: Vec<String>| {
-            let cells: String = cells.iter().map(|cell| format!("{cell:<12}")).collect();
-            format!("{head:<12}{cells}").trim_end().to_owned() + "\n"
-        };
-        let mut matrix =
-            format!("\n{}", row(String::new(), STEPS.map(|s| format!("{s:?}")).into()));
-        for state in STATES {
-            let next = |step| state.on(step).map_or("-".to_owned(), |next| format!("{next:?}"));
-            matrix += &row(format!("{state:?}"), STEPS.map(next).into());
-        }
-        assert_eq!(matrix, MATRIX, "{matrix}");
-    }
 
     #[test]
     fn an_idle_connection_is_small() {

@@ -14,13 +14,15 @@ use haulage_proto::iwarp::terminate::{Code, Fault};
 use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, Status};
 
-use super::connection::{Connection, Entry, Payload, State, Work};
+use super::connection::{Connection, Entry, Work};
 use super::ended::{BAD_RING, Ended};
+use super::leaving::{INLINE_MAX, MOVED_PER_CALL, PUBLISH_BEFORE, kind};
 use super::nic::Nic;
 use super::outlet::Far;
 use super::regions::Mapped;
 use super::ring::{JOINING_MAX, Kind, Producer};
 use super::table::{Extent, Retired};
+use crate::provider::base::{Payload, State};
 use crate::provider::{
     DisconnectReason, OpenResult, Operation, QueueFull, Refused, WorkQueue, WorkRequest,
 };
@@ -521,23 +523,3 @@ impl Entry {
         }
     }
 }
-
-#[inline]
-pub(super) fn kind(invalidate: Option<Handle>) -> (Kind, Handle) {
-    match invalidate {
-        None => (Kind::Send, Handle(0)),
-        Some(handle) => (Kind::SendInvalidate, handle),
-    }
-}
-
-/// Octets of Writes and Reads moved before the others, and the caller, have their turn.
-pub(super) const MOVED_PER_CALL: usize = 4 << 20;
-/// Octets of a Write before which the peer is shown what was sent ahead of it.
-pub(super) const PUBLISH_BEFORE: usize = 16 << 10;
-
-/// Octets of the longest Send without a view of its source. Any Send is copied, and one part of a
-/// message holds more.
-pub(super) const INLINE_MAX: usize = 8 << 10;
-/// Octets of the longest Read that is made at once.
-#[expect(clippy::cast_possible_truncation, reason = "a few MiB")]
-pub(super) const READ_MAX: u32 = MOVED_PER_CALL as u32;

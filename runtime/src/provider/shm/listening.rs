@@ -1,26 +1,17 @@
 //! Who connects to whom: abstract sockets that stand for ports.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use haulage_proto::verbs::QpNum;
 
-use super::connection::{Connection, State};
+use super::connection::Connection;
+use super::names::{LISTENERS, PORT_FIRST, PORTS, name, token};
 use super::setup::Setup;
-use super::watch::token;
-use super::{ListenerId, Shm};
+use super::state::{Listening, Shm};
 use crate::provider::ConnectError;
+use crate::provider::base::{ListenerId, State};
 use crate::sys::unix::{self, Listener, Stream};
-
-/// A listener.
-#[derive(Debug)]
-pub(super) struct Listening {
-    /// `None` once we stopped listening.
-    pub(super) socket: Option<Listener>,
-    pub(super) ip: IpAddr,
-    /// It has peers that we had no room for.
-    pub(super) paused: bool,
-}
 
 impl Shm {
     pub(super) fn go_on_connecting(&mut self, qp: QpNum) {
@@ -42,11 +33,10 @@ impl Shm {
     }
 
     /// Accepts who waits. `evicts`: for want of room, whoever is silent longest gives up its own.
-    pub(super) fn accept_all(&mut self, listener: u16, evicts: bool) {
+    pub(super) fn accept_all(&mut self, listener: ListenerId, evicts: bool) {
+        self.listeners.pause(listener);
         for _ in 0..ACCEPTS_PER_LOOK {
-            let Some(listening) = self.listeners.get_mut(usize::from(listener)) else { return };
-            let Some(socket) = &listening.socket else { return };
-            listening.paused = true;
+            let Some(Listening { socket, ip }) = self.listeners.get(listener) else { return };
             if self.slots.is_full() {
                 if evicts && socket.is_waited_for() {
                     self.evict();
@@ -55,11 +45,11 @@ impl Shm {
             }
             self.nic.counters.syscalls += 1;
             match socket.accept() {
-                Ok(Some(stream)) => self.welcome(stream, ListenerId(listener)),
-                Ok(None) => {
-                    listening.paused = false;
-                    return;
+                Ok(Some(stream)) => {
+                    let peer = SocketAddr::new(*ip, 0);
+                    self.welcome(stream, peer, listener);
                 }
+                Ok(None) => return self.listeners.resume(listener),
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
                 // Out of descriptors, most likely.
                 Err(_) => {
@@ -74,7 +64,7 @@ impl Shm {
 
     /// Ends the oldest setup, so that silent peers cannot keep others out.
     fn evict(&mut self) {
-        while let Some(qp) = self.awaiting.pop_front() {
+        while let Some(qp) = self.listeners.longest_awaited() {
             if let Some(connection) = self.slots.get(qp)
                 && connection.state == State::Awaiting
             {
@@ -83,26 +73,22 @@ impl Shm {
         }
     }
 
-    fn welcome(&mut self, stream: Stream, listener: ListenerId) {
+    fn welcome(&mut self, stream: Stream, peer: SocketAddr, listener: ListenerId) {
         let known = stream.peer().is_ok_and(|peer| peer.may_share_with(unix::user()));
         if !known {
             self.nic.link.setups_failed += 1;
             return;
         }
-        let ip = self.listeners.get(usize::from(listener.0)).map(|listening| listening.ip);
-        let peer = SocketAddr::new(ip.unwrap_or(IpAddr::from([127, 0, 0, 1])), 0);
         let setup = Setup::Passive { incoming: Default::default(), listener, peer };
         let fd = stream.fd();
         let admitted =
             self.slots.insert(|qp| Connection::new(qp, Some(stream), State::Awaiting, setup));
         let Some(qp) = admitted else { return };
         if self.epoll.watch(fd, token(qp)).is_err() {
-            return self.slots.remove(qp);
+            self.slots.remove(qp);
+            return;
         }
-        self.awaiting.push_back(qp);
-        while self.awaiting.len() > self.slots.in_use() {
-            self.awaiting.pop_front();
-        }
+        self.listeners.await_question(qp, self.slots.in_use());
         if let Some(connection) = self.slots.get(qp) {
             let timeout = self.nic.config.handshake_timeout;
             connection.set_deadline(&mut self.nic, timeout);
@@ -113,15 +99,34 @@ impl Shm {
 
     /// Goes on accepting where somebody was left waiting.
     pub(super) fn resume_listeners(&mut self) {
-        for listener in 0..u16::try_from(self.listeners.len()).unwrap_or(u16::MAX) {
-            if self.listeners.get(usize::from(listener)).is_some_and(|l| l.paused) {
-                self.accept_all(listener, false);
-            }
+        let mut from = 0;
+        while let Some(listener) = self.listeners.paused(from) {
+            self.accept_all(listener, false);
+            from = listener.0.saturating_add(1);
         }
     }
 
+    /// Binds a socket that stands for a port. Returns the address it got.
+    pub(super) fn start_listening(
+        &mut self,
+        at: SocketAddr,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        let listener = self.listeners.next()?;
+        let ip = at.ip();
+        if !ip.is_loopback() {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        }
+        let (socket, port) = match at.port() {
+            0 => self.bind_free()?,
+            port => (Listener::bind(&name(port))?, port),
+        };
+        self.epoll.watch(socket.fd(), LISTENERS + u64::from(listener.0))?;
+        self.listeners.add(Listening { socket, ip });
+        Ok((listener, SocketAddr::new(ip, port)))
+    }
+
     /// Listens under a port that nobody else does.
-    pub(super) fn bind_free(&mut self) -> io::Result<(Listener, u16)> {
+    fn bind_free(&mut self) -> io::Result<(Listener, u16)> {
         let first = self.nic.handles.offset() >> 12;
         for next in 0..u64::from(PORTS) {
             let port = (first + next) % u64::from(PORTS);
@@ -135,13 +140,5 @@ impl Shm {
     }
 }
 
-/// Returns the name of the socket that stands for a port.
-pub(super) fn name(port: u16) -> Vec<u8> {
-    format!("haulage-shm-{port}").into_bytes()
-}
-
 /// Connections accepted before the others have their turn.
 const ACCEPTS_PER_LOOK: u32 = 64;
-/// Ports to choose from: those no service is assigned.
-pub(super) const PORT_FIRST: u16 = 49152;
-const PORTS: u16 = 16384;

@@ -8,14 +8,13 @@ use haulage_mr_pool::{Handles, Pool, Sink, Source, Strategy};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Completion, Exposure, Handle, Opcode, QpNum, Status, WrId};
 
-use super::ListenerId;
 use super::config::Config;
-use super::depart::{INLINE_MAX, READ_MAX};
+use super::leaving::{INLINE_MAX, READ_MAX};
 use super::receives::Receives;
 use super::regions::Regions;
 use super::segment::{Layout, RING_BYTES_MIN};
-use crate::provider::progress::Watches;
-use crate::provider::{Caps, Counters, DisconnectReason, Done, Event, Promises, Quiesced};
+use crate::provider::base::{Deadlines, ListenerId, Reports, Watches};
+use crate::provider::{Caps, Counters, Done, Event, Promises};
 use crate::sys::barrier;
 
 /// Receives, completions, events and the like of one provider.
@@ -29,11 +28,10 @@ pub(super) struct Nic {
     pub(super) regions: Regions,
     pub(super) handles: Handles,
     pub(super) receives: Receives,
-    /// Ends of work requests that were carried out, to be reported before `events`.
+    /// Ends of work requests that were carried out, to be reported before `reports`.
     pub(super) done: VecDeque<Completion>,
-    pub(super) events: VecDeque<Event<ListenerId>>,
-    /// Deadlines set since the provider last looked.
-    pub(super) deadlines: Vec<(Instant, QpNum)>,
+    pub(super) reports: Reports,
+    pub(super) deadlines: Deadlines,
     /// Connections whose peers are to make progress.
     pub(super) watches: Watches,
     /// Connections that wait for a peer that was copying when they ended.
@@ -116,8 +114,8 @@ impl Nic {
             handles,
             receives: Receives::default(),
             done: VecDeque::new(),
-            events: VecDeque::new(),
-            deadlines: Vec::new(),
+            reports: Reports::default(),
+            deadlines: Deadlines::default(),
             quarantined: Vec::new(),
             closed: Vec::new(),
             registrations: 0,
@@ -163,10 +161,7 @@ impl Nic {
             let count = limit.saturating_sub(events.len()).min(self.done.len());
             events.extend(self.done.drain(..count).map(|done| Event::Completion(Done::new(done))));
         }
-        if !self.events.is_empty() {
-            let count = limit.saturating_sub(events.len()).min(self.events.len());
-            events.extend(self.events.drain(..count));
-        }
+        self.reports.take(events, limit);
     }
 
     /// Notes the success of a request whose views have been dropped.
@@ -183,21 +178,6 @@ impl Nic {
         self.done.push_back(Completion { id, qp, opcode, status, length: 0, invalidated });
     }
 
-    /// Reports the failure of a request whose views have been dropped, behind `Disconnected`.
-    pub(super) fn fail(&mut self, qp: QpNum, id: WrId, opcode: Opcode, status: Status) {
-        let done = Completion { id, qp, opcode, status, length: 0, invalidated: None };
-        self.events.push_back(Event::Completion(Done::new(done)));
-    }
-
-    pub(super) fn disconnected(&mut self, qp: QpNum, reason: DisconnectReason) {
-        self.events.push_back(Event::Disconnected { qp, reason });
-    }
-
-    /// Reports that every view of a queue pair has been dropped.
-    pub(super) fn quiesced(&mut self, qp: QpNum) {
-        self.events.push_back(Event::Quiesced(Quiesced::new(qp)));
-    }
-
     /// Returns whether so much is left to be reported that nothing more is done before.
     #[inline]
     pub(super) fn is_choked(&self) -> bool {
@@ -207,13 +187,13 @@ impl Nic {
     /// Returns whether something waits that a poll does rarely, or is still to be reported.
     #[inline]
     pub(super) fn has_chores(&self) -> bool {
-        !self.closed.is_empty() || !self.deadlines.is_empty() || self.has_reports()
+        !self.closed.is_empty() || self.has_reports()
     }
 
     /// Returns whether something is still to be reported.
     #[inline]
     pub(super) fn has_reports(&self) -> bool {
-        !self.done.is_empty() || !self.events.is_empty()
+        !self.done.is_empty() || !self.reports.is_empty()
     }
 
     /// Returns when the quarantined are to be looked at again.

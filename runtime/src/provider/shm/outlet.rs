@@ -5,7 +5,7 @@ use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment as Named};
 
-use super::depart::{MOVED_PER_CALL, PUBLISH_BEFORE, kind};
+use super::leaving::{MOVED_PER_CALL, PUBLISH_BEFORE, kind};
 use super::nic::Nic;
 use super::ring::{BadRing, Kind, Producer};
 use super::segment::Segment;

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use haulage_mr_pool::{
-    Exposed, Local, PagePreference, PoolConfig, PostedSink, PostedSource, Sink, Source,
+    Exposed, PagePreference, Pool, PoolConfig, PostedSink, PostedSource, Sink, Source,
 };
 use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::verbs::{
@@ -13,13 +13,13 @@ use haulage_proto::verbs::{
 
 use std::net::IpAddr;
 
-use super::listening::PORT_FIRST;
+use super::names::PORT_FIRST;
 use super::nic::LONG_RINGS_MAX;
 use super::watch::HOT_MAX;
 use super::*;
 use crate::provider::by_number::ByNumber as _;
 use crate::provider::{DisconnectReason, Done, Operation, Quiesced, WorkRequest};
-use crate::sys::unix::{self, Stream};
+use crate::sys::unix;
 use crate::sys::{clock, complete};
 
 mod endings;

@@ -6,16 +6,16 @@
 //! cost a system call: they are listened to when nothing else happens, and now and then when much does,
 //! more often if somebody may ring. Nothing rings while every peer there is talks to us.
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
-use super::connection::{Connection, State};
-use super::nic::Nic;
-use super::{ListenerId, Shm, ended};
-use crate::provider::{ConnectError, DisconnectReason, Event, Inlet};
+use super::connection::Connection;
+use super::names::{LISTENERS, WAKER};
+use super::state::Shm;
+use crate::provider::base::{ListenerId, State};
+use crate::provider::{Event, Inlet};
 use crate::sys::barrier;
 use crate::sys::bus_error;
 use crate::sys::epoll::Ready;
@@ -121,7 +121,7 @@ impl Shm {
             return since >= LOOK_IDLE;
         }
         let all_hot = self.hot.len() == self.slots.in_use();
-        let listening = self.listeners.iter().any(|listening| listening.socket.is_some());
+        let listening = self.listeners.is_any_open();
         let listens = listening || self.hot.len() > 1;
         match (all_hot, listens) {
             (false, _) => since >= LOOK_BUSY,
@@ -151,7 +151,7 @@ impl Shm {
             self.woken |= readable;
         } else if token >= LISTENERS {
             let listener = u16::try_from(token - LISTENERS).unwrap_or(u16::MAX);
-            self.accept_all(listener, true);
+            self.accept_all(ListenerId(listener), true);
         } else if readable {
             let slot = u16::try_from(token & 0xffff).unwrap_or_default();
             let generation = u16::try_from(token >> 16 & 0xffff).unwrap_or_default();
@@ -278,16 +278,11 @@ impl Shm {
     }
 
     fn fire_deadlines(&mut self) {
-        self.deadlines.extend(self.nic.deadlines.drain(..).map(Reverse));
-        while let Some(&Reverse((deadline, qp))) = self.deadlines.peek() {
-            if deadline > self.nic.now {
-                break;
-            }
-            self.deadlines.pop();
-            if let Some(connection) = self.slots.get(qp)
-                && connection.deadline == Some(deadline)
-            {
-                connection.on_deadline(&mut self.nic);
+        let Self { nic, slots, .. } = self;
+        while let Some((deadline, qp)) = nic.deadlines.pop(nic.now) {
+            let Some(connection) = slots.get(qp) else { continue };
+            if connection.deadline == Some(deadline) {
+                connection.on_deadline(nic);
             }
         }
     }
@@ -321,32 +316,6 @@ impl Shm {
     }
 }
 
-impl Connection {
-    /// Returns whether the next poll is likely to do something for it.
-    fn may_go_on(&self, nic: &Nic) -> bool {
-        let record = self.consumer.as_ref().is_some_and(|consumer| consumer.has_record());
-        let takes = !nic.receives.is_empty() || self.filling.is_some();
-        if record { takes } else { self.over }
-    }
-
-    fn on_deadline(&mut self, nic: &mut Nic) {
-        self.deadline = None;
-        match self.state {
-            State::Connecting | State::Requesting | State::Awaiting => {
-                self.fail_setup(nic, ConnectError::TimedOut);
-            }
-            _ => self.end(nic, ended::Ended::Closed, DisconnectReason::Local, None),
-        }
-    }
-}
-
-/// Returns the name of a connection with `epoll`.
-pub(super) fn token(qp: QpNum) -> u64 {
-    u64::from(qp.generation()) << 16 | qp.slot() as u64
-}
-
-pub(super) const WAKER: u64 = u64::MAX;
-pub(super) const LISTENERS: u64 = 1 << 32;
 /// Connections beyond which those that are silent ask for a doorbell: looking at a ring costs a few
 /// nanoseconds.
 pub(super) const HOT_MAX: usize = 64;
@@ -362,25 +331,3 @@ const LOOK_BUSY: Duration = Duration::from_micros(100);
 const LOOK_RARELY: Duration = Duration::from_millis(10);
 /// How often something that nobody tells of is tried again.
 pub(super) const RETRY: Duration = Duration::from_millis(1);
-
-/// Which connections are asked for messages without Receives until the next poll.
-#[derive(Debug, Default)]
-pub(super) struct Round {
-    /// Who is asked, by place among the hot ones.
-    at: usize,
-    /// How many are still to be asked, this one included.
-    left: usize,
-    /// Messages that were taken.
-    taken: usize,
-}
-
-impl Round {
-    fn begin(&mut self, first: usize, count: usize) {
-        *self = Self { at: if first < count { first } else { 0 }, left: count, taken: 0 };
-    }
-
-    fn go_on(&mut self, count: usize) {
-        self.at = if self.at + 1 < count { self.at + 1 } else { 0 };
-        self.left -= 1;
-    }
-}

@@ -8,10 +8,13 @@ use haulage_mr_pool::{StagFault, Stags};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{ClaimedSegment, Completion, Handle, Opcode, QpNum, Status};
 
-use super::Listener;
 use super::queue_pair::{Entry, QueuePair};
 use crate::provider::supply::{Given, Supply};
 use crate::provider::{Caps, Counters, Done, Event, Quiesced, Receive};
+
+/// Names a listener of a [`Sim`](super::Sim).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener(u32);
 
 /// An RNIC of the fabric.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use haulage_proto::verbs::{
 };
 
 use super::schedule::{End, Message};
+use crate::provider::base::Payload;
 use crate::provider::{Receive, WorkRequest};
 
 /// A queue pair. Entries are numbered from 0 as they are posted; the number is their `seq`.
@@ -112,22 +113,6 @@ pub(super) enum Work {
     },
     /// Nothing; every view it held was dropped.
     Nothing,
-}
-
-/// What a Send or a Write carries.
-#[derive(Debug)]
-pub(super) enum Payload {
-    View(Source),
-    Copied(Vec<u8>),
-}
-
-impl Payload {
-    pub(super) fn bytes(&self) -> &[u8] {
-        match self {
-            Self::View(source) => source.bytes(),
-            Self::Copied(bytes) => bytes,
-        }
-    }
 }
 
 impl QueuePair {

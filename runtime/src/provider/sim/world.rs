@@ -6,11 +6,12 @@ use std::time::Duration;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Handle, QpNum, Status};
 
-use super::FabricConfig;
+use super::config::FabricConfig;
 use super::node::Node;
-use super::queue_pair::{Payload, QueuePair, State, Work};
+use super::queue_pair::{QueuePair, State, Work};
 use super::rng::Rng;
 use super::schedule::{Body, End, Gone, Message, Packet, Schedule};
+use crate::provider::base::Payload;
 use crate::provider::{
     DisconnectReason, Event, QueueFull, Receive, Refused, WorkQueue, WorkRequest,
 };

@@ -14,8 +14,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::rc::Rc;
 
+use super::config::{Config, Unavailable};
+use super::names::LISTENER;
 use super::place::{self, Gid};
-use super::{Config, LISTENER, Unavailable};
 use crate::sys::ibverbs::{CmId, Device, EventChannel};
 use crate::sys::interfaces;
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use haulage_mr_pool::Strategy;
 
-use super::ReceiveQueues;
 use crate::sys::ibverbs::Refused;
 use crate::sys::process;
 
@@ -84,6 +83,28 @@ impl Default for Config {
             handshake_timeout: Duration::from_secs(5),
             close_timeout: Duration::from_secs(1),
         }
+    }
+}
+
+/// Which receive queues there are to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReceiveQueues {
+    /// One that is shared, if the device has that.
+    #[default]
+    Any,
+    /// One that is shared.
+    Shared,
+    /// One for each queue pair.
+    Own,
+}
+
+impl fmt::Display for ReceiveQueues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Any => "any",
+            Self::Shared => "shared",
+            Self::Own => "own",
+        })
     }
 }
 

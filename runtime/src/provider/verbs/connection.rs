@@ -85,6 +85,24 @@ impl Phase {
 }
 
 impl Connection {
+    /// Makes one for which the libraries have nothing yet.
+    pub(super) fn new(phase: Phase, deadline: Instant) -> Self {
+        Self {
+            phase,
+            deadline,
+            objects: Objects::Nothing,
+            regions: Vec::new(),
+            ord: 0,
+            ird: 0,
+            to: None,
+            private_data: Box::default(),
+            early: Vec::new(),
+            is_flushed: false,
+            is_unheard: false,
+            opening: WorkQueue::new(),
+        }
+    }
+
     pub(super) fn pair(&mut self) -> Option<&mut QueuePair> {
         match &mut self.objects {
             Objects::Pair(pair) => Some(pair),
@@ -100,65 +118,17 @@ impl Connection {
         }
     }
 
+    /// Tells whether messages may come yet.
+    pub(super) fn goes_on(&self) -> bool {
+        !self.is_flushed && !matches!(self.phase, Phase::Flushing | Phase::Gone)
+    }
+
     pub(super) fn id(&mut self) -> Option<&mut CmId> {
         match &mut self.objects {
             Objects::Pair(pair) => Some(pair.id()),
             Objects::Id(id) => Some(id),
             Objects::Nothing => None,
         }
-    }
-}
-
-/// Connections by their queue pairs' numbers.
-#[derive(Debug)]
-pub(super) struct Slots {
-    slots: Vec<(u16, Option<Box<Connection>>)>,
-    free: Vec<u16>,
-}
-
-impl Slots {
-    pub(super) fn new(count: usize) -> Self {
-        let count = u16::try_from(count).unwrap_or(u16::MAX);
-        Self { slots: (0..count).map(|_| (0, None)).collect(), free: (0..count).rev().collect() }
-    }
-
-    pub(super) fn add(&mut self, connection: Connection) -> Option<QpNum> {
-        let slot = self.free.pop()?;
-        let (generation, place) = self.slots.get_mut(usize::from(slot))?;
-        *place = Some(Box::new(connection));
-        Some(QpNum::new(slot, *generation))
-    }
-
-    pub(super) fn get(&mut self, qp: QpNum) -> Option<&mut Connection> {
-        let (generation, place) = self.slots.get_mut(qp.slot())?;
-        place.as_deref_mut().filter(|_| *generation == qp.generation())
-    }
-
-    pub(super) fn peek(&self, qp: QpNum) -> Option<&Connection> {
-        let (generation, place) = self.slots.get(qp.slot())?;
-        place.as_deref().filter(|_| *generation == qp.generation())
-    }
-
-    pub(super) fn remove(&mut self, qp: QpNum) -> Option<Box<Connection>> {
-        let (generation, place) = self.slots.get_mut(qp.slot())?;
-        if *generation != qp.generation() {
-            return None;
-        }
-        let connection = place.take()?;
-        *generation = generation.wrapping_add(1);
-        self.free.push(u16::try_from(qp.slot()).unwrap_or_default());
-        Some(connection)
-    }
-
-    /// Returns the queue pair in use at `slot`.
-    pub(super) fn at(&self, slot: u32) -> Option<QpNum> {
-        let (generation, place) = self.slots.get(slot as usize)?;
-        place.as_ref().map(|_| QpNum::new(u16::try_from(slot).unwrap_or_default(), *generation))
-    }
-
-    pub(super) fn all(&self) -> impl Iterator<Item = QpNum> + '_ {
-        let used = (0_u16..).zip(&self.slots).filter(|(_, (_, place))| place.is_some());
-        used.map(|(slot, (generation, _))| QpNum::new(slot, *generation))
     }
 }
 

@@ -9,10 +9,10 @@ use haulage_mr_pool::Strategy;
 use haulage_proto::verbs::SCATTER_MAX;
 
 use super::bounces::Bounces;
+use super::config::{Config, ReceiveQueues, Unavailable};
 use super::place::{self, Gid};
+use super::share::Share;
 use super::windows::Windows;
-use super::work::Share;
-use super::{Config, ReceiveQueues, Unavailable};
 use crate::limits::RECEIVES_IDLE;
 use crate::provider::{Caps, Promises};
 use crate::sys::ibverbs::{

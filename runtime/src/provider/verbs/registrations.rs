@@ -5,8 +5,8 @@ use std::sync::Arc;
 use haulage_mr_pool::{Local, Strategy};
 use haulage_proto::verbs::{Access, Handle, QpNum};
 
-use super::Unavailable;
 use super::bounces::{Bounces, Copied};
+use super::config::Unavailable;
 use super::grants::Grants;
 use super::windows::Windows;
 use crate::provider::Operation;

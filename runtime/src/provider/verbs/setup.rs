@@ -1,16 +1,19 @@
-//! Connections on their way up and down, as the connection manager reports them.
+//! Connections on their way up, and whatever else the connection manager reports of them.
 
 use std::io;
+use std::sync::Arc;
 
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
 use super::connection::{Connection, MISBEHAVED, Objects, Phase};
-use super::domains::Place;
-use super::{LISTENER, ListenerId, Verbs};
-use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event, WorkQueue};
+use super::domains::{Place, Prepared};
+use super::ending::NUDGE_AFTER;
+use super::names::{LISTENER, ListenerId, token};
+use super::state::Verbs;
+use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::ibverbs::{
-    Answer, Arrival, CmEvent, CmEventKind, CmId, Fault, Parameters, QueuePair, Refused,
+    Answer, CmEvent, CmEventKind, CmId, Fault, Parameters, QueuePair, Refused,
 };
 
 impl Verbs {
@@ -77,21 +80,9 @@ impl Verbs {
         // What we have no place for, or what came by another device, is refused by dropping it.
         let known = self.listeners.iter().any(|(own, _)| *own == listener);
         let Some(peer) = id.peer().filter(|_| known && id.is_on(&self.device)) else { return };
-        let connection = Connection {
-            phase: Phase::Requested,
-            deadline: now,
-            objects: Objects::Nothing,
-            regions: Vec::new(),
-            ord: asked.ord,
-            ird: asked.ird,
-            to: None,
-            private_data: Box::default(),
-            early: Vec::new(),
-            is_flushed: false,
-            is_unheard: false,
-            opening: WorkQueue::new(),
-        };
-        let Some(qp) = self.slots.add(connection) else { return };
+        let (ord, ird) = (asked.ord, asked.ird);
+        let connection = Connection { ord, ird, ..Connection::new(Phase::Requested, now) };
+        let Some(qp) = self.slots.insert(|_| connection) else { return };
         id.name(token(qp));
         if let Some(connection) = self.slots.get(qp) {
             connection.objects = Objects::Id(id);
@@ -116,8 +107,49 @@ impl Verbs {
         }
     }
 
+    /// Finds a place for a connection on its way up, which goes on when it has one.
+    fn find_place(&mut self, now: Instant, qp: QpNum) {
+        if !self.registrations.need_domains() || self.is_domain_free() {
+            return self.on_place(now, qp, Ok(self.domains.first_place()));
+        }
+        if let Err(refused) = self.domains.prepare(&self.device, &self.regions, qp) {
+            self.on_place(now, qp, Err(refused));
+        }
+    }
+
+    /// Goes on with connections whose places are ready.
+    pub(super) fn take_places(&mut self, now: Instant) {
+        while let Some(Prepared { qp, octets, made }) = self.domains.next() {
+            let waits = self.slots.peek(qp).filter(|c| matches!(c.objects, Objects::Id(_)));
+            match (waits.map(|connection| connection.phase), made) {
+                (Some(Phase::Resolving | Phase::Accepting), Ok((domain, registered))) => {
+                    let both = self.regions.iter().zip(registered);
+                    let regions = both.map(|(region, again)| region.again(again)).collect();
+                    self.on_place(now, qp, Ok(Place { domain, regions }));
+                }
+                (Some(Phase::Resolving), Err(refused))
+                    if refused.error.kind() == io::ErrorKind::OutOfMemory =>
+                {
+                    self.failed(qp, ConnectError::Memory(octets));
+                }
+                (Some(Phase::Resolving | Phase::Accepting), Err(refused)) => {
+                    self.on_place(now, qp, Err(refused));
+                }
+                // It was given up.
+                (_, Ok((_, registered))) => self.domains.let_go(registered),
+                (_, Err(_)) => {}
+            }
+        }
+    }
+
+    /// Tells whether no connection is in the domain in which our memory is anyway.
+    fn is_domain_free(&self) -> bool {
+        let mut domains = self.slots.all().filter_map(|qp| self.slots.peek(qp)?.domain());
+        !domains.any(|domain| Arc::ptr_eq(domain, self.domains.first()))
+    }
+
     /// Goes on with a connection that has a place, or can have none.
-    pub(super) fn on_place(&mut self, now: Instant, qp: QpNum, place: Result<Place, Refused>) {
+    fn on_place(&mut self, now: Instant, qp: QpNum, place: Result<Place, Refused>) {
         let made = place.and_then(|place| self.make_queue_pair(qp, place));
         match self.slots.peek(qp).map(|connection| connection.phase) {
             Some(Phase::Resolving) => self.ask_peer(qp, made),
@@ -128,18 +160,9 @@ impl Verbs {
 
     /// Asks a peer to which the way is known.
     fn ask_peer(&mut self, qp: QpNum, made: Result<(), Refused>) {
-        let (retries, retries_no_receive) = (self.config.retries, self.config.retries_no_receive);
         let Some(connection) = self.slots.get(qp) else { return };
         connection.phase = Phase::Connecting;
-        let private_data = std::mem::take(&mut connection.private_data);
-        let (ird, ord) = (connection.ird, connection.ord);
-        let private_data = &*private_data;
-        let ask = Parameters { private_data, ird, ord, retries, retries_no_receive };
-        let asked = made.and_then(|()| match connection.id() {
-            Some(id) => id.connect(&ask),
-            None => Ok(()),
-        });
-        if let Err(refused) = asked {
+        if let Err(refused) = made.and_then(|()| self.tell_peer(qp, CmId::connect)) {
             self.failed(qp, failure(&refused.error));
         }
     }
@@ -165,23 +188,40 @@ impl Verbs {
         self.find_place(now, qp);
     }
 
+    /// Says no to a peer that wants a connection.
+    pub(super) fn reject_request(&mut self, qp: QpNum, private_data: &[u8]) {
+        let Some(connection) = self.slots.get(qp).filter(|c| c.phase == Phase::Requested) else {
+            return;
+        };
+        if let Some(id) = connection.id() {
+            // If it fails the peer is gone, which suits us.
+            let _ = id.reject(private_data);
+        }
+        self.forget(qp);
+    }
+
     fn answer_peer(&mut self, now: Instant, qp: QpNum, made: Result<(), Refused>) {
-        let (retries, retries_no_receive) = (self.config.retries, self.config.retries_no_receive);
-        let timer = self.config.no_receive_timer;
-        let Some(connection) = self.slots.get(qp) else { return };
-        let private_data = std::mem::take(&mut connection.private_data);
-        let (ird, ord) = (connection.ird, connection.ord);
-        let private_data = &*private_data;
-        let answer = Parameters { private_data, ird, ord, retries, retries_no_receive };
-        let accepted = made.and_then(|()| match connection.id() {
-            Some(id) => id.accept(&answer),
-            None => Ok(()),
-        });
-        if let (Ok(()), Some(pair)) = (&accepted, connection.pair()) {
-            pair.set_no_receive_timer(timer);
+        let accepted = made.and_then(|()| self.tell_peer(qp, CmId::accept));
+        let pair = self.slots.get(qp).and_then(Connection::pair);
+        if let (Ok(()), Some(pair)) = (&accepted, pair) {
+            pair.set_no_receive_timer(self.config.no_receive_timer);
         } else {
             self.end(now, qp, DisconnectReason::Lost);
         }
+    }
+
+    /// Says by `say` what the peer of a connection is to know.
+    fn tell_peer(
+        &mut self,
+        qp: QpNum,
+        say: fn(&mut CmId, &Parameters<'_>) -> Result<(), Refused>,
+    ) -> Result<(), Refused> {
+        let (retries, retries_no_receive) = (self.config.retries, self.config.retries_no_receive);
+        let Some(connection) = self.slots.get(qp) else { return Ok(()) };
+        let (ird, ord) = (connection.ird, connection.ord);
+        let private_data = &*std::mem::take(&mut connection.private_data);
+        let told = Parameters { private_data, ird, ord, retries, retries_no_receive };
+        connection.id().map_or(Ok(()), |id| say(id, &told))
     }
 
     /// Gives a connection its queues.
@@ -202,7 +242,7 @@ impl Verbs {
                 connection.objects = Objects::Pair(pair);
                 connection.regions = regions;
                 // Before the peer can send: what was reserved for it.
-                self.deal();
+                self.receives.deal(&mut self.slots, &self.regions);
                 Ok(())
             }
             Err((id, refused)) => {
@@ -273,37 +313,6 @@ impl Verbs {
         };
         connection.id().is_some_and(|id| id.resolve(source, to, RESOLVE_AGAIN).is_ok())
     }
-
-    /// Gives up connecting.
-    pub(super) fn failed(&mut self, qp: QpNum, reason: ConnectError) {
-        self.dissolve(qp);
-        self.reports.push_back(Event::Failed { qp, reason });
-    }
-
-    /// Forgets a connection of which the core hears nothing more.
-    pub(super) fn forget(&mut self, qp: QpNum) {
-        self.dissolve(qp);
-        self.remove(qp);
-    }
-
-    /// Destroys what the libraries have of a connection. Its slot is free once the core was told.
-    fn dissolve(&mut self, qp: QpNum) {
-        let Some(connection) = self.slots.get(qp) else { return };
-        connection.phase = Phase::Gone;
-        for polled in std::mem::take(&mut connection.early) {
-            Arrival::of(polled.name).into_iter().for_each(|arrival| self.unused(arrival, &polled));
-        }
-        let Some(connection) = self.slots.get(qp) else { return };
-        let objects = std::mem::replace(&mut connection.objects, Objects::Nothing);
-        if let Objects::Pair(pair) = objects {
-            self.destroy(self.now, qp, pair, drop);
-        }
-    }
-}
-
-/// The name of a connection's id.
-pub(super) fn token(qp: QpNum) -> u32 {
-    u32::try_from(qp.slot()).unwrap_or_default()
 }
 
 /// Returns how many Reads to ask for.
@@ -337,7 +346,3 @@ const ASK_EVERY: std::time::Duration = std::time::Duration::from_micros(200);
 const EVENTS_PER_TURN: usize = 64;
 /// After which an address is asked for again.
 pub(super) const RESOLVE_AGAIN: std::time::Duration = std::time::Duration::from_millis(500);
-
-/// How long a peer of an iWARP device may say nothing before it is nudged. Soft-iWARP was seen to overlook
-/// nothing that came later than that.
-pub(super) const NUDGE_AFTER: std::time::Duration = std::time::Duration::from_millis(100);

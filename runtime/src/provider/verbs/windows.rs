@@ -22,7 +22,7 @@ use std::sync::Arc;
 use haulage_mr_pool::Stags;
 use haulage_proto::verbs::{Handle, QpNum};
 
-use super::Unavailable;
+use super::config::Unavailable;
 use crate::sys::ibverbs::{Domain, Refused, Window};
 
 /// The windows of one provider.

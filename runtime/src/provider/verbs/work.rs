@@ -1,14 +1,18 @@
 //! Work requests: posting them, and what becomes of them.
 
-use std::time::Duration;
-
+use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status};
+use haulage_proto::verbs::{
+    Access, Completion, Flags, Handle, Opcode, QpNum, Segment, Status, WrId,
+};
 
-use super::Verbs;
 use super::connection::{Objects, Phase};
-use crate::provider::{DisconnectReason, Done, Event, QueueFull, Quiesced, WorkQueue};
-use crate::sys::ibverbs::{Arrival, Ended, Polled, WorkStatus, sequence_of};
+use super::state::Verbs;
+use crate::provider::{
+    DisconnectReason, Done, Event, OpenResult, Operation, QueueFull, Refused, WorkQueue,
+    WorkRequest, expose,
+};
+use crate::sys::ibverbs::{Arrival, Ended, Polled, QueuePair, Region, WorkStatus, sequence_of};
 
 impl Verbs {
     /// Posts a prefix of `batch`.
@@ -51,6 +55,27 @@ impl Verbs {
             self.end(self.now, qp, DisconnectReason::Lost);
         }
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
+    }
+
+    /// Opens a lease to the peer by a request that goes before whatever is posted next.
+    pub(super) fn open(&mut self, qp: QpNum, lease: Local, access: Access) -> OpenResult {
+        let Self { slots, regions, registrations, .. } = self;
+        let Some(connection) = slots.get(qp).filter(|connection| connection.phase.is_open()) else {
+            return Err((lease, Refused::Gone));
+        };
+        let Ok(length) = u32::try_from(lease.len()) else { return Err((lease, Refused::TooLong)) };
+        let scrap = regions.first().map(Region::scrap);
+        let reserved = registrations.reserve((qp, connection.domain()), &lease, access, scrap);
+        let Some(handle) = reserved else { return Err((lease, Refused::Full)) };
+        let offset = registrations.offset(&lease);
+        let (exposed, memory) = expose(lease, handle, access);
+        let operation = Operation::FastReg { handle, offset, memory };
+        connection.opening.push_back(WorkRequest {
+            id: WrId(0),
+            flags: Flags::default(),
+            operation,
+        });
+        Ok((exposed, Segment { handle, length, offset }))
     }
 
     /// Takes completions until there are none, or `budget` events are to be reported. Returns whether
@@ -126,7 +151,8 @@ impl Verbs {
         }
         self.counters.invalidated_remote += u64::from(invalidated.is_some());
         self.counters.receives += 1;
-        let Some(id) = self.taken(arrival) else { return };
+        let taken = self.receives.taken(arrival, &mut self.slots);
+        let Some(id) = taken else { return };
         let (opcode, status, length) = (Opcode::Receive, Status::Success, polled.length);
         self.report(Completion { id, qp, opcode, status, length, invalidated });
     }
@@ -155,7 +181,7 @@ impl Verbs {
     }
 
     /// A work request is over. Its views are dropped.
-    fn on_ended(&mut self, qp: QpNum, ended: &Ended, status: Status) {
+    pub(super) fn on_ended(&mut self, qp: QpNum, ended: &Ended, status: Status) {
         if ended.is_mark {
             return;
         }
@@ -184,29 +210,6 @@ impl Verbs {
         self.report(Completion { id, qp, opcode, status, length: 0, invalidated });
     }
 
-    /// Ends a connection: tells the core, fails the queue pair, and waits for what it gives back.
-    pub(super) fn end(&mut self, now: Instant, qp: QpNum, reason: DisconnectReason) {
-        let Some(connection) = self.slots.get(qp) else { return };
-        let reason = match connection.phase {
-            Phase::Flushing | Phase::Requested | Phase::Gone => return,
-            Phase::Resolving | Phase::Connecting => {
-                return self.failed(qp, super::ConnectError::Refused);
-            }
-            // We are going; what hurries it does not matter.
-            Phase::Closing => DisconnectReason::Local,
-            Phase::Accepting | Phase::Established => reason,
-        };
-        connection.phase = Phase::Flushing;
-        connection.deadline = now.saturating_add(FLUSH_TIMEOUT);
-        if let Some(id) = connection.id() {
-            // It fails if the peer was faster; the queue pair has failed or will when it goes.
-            let _ = id.disconnect();
-        }
-        self.mark(qp);
-        self.attend_to(qp);
-        self.reports.push_back(Event::Disconnected { qp, reason });
-    }
-
     /// Posts a mark: what comes back after everything before it.
     pub(super) fn mark(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
@@ -220,47 +223,40 @@ impl Verbs {
         self.occupied += (pair.occupied() - before) as usize;
     }
 
-    /// Takes away what is left of a connection whose queue pair has failed.
-    pub(super) fn dismantle(&mut self, now: Instant, qp: QpNum) {
-        self.reap(now, usize::MAX);
-        // Windows first: soft-RoCE keeps a queue pair alive while a window is bound to it. The queue pair
-        // has failed, so the peer reaches nothing by the others either.
-        let Some(connection) = self.slots.get(qp) else { return };
-        connection.opening.clear();
-        self.registrations.release(qp);
-        connection.phase = Phase::Gone;
-        let objects = std::mem::replace(&mut connection.objects, Objects::Nothing);
-        if let Objects::Pair(pair) = objects {
-            let mut left = Vec::new();
-            self.destroy(now, qp, pair, |ended| left.push(ended));
-            left.iter().for_each(|ended| self.on_ended(qp, ended, Status::Flushed));
+    /// Returns the queue pair that a completed Receive was used by, if it is still there.
+    fn user_of(&self, arrival: Arrival, number: u32) -> Option<QpNum> {
+        match arrival {
+            Arrival::Shared(_) => self.numbers.get(number),
+            Arrival::Own(qp, _) => self.slots.peek(qp).map(|_| qp),
         }
-        self.reports.push_back(Event::Quiesced(Quiesced::new(qp)));
+    }
+
+    /// Puts a Receive back of whose completion nobody is told.
+    pub(super) fn unused(&mut self, arrival: Arrival, polled: &Polled) {
+        self.receives.unused(arrival, polled, &mut self.slots, &self.regions);
+    }
+
+    /// Destroys a queue pair. What its send queue still held is handed to `each`.
+    pub(super) fn destroy(
+        &mut self,
+        now: Instant,
+        qp: QpNum,
+        pair: QueuePair,
+        each: impl FnMut(Ended),
+    ) {
+        self.numbers.remove(pair.number());
+        self.occupied -= pair.occupied() as usize;
+        self.receives.left(qp, pair.destroy(each));
+        if self.receives.shared().is_none() {
+            // What the device reported of them leaves the completion queue first: it has a place for each
+            // Receive there is.
+            self.reap(now, usize::MAX);
+            self.receives.deal(&mut self.slots, &self.regions);
+        }
     }
 
     fn report(&mut self, completion: Completion) {
         self.reports.push_back(Event::Completion(Done::new(completion)));
-    }
-}
-
-/// How completion queue entries are shared out: a queue pair always has its share, and more while
-/// others leave it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
-    /// Entries in all.
-    pub(super) all: usize,
-    /// Entries of each queue pair.
-    pub(super) each: u32,
-    /// Queue pairs there can be.
-    pub(super) queue_pairs: usize,
-}
-
-impl Share {
-    /// Returns how many more entries a queue pair with `own` may take, `all` being taken.
-    fn room(self, all: usize, own: u32) -> u32 {
-        let others = self.queue_pairs.saturating_sub(1) * self.each as usize;
-        let free = self.all.saturating_sub(others).saturating_sub(all);
-        self.each.saturating_sub(own).max(u32::try_from(free).unwrap_or(u32::MAX))
     }
 }
 
@@ -288,24 +284,5 @@ const fn status(status: WorkStatus, is_late: bool) -> Status {
         WorkStatus::Local => Status::LocalFault,
         WorkStatus::RemoteAccess => Status::RemoteAccess,
         _ => Status::Flushed,
-    }
-}
-
-/// How long a queue pair that has failed may take to give back what it holds. Then it is destroyed all
-/// the same: what it holds then is counted as lost.
-const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_are_kept_for_those_who_do_not_use_them() {
-        let share = Share { all: 100, each: 10, queue_pairs: 5 };
-        assert_eq!(share.room(0, 0), 60, "all but the others' shares");
-        assert_eq!(share.room(60, 0), 10, "one that has nothing has its share");
-        assert_eq!(share.room(60, 60), 0);
-        assert_eq!(share.room(50, 30), 10);
-        assert_eq!(share.room(50, 4), 10, "the larger of both");
     }
 }

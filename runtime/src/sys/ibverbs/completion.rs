@@ -13,6 +13,7 @@ use rdma_sys::{
     ibv_wc, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status,
 };
 
+use super::descriptor::nonblocking;
 use super::{Device, Refused};
 
 /// Where completions of any number of queues arrive.
@@ -76,7 +77,7 @@ impl CompletionQueue {
             return Err(refused);
         };
         let queue = Self { cq, channel, _device: device.clone() };
-        super::connection::nonblocking(queue.fd()).map_err(|error| Refused { what, error })?;
+        nonblocking(queue.fd()).map_err(|error| Refused { what, error })?;
         Ok(Rc::new(queue))
     }
 

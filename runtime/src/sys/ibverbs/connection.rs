@@ -17,6 +17,7 @@ use rdma_sys::{
     rdma_resolve_route,
 };
 
+use super::descriptor::nonblocking;
 use super::{Device, Refused, address};
 
 /// Where the events of ids arrive.
@@ -345,17 +346,6 @@ impl Parameters<'_> {
         raw.rnr_retry_count = self.retries_no_receive;
         raw
     }
-}
-
-/// Has calls on a descriptor return at once.
-pub(super) fn nonblocking(fd: RawFd) -> io::Result<()> {
-    // SAFETY: fcntl takes integers here; the descriptor is open.
-    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    // SAFETY: as above.
-    if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
 }
 
 /// A token in a place for a pointer.

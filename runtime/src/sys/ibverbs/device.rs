@@ -15,6 +15,7 @@ use rdma_sys::{
 };
 
 use super::Refused;
+use super::descriptor::nonblocking;
 
 /// A device, opened by librdmacm for the connections it makes.
 #[derive(Clone, Debug)]
@@ -188,8 +189,7 @@ impl Device {
     /// Has it report faults to [`next_fault`](Self::next_fault), which does not wait.
     pub(crate) fn report_faults(&self) -> Result<(), Refused> {
         let what = "watching an RDMA device";
-        super::connection::nonblocking(self.context().async_fd)
-            .map_err(|error| Refused { what, error })
+        nonblocking(self.context().async_fd).map_err(|error| Refused { what, error })
     }
 
     /// Returns the descriptor that is readable while there are faults, or other news.

@@ -13,6 +13,7 @@ use rdma_sys::{
     ibv_query_qp, rdma_destroy_qp,
 };
 
+use super::names::SEQUENCE_MASK;
 use super::receives::OwnReceives;
 use super::{
     CmId, CompletionQueue, Domain, Fault, Grant, Refused, Region, SharedReceives, WorkStatus,
@@ -27,8 +28,7 @@ mod posting;
 
 pub(crate) use create::Posting;
 use create::Way;
-pub(super) use posting::name_of;
-pub(crate) use posting::{Chain, Subject, sequence_of};
+pub(crate) use posting::{Chain, Subject};
 
 /// One end of a connection that has queues.
 ///
@@ -321,11 +321,6 @@ impl Drop for QueuePair {
 /// Entries of a Receive's scatter list.
 #[expect(clippy::cast_possible_truncation, reason = "it is a handful")]
 const SCATTER: u32 = SCATTER_MAX as u32;
-const POSTING: &str = "posting to a send queue";
 
 /// Octets that even simple devices send from within the queue.
 const INLINE_COMMON: u32 = 64;
-
-/// Of the number of an entry, what its name has room for.
-pub(super) const SEQUENCE_MASK: u32 = (1 << SEQUENCE_BITS) - 1;
-const SEQUENCE_BITS: u32 = 24;

@@ -12,7 +12,7 @@ use rdma_sys::{
     ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
 };
 
-use super::queue_pair::{SEQUENCE_MASK, name_of, sequence_of};
+use super::names::{SEQUENCE_MASK, name_of, sequence_of};
 use super::{Domain, Refused, Region};
 use crate::provider::Receive;
 

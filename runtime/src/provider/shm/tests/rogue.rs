@@ -2,7 +2,7 @@
 
 use super::super::hello::{Hello, Incoming, Kind as HelloKind, LENGTH_MAX};
 use super::super::ring::{Kind, Producer};
-use super::super::segment::{RING, Segment};
+use super::super::segment::{Layout, RING, Segment};
 use super::*;
 use crate::sys::shared::Shared;
 

@@ -6,6 +6,7 @@ use super::super::hello::{Incoming, Kind as HelloKind, LENGTH_MAX};
 use super::rogue::{Rogue, hello, layout};
 use super::*;
 use crate::sys::shared::Shared;
+use crate::sys::unix::Listener;
 
 /// Lets somebody say `bytes` with `fds` to a listener, and checks that nobody is told, that it loses its
 /// socket, and that the listener serves the next.

@@ -20,7 +20,7 @@ use rdma_sys::{
     ibv_wr_send, ibv_wr_send_inv, ibv_wr_set_inline_data, ibv_wr_set_sge, ibv_wr_start,
 };
 
-use super::part::{Part, Place, Work};
+use super::part::{POSTING, Part, Place, Work};
 use crate::sys::ibverbs::Refused;
 
 /// A queue pair that has calls to post with, all that its work requests take.
@@ -83,12 +83,12 @@ impl Extended {
             if unsafe { self.add(part) }.is_err() {
                 // SAFETY: posting has begun, and `of` found the call.
                 unsafe { ibv_wr_abort(qp) };
-                return Err(Refused::of(super::POSTING, ErrorKind::Unsupported.into()));
+                return Err(Refused::of(POSTING, ErrorKind::Unsupported.into()));
             }
         }
         // SAFETY: posting has begun, and `of` found the call.
         let result = unsafe { ibv_wr_complete(qp) };
-        Refused::check(super::POSTING, result)
+        Refused::check(POSTING, result)
     }
 
     /// Adds one; fails on what the queue pair was not made for.

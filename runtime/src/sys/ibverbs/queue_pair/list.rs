@@ -10,7 +10,7 @@ use rdma_sys::{
     imm_data_invalidated_rkey_union_t, rdma_t,
 };
 
-use super::part::{Part, Place, Work};
+use super::part::{POSTING, Part, Place, Work};
 use crate::sys::ibverbs::Refused;
 
 /// Storage of the work requests of a list.
@@ -54,7 +54,7 @@ impl List {
         // SAFETY: as the caller promises of queue pair, windows, regions and octets. Requests and pieces
         // are live for the call, which copies them.
         let result = unsafe { ibv_post_send(qp, next, &raw mut refused) };
-        Refused::check(super::POSTING, result)
+        Refused::check(POSTING, result)
     }
 }
 

@@ -49,3 +49,6 @@ impl Work {
     /// One that does nothing but complete, after all before it: a Write of nothing to nowhere.
     pub(super) const NOTHING: Self = Self::Write(Place { handle: Handle(0), offset: 0 });
 }
+
+/// What handing entries to a device is called where one is refused.
+pub(super) const POSTING: &str = "posting to a send queue";

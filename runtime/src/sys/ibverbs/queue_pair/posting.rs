@@ -7,8 +7,9 @@ use rdma_sys::{ibv_mw_bind_info, ibv_send_flags, ibv_sge};
 use super::create::Way;
 use super::list::List;
 use super::part::{Part, Place, Work};
-use super::{Held, Posted, QueuePair, QueuePairLimits, SEQUENCE_BITS, SEQUENCE_MASK};
+use super::{Held, Posted, QueuePair, QueuePairLimits};
 use crate::provider::{Operation, WorkRequest};
+use crate::sys::ibverbs::names::{SEQUENCE_MASK, name_of};
 use crate::sys::ibverbs::{Bounce, Grant, Refused, Region, Window, window};
 
 /// Storage of the requests that are posted together.
@@ -390,20 +391,6 @@ fn mark(parts: &mut [Part], name: u64, fence: bool, signaled: bool) {
     if let Some(last) = parts.last_mut().filter(|_| signaled) {
         last.flags |= ibv_send_flags::IBV_SEND_SIGNALED;
     }
-}
-
-/// Returns the name of a queue pair's requests, without their numbers.
-pub(in super::super) fn name_of(qp: QpNum) -> u64 {
-    let number = u64::from(qp.generation()) << 16 | qp.slot() as u64;
-    number << SEQUENCE_BITS
-}
-
-/// Returns which queue pair, by slot and generation, and which of its entries a completion names.
-pub(crate) fn sequence_of(name: u64) -> (QpNum, u32) {
-    let number = name >> SEQUENCE_BITS;
-    let low = |value: u64| u16::try_from(value & 0xffff).unwrap_or_default();
-    let sequence = u32::try_from(name & u64::from(SEQUENCE_MASK)).unwrap_or_default();
-    (QpNum::new(low(number), low(number >> 16)), sequence)
 }
 
 fn length(operation: &Operation) -> u64 {

@@ -4,7 +4,7 @@ use haulage_proto::verbs::QpNum;
 
 /// Values by queue pair number. Grows with use, up to a limit.
 #[derive(Debug)]
-pub(super) struct Slots<T> {
+pub(crate) struct Slots<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u16>,
     slots_max: usize,
@@ -23,13 +23,13 @@ impl<T> Slots<T> {
     /// # Panics
     ///
     /// If it could not number its slots.
-    pub(super) fn new(slots_max: usize) -> Self {
+    pub(crate) fn new(slots_max: usize) -> Self {
         assert!(slots_max <= 1 << 16, "a slot number has 16 bits");
         Self { slots: Vec::new(), free: Vec::new(), slots_max, in_use: 0 }
     }
 
     /// Puts a value into a free slot.
-    pub(super) fn insert(&mut self, make: impl FnOnce(QpNum) -> T) -> Option<QpNum> {
+    pub(crate) fn insert(&mut self, make: impl FnOnce(QpNum) -> T) -> Option<QpNum> {
         if self.is_full() {
             return None;
         }
@@ -51,7 +51,7 @@ impl<T> Slots<T> {
 
     /// Finds a value.
     #[inline]
-    pub(super) fn get(&mut self, qp: QpNum) -> Option<&mut T> {
+    pub(crate) fn get(&mut self, qp: QpNum) -> Option<&mut T> {
         let slot = self.slots.get_mut(qp.slot())?;
         if slot.generation != qp.generation() {
             return None;
@@ -59,25 +59,48 @@ impl<T> Slots<T> {
         slot.value.as_deref_mut()
     }
 
-    /// Frees a slot and drops what was in it.
-    pub(super) fn remove(&mut self, qp: QpNum) {
-        let Some(slot) = self.slots.get_mut(qp.slot()) else { return };
-        if slot.generation == qp.generation() && slot.value.take().is_some() {
-            self.in_use -= 1;
-            self.free.extend(u16::try_from(qp.slot()).ok());
-        }
+    /// Frees a slot and returns what was in it.
+    pub(crate) fn remove(&mut self, qp: QpNum) -> Option<Box<T>> {
+        let slot = self.slots.get_mut(qp.slot()).filter(|s| s.generation == qp.generation())?;
+        let value = slot.value.take()?;
+        self.in_use -= 1;
+        self.free.extend(u16::try_from(qp.slot()).ok());
+        Some(value)
     }
 
     /// Returns all values.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().filter_map(|slot| slot.value.as_deref_mut())
     }
 
-    pub(super) const fn is_full(&self) -> bool {
+    pub(crate) const fn is_full(&self) -> bool {
         self.in_use >= self.slots_max
     }
 
-    pub(super) const fn in_use(&self) -> usize {
+    pub(crate) const fn in_use(&self) -> usize {
         self.in_use
+    }
+}
+
+/// For the provider whose events name connections by slot.
+#[cfg(feature = "verbs")]
+impl<T> Slots<T> {
+    /// Finds a value, to look at it only.
+    pub(crate) fn peek(&self, qp: QpNum) -> Option<&T> {
+        let slot = self.slots.get(qp.slot())?;
+        slot.value.as_deref().filter(|_| slot.generation == qp.generation())
+    }
+
+    /// Returns the queue pair in use at `slot`.
+    pub(crate) fn at(&self, slot: u32) -> Option<QpNum> {
+        let index = u16::try_from(slot).ok()?;
+        let slot = self.slots.get(usize::from(index))?;
+        slot.value.as_ref().map(|_| QpNum::new(index, slot.generation))
+    }
+
+    /// Returns all queue pairs in use.
+    pub(crate) fn all(&self) -> impl Iterator<Item = QpNum> + '_ {
+        let used = (0_u16..).zip(&self.slots).filter(|(_, slot)| slot.value.is_some());
+        used.map(|(index, slot)| QpNum::new(index, slot.generation))
     }
 }

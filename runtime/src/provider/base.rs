@@ -1,0 +1,20 @@
+//! What the providers in software have in common, whatever joins the two ends: the life of a connection, the table of
+//! all connections, listeners, deadlines, the progress of peers, what waits to be sent, and what is to be reported.
+
+mod deadlines;
+mod life;
+mod listeners;
+mod payload;
+mod progress;
+mod reports;
+mod slots;
+
+pub use listeners::ListenerId;
+
+pub(crate) use deadlines::Deadlines;
+pub(crate) use life::{State, Step};
+pub(crate) use listeners::Listeners;
+pub(crate) use payload::Payload;
+pub(crate) use progress::{Mark, Marks, Progress, Watches};
+pub(crate) use reports::Reports;
+pub(crate) use slots::Slots;

@@ -1,0 +1,22 @@
+//! What a Send or a Write carries while it waits in a send queue.
+
+use haulage_mr_pool::Source;
+
+/// Octets to be sent.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    /// In memory that the application has leased.
+    View(Source),
+    /// In a copy, so that the application could have its memory back.
+    Copied(Vec<u8>),
+}
+
+impl Payload {
+    /// Returns the octets.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::View(source) => source.bytes(),
+            Self::Copied(copy) => copy,
+        }
+    }
+}

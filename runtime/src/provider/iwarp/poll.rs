@@ -1,0 +1,295 @@
+//! What a poll does, and a sleep: who is read, who is told of, who goes on and who goes.
+
+use std::time::Duration;
+
+use haulage_proto::verbs::QpNum;
+
+use super::connection::{Found, Intake, StreamEnd};
+use super::crowd::HOT_MAX;
+use super::reactor::{News, Over};
+use super::state::Iwarp;
+use crate::provider::base::{ListenerId, State};
+
+impl Iwarp {
+    /// Does what a poll does, one bounded stage after the other.
+    pub(super) fn advance(&mut self) {
+        self.nic.polls = self.nic.polls.wrapping_add(1);
+        self.resume_throttled();
+        self.end_round();
+        self.read_hot();
+        self.take_news();
+        self.resume_starved();
+        self.check_progress();
+        self.fire_deadlines();
+        self.settle_all();
+    }
+
+    /// Sleeps until something may have happened, at most `limit`, if nothing is left to be done.
+    pub(super) fn rest(&mut self, limit: Option<Duration>) {
+        let fed = !self.nic.starved.is_empty() && !self.nic.receives.is_empty();
+        let reported = !self.nic.reports.is_empty() || !self.nic.unsettled.is_empty();
+        let left = self.unread || !self.nic.throttled.is_empty() || !self.inbox.is_empty();
+        let busy = reported || left || fed;
+        if self.woken {
+            self.woken = false;
+            self.waker.clear();
+            // It is asked again what wakes the core; the next sleep would not end otherwise.
+            let _ = self.reactor.woken(self.waker.fd(), false);
+        } else if !busy {
+            for qp in self.hot.drain(..) {
+                if let Some(connection) = self.slots.get(qp).filter(|c| c.intake == Intake::Hot) {
+                    connection.cool(&mut self.nic, &mut self.reactor);
+                }
+            }
+            self.nic.counters.syscalls += 1;
+            // An interrupted or failed wait is a short one.
+            let _ = self.reactor.wait(limit);
+        }
+    }
+
+    fn read_hot(&mut self) {
+        self.unread = false;
+        let mut at = 0;
+        while let Some(&qp) = self.hot.get(at) {
+            let crowded = self.hot.len() > HOT_MAX || self.crowd.is_here();
+            let Some(connection) = self.slots.get(qp).filter(|c| c.intake == Intake::Hot) else {
+                self.hot.swap_remove(at);
+                continue;
+            };
+            let looked = connection.looked.take();
+            match looked.unwrap_or_else(|| connection.read(&mut self.nic)) {
+                Found::Nothing => connection.streak = connection.streak.saturating_add(1),
+                Found::All => {
+                    connection.streak = 0;
+                    self.crowd.found();
+                }
+                Found::Some => {
+                    connection.streak = 0;
+                    self.crowd.found();
+                    self.unread = true;
+                }
+            }
+            let others_tell = crowded && connection.streak > 0;
+            if connection.intake == Intake::Hot && (connection.streak > IDLE_MAX || others_tell) {
+                connection.cool(&mut self.nic, &mut self.reactor);
+                self.hot.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn take_news(&mut self) {
+        if !self.hot.is_empty()
+            && !self.reactor.receives()
+            && !self.nic.polls.is_multiple_of(EPOLL_EVERY)
+        {
+            // Asking epoll costs as much as reading a hot connection.
+            return;
+        }
+        for _ in 0..LOOKS_PER_POLL {
+            match self.reactor.look() {
+                Ok(None) => return,
+                Ok(Some(calls)) => self.nic.counters.syscalls += calls,
+                // Nothing but a lack of kernel memory, which may pass.
+                Err(_) => return,
+            }
+            for _ in 0..NEWS_PER_LOOK {
+                let Some(news) = self.reactor.pop() else { break };
+                self.on_news(news);
+            }
+            self.settle_all();
+            if !self.reactor.receives() {
+                return;
+            }
+        }
+    }
+
+    fn on_news(&mut self, news: News) {
+        match news {
+            News::Received { qp, filled, more } => {
+                self.feed_inbox_of(qp);
+                if let Some(connection) = self.slots.get(qp) {
+                    connection.on_octets(&mut self.nic, self.reactor.bytes(&filled));
+                    connection.streak = connection.streak.saturating_add(1);
+                    self.crowd.heard(qp);
+                    if !more {
+                        self.on_receive_over(qp, Over::Paused);
+                    } else if self.hot.len() < HOT_MAX && !self.crowd.is_here() {
+                        self.consider_heating(qp);
+                    }
+                }
+                self.reactor.give_back(filled);
+            }
+            News::ReceiveOver { qp, why } => self.on_receive_over(qp, why),
+            News::Readable(qp) => {
+                if let Some(connection) = self.slots.get(qp) {
+                    if connection.intake == Intake::Armed {
+                        connection.heat(&mut self.nic);
+                        self.hot.push(qp);
+                    }
+                    self.unread = true;
+                }
+            }
+            News::Writable(qp) => {
+                if let Some(connection) = self.slots.get(qp) {
+                    connection.writable_wanted = false;
+                    connection.blocked = false;
+                    if connection.state == State::Connecting {
+                        connection.on_connected(&mut self.nic);
+                    }
+                    connection.unsettle(&mut self.nic);
+                }
+            }
+            News::Acceptable(listener) => self.accept_all(ListenerId(listener)),
+            News::Woken => self.woken = true,
+        }
+    }
+
+    /// A busy connection is read directly from now on, if there are few of them.
+    fn consider_heating(&mut self, qp: QpNum) {
+        let Some(connection) = self.slots.get(qp) else { return };
+        let busy = connection.streak >= STREAK_MIN || connection.expects_much();
+        if busy && connection.intake == Intake::Armed && connection.state == State::Open {
+            connection.intake = Intake::Pausing;
+            // Without room in the ring it goes on as it is.
+            if self.reactor.pause(qp).is_err() {
+                connection.intake = Intake::Armed;
+            }
+        }
+    }
+
+    fn on_receive_over(&mut self, qp: QpNum, why: Over) {
+        let Some(connection) = self.slots.get(qp) else { return };
+        let paused = connection.intake == Intake::Pausing;
+        connection.intake = Intake::Off;
+        match why {
+            Over::End => connection.on_input_end(&mut self.nic, StreamEnd::Orderly),
+            Over::Failed => connection.on_input_end(&mut self.nic, StreamEnd::Lost),
+            Over::Paused if paused && connection.wants_input() && self.hot.len() < HOT_MAX => {
+                connection.heat(&mut self.nic);
+                self.hot.push(qp);
+            }
+            Over::Paused => {}
+        }
+        connection.unsettle(&mut self.nic);
+    }
+
+    /// Goes on with connections that had had their turn before all their octets were handled.
+    fn resume_throttled(&mut self) {
+        for _ in 0..self.nic.throttled.len() {
+            let Some(qp) = self.nic.throttled.pop_front() else { return };
+            if let Some(connection) = self.slots.get(qp) {
+                connection.go_on(&mut self.nic);
+            }
+        }
+    }
+
+    /// Ends connections whose peers make no progress.
+    fn check_progress(&mut self) {
+        while let Some(qp) = self.nic.watches.pop(self.nic.now) {
+            if let Some(connection) = self.slots.get(qp) {
+                connection.check_progress(&mut self.nic);
+            }
+        }
+    }
+
+    fn resume_starved(&mut self) {
+        for _ in 0..self.nic.starved.len() {
+            if self.nic.receives.is_empty() {
+                return;
+            }
+            let Some(qp) = self.nic.starved.pop_front() else { return };
+            if let Some(connection) = self.slots.get(qp) {
+                connection.resume(&mut self.nic);
+            }
+        }
+    }
+
+    fn fire_deadlines(&mut self) {
+        let Self { nic, slots, .. } = self;
+        while let Some((deadline, qp)) = nic.deadlines.pop(nic.now) {
+            let Some(connection) = slots.get(qp) else { continue };
+            if connection.deadline == Some(deadline) {
+                connection.on_deadline(nic);
+            }
+        }
+        if self.accept_retry.is_some_and(|retry| retry <= self.nic.now) {
+            self.accept_retry = None;
+            self.resume_listeners();
+        }
+    }
+
+    /// Lets every connection that asked for it send, arm itself, or go.
+    pub(super) fn settle_all(&mut self) {
+        for _ in 0..self.nic.unsettled.len() {
+            let Some(qp) = self.nic.unsettled.pop_front() else { return };
+            self.settle(qp);
+        }
+    }
+
+    fn settle(&mut self, qp: QpNum) {
+        let Some(connection) = self.slots.get(qp) else { return };
+        connection.unsettled = false;
+        connection.pump(&mut self.nic);
+        match (connection.intake, connection.wants_input()) {
+            (Intake::Off, true) if self.reactor.receives() => {
+                connection.cool(&mut self.nic, &mut self.reactor);
+            }
+            (Intake::Off, true) => {
+                // Epoll tells of what comes, not of what is there already.
+                connection.heat(&mut self.nic);
+                self.hot.push(qp);
+            }
+            (Intake::Hot, false) => {
+                connection.intake = Intake::Off;
+                self.hot.retain(|hot| *hot != qp);
+            }
+            (Intake::Armed, false) if self.reactor.receives() => {
+                if self.reactor.pause(qp).is_ok() {
+                    connection.intake = Intake::Pausing;
+                } else {
+                    connection.unsettle(&mut self.nic);
+                }
+            }
+            (Intake::Armed, false) => connection.intake = Intake::Off,
+            _ => {}
+        }
+        let waits = connection.blocked || connection.state == State::Connecting;
+        let asks = waits && connection.state != State::Closed && !connection.writable_wanted;
+        if asks && self.reactor.receives() {
+            if self.reactor.writable(connection.socket.fd(), qp).is_ok() {
+                connection.writable_wanted = true;
+            } else {
+                connection.unsettle(&mut self.nic);
+            }
+        }
+        if connection.state == State::Closed {
+            self.release(qp);
+        }
+    }
+
+    /// Frees the slot of a closed connection, once the ring holds nothing of it.
+    fn release(&mut self, qp: QpNum) {
+        let Some(connection) = self.slots.get(qp) else { return };
+        if connection.writable_wanted {
+            // Wakes whatever waits on the socket; `Writable` comes back to us.
+            connection.socket.shutdown();
+        }
+        if connection.intake == Intake::Off && !connection.writable_wanted {
+            self.slots.remove(qp);
+            self.resume_listeners();
+        }
+    }
+}
+
+/// Polls that found nothing after which a connection is no longer hot.
+const IDLE_MAX: u32 = 4096;
+/// Receives in a row after which a connection counts as busy.
+const STREAK_MIN: u32 = 4;
+/// Of how many polls one asks epoll, while there are hot connections.
+const EPOLL_EVERY: u32 = 8;
+/// Times a poll enters the ring.
+const LOOKS_PER_POLL: u32 = 2;
+/// News taken per look.
+const NEWS_PER_LOOK: u32 = 256;

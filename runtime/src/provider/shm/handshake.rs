@@ -1,0 +1,218 @@
+//! Connection setup: one question and one answer over an abstract Unix socket.
+
+use std::io::ErrorKind;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use super::config::Expose;
+use super::connection::Connection;
+use super::ended::Ended;
+use super::hello::{Hello, Kind, LENGTH_MAX, PRIVATE_DATA_MAX, Refusal};
+use super::nic::Nic;
+use super::ring::{Consumer, Producer};
+use super::segment::{Layout, Segment};
+use super::setup::{Setup, Theirs, Unusable, hello};
+use crate::provider::base::{State, Step};
+use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
+use crate::sys::unix::{self, Stream};
+
+/// Sends a message, and the memory that goes with it.
+fn say(nic: &mut Nic, socket: &Stream, hello: &Hello, segment: &OwnedFd) -> std::io::Result<()> {
+    nic.counters.syscalls += 1;
+    let region = nic.region.as_ref().filter(|_| hello.region.is_some());
+    let fds: Vec<BorrowedFd<'_>> =
+        [segment.as_fd()].into_iter().chain(region.map(|region| region.memfd.as_fd())).collect();
+    socket.send(&hello.encode(), &fds)
+}
+
+impl Connection {
+    /// Tries to connect, and asks.
+    pub(super) fn connect(&mut self, nic: &mut Nic) -> Result<(), ConnectError> {
+        let Some(Setup::Active { name, question, memfd, .. }) = self.setup.as_deref_mut() else {
+            return Ok(());
+        };
+        nic.counters.syscalls += 2;
+        let socket = Stream::connect(name).map_err(|e| match e.kind() {
+            ErrorKind::ConnectionRefused => ConnectError::Refused,
+            kind => ConnectError::System(kind),
+        })?;
+        let Some(socket) = socket else { return Ok(()) };
+        // Whoever took the name first listens there.
+        let peer = socket.peer().map_err(|e| ConnectError::System(e.kind()))?;
+        if !peer.may_share_with(unix::user()) {
+            return Err(ConnectError::System(ErrorKind::PermissionDenied));
+        }
+        if let Some(memfd) = memfd.take() {
+            say(nic, &socket, question, &memfd).map_err(|e| ConnectError::System(e.kind()))?;
+        }
+        self.socket = Some(socket);
+        self.state.step(Step::Connected);
+        Ok(())
+    }
+
+    /// Reads what a peer says before the connection is open.
+    pub(super) fn on_setup_octets(&mut self, nic: &mut Nic) {
+        let (Some(socket), Some(setup)) = (&self.socket, self.setup.as_deref_mut()) else { return };
+        let (Setup::Active { incoming, .. } | Setup::Passive { incoming, .. }) = setup else {
+            // It has said all it had to say.
+            self.over |= !socket.discard();
+            return;
+        };
+        loop {
+            let (mut octets, mut fds) = ([0; LENGTH_MAX], Vec::new());
+            nic.counters.syscalls += 1;
+            let result = match socket.receive(&mut octets, &mut fds) {
+                Ok(None) => return,
+                Ok(Some(0)) | Err(_) => {
+                    return self.fail_setup(nic, ConnectError::System(ErrorKind::ConnectionReset));
+                }
+                Ok(Some(count)) => incoming.take(octets.get(..count).unwrap_or_default(), fds),
+            };
+            match result {
+                Ok(None) => {}
+                Ok(Some((hello, fds))) => return self.on_hello(nic, hello, &fds),
+                Err(what) => return self.fail_setup(nic, ConnectError::BadHandshake(what)),
+            }
+        }
+    }
+
+    fn on_hello(&mut self, nic: &mut Nic, hello: Hello, fds: &[OwnedFd]) {
+        let active = self.state == State::Requesting;
+        match hello.kind {
+            Kind::Reject if active => {
+                let refused = |refusal: Refusal| ConnectError::BadHandshake(refusal.reason());
+                let reason = hello.refusal.map_or(ConnectError::Rejected, refused);
+                return self.fail_setup(nic, reason);
+            }
+            Kind::Accept if active => {}
+            Kind::Ask if !active => {}
+            _ => {
+                let what = "a question for an answer, or the reverse";
+                return self.fail_setup(nic, ConnectError::BadHandshake(what));
+            }
+        }
+        let peer = self.socket.as_ref().and_then(|socket| socket.peer().ok());
+        let process = peer.map_or(0, |peer| peer.process);
+        let theirs = match Theirs::map(nic, &hello, fds, process) {
+            Ok(theirs) => theirs,
+            Err(Unusable::Wrong(what)) => {
+                return self.fail_setup(nic, ConnectError::BadHandshake(what));
+            }
+            Err(Unusable::Refused(refusal)) => return self.refuse(nic, active, refusal),
+        };
+        match self.setup.take().map(|setup| *setup) {
+            Some(Setup::Active { question, segment, .. }) => {
+                let exposes = question.region.is_some();
+                let granted = (question.ord.min(hello.ird), question.ird.min(hello.ord));
+                self.open(nic, segment, theirs, hello.barriers, exposes, granted);
+                self.established(nic, hello.private_data);
+            }
+            Some(Setup::Passive { listener, peer, .. }) => {
+                let private_data = hello.private_data.clone();
+                self.setup = Some(Box::new(Setup::Asked { question: hello, theirs }));
+                self.state.step(Step::Requested);
+                self.deadline = None;
+                nic.reports.push(Event::Request {
+                    listener,
+                    qp: self.qp,
+                    peer,
+                    process: self.peer_process(),
+                    private_data,
+                });
+            }
+            other => self.setup = other.map(Box::new),
+        }
+    }
+
+    /// Returns the process at the other end, if the system names it.
+    fn peer_process(&self) -> Option<u32> {
+        u32::try_from(self.socket.as_ref()?.peer().ok()?.process).ok()
+    }
+
+    /// Answers yes.
+    pub(super) fn accept(&mut self, nic: &mut Nic, layout: Layout, params: &ConnectionParams<'_>) {
+        let Some(Setup::Asked { question, theirs }) = self.setup.take().map(|setup| *setup) else {
+            return;
+        };
+        let exposes = nic.config.expose == Expose::Always;
+        let made = hello(nic, Kind::Accept, layout, params, exposes)
+            .map_err(|_| ())
+            .and_then(|answer| Ok((answer, Segment::create(layout).map_err(drop)?)));
+        let Ok((answer, (segment, memfd))) = made else {
+            // The application was promised a connection: it gets one that is lost.
+            self.state.step(Step::Agreed);
+            self.established(nic, Box::default());
+            let reason = DisconnectReason::Lost;
+            return self.end(nic, Ended::Closed, reason, None);
+        };
+        let said = self.socket.as_ref().map(|socket| say(nic, socket, &answer, &memfd));
+        self.over |= !matches!(said, Some(Ok(())));
+        let exposes = answer.region.is_some();
+        let granted = (answer.ord.min(question.ird), answer.ird.min(question.ord));
+        self.open(nic, segment, theirs, question.barriers, exposes, granted);
+        self.established(nic, Box::default());
+    }
+
+    /// Answers no.
+    pub(super) fn reject(&mut self, nic: &mut Nic, private_data: &[u8]) {
+        if self.state == State::Asked {
+            let length = private_data.len().min(PRIVATE_DATA_MAX);
+            self.say_no(nic, private_data.get(..length).unwrap_or_default(), None);
+            self.state.step(Step::Ended);
+            nic.closed.push(self.qp);
+        }
+    }
+
+    /// Gives up setting the connection up for a limit of ours, and tells the peer which, if it asked.
+    fn refuse(&mut self, nic: &mut Nic, active: bool, refusal: Refusal) {
+        if !active {
+            self.say_no(nic, &[], Some(refusal));
+        }
+        self.fail_setup(nic, ConnectError::BadHandshake(refusal.own_reason()));
+    }
+
+    fn say_no(&self, nic: &mut Nic, private_data: &[u8], refusal: Option<Refusal>) {
+        let params = ConnectionParams { private_data, ord: 0, ird: 0 };
+        let answer = hello(nic, Kind::Reject, nic.layout, &params, false);
+        if let (Some(socket), Ok(answer)) = (&self.socket, answer) {
+            nic.counters.syscalls += 1;
+            // A peer that does not hear it hears the socket close.
+            let _ = socket.send(&Hello { refusal, ..answer }.encode(), &[]);
+        }
+    }
+
+    /// Gives up setting the connection up.
+    pub(super) fn fail_setup(&mut self, nic: &mut Nic, reason: ConnectError) {
+        let active = matches!(self.state, State::Connecting | State::Requesting);
+        if !self.state.step(Step::Ended) {
+            return;
+        }
+        if active {
+            nic.reports.push(Event::Failed { qp: self.qp, reason });
+        } else {
+            nic.link.setups_failed += 1;
+        }
+        nic.closed.push(self.qp);
+    }
+
+    fn open(
+        &mut self,
+        nic: &Nic,
+        segment: Segment,
+        theirs: Theirs,
+        peer_joins: bool,
+        exposes: bool,
+        (ord, ird): (u32, u32),
+    ) {
+        self.state.step(Step::Agreed);
+        self.producer = Some(Producer::new(segment, nic.barriers && peer_joins));
+        self.consumer = Some(Consumer::new(theirs.segment));
+        (self.region, self.exposes) = (theirs.region, exposes);
+        (self.ord, self.ird) = (ord, ird);
+        (self.deadline, self.heard) = (None, nic.now);
+    }
+
+    fn established(&self, nic: &mut Nic, private_data: Box<[u8]>) {
+        let (qp, ord, ird) = (self.qp, self.ord, self.ird);
+        nic.reports.push(Event::Established { qp, private_data, ord, ird });
+    }
+}

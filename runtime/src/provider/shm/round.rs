@@ -1,0 +1,27 @@
+//! Who is asked for messages without Receives.
+
+/// Which connections are asked for messages without Receives until the next poll.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    /// Who is asked, by place among the hot ones.
+    pub(super) at: usize,
+    /// How many are still to be asked, this one included.
+    pub(super) left: usize,
+    /// Messages that were taken.
+    pub(super) taken: usize,
+}
+
+impl Round {
+    /// Begins a round of `count` connections, of which the one at `first` is asked first.
+    #[inline]
+    pub(super) fn begin(&mut self, first: usize, count: usize) {
+        *self = Self { at: if first < count { first } else { 0 }, left: count, taken: 0 };
+    }
+
+    /// Goes on to the next of `count` connections.
+    #[inline]
+    pub(super) fn go_on(&mut self, count: usize) {
+        self.at = if self.at + 1 < count { self.at + 1 } else { 0 };
+        self.left -= 1;
+    }
+}

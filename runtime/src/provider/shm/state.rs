@@ -1,0 +1,120 @@
+//! One software RNIC on shared memory: what it consists of, and how it is made.
+
+use std::io;
+use std::net::IpAddr;
+
+use haulage_mr_pool::{Handles, Pool};
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::QpNum;
+
+use super::config::Config;
+use super::connection::Connection;
+use super::names::WAKER;
+use super::nic::{LinkCounters, Nic, Region};
+use super::round::Round;
+use super::segment::Layout;
+use crate::provider::base::{Listeners, Slots};
+use crate::provider::{Caps, Waker};
+use crate::sys::bus_error;
+use crate::sys::epoll::{Epoll, Ready};
+use crate::sys::unix::Listener;
+
+/// A software RNIC on shared memory. It stays on the thread that made it.
+#[derive(Debug)]
+pub struct Shm {
+    pub(super) caps: Caps,
+    pub(super) nic: Nic,
+    pub(super) epoll: Epoll,
+    /// Room for what `epoll` tells.
+    pub(super) news: Vec<Ready>,
+    pub(super) waker: Waker,
+    /// The waker was signaled since the last sleep.
+    pub(super) woken: bool,
+    pub(super) slots: Slots<Connection>,
+    pub(super) listeners: Listeners<Listening>,
+    /// Connections whose listener had no room for them.
+    pub(super) connecting: Vec<QpNum>,
+    /// Connections whose ring is looked at in every poll.
+    pub(super) hot: Vec<QpNum>,
+    /// Connections that are not, although a message of theirs waits for a Receive.
+    pub(super) starved: Vec<QpNum>,
+    /// Which of the hot ones is looked at first next time.
+    pub(super) turn: usize,
+    pub(super) round: Round,
+    /// When something last happened, when the sockets were last listened to, and when to think of that
+    /// and of deadlines again.
+    pub(super) moved: Instant,
+    pub(super) looked: Instant,
+    pub(super) chores_at: Instant,
+    /// Faults in shared memory that were mended when connections were last looked through for theirs.
+    pub(super) faults_seen: u64,
+}
+
+/// A place where peers ask for connections.
+#[derive(Debug)]
+pub(super) struct Listening {
+    pub(super) socket: Listener,
+    pub(super) ip: IpAddr,
+}
+
+impl Shm {
+    /// Makes an RNIC for the memory of `pool`. Memory can be exposed if the pool was made with
+    /// [`PagePreference::Shared`](haulage_mr_pool::PagePreference::Shared); without, everything works
+    /// that exposes none.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no randomness to make handles of, or refuses the descriptors.
+    ///
+    /// # Panics
+    ///
+    /// If `connections_max` is above 65,536, `registrations_max` not 1 to 65,536, or `ring_bytes` not a
+    /// power of two from 4 KiB to 8 MiB.
+    pub fn new(config: &Config, pool: &Pool) -> io::Result<Self> {
+        let layout = Layout::new(config.ring_bytes, config.registrations_max);
+        assert!(
+            layout.is_some(),
+            "no ring of {} octets and table of {} entries",
+            config.ring_bytes,
+            config.registrations_max
+        );
+        let entries = config.registrations_max as usize;
+        let handles = match config.seed {
+            Some(seed) => Handles::seeded(entries, seed),
+            None => Handles::new(entries).map_err(io::Error::other)?,
+        };
+        let mut epoll = Epoll::new()?;
+        let waker = Waker::new()?;
+        epoll.watch(waker.fd(), WAKER)?;
+        let nic = Nic::new(config.clone(), Region::of(pool)?, handles);
+        Ok(Self {
+            caps: nic.caps(),
+            slots: Slots::new(config.connections_max),
+            nic,
+            epoll,
+            news: Vec::new(),
+            waker,
+            woken: false,
+            listeners: Listeners::new(),
+            connecting: Vec::new(),
+            hot: Vec::new(),
+            starved: Vec::new(),
+            turn: 0,
+            round: Round::default(),
+            moved: Instant::ZERO,
+            looked: Instant::ZERO,
+            chores_at: Instant::ZERO,
+            faults_seen: bus_error::faults(),
+        })
+    }
+
+    /// Returns what happened below RDMA.
+    pub const fn link_counters(&self) -> LinkCounters {
+        self.nic.link
+    }
+
+    /// Returns the connections that hold a slot, those being set up and those closing included.
+    pub const fn connections(&self) -> usize {
+        self.slots.in_use()
+    }
+}

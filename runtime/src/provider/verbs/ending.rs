@@ -1,0 +1,163 @@
+//! Connections that wait for something until a deadline, and connections on their way down.
+
+use std::time::Duration;
+
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::{QpNum, Status};
+
+use super::connection::{Connection, Objects, Phase};
+use super::state::Verbs;
+use crate::provider::{ConnectError, DisconnectReason, Event, Quiesced};
+use crate::sys::ibverbs::{Arrival, Region};
+
+impl Verbs {
+    /// Adds a connection to those that wait for something, unless it is among them.
+    pub(super) fn attend_to(&mut self, qp: QpNum) {
+        if !self.pending.contains(&qp) {
+            self.pending.push(qp);
+        }
+    }
+
+    /// Tells whether a connection waits for the first message of a peer that may need a nudge.
+    fn is_unheard(&self, qp: QpNum) -> bool {
+        self.slots.peek(qp).is_some_and(|connection| connection.is_unheard)
+    }
+
+    /// Sends a peer that has said nothing an RDMA Write of no octets, which names no memory.
+    ///
+    /// Soft-iWARP, accepting a connection, may not see what arrives just behind its answer before more
+    /// octets come.
+    fn nudge(&mut self, now: Instant, qp: QpNum) {
+        let Some(connection) = self.slots.get(qp) else { return };
+        // The entry that is kept for a mark is to stay free.
+        if connection.pair().is_some_and(|pair| pair.is_idle()) {
+            connection.is_unheard = false;
+            self.mark(qp);
+        } else {
+            connection.deadline = now.saturating_add(NUDGE_AFTER);
+        }
+    }
+
+    /// Does what is due for connections that wait for something.
+    pub(super) fn attend(&mut self, now: Instant) {
+        let mut at = 0;
+        while let Some(qp) = self.pending.get(at).copied() {
+            let waits = self.slots.get(qp).map(|c| (c.phase, now >= c.deadline));
+            let idle = self.slots.get(qp).and_then(Connection::pair).is_none_or(|p| p.is_idle());
+            match waits {
+                Some((Phase::Closing, late)) if idle || late => {
+                    self.pending.swap_remove(at);
+                    self.end(now, qp, DisconnectReason::Local);
+                    continue;
+                }
+                Some((Phase::Flushing, late)) if idle || late => {
+                    self.pending.swap_remove(at);
+                    self.dismantle(now, qp);
+                    continue;
+                }
+                Some((Phase::Resolving | Phase::Connecting, true)) => {
+                    self.pending.swap_remove(at);
+                    self.failed(qp, ConnectError::TimedOut);
+                    continue;
+                }
+                Some((Phase::Accepting, true)) => {
+                    self.pending.swap_remove(at);
+                    self.end(now, qp, DisconnectReason::Lost);
+                    continue;
+                }
+                Some((Phase::Established, late)) if self.is_unheard(qp) => {
+                    if late {
+                        self.nudge(now, qp);
+                    }
+                    at += 1;
+                }
+                Some((phase, _)) if phase.is_pending() => at += 1,
+                _ => {
+                    self.pending.swap_remove(at);
+                }
+            }
+        }
+    }
+
+    /// Ends a connection: tells the core, fails the queue pair, and waits for what it gives back.
+    pub(super) fn end(&mut self, now: Instant, qp: QpNum, reason: DisconnectReason) {
+        let Some(connection) = self.slots.get(qp) else { return };
+        let reason = match connection.phase {
+            Phase::Flushing | Phase::Requested | Phase::Gone => return,
+            Phase::Resolving | Phase::Connecting => {
+                return self.failed(qp, ConnectError::Refused);
+            }
+            // We are going; what hurries it does not matter.
+            Phase::Closing => DisconnectReason::Local,
+            Phase::Accepting | Phase::Established => reason,
+        };
+        connection.phase = Phase::Flushing;
+        connection.deadline = now.saturating_add(FLUSH_TIMEOUT);
+        if let Some(id) = connection.id() {
+            // It fails if the peer was faster; the queue pair has failed or will when it goes.
+            let _ = id.disconnect();
+        }
+        self.mark(qp);
+        self.attend_to(qp);
+        self.reports.push_back(Event::Disconnected { qp, reason });
+    }
+
+    /// Takes away what is left of a connection whose queue pair has failed.
+    pub(super) fn dismantle(&mut self, now: Instant, qp: QpNum) {
+        self.reap(now, usize::MAX);
+        // Windows first: soft-RoCE keeps a queue pair alive while a window is bound to it. The queue pair
+        // has failed, so the peer reaches nothing by the others either.
+        let Some(connection) = self.slots.get(qp) else { return };
+        connection.opening.clear();
+        self.registrations.release(qp);
+        connection.phase = Phase::Gone;
+        let objects = std::mem::replace(&mut connection.objects, Objects::Nothing);
+        if let Objects::Pair(pair) = objects {
+            let mut left = Vec::new();
+            self.destroy(now, qp, pair, |ended| left.push(ended));
+            left.iter().for_each(|ended| self.on_ended(qp, ended, Status::Flushed));
+        }
+        self.reports.push_back(Event::Quiesced(Quiesced::new(qp)));
+    }
+
+    /// Gives up connecting.
+    pub(super) fn failed(&mut self, qp: QpNum, reason: ConnectError) {
+        self.dissolve(qp);
+        self.reports.push_back(Event::Failed { qp, reason });
+    }
+
+    /// Forgets a connection of which the core hears nothing more.
+    pub(super) fn forget(&mut self, qp: QpNum) {
+        self.dissolve(qp);
+        self.remove(qp);
+    }
+
+    /// Destroys what the libraries have of a connection. Its slot is free once the core was told.
+    fn dissolve(&mut self, qp: QpNum) {
+        let Some(connection) = self.slots.get(qp) else { return };
+        connection.phase = Phase::Gone;
+        for polled in std::mem::take(&mut connection.early) {
+            Arrival::of(polled.name).into_iter().for_each(|arrival| self.unused(arrival, &polled));
+        }
+        let Some(connection) = self.slots.get(qp) else { return };
+        let objects = std::mem::replace(&mut connection.objects, Objects::Nothing);
+        if let Objects::Pair(pair) = objects {
+            self.destroy(self.now, qp, pair, drop);
+        }
+    }
+
+    /// Frees the slot of a connection that is gone.
+    pub(super) fn remove(&mut self, qp: QpNum) {
+        let Some(connection) = self.slots.remove(qp) else { return };
+        let regions = connection.regions.into_iter();
+        self.domains.let_go(regions.map(Region::into_registered).collect());
+    }
+}
+
+/// How long a peer of an iWARP device may say nothing before it is nudged. Soft-iWARP was seen to overlook
+/// nothing that came later than that.
+pub(super) const NUDGE_AFTER: Duration = Duration::from_millis(100);
+
+/// How long a queue pair that has failed may take to give back what it holds. Then it is destroyed all
+/// the same: what it holds then is counted as lost.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);

@@ -1,0 +1,173 @@
+//! One core's part of an RDMA device: what it consists of, and how it is made.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use haulage_mr_pool::{Pool, Strategy};
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::QpNum;
+
+use super::choice::Chosen;
+use super::config::{Config, Unavailable};
+use super::connection::{Connection, Numbers};
+use super::device::{self, Fitted};
+use super::domains::Domains;
+use super::names::ListenerId;
+use super::receives::Receives;
+use super::registrations::Registrations;
+use super::share::Share;
+use crate::provider::base::Slots;
+use crate::provider::{Caps, Counters, Event, Waker};
+use crate::sys::epoll::Epoll;
+use crate::sys::ibverbs::{
+    Chain, CmId, CompletionQueue, Device, Domain, Ended, EventChannel, Polled, QueuePairLimits,
+    Region, SharedReceives,
+};
+
+/// One core's part of an RDMA device. It stays on the thread that made it.
+#[derive(Debug)]
+pub struct Verbs {
+    pub(super) config: Config,
+    pub(super) caps: Caps,
+    pub(super) chosen: Chosen,
+    pub(super) slots: Slots<Connection>,
+    pub(super) numbers: Numbers,
+    /// Connections that wait for something, with a deadline.
+    pub(super) pending: Vec<QpNum>,
+    pub(super) listeners: Vec<(ListenerId, CmId)>,
+    pub(super) listened: u32,
+    pub(super) registrations: Registrations,
+    pub(super) receives: Receives,
+    pub(super) regions: Vec<Region>,
+    pub(super) queue: Rc<CompletionQueue>,
+    pub(super) domains: Domains,
+    pub(super) device: Device,
+    pub(super) channel: Rc<EventChannel>,
+    pub(super) ask_manager_at: Instant,
+    pub(super) limits: QueuePairLimits,
+    pub(super) share: Share,
+    /// Entries of all send queues that are taken.
+    pub(super) occupied: usize,
+    pub(super) reports: VecDeque<Event<ListenerId>>,
+    pub(super) now: Instant,
+    pub(super) waker: Waker,
+    pub(super) epoll: Epoll,
+    pub(super) counters: Counters,
+    // Storage of one turn.
+    pub(super) chain: Chain,
+    pub(super) polled: Vec<Polled>,
+    pub(super) ended: Vec<Ended>,
+}
+
+impl Verbs {
+    /// Takes part of a device.
+    ///
+    /// # Errors
+    ///
+    /// There is no device that will do, or it has no more to give.
+    pub fn new(config: &Config) -> Result<Self, Unavailable> {
+        let channel = EventChannel::new().map_err(device::none)?;
+        let chosen = Chosen::new(config, &channel)?;
+        let device = chosen.device.clone();
+        let domain = Domain::new(&device)?;
+        let Fitted { caps, limits, share } = device::fit(config, &device, &chosen.name, &domain)?;
+        device.report_faults()?;
+        let completions = share.all + caps.receive_queue_max;
+        let queue = CompletionQueue::new(&device, completions)?;
+        let receives = if caps.receives_each.is_some() {
+            Receives::own(caps.receive_queue_max)
+        } else {
+            let room = u32::try_from(caps.receive_queue_max).unwrap_or(u32::MAX);
+            Receives::Shared(SharedReceives::new(&domain, room)?)
+        };
+        let counts = (caps.registrations_max, caps.queue_pairs_max);
+        let registrations = Registrations::new(&domain, caps.strategy, counts)?;
+
+        let system =
+            |error| Unavailable::Refused(crate::sys::ibverbs::Refused::of("waiting", error));
+        let waker = Waker::new().map_err(system)?;
+        let mut epoll = Epoll::new().map_err(system)?;
+        let fds = [
+            (waker.fd(), WAKER),
+            (queue.fd(), QUEUE),
+            (channel.fd(), CHANNEL),
+            (device.fault_fd(), CHANNEL),
+        ];
+        for (fd, token) in fds {
+            epoll.watch(fd, token).map_err(system)?;
+        }
+        Ok(Self {
+            slots: Slots::new(caps.queue_pairs_max.min(usize::from(u16::MAX))),
+            numbers: Numbers::default(),
+            pending: Vec::with_capacity(caps.queue_pairs_max),
+            listeners: Vec::new(),
+            listened: 0,
+            registrations,
+            receives,
+            regions: Vec::new(),
+            queue,
+            domains: Domains::new(domain, waker.clone()),
+            device,
+            channel,
+            ask_manager_at: Instant::ZERO,
+            limits,
+            share,
+            occupied: 0,
+            reports: VecDeque::with_capacity(REPORTS),
+            now: Instant::ZERO,
+            waker,
+            epoll,
+            counters: Counters::default(),
+            chain: Chain::new(),
+            polled: Vec::with_capacity(POLLED),
+            ended: Vec::with_capacity(caps.send_queue_max),
+            config: config.clone(),
+            caps,
+            chosen,
+        })
+    }
+
+    /// Registers the memory of `pool`, which everything that is posted lies in. It stays registered, and
+    /// mapped, as long as the provider lives.
+    ///
+    /// # Errors
+    ///
+    /// The system does not allow as much to be locked.
+    pub fn register(&mut self, pool: &Pool) -> Result<(), Unavailable> {
+        let region =
+            Region::new(self.domains.first(), pool, self.caps.strategy == Strategy::Window)
+                .map_err(|refused| Unavailable::memory(pool.usable(), refused))?;
+        self.regions.push(region);
+        self.registrations.cover(pool.usable());
+        Ok(())
+    }
+
+    /// Returns the name of the device.
+    pub fn device_name(&self) -> &str {
+        &self.chosen.name
+    }
+
+    /// Returns its name, why it was chosen, and the best of its GIDs, for people.
+    pub fn describe(&self) -> String {
+        let Some(gid) = self.chosen.gids().into_iter().next() else {
+            return self.chosen.to_string();
+        };
+        format!("{}; {gid}", self.chosen)
+    }
+
+    /// Returns an address of this machine that leads to the device: that of its best GID, if it has one.
+    pub fn address(&self) -> Option<IpAddr> {
+        self.chosen.address(&self.channel)
+    }
+}
+
+// What ends a sleep.
+pub(super) const WAKER: u64 = 0;
+pub(super) const QUEUE: u64 = 1;
+pub(super) const CHANNEL: u64 = 2;
+
+/// Events held before more room is made for them.
+const REPORTS: usize = 1024;
+/// Completions taken before they are looked at.
+const POLLED: usize = 32;
