@@ -12,28 +12,13 @@ use crate::source::Workspace;
 mod graph;
 mod names;
 
-/// No file of these crates is in a circle, but for those in the list of known circles, which is true: each file
-/// listed is in a circle, and with no file but those listed beside it.
+/// No file of these crates is in a circle.
 pub fn circles(workspace: &Workspace) -> Vec<Breach> {
-    let known = known(workspace);
     let mut found = Vec::new();
-    let mut circling = BTreeSet::new();
     for home in CRATES {
         let needs = names::needs(workspace, home);
         for circle in graph::circles(&needs) {
-            let is_known = known
-                .iter()
-                .any(|listed| circle.iter().all(|file| listed.contains_key(file.as_str())));
-            if !is_known {
-                found.extend(circle.iter().map(|file| names_others(file, &circle, &needs)));
-            }
-            circling.extend(circle);
-        }
-    }
-    for (file, line) in known.into_iter().flatten() {
-        if !circling.contains(file) {
-            let what = format!("{file} is in no circle any more: strike it out");
-            found.push(Breach { path: KNOWN.to_owned(), line, what });
+            found.extend(circle.iter().map(|file| names_others(file, &circle, &needs)));
         }
     }
     found
@@ -48,25 +33,8 @@ fn names_others(file: &str, circle: &BTreeSet<String>, needs: &Needs) -> Breach 
     Breach::of_file(file, format!("is in an import circle: it names {}", others.join(", ")))
 }
 
-/// Reads the list of known circles: the files of each, with the lines they are listed on.
-fn known(workspace: &Workspace) -> Vec<BTreeMap<&str, usize>> {
-    let list = workspace.get(KNOWN).map(|list| list.text.as_str()).unwrap_or_default();
-    let mut circles = vec![BTreeMap::new()];
-    for (index, line) in list.lines().enumerate().filter(|(_, line)| !line.starts_with('#')) {
-        if line.is_empty() {
-            circles.push(BTreeMap::new());
-        } else if let Some(circle) = circles.last_mut() {
-            circle.insert(line, index + 1);
-        }
-    }
-    circles
-}
-
 /// The crates that are held to the rule.
 const CRATES: [&str; 3] = ["mr-pool", "proto", "runtime"];
-
-/// One file a line, an empty line between circles, `#` before what is for readers.
-const KNOWN: &str = "tests/circles.txt";
 
 #[cfg(test)]
 mod tests;

@@ -104,33 +104,3 @@ fn tests_may_name_whatever_they_test() {
     ];
     assert_eq!(objects(&tree), [""; 0]);
 }
-
-#[test]
-fn known_circles_may_shrink_but_not_grow() {
-    let tree = |a, list| {
-        let files = [
-            ("runtime/src/lib.rs", "mod a; mod b; mod c; mod d;"),
-            ("runtime/src/a.rs", a),
-            ("runtime/src/b.rs", "use crate::a::A;"),
-            ("runtime/src/c.rs", "use crate::d::D;"),
-            ("runtime/src/d.rs", "use crate::c::C;"),
-            (KNOWN, list),
-        ];
-        objects(&files)
-    };
-    let list = "# For readers.\nruntime/src/a.rs\nruntime/src/b.rs\n\nruntime/src/c.rs\nruntime/src/d.rs\n";
-    assert_eq!(tree("use crate::b::B;", list), [""; 0]);
-    let joined = tree("use crate::{b::B, c::C};\nfn a() {}", list);
-    assert_eq!(joined, [""; 0], "nothing leads back from c.rs to a.rs");
-    let one = "runtime/src/c.rs\nruntime/src/d.rs\n";
-    assert_eq!(tree("use crate::b::B;", one).len(), 2, "a.rs and b.rs are not listed");
-    let apart = "runtime/src/a.rs\n\nruntime/src/b.rs\n\nruntime/src/c.rs\nruntime/src/d.rs\n";
-    assert_eq!(tree("use crate::b::B;", apart).len(), 2, "they are not listed as one circle");
-    assert_eq!(
-        tree("pub struct A;", list),
-        [
-            format!("{KNOWN}:2: runtime/src/a.rs is in no circle any more: strike it out"),
-            format!("{KNOWN}:3: runtime/src/b.rs is in no circle any more: strike it out"),
-        ]
-    );
-}
