@@ -292,7 +292,7 @@ impl Connection {
     }
 
     /// Gives a request to the provider at once if `port` takes it so, or to the queue for the next doorbell.
-    pub(crate) fn stage(&mut self, request: WorkRequest, port: &mut (impl Port + ?Sized)) {
+    pub(crate) fn stage(&mut self, request: WorkRequest, port: &mut impl Port) {
         if !self.queue.is_empty() {
             return self.queue.push_back(request);
         }

@@ -290,18 +290,6 @@ impl Responder {
         }
     }
 
-    /// Takes in a Call with one chunk whose Reply waits for credit. Returns its name.
-    pub(crate) fn keep_answered(
-        &mut self,
-        connection: ConnectionKey,
-        chunk: &OneChunk,
-        answer: Answer,
-    ) -> CallKey {
-        let mut call = ServedCall::empty(connection, chunk.bare.xid, Stage::Replying(answer));
-        call.offer(Some(chunk));
-        self.insert(call)
-    }
-
     /// Adds to the charge of a Call.
     pub(crate) fn charge(&mut self, name: CallKey, charge: Charge) {
         if let Some(call) = self.calls.get_mut(name) {
@@ -338,7 +326,11 @@ impl Responder {
         common.refuse(call.connection, call.xid, error);
     }
 
-    fn insert(&mut self, call: ServedCall) -> CallKey {
+    /// Enters a Call.
+    ///
+    /// # Panics
+    /// If there is no room: there is an entry for everything that a Call can hold.
+    pub(crate) fn insert(&mut self, call: ServedCall) -> CallKey {
         let inserted = self.calls.insert(call);
         let Ok(name) = inserted else { panic!("an entry for everything that a Call can hold") };
         name
@@ -349,6 +341,13 @@ impl ServedCall {
     /// Makes the entry of a Call without chunks.
     fn new(connection: ConnectionKey, xid: u32, message: Message, stage: Stage) -> Self {
         Self { message: Some(message), ..Self::empty(connection, xid, stage) }
+    }
+
+    /// Makes the entry of a Call with one chunk whose Reply is complete.
+    pub(crate) fn answered(connection: ConnectionKey, chunk: &OneChunk, answer: Answer) -> Self {
+        let mut call = Self::empty(connection, chunk.bare.xid, Stage::Replying(answer));
+        call.offer(Some(chunk));
+        call
     }
 
     fn empty(connection: ConnectionKey, xid: u32, stage: Stage) -> Self {

@@ -1,22 +1,13 @@
-//! A Reply that is complete: in which format it goes, and the Writes of its result.
+//! A Reply that is complete, and in which format it goes.
 
-use std::ops::Range;
-
-use haulage_mr_pool::{Local, Source};
-use haulage_proto::chunk;
+use haulage_mr_pool::Local;
 use haulage_proto::exchange::{self, Format, Offer, OfferedChunk};
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::verbs::{Flags, Segment};
 
-use crate::core::common::Common;
 use crate::core::connection::Terms;
-use crate::core::memory::Charge;
 use crate::core::program::Offers;
 use crate::core::segments::Segments;
-use crate::core::table::ConnectionKey;
-use crate::core::work::{Held, Name, PostedData};
 use crate::limits::HEADER_ROOM;
-use crate::provider::{Operation, Port, WorkRequest};
 use crate::service::{Data, Reply};
 
 /// A Reply that waits for credit.
@@ -80,54 +71,4 @@ fn offer(offers: &Offers<'_>) -> Offer {
     let fits = offers.write.is_none_or(|write| offer.writes.push(offered(write)));
     debug_assert!(fits, "one chunk is few");
     offer
-}
-
-/// Gives the Writes of a result to `port`, or to the queue of the connection from the first on that it
-/// does not take. The last tells when they are done; `data` and `charge` are held until then. Returns `data`
-/// if there was nothing to write.
-pub(crate) fn stage_writes(
-    common: &mut Common,
-    key: ConnectionKey,
-    data: PostedData,
-    charge: &mut Charge,
-    write: &[Segment],
-    port: &mut (impl Port + ?Sized),
-) -> PostedData {
-    let Some(connection) = common.connections.get_mut(key) else { return data };
-    let mut last: Option<WorkRequest> = None;
-    let sources = |range, each: &mut dyn FnMut(Source)| data.sources(range, each);
-    writes(write, data.len(), sources, |request| {
-        if let Some(request) = last.replace(request) {
-            connection.stage(request, port);
-        }
-    });
-    let Some(mut request) = last else { return data };
-    let held = Held::Written { data, charge: std::mem::take(charge) };
-    request.id = common.posted.enter(key, held);
-    request.flags.signaled = true;
-    connection.stage(request, port);
-    PostedData::None
-}
-
-/// Tells `each` the Writes that fill a chunk of the peer's with `length` octets, of which `sources` tells which
-/// views a range of them takes.
-#[inline]
-pub(super) fn writes(
-    segments: &[Segment],
-    length: usize,
-    sources: impl Fn(Range<usize>, &mut dyn FnMut(Source)),
-    mut each: impl FnMut(WorkRequest),
-) {
-    // [V2-4.5.2.1-1] contiguously, in segment order.
-    for (claim, range) in chunk::fill(segments, length) {
-        let mut at = 0;
-        sources(range, &mut |source| {
-            let part = u32::try_from(source.len()).unwrap_or(u32::MAX);
-            let Ok(target) = claim.window(at, part) else { return };
-            at += u64::from(part);
-            let operation = Operation::Write { source, target };
-            let id = Name::Unsignaled.wr_id();
-            each(WorkRequest { id, flags: Flags::default(), operation });
-        });
-    }
 }

@@ -1,21 +1,25 @@
-//! Sending a Reply that has its credit.
+//! Sending a Reply that has its credit, behind the Writes of its result.
 
 use std::ops::Range;
 
 use haulage_mr_pool::{Local, Source};
+use haulage_proto::chunk;
 use haulage_proto::negotiate::ReplyChunks;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::Returned;
 use haulage_proto::v2::invalidation::invalidates;
+use haulage_proto::verbs::{Flags, Segment};
 use haulage_proto::xdr::Writer;
 
-use super::answer::{Answer, stage_writes, writes};
+use super::answer::Answer;
 use super::{ServedCall, Stage};
 use crate::core::common::Common;
+use crate::core::memory::Charge;
 use crate::core::segments::Segments;
-use crate::core::work::{PostedData, Written};
+use crate::core::table::ConnectionKey;
+use crate::core::work::{Held, Name, PostedData, Written};
 use crate::limits::HEADER_ROOM;
-use crate::provider::Port;
+use crate::provider::{Operation, Port, WorkRequest};
 
 /// Sends the Reply of a Call behind the Writes of its result. The credit is already spent.
 pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port: &mut impl Port) {
@@ -71,4 +75,54 @@ pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port:
     let body = body.map_or(PostedData::None, PostedData::Local);
     let written = Written { sources: [data, body], charge };
     common.send_posted(key, buffer, start..end, invalidate, written);
+}
+
+/// Gives the Writes of a result to `port`, or to the queue of the connection from the first on that it
+/// does not take. The last tells when they are done; `data` and `charge` are held until then. Returns `data`
+/// if there was nothing to write.
+fn stage_writes(
+    common: &mut Common,
+    key: ConnectionKey,
+    data: PostedData,
+    charge: &mut Charge,
+    write: &[Segment],
+    port: &mut impl Port,
+) -> PostedData {
+    let Some(connection) = common.connections.get_mut(key) else { return data };
+    let mut last: Option<WorkRequest> = None;
+    let sources = |range, each: &mut dyn FnMut(Source)| data.sources(range, each);
+    writes(write, data.len(), sources, |request| {
+        if let Some(request) = last.replace(request) {
+            connection.stage(request, port);
+        }
+    });
+    let Some(mut request) = last else { return data };
+    let held = Held::Written { data, charge: std::mem::take(charge) };
+    request.id = common.posted.enter(key, held);
+    request.flags.signaled = true;
+    connection.stage(request, port);
+    PostedData::None
+}
+
+/// Tells `each` the Writes that fill a chunk of the peer's with `length` octets, of which `sources` tells which
+/// views a range of them takes.
+#[inline]
+fn writes(
+    segments: &[Segment],
+    length: usize,
+    sources: impl Fn(Range<usize>, &mut dyn FnMut(Source)),
+    mut each: impl FnMut(WorkRequest),
+) {
+    // [V2-4.5.2.1-1] contiguously, in segment order.
+    for (claim, range) in chunk::fill(segments, length) {
+        let mut at = 0;
+        sources(range, &mut |source| {
+            let part = u32::try_from(source.len()).unwrap_or(u32::MAX);
+            let Ok(target) = claim.window(at, part) else { return };
+            at += u64::from(part);
+            let operation = Operation::Write { source, target };
+            let id = Name::Unsignaled.wr_id();
+            each(WorkRequest { id, flags: Flags::default(), operation });
+        });
+    }
 }

@@ -1,5 +1,7 @@
 //! Calls that are acted upon as they come, and answered at once if that goes.
 
+use std::ops::Range;
+
 use haulage_mr_pool::Local;
 use haulage_proto::negotiate::{
     Class, Grant, Heading, Label, Version, bare_header_len, put_results_headers_one,
@@ -19,11 +21,10 @@ use crate::core::inner::Inner;
 use crate::core::memory::{Charge, Grant as MemoryGrant, Purpose, Wanted};
 use crate::core::outgoing::{Complete, Outgoing};
 use crate::core::program::Argument;
-use crate::core::responder::answer::{Answer, stage_writes};
-use crate::core::responder::{self, Header};
+use crate::core::responder::answer::Answer;
+use crate::core::responder::{self, Header, ServedCall};
 use crate::core::serve::{Acted, Unread, Whole, serve, serve_other};
 use crate::core::table::ConnectionKey;
-use crate::core::work::{PostedData, Written};
 use crate::limits::HEADER_ROOM;
 use crate::provider::Port;
 use crate::service::{Data, Placement, Reply, Service};
@@ -117,36 +118,30 @@ impl<S: Service> Runs<'_, S> {
                 Acted::Results(length) => {
                     let fits = bare_len + chunk_len + length <= leaves_max;
                     let label = Label { xid, credit: grant.word() };
+                    let results = Results { label, chunk, length };
                     if leave
                         && grant.has_more()
                         && fits
-                        && (making.leave(version, label, chunk, length, port).is_some()
-                            || leave_behind(
-                                &mut cx.inner.common,
-                                from.key,
-                                label,
-                                chunk,
-                                length,
-                                reply,
-                                port,
-                            )
-                            .is_some())
+                        && (making.leave(version, &results, port).is_some()
+                            || leave_behind(&mut cx.inner.common, from, &results, reply, port)
+                                .is_some())
                     {
                         grant.spend();
                         continue;
                     }
                     let header = ReplyHeader::accepted(xid, AcceptStat::Success);
-                    answer_later(cx.inner, from, &header, length, chunk, reply);
-                    // A Reply that returns a chunk has taken the place that the name is of.
-                    next_name = cx.inner.responder.calls.next_key();
+                    answer_later(cx.inner, from, &header, &results, reply);
                 }
                 Acted::Verdict(header) => {
                     making.data = Data::Empty;
-                    others += 1;
-                    cx.inner.common.counters.calls_served += 1;
-                    cx.inner.common.receives.pass(1);
-                    answer_later(cx.inner, from, &header, 0, chunk, reply);
-                    next_name = cx.inner.responder.calls.next_key();
+                    let label = Label { xid, credit: 0 };
+                    answer_later(
+                        cx.inner,
+                        from,
+                        &header,
+                        &Results { label, chunk, length: 0 },
+                        reply,
+                    );
                 }
                 Acted::Later(deferred) => {
                     making.data = Data::Empty;
@@ -155,7 +150,6 @@ impl<S: Service> Runs<'_, S> {
                     let booked = common.receives.book();
                     responder.keep(from.key, xid, deferred, booked, chunk);
                     responder.charge(deferred.name, charge);
-                    next_name = responder.calls.next_key();
                 }
                 Acted::Refused(error) => {
                     // It is told once what was lent is settled, and the others come again.
@@ -166,6 +160,8 @@ impl<S: Service> Runs<'_, S> {
                 }
             }
             leave = false;
+            // The Call, or its Reply, may have taken the place that the name was of.
+            next_name = cx.inner.responder.calls.next_key();
         }
         let Inner { responder, common, .. } = &mut **inner;
         responder.running = None;
@@ -240,43 +236,51 @@ fn lend_replies(common: &mut Common, key: ConnectionKey, count: usize) -> Grant 
     connection.engine.lend(Class::Reply, u32::try_from(count).unwrap_or(u32::MAX))
 }
 
-/// Sends a Reply behind Writes that have a view of what goes into a chunk, or posts them all. `None` if that
-/// cannot be: nothing has changed then.
+/// Sends the results of a Call behind a Write that has a view of what goes into its chunk. `None` if there is nothing
+/// to write so, or no room to remember it: nothing has changed then.
 #[inline(never)]
 fn leave_behind(
     common: &mut Common,
-    key: ConnectionKey,
-    Label { xid, credit }: Label,
-    chunk: Option<&OneChunk>,
-    length: usize,
+    from: Sender,
+    results: &Results<'_>,
     reply: &mut Option<Reply>,
     port: &mut impl Port,
 ) -> Option<()> {
-    let call = chunk.filter(|one| one.position.is_none())?;
-    let making = reply.as_mut()?;
-    let written = u32::try_from(making.data.len()).ok().filter(|written| *written > 0)?;
-    if !common.posted.has_room_for_writes() {
+    let chunk = results.chunk.filter(|one| one.position.is_none())?;
+    if reply.as_ref()?.data.is_empty() || !common.posted.has_room_for_writes() {
         return None;
     }
-    let returned = Segment { length: written, ..call.segment };
-    let message = making.seal_results_with(xid, length, credit, &returned)?.len();
-    let data = PostedData::of(std::mem::replace(&mut making.data, Data::Empty));
-    let segments = [call.segment];
-    let mut charge = Charge::default();
-    let rest = stage_writes(common, key, data, &mut charge, &segments, port);
-    let invalidate = invalidates(Kind::Reply, true, call.inv_handle);
-    let end = HEADER_ROOM + length;
-    let range = end - message..end;
-    let octets = making.buffer.bytes().get(range.clone()).unwrap_or_default();
-    if matches!(rest, PostedData::None)
-        && common.connections.get(key).is_some_and(|connection| connection.queue.is_empty())
-        && port.send(octets, invalidate).is_ok()
-    {
-        return Some(());
-    }
-    let buffer = take_buffer(&mut common.buffers, reply)?;
-    common.send(key, buffer, range, invalidate, Written::one(rest, charge));
+    let Label { xid, credit } = results.label;
+    let header = ReplyHeader::accepted(xid, AcceptStat::Success);
+    let Sealed { buffer, range, data } =
+        seal(&mut common.buffers, from.version, &header, results.length, reply)?;
+    let answer = Answer::complete(buffer, range.end.saturating_sub(HEADER_ROOM), data);
+    responder::send(common, ServedCall::answered(from.key, chunk, answer), credit, port);
     Some(())
+}
+
+/// A Reply that is complete but for its transport header, or at least for its credit word.
+struct Sealed {
+    buffer: Local,
+    /// Where in the buffer it is, with the transport header of one without chunks.
+    range: Range<usize>,
+    /// What goes into its chunk.
+    data: Data,
+}
+
+/// Completes a Reply, and takes it out.
+fn seal(
+    buffers: &mut SendBuffers,
+    version: Version,
+    header: &ReplyHeader,
+    length: usize,
+    reply: &mut Option<Reply>,
+) -> Option<Sealed> {
+    let making = reply.as_mut()?;
+    let range = making.seal(version, header, length);
+    let data = std::mem::replace(&mut making.data, Data::Empty);
+    let buffer = take_buffer(buffers, reply)?;
+    Some(Sealed { buffer, range, data })
 }
 
 /// Takes the buffer of a Reply. The next one has another, if there is one.
@@ -293,38 +297,43 @@ fn answer_later(
     inner: &mut Inner,
     Sender { key, version, .. }: Sender,
     header: &ReplyHeader,
-    length: usize,
-    chunk: Option<&OneChunk>,
+    results: &Results<'_>,
     reply: &mut Option<Reply>,
 ) {
     let Inner { responder, common, .. } = inner;
-    let Some(sealed) = reply.as_mut() else { return };
-    let range = sealed.seal(version, header, length);
-    let data = std::mem::replace(&mut sealed.data, Data::Empty);
-    let Some(buffer) = take_buffer(&mut common.buffers, reply) else { return };
-    let queued = match chunk {
+    let sealed = seal(&mut common.buffers, version, header, results.length, reply);
+    let Some(Sealed { buffer, range, data }) = sealed else { return };
+    let queued = match results.chunk {
         None => Outgoing::Bare(Complete::new(buffer, range)),
         Some(chunk) => {
-            let length = range.end.saturating_sub(HEADER_ROOM);
-            let answer = Answer::complete(buffer, length, data);
-            Outgoing::Kept(responder.keep_answered(key, chunk, answer))
+            let answer = Answer::complete(buffer, range.end.saturating_sub(HEADER_ROOM), data);
+            Outgoing::Kept(responder.insert(ServedCall::answered(key, chunk, answer)))
         }
     };
     responder::queue(common, key, queued);
 }
 
+/// The results of a Call, of which a Reply consists.
+#[derive(Clone, Copy)]
+struct Results<'a> {
+    label: Label,
+    /// The chunk of the Call.
+    chunk: Option<&'a OneChunk>,
+    /// Octets of the Payload stream.
+    length: usize,
+}
+
 impl Reply {
-    /// Sends a Reply with results of so many octets, behind the Writes of what goes into a chunk. `None` if
+    /// Sends a Reply with such results, behind the Writes of what goes into a chunk. `None` if
     /// it has not left: nothing has changed here then.
     #[inline(always)]
     fn leave(
         &mut self,
         version: Version,
-        label: Label,
-        chunk: Option<&OneChunk>,
-        length: usize,
+        results: &Results<'_>,
         port: &mut impl Port,
     ) -> Option<()> {
+        let Results { label, chunk, length } = *results;
         let Label { xid, credit } = label;
         let Some(call) = chunk else {
             let start = HEADER_ROOM - bare_header_len(version, Kind::Reply);
