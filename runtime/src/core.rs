@@ -309,7 +309,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             return 0;
         }
         common.next_deadline = None;
-        requester.expire_calls(common, now);
+        requester.calls.expire_calls(common, now);
         inner.expire_connections(now);
         vacancy::close_idle(inner, service, now);
         if let Some(by) = *drain_by {
@@ -333,7 +333,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     fn run_handlers(&mut self, now: Instant, budget: usize) -> usize {
         let Self { provider, inner, service, inbox, .. } = self;
         let mut worked = 0;
-        if inner.requester.has_news() {
+        if inner.requester.calls.has_news() {
             worked += tell::tell(inner, service, inbox, now, budget);
         }
         if !inner.common.connections.gone.is_empty() {

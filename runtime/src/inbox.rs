@@ -216,7 +216,7 @@ impl Inbox {
                 let Request { procedure, timeout, .. } = request;
                 let new = NewCall { now, procedure, timeout, caller };
                 match requester.call(common, connection.0, new, &mut request, encode) {
-                    Ok(slot) => requester.lend(slot, arguments),
+                    Ok(slot) => requester.calls.lend(slot, arguments),
                     Err(error) => self.push(
                         client,
                         Completion::Call {

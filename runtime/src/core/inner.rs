@@ -22,7 +22,7 @@ impl Inner {
         let mut busy = vec![false; self.common.connections.slots()];
         let served = self.responder.calls.iter().map(|call| call.connection);
         let posted = self.common.posted.connections();
-        for key in served.chain(posted).chain(self.requester.connections()) {
+        for key in served.chain(posted).chain(self.requester.calls.connections()) {
             if let Some(busy) = busy.get_mut(key.slot()) {
                 *busy = true;
             }

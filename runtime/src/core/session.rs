@@ -94,7 +94,7 @@ impl Inner {
             }
             Held::LocalInv { slot } => {
                 if let Some(proof) = complete::invalidated(done) {
-                    requester.on_fenced(slot, proof);
+                    requester.calls.on_fenced(slot, proof);
                 }
             }
         }
@@ -197,7 +197,7 @@ impl Inner {
                     let message = Message { received, payload_at };
                     let (requester, common) = (&mut self.requester, &mut self.common);
                     let (xid, lists) = (reply.xid, &reply.lists);
-                    return requester.on_reply(common, key, xid, lists, message, proof);
+                    return requester.calls.on_reply(common, key, xid, lists, message, proof);
                 }
             }
             _ => {}
@@ -238,7 +238,7 @@ impl Inner {
                     self.common.on_ready(key)?;
                 }
                 Output::Event(EngineEvent::Refused { xid, error }) => {
-                    self.requester.on_refused(&mut self.common, key, xid, error);
+                    self.requester.calls.on_refused(&mut self.common, key, xid, error);
                 }
                 Output::Event(event @ (EngineEvent::Call | EngineEvent::Reply)) => {
                     happened = Some(event);
@@ -247,7 +247,7 @@ impl Inner {
                     self.on_malformed(key, xid);
                 }
                 Output::Event(EngineEvent::Two(v2::connection::Event::NotSupported { xid })) => {
-                    self.requester.on_not_supported(&mut self.common, key, xid);
+                    self.requester.calls.on_not_supported(&mut self.common, key, xid);
                 }
                 Output::Event(EngineEvent::One(_) | EngineEvent::Two(_)) => {
                     debug_assert!(false, "neither continued, extended nor held messages are taken");
@@ -264,7 +264,7 @@ impl Inner {
     /// A message of version 1 that makes no sense is about a Call of ours, or else it is answered.
     fn on_malformed(&mut self, key: ConnectionKey, xid: u32) {
         let why = CallError::BadReply("its transport header");
-        let ours = self.requester.fail_call(&mut self.common, key, xid, why);
+        let ours = self.requester.calls.fail_call(&mut self.common, key, xid, why);
         let Some(connection) = self.common.connections.get_mut(key) else { return };
         match connection.engine.engine_mut() {
             Spoken::One(one) if ours => one.ended(),
@@ -296,7 +296,7 @@ impl Inner {
             let (peer, why) = (connection.described(key), reason.clone());
             common.connections.gone.push_back(Ended { peer, why });
         }
-        requester.fail_calls(common, key, &reason, proof);
+        requester.calls.fail_calls(common, key, &reason, proof);
         common.connections.note_end(key, reason);
     }
 

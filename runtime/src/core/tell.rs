@@ -22,7 +22,7 @@ pub(crate) fn tell<S: Service>(
 ) -> usize {
     let mut told = 0;
     while told < budget
-        && let Some(caller) = inner.requester.next_released()
+        && let Some(caller) = inner.requester.calls.next_released()
     {
         let finished = Finished { results: Err(CallError::TimedOut), argument: None, result: None };
         match caller {
@@ -35,7 +35,7 @@ pub(crate) fn tell<S: Service>(
         told += 1;
     }
     while told < budget
-        && let Some(over) = inner.requester.next_finished(&inner.common.abilities)
+        && let Some(over) = inner.requester.calls.next_finished(&inner.common.abilities)
     {
         inner.common.counters.calls_made += 1;
         tell_over(inner, service, inbox, now, over);
@@ -77,7 +77,7 @@ fn tell_over<S: Service>(
     match caller {
         Caller::Service(token) => service.replied(&mut Cx::new(now, inner), token, finished),
         Caller::Remote { client, token } => {
-            let lent = inner.requester.give_back(slot);
+            let lent = inner.requester.calls.give_back(slot);
             inbox.complete(&inner.common.pool, (client, token), lent, finished);
         }
         // What came home with a Call that was given up simply goes back to the pool.
@@ -103,7 +103,7 @@ pub(crate) fn tell_ready<S: Service>(inner: &mut Inner, service: &mut S, now: In
 /// Tells the service which connections have ended, once it was told how the Calls on them ended. Returns how many.
 pub(crate) fn tell_gone<S: Service>(inner: &mut Inner, service: &mut S, now: Instant) -> usize {
     let mut told = 0;
-    while !inner.requester.has_news()
+    while !inner.requester.calls.has_news()
         && let Some(Ended { peer, why }) = inner.common.connections.gone.pop_front()
     {
         service.closed(&mut Cx::new(now, inner), &peer, &why);

@@ -649,7 +649,7 @@ fn memory_that_cannot_be_invalidated_is_protected_by_closing() {
     world.until(|w| w.client.inner.common.posted.iter().any(is_invalidating));
     let late = world.now.saturating_add(LIMITS.call_timeout + LIMITS.grace_timeout);
     let Inner { requester, common, .. } = &mut world.client.inner;
-    requester.expire_calls(common, late);
+    requester.calls.expire_calls(common, late);
     assert_eq!(world.ended().len(), 1, "nobody gets memory that the server may still write");
     world.until(World::is_disconnected);
     world.until(|w| w.ended().len() == 2);

@@ -13,12 +13,13 @@ use haulage_proto::v2::header::OneChunk;
 use haulage_proto::verbs::{Access, Handle};
 use haulage_proto::xdr::Writer;
 
+use super::Requester;
+use super::calls::{Named, Stage};
 use super::encoded::Encoded;
 use super::exposures::Unopened;
 use super::lane::Lane;
 use super::opened::What;
 use super::plan::{Outline, goes_bare};
-use super::{Named, Requester, Stage};
 use crate::core::common::Common;
 use crate::core::connection::{Connection, Terms};
 use crate::core::table::ConnectionKey;
@@ -38,8 +39,9 @@ impl Requester {
         slot: usize,
         port: &mut impl Port,
     ) -> Progress {
-        let call = self.calls.get_mut(slot).and_then(Option::as_mut);
-        let (Some(call), Some(connection)) = (call, common.connections.get_mut(key)) else {
+        let (Some((call, opened)), Some(connection)) =
+            (self.calls.get_mut(slot), common.connections.get_mut(key))
+        else {
             return Progress::Made;
         };
         let (mut buffer, mut encoded) = match std::mem::replace(&mut call.stage, Stage::Sent) {
@@ -62,7 +64,7 @@ impl Requester {
                 }
                 Err(unsent) => {
                     common.buffers.recycle(buffer);
-                    self.fail(common, slot, unsent.into());
+                    self.calls.fail(common, slot, unsent.into());
                     return Progress::Made;
                 }
             };
@@ -70,7 +72,6 @@ impl Requester {
             common.send(key, buffer, range, None, Written::default());
             return Progress::Made;
         }
-        let Some(opened) = self.opened.get_mut(slot) else { return Progress::Made };
         if !std::mem::replace(&mut call.opens, true) {
             opened.begin(None, None);
         }
@@ -95,7 +96,7 @@ impl Requester {
             }
             Err(Unopened::Failed(error)) => {
                 common.buffers.recycle(buffer);
-                self.fail(common, slot, error);
+                self.calls.fail(common, slot, error);
                 return Progress::Made;
             }
         };
@@ -131,7 +132,7 @@ impl Requester {
         let Some(connection) = common.connections.get_mut(key) else { return };
         let has_heading = connection.calls.len() > 1 && heads_calls(connection);
         while let Some(&slot) = connection.calls.front()
-            && let Some(Some(call)) = self.calls.get_mut(slot)
+            && let Some((call, _)) = self.calls.get_mut(slot)
             && let Stage::Queued(buffer, encoded) = &mut call.stage
             && !call.opens
         {
@@ -170,10 +171,10 @@ impl Requester {
             Some(_) => (What::Argument, Access::RemoteRead, &mut request.argument),
             None => (What::Result, Access::RemoteWrite, &mut request.result),
         };
-        let (Some(connection), Some(buffer), Some(opened), Some(length)) = (
+        let (Some(connection), Some(buffer), Some((_, opened)), Some(length)) = (
             common.connections.get(lane.connection),
             common.buffers.top(),
-            self.opened.get_mut(named.slot),
+            self.calls.get_mut(named.slot),
             lease.as_ref().map(Local::len),
         ) else {
             return false;
@@ -235,15 +236,6 @@ impl Requester {
     #[cold]
     fn send_waiting_calls(&mut self, common: &mut Common, key: ConnectionKey, port: &mut dyn Port) {
         self.send_bare_calls(common, key, port);
-    }
-
-    /// Ends a Call that cannot leave.
-    fn fail(&mut self, common: &mut Common, slot: usize, error: CallError) {
-        if let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) {
-            call.error = Some(error);
-            call.stage = Stage::Fencing;
-        }
-        self.fence_rest(common, slot);
     }
 }
 

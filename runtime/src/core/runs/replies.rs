@@ -33,7 +33,7 @@ impl<S: Service> Runs<'_, S> {
         let mut cx = Cx::within(*now, inner, lane, Exit::One(port));
         let mut done = 0;
         for (xid, octets) in replies {
-            let Some(token) = cx.inner.requester.end(from.key, xid) else { break };
+            let Some(token) = cx.inner.requester.calls.end(from.key, xid) else { break };
             tell(&mut cx, *service, token, octets);
             done += 1;
         }
@@ -100,14 +100,14 @@ impl Inner {
         if bare.kind != Kind::Reply {
             return None;
         }
-        let slot = requester.over_with_fence(common, key, bare.xid, handle, written)?;
+        let slot = requester.calls.over_with_fence(common, key, bare.xid, handle, written)?;
         if common.take(now, key, Kind::Reply, [bare]) == 0 {
             return None;
         }
         let retired = port.retire(handle);
         common.settle_run(key, Kind::Reply, 1, usize::from(retired.is_some()));
         let done = retired?;
-        let placed = requester.end_opened(slot, complete::invalidated(&done), written);
+        let placed = requester.calls.end_opened(slot, complete::invalidated(&done), written);
         Some((placed, bare.payload_at as usize))
     }
 }

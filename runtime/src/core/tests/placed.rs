@@ -396,14 +396,13 @@ fn a_call_whose_room_is_open_leaves_even_if_not_at_once() {
     lane.close(common);
     common.connections.touch(key);
     // What a Reply must be like that ends it.
-    let (slot, xid) = requester.only();
-    let handle = requester.opened[slot].solicited();
+    let (slot, xid, opened) = requester.calls.only();
+    let handle = opened.solicited();
     let over = |handle, written| {
-        requester.over_with_fence(common, key, xid, handle, written) == Some(slot)
+        requester.calls.over_with_fence(common, key, xid, handle, written) == Some(slot)
     };
     assert!(over(handle, Some(0)) && !over(Handle(handle.0 ^ 1), Some(0)));
     assert!(!over(handle, Some(1)), "nothing was placed yet");
-    let opened = &requester.opened[slot];
     assert!(opened.is_over_with(handle, Some(3000)) && !opened.is_over_with(handle, Some(3001)));
     assert!(!over(handle, None), "it returns no chunk");
     world.until(|w| w.ended().len() == 2);

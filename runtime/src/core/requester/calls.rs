@@ -1,0 +1,538 @@
+//! The Calls of ours that are not over, and how they end.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use haulage_mr_pool::{Invalidated, Local};
+use haulage_proto::exchange::{Arrived, Format, Offered, ReplyLists, check_reply};
+use haulage_proto::negotiate::{Refusal, Version};
+use haulage_proto::time::Instant;
+use haulage_proto::v2::requester::Xids;
+use haulage_proto::verbs::{Flags, Handle};
+
+use super::encoded::Encoded;
+use super::opened::Opened;
+use crate::core::common::{Abilities, Common};
+use crate::core::connection::Connection;
+use crate::core::receives::Message;
+use crate::core::table::ConnectionKey;
+use crate::core::work::Held;
+use crate::limits::Limits;
+use crate::provider::{ConnectError, Operation, Quiesced, WorkRequest};
+use crate::service::CallError;
+
+/// The Calls of ours that are not over.
+#[derive(Debug)]
+pub(crate) struct MadeCalls {
+    xids: Xids,
+    /// By slot.
+    calls: Vec<Option<MadeCall>>,
+    /// Beside those, for the Calls that have anything open.
+    opened: Box<[Opened]>,
+    /// Calls that have ended and whose callers do not know yet, by slot.
+    finished: VecDeque<usize>,
+    /// Callers of Calls that were given up, who do not know yet.
+    released: VecDeque<Caller>,
+    /// How long a Call may take unless it says otherwise.
+    timeout_nanos: u64,
+}
+
+/// A Call that is about to be made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewCall {
+    /// The time.
+    pub(crate) now: Instant,
+    pub(crate) procedure: u32,
+    /// How long it may take, unless as long as any.
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) caller: Caller,
+}
+
+/// What a Call is known by: its slot, and the XID that names it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Named {
+    pub(super) slot: usize,
+    pub(super) xid: u32,
+}
+
+/// A Call of ours that has not ended.
+#[derive(Debug)]
+pub(crate) struct MadeCall {
+    pub(crate) connection: ConnectionKey,
+    pub(crate) caller: Caller,
+    pub(crate) xid: u32,
+    pub(crate) deadline: Instant,
+    pub(crate) stage: Stage,
+    pub(super) procedure: u32,
+    /// Whether it has, or may come to have, anything [`Opened`].
+    pub(super) opens: bool,
+    /// The version it was sent in.
+    pub(super) version: Version,
+    reply: Option<Message>,
+    error: Option<CallError>,
+}
+
+/// Who waits for a Call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// The core's own service, under its own token.
+    Service(u64),
+    /// A client on another thread, under its own token.
+    Remote { client: usize, token: u64 },
+    /// Nobody any more.
+    Nobody,
+}
+
+/// How far a Call has come.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// Waits for credit, with its arguments encoded in this buffer.
+    Queued(Local, Encoded),
+    /// Waits for its Reply.
+    Sent,
+    /// Answered, or given up; waits until its handles are dead.
+    Fencing,
+    /// Over; the caller has not been told.
+    Finished,
+    /// Given up and never answered: the slot rests until the connection ends.
+    Resting,
+}
+
+/// A Call of ours that is over, as its caller is told.
+#[derive(Debug)]
+pub(crate) struct Over {
+    pub(crate) slot: usize,
+    pub(crate) caller: Caller,
+    pub(crate) version: Version,
+    pub(crate) reply: Option<Message>,
+    pub(crate) error: Option<CallError>,
+    pub(crate) argument: Option<Local>,
+    pub(crate) result: Option<Local>,
+    /// What the Reply chunk was.
+    pub(crate) chunk: Option<Local>,
+    /// What the Reply says of its chunks, if the Call had any.
+    pub(crate) arrived: Option<Arrived>,
+}
+
+/// A Call of our own service that is over, with the lease that it had opened.
+pub(crate) struct Placed {
+    pub(crate) token: u64,
+    pub(crate) lease: Local,
+    /// Octets that were written into it, if it is a result.
+    pub(crate) written: Option<u32>,
+}
+
+impl MadeCall {
+    /// Returns whether a Reply or a deadline still means something to it.
+    fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Queued(..) | Stage::Sent)
+    }
+
+    /// Returns the token of our own service, if nothing is left of the Call once a Reply without chunks
+    /// has come on this connection.
+    #[inline]
+    fn over_with(&self, key: ConnectionKey) -> Option<u64> {
+        let waits = self.connection == key && !self.opens && matches!(self.stage, Stage::Sent);
+        match self.caller {
+            Caller::Service(token) if waits => Some(token),
+            _ => None,
+        }
+    }
+}
+
+impl MadeCalls {
+    /// Makes the tables of an idle core. The XIDs of its Calls come from `seed`.
+    pub(super) fn new(limits: &Limits, seed: u64) -> Self {
+        let slots = limits.calls_out_max as usize;
+        Self {
+            xids: Xids::new(slots, seed),
+            calls: std::iter::repeat_with(|| None).take(slots).collect(),
+            opened: std::iter::repeat_with(Opened::default).take(slots).collect(),
+            finished: VecDeque::with_capacity(slots),
+            released: VecDeque::with_capacity(slots),
+            timeout_nanos: Instant::ZERO.saturating_add(limits.call_timeout).as_nanos(),
+        }
+    }
+
+    /// Takes a free slot and its next XID.
+    #[inline]
+    pub(super) fn open(&mut self) -> Option<Named> {
+        let (slot, xid) = self.xids.open()?;
+        Some(Named { slot, xid })
+    }
+
+    /// Gives a slot back in which there is no Call.
+    pub(super) fn close(&mut self, slot: usize) {
+        self.xids.close(slot);
+    }
+
+    /// Finds a Call, and what it has open.
+    #[inline]
+    pub(super) fn get_mut(&mut self, slot: usize) -> Option<(&mut MadeCall, &mut Opened)> {
+        Some((self.calls.get_mut(slot)?.as_mut()?, self.opened.get_mut(slot)?))
+    }
+
+    /// Enters a Call that is encoded and opens nothing, in the state of one that was sent.
+    #[inline(always)]
+    pub(super) fn enter(
+        &mut self,
+        common: &mut Common,
+        Named { slot, xid }: Named,
+        connection: ConnectionKey,
+        version: Version,
+        new: &NewCall,
+    ) -> &mut MadeCall {
+        let deadline = match new.timeout {
+            Some(timeout) => new.now.saturating_add(timeout),
+            None => new.now.saturating_add_nanos(self.timeout_nanos),
+        };
+        common.wake_by(deadline);
+        self.calls[slot].insert(MadeCall {
+            connection,
+            caller: new.caller,
+            xid,
+            deadline,
+            stage: Stage::Sent,
+            procedure: new.procedure,
+            opens: false,
+            version,
+            reply: None,
+            error: None,
+        })
+    }
+
+    /// Keeps a remote caller's buffer until its Call ends.
+    pub(crate) fn lend(&mut self, slot: usize, buffer: Local) {
+        if let Some(opened) = self.opened.get_mut(slot) {
+            opened.lent = Some(buffer);
+        }
+    }
+
+    /// Returns the connection of each Call.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = ConnectionKey> {
+        self.calls.iter().flatten().map(|call| call.connection)
+    }
+
+    /// Returns the only Call: its slot, its XID, and what it has open.
+    #[cfg(test)]
+    pub(in crate::core) fn only(&self) -> (usize, u32, &Opened) {
+        let calls = (0..).zip(&self.calls);
+        let mut calls = calls.filter_map(|(slot, call)| Some((slot, call.as_ref()?.xid)));
+        let (slot, xid) = calls.next().unwrap();
+        assert!(calls.next().is_none());
+        (slot, xid, &self.opened[slot])
+    }
+
+    /// Ends a Call that cannot leave.
+    pub(super) fn fail(&mut self, common: &mut Common, slot: usize, error: CallError) {
+        if let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) {
+            call.error = Some(error);
+            call.stage = Stage::Fencing;
+        }
+        self.fence_rest(common, slot);
+    }
+
+    /// Finds a Call of a connection that still waits for its Reply.
+    fn find_open(&self, key: ConnectionKey, xid: u32) -> Option<(usize, &MadeCall)> {
+        let slot = self.xids.find(xid)?;
+        let call = self.calls.get(slot)?.as_ref()?;
+        (call.connection == key && call.is_open()).then_some((slot, call))
+    }
+
+    /// Takes in a Reply, whose chunks are held against our own record of its Call. `proof` is what its
+    /// Send invalidated. False if the connection must go.
+    pub(crate) fn on_reply(
+        &mut self,
+        common: &mut Common,
+        key: ConnectionKey,
+        xid: u32,
+        lists: &ReplyLists<'_>,
+        message: Message,
+        proof: Option<Invalidated<'_>>,
+    ) -> bool {
+        let found = self.xids.find(xid).and_then(|slot| {
+            let call = self.calls.get_mut(slot)?.as_mut()?;
+            (call.connection == key && call.is_open()).then_some((slot, call))
+        });
+        let Some((slot, call)) = found else {
+            // It answers no Call.
+            common.counters.replies_unmatched += 1;
+            common.receives.give_back(message.received);
+            return proof.is_none();
+        };
+        let opened = self.opened.get_mut(slot).filter(|_| call.opens);
+        // A handle that is not this Call's is not the peer's to invalidate.
+        let (checked, stray) = match opened {
+            Some(opened) => (
+                opened.check(call.version, lists),
+                match proof {
+                    Some(proof) => opened.fence(proof),
+                    None => None,
+                },
+            ),
+            // If it is in order it is inline.
+            None => (check_reply(call.version, &Offered::default(), lists).map(drop), proof),
+        };
+        if let Err(fault) = checked {
+            call.error = Some(CallError::BadReply(fault.rule()));
+        }
+        call.reply = Some(message);
+        call.stage = Stage::Fencing;
+        self.fence_rest(common, slot);
+        stray.is_none()
+    }
+
+    /// Finds the Call of our own service with this XID, if nothing is left of it once a Reply has come on this
+    /// connection that says how much was `written` into its only chunk, or has none, and `handle` is retired.
+    #[inline]
+    pub(crate) fn over_with_fence(
+        &self,
+        common: &Common,
+        key: ConnectionKey,
+        xid: u32,
+        handle: Handle,
+        written: Option<u32>,
+    ) -> Option<usize> {
+        let slot = self.xids.find(xid)?;
+        let call = self.calls.get(slot).and_then(Option::as_ref);
+        let waits = call.is_some_and(|call| {
+            let is_ours = matches!(call.caller, Caller::Service(_));
+            call.connection == key && call.opens && is_ours && matches!(call.stage, Stage::Sent)
+        });
+        let opened = self.opened.get(slot).filter(|_| waits)?;
+        let is_placed = !common.abilities.counts_placed || opened.has_placed(written);
+        (opened.is_over_with(handle, written) && is_placed).then_some(slot)
+    }
+
+    /// Forgets the Call with this XID, if it is over with a Reply without chunks on this connection. Returns the
+    /// token of our own service, which waits for it.
+    #[inline]
+    pub(crate) fn end(&mut self, key: ConnectionKey, xid: u32) -> Option<u64> {
+        let slot = self.xids.find(xid)?;
+        let token = self.calls.get(slot)?.as_ref()?.over_with(key)?;
+        self.forget(slot);
+        Some(token)
+    }
+
+    /// Forgets a Call that is over with its fence. Returns what its caller is told.
+    #[inline]
+    pub(crate) fn end_opened(
+        &mut self,
+        slot: usize,
+        proof: Option<Invalidated<'_>>,
+        written: Option<u32>,
+    ) -> Option<Placed> {
+        let caller = self.calls.get(slot)?.as_ref()?.caller;
+        let lease = self.opened.get_mut(slot)?.take_back(proof?, written)?;
+        let Caller::Service(token) = caller else { return None };
+        self.forget(slot);
+        Some(Placed { token, lease, written })
+    }
+
+    /// Forgets a Call whose caller knows, or is about to know, how it ended.
+    #[inline]
+    fn forget(&mut self, slot: usize) {
+        if let Some(place) = self.calls.get_mut(slot) {
+            *place = None;
+        }
+        self.xids.close(slot);
+    }
+
+    /// The peer does not support the header type of a Call: none like it leaves on this connection again.
+    pub(crate) fn on_not_supported(&self, common: &mut Common, key: ConnectionKey, xid: u32) {
+        let Some((slot, call)) = self.find_open(key, xid) else { return };
+        let is_fetched =
+            call.opens && self.opened.get(slot).is_some_and(|opened| opened.has_body());
+        let format = if is_fetched { Format::Special } else { Format::Simple };
+        if let Some(connection) = common.connections.get_mut(key) {
+            connection.engine.not_supported(format);
+        }
+    }
+
+    /// The peer's transport could not act on a Call.
+    pub(crate) fn on_refused(
+        &mut self,
+        common: &mut Common,
+        key: ConnectionKey,
+        xid: u32,
+        error: Refusal,
+    ) {
+        self.fail_call(common, key, xid, CallError::Refused(error));
+    }
+
+    /// Ends the Call of this XID, if there is one that waits for its Reply. Returns whether there was.
+    pub(crate) fn fail_call(
+        &mut self,
+        common: &mut Common,
+        key: ConnectionKey,
+        xid: u32,
+        error: CallError,
+    ) -> bool {
+        let Some((slot, _)) = self.find_open(key, xid) else { return false };
+        self.fail(common, slot, error);
+        true
+    }
+
+    /// A LocalInv on behalf of a Call has completed.
+    pub(crate) fn on_fenced(&mut self, slot: usize, proof: Invalidated<'_>) {
+        let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) else { return };
+        let Some(opened) = self.opened.get_mut(slot).filter(|_| call.opens) else { return };
+        let stray = opened.fence(proof);
+        debug_assert!(stray.is_none(), "a LocalInv retires a handle of the Call it was posted for");
+        if opened.is_fenced() && matches!(call.stage, Stage::Fencing) {
+            self.finish(slot);
+        }
+    }
+
+    /// Posts a LocalInv for every handle of an answered Call that is still alive, or finishes it.
+    fn fence_rest(&mut self, common: &mut Common, slot: usize) {
+        let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) else { return };
+        let opened = self.opened.get(slot).filter(|opened| call.opens && !opened.is_fenced());
+        let Some(opened) = opened else { return self.finish(slot) };
+        let (key, handles) = (call.connection, opened.handles());
+        let Some(connection) = common.connections.get_mut(key) else { return };
+        for handle in handles.into_iter().flatten() {
+            let id = common.posted.enter(key, Held::LocalInv { slot });
+            let flags = Flags { signaled: true, ..Flags::default() };
+            let operation = Operation::LocalInv { handle };
+            connection.queue.push_back(WorkRequest { id, flags, operation });
+        }
+        common.connections.touch(key);
+    }
+
+    /// Returns whether anybody is to be told how a Call ended.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        !self.released.is_empty() || !self.finished.is_empty()
+    }
+
+    /// Takes the next caller whose Call was given up.
+    pub(crate) fn next_released(&mut self) -> Option<Caller> {
+        self.released.pop_front()
+    }
+
+    /// Takes out the next Call that is over.
+    pub(crate) fn next_finished(&mut self, abilities: &Abilities) -> Option<Over> {
+        let slot = self.finished.pop_front()?;
+        let MadeCall { caller, version, opens, reply, mut error, .. } =
+            self.calls.get_mut(slot).and_then(Option::take)?;
+        self.xids.close(slot);
+        let (mut leases, mut arrived) = ([None, None, None], None);
+        if let Some(opened) = self.opened.get_mut(slot).filter(|_| opens) {
+            if error.is_none() && abilities.counts_placed && opened.is_overstated() {
+                error = Some(CallError::BadReply("it says that more was written than was"));
+            }
+            (leases, arrived) = (opened.take(), opened.arrived.take());
+        }
+        let [argument, result, chunk] = leases;
+        Some(Over { slot, caller, version, reply, error, argument, result, chunk, arrived })
+    }
+
+    /// Returns the buffer that a remote caller lent for this Call.
+    pub(crate) fn give_back(&mut self, slot: usize) -> Option<Local> {
+        self.opened.get_mut(slot)?.lent.take()
+    }
+
+    /// A Call is over: its caller is told in the next stage.
+    fn finish(&mut self, slot: usize) {
+        let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) else { return };
+        if call.caller == Caller::Nobody && call.reply.is_none() {
+            // Given up and never answered: a late Reply must not meet another Call (P10).
+            call.stage = Stage::Resting;
+            return;
+        }
+        call.stage = Stage::Finished;
+        self.finished.push_back(slot);
+    }
+
+    /// Ends every Call of a connection that has quiesced.
+    pub(crate) fn fail_calls(
+        &mut self,
+        common: &mut Common,
+        key: ConnectionKey,
+        error: &CallError,
+        proof: Option<&Quiesced>,
+    ) {
+        for slot in 0..self.calls.len() {
+            let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) else { continue };
+            if call.connection != key {
+                continue;
+            }
+            if let (Some(proof), Some(opened)) = (proof, self.opened.get_mut(slot))
+                && call.opens
+            {
+                opened.quiesce(proof);
+            }
+            let stage = std::mem::replace(&mut call.stage, Stage::Finished);
+            if let Stage::Finished = stage {
+                continue;
+            }
+            // An answered Call that only waited for its LocalInv keeps its answer.
+            if call.reply.is_none() && call.error.is_none() {
+                call.error = Some(error.clone());
+            }
+            self.finished.push_back(slot);
+            if let Stage::Queued(buffer, _) = stage {
+                common.buffers.recycle(buffer);
+            }
+        }
+    }
+
+    /// Tells callers whose deadline has passed; takes back what nobody waits for any more.
+    pub(crate) fn expire_calls(&mut self, common: &mut Common, now: Instant) {
+        for slot in 0..self.calls.len() {
+            let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) else { continue };
+            if matches!(call.stage, Stage::Finished | Stage::Resting) {
+                continue;
+            }
+            let (key, deadline) = (call.connection, call.deadline);
+            if deadline > now {
+                common.wake_by(deadline);
+                continue;
+            }
+            let later = now.saturating_add(common.limits.grace_timeout);
+            call.deadline = later;
+            match std::mem::replace(&mut call.stage, Stage::Fencing) {
+                Stage::Queued(buffer, _) => {
+                    let connection = common.connections.get(key);
+                    let connecting = connection.is_some_and(Connection::is_connecting);
+                    call.error = Some(if connecting {
+                        CallError::Connect(ConnectError::TimedOut)
+                    } else {
+                        CallError::TimedOut
+                    });
+                    call.stage = Stage::Finished;
+                    self.finished.push_back(slot);
+                    common.buffers.recycle(buffer);
+                    if let Some(connection) = common.connections.get_mut(key) {
+                        connection.calls.retain(|&queued| queued != slot);
+                    }
+                    continue;
+                }
+                // [V2-7.4-1] an answer that came now would be written where the next one is expected.
+                Stage::Sent
+                    if call.caller == Caller::Nobody
+                        && call.opens
+                        && !common.abilities.handles_end =>
+                {
+                    let why = "a call was not answered, and its handle stays good";
+                    common.connections.close(key, CallError::Disconnected(why.into()));
+                }
+                // The grace is over: nobody waits, the peer keeps silent, the memory comes home.
+                Stage::Sent if call.caller == Caller::Nobody => self.fence_rest(common, slot),
+                // P10: the caller is released at once, the leases stay where they are.
+                Stage::Sent => {
+                    call.stage = Stage::Sent;
+                    self.released.push_back(std::mem::replace(&mut call.caller, Caller::Nobody));
+                }
+                // [V2-7.4-1] memory that cannot be invalidated is protected by closing.
+                Stage::Fencing | Stage::Finished | Stage::Resting => {
+                    common
+                        .connections
+                        .close(key, CallError::Disconnected("an invalidation is stuck".into()));
+                }
+            }
+            common.wake_by(later);
+        }
+    }
+}
