@@ -80,11 +80,7 @@ impl<T> Slots<T> {
     pub(crate) const fn in_use(&self) -> usize {
         self.in_use
     }
-}
 
-/// For the provider whose events name connections by slot.
-#[cfg(feature = "verbs")]
-impl<T> Slots<T> {
     /// Finds a value, to look at it only.
     pub(crate) fn peek(&self, qp: QpNum) -> Option<&T> {
         let slot = self.slots.get(qp.slot())?;
@@ -92,6 +88,7 @@ impl<T> Slots<T> {
     }
 
     /// Returns the queue pair in use at `slot`.
+    #[cfg(feature = "verbs")]
     pub(crate) fn at(&self, slot: u32) -> Option<QpNum> {
         let index = u16::try_from(slot).ok()?;
         let slot = self.slots.get(usize::from(index))?;

@@ -9,6 +9,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::{ClaimedSegment, Completion, Handle, Opcode, QpNum, Status};
 
 use super::queue_pair::{Entry, QueuePair};
+use crate::provider::base::Slots;
 use crate::provider::supply::{Given, Supply};
 use crate::provider::{Caps, Counters, Done, Event, Quiesced, Receive};
 
@@ -35,15 +36,8 @@ pub(super) struct Node {
     supply: Supply<Receive>,
     listeners: Vec<(Listener, SocketAddr)>,
     listened: u32,
-    slots: Vec<Slot>,
-    free: Vec<u16>,
+    slots: Slots<QueuePair>,
     reports: VecDeque<(Instant, Report)>,
-}
-
-#[derive(Debug)]
-struct Slot {
-    generation: u16,
-    qp: Option<QueuePair>,
 }
 
 /// What waits to be polled.
@@ -88,8 +82,7 @@ impl Node {
             receives_unpolled: 0,
             listeners: Vec::new(),
             listened: 0,
-            slots: (0..qps_max).map(|_| Slot { generation: 0, qp: None }).collect(),
-            free: (0..qps_max).rev().collect(),
+            slots: Slots::new(usize::from(qps_max)),
             reports: VecDeque::new(),
         }
     }
@@ -110,32 +103,24 @@ impl Node {
     // Queue pairs.
 
     pub(super) fn add(&mut self, qp: QueuePair) -> Option<QpNum> {
-        let index = self.free.pop()?;
-        let slot = &mut self.slots[usize::from(index)];
-        slot.qp = Some(qp);
-        Some(QpNum::new(index, slot.generation))
+        self.slots.insert(|_| qp)
     }
 
     /// Forgets a queue pair and drops its registrations.
     pub(super) fn remove(&mut self, qp: QpNum) {
         self.stags.destroy(qp);
-        let slot = &mut self.slots[qp.slot()];
-        let left = slot.qp.take().map(|qp| qp.receives);
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.extend(u16::try_from(qp.slot()));
+        let left = self.slots.remove(qp).map(|qp| qp.receives);
         left.into_iter().flatten().for_each(|receive| self.supply.unused(receive));
         self.supply.forget(qp);
         self.deal();
     }
 
     pub(super) fn qp(&mut self, qp: QpNum) -> Option<&mut QueuePair> {
-        let slot = self.slots.get_mut(qp.slot()).filter(|s| s.generation == qp.generation())?;
-        slot.qp.as_mut()
+        self.slots.get(qp)
     }
 
     pub(super) fn qps(&self) -> impl Iterator<Item = QpNum> + '_ {
-        let used = (0..).zip(&self.slots).filter(|(_, slot)| slot.qp.is_some());
-        used.map(|(index, slot)| QpNum::new(index, slot.generation))
+        self.slots.all()
     }
 
     /// Tells whether another request would not fit.
@@ -177,9 +162,8 @@ impl Node {
             return if self.receives.is_empty() { None } else { self.starved.pop_front() };
         }
         let has = |qp: &QpNum| {
-            let slot = self.slots.get(qp.slot()).filter(|slot| slot.generation == qp.generation());
             // One that is gone is not to be found again.
-            slot.and_then(|slot| slot.qp.as_ref()).is_none_or(|qp| !qp.receives.is_empty())
+            self.slots.peek(*qp).is_none_or(|qp| !qp.receives.is_empty())
         };
         let at = self.starved.iter().position(has)?;
         self.starved.remove(at)
@@ -189,15 +173,12 @@ impl Node {
     fn deal(&mut self) {
         let Self { supply, slots, caps, .. } = self;
         let depth = caps.receives_each.unwrap_or(0);
-        supply.deal(|qp, receive| {
-            let slot = slots.get_mut(qp.slot()).filter(|slot| slot.generation == qp.generation());
-            match slot.and_then(|slot| slot.qp.as_mut()) {
-                None => Given::Never(receive),
-                Some(qp) if qp.receives.len() >= depth => Given::Later(receive),
-                Some(qp) => {
-                    qp.receives.push_back(receive);
-                    Given::Taken
-                }
+        supply.deal(|qp, receive| match slots.get(qp) {
+            None => Given::Never(receive),
+            Some(qp) if qp.receives.len() >= depth => Given::Later(receive),
+            Some(qp) => {
+                qp.receives.push_back(receive);
+                Given::Taken
             }
         });
     }
