@@ -21,6 +21,7 @@ mod receives;
 mod room;
 pub(crate) mod state;
 pub(crate) mod table;
+mod templates;
 pub(crate) mod trace;
 mod transmit;
 mod work;
@@ -45,6 +46,7 @@ use admission::Origin;
 use inline::INCOMING;
 use outbound::{Direct, Exit};
 use state::{Serves, State};
+use templates::Bound;
 #[cfg(test)]
 mod tests;
 
@@ -85,8 +87,9 @@ impl<P: Provider, S: Service> Core<P, S> {
         seed: u64,
     ) -> Result<Self, StartError> {
         let limits = limits.within(provider.caps());
-        let (binding, flavors) = (Rc::new(service.binding()), service.flavors().into());
+        let (binding, flavors) = (service.binding(), service.flavors().into());
         bindings::check(&binding).map_err(StartError::Unsupported)?;
+        let binding = Rc::new(Bound::new(binding));
         let sources =
             (0..).zip(&binding.procedures).map(|(number, _)| service.result_source(number));
         let sources = sources.collect();

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use haulage_mr_pool::{Exposed, Local, Sink, Source};
 use haulage_proto::iwarp::terminate::Code;
-use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs as alphabet;
 use haulage_proto::verbs::{
-    Access, ClaimedSegment, Completion, Handle, Opcode, QpNum, Segment, Status, WrId,
+    Access, ClaimedSegment, Completion, Handle, Label, NamedTemplate, Opcode, QpNum, Segment,
+    Status, WrId,
 };
 
 use crate::sys::{interfaces, process};
@@ -102,7 +102,8 @@ pub type Receive = alphabet::Receive<Sink>;
 /// While messages are taken without Receives
 /// 26. What a [`Port`] does at once is what a work request would do: it has happened before the message
 ///     that is sent behind it arrives, and a handle that it retired is out of the peer's reach.
-/// 27. What it sends with a [`Heading`] is a message like any other: that, and what was behind it.
+/// 27. What it sends with a template is a message like any other: the octets of the template with the label in their
+///     places, and what was behind them. A run names a template by the number that its sender gave it.
 pub trait Provider: sealed::Sealed {
     /// Names a listener of this provider.
     type Listener: Copy + Eq + fmt::Debug;
@@ -200,7 +201,7 @@ pub trait Inlet {
 /// Messages of one queue pair, in order of arrival: at least one, at most [`RUN_MAX`].
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// The octets of each message; behind its heading, if the messages have one.
+    /// The octets of each message; behind its template, if the messages have one.
     pub octets: &'a [&'a [u8]],
     /// What the messages have in common.
     pub kind: RunKind<'a>,
@@ -211,8 +212,9 @@ pub struct Run<'a> {
 pub enum RunKind<'a> {
     /// Nothing: each is all of its octets.
     Whole,
-    /// Each was sent with this heading, and the label at its place.
-    Headed(&'a Heading, &'a [Label]),
+    /// Each was sent with this template, and the label at its place. On one queue pair a number always stands for
+    /// the same template.
+    Like(NamedTemplate<'a>, &'a [Label]),
     /// Each invalidates the handle at its place.
     Invalidating(&'a [Handle]),
 }
@@ -232,18 +234,19 @@ pub trait Port {
     /// [`Refused`]: nothing happened. The message can be posted, behind what waits.
     fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused>;
 
-    /// Sends a message that begins with `heading`, for which it has room: what is there may change. Others with the
-    /// same heading are likely to follow.
+    /// Sends a message that begins with a template, for which it has room: what is there may change. Others with the
+    /// same template are likely to follow. On one queue pair a number always stands for the same template.
     ///
     /// # Errors
     /// [`Refused`]: nothing happened otherwise, as of [`Self::send`].
-    fn send_headed(
+    #[inline(always)]
+    fn send_like(
         &mut self,
-        heading: &Heading,
+        like: NamedTemplate<'_>,
         label: Label,
         message: &mut [u8],
     ) -> Result<(), Refused> {
-        heading.put(message, label).ok_or(Refused::TooLong)?;
+        like.template.put(message, label).ok_or(Refused::TooLong)?;
         self.send(message, None)
     }
 
@@ -302,13 +305,13 @@ impl<P: Port> Port for &mut P {
         (**self).send(message, invalidate)
     }
 
-    fn send_headed(
+    fn send_like(
         &mut self,
-        heading: &Heading,
+        like: NamedTemplate<'_>,
         label: Label,
         message: &mut [u8],
     ) -> Result<(), Refused> {
-        (**self).send_headed(heading, label, message)
+        (**self).send_like(like, label, message)
     }
 
     fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {

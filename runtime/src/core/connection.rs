@@ -17,11 +17,12 @@ use crate::core::inbound::Outgoing;
 use crate::core::memory::Share;
 use crate::core::receives::Part;
 use crate::core::table::Key;
+use crate::core::templates::{Bound, Meanings};
 use crate::core::trace::{Agreed, Manner, Subject, Traffic};
 use crate::identity::Identity;
 use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER, our_private_data};
 use crate::provider::{PeerUser, Port, WorkQueue, WorkRequest};
-use crate::service::{Binding, CallError, ConnectionId, Peer};
+use crate::service::{CallError, ConnectionId, Peer};
 
 /// A connection of this core, in either role.
 #[derive(Debug)]
@@ -43,10 +44,12 @@ pub(crate) struct Connection {
     /// What both ends' private data says of version 1.
     pub(crate) agreed: Agreement,
     /// What our Calls on it may reduce.
-    pub(crate) binding: Rc<Binding>,
+    pub(crate) binding: Rc<Bound>,
     /// Who they say makes them.
     pub(crate) identity: Identity,
     pub(crate) terms: Terms,
+    /// What the templates mean that the peer sends with.
+    pub(crate) meanings: Meanings,
     /// The memory that its Calls hold and wait for.
     pub(crate) share: Share,
     /// Replies that wait for credit, in the order they became ready.
@@ -176,7 +179,7 @@ impl Connection {
         (qp, role, peer): (QpNum, Role, SocketAddr),
         (engine, part): (Engine, Part),
         agreed: Agreement,
-        binding: Rc<Binding>,
+        binding: Rc<Bound>,
     ) -> Self {
         let terms = Terms::of(engine.engine(), role, &agreed);
         Self {
@@ -193,6 +196,7 @@ impl Connection {
             binding,
             identity: Identity::Nobody,
             terms,
+            meanings: Meanings::default(),
             share: Share::default(),
             replies: VecDeque::new(),
             calls: VecDeque::new(),

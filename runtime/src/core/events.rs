@@ -29,6 +29,7 @@ use crate::core::outbound::Direct;
 use crate::core::receives::Filled;
 use crate::core::state::{ENDED_MAX, State};
 use crate::core::table::Key;
+use crate::core::templates::Bound;
 use crate::core::trace::{Manner, Subject};
 use crate::core::work::{Held, Name, Work, Written};
 use crate::limits::{RECEIVES_IDLE, our_private_data};
@@ -36,7 +37,7 @@ use crate::provider::{
     ConnectionAnswer, ConnectionParams, DisconnectReason, Done, Event, Inlet as _, Provider,
     Quiesced, RUN_MAX, Run, RunKind,
 };
-use crate::service::{Binding, CallError, Ended, Service};
+use crate::service::{CallError, Ended, Service};
 use crate::sys::complete;
 
 impl<P: Provider, S: Service> Core<P, S> {
@@ -445,7 +446,7 @@ impl State {
         &mut self,
         (qp, origin): (QpNum, Origin),
         (role, peer, theirs): (Role, SocketAddr, Option<PrivateData>),
-        binding: &Rc<Binding>,
+        binding: &Rc<Bound>,
     ) -> Option<Key<Connection>> {
         let place = self.by_queue_pair.get(qp.slot())?;
         let is_full = self.occupancy.all() >= self.limits.connections_max;

@@ -14,11 +14,11 @@
 //! What a message comes to leaves by the [`Port`] that came with the run. Some providers show it to the
 //! peer at the end of the turn; so this comes as late in it as it can.
 
-use haulage_proto::negotiate::{Heading, Label, Version, bare, bare_header_len};
+use haulage_proto::negotiate::{Version, bare, bare_header_len, labeled};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::Bare;
-use haulage_proto::verbs::QpNum;
+use haulage_proto::verbs::{Label, NamedTemplate, QpNum};
 
 use self::calls::Taken;
 use crate::core::Core;
@@ -27,6 +27,7 @@ use crate::core::outbound::{tell_inline, tell_results};
 use crate::core::receives::Receives;
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
+use crate::core::templates::Meaning;
 use crate::core::trace::Traffic;
 use crate::limits::INLINE_SIZE;
 use crate::provider::{Inlet, Port, Provider, Run, RunKind};
@@ -71,9 +72,7 @@ impl<S: Service> Inlet for Short<'_, S> {
         let Some(from) = self.state.origin(qp) else { return 0 };
         match run.kind {
             RunKind::Whole => self.take_whole(from, run.octets, port),
-            RunKind::Headed(heading, labels) => {
-                self.take_headed(from, (heading, labels), run.octets, port)
-            }
+            RunKind::Like(like, labels) => self.take_like(from, (like, labels), run.octets, port),
             RunKind::Invalidating(handles) => self.take_fencing(from, run.octets, handles, port),
         }
     }
@@ -97,33 +96,30 @@ impl<S: Service> Short<'_, S> {
         taken
     }
 
-    /// Takes messages with one heading from the front of a run. Returns how many.
+    /// Takes messages with one template from the front of a run. Returns how many.
     #[inline]
-    fn take_headed(
+    fn take_like(
         &mut self,
         from: Origin,
-        (heading, labels): (&Heading, &[Label]),
+        (like, labels): (NamedTemplate<'_>, &[Label]),
         bodies: &[&[u8]],
         port: &mut impl Port,
     ) -> usize {
-        let procedure = match heading {
-            Heading::Results => None,
-            Heading::Call(asked) => match self.state.plain_calls.procedure_of(*asked) {
-                // Older Calls are acted upon first.
-                Some(procedure) if self.state.ready.is_empty() => Some(procedure),
-                _ => return 0,
-            },
-        };
-        let kind = heading.kind();
-        let headers = labels.iter().map(|label| heading.bare(*label));
+        let meaning = self.state.meaning(&from, like);
+        let Some(kind) = meaning.kind() else { return 0 };
+        // Older Calls are acted upon first.
+        if kind == Kind::Call && !self.state.ready.is_empty() {
+            return 0;
+        }
+        let headers = labels.iter().map(|label| labeled(kind, *label));
         let counted = self.state.take(self.now, from.key, kind, headers);
         let run = labels.iter().zip(bodies).take(counted);
-        let done = match procedure {
-            Some(procedure) => {
+        let done = match meaning {
+            Meaning::Call(procedure) => {
                 let calls = run.map(|(label, body)| Taken::asking(label.xid, procedure, body));
                 self.take_calls(from, calls, port)
             }
-            None => {
+            Meaning::Results | Meaning::Unknown => {
                 let replies = run.map(|(label, body)| (label.xid, *body));
                 self.take_replies(from, replies, tell_results, port)
             }
@@ -180,6 +176,18 @@ impl State {
         let connection = self.connections.get(key).filter(|found| found.qp == qp)?;
         let Terms { version, bare_reply_max, .. } = connection.terms;
         Some(Origin { key, version, bare_reply_max })
+    }
+
+    /// Returns what the messages are that came on a connection with a template. Those have templates that are of
+    /// version 2.
+    #[inline]
+    fn meaning(&mut self, from: &Origin, like: NamedTemplate<'_>) -> Meaning {
+        match self.connections.get_mut(from.key) {
+            Some(connection) if from.version == Version::Two => {
+                connection.meanings.of(like, &self.plain_calls)
+            }
+            _ => Meaning::Unknown,
+        }
     }
 
     /// Has a connection's engine take messages. Returns how many.

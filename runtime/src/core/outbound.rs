@@ -551,7 +551,7 @@ impl Connection {
     ) -> Result<Encoded, Truncated> {
         let room = buffer.bytes_mut().get_mut(HEADER_ROOM..).unwrap_or_default();
         let mut writer = Writer::new(room);
-        let Binding { program, version, .. } = *self.binding;
+        let Binding { program, version, .. } = **self.binding;
         let header = CallHeader::new(xid, program, version, procedure);
         match &self.identity {
             Identity::Nobody => header.encode(&mut writer)?,

@@ -19,6 +19,7 @@ use crate::core::memory::Memory;
 use crate::core::outbound::{Caller, Exit, Lane, Opened, OutboundCall, Planned};
 use crate::core::receives::Receives;
 use crate::core::table::{Key, OwnedTable, Table};
+use crate::core::templates::Bound;
 use crate::core::trace::Trace;
 use crate::core::work::WorkTable;
 use crate::limits::{CHUNKS_MAX, ITEMS_MAX, LEAVING_MAX, Limits, SEND_BUFFER};
@@ -33,9 +34,9 @@ pub(crate) struct State {
     pub(crate) limits: Limits,
     /// Of these, how long a Call may take unless it says otherwise.
     pub(crate) call_timeout_nanos: u64,
-    pub(crate) binding: Rc<Binding>,
+    pub(crate) binding: Rc<Bound>,
     /// That of the connection we made last: those to one service share one.
-    bound: Rc<Binding>,
+    bound: Rc<Bound>,
     /// The authentication flavors that the service declares.
     pub(crate) flavors: Box<[u32]>,
     /// Where the results of each procedure come from.
@@ -113,7 +114,7 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(crate) struct Serves {
     /// Its procedures, and what they may reduce.
-    pub(crate) binding: Rc<Binding>,
+    pub(crate) binding: Rc<Bound>,
     /// The authentication flavors that it takes.
     pub(crate) flavors: Box<[u32]>,
     /// Where the results of each procedure come from.
@@ -269,9 +270,9 @@ impl State {
     }
 
     /// Returns what a connection that we make is bound to.
-    pub(crate) fn bind(&mut self, binding: Binding) -> Rc<Binding> {
-        if *self.bound != binding {
-            self.bound = Rc::new(binding);
+    pub(crate) fn bind(&mut self, binding: Binding) -> Rc<Bound> {
+        if **self.bound != binding {
+            self.bound = Rc::new(Bound::new(binding));
         }
         Rc::clone(&self.bound)
     }

@@ -379,7 +379,7 @@ fn a_call_given_up_ends_its_connection_if_its_handle_stays_good() {
 #[test]
 fn an_item_beyond_the_binding_is_not_fetched() {
     let mut world = World::new();
-    world.client.state.binding = std::rc::Rc::new(binding());
+    world.client.state.binding = std::rc::Rc::new(crate::core::templates::Bound::new(binding()));
     let argument = world.lease(ITEM_MAX + 1, 1);
     let mut wide = binding();
     wide.procedures[STORE as usize].arguments = vec![Eligible::opaque(2 * ITEM_MAX)];

@@ -48,9 +48,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage_mr_pool::{Handles, Local, Pool};
-use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Handle, QpNum};
+use haulage_proto::verbs::{Access, Handle, Label, NamedTemplate, QpNum};
 
 use self::connection::{Connection, State};
 use self::listening::{Listening, name};
@@ -372,15 +371,15 @@ impl Port for ShmPort<'_> {
     }
 
     #[inline]
-    fn send_headed(
+    fn send_like(
         &mut self,
-        heading: &Heading,
+        like: NamedTemplate<'_>,
         label: Label,
         message: &mut [u8],
     ) -> Result<(), Refused> {
         let Shm { slots, nic, .. } = &mut *self.shm;
         let connection = slots.get(self.qp).ok_or(Refused::Gone)?;
-        connection.send_headed(nic, heading, label, message)
+        connection.send_like(nic, like, label, message)
     }
 
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {

@@ -4,14 +4,12 @@ use std::rc::Rc;
 
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::Reduced;
-use haulage_proto::negotiate::{
-    Class, Grant, Heading, Label, Version, bare_header_len, put_results_headers_one,
-};
+use haulage_proto::negotiate::{Class, Grant, Version, bare_header_len, put_results_headers_one};
 use haulage_proto::rpc::{AcceptStat, Binding, CallHeader, PlainCalls, ReplyHeader};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::OneChunk;
 use haulage_proto::v2::invalidation::invalidates;
-use haulage_proto::verbs::{ClaimedSegment, Segment};
+use haulage_proto::verbs::{ClaimedSegment, Label, Segment};
 
 use super::{Origin, Short, apart};
 use crate::core::connection::Connection;
@@ -19,6 +17,7 @@ use crate::core::inbound::{Acted, Argument, Asked, Complete, act};
 use crate::core::memory::{Charge, Grant as MemoryGrant, Purpose, Wanted};
 use crate::core::state::{Cx, State};
 use crate::core::table::Key;
+use crate::core::templates::RESULTS;
 use crate::core::work::{PostedData, Written};
 use crate::limits::HEADER_ROOM;
 use crate::provider::Port;
@@ -372,7 +371,7 @@ impl Reply {
             let start = HEADER_ROOM - bare_header_len(version, Kind::Reply);
             let message = self.buffer.bytes_mut().get_mut(start..HEADER_ROOM + length)?;
             return match version {
-                Version::Two => port.send_headed(&Heading::Results, label, message).ok(),
+                Version::Two => port.send_like(RESULTS, label, message).ok(),
                 Version::One => {
                     put_results_headers_one(message, xid, credit)?;
                     port.send(message, None).ok()

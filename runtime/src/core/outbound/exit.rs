@@ -1,8 +1,7 @@
 //! What Calls leave by that leave at once.
 
 use haulage_mr_pool::Local;
-use haulage_proto::negotiate::{Heading, Label};
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Label, NamedTemplate, QpNum};
 
 use super::Lane;
 use crate::core::connection::Connection;
@@ -88,18 +87,18 @@ impl<P: Provider> Port for Direct<'_, P> {
         self.port()?.send(message, invalidate)
     }
 
-    #[inline]
-    fn send_headed(
+    #[inline(always)]
+    fn send_like(
         &mut self,
-        heading: &Heading,
+        like: NamedTemplate<'_>,
         label: Label,
         message: &mut [u8],
     ) -> Result<(), Refused> {
         if std::mem::take(&mut self.is_first) {
-            heading.put(message, label).ok_or(Refused::TooLong)?;
+            like.template.put(message, label).ok_or(Refused::TooLong)?;
             return self.send(message, None);
         }
-        self.port()?.send_headed(heading, label, message)
+        self.port()?.send_like(like, label, message)
     }
 
     fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {

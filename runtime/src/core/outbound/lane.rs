@@ -13,12 +13,12 @@ use std::rc::Rc;
 use haulage_mr_pool::Local;
 use haulage_proto::exchange::BareMax;
 use haulage_proto::negotiate::{
-    Class, Grant, Heading, Label, Version, bare_header_len, put_call_headers_with,
+    Class, Grant, PlainHeaders, Version, bare_header_len, put_call_headers_with,
 };
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::OneChunk;
-use haulage_proto::verbs::{Access, Handle};
+use haulage_proto::verbs::{Access, Handle, Label};
 use haulage_proto::xdr::{Truncated, Writer};
 
 use super::exit::{Aim, Way};
@@ -28,6 +28,7 @@ use super::{Encoded, put_length};
 use crate::core::connection::Connection;
 use crate::core::state::State;
 use crate::core::table::Key;
+use crate::core::templates::Bound;
 use crate::identity::Identity;
 use crate::limits::HEADER_ROOM;
 use crate::provider::Port;
@@ -37,7 +38,7 @@ use crate::service::{Binding, Request, allows_to_reduce};
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(super) connection: Key<Connection>,
-    binding: Rc<Binding>,
+    binding: Rc<Bound>,
     bare_max: BareMax,
     /// Octets of the longest Payload stream that leaves so.
     length_max: usize,
@@ -82,18 +83,12 @@ impl Lane {
         Some(Encoded { arguments_at, length: arguments_at + writer.position() })
     }
 
-    /// Returns what a Call of a procedure begins with.
-    #[inline]
-    fn heading(&self, (xid, procedure): (u32, u32)) -> (Heading, Label) {
-        let Binding { program, version, .. } = *self.binding;
-        (Heading::Call([program, version, procedure]), Label { xid, credit: self.grant.word() })
-    }
-
     /// Writes what a Call begins with that does not leave at once.
     #[inline(never)]
-    pub(super) fn put(&self, message: &mut [u8], named: (u32, u32)) {
-        let (heading, label) = self.heading(named);
-        let written = heading.put(message, label);
+    pub(super) fn put(&self, message: &mut [u8], (xid, procedure): (u32, u32)) {
+        let Binding { program, version, .. } = **self.binding;
+        let headers = PlainHeaders::Call([program, version, procedure]);
+        let written = headers.put(message, Label { xid, credit: self.grant.word() });
         debug_assert!(written.is_some(), "every send buffer has the room");
     }
 
@@ -106,17 +101,26 @@ impl Lane {
         named: (u32, u32),
         encoded: &Encoded,
     ) -> bool {
-        let (heading, label) = self.heading(named);
+        let (xid, procedure) = named;
         let goes = encoded.length <= self.length_max
-            && goes_bare(named.1, &self.binding, &self.bare_max, encoded)
-            && message
-                .get_mut(..TRANSPORT_LEN + encoded.length)
-                .is_some_and(|message| outlet.send_headed(&heading, label, message).is_ok());
-        if !goes {
-            self.put(message, named);
-        }
+            && goes_bare(procedure, &self.binding, &self.bare_max, encoded)
+            && message.get_mut(..TRANSPORT_LEN + encoded.length).is_some_and(|message| match self
+                .binding
+                .template(procedure)
+            {
+                Some(like) => {
+                    let label = Label { xid, credit: self.grant.word() };
+                    outlet.send_like(like, label, message).is_ok()
+                }
+                None => {
+                    self.put(message, named);
+                    outlet.send(message, None).is_ok()
+                }
+            });
         if goes {
             self.grant.spend();
+        } else {
+            self.put(message, named);
         }
         goes
     }
@@ -167,7 +171,7 @@ impl State {
         };
         opened.begin_open(what, exposed, segment);
         let inv_handle = if *solicits { segment.handle } else { Handle(0) };
-        let Binding { program, version, .. } = *lane.binding;
+        let Binding { program, version, .. } = **lane.binding;
         let asked = [program, version, request.procedure];
         let message = buffer.bytes_mut().get_mut(range.clone()).unwrap_or_default();
         let (named, chunk) = ((xid, lane.grant.word()), (position, &segment));

@@ -7,13 +7,13 @@ use haulage_mr_pool::{Local, Pool};
 use haulage_proto::chunk::DataItem;
 use haulage_proto::exchange::{BareMax, CallFault, CallPlan, CallShape, Format, plan_call};
 use haulage_proto::negotiate::{
-    CallChunks, Class, Heading, Label, Refusal, Version, bare_header_len, put_bare_header,
+    CallChunks, Class, Refusal, Version, bare_header_len, put_bare_header,
 };
 use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::v2::connection::{Sending, Unsent};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::verbs::{Access, Handle, Segment};
+use haulage_proto::verbs::{Access, Handle, Label, Segment};
 use haulage_proto::xdr::{Writer, pad};
 
 use super::opened::{Item, Opened, What};
@@ -141,14 +141,14 @@ pub(crate) enum Progress {
 
 impl State {
     /// Sends the Calls without chunks at the front of the queue at once, as far as that goes: if several do, with a
-    /// heading.
+    /// template.
     pub(super) fn send_bare_calls(
         &mut self,
         key: Key<Connection>,
         port: &mut (impl Port + ?Sized),
     ) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let has_heading = connection.calls.len() > 1 && connection.heads_calls();
+        let by_template = connection.calls.len() > 1 && connection.has_templates();
         while let Some(&slot) = connection.calls.front()
             && let Some(Some(call)) = self.outbound.get_mut(slot)
             && let Stage::Queued(buffer, encoded) = &mut call.stage
@@ -156,7 +156,7 @@ impl State {
         {
             let named = (call.xid, call.procedure);
             let departure =
-                connection.send_bare(port, named, (buffer, encoded), has_heading, self.inline_max);
+                connection.send_bare(port, named, (buffer, encoded), by_template, self.inline_max);
             if departure == Departure::Waits {
                 return;
             }
@@ -227,7 +227,7 @@ impl Connection {
         port: &mut (impl Port + ?Sized),
         (xid, procedure): (u32, u32),
         (buffer, encoded): (&mut Local, &Encoded),
-        has_heading: bool,
+        by_template: bool,
         inline_max: usize,
     ) -> Departure {
         let version = self.terms.version;
@@ -238,16 +238,14 @@ impl Connection {
             return Departure::Waits;
         }
         let Some(credit) = self.engine.try_send(Class::Call) else { return Departure::Waits };
-        let Binding { program, version: of_program, .. } = *self.binding;
-        let heading = Heading::Call([program, of_program, procedure]);
-        let headed = has_heading.then_some((&heading, Label { xid, credit }));
-        let range = match headed {
+        let like = if by_template { self.binding.template(procedure) } else { None };
+        let range = match like {
             Some(_) => encoded.message(version),
             None => encoded.complete(buffer, version, xid, credit),
         };
         let message = buffer.bytes_mut().get_mut(range).unwrap_or_default();
-        let sent = match headed {
-            Some((heading, label)) => port.send_headed(heading, label, message),
+        let sent = match like {
+            Some(like) => port.send_like(like, Label { xid, credit }, message),
             None => port.send(message, None),
         };
         if sent.is_ok() {
@@ -258,8 +256,8 @@ impl Connection {
         Departure::Post(range.start, range.end)
     }
 
-    /// Returns whether all that a Call without chunks begins with is a [`Heading`].
-    fn heads_calls(&self) -> bool {
+    /// Returns whether Calls without chunks begin with a template.
+    fn has_templates(&self) -> bool {
         self.terms.version == Version::Two && self.identity == Identity::Nobody
     }
 }
