@@ -26,8 +26,9 @@ pub use alphabet::{
 };
 pub use grant::Grant;
 pub use message::{
-    Call, CallChunks, Heading, Label, Reply, ReplyChunks, bare, bare_header_len, put_bare_header,
-    put_call_headers_with, put_results_headers, put_results_headers_one, put_results_headers_with,
+    Call, CallChunks, PlainHeaders, Reply, ReplyChunks, bare, bare_header_len, labeled,
+    put_bare_header, put_call_headers_with, put_results_headers, put_results_headers_one,
+    put_results_headers_with,
 };
 
 pub use crate::chunk::Version;

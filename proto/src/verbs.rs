@@ -4,8 +4,12 @@
 //! source of a Send or a Write), `D` something it may fill (the sink of a Receive or a Read). This
 //! crate owns no memory; the pool above it supplies both types.
 
+mod template;
+
 use alloc::boxed::Box;
 use core::fmt;
+
+pub use template::{HeaderTemplate, Label, LabelOffsets, NamedTemplate, TemplateId};
 
 use crate::xdr::{Reader, Truncated, Writer};
 

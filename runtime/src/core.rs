@@ -31,6 +31,7 @@ mod serve;
 mod session;
 pub(crate) mod table;
 mod tell;
+mod templates;
 pub(crate) mod trace;
 mod transmit;
 mod vacancy;
@@ -62,6 +63,7 @@ use self::program::Program;
 use self::requester::{Direct, Exit, Requester};
 use self::responder::Responder;
 use self::runs::Runs;
+use self::templates::Bound;
 #[cfg(test)]
 mod tests;
 
@@ -104,8 +106,9 @@ impl<P: Provider, S: Service> Core<P, S> {
         seed: u64,
     ) -> Result<Self, StartError> {
         let limits = limits.within(provider.caps());
-        let binding = Rc::new(service.binding());
+        let binding = service.binding();
         bindings::check(&binding).map_err(StartError::Unsupported)?;
+        let binding = Rc::new(Bound::new(binding));
         let sources =
             (0..).zip(&binding.procedures).map(|(number, _)| service.result_source(number));
         let (flavors, sources) = (service.flavors().into(), sources.collect());

@@ -45,7 +45,7 @@ macro_rules! provider_conformance {
                 line_24_messages_are_taken_without_receives_in_their_turn
                 line_25_receives_are_there_for_whom_they_are_reserved
                 line_26_a_port_does_what_work_requests_do
-                line_27_messages_with_a_heading_are_whole
+                line_27_messages_with_a_template_are_whole
             }
         }
     };

@@ -9,7 +9,7 @@ use crate::v1::private_data::Agreement;
 use crate::v2;
 use crate::v2::continuation::Kind;
 use crate::v2::header::{Bare, Returned};
-use crate::verbs::{Handle, Segment};
+use crate::verbs::{Handle, HeaderTemplate, Label, LabelOffsets, Segment};
 use crate::xdr::{Truncated, Writer};
 
 /// A received Call, or the last message of one.
@@ -281,48 +281,51 @@ pub fn put_call_headers_with(
     Some(())
 }
 
-/// What a message in version 2 without chunks begins with: the headers of transport and RPC, but for its [`Label`].
+/// The headers of transport and RPC that many messages in version 2 without chunks have alike, but for a [`Label`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heading {
-    /// Of a Call that nobody in particular makes, of this program, version and procedure.
+pub enum PlainHeaders {
+    /// Of a Call with AUTH_NONE for credential and verifier, of this program, version and procedure.
     Call([u32; 3]),
     /// Of a Reply that has results.
     Results,
 }
 
-/// In what messages with one [`Heading`] differ there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Label {
-    /// The XID, which both headers have.
-    pub xid: u32,
-    /// The credit word.
-    pub credit: u32,
-}
+impl PlainHeaders {
+    /// The template of Replies that have results.
+    pub const RESULTS: HeaderTemplate = RESULTS;
 
-impl Heading {
-    /// Most octets of one.
+    /// Returns what messages that begin with a template are; `None` if it is of neither kind.
+    pub fn of(template: &HeaderTemplate) -> Option<Self> {
+        if *template == RESULTS {
+            return Some(Self::Results);
+        }
+        let asked = template.octets().get(CALL_ASKED..)?.first_chunk::<12>()?;
+        let words = asked.as_chunks().0.try_into().ok().map(|words: [[u8; 4]; 3]| words)?;
+        let call = Self::Call(words.map(u32::from_be_bytes));
+        (call.template() == Some(*template)).then_some(call)
+    }
+
+    /// Returns their template.
+    pub fn template(&self) -> Option<HeaderTemplate> {
+        let mut octets = [0; Self::LEN_MAX];
+        self.put(&mut octets, Label::default())?;
+        HeaderTemplate::new(octets.get(..self.len())?, self.offsets())
+    }
+
+    /// Octets of the longest.
     pub const LEN_MAX: usize = 72;
 
-    /// Returns its octets.
+    /// Returns their length, in octets.
     #[expect(clippy::len_without_is_empty, reason = "it never is")]
     #[inline]
     pub const fn len(&self) -> usize {
         match self {
             Self::Call(_) => Self::LEN_MAX,
-            Self::Results => 44,
+            Self::Results => RESULTS.len(),
         }
     }
 
-    /// Returns what it says of the transport's message: as [`Bare::of`] finds in one with it.
-    #[inline]
-    pub const fn bare(&self, Label { xid, credit }: Label) -> Bare {
-        let kind = self.kind();
-        #[expect(clippy::cast_possible_truncation, reason = "of a few words")]
-        let payload_at = bare_header_len(Version::Two, kind) as u32;
-        Bare { kind, xid, credit, payload_at }
-    }
-
-    /// Returns what messages with it are.
+    /// Returns what messages with them are.
     #[inline]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -331,7 +334,7 @@ impl Heading {
         }
     }
 
-    /// Writes it to the beginning of `message`; `None` if it has no room.
+    /// Writes them to the beginning of `message`; `None` if it has no room.
     #[inline(always)]
     pub fn put(&self, message: &mut [u8], Label { xid, credit }: Label) -> Option<()> {
         match *self {
@@ -339,7 +342,42 @@ impl Heading {
             Self::Results => put_results_headers(message, xid, credit),
         }
     }
+
+    /// Returns where a label belongs: in both headers the XID comes first, and the credit word is the transport's.
+    const fn offsets(&self) -> LabelOffsets {
+        #[expect(clippy::cast_possible_truncation, reason = "of a few words")]
+        let rpc = bare_header_len(Version::Two, self.kind()) as u8;
+        LabelOffsets { xid: [0, rpc], credit: 8 }
+    }
 }
+
+/// Returns what a message in version 2 with this label says of itself to the transport, if it is a Call or a Reply
+/// without chunks: as [`Bare::of`] finds in it.
+#[inline]
+pub const fn labeled(kind: Kind, Label { xid, credit }: Label) -> Bare {
+    #[expect(clippy::cast_possible_truncation, reason = "of a few words")]
+    let payload_at = bare_header_len(Version::Two, kind) as u32;
+    Bare { kind, xid, credit, payload_at }
+}
+
+/// The template of [`PlainHeaders::Results`], known when this is compiled.
+const RESULTS: HeaderTemplate = {
+    const REPLY: u32 = 1;
+    let words = [0, v2::VERSION, 0, v2::header::REPLY_INLINE, 0, 0, REPLY, 0, 0, 0, 0];
+    let mut octets = [[0; 4]; 11];
+    let (mut room, mut rest): (&mut [[u8; 4]], &[u32]) = (&mut octets, &words);
+    while let ([place, room_left @ ..], [word, words_left @ ..]) = (room, rest) {
+        *place = word.to_be_bytes();
+        (room, rest) = (room_left, words_left);
+    }
+    match HeaderTemplate::new(octets.as_flattened(), LabelOffsets { xid: [0, 20], credit: 8 }) {
+        Some(template) => template,
+        None => panic!("two short headers"),
+    }
+};
+
+/// Where program, version and procedure are in the headers of a Call.
+const CALL_ASKED: usize = bare_header_len(Version::Two, Kind::Call) + 12;
 
 /// Returns a segment as it is written.
 #[inline]

@@ -22,11 +22,12 @@ use super::memory::{Charge, Grant as MemoryGrant, Memory, Until, Wanted};
 use super::outgoing::Complete;
 use super::receives::Receives;
 use super::table::ConnectionKey;
+use super::templates::Bound;
 use super::trace::Trace;
 use super::work::{Held, Posted, Written};
 use crate::limits::{CHUNKS_MAX, ITEMS_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
 use crate::provider::{Caps, Counters, Operation, WorkRequest};
-use crate::service::{Binding, CallError};
+use crate::service::CallError;
 
 /// What both halves of a core use.
 #[derive(Debug)]
@@ -74,7 +75,7 @@ impl Common {
     pub(crate) fn new(
         limits: Limits,
         pool: Pool,
-        binding: Rc<Binding>,
+        binding: Rc<Bound>,
         caps: &Caps,
         seed: u64,
     ) -> Option<Self> {
@@ -129,7 +130,7 @@ impl Common {
         peer: Link,
         origin: Origin,
         theirs: Option<PrivateData>,
-        binding: &Rc<Binding>,
+        binding: &Rc<Bound>,
     ) -> Option<ConnectionKey> {
         let is_full = self.connections.occupancy().all() >= self.limits.connections_max;
         if is_full || !self.connections.has_place(peer.qp) {

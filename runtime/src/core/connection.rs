@@ -19,11 +19,12 @@ use super::outgoing::Outgoing;
 use super::receives::{Part, Receives};
 use super::segments::Segments;
 use super::table::ConnectionKey;
+use super::templates::{Bound, Meanings};
 use super::trace::{Agreed, Manner, Subject, Traffic};
 use crate::identity::Identity;
 use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER, our_private_data};
 use crate::provider::{PeerUser, Port, Provider, WorkQueue, WorkRequest};
-use crate::service::{Binding, CallError, ConnectionId, Peer};
+use crate::service::{CallError, ConnectionId, Peer};
 
 /// A connection of this core, in either role.
 #[derive(Debug)]
@@ -45,10 +46,12 @@ pub(crate) struct Connection {
     /// What both ends' private data says of version 1.
     pub(crate) agreed: Agreement,
     /// What our Calls on it may reduce.
-    pub(crate) binding: Rc<Binding>,
+    pub(crate) binding: Rc<Bound>,
     /// Who they say makes them.
     pub(crate) identity: Identity,
     pub(crate) terms: Terms,
+    /// What the templates mean that the peer sends with.
+    pub(crate) meanings: Meanings,
     /// The memory that its Calls hold and wait for.
     pub(crate) share: Share,
     /// Replies that wait for credit, in the order they became ready.
@@ -208,7 +211,7 @@ impl Connection {
         engine: Engine,
         part: Part,
         agreed: Agreement,
-        binding: Rc<Binding>,
+        binding: Rc<Bound>,
     ) -> Self {
         let terms = Terms::of(engine.engine(), role, &agreed);
         Self {
@@ -225,6 +228,7 @@ impl Connection {
             binding,
             identity: Identity::Nobody,
             terms,
+            meanings: Meanings::default(),
             share: Share::default(),
             replies: VecDeque::new(),
             calls: VecDeque::new(),

@@ -8,6 +8,7 @@ use haulage_proto::verbs::QpNum;
 use super::admission::{Occupancy, Origin};
 use super::connection::{Change, Connection, State};
 use super::table::{ConnectionKey, OfConnection, Table};
+use super::templates::Bound;
 use crate::service::{Binding, CallError, Ended, Peer};
 
 /// The connections of a core.
@@ -28,12 +29,12 @@ pub(crate) struct Connections {
     /// Why the last connections ended, for those who still call on them.
     ended: VecDeque<(ConnectionKey, CallError)>,
     /// The binding of the connection we made last: those to one service share one.
-    bound: Rc<Binding>,
+    bound: Rc<Bound>,
 }
 
 impl Connections {
     /// Makes room for `most` connections on as many queue pairs. A turn tells the service of so many `events`.
-    pub(crate) fn new(most: u32, queue_pairs: usize, events: usize, bound: Rc<Binding>) -> Self {
+    pub(crate) fn new(most: u32, queue_pairs: usize, events: usize, bound: Rc<Bound>) -> Self {
         Self {
             table: Table::new(most),
             by_queue_pair: vec![None; queue_pairs],
@@ -139,9 +140,9 @@ impl Connections {
     }
 
     /// Returns what a connection that we make is bound to.
-    pub(crate) fn bind(&mut self, binding: Binding) -> Rc<Binding> {
-        if *self.bound != binding {
-            self.bound = Rc::new(binding);
+    pub(crate) fn bind(&mut self, binding: Binding) -> Rc<Bound> {
+        if **self.bound != binding {
+            self.bound = Rc::new(Bound::new(binding));
         }
         Rc::clone(&self.bound)
     }

@@ -13,13 +13,14 @@ use haulage_proto::v2::header::OneChunk;
 
 use super::connection::Connection;
 use super::segments::Segments;
+use super::templates::Bound;
 use crate::service::{Binding, Placement, Refusal, Reply, ResultSource};
 
 /// What a service declares when its core starts.
 #[derive(Debug)]
 pub(crate) struct Program {
     /// Its procedures, and what they may reduce.
-    pub(crate) binding: Rc<Binding>,
+    pub(crate) binding: Rc<Bound>,
     /// The authentication flavors that it takes.
     flavors: Box<[u32]>,
     /// Where the results of each procedure come from.
@@ -90,7 +91,7 @@ pub(crate) enum Fetch {
 impl Program {
     /// Describes the program of a service that declares this.
     pub(crate) fn new(
-        binding: Rc<Binding>,
+        binding: Rc<Bound>,
         flavors: Box<[u32]>,
         sources: Box<[ResultSource]>,
     ) -> Self {
@@ -120,7 +121,7 @@ impl Program {
         if let Err(denied) = header.credential.check(&self.flavors) {
             return Err(Unserved::Verdict(ReplyHeader { xid, body: ReplyBody::Denied(denied) }));
         }
-        let Binding { program, version, .. } = *self.binding;
+        let Binding { program, version, .. } = **self.binding;
         let stat = if header.program != program {
             AcceptStat::ProgUnavail
         } else if header.version != version {

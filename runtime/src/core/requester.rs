@@ -91,7 +91,7 @@ impl Requester {
         }
         let Some(buffer) = buffers.top() else { return Err(CallError::Busy) };
         let Some(named) = self.calls.open() else { return Err(CallError::Busy) };
-        let Binding { program, version, .. } = *connection.binding;
+        let Binding { program, version, .. } = **connection.binding;
         let header = CallHeader::new(named.xid, program, version, new.procedure);
         let argument = request.argument.as_ref().map(Local::len);
         let encoded = Encoded::of_anybody(buffer, header, &connection.identity, encode, argument);

@@ -14,14 +14,15 @@
 //! What a message comes to leaves by the [`Port`] that came with the run. Some providers show it to the
 //! peer at the end of the turn; so this comes as late in it as it can.
 
-use haulage_proto::negotiate::{Heading, Label, bare, bare_header_len};
+use haulage_proto::negotiate::{bare, bare_header_len, labeled};
 use haulage_proto::v2::continuation::Kind;
-use haulage_proto::verbs::QpNum;
+use haulage_proto::verbs::{Label, NamedTemplate, QpNum};
 
 use self::sender::Sender;
 use self::taken::{Taken, apart};
 use super::cx::Cx;
 use super::tell::{tell_inline, tell_results};
+use super::templates::Meaning;
 use crate::provider::{Inlet, Port, Run, RunKind};
 use crate::service::Service;
 
@@ -38,9 +39,7 @@ impl<S: Service> Inlet for Runs<'_, S> {
         let Some(from) = self.inner.common.sender(qp) else { return 0 };
         match run.kind {
             RunKind::Whole => self.take_whole(from, run.octets, port),
-            RunKind::Headed(heading, labels) => {
-                self.take_headed(from, heading, labels, run.octets, port)
-            }
+            RunKind::Like(like, labels) => self.take_like(from, like, labels, run.octets, port),
             RunKind::Invalidating(handles) => self.take_fencing(from, run.octets, handles, port),
         }
     }
@@ -64,36 +63,31 @@ impl<S: Service> Runs<'_, S> {
         taken
     }
 
-    /// Takes messages with one heading from the front of a run. Returns how many.
+    /// Takes messages with one template from the front of a run. Returns how many.
     #[inline]
-    fn take_headed(
+    fn take_like(
         &mut self,
         from: Sender,
-        heading: &Heading,
+        like: NamedTemplate<'_>,
         labels: &[Label],
         bodies: &[&[u8]],
         port: &mut impl Port,
     ) -> usize {
-        let procedure = match heading {
-            Heading::Results => None,
-            Heading::Call(asked) => {
-                match self.inner.responder.program.plain_calls.procedure_of(*asked) {
-                    // Older Calls are acted upon first.
-                    Some(procedure) if !self.inner.responder.has_ready() => Some(procedure),
-                    _ => return 0,
-                }
-            }
-        };
-        let kind = heading.kind();
-        let headers = labels.iter().map(|label| heading.bare(*label));
+        let meaning = self.inner.meaning(&from, like);
+        let Some(kind) = meaning.kind() else { return 0 };
+        // Older Calls are acted upon first.
+        if kind == Kind::Call && self.inner.responder.has_ready() {
+            return 0;
+        }
+        let headers = labels.iter().map(|label| labeled(kind, *label));
         let counted = self.inner.common.take(self.now, from.key, kind, headers);
         let run = labels.iter().zip(bodies).take(counted);
-        let done = match procedure {
-            Some(procedure) => {
+        let done = match meaning {
+            Meaning::Call(procedure) => {
                 let calls = run.map(|(label, body)| Taken::asking(label.xid, procedure, body));
                 self.take_calls(from, calls, port)
             }
-            None => {
+            Meaning::Results | Meaning::Unknown => {
                 let replies = run.map(|(label, body)| (label.xid, *body));
                 self.take_replies(from, replies, tell_results, port)
             }

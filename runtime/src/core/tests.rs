@@ -11,6 +11,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::v2::error::ErrorBody;
 
 use super::inner::Inner;
+use super::templates::Bound;
 use super::work::{Held, Work};
 use super::{Core, Cx};
 use crate::limits::{INLINE_SIZE, LIMITS_DEFAULT, Limits, RECEIVES_IDLE, Versions};
@@ -380,7 +381,7 @@ fn a_call_given_up_ends_its_connection_if_its_handle_stays_good() {
 #[test]
 fn an_item_beyond_the_binding_is_not_fetched() {
     let mut world = World::new();
-    world.client.inner.responder.program.binding = std::rc::Rc::new(binding());
+    world.client.inner.responder.program.binding = std::rc::Rc::new(Bound::new(binding()));
     let argument = world.lease(ITEM_MAX + 1, 1);
     let mut wide = binding();
     wide.procedures[STORE as usize].arguments = vec![Eligible::opaque(2 * ITEM_MAX)];

@@ -46,9 +46,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage_mr_pool::Local;
-use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Handle, QpNum};
+use haulage_proto::verbs::{Access, Handle, Label, NamedTemplate, QpNum};
 
 use self::connection::Connection;
 use self::names::name;
@@ -257,15 +256,15 @@ impl Port for ShmPort<'_> {
     }
 
     #[inline]
-    fn send_headed(
+    fn send_like(
         &mut self,
-        heading: &Heading,
+        like: NamedTemplate<'_>,
         label: Label,
         message: &mut [u8],
     ) -> Result<(), Refused> {
         let Shm { slots, nic, .. } = &mut *self.shm;
         let connection = slots.get(self.qp).ok_or(Refused::Gone)?;
-        connection.send_headed(nic, heading, label, message)
+        connection.send_like(nic, like, label, message)
     }
 
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {

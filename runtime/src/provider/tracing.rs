@@ -9,9 +9,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use haulage_mr_pool::Local;
-use haulage_proto::negotiate::{Heading, Label};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, QpNum, Status};
+use haulage_proto::verbs::{
+    Access, ClaimedSegment, Handle, Label, NamedTemplate, Opcode, QpNum, Status,
+};
 
 use super::{
     Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Done, Event, Inlet,
@@ -359,13 +360,13 @@ impl<O: Port> Port for TracingPort<'_, O> {
         Ok(())
     }
 
-    fn send_headed(
+    fn send_like(
         &mut self,
-        heading: &Heading,
+        like: NamedTemplate<'_>,
         label: Label,
         message: &mut [u8],
     ) -> Result<(), Refused> {
-        self.inner.send_headed(heading, label, message)?;
+        self.inner.send_like(like, label, message)?;
         self.pen.note(self.qp, Step::SendInline { octets: digest(message), handle: 0 });
         Ok(())
     }

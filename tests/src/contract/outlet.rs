@@ -6,8 +6,10 @@ use haulage::provider::{
     Done, Inlet, Operation, Port, Provider, Refused, Run, RunKind, WorkQueue, WorkRequest,
 };
 use haulage_mr_pool::{Exposed, Local, PostedSource};
-use haulage_proto::negotiate::{Heading, Label};
-use haulage_proto::verbs::{Access, Handle, QpNum, Segment, WrId};
+use haulage_proto::verbs::{
+    Access, Handle, HeaderTemplate, Label, LabelOffsets, NamedTemplate, QpNum, Segment, TemplateId,
+    WrId,
+};
 
 use crate::bed::{ACTIVE, Bed, Link, PASSIVE, SIGNALED, claim, fence, filled, spent};
 use crate::by_number::ByNumber as _;
@@ -78,17 +80,19 @@ pub fn line_26_a_port_does_what_work_requests_do<N: Network>(network: N) {
     eprintln!("{written} were written, {staged} staged, and {retired} retired, in {ROUNDS} rounds");
 }
 
-/// What is sent with a heading is a message like any other: that and what was behind it, in order.
-pub fn line_27_messages_with_a_heading_are_whole<N: Network>(network: N) {
+/// What is sent with a template is a message like any other: its octets with the label in their places and what was
+/// behind them, in order. A run names a template as its sender did.
+pub fn line_27_messages_with_a_template_are_whole<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     if !bed.ends[PASSIVE].provider.caps().promises.sends_wait {
         eprintln!("skipped: `sends_wait` of Caps is false");
         return;
     }
     let link = bed.connect();
-    let (mut arrived, mut headed) = (0, 0);
+    let templates = templates();
+    let (mut arrived, mut alike) = (0, 0);
     for round in 0..ROUNDS {
-        let mut herald = Herald { round, sent: Vec::new() };
+        let mut herald = Herald { round, templates: &templates, sent: Vec::new() };
         // A run of one, then of two, whose answers may go otherwise; or nothing to answer to.
         let messages = 1 + usize::from(round % 2);
         let provider = &mut bed.ends[PASSIVE].provider;
@@ -102,15 +106,16 @@ pub fn line_27_messages_with_a_heading_are_whole<N: Network>(network: N) {
             messages - offer_all(&mut bed, link, go, &mut herald).len()
         };
         // Half of the time they are taken as they come, if they are.
-        let mut auditor = Auditor { expected: herald.sent.into(), headed: 0 };
+        let expected = herald.sent.into();
+        let mut auditor = Auditor { templates: &templates, expected, alike: 0 };
         let mut room = [0; 4 * LENGTH];
         for _ in 0..if round % 4 < 2 { TURNS } else { 0 } {
             let active = &mut bed.ends[ACTIVE].provider;
-            active.receive_inline(&mut room, LENGTH, HEADED, &mut auditor);
+            active.receive_inline(&mut room, LENGTH, ANSWERS, &mut auditor);
             bed.turn([8; 2]);
         }
-        arrived += answered * HEADED / 2 - auditor.expected.len();
-        headed += auditor.headed;
+        arrived += answered * ANSWERS / 2 - auditor.expected.len();
+        alike += auditor.alike;
         for (_, message) in auditor.expected {
             let (id, sink) = bed.ends[ACTIVE].receive(link[ACTIVE], LENGTH);
             let done = bed.succeeded(ACTIVE, id);
@@ -118,7 +123,7 @@ pub fn line_27_messages_with_a_heading_are_whole<N: Network>(network: N) {
             assert!(filled(sink, &done).bytes().starts_with(&message), "round {round}");
         }
     }
-    eprintln!("{arrived} messages were taken as they came, {headed} as what is behind a heading");
+    eprintln!("{arrived} messages were taken as they came, {alike} as what is behind a template");
 }
 
 /// Sends a message, which `inlet` may take. Returns the completion of the Receive that it came in, if not.
@@ -201,57 +206,76 @@ impl Inlet for Writer<'_> {
     }
 }
 
-/// Answers each message with others, of two headings by turns and of none.
-struct Herald {
-    round: u8,
-    sent: Vec<(Option<Heading>, Vec<u8>)>,
+/// Templates by their numbers, each the shortest or the longest, or with the XID once or twice.
+fn templates() -> Vec<(TemplateId, HeaderTemplate)> {
+    let shapes = [
+        (0, 44, LabelOffsets { xid: [0, 20], credit: 8 }),
+        (15, 72, LabelOffsets { xid: [0, 32], credit: 8 }),
+        (7, HeaderTemplate::LEN_MAX, LabelOffsets { xid: [92, 92], credit: 0 }),
+        (3, 8, LabelOffsets { xid: [4, 4], credit: 0 }),
+    ];
+    let made = shapes.map(|(number, length, offsets)| {
+        let octets = pattern::of(length, u64::from(number));
+        let template = HeaderTemplate::new(&octets, offsets).expect("whole words");
+        (TemplateId::new(number).expect("there are sixteen"), template)
+    });
+    made.into()
 }
 
-impl Herald {
+/// Answers each message with others, of some templates by turns and of none.
+struct Herald<'a> {
+    round: u8,
+    templates: &'a [(TemplateId, HeaderTemplate)],
+    sent: Vec<(Option<TemplateId>, Vec<u8>)>,
+}
+
+impl Herald<'_> {
     /// Sends as many as answer so many.
     fn send(&mut self, messages: usize, port: &mut impl Port) {
-        for at in 0..HEADED / 2 * messages {
+        for at in 0..ANSWERS / 2 * messages {
             let credit = u32::from(self.round);
-            let heading = match at % 8 {
+            let named = match at % 8 {
                 3 => None,
-                0..6 => Some(Heading::Results),
-                _ => Some(Heading::Call([7, 1, 3])),
+                0..6 => self.templates.first(),
+                // Each comes for the first time in a round of its own.
+                _ => self.templates.get(1 + at % 2 + usize::from(self.round / 4 % 2)),
             };
-            let headers = heading.map_or(0, |heading| heading.len());
-            let length = usize::from(self.round) * at % (LENGTH - headers);
+            let header = named.map_or(0, |(_, template)| template.len());
+            let length = usize::from(self.round) * at % (LENGTH - header);
             let body = if at % 3 == 0 { Vec::new() } else { pattern::of(length, at as u64) };
             let xid = u32::from(self.round) << 8 | u32::try_from(at).expect("few");
             let label = Label { xid, credit };
-            let mut message = vec![0xaa; headers];
+            let mut message = vec![0xaa; header];
             message.extend(&body);
             let mut whole = message.clone();
-            if let Some(heading) = heading {
-                heading.put(&mut whole, label).expect("as long as it is");
-            }
-            let sent: Result<(), Refused> = match heading {
-                Some(heading) => port.send_headed(&heading, label, &mut message),
+            let sent: Result<(), Refused> = match named {
+                Some((id, template)) => {
+                    template.put(&mut whole, label).expect("as long as it is");
+                    port.send_like(NamedTemplate { id: *id, template }, label, &mut message)
+                }
                 None => port.send(&message, None),
             };
             sent.expect("room for few");
-            self.sent.push((heading, whole));
+            self.sent.push((named.map(|(id, _)| *id), whole));
         }
     }
 }
 
-impl Inlet for Herald {
+impl Inlet for Herald<'_> {
     fn messages(&mut self, _: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         self.send(run.octets.len(), port);
         run.octets.len()
     }
 }
 
-/// Takes what is expected, and holds who says that messages have a heading to it.
-struct Auditor {
-    expected: VecDeque<(Option<Heading>, Vec<u8>)>,
-    headed: usize,
+/// Takes what is expected, and holds who says that messages have a template to it.
+struct Auditor<'a> {
+    templates: &'a [(TemplateId, HeaderTemplate)],
+    expected: VecDeque<(Option<TemplateId>, Vec<u8>)>,
+    alike: usize,
 }
 
-impl Inlet for Auditor {
+impl Inlet for Auditor<'_> {
     fn messages(&mut self, _: QpNum, run: &Run<'_>, _: &mut impl Port) -> usize {
         let count = run.octets.len();
         match run.kind {
@@ -260,15 +284,17 @@ impl Inlet for Auditor {
                     assert_eq!(self.expected.pop_front().expect("it was sent").1, *message);
                 }
             }
-            RunKind::Headed(heading, labels) => {
+            RunKind::Like(NamedTemplate { id, template }, labels) => {
                 assert_eq!(labels.len(), count);
+                let named = self.templates.iter().find(|(named, _)| *named == id);
+                assert_eq!(named, Some(&(id, *template)), "what its sender gave the number to");
                 for (label, body) in labels.iter().zip(run.octets) {
-                    let mut message = vec![0; heading.len()];
-                    heading.put(&mut message, *label).expect("as long as it is");
+                    let mut message = vec![0; template.len()];
+                    template.put(&mut message, *label).expect("as long as it is");
                     message.extend_from_slice(body);
-                    assert_eq!(self.expected.pop_front(), Some((Some(*heading), message)));
+                    assert_eq!(self.expected.pop_front(), Some((Some(id), message)));
                 }
-                self.headed += count;
+                self.alike += count;
             }
             RunKind::Invalidating(_) => panic!("nothing invalidates anything"),
         }
@@ -313,6 +339,6 @@ const ROUNDS: u8 = 40;
 const LENGTH: usize = 500;
 const MESSAGE: usize = 64;
 /// Messages that two are answered with.
-const HEADED: usize = 16;
+const ANSWERS: usize = 16;
 /// How often a message is offered before there is a Receive for it.
 const TURNS: usize = 40;

@@ -92,7 +92,7 @@ fn end(scene: Scene<Shm>) {
     SPARE.with_borrow_mut(|spare| spare.extend(scene.end()));
 }
 
-const MAGIC: &[u8] = b"haulshm3";
+const MAGIC: &[u8] = b"haulshm4";
 const RING_BYTES: u32 = 4096;
 const ENTRIES: u32 = 16;
 const LINE: usize = 64;

@@ -69,12 +69,12 @@ fn the_headers_of_results_are_the_two_one_behind_the_other() {
     chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
     ReplyHeader::accepted(xid, AcceptStat::Success).encode(&mut w).unwrap();
     let mut message = [0x55; 48];
-    let (heading, label) = (Heading::Results, Label { xid, credit });
-    heading.put(&mut message, label).unwrap();
-    assert_eq!(heading.len(), w.position());
-    assert_eq!(Bare::of(&message), Some(heading.bare(label)));
+    let (headers, label) = (PlainHeaders::Results, Label { xid, credit });
+    headers.put(&mut message, label).unwrap();
+    assert_eq!(headers.len(), w.position());
+    assert_eq!(Bare::of(&message), Some(labeled(headers.kind(), label)));
     assert_eq!((w.written(), message[44..].to_vec()), (&message[..44], vec![0x55; 4]));
-    assert_eq!(heading.put(&mut message[..43], label), None);
+    assert_eq!(headers.put(&mut message[..43], label), None);
 }
 
 #[test]
@@ -86,12 +86,53 @@ fn the_headers_of_a_call_are_the_two_one_behind_the_other() {
     chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
     CallHeader::new(xid, 0x2000_0001, 3, 9).encode(&mut w).unwrap();
     let mut message = [0x55; 76];
-    let (heading, label) = (Heading::Call([0x2000_0001, 3, 9]), Label { xid, credit });
-    heading.put(&mut message, label).unwrap();
-    assert_eq!(heading.len(), w.position());
-    assert_eq!(Bare::of(&message), Some(heading.bare(label)));
+    let (headers, label) = (PlainHeaders::Call([0x2000_0001, 3, 9]), Label { xid, credit });
+    headers.put(&mut message, label).unwrap();
+    assert_eq!(headers.len(), w.position());
+    assert_eq!(Bare::of(&message), Some(labeled(headers.kind(), label)));
     assert_eq!((w.written(), message[72..].to_vec()), (&message[..72], vec![0x55; 4]));
-    assert_eq!(heading.put(&mut message[..71], label), None);
+    assert_eq!(headers.put(&mut message[..71], label), None);
+}
+
+#[test]
+fn a_template_is_of_the_headers_that_it_was_made_of_and_of_no_others() {
+    let all = [
+        PlainHeaders::Results,
+        PlainHeaders::Call([0x2000_0001, 3, 9]),
+        PlainHeaders::Call([0x2000_0001, 3, 0]),
+        PlainHeaders::Call([u32::MAX; 3]),
+    ];
+    assert_eq!(PlainHeaders::Results.template(), Some(PlainHeaders::RESULTS));
+    for headers in all {
+        let template = headers.template().unwrap();
+        assert_eq!(PlainHeaders::of(&template), Some(headers));
+        let label = Label { xid: 0x0102_0304, credit: 77 };
+        let (mut written, mut made) = ([0x55; 76], [0x55; 76]);
+        headers.put(&mut written, label).unwrap();
+        template.put(&mut made, label).unwrap();
+        assert_eq!(made, written);
+        // Neither is one whose label is elsewhere, or that has other octets.
+        let octets = template.octets();
+        let offsets = template.offsets();
+        let [first, second] = offsets.xid;
+        for xid in [[first, first], [second, second], [second, first], [first, 12]] {
+            let other = HeaderTemplate::new(octets, LabelOffsets { xid, ..offsets }).unwrap();
+            assert_eq!(PlainHeaders::of(&other), None, "{xid:?}");
+        }
+        for length in (12..octets.len()).step_by(4) {
+            let offsets = LabelOffsets { xid: [0, 0], ..offsets };
+            let other = HeaderTemplate::new(&octets[..length], offsets).unwrap();
+            assert_eq!(PlainHeaders::of(&other), None, "{length}");
+        }
+        for at in 0..octets.len() {
+            let mut octets = octets.to_vec();
+            octets[at] ^= 1;
+            let other = HeaderTemplate::new(&octets, offsets).unwrap();
+            let found = PlainHeaders::of(&other);
+            assert!(found != Some(headers) || other == template, "octet {at}");
+            assert!(found.is_none_or(|found| found.template() == Some(other)), "octet {at}");
+        }
+    }
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! A port to any queue pair, for what leaves while a provider hands over no messages.
 
 use haulage_mr_pool::Local;
-use haulage_proto::negotiate::{Heading, Label};
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Label, NamedTemplate, QpNum};
 
 use crate::provider::{OpenResult, Port, Provider, QueueFull, Refused, WorkQueue, WorkRequest};
 
@@ -53,18 +52,18 @@ impl<P: Provider> Port for Direct<'_, P> {
         self.port()?.send(message, invalidate)
     }
 
-    #[inline]
-    fn send_headed(
+    #[inline(always)]
+    fn send_like(
         &mut self,
-        heading: &Heading,
+        like: NamedTemplate<'_>,
         label: Label,
         message: &mut [u8],
     ) -> Result<(), Refused> {
         if std::mem::take(&mut self.is_first) {
-            heading.put(message, label).ok_or(Refused::TooLong)?;
+            like.template.put(message, label).ok_or(Refused::TooLong)?;
             return self.send(message, None);
         }
-        self.port()?.send_headed(heading, label, message)
+        self.port()?.send_like(like, label, message)
     }
 
     fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {

@@ -11,9 +11,10 @@
 use std::rc::Rc;
 
 use haulage_proto::exchange::BareMax;
-use haulage_proto::negotiate::{Class, Grant, Heading, Label, Version, bare_header_len};
+use haulage_proto::negotiate::{Class, Grant, PlainHeaders, Version, bare_header_len};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::v2::continuation::Kind;
+use haulage_proto::verbs::Label;
 use haulage_proto::xdr::{Truncated, Writer};
 
 use super::aim::Aim;
@@ -22,6 +23,7 @@ use super::plan::goes_bare;
 use crate::core::common::Common;
 use crate::core::connection::Connection;
 use crate::core::table::ConnectionKey;
+use crate::core::templates::Bound;
 use crate::identity::Identity;
 use crate::limits::HEADER_ROOM;
 use crate::provider::Port;
@@ -31,7 +33,7 @@ use crate::service::{Binding, Request, allows_to_reduce};
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(super) connection: ConnectionKey,
-    binding: Rc<Binding>,
+    binding: Rc<Bound>,
     bare_max: BareMax,
     /// Octets of the longest Payload stream that leaves so.
     length_max: usize,
@@ -121,16 +123,10 @@ impl Lane {
         Some(Encoded { arguments_at, length: arguments_at + writer.position() })
     }
 
-    /// Returns what a Call of a procedure begins with.
-    #[inline]
-    fn heading(&self, xid: u32, procedure: u32) -> (Heading, Label) {
-        (Heading::Call(self.asked(procedure)), Label { xid, credit: self.grant.word() })
-    }
-
     /// Returns what the Calls of a procedure ask for: program, version and procedure.
     #[inline]
     pub(super) fn asked(&self, procedure: u32) -> [u32; 3] {
-        let Binding { program, version, .. } = *self.binding;
+        let Binding { program, version, .. } = **self.binding;
         [program, version, procedure]
     }
 
@@ -145,8 +141,8 @@ impl Lane {
     /// Writes what a Call begins with that does not leave at once.
     #[inline(never)]
     pub(super) fn put(&self, message: &mut [u8], xid: u32, procedure: u32) {
-        let (heading, label) = self.heading(xid, procedure);
-        let written = heading.put(message, label);
+        let headers = PlainHeaders::Call(self.asked(procedure));
+        let written = headers.put(message, Label { xid, credit: self.grant.word() });
         debug_assert!(written.is_some(), "every send buffer has the room");
     }
 
@@ -160,17 +156,25 @@ impl Lane {
         procedure: u32,
         encoded: &Encoded,
     ) -> bool {
-        let (heading, label) = self.heading(xid, procedure);
         let goes = encoded.length <= self.length_max
             && goes_bare(procedure, &self.binding, &self.bare_max, encoded)
-            && message
-                .get_mut(..TRANSPORT_LEN + encoded.length)
-                .is_some_and(|message| port.send_headed(&heading, label, message).is_ok());
-        if !goes {
-            self.put(message, xid, procedure);
-        }
+            && message.get_mut(..TRANSPORT_LEN + encoded.length).is_some_and(|message| match self
+                .binding
+                .template(procedure)
+            {
+                Some(like) => {
+                    let label = Label { xid, credit: self.grant.word() };
+                    port.send_like(like, label, message).is_ok()
+                }
+                None => {
+                    self.put(message, xid, procedure);
+                    port.send(message, None).is_ok()
+                }
+            });
         if goes {
             self.grant.spend();
+        } else {
+            self.put(message, xid, procedure);
         }
         goes
     }

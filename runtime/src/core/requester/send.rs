@@ -2,15 +2,12 @@
 //! leaves.
 
 use haulage_mr_pool::Local;
-use haulage_proto::negotiate::{
-    Class, Heading, Label, Refusal, Version, bare_header_len, put_call_headers_with,
-};
-use haulage_proto::rpc::Binding;
+use haulage_proto::negotiate::{Class, Refusal, Version, bare_header_len, put_call_headers_with};
 use haulage_proto::v2::connection::{Sending, Unsent};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::OneChunk;
-use haulage_proto::verbs::{Access, Handle};
+use haulage_proto::verbs::{Access, Handle, Label};
 use haulage_proto::xdr::Writer;
 
 use super::Requester;
@@ -121,7 +118,7 @@ impl Requester {
     }
 
     /// Sends the Calls without chunks at the front of the queue at once, as far as that goes: if several do, with a
-    /// heading.
+    /// template.
     pub(crate) fn send_bare_calls(
         &mut self,
         common: &mut Common,
@@ -130,14 +127,14 @@ impl Requester {
     ) {
         let inline_max = common.abilities.inline_max;
         let Some(connection) = common.connections.get_mut(key) else { return };
-        let has_heading = connection.calls.len() > 1 && heads_calls(connection);
+        let by_template = connection.calls.len() > 1 && has_templates(connection);
         while let Some(&slot) = connection.calls.front()
             && let Some((call, _)) = self.calls.get_mut(slot)
             && let Stage::Queued(buffer, encoded) = &mut call.stage
             && !call.opens
         {
-            let way = if has_heading { Way::Headed } else { Way::Whole };
-            let leaving = Leaving { xid: call.xid, procedure: call.procedure, encoded, way };
+            let (xid, procedure) = (call.xid, call.procedure);
+            let leaving = Leaving { xid, procedure, encoded, by_template };
             let departure = leaving.send(connection, port, buffer, inline_max);
             if departure == Departure::Waits {
                 return;
@@ -264,16 +261,8 @@ struct Leaving<'a> {
     xid: u32,
     procedure: u32,
     encoded: &'a Encoded,
-    way: Way,
-}
-
-/// How a Call is given to its port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// With a heading.
-    Headed,
-    /// Headers and all.
-    Whole,
+    /// Whether it is sent with a template, if its procedure has one.
+    by_template: bool,
 }
 
 impl Leaving<'_> {
@@ -286,7 +275,7 @@ impl Leaving<'_> {
         buffer: &mut Local,
         inline_max: usize,
     ) -> Departure {
-        let Self { xid, procedure, encoded, way } = *self;
+        let Self { xid, procedure, encoded, by_template } = *self;
         let version = connection.terms.version;
         let fits = encoded.length + bare_header_len(version, Kind::Call) <= inline_max;
         let Terms { bare_max, .. } = &connection.terms;
@@ -297,15 +286,13 @@ impl Leaving<'_> {
         let Some(credit) = connection.engine.try_send(Class::Call) else {
             return Departure::Waits;
         };
-        let sent = match way {
-            Way::Headed => {
-                let Binding { program, version: of_program, .. } = *connection.binding;
-                let heading = Heading::Call([program, of_program, procedure]);
+        let like = if by_template { connection.binding.template(procedure) } else { None };
+        let sent = match like {
+            Some(like) => {
                 let message = buffer.bytes_mut().get_mut(encoded.message(version));
-                let label = Label { xid, credit };
-                port.send_headed(&heading, label, message.unwrap_or_default())
+                port.send_like(like, Label { xid, credit }, message.unwrap_or_default())
             }
-            Way::Whole => {
+            None => {
                 let range = encoded.complete(buffer, version, xid, credit);
                 port.send(buffer.bytes().get(range).unwrap_or_default(), None)
             }
@@ -319,8 +306,8 @@ impl Leaving<'_> {
     }
 }
 
-/// Returns whether all that a Call without chunks begins with is a [`Heading`].
-fn heads_calls(connection: &Connection) -> bool {
+/// Returns whether Calls without chunks begin with a template.
+fn has_templates(connection: &Connection) -> bool {
     connection.terms.version == Version::Two && connection.identity == Identity::Nobody
 }
 

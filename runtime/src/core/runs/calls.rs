@@ -3,14 +3,12 @@
 use std::ops::Range;
 
 use haulage_mr_pool::Local;
-use haulage_proto::negotiate::{
-    Class, Grant, Heading, Label, Version, bare_header_len, put_results_headers_one,
-};
+use haulage_proto::negotiate::{Class, Grant, Version, bare_header_len, put_results_headers_one};
 use haulage_proto::rpc::{AcceptStat, CallHeader, Credential, ReplyHeader};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::OneChunk;
 use haulage_proto::v2::invalidation::invalidates;
-use haulage_proto::verbs::{ClaimedSegment, Segment};
+use haulage_proto::verbs::{ClaimedSegment, Label, Segment};
 
 use super::sender::{Runs, Sender};
 use super::taken::{Asked, Taken};
@@ -25,6 +23,7 @@ use crate::core::responder::answer::Answer;
 use crate::core::responder::{self, Header, ServedCall};
 use crate::core::serve::{Acted, Unread, Whole, serve, serve_other};
 use crate::core::table::ConnectionKey;
+use crate::core::templates::RESULTS;
 use crate::limits::HEADER_ROOM;
 use crate::provider::Port;
 use crate::service::{Data, Placement, Reply, Service};
@@ -339,7 +338,7 @@ impl Reply {
             let start = HEADER_ROOM - bare_header_len(version, Kind::Reply);
             let message = self.buffer.bytes_mut().get_mut(start..HEADER_ROOM + length)?;
             return match version {
-                Version::Two => port.send_headed(&Heading::Results, label, message).ok(),
+                Version::Two => port.send_like(RESULTS, label, message).ok(),
                 Version::One => {
                     put_results_headers_one(message, xid, credit)?;
                     port.send(message, None).ok()

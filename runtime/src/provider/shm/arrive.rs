@@ -1,8 +1,9 @@
 //! What arrives on an open connection: messages into Receives, invalidations, the end.
 
 use haulage_proto::iwarp::terminate::Fault;
-use haulage_proto::negotiate::{Heading, Label};
-use haulage_proto::verbs::{Completion, Handle, Opcode, Status, WrId};
+use haulage_proto::verbs::{
+    Completion, Handle, Label, NamedTemplate, Opcode, Status, TemplateId, WrId,
+};
 
 use super::connection::Connection;
 use super::ended::{BAD_RING, Ended};
@@ -29,20 +30,20 @@ enum Stop {
 /// Messages that were copied out of the ring, and are taken from it when it is known how many.
 struct Run<'a> {
     of: Of,
-    /// Each message, or what is behind its heading.
+    /// Each message, or what is behind its template.
     messages: [&'a [u8]; RUN_MAX],
     count: usize,
     octets: usize,
     /// What each invalidates, if they do.
     handles: [Handle; RUN_MAX],
-    /// In what they differ, if they have one heading.
+    /// In what they differ, if they have one template.
     labels: [Label; RUN_MAX],
 }
 
 /// What the messages of a run have in common.
 enum Of {
     Nothing,
-    Heading(Heading),
+    Template(TemplateId),
     /// Each invalidates a handle.
     Invalidating,
 }
@@ -62,7 +63,7 @@ impl<'a> Run<'a> {
     }
 
     /// Copies at most `budget` messages of at most `length_max` octets each to `room`: plain ones, or ones with one
-    /// heading, or ones that invalidate a handle each. Returns what is behind them, if that was looked at.
+    /// template, or ones that invalidate a handle each. Returns what is behind them, if that was looked at.
     #[inline]
     fn copy(
         &mut self,
@@ -100,7 +101,7 @@ impl<'a> Run<'a> {
         behind
     }
 
-    /// Copies what is behind the heading of at most `most` messages with one.
+    /// Copies what is behind the template of at most `most` messages with one.
     #[inline]
     fn copy_series(
         &mut self,
@@ -112,10 +113,10 @@ impl<'a> Run<'a> {
         let (mut count, all) = (0, room.len());
         let behind = loop {
             let places = (&mut self.labels[count..most], &mut self.messages[count..most]);
-            let given = if let Of::Heading(heading) = &self.of { Some(heading) } else { None };
+            let given = if let Of::Template(id) = self.of { Some(id) } else { None };
             match consumer.look_at_series(given, &mut room, length_max, places) {
-                Some((heading, new)) if new > 0 => {
-                    self.of = Of::Heading(heading);
+                Some((id, new)) if new > 0 => {
+                    self.of = Of::Template(id);
                     count += new;
                 }
                 _ => break Some(Look::Other),
@@ -232,7 +233,7 @@ impl Connection {
         let exposes = self.exposes && longest.is_some();
         let mut registrations = exposes.then_some(registrations);
         let mut sent = Sent::default();
-        let (mut taken, mut octets, mut shown) = (0, 0, 0);
+        let (mut taken, mut copied, mut shown) = (0, 0, 0);
         // Made before there is a message, which then need not wait for that.
         let mut run = Run::new();
         if !consumer.await_record(looks) {
@@ -241,6 +242,14 @@ impl Connection {
         }
         while taken < budget {
             let behind = run.copy(consumer, room, length_max, budget - taken);
+            if run.count == 0 {
+                if consumer.learn_next() == Ok(true) {
+                    run = Run::new();
+                    continue;
+                }
+                self.left_inline = sent.leaves_rest || behind == Some(Look::Nothing);
+                break;
+            }
             self.came_alone = run.count == 1 && behind == Some(Look::Nothing);
             let far =
                 Far { segment: consumer.segment(), region: region.as_ref().map(Mapped::memory) };
@@ -257,23 +266,26 @@ impl Connection {
                 is_alone: self.came_alone,
                 sent: &mut sent,
             };
-            let messages = &run.messages[..run.count];
-            let count = match (messages, &run.of) {
-                ([], _) => 0,
-                (octets, Of::Nothing) => {
+            let octets = &run.messages[..run.count];
+            let count = match &run.of {
+                Of::Nothing => {
                     let offered = Offered { octets, kind: RunKind::Whole };
                     inlet.messages(self.qp, &offered, &mut port)
                 }
-                (octets, Of::Heading(heading)) => {
-                    let kind = RunKind::Headed(heading, &run.labels[..run.count]);
-                    inlet.messages(self.qp, &Offered { octets, kind }, &mut port)
-                }
-                (octets, Of::Invalidating) => {
+                Of::Template(id) => match consumer.template(*id) {
+                    Some(template) => {
+                        let like = NamedTemplate { id: *id, template };
+                        let kind = RunKind::Like(like, &run.labels[..run.count]);
+                        inlet.messages(self.qp, &Offered { octets, kind }, &mut port)
+                    }
+                    None => 0,
+                },
+                Of::Invalidating => {
                     let kind = RunKind::Invalidating(&run.handles[..run.count]);
                     inlet.messages(self.qp, &Offered { octets, kind }, &mut port)
                 }
             };
-            octets += run.pass(consumer, count);
+            copied += run.pass(consumer, count);
             taken += count;
             if taken - shown >= RUN_MAX {
                 // The peer works on what came of them while more are taken.
@@ -297,7 +309,7 @@ impl Connection {
         nic.counters.send_batches += u64::from(sent.batches);
         nic.counters.receives += taken as u64;
         nic.counters.sends += u64::from(sent.sends);
-        nic.counters.bytes_copied += (octets + sent.octets) as u64;
+        nic.counters.bytes_copied += (copied + sent.octets) as u64;
         taken
     }
 
@@ -375,6 +387,9 @@ impl Connection {
             Ok(Some(record)) => record,
             Err(_) => return Err(Stop::Fault(BAD_RING)),
         };
+        if record.kind == Kind::Template {
+            return consumer.learn(&record).map_err(|_| Stop::Fault(BAD_RING));
+        }
         let taken = self.take_record(nic, &record)?;
         if let Some(consumer) = &mut self.consumer {
             consumer.advance(&record);
@@ -399,7 +414,7 @@ impl Connection {
     ) -> Result<Option<(WrId, usize, Option<Handle>)>, Stop> {
         match record.kind {
             Kind::Close if self.filling.is_none() => return Err(Stop::Close),
-            Kind::Close | Kind::Skip => return Err(Stop::Fault(BAD_RING)),
+            Kind::Close | Kind::Skip | Kind::Template => return Err(Stop::Fault(BAD_RING)),
             Kind::Send | Kind::SendInvalidate | Kind::Part | Kind::Squeezed | Kind::Series => {}
         }
         let begins = self.filling.is_none();

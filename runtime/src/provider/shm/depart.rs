@@ -11,8 +11,7 @@
 
 use haulage_mr_pool::Local;
 use haulage_proto::iwarp::terminate::{Code, Fault};
-use haulage_proto::negotiate::{Heading, Label};
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, Status};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Label, NamedTemplate, Opcode, Status};
 
 use super::connection::{Connection, Entry, Work};
 use super::ended::{BAD_RING, Ended};
@@ -125,23 +124,23 @@ impl Connection {
         Ok(())
     }
 
-    /// Puts a message that begins with a heading into the ring at once, next to others with the same.
+    /// Puts a message that begins with a template into the ring at once, next to others with the same.
     #[inline]
-    pub(super) fn send_headed(
+    pub(super) fn send_like(
         &mut self,
         nic: &mut Nic,
-        heading: &Heading,
+        like: NamedTemplate<'_>,
         label: Label,
         message: &mut [u8],
     ) -> Result<(), Refused> {
         let length = message.len();
         let Some(producer) = self.producer.as_mut().filter(|_| length <= JOINING_MAX) else {
-            heading.put(message, label).ok_or(Refused::TooLong)?;
+            like.template.put(message, label).ok_or(Refused::TooLong)?;
             return self.send_inline(nic, message, None);
         };
         let goes = self.state == State::Open && self.pending.is_empty();
-        let body = message.get(heading.len()..).filter(|_| goes).ok_or(Refused::Full)?;
-        if producer.push_headed(heading, label, body) != Ok(true) {
+        let body = message.get(like.template.len()..).filter(|_| goes).ok_or(Refused::Full)?;
+        if producer.push_like(like, label, body) != Ok(true) {
             return Err(Refused::Full);
         }
         nic.counters.sends += 1;

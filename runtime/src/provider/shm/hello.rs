@@ -202,7 +202,7 @@ impl Words<'_> {
 pub(super) const PRIVATE_DATA_MAX: usize = 512;
 /// Most octets of a message.
 pub(super) const LENGTH_MAX: usize = MAGIC.len() + 36 + PRIVATE_DATA_MAX;
-const MAGIC: [u8; 8] = *b"haulshm3";
+const MAGIC: [u8; 8] = *b"haulshm4";
 
 #[cfg(test)]
 mod tests {
@@ -267,6 +267,7 @@ mod tests {
         let cases = [
             (b"GET / HTTP/1.1\r\n".to_vec(), 1, "it is not a greeting"),
             (b"haulshm1".to_vec(), 1, "it is not a greeting"),
+            (b"haulshm3".to_vec(), 1, "it is not a greeting"),
             (with(8, 0), 1, "neither question nor answer"),
             (with(8, 4), 1, "neither question nor answer"),
             (with(20, 5000), 1, "a segment of no use"),

@@ -2,8 +2,9 @@
 
 use haulage_mr_pool::Local;
 use haulage_proto::iwarp::terminate::Fault;
-use haulage_proto::negotiate::{Heading, Label};
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment as Named};
+use haulage_proto::verbs::{
+    Access, ClaimedSegment, Handle, HeaderTemplate, Label, NamedTemplate, QpNum, Segment as Named,
+};
 
 use super::leaving::{MOVED_PER_CALL, PUBLISH_BEFORE, kind};
 use super::nic::Nic;
@@ -67,19 +68,20 @@ impl Port for RingPort<'_> {
     }
 
     #[inline(always)]
-    fn send_headed(
+    fn send_like(
         &mut self,
-        heading: &Heading,
+        like: NamedTemplate<'_>,
         label: Label,
         message: &mut [u8],
     ) -> Result<(), Refused> {
-        let body = message.get(heading.len()..).filter(|_| message.len() <= self.series_max);
-        let Some(body) = body else { return self.send_whole(heading, label, message) };
+        let body = message.get(like.template.len()..);
+        let body = body.filter(|_| message.len() <= self.series_max);
+        let Some(body) = body else { return self.send_whole(like.template, label, message) };
         let is_pushed = if self.is_alone {
-            let shown = self.producer.push_headed_alone(heading, label, body);
+            let shown = self.producer.push_like_alone(like, label, body);
             self.sent.alone(shown)
         } else {
-            self.producer.push_headed(heading, label, body) == Ok(true)
+            self.producer.push_like(like, label, body) == Ok(true)
         };
         if !is_pushed {
             return Err(Refused::Full);
@@ -216,11 +218,11 @@ impl RingPort<'_> {
     #[inline(never)]
     fn send_whole(
         &mut self,
-        heading: &Heading,
+        template: &HeaderTemplate,
         label: Label,
         message: &mut [u8],
     ) -> Result<(), Refused> {
-        heading.put(message, label).ok_or(Refused::TooLong)?;
+        template.put(message, label).ok_or(Refused::TooLong)?;
         self.send(message, None)
     }
 

@@ -184,7 +184,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
-    use haulage_proto::negotiate::{Heading, Label};
+    use haulage_proto::verbs::{HeaderTemplate, Label, LabelOffsets, NamedTemplate, TemplateId};
 
     use super::super::ring::Producer;
     use super::super::segment::{Layout, RING, Segment};
@@ -197,8 +197,12 @@ mod tests {
         let theirs = Segment::open(fd.as_fd(), layout).unwrap();
         let (mut producer, mut consumer) = (Producer::new(ours, false), Consumer::new(theirs));
         let label = Label { xid: 7, credit: 1 };
-        assert_eq!(producer.push_headed(&Heading::Results, label, b"four"), Ok(true));
+        let offsets = LabelOffsets { xid: [0, 0], credit: 4 };
+        let template = HeaderTemplate::new(&[1; 12], offsets).unwrap();
+        let like = NamedTemplate { id: TemplateId::new(3).unwrap(), template: &template };
+        assert_eq!(producer.push_like(like, label, b"four"), Ok(true));
         producer.publish();
+        assert_eq!(consumer.learn_next(), Ok(true));
         let config = PoolConfig { bytes: 1 << 16, pages: PagePreference::Heap, node: None };
         let mut posted = Pool::new(&config).unwrap().lease(256).unwrap().into_sink();
         let receive = Receive::single(WrId(1), posted.sink(0..256).unwrap());
@@ -206,8 +210,8 @@ mod tests {
 
         let record = consumer.peek().unwrap().expect("a record");
         assert!(filling.has_room(record.length));
-        // The only entry of the series is behind the header and the heading, a double word each.
-        let entry = producer.segment().memory().u64_at(RING + 16);
+        // The only entry of the series is behind its header, a line after the record of the template.
+        let entry = producer.segment().memory().u64_at(RING + 64 + 8);
         let said = entry.swap(u64::MAX, Ordering::SeqCst);
         assert!(!filling.append(&consumer, &record), "a message that is gone was appended");
         assert_eq!(filling.filled, 0);

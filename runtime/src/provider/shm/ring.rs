@@ -20,10 +20,11 @@
 //! and verifier of nobody in particular. A message of that shape that fits one line without them travels
 //! without them (`ring/squeeze.rs`), since a line more costs more than looking.
 //!
-//! Messages that are sent with one heading while others are taken are one record, a series: the heading once,
-//! and of each message its XID and what is behind the heading (`ring/series.rs`). So sixteen null Calls, or their
-//! Replies, are on three lines, and not on sixteen. Who takes a run of them sees them so, too; a
-//! Receive, or a run with others, holds each whole.
+//! Messages that are sent with one template while others are taken are one record, a series: the template's number
+//! once, and of each message its XID and what is behind the template (`ring/series.rs`). So sixteen null Calls, or
+//! their Replies, are on three lines, and not on sixteen. Who takes a run of them sees them so, too; a Receive, or a
+//! run with others, holds each whole. A record introduces each template before the first series that has it
+//! (`ring/templates.rs`); from then on numbers are compared, and never octets.
 //!
 //! What a line costs is the way from one core to the other, so the ways overlap. The first header of a batch
 //! says how many lines more became visible with it (`ahead`), and the consumer asks for them before it
@@ -40,7 +41,8 @@
 //!
 //! A record has at most a quarter of the ring, so that a batch of them is under way while one is taken;
 //! what is longer travels as parts. A header is the peer's claim: a record that would reach beyond the
-//! ring ends the connection.
+//! ring ends the connection. So does a template that is longer than any or has a label outside of its octets, a
+//! number that is given twice or is none of the few there are, and a series of a template that nobody introduced.
 
 use haulage_proto::verbs::Handle;
 
@@ -51,6 +53,7 @@ mod consumer;
 mod producer;
 mod series;
 mod squeeze;
+mod templates;
 
 pub(super) use self::consumer::{Consumer, Look, Record};
 pub(super) use self::producer::Producer;
@@ -71,8 +74,10 @@ pub(super) enum Kind {
     Skip,
     /// A message, squeezed into one line.
     Squeezed,
-    /// Messages with one heading.
+    /// Messages with one template.
     Series,
+    /// A template.
+    Template,
 }
 
 impl Kind {
@@ -85,6 +90,8 @@ impl Kind {
             Self::Skip => 5,
             Self::Squeezed => 6,
             Self::Series => 7,
+            // An empty word has this kind too, but no length.
+            Self::Template => 0,
         }
     }
 
@@ -97,6 +104,7 @@ impl Kind {
             5 => Self::Skip,
             6 => Self::Squeezed,
             7 => Self::Series,
+            0 => Self::Template,
             _ => return None,
         })
     }

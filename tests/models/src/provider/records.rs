@@ -1,8 +1,9 @@
 //! Records that pass from a producer to a consumer.
 
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
-use haulage_proto::negotiate::{Heading, Label};
-use haulage_proto::verbs::Handle;
+use haulage_proto::verbs::{
+    Handle, HeaderTemplate, Label, LabelOffsets, NamedTemplate, TemplateId,
+};
 use loom::thread;
 
 use super::ends::ring;
@@ -97,15 +98,18 @@ pub fn a_record_is_whole_in_its_receive() {
     });
 }
 
-/// Messages of a series are seen with the heading and the XIDs they were sent with.
+/// Messages of a series are seen with the template and the XIDs they were sent with, and the template before them.
 pub fn a_series_is_seen_whole() {
     check(|| {
         let (mut producer, mut consumer) = ring(4);
-        let heading = Heading::Call([100_003, 3, 6]);
+        let offsets = LabelOffsets { xid: [0, 20], credit: 8 };
+        let template = HeaderTemplate::new(&[5; 44], offsets).expect("whole words");
+        let id = TemplateId::new(6).expect("there are sixteen");
         let sender = thread::spawn(move || {
             for xid in 0..3 {
                 let body = message(7, 24);
-                let pushed = producer.push_headed(&heading, Label { xid, credit: 9 }, &body);
+                let like = NamedTemplate { id, template: &template };
+                let pushed = producer.push_like(like, Label { xid, credit: 9 }, &body);
                 assert_eq!(pushed, Ok(true));
             }
             producer.publish();
@@ -114,10 +118,12 @@ pub fn a_series_is_seen_whole() {
         while !consumer.has_record() {
             thread::yield_now();
         }
+        assert_eq!(consumer.learn_next(), Ok(true));
+        assert_eq!(consumer.template(id), Some(&template));
         consumer.look_again();
         let places = (&mut labels[..], &mut bodies[..]);
         let found = consumer.look_at_series(None, &mut &mut room[..], 200, places);
-        assert_eq!(found, Some((heading, 3)));
+        assert_eq!(found, Some((id, 3)));
         assert_eq!(labels[..3], [0, 1, 2].map(|xid| Label { xid, credit: 9 }));
         assert!(bodies[..3].iter().all(|body| **body == message(7, 24)));
         sender.join().expect("it sent all");

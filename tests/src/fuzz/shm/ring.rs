@@ -128,8 +128,13 @@ impl Rogue {
 
     /// Writes a record where the next one is looked for.
     fn push(&mut self, choices: &mut Choices) {
-        let capacity = u64::from(RING_BYTES);
         let kind = choices.of(1..=7) as u64;
+        if kind == 7 && !choices.one_in(4) {
+            return match choices.one_in(3) {
+                true => self.introduce(choices),
+                false => self.push_series(choices),
+            };
+        }
         let length = match kind {
             // A part is as long as a record can be.
             3 if !choices.one_in(4) => RING_BYTES as usize / 4 - 8,
@@ -144,6 +149,39 @@ impl Rogue {
             Some((_, segment)) if choices.one_in(2) => segment.handle.0,
             _ => short(choices.below(8)),
         };
+        self.record(u64::from(handle) << 32 | kind, &octets);
+    }
+
+    /// Introduces a template, more often than not one that can be.
+    fn introduce(&mut self, choices: &mut Choices) {
+        let number = number(choices);
+        let length = choices.pick(&[44, 44, 72, 96, 8, 100, 42]);
+        let octets: Vec<u8> = (0..length).map(|_| octet(choices)).collect();
+        let mut offset = || match choices.one_in(16) {
+            true => choices.below(256) as u64,
+            false => choices.below(length / 4) as u64 * 4,
+        };
+        let [first, second, credit] = [offset(), offset(), offset()];
+        self.record(number << 56 | first << 48 | second << 40 | credit << 32, &octets);
+    }
+
+    /// Writes messages with one template, most often one of those that are introduced.
+    fn push_series(&mut self, choices: &mut Choices) {
+        let number = number(choices);
+        let mut octets = Vec::new();
+        for _ in 0..choices.below(8) {
+            let body = choices.pick(&[0_usize, 0, 1, 8, 20, 192, 193]);
+            octets.extend(((body as u64) << 32 | choices.below(100) as u64).to_ne_bytes());
+            let there = if choices.one_in(16) { 0 } else { body.next_multiple_of(8) };
+            octets.extend(vec![octet(choices); there]);
+        }
+        self.record((choices.below(64) as u64) << 32 | number << 22 | 7, &octets);
+    }
+
+    /// Writes a record with this header, but for its length, behind the last one, or says to skip what is left of
+    /// the ring.
+    fn record(&mut self, header: u64, octets: &[u8]) {
+        let (capacity, length) = (u64::from(RING_BYTES), octets.len());
         let span = (8 + length as u64).next_multiple_of(LINE as u64);
         let from = self.at % capacity;
         if from + span > capacity {
@@ -153,11 +191,11 @@ impl Rogue {
             return;
         }
         if length > 0 {
-            self.ours.copy_in(RING + usize::try_from(from).expect("small") + 8, &octets);
+            self.ours.copy_in(RING + usize::try_from(from).expect("small") + 8, octets);
         }
         self.at += span;
         self.header(self.at % capacity, 0);
-        self.header(from, u64::from(handle) << 32 | (length as u64) << 11 | kind);
+        self.header(from, header | (length as u64) << 11);
     }
 
     fn header(&self, from: u64, header: u64) {
@@ -264,6 +302,12 @@ impl Rogue {
         }
         scene.until("the place", |scene| (scene.victim.provider.connections() == 1).then_some(()));
     }
+}
+
+/// Draws the number of a template, now and then one that there is not.
+fn number(choices: &mut Choices) -> u64 {
+    let bound = if choices.one_in(8) { 32 } else { 4 };
+    choices.below(bound) as u64
 }
 
 /// Posts a request, if there is room for it.

@@ -3,10 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use haulage_mr_pool::Sink;
-use haulage_proto::verbs::Handle;
+use haulage_proto::verbs::{Handle, HeaderTemplate, TemplateId};
 
 use super::series::Shape;
 use super::squeeze::{SQUEEZED, SQUEEZED_MAX, expand};
+use super::templates::Templates;
 use super::{
     AHEAD_AT, AHEAD_MAX, BadRing, DISTANCE, HEADER, KIND_MASK, Kind, LENGTH_AT, LENGTH_MAX, at,
     part_max, span,
@@ -35,6 +36,8 @@ pub(in crate::provider::shm) struct Consumer {
     capacity: u64,
     /// What the producer can have written before it was gone, if it is.
     last: Option<u64>,
+    /// What messages of a series begin with.
+    templates: Templates,
 }
 
 /// What is next in a ring.
@@ -44,7 +47,7 @@ pub(in crate::provider::shm) enum Look {
     Nothing,
     /// A plain message of so many octets.
     Plain(usize),
-    /// Messages with one heading.
+    /// Messages with one template.
     Series,
     /// Anything else.
     Other,
@@ -86,6 +89,7 @@ impl Consumer {
             fetched: 0,
             capacity,
             last: None,
+            templates: Templates::new(),
         }
     }
 
@@ -109,6 +113,31 @@ impl Consumer {
         }
         let record = self.decode(header)?;
         if record.kind == Kind::Skip { self.skip() } else { Ok(Some(record)) }
+    }
+
+    /// Takes the next record, if that introduces a template. Returns whether it does.
+    #[cold]
+    pub(in crate::provider::shm) fn learn_next(&mut self) -> Result<bool, BadRing> {
+        match self.peek()?.filter(|record| record.kind == Kind::Template) {
+            Some(record) => self.learn(&record).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Takes a record that introduces a template.
+    pub(in crate::provider::shm) fn learn(&mut self, record: &Record) -> Result<(), BadRing> {
+        let mut octets = [0; HeaderTemplate::LEN_MAX];
+        let octets = octets.get_mut(..record.length).ok_or(BadRing)?;
+        self.segment.memory().copy_to(record.at + HEADER, octets);
+        self.templates.learn(record.handle, octets).ok_or(BadRing)?;
+        self.advance(record);
+        Ok(())
+    }
+
+    /// Returns the template of a number, if it was introduced.
+    #[inline]
+    pub(in crate::provider::shm) fn template(&self, id: TemplateId) -> Option<&HeaderTemplate> {
+        self.templates.get(id)
     }
 
     /// Copies the next record into `sink` and takes it, if it is a whole plain message that fits there.

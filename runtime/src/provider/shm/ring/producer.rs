@@ -6,6 +6,7 @@ use haulage_proto::verbs::Handle;
 
 use super::series::Series;
 use super::squeeze::squeeze;
+use super::templates::Introduced;
 use super::{
     AHEAD_AT, AHEAD_MAX, BadRing, DISTANCE, HEADER, KIND_MASK, Kind, SPARE, at, header, part_max,
     span,
@@ -69,8 +70,9 @@ pub(in crate::provider::shm) struct Producer {
     part_max: usize,
     /// The consumer issues the barrier that we then need not.
     light: bool,
-    /// The messages with one heading that are the last record, if they are.
+    /// The messages with one template that are the last record, if they are.
     series: Series,
+    introduced: Introduced,
 }
 
 impl Producer {
@@ -91,6 +93,7 @@ impl Producer {
             part_max,
             light,
             series: Series::NONE,
+            introduced: Introduced::NONE,
         }
     }
 
@@ -116,8 +119,8 @@ impl Producer {
         bytes: &[u8],
     ) -> Result<bool, BadRing> {
         debug_assert!(bytes.len() <= self.part_max(), "longer messages travel in parts");
-        let header = header(kind, handle, bytes.len());
         self.end_series();
+        let header = header(kind, handle, bytes.len());
         if self.has_line() {
             if bytes.len() <= LINE_OCTETS {
                 self.next_line(header).copy_in(bytes);

@@ -3,8 +3,9 @@ use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig, PostedSink};
-use haulage_proto::negotiate::{Heading, Label};
-use haulage_proto::verbs::Handle;
+use haulage_proto::verbs::{
+    Handle, HeaderTemplate, Label, LabelOffsets, NamedTemplate, TemplateId,
+};
 
 use super::super::segment::{Layout, Segment};
 use super::*;
@@ -157,20 +158,22 @@ fn no_header_a_peer_can_write_leads_out_of_the_ring() {
         producer.segment().memory().u64_at(RING + offset).store(word, Ordering::Relaxed);
         assert_eq!(consumer.peek().map(|_| ()), Err(BadRing), "{name}");
     }
-    // A series: the lower half of its second double word says what heading it has, 1 of Results or 2 of a Call.
+    // A series, of the template that was introduced or of another.
     let last = RING_BYTES as usize - LINE;
-    for (name, offset, length, which) in [
-        ("no Results", 0, 8, 1),
-        ("no Calls", 0, 16, 2),
-        ("no heading", 0, 100, 0),
-        ("no heading either", 0, 100, 3),
-        ("past the end", last, 57, 1),
+    let known = u64::from(ID.number());
+    for (name, offset, length, template) in [
+        ("no entry", 0, 0, known),
+        ("a template of nobody", 0, 100, known + 1),
+        ("no template", 0, 100, 16),
+        ("no template either", 0, 100, 31),
+        ("past the end", last, 57, known),
     ] {
-        let (producer, mut consumer) = pair(RING_BYTES);
+        let (producer, mut consumer) = introduced(&SHAPE);
         consumer.head = offset as u64;
         let memory = producer.segment().memory();
-        memory.u64_at(RING + offset).store(header(7, length), Ordering::Relaxed);
-        memory.u64_at(RING + offset + 8).store(which, Ordering::Relaxed);
+        let word = header(7, length) | template << 22;
+        memory.u64_at(RING + offset).store(word, Ordering::Relaxed);
+        memory.u64_at(RING + offset + 8).store(1, Ordering::Relaxed);
         assert_eq!(consumer.peek().map(|_| ()), Err(BadRing), "{name}");
         // It is not passed over as if there were nothing.
         consumer.look_again();
@@ -183,14 +186,15 @@ fn no_header_a_peer_can_write_leads_out_of_the_ring() {
     }
     // An entry that is longer than any, or than the series.
     for body in [24, 193, u64::from(u32::MAX)] {
-        let (producer, mut consumer) = pair(RING_BYTES);
+        let (producer, mut consumer) = introduced(&SHAPE);
+        consumer.head = 0;
         let memory = producer.segment().memory();
-        memory.u64_at(RING).store(header(7, 32), Ordering::Relaxed);
-        memory.u64_at(RING + 8).store(1, Ordering::Relaxed);
-        memory.u64_at(RING + 16).store(body << 32 | 7, Ordering::Relaxed);
+        let word = header(7, 24) | known << 22;
+        memory.u64_at(RING).store(word, Ordering::Relaxed);
+        memory.u64_at(RING + 8).store(body << 32 | 7, Ordering::Relaxed);
         assert_eq!(consumer.peek().map(|_| ()), Err(BadRing), "{body}");
-        memory.u64_at(RING + 16).store(16 << 32 | 7, Ordering::Relaxed);
-        assert_eq!(consumer.peek().unwrap().unwrap().length, 60);
+        memory.u64_at(RING + 8).store(16 << 32 | 7, Ordering::Relaxed);
+        assert_eq!(consumer.peek().unwrap().unwrap().length, SHAPE.octets.len() + 16);
     }
     // Behind a word that says to skip there must be a record, and then at the start.
     let (producer, mut consumer) = pair(RING_BYTES);
@@ -302,29 +306,150 @@ fn two_threads_agree_on_every_octet() {
     });
 }
 
-/// Headings of messages that are sent by turns.
-const HEADINGS: [Heading; 3] =
-    [Heading::Call([0x2000_0001, 1, 0]), Heading::Call([100_003, 3, 6]), Heading::Results];
+/// What a template is made of.
+struct Shape {
+    octets: [u8; 44],
+    offsets: LabelOffsets,
+}
 
-/// Returns a message with a heading.
-fn headed(heading: &Heading, label: Label, body: &[u8]) -> Vec<u8> {
-    let mut whole = vec![0; heading.len()];
-    heading.put(&mut whole, label).unwrap();
+const SHAPE: Shape = Shape { octets: [7; 44], offsets: LabelOffsets { xid: [0, 20], credit: 8 } };
+const ID: TemplateId = match TemplateId::new(5) {
+    Some(id) => id,
+    None => panic!("there are sixteen"),
+};
+
+/// Makes a ring, whose producer has introduced a template.
+fn introduced(shape: &Shape) -> (Producer, Consumer) {
+    let (mut producer, mut consumer) = pair(RING_BYTES);
+    let template = HeaderTemplate::new(&shape.octets, shape.offsets).unwrap();
+    let like = NamedTemplate { id: ID, template: &template };
+    assert_eq!(producer.push_like(like, Label::default(), &[]), Ok(true));
+    producer.publish();
+    assert_eq!(consumer.template(ID), None);
+    assert_eq!(consumer.learn_next(), Ok(true));
+    assert_eq!(consumer.template(ID), Some(&template));
+    assert_eq!(consumer.learn_next(), Ok(false), "the message is next");
+    (producer, consumer)
+}
+
+/// Templates of messages that are sent by turns: of three sizes, with the XID once and twice.
+fn templates() -> [(TemplateId, HeaderTemplate); 3] {
+    let offsets = |xid| LabelOffsets { xid, credit: 8 };
+    let made = |number: u8, length, offsets| {
+        let octets = message(usize::from(number), length);
+        let template = HeaderTemplate::new(&octets, offsets).unwrap();
+        (TemplateId::new(number).unwrap(), template)
+    };
+    [
+        made(0, 72, offsets([0, 32])),
+        made(15, HeaderTemplate::LEN_MAX, offsets([92, 92])),
+        made(3, 44, offsets([0, 20])),
+    ]
+}
+
+/// Returns a message with a template.
+fn whole(template: &HeaderTemplate, label: Label, body: &[u8]) -> Vec<u8> {
+    let mut whole = vec![0; template.len()];
+    template.put(&mut whole, label).unwrap();
     whole.extend_from_slice(body);
     whole
 }
 
 #[test]
-fn messages_with_one_heading_take_few_lines() {
-    for (heading, body, lines) in
-        [(&HEADINGS[0], 0, 3), (&HEADINGS[1], 20, 9), (&HEADINGS[2], 0, 3)]
+fn messages_with_one_template_take_few_lines_and_the_template_is_sent_once() {
+    for ((id, template), body, introduction, lines) in templates()
+        .iter()
+        .zip([0, 20, 0])
+        .zip([2, 2, 1])
+        .zip([3, 9, 3])
+        .map(|(((named, body), introduction), lines)| (named, body, introduction, lines))
     {
-        let (mut producer, _consumer) = pair(RING_BYTES);
-        for xid in 0..16 {
-            let label = Label { xid, credit: 70 };
-            assert_eq!(producer.push_headed(heading, label, &vec![1; body]), Ok(true));
+        let (mut producer, mut consumer) = pair(RING_BYTES);
+        let like = NamedTemplate { id: *id, template };
+        let mut before = 0;
+        for (round, lines) in [introduction + lines, lines].into_iter().enumerate() {
+            for xid in 0..16 {
+                let label = Label { xid, credit: 70 };
+                assert_eq!(producer.push_like(like, label, &vec![1; body]), Ok(true));
+            }
+            assert_eq!(producer.tail - before, lines * LINE as u64, "{id:?} round {round}");
+            before = producer.tail;
+            producer.publish();
+            assert_eq!(consumer.learn_next(), Ok(round == 0));
+            for xid in 0..16 {
+                let label = Label { xid, credit: 70 };
+                assert_eq!(take(&mut consumer).2, whole(template, label, &vec![1; body]));
+            }
+            assert!(consumer.peek().unwrap().is_none());
         }
-        assert_eq!(producer.tail, lines * LINE as u64, "{heading:?} {body}");
+    }
+}
+
+#[test]
+fn a_template_alone_in_a_line_is_shown_with_the_message_behind_it() {
+    let (id, template) = &templates()[2];
+    let like = NamedTemplate { id: *id, template };
+    let (mut producer, mut consumer) = pair(RING_BYTES);
+    for (xid, tail) in [(1, 2), (2, 3)] {
+        let label = Label { xid, credit: 4 };
+        assert_eq!(producer.push_like_alone(like, label, b"alone"), Ok(Some(false)));
+        assert_eq!(producer.tail, tail * LINE as u64);
+        assert_eq!(consumer.learn_next(), Ok(xid == 1));
+        assert_eq!(take(&mut consumer).2, whole(template, label, b"alone"));
+    }
+}
+
+#[test]
+fn what_is_no_template_is_not_learned() {
+    let described =
+        |number, first, second, credit| Handle(u32::from_be_bytes([number, first, second, credit]));
+    let good = described(0, 0, 20, 8);
+    let introduce = |producer: &mut Producer, described, octets: &[u8]| {
+        assert_eq!(producer.push(Kind::Template, described, octets), Ok(true));
+        producer.publish();
+    };
+    let bad = [
+        ("no such number", described(16, 0, 20, 8), 44),
+        ("no such number either", described(255, 0, 20, 8), 44),
+        ("the first XID out of bounds", described(0, 44, 20, 8), 44),
+        ("the second XID out of bounds", described(0, 0, 44, 8), 44),
+        ("the credit word out of bounds", described(0, 0, 20, 44), 44),
+        ("the last octets out of bounds", described(0, 0, 20, 255), 96),
+        ("between two words", described(0, 0, 22, 8), 44),
+        ("one word for both", described(0, 8, 20, 8), 44),
+        ("no octets", described(0, 0, 0, 0), 0),
+        ("half a word", good, 42),
+        ("a word too long", good, 100),
+        ("as long as a record can be", good, RING_BYTES as usize / 4 - 8),
+    ];
+    for (name, described, length) in bad {
+        let (mut producer, mut consumer) = pair(RING_BYTES);
+        let octets = vec![1; length.max(8)];
+        introduce(&mut producer, described, &octets[..length]);
+        if length == 0 {
+            // Which an empty word looks like, but for what is described.
+            producer.segment().memory().u64_at(RING).store(1 << 32, Ordering::Relaxed);
+        }
+        assert_eq!(consumer.learn_next(), Err(BadRing), "{name}");
+        assert_eq!((consumer.head, consumer.template(ID)), (0, None), "{name}");
+        // It is not passed over as if there were nothing, or something else.
+        consumer.look_again();
+        assert_eq!(consumer.look(&mut [0; 2000]), Look::Other, "{name}");
+        assert_eq!(consumer.glance(), Look::Other, "{name}");
+    }
+    let (mut producer, mut consumer) = pair(RING_BYTES);
+    for number in 0..16 {
+        introduce(&mut producer, described(number, 0, 20, 8), &[number; 44]);
+        assert_eq!(consumer.learn_next(), Ok(true));
+    }
+    for number in 0..17 {
+        introduce(&mut producer, described(number, 0, 20, 8), &[9; 44]);
+        assert_eq!(consumer.learn_next(), Err(BadRing), "a number twice, or a seventeenth");
+        consumer.head += LINE as u64;
+    }
+    for number in 0..16 {
+        let octets = consumer.template(TemplateId::new(number).unwrap()).unwrap().octets();
+        assert_eq!(octets[4..8], [number; 4], "it is as it was introduced");
     }
 }
 
@@ -335,6 +460,7 @@ fn take_run(consumer: &mut Consumer, random: &mut Rng) -> (Vec<Vec<u8>>, bool) {
     let length_max = if random.below(0..4) == 0 { 100 } else { 600 };
     let mut messages = [&[][..]; 16];
     let (mut series, mut count) = (Vec::<Vec<u8>>::new(), 0);
+    while consumer.learn_next() == Ok(true) {}
     consumer.look_again();
     while count < most {
         let fitting = room.len().min(length_max);
@@ -345,21 +471,20 @@ fn take_run(consumer: &mut Consumer, random: &mut Rng) -> (Vec<Vec<u8>>, bool) {
             }
             Look::Series if count == 0 => {
                 let (mut labels, mut bodies) = ([Label::default(); 16], [&[][..]; 16]);
-                let mut heading = None;
+                let mut template = None;
                 while count < most {
                     let places = (&mut labels[count..most], &mut bodies[count..most]);
-                    let given = heading.as_ref();
-                    match consumer.look_at_series(given, &mut room, length_max, places) {
+                    match consumer.look_at_series(template, &mut room, length_max, places) {
                         Some((of, new)) if new > 0 => {
-                            heading = Some(of);
+                            template = Some(of);
                             count += new;
                         }
                         _ => break,
                     }
                 }
-                let Some(heading) = heading else { break };
+                let Some(template) = template.and_then(|of| consumer.template(of)) else { break };
                 let labeled = labels.iter().zip(&bodies).take(count);
-                series = labeled.map(|(label, body)| headed(&heading, *label, body)).collect();
+                series = labeled.map(|(label, body)| whole(template, *label, body)).collect();
                 break;
             }
             Look::Nothing | Look::Series | Look::Other => break,
@@ -384,26 +509,31 @@ fn messages_arrive_as_they_were_sent_however_they_are_sent_and_taken() {
     let (mut producer, mut consumer) = pair(RING_BYTES);
     let mut random = Rng::new(1);
     let (mut sent, mut visible) = (VecDeque::new(), 0);
+    let templates = templates();
     let (pool, mut posted) = buffer(1024);
     let mut ways = [0; 6];
     for number in 0..60_000 {
         let length = usize::try_from(random.below(0..130)).unwrap();
         let way = random.below(0..10);
+        if visible > 0 && way > 6 {
+            while consumer.learn_next() == Ok(true) {}
+        }
         match way {
             0..=3 => {
-                let heading = &HEADINGS[usize::try_from(random.below(0..60) / 25).unwrap()];
+                let (id, template) = &templates[usize::try_from(random.below(0..60) / 25).unwrap()];
+                let like = NamedTemplate { id: *id, template };
                 // Nothing behind it, as often as not, or whatever fits.
-                let most = if random.below(0..2) == 0 { 0 } else { JOINING_MAX - heading.len() };
+                let most = if random.below(0..2) == 0 { 0 } else { JOINING_MAX - template.len() };
                 let (xid, body) = (number * 77, &message(7, length.min(most))[..]);
                 let label = Label { xid, credit: 70 + u32::from(random.below(0..4) == 0) };
                 if random.below(0..4) == 0 {
-                    if producer.push_headed_alone(heading, label, body).unwrap().is_some() {
-                        sent.push_back(headed(heading, label, body));
+                    if producer.push_like_alone(like, label, body).unwrap().is_some() {
+                        sent.push_back(whole(template, label, body));
                         visible = sent.len();
                         ways[5] += 1;
                     }
-                } else if producer.push_headed(heading, label, body).unwrap() {
-                    sent.push_back(headed(heading, label, body));
+                } else if producer.push_like(like, label, body).unwrap() {
+                    sent.push_back(whole(template, label, body));
                     ways[0] += 1;
                 }
             }
@@ -447,7 +577,9 @@ fn messages_arrive_as_they_were_sent_however_they_are_sent_and_taken() {
                 consumer.release();
             }
         }
-        assert_eq!(consumer.peek().unwrap().is_some(), visible > 0);
+        let next = consumer.peek().unwrap().filter(|record| record.kind != Kind::Template);
+        assert!(visible > 0 || next.is_none(), "nothing more was shown");
+        assert!(visible == 0 || consumer.peek().unwrap().is_some(), "something was shown");
     }
     assert!(ways.iter().all(|times| *times > 1000), "{ways:?}");
     drop(posted.complete().unwrap());
@@ -457,17 +589,27 @@ fn messages_arrive_as_they_were_sent_however_they_are_sent_and_taken() {
 #[test]
 fn a_ring_that_changes_while_it_is_read_leads_nowhere_else() {
     let mut random = Rng::new(2);
+    let templates = templates();
     for _ in 0..300 {
         let (mut producer, mut consumer) = pair(RING_BYTES);
         for xid in 0..60 {
             let body = vec![1; usize::try_from(random.below(0..40)).unwrap()];
-            producer.push_headed(&HEADINGS[1], Label { xid, credit: 70 }, &body).unwrap();
+            let (id, template) = &templates[usize::from(xid > 40)];
+            let like = NamedTemplate { id: *id, template };
+            producer.push_like(like, Label { xid, credit: 70 }, &body).unwrap();
         }
         producer.publish();
+        // Of the templates, the second is introduced among what changes.
+        assert_eq!(consumer.learn_next(), Ok(true));
         let mut before = 0;
         for _ in 0..40 {
             let at = usize::try_from(random.below(0..u64::from(RING_BYTES) / 8)).unwrap();
-            let header = 7 | random.below(0..900) << 11;
+            // A series or a template, of either number or of any.
+            let number = [0, 15, random.below(0..32)][usize::try_from(random.below(0..3)).unwrap()];
+            let header = match random.below(0..4) {
+                0 => number << 56 | 8 << 32 | random.below(0..30) << 13,
+                _ => 7 | number << 22 | random.below(0..900) << 11,
+            };
             let entry = random.below(0..220) << 32 | random.below(0..4);
             // What is being read, most often.
             let (at, word) = match random.below(0..4) {

@@ -3,6 +3,7 @@ use super::super::ring::{Consumer, Kind};
 use super::super::segment::{RING, Segment};
 use super::rogue::{Rogue, layout};
 use super::*;
+use crate::provider::Run;
 use crate::sys::shared::Shared;
 use crate::sys::shared::rogue::{huge_page, punch, unsealed};
 
@@ -50,11 +51,102 @@ impl Victim {
 
 #[test]
 fn what_is_no_record_ends_that_connection_alone() {
-    for header in [u64::MAX, 6, 7, 0x1f_ffff << 11 | 1, 3, 5, 1 << 63] {
+    for header in [u64::MAX, 6, 7, 0x1f_ffff << 11 | 1, 3, 5, 1 << 63, 1 << 32, 4 << 11, 8 << 3] {
         let mut victim = Victim::new(None);
         victim.node.receive(64);
         victim.rogue.scribble(header);
         victim.ends_for(BAD_RING);
+    }
+}
+
+/// Describes a template in the upper half of a header: its number, where its XID is, and its credit word.
+fn described(number: u8, [first, second]: [u8; 2], credit: u8) -> Handle {
+    Handle(u32::from_be_bytes([number, first, second, credit]))
+}
+
+/// Takes no message, and remembers whether it was asked.
+#[derive(Default)]
+struct Refuser {
+    was_asked: bool,
+}
+
+impl Inlet for Refuser {
+    fn messages(&mut self, _: QpNum, _: &Run<'_>, _: &mut impl Port) -> usize {
+        self.was_asked = true;
+        0
+    }
+}
+
+#[test]
+fn a_template_that_cannot_be_ends_that_connection_alone() {
+    for (described, length) in [
+        (described(16, [0, 20], 8), 44),  // a number there is not
+        (described(0, [0, 20], 8), 100),  // too long
+        (described(0, [0, 20], 8), 1000), // as long as a record can be, nearly
+        (described(0, [44, 20], 8), 44),  // an XID out of bounds
+        (described(0, [0, 44], 8), 44),   // the other
+        (described(0, [0, 20], 44), 44),  // a credit word out of bounds
+        (described(0, [0, 252], 8), 96),  // far out of bounds
+        (described(0, [0, 20], 9), 44),   // across words
+    ] {
+        for is_asked in [false, true] {
+            let mut victim = Victim::new(None);
+            victim.node.receive(64);
+            victim.rogue.push(Kind::Template, described, &vec![1; length]);
+            if is_asked {
+                let mut refuser = Refuser::default();
+                victim.node.nic.receive_inline(&mut [0; 2000], 2000, 16, &mut refuser);
+                assert!(!refuser.was_asked, "it is no message");
+            }
+            victim.ends_for(BAD_RING);
+        }
+    }
+}
+
+#[test]
+fn a_template_too_many_or_twice_ends_that_connection_alone() {
+    for more in [16, 15, 0] {
+        for is_asked in [false, true] {
+            let mut victim = Victim::new(None);
+            for number in 0..16 {
+                let described = described(number, [0, 20], 8);
+                victim.rogue.push(Kind::Template, described, &[number; 44]);
+            }
+            // They are no messages: no Receive is used for one, and the connection goes on.
+            victim.node.receive(64);
+            victim.node.nothing_happens();
+            victim.rogue.push(Kind::Send, Handle(0), b"a message");
+            victim.node.heard();
+            victim.rogue.push(Kind::Template, described(more, [0, 20], 8), &[more; 44]);
+            if is_asked {
+                let mut refuser = Refuser::default();
+                victim.node.nic.receive_inline(&mut [0; 2000], 2000, 16, &mut refuser);
+                assert!(!refuser.was_asked, "it is no message");
+            }
+            victim.ends_for(BAD_RING);
+        }
+    }
+}
+
+#[test]
+fn a_series_of_a_template_that_nobody_introduced_ends_that_connection_alone() {
+    for number in [1, 15, 16, 31] {
+        for is_asked in [false, true] {
+            let mut victim = Victim::new(None);
+            victim.node.receive(64);
+            victim.rogue.push(Kind::Template, described(0, [0, 20], 8), &[7; 44]);
+            victim.node.nothing_happens();
+            // An entry without anything behind it, a line behind that.
+            let memory = victim.rogue.producer.segment().memory();
+            memory.u64_at(RING + 64 + 8).store(7, Ordering::SeqCst);
+            memory.u64_at(RING + 64).store(number << 22 | 8 << 11 | 7, Ordering::SeqCst);
+            if is_asked {
+                let mut refuser = Refuser::default();
+                victim.node.nic.receive_inline(&mut [0; 2000], 2000, 16, &mut refuser);
+                assert!(!refuser.was_asked, "nobody knows what it is");
+            }
+            victim.ends_for(BAD_RING);
+        }
     }
 }
 
@@ -365,10 +457,11 @@ fn random_words_everywhere_hurt_nobody_else() {
                 1 => (super::super::segment::RING as u64 / 8) + rng.next() % 64,
                 _ => places - 1 - rng.next() % 128,
             };
-            // Or one that says what heading a series has.
+            // Or one that introduces a template, or is of a series that has one.
             let value = match word & 6 {
                 0 | 4 => header,
-                2 => word >> 40 & 3 | (word & 256) << 24,
+                2 if word & 1 == 0 => (word >> 40 & 3) << 56 | 0x0014_0800 << 32 | 44 << 11,
+                2 => (word >> 40 & 3) << 22 | (word >> 48 & 0x7f) << 11 | 7,
                 _ => rng.next(),
             };
             memory.u64_at(usize::try_from(at).unwrap() * 8).store(value, Ordering::SeqCst);

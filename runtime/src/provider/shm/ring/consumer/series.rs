@@ -1,10 +1,10 @@
-//! Messages of a series: what is behind their heading, or the next one made whole.
+//! Messages of a series: what is behind their template, or the next one made whole.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use haulage_mr_pool::Sink;
-use haulage_proto::negotiate::{Heading, Label};
+use haulage_proto::verbs::{HeaderTemplate, Label, TemplateId};
 
 use super::Consumer;
 use crate::provider::shm::ring::at;
@@ -12,24 +12,25 @@ use crate::provider::shm::ring::series::{Entry, MESSAGE_MAX, Shape, span};
 
 impl Consumer {
     /// Copies messages of the series that is next and was not looked at, as long as there are places for them and
-    /// they have at most `length_max` octets: what is behind the heading of each to `room`, one behind the other.
-    /// Returns the heading, and how many; `None` if there is no such series, or it has not the heading that is `given`.
+    /// they have at most `length_max` octets: what is behind the template of each to `room`, one behind the other.
+    /// Returns the template's number, and how many messages; `None` if there is no such series, or it has not the
+    /// template that is `given`.
     #[inline]
     pub(in crate::provider::shm) fn look_at_series<'a>(
         &mut self,
-        given: Option<&Heading>,
+        given: Option<TemplateId>,
         room: &mut &'a mut [u8],
         length_max: usize,
         (labels, bodies): (&mut [Label], &mut [&'a [u8]]),
-    ) -> Option<(Heading, usize)> {
+    ) -> Option<(TemplateId, usize)> {
         let header = self.segment.line(self.looked).word().load(Ordering::Acquire);
-        let Shape { heading, credit, entries, end } = self.shape(header, self.looked)?;
-        if given.is_some_and(|given| *given != heading) {
+        let Shape { template, credit, end } = self.shape(header, self.looked)?;
+        if given.is_some_and(|given| given != template) {
             return None;
         }
-        let body_max = length_max.checked_sub(heading.len())?;
+        let body_max = length_max.checked_sub(self.templates.get(template)?.len())?;
         self.fetch_ahead(self.looked, header);
-        let (mut next, mut count) = (self.looked_within.max(entries), 0);
+        let (mut next, mut count) = (self.looked_within.max(Shape::ENTRIES), 0);
         for (label, body) in labels.iter_mut().zip(bodies) {
             if next >= end {
                 break;
@@ -51,7 +52,7 @@ impl Consumer {
         if next >= end {
             (self.looked, self.looked_within) = (self.looked + span(end), 0);
         }
-        Some((heading, count))
+        Some((template, count))
     }
 
     /// Copies the next message of a series into `sink` and takes it, if it fits there. Returns its length.
@@ -88,8 +89,9 @@ impl Consumer {
 
     /// Takes the next message of a series, which has so many octets.
     pub(super) fn take_one_of(&mut self, shape: &Shape, length: usize) {
-        let entry = Entry { xid: 0, body: length.saturating_sub(shape.heading.len()) };
-        self.within = self.within.max(shape.entries) + entry.span();
+        let header_len = self.templates.get(shape.template).map_or(0, HeaderTemplate::len);
+        let entry = Entry { xid: 0, body: length.saturating_sub(header_len) };
+        self.within = self.within.max(Shape::ENTRIES) + entry.span();
         if self.within >= shape.end {
             (self.head, self.within) = (self.head + span(shape.end), 0);
         }
@@ -97,20 +99,20 @@ impl Consumer {
 
     /// Makes the next message of a series whole, at the beginning of `room`. Returns its length.
     fn next_of(&self, shape: &Shape, room: &mut [u8]) -> Option<usize> {
-        let next = self.within.max(shape.entries);
+        let next = self.within.max(Shape::ENTRIES);
+        let template = self.templates.get(shape.template)?;
         let (entry, _) = self.entry(self.head, next, shape.end)?;
-        shape.heading.put(room, Label { xid: entry.xid, credit: shape.credit })?;
-        let body = room.get_mut(shape.heading.len()..)?.get_mut(..entry.body)?;
+        template.put(room, Label { xid: entry.xid, credit: shape.credit })?;
+        let body = room.get_mut(template.len()..)?.get_mut(..entry.body)?;
         self.copy_body(self.head + next, body);
-        Some(shape.heading.len() + entry.body)
+        Some(template.len() + entry.body)
     }
 
     /// Returns what a header at a position says of a series, if there can be such a one.
     #[inline]
     fn shape(&self, header: u64, position: u64) -> Option<Shape> {
         let left = self.capacity - (position & (self.capacity - 1));
-        let shape = Shape::decode(header, |at| self.word(position + at));
-        shape.filter(|shape| shape.end <= left)
+        Shape::decode(header).filter(|shape| shape.end <= left)
     }
 
     /// Returns the entry that is `at` in a series that begins at `start`, if one can be there, and where the next is.

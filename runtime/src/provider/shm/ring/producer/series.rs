@@ -2,56 +2,57 @@
 
 use std::sync::atomic::Ordering;
 
-use haulage_proto::negotiate::{Heading, Label};
+use haulage_proto::verbs::{Label, NamedTemplate};
 
 use super::Producer;
-use crate::provider::shm::ring::series::{Encoded, Entry, SPAN_MAX, Series};
-use crate::provider::shm::ring::{BadRing, HEADER, SPARE};
+use crate::provider::shm::ring::series::{self, Entry, SPAN_MAX, Series};
+use crate::provider::shm::ring::templates::describe;
+use crate::provider::shm::ring::{BadRing, HEADER, Kind, SPARE, header};
 use crate::sys::shared::{LINE, LINE_OCTETS, last_word};
 
 impl Producer {
-    /// Puts a message behind the others that begins with `heading` and goes on with `body`, as
+    /// Puts a message behind the others that begins with a template and goes on with `body`, as
     /// [`push`](Self::push) does. It has at most [`JOINING_MAX`](crate::provider::shm::ring::JOINING_MAX) octets.
     #[inline(always)]
-    pub(in crate::provider::shm) fn push_headed(
+    pub(in crate::provider::shm) fn push_like(
         &mut self,
-        heading: &Heading,
+        like: NamedTemplate<'_>,
         label: Label,
         body: &[u8],
     ) -> Result<bool, BadRing> {
-        if self.series.takes(heading, label.credit) && self.join(label.xid, body) {
+        if self.series.takes(like.id, label.credit) && self.join(label.xid, body) {
             return Ok(true);
         }
-        self.begin_series(heading, label, body)
+        self.begin_series(like, label, body)
     }
 
     /// Puts such a message behind the others and shows the consumer all there is, as
     /// [`push_alone`](Self::push_alone) does.
     #[inline(never)]
-    pub(in crate::provider::shm) fn push_headed_alone(
+    pub(in crate::provider::shm) fn push_like_alone(
         &mut self,
-        heading: &Heading,
+        like: NamedTemplate<'_>,
         label: Label,
         body: &[u8],
     ) -> Result<Option<bool>, BadRing> {
-        let encoded = Encoded::of(heading, label.credit);
         let entry = Entry { xid: label.xid, body: body.len() };
-        let length = encoded.span() + entry.span();
-        if self.is_filled() || length > LINE_OCTETS as u64 {
-            return Ok(self.push_headed(heading, label, body)?.then(|| self.publish()));
+        let length = entry.span();
+        let is_plain = length <= LINE_OCTETS as u64 && self.introduced.has(like.id);
+        if self.is_filled() || !is_plain {
+            return Ok(self.push_like(like, label, body)?.then(|| self.publish()));
         }
         if !self.has_room_for(LINE as u64)? {
             return Ok(None);
         }
-        let (mut words, rest) = encoded.line(entry);
+        let mut words = series::line(entry);
         if !body.is_empty() {
-            let places = words.iter_mut().skip(rest);
+            let places = words.iter_mut().skip(1);
             places.zip(body.chunks(8)).for_each(|(place, octets)| *place = last_word(octets));
         }
         // Nothing need be kept back if the header is next.
         self.segment.line(self.tail).store(&words);
         self.tail += LINE as u64;
-        Ok(Some(self.show(encoded.header(length))))
+        Ok(Some(self.show(series::header(like.id, label.credit, length))))
     }
 
     /// Puts a message into the series; false if that has no more room.
@@ -78,18 +79,20 @@ impl Producer {
         reaches
     }
 
-    /// Puts a message behind the others, which others with the same heading may join.
+    /// Puts a message behind the others, which others with the same template may join.
     #[inline(never)]
     fn begin_series(
         &mut self,
-        heading: &Heading,
+        like: NamedTemplate<'_>,
         Label { xid, credit }: Label,
         body: &[u8],
     ) -> Result<bool, BadRing> {
         self.end_series();
+        if !self.introduced.has(like.id) && !self.introduce(like)? {
+            return Ok(false);
+        }
         let entry = Entry { xid, body: body.len() };
-        let encoded = Encoded::of(heading, credit);
-        let length = encoded.span() + entry.span();
+        let length = entry.span();
         let span = (HEADER as u64 + length).next_multiple_of(LINE as u64);
         if !self.has_room_for(span)? {
             return Ok(false);
@@ -97,31 +100,35 @@ impl Producer {
         let start = self.tail;
         self.tail += span;
         if start == self.published {
-            self.first.header = encoded.header(length);
+            self.first.header = series::header(like.id, credit, length);
         }
-        let mut end = start + HEADER as u64;
-        for word in encoded.words() {
-            self.put_word(end, *word);
-            end += 8;
-        }
-        self.series = Series { heading: *heading, credit, is_open: true, start, end };
+        let header = series::header(like.id, credit, 0);
+        self.series = Series { header, start, end: start + HEADER as u64 };
         self.put_entry(entry, body);
         Ok(true)
     }
 
-    /// Says how long the series is, and lets no more messages join it.
+    /// Puts a template behind the messages that there are; false if there is no room.
+    #[cold]
+    fn introduce(&mut self, like: NamedTemplate<'_>) -> Result<bool, BadRing> {
+        let octets = like.template.octets();
+        let header = header(Kind::Template, describe(like), octets.len());
+        let has_room = self.push_first(header, octets)?;
+        if has_room {
+            self.introduced.insert(like.id);
+        }
+        Ok(has_room)
+    }
+
+    /// Says how long the series is, if there is one, and lets no more messages join it.
     #[inline]
     pub(super) fn end_series(&mut self) {
-        let series = &mut self.series;
-        if !std::mem::take(&mut series.is_open) {
-            return;
-        }
-        let length = series.end - series.start - HEADER as u64;
-        let header = Encoded::of(&series.heading, series.credit).header(length);
-        if series.start == self.published {
+        let Some(header) = self.series.close() else { return };
+        let start = self.series.start;
+        if start == self.published {
             self.first.header = header;
         } else {
-            self.segment.line(series.start).word().store(header, Ordering::Relaxed);
+            self.segment.line(start).word().store(header, Ordering::Relaxed);
         }
     }
 

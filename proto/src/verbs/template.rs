@@ -1,0 +1,239 @@
+//! Templates: octets that many messages begin with, and the places in them where the messages differ.
+//!
+//! A template says nothing of what its octets mean. Whoever makes one names it by a number, on one queue pair and in
+//! one direction; a provider may carry the octets once and the number from then on.
+
+use core::fmt;
+
+/// Octets that many messages begin with, in whole words, and where among them the words of a [`Label`] belong.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct HeaderTemplate {
+    /// The octets, with zeros where a label belongs and behind the last.
+    octets: [u8; Self::LEN_MAX],
+    length: u8,
+    offsets: LabelOffsets,
+}
+
+/// Where in a [`HeaderTemplate`] the words of a [`Label`] belong, in octets from its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LabelOffsets {
+    /// Of the XID, which a transport header has, and often the header behind it too. One that is there once has the
+    /// same offset twice.
+    pub xid: [u8; 2],
+    /// Of the credit word.
+    pub credit: u8,
+}
+
+/// The words in which messages of one [`HeaderTemplate`] differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Label {
+    /// The XID, wherever the template has it.
+    pub xid: u32,
+    /// The credit word.
+    pub credit: u32,
+}
+
+/// The number of a template, on one queue pair and in one direction. It means the same template as long as the queue
+/// pair lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TemplateId(u8);
+
+/// A template and the number that stands for it.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedTemplate<'a> {
+    /// The number.
+    pub id: TemplateId,
+    /// The template.
+    pub template: &'a HeaderTemplate,
+}
+
+impl HeaderTemplate {
+    /// Octets of the longest template.
+    pub const LEN_MAX: usize = 96;
+
+    /// Makes a template of these octets. Those at `offsets` have no meaning. `None` if there are more than
+    /// [`LEN_MAX`](Self::LEN_MAX), if they are not whole words, if an offset is not that of one of their words, or if
+    /// XID and credit word share one.
+    pub const fn new(octets: &[u8], offsets: LabelOffsets) -> Option<Self> {
+        let LabelOffsets { xid: [first, second], credit } = offsets;
+        let length = octets.len();
+        let is_whole = length <= Self::LEN_MAX && length.is_multiple_of(WORD);
+        if !is_whole || !has(length, first) || !has(length, second) || !has(length, credit) {
+            return None;
+        }
+        if credit == first || credit == second {
+            return None;
+        }
+        let mut all = [0; Self::LEN_MAX];
+        let (mut room, mut rest, mut at) = (all.as_mut_slice(), octets, 0_u8);
+        while let ([place, room_left @ ..], [octet, octets_left @ ..]) = (room, rest) {
+            if !holds(first, at) && !holds(second, at) && !holds(credit, at) {
+                *place = *octet;
+            }
+            (room, rest, at) = (room_left, octets_left, at.wrapping_add(1));
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "it was compared")]
+        let length = length as u8;
+        Some(Self { octets: all, length, offsets })
+    }
+
+    /// Returns the template's length, in octets: at least a word.
+    #[expect(clippy::len_without_is_empty, reason = "it never is")]
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.length as usize
+    }
+
+    /// Returns the octets, with zeros where a label belongs.
+    #[inline]
+    pub fn octets(&self) -> &[u8] {
+        self.octets.get(..self.len()).unwrap_or_default()
+    }
+
+    /// Returns where a label belongs.
+    #[inline]
+    pub const fn offsets(&self) -> LabelOffsets {
+        self.offsets
+    }
+
+    /// Writes the octets and a label to the beginning of `message`; `None`, and nothing is written, if that has less
+    /// room.
+    ///
+    /// They are written by double words, as what copies them soon reads them. Inline, so that nothing of a template
+    /// that is known when this is compiled is looked up.
+    #[inline(always)]
+    pub fn put(&self, message: &mut [u8], label: Label) -> Option<()> {
+        let LabelOffsets { xid: [first, second], credit } = self.offsets;
+        let (pairs, last) = message.get_mut(..self.len())?.as_chunks_mut();
+        let (from, from_last) = self.octets().as_chunks();
+        pairs.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+        let (mut last, mut word) = (last.first_chunk_mut(), from_last.first_chunk().copied());
+        for (offset, value) in [(first, label.xid), (second, label.xid), (credit, label.credit)] {
+            match pairs.get_mut(usize::from(offset) / PAIR) {
+                Some(pair) => {
+                    let value = u64::from(value) << if holds_first(offset) { 32 } else { 0 };
+                    // There are zeros, or the same XID.
+                    *pair = (u64::from_be_bytes(*pair) | value).to_be_bytes();
+                }
+                None => word = Some(value.to_be_bytes()),
+            }
+        }
+        if let (Some(last), Some(word)) = (&mut last, word) {
+            **last = word;
+        }
+        Some(())
+    }
+}
+
+impl fmt::Debug for HeaderTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HeaderTemplate").field(&self.octets()).field(&self.offsets).finish()
+    }
+}
+
+impl TemplateId {
+    /// Numbers that there are: templates of one queue pair, in one direction.
+    pub const COUNT: usize = 16;
+
+    /// Returns the id of this number; `None` if it is not below [`COUNT`](Self::COUNT).
+    #[inline]
+    pub const fn new(number: u8) -> Option<Self> {
+        if (number as usize) < Self::COUNT { Some(Self(number)) } else { None }
+    }
+
+    /// Returns the number, an index below [`COUNT`](Self::COUNT).
+    #[inline]
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+}
+
+/// Returns whether there is a whole word at an offset of `length` octets, in whole words.
+const fn has(length: usize, offset: u8) -> bool {
+    (offset as usize) < length && (offset as usize).is_multiple_of(WORD)
+}
+
+/// Returns whether the word at an offset holds the octet `at`.
+const fn holds(offset: u8, at: u8) -> bool {
+    offset as usize / WORD == at as usize / WORD
+}
+
+/// Returns whether the word at an offset is the first of its pair.
+#[inline]
+const fn holds_first(offset: u8) -> bool {
+    (offset as usize).is_multiple_of(PAIR)
+}
+
+/// Octets of a word, and of a pair of them.
+const WORD: usize = 4;
+const PAIR: usize = 8;
+const _: () = assert!(HeaderTemplate::LEN_MAX <= u8::MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn octets(length: u8) -> Vec<u8> {
+        (1..=length).collect()
+    }
+
+    #[test]
+    fn a_label_is_put_where_it_belongs_and_nothing_else_is_changed() {
+        let label = Label { xid: 0xa1a2_a3a4, credit: 0xc1c2_c3c4 };
+        for length in (4..=96).step_by(4) {
+            for xid in [[0, 0], [0, length - 4], [length - 4, 4], [8, 12]] {
+                for credit in (0..length).step_by(4) {
+                    let offsets = LabelOffsets { xid, credit };
+                    let template = HeaderTemplate::new(&octets(length), offsets);
+                    let is_one = xid.iter().all(|offset| *offset < length && *offset != credit);
+                    assert_eq!(template.is_some(), is_one, "{length} {offsets:?}");
+                    let Some(template) = template else { continue };
+                    let mut expected = octets(length);
+                    let words = [(xid[0], label.xid), (xid[1], label.xid), (credit, label.credit)];
+                    for (offset, word) in words {
+                        let at = usize::from(offset);
+                        expected[at..at + 4].copy_from_slice(&word.to_be_bytes());
+                    }
+                    expected.extend([0x55; 3]);
+                    let mut message = std::vec![0x55; usize::from(length) + 3];
+                    assert_eq!(template.put(&mut message, label), Some(()));
+                    assert_eq!(message, expected, "{offsets:?}");
+                    let mut short = std::vec![0x55; usize::from(length) - 1];
+                    assert_eq!(template.put(&mut short, label), None);
+                    assert!(short.iter().all(|octet| *octet == 0x55));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_template_is_not_made_one() {
+        let made = |length: usize, xid, credit| {
+            HeaderTemplate::new(&[1; 104][..length], LabelOffsets { xid, credit }).is_some()
+        };
+        assert!(made(96, [0, 92], 4));
+        assert!(!made(100, [0, 0], 4), "too long");
+        assert!(!made(0, [0, 0], 0) && !made(4, [0, 0], 4), "no room for a label");
+        assert!(!made(10, [0, 0], 4), "half a word");
+        assert!(!made(44, [44, 0], 4) && !made(44, [0, 44], 4) && !made(44, [0, 0], 44));
+        assert!(!made(44, [0, 255], 4) && !made(44, [0, 42], 4) && !made(44, [0, 0], 6));
+        assert!(!made(44, [0, 4], 4), "one word for both");
+    }
+
+    #[test]
+    fn what_is_in_the_place_of_a_label_does_not_tell_templates_apart() {
+        let offsets = LabelOffsets { xid: [0, 8], credit: 4 };
+        let made = |octets: &[u8]| HeaderTemplate::new(octets, offsets).unwrap();
+        assert_eq!(made(&[7; 12]), made(&[8; 12]));
+        assert_ne!(made(&[7; 16]), made(&[8; 16]));
+        assert_eq!(made(&[7; 16]).octets(), [[0; 4], [0; 4], [0; 4], [7; 4]].as_flattened());
+    }
+
+    #[test]
+    fn there_are_no_more_numbers_than_are_counted() {
+        let numbers: Vec<_> = (0..=u8::MAX).filter_map(TemplateId::new).collect();
+        assert_eq!(numbers.len(), TemplateId::COUNT);
+        assert!((0..).zip(&numbers).all(|(number, id)| id.number() == number));
+    }
+}

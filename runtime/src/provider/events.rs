@@ -1,0 +1,238 @@
+//! What a provider reports: completions, the life of connections, and who is at their other end.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Deref;
+use std::time::Duration;
+
+use haulage_proto::iwarp::terminate::Code;
+use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status, WrId};
+
+use crate::sys::{interfaces, process};
+
+/// Something a provider reports.
+#[derive(Debug)]
+pub enum Event<L> {
+    /// A work request ended.
+    Completion(Done),
+    /// A listener met a peer; answer with [`Provider::answer`](super::Provider::answer).
+    Request {
+        /// Where it arrived.
+        listener: L,
+        /// The queue pair it would get.
+        qp: QpNum,
+        /// Who asks.
+        peer: SocketAddr,
+        /// The process at the other end, if that is one of this machine and the provider knows which.
+        process: Option<u32>,
+        /// What the peer sent along.
+        private_data: Box<[u8]>,
+    },
+    /// The connection carries messages now.
+    Established {
+        /// The queue pair.
+        qp: QpNum,
+        /// What the passive end sent along; empty at the passive end itself.
+        private_data: Box<[u8]>,
+        /// RDMA Reads we may have outstanding.
+        ord: u32,
+        /// RDMA Reads the peer may have outstanding.
+        ird: u32,
+    },
+    /// The connection never came to be. No other event of `qp` follows.
+    Failed {
+        /// The queue pair `connect` returned.
+        qp: QpNum,
+        /// Why.
+        reason: ConnectError,
+    },
+    /// The connection is gone; flushed completions and `Quiesced` follow.
+    Disconnected {
+        /// The queue pair.
+        qp: QpNum,
+        /// Why.
+        reason: DisconnectReason,
+    },
+    /// Nothing of the connection is left in the provider.
+    Quiesced(Quiesced),
+}
+
+/// A completion that a provider really reported.
+///
+/// Leases come back against one of these, so nothing outside this crate can make or copy one: safe
+/// code cannot claim that the RNIC is done with memory it still holds.
+#[derive(Debug)]
+pub struct Done(Completion);
+
+impl Done {
+    /// States that every view of the memory named by this work request has been dropped.
+    pub(crate) const fn new(completion: Completion) -> Self {
+        Self(completion)
+    }
+
+    /// States the same of the registration that a message invalidated, which was taken without a Receive.
+    pub(crate) const fn invalidating(qp: QpNum, handle: Handle) -> Self {
+        let (id, length, invalidated) = (WrId(0), 0, Some(handle));
+        let (opcode, status) = (Opcode::Receive, Status::Success);
+        Self(Completion { id, qp, opcode, status, length, invalidated })
+    }
+}
+
+impl Deref for Done {
+    type Target = Completion;
+
+    fn deref(&self) -> &Completion {
+        &self.0
+    }
+}
+
+/// Evidence that a provider holds nothing of a connection any more: no request, no registration.
+#[derive(Debug)]
+pub struct Quiesced(QpNum);
+
+impl Quiesced {
+    /// States that every view that belonged to `qp` has been dropped.
+    pub(crate) const fn new(qp: QpNum) -> Self {
+        Self(qp)
+    }
+
+    /// Returns the queue pair.
+    pub const fn qp(&self) -> QpNum {
+        self.0
+    }
+}
+
+/// Why a connection could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConnectError {
+    /// Nobody listens there.
+    Refused,
+    /// The peer did not finish the handshake in time.
+    TimedOut,
+    /// The peer answered no.
+    Rejected,
+    /// The peer's handshake was not one: what was wrong with it.
+    BadHandshake(&'static str),
+    /// The system said no.
+    System(io::ErrorKind),
+    /// All queue pairs are in use.
+    NoQueuePair,
+    /// The system does not let as many octets of memory be registered for it.
+    Memory(u64),
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused => f.write_str("connection refused"),
+            Self::TimedOut => f.write_str("connection setup timed out"),
+            Self::Rejected => f.write_str("the peer rejected the connection"),
+            Self::BadHandshake(what) => write!(f, "bad handshake: {what}"),
+            Self::System(kind) => write!(f, "{kind}"),
+            Self::NoQueuePair => f.write_str("no queue pair is free"),
+            Self::Memory(octets) => {
+                write!(f, "cannot register {octets} bytes of memory for one connection more")?;
+                match process::memlock_limit() {
+                    Ok(Some(limit)) => write!(
+                        f,
+                        "; memlock allows {limit} in all: `prlimit --pid $$ \
+                         --memlock=unlimited:unlimited` as root lifts that"
+                    ),
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DisconnectReason {
+    /// We asked for it.
+    Local,
+    /// The peer closed in order.
+    Peer,
+    /// The peer vanished, or the network between.
+    Lost,
+    /// The peer broke the RDMA protocol; we told it which rule.
+    PeerMisbehaved(&'static str),
+    /// The peer says we broke the RDMA protocol: layer, error type and code of its Terminate.
+    Terminated {
+        /// RDMAP, DDP or MPA.
+        layer: u8,
+        /// Error type within the layer.
+        etype: u8,
+        /// Error code within the type.
+        code: u8,
+    },
+    /// The peer made no progress for this long with work that waits for it.
+    NoProgress(Stall, Duration),
+    /// The peer sent more FPDUs that deliver nothing than anybody has reason to (RFC 5042 section 6.4).
+    Flooded,
+}
+
+/// Work that waits for a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stall {
+    /// An RDMA Read of ours is to be answered.
+    Read,
+    /// Output of ours is to be taken.
+    Output,
+    /// A message, or an FPDU, that has begun is to be completed.
+    Message,
+}
+
+impl fmt::Display for DisconnectReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str("closed by us"),
+            Self::Peer => f.write_str("closed by the peer"),
+            Self::Lost => f.write_str("connection lost"),
+            Self::PeerMisbehaved(rule) => write!(f, "the peer broke the protocol: {rule}"),
+            Self::NoProgress(stall, limit) => {
+                let what = match stall {
+                    Stall::Read => "the peer does not answer an RDMA Read",
+                    Stall::Output => "the peer does not take what it is sent",
+                    Stall::Message => "the peer does not complete a message",
+                };
+                write!(f, "no progress for {} s: {what}", limit.as_secs_f64())
+            }
+            Self::Flooded => f.write_str("the peer floods us with messages that deliver nothing"),
+            Self::Terminated { layer, etype, code } => {
+                let told = Code { layer: *layer, etype: *etype, code: *code };
+                write!(f, "terminated by the peer ({told})")?;
+                // Which of the two it is cannot be told from the message.
+                match told.swapped().filter(|meant| meant.rule().is_some()) {
+                    Some(meant) => write!(f, ", by which Linux siw means {meant}"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// The user at the other end of a connection, as far as this machine's system can vouch for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerUser {
+    /// The peer is on another machine, about whose users this one knows nothing.
+    Remote,
+    /// The peer is on this machine, and its socket belongs to this user.
+    Local(u32),
+    /// The peer is on this machine, or may be, and the system does not name the user.
+    Unknown,
+}
+
+impl PeerUser {
+    /// Tells by its address alone where a peer is.
+    pub(crate) fn by_address(peer: IpAddr) -> Self {
+        let peer = peer.to_canonical();
+        let is_ours = || match interfaces::addresses() {
+            Ok(addresses) => addresses.iter().any(|address| address.to_canonical() == peer),
+            Err(_) => true,
+        };
+        if peer.is_loopback() || is_ours() { Self::Unknown } else { Self::Remote }
+    }
+}
