@@ -71,16 +71,16 @@ impl<S: Service> Runs<'_, S> {
             let buffer = inner.common.buffers.pop();
             **reply = buffer.map(|buffer| Reply::new(buffer, None, 0, None));
         }
+        let Some(mut name) = inner.responder.calls.next_key() else { return 0 };
         let mut grant = lend_replies(&mut inner.common, from.key, calls.len());
         let (version, bare_len) = (from.version, bare_header_len(from.version, Kind::Reply));
         let leaves_max = inner.common.abilities.inline_max;
         // Until the first does not leave at once: others leave behind it.
         let mut leave = true;
         let (mut done, mut others, mut refused) = (0, 0, None);
-        let mut next_name = inner.responder.calls.next_key();
         let mut cx = Cx::new(*now, inner);
         for call in calls {
-            let (Some(making), Some(name)) = (reply.as_mut(), next_name) else { break };
+            let Some(making) = reply.as_mut() else { break };
             let (chunk_len, Taken { xid, chunk, asked }) = (call.reply_chunk_len(), call);
             let chunk = chunk.as_ref();
             let fetched = read_argument(&mut cx.inner.common, from.key, chunk, port);
@@ -160,7 +160,8 @@ impl<S: Service> Runs<'_, S> {
             }
             leave = false;
             // The Call, or its Reply, may have taken the place that the name was of.
-            next_name = cx.inner.responder.calls.next_key();
+            let Some(next) = cx.inner.responder.calls.next_key() else { break };
+            name = next;
         }
         let Inner { responder, common, .. } = &mut **inner;
         responder.running = None;
