@@ -96,7 +96,7 @@ impl Requester {
         let argument = request.argument.as_ref().map(Local::len);
         let encoded = Encoded::of_anybody(buffer, header, &connection.identity, encode, argument);
         let Ok(encoded) = encoded else {
-            self.calls.close(named.slot);
+            self.calls.forget(named.slot);
             return Err(CallError::TooLong);
         };
         let version = connection.terms.version;
@@ -159,7 +159,7 @@ impl Requester {
         match Lane::encode(message, argument, encode) {
             Some(encoded) => Ok(Begun { named, message, encoded }),
             None => {
-                self.calls.close(named.slot);
+                self.calls.forget(named.slot);
                 Err(CallError::TooLong)
             }
         }

@@ -14,13 +14,14 @@
 //! What a message comes to leaves by the [`Port`] that came with the run. Some providers show it to the
 //! peer at the end of the turn; so this comes as late in it as it can.
 
-use haulage_proto::negotiate::{bare, bare_header_len, labeled};
+use haulage_proto::negotiate::{Version, bare, bare_header_len, labeled};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::verbs::{Label, NamedTemplate, QpNum};
 
 use self::sender::Sender;
 use self::taken::{Taken, apart};
 use super::cx::Cx;
+use super::inner::Inner;
 use super::tell::{tell_inline, tell_results};
 use super::templates::Meaning;
 use crate::provider::{Inlet, Port, Run, RunKind};
@@ -73,7 +74,7 @@ impl<S: Service> Runs<'_, S> {
         bodies: &[&[u8]],
         port: &mut impl Port,
     ) -> usize {
-        let meaning = self.inner.meaning(&from, like);
+        let meaning = meaning(self.inner, &from, like);
         let Some(kind) = meaning.kind() else { return 0 };
         // Older Calls are acted upon first.
         if kind == Kind::Call && self.inner.responder.has_ready() {
@@ -126,5 +127,17 @@ impl<S: Service> Runs<'_, S> {
         };
         self.inner.common.settle_run(from.key, kind, counted, done);
         done
+    }
+}
+
+/// Returns what the messages are that came on a connection with a template. Those have templates that are of
+/// version 2.
+#[inline]
+fn meaning(inner: &mut Inner, from: &Sender, like: NamedTemplate<'_>) -> Meaning {
+    match inner.common.connections.get_mut(from.key) {
+        Some(connection) if from.version == Version::Two => {
+            connection.meanings.of(like, &inner.responder.program.plain_calls)
+        }
+        _ => Meaning::Unknown,
     }
 }

@@ -238,7 +238,8 @@ impl Inner {
                     self.common.on_ready(key)?;
                 }
                 Output::Event(EngineEvent::Refused { xid, error }) => {
-                    self.requester.calls.on_refused(&mut self.common, key, xid, error);
+                    let (calls, why) = (&mut self.requester.calls, CallError::Refused(error));
+                    calls.fail_call(&mut self.common, key, xid, why);
                 }
                 Output::Event(event @ (EngineEvent::Call | EngineEvent::Reply)) => {
                     happened = Some(event);

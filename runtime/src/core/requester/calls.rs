@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use haulage_mr_pool::{Invalidated, Local};
 use haulage_proto::exchange::{Arrived, Format, Offered, ReplyLists, check_reply};
-use haulage_proto::negotiate::{Refusal, Version};
+use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::requester::Xids;
 use haulage_proto::verbs::{Flags, Handle};
@@ -159,11 +159,6 @@ impl MadeCalls {
     pub(super) fn open(&mut self) -> Option<Named> {
         let (slot, xid) = self.xids.open()?;
         Some(Named { slot, xid })
-    }
-
-    /// Gives a slot back in which there is no Call.
-    pub(super) fn close(&mut self, slot: usize) {
-        self.xids.close(slot);
     }
 
     /// Finds a Call, and what it has open.
@@ -329,9 +324,9 @@ impl MadeCalls {
         Some(Placed { token, lease, written })
     }
 
-    /// Forgets a Call whose caller knows, or is about to know, how it ended.
+    /// Gives a slot back in which there is no Call, or one whose caller knows, or is about to know, how it ended.
     #[inline]
-    fn forget(&mut self, slot: usize) {
+    pub(super) fn forget(&mut self, slot: usize) {
         if let Some(place) = self.calls.get_mut(slot) {
             *place = None;
         }
@@ -347,17 +342,6 @@ impl MadeCalls {
         if let Some(connection) = common.connections.get_mut(key) {
             connection.engine.not_supported(format);
         }
-    }
-
-    /// The peer's transport could not act on a Call.
-    pub(crate) fn on_refused(
-        &mut self,
-        common: &mut Common,
-        key: ConnectionKey,
-        xid: u32,
-        error: Refusal,
-    ) {
-        self.fail_call(common, key, xid, CallError::Refused(error));
     }
 
     /// Ends the Call of this XID, if there is one that waits for its Reply. Returns whether there was.

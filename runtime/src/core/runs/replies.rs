@@ -56,7 +56,7 @@ impl<S: Service> Runs<'_, S> {
         let mut ended = [const { None }; RUN_MAX];
         let mut done = 0;
         for ((reply, handle), place) in replies.iter().zip(handles).zip(&mut ended) {
-            let Some(told) = inner.end_fenced(*now, from.key, reply, *handle, port) else {
+            let Some(told) = end_fenced(inner, *now, from.key, reply, *handle, port) else {
                 break;
             };
             *place = Some(told);
@@ -81,33 +81,31 @@ impl<S: Service> Runs<'_, S> {
     }
 }
 
-impl Inner {
-    /// Has the handle retired that a Reply invalidates, and forgets its Call, if nothing is left of that then.
-    /// Returns what its caller is told, and where the Payload stream of the Reply starts.
-    fn end_fenced(
-        &mut self,
-        now: Instant,
-        key: ConnectionKey,
-        reply: &[u8],
-        handle: Handle,
-        port: &mut impl Port,
-    ) -> Option<(Option<Placed>, usize)> {
-        let (bare, written) = match OneChunk::of(reply) {
-            Some(one) => (one.bare, Some(one.segment.length)),
-            None => (Bare::of(reply)?, None),
-        };
-        let Self { requester, common, .. } = self;
-        if bare.kind != Kind::Reply {
-            return None;
-        }
-        let slot = requester.calls.over_with_fence(common, key, bare.xid, handle, written)?;
-        if common.take(now, key, Kind::Reply, [bare]) == 0 {
-            return None;
-        }
-        let retired = port.retire(handle);
-        common.settle_run(key, Kind::Reply, 1, usize::from(retired.is_some()));
-        let done = retired?;
-        let placed = requester.calls.end_opened(slot, complete::invalidated(&done), written);
-        Some((placed, bare.payload_at as usize))
+/// Has the handle retired that a Reply invalidates, and forgets its Call, if nothing is left of that then.
+/// Returns what its caller is told, and where the Payload stream of the Reply starts.
+fn end_fenced(
+    inner: &mut Inner,
+    now: Instant,
+    key: ConnectionKey,
+    reply: &[u8],
+    handle: Handle,
+    port: &mut impl Port,
+) -> Option<(Option<Placed>, usize)> {
+    let (bare, written) = match OneChunk::of(reply) {
+        Some(one) => (one.bare, Some(one.segment.length)),
+        None => (Bare::of(reply)?, None),
+    };
+    let Inner { requester, common, .. } = inner;
+    if bare.kind != Kind::Reply {
+        return None;
     }
+    let slot = requester.calls.over_with_fence(common, key, bare.xid, handle, written)?;
+    if common.take(now, key, Kind::Reply, [bare]) == 0 {
+        return None;
+    }
+    let retired = port.retire(handle);
+    common.settle_run(key, Kind::Reply, 1, usize::from(retired.is_some()));
+    let done = retired?;
+    let placed = requester.calls.end_opened(slot, complete::invalidated(&done), written);
+    Some((placed, bare.payload_at as usize))
 }

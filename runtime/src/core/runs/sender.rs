@@ -4,13 +4,12 @@ use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::Bare;
-use haulage_proto::verbs::{NamedTemplate, QpNum};
+use haulage_proto::verbs::QpNum;
 
 use crate::core::common::Common;
 use crate::core::connection::Terms;
 use crate::core::inner::Inner;
 use crate::core::table::ConnectionKey;
-use crate::core::templates::Meaning;
 use crate::core::trace::Traffic;
 use crate::service::Reply;
 
@@ -30,20 +29,6 @@ pub(super) struct Sender {
     pub(super) version: Version,
     /// Octets of the longest Payload stream of a Reply without chunks.
     pub(super) bare_reply_max: usize,
-}
-
-impl Inner {
-    /// Returns what the messages are that came on a connection with a template. Those have templates that are of
-    /// version 2.
-    #[inline]
-    pub(super) fn meaning(&mut self, from: &Sender, like: NamedTemplate<'_>) -> Meaning {
-        match self.common.connections.get_mut(from.key) {
-            Some(connection) if from.version == Version::Two => {
-                connection.meanings.of(like, &self.responder.program.plain_calls)
-            }
-            _ => Meaning::Unknown,
-        }
-    }
 }
 
 impl Common {
