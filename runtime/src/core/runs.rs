@@ -5,7 +5,7 @@
 //! poll. What holds for all of a run is settled once: that nothing is out of the ordinary, what credits the peer is
 //! given, and how many Replies, or Calls, may leave at once and with which credit word. Then each Call is given to
 //! the service, and its Reply leaves; each Reply is told, and the Call that its caller makes next leaves by the
-//! [`Lane`](crate::core::outbound::Lane) of the connection. A Reply that invalidates the handle of its Call's lease
+//! [`Lane`](crate::core::requester::Lane) of the connection. A Reply that invalidates the handle of its Call's lease
 //! has the handle retired first.
 //!
 //! A message that cannot be acted upon so is left. A provider then keeps it, and reports it in a Receive; one that

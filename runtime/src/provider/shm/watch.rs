@@ -65,7 +65,7 @@ impl Shm {
         }
     }
 
-    /// Takes messages without Receives from the hot connections, each of which is asked once in a [`Round`].
+    /// Takes messages without Receives from the hot connections, each of which is asked once in a `Round`.
     #[inline]
     pub(super) fn take_inline(
         &mut self,
