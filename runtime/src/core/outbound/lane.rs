@@ -101,28 +101,37 @@ impl Lane {
         named: (u32, u32),
         encoded: &Encoded,
     ) -> bool {
-        let (xid, procedure) = named;
         let goes = encoded.length <= self.length_max
-            && goes_bare(procedure, &self.binding, &self.bare_max, encoded)
-            && message.get_mut(..TRANSPORT_LEN + encoded.length).is_some_and(|message| match self
-                .binding
-                .template(procedure)
-            {
-                Some(like) => {
-                    let label = Label { xid, credit: self.grant.word() };
-                    outlet.send_like(like, label, message).is_ok()
-                }
-                None => {
-                    self.put(message, named);
-                    outlet.send(message, None).is_ok()
-                }
-            });
+            && goes_bare(named.1, &self.binding, &self.bare_max, encoded)
+            && message
+                .get_mut(..TRANSPORT_LEN + encoded.length)
+                .is_some_and(|message| self.leave(outlet, message, named));
         if goes {
             self.grant.spend();
         } else {
             self.put(message, named);
         }
         goes
+    }
+
+    /// Sends a Call that goes in one message, with a template if its procedure has one. Returns whether it left.
+    #[inline]
+    fn leave(
+        &self,
+        outlet: &mut dyn Port,
+        message: &mut [u8],
+        (xid, procedure): (u32, u32),
+    ) -> bool {
+        match self.binding.template(procedure) {
+            Some(like) => {
+                let label = Label { xid, credit: self.grant.word() };
+                outlet.send_like(like, label, message).is_ok()
+            }
+            None => {
+                self.put(message, (xid, procedure));
+                outlet.send(message, None).is_ok()
+            }
+        }
     }
 }
 
