@@ -13,6 +13,7 @@ mod names;
 mod readings;
 mod requirements;
 mod rooms;
+mod vocabulary;
 
 pub use bounds::bounds;
 pub use circles::circles;
@@ -21,6 +22,7 @@ pub use mutations::{mutations, patch_path, unmutated};
 pub use readings::readings;
 pub use requirements::{LibraryRow, NamedTest, coverage, held_in_library};
 pub use rooms::{rooms, routes};
+pub use vocabulary::providers_know_verbs;
 
 /// One place that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +59,7 @@ pub fn breaches(workspace: &Workspace) -> Vec<Breach> {
 /// A rule: returns what breaks it.
 type Rule = fn(&Workspace) -> Vec<Breach>;
 
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 17] = [
     unsafe_in_its_files,
     time_and_chance_in_their_modules,
     leftovers,
@@ -70,6 +72,7 @@ const RULES: [Rule; 16] = [
     bounds,
     rooms,
     routes,
+    providers_know_verbs,
     coverage,
     mutations,
     unmutated,

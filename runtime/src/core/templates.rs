@@ -1,5 +1,5 @@
 //! What messages begin with that leave, or come, with a template: see
-//! [`NamedTemplate`](haulage_proto::verbs::NamedTemplate).
+//! [`NamedTemplate`].
 //!
 //! # Normal operation
 //! Number 0 is of Replies that have results, and those behind it are of Calls, by their procedure: the binding of a
@@ -124,5 +124,68 @@ impl Meanings {
             *place = Some(meaning);
         }
         meaning
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haulage_proto::rpc::Procedure;
+
+    use super::*;
+
+    fn binding(procedures: usize) -> Binding {
+        let procedures = std::iter::repeat_with(|| Procedure::new("A")).take(procedures).collect();
+        Binding { program: 7, version: 3, procedures }
+    }
+
+    fn like(number: u8, template: &HeaderTemplate) -> NamedTemplate<'_> {
+        NamedTemplate { id: TemplateId::new(number).unwrap(), template }
+    }
+
+    #[test]
+    fn each_procedure_has_a_number_of_its_own_as_long_as_there_are_any() {
+        let bound = Bound::new(binding(40));
+        let mut numbers = vec![RESULTS.id.number()];
+        for procedure in 0..40 {
+            let Some(named) = bound.template(procedure) else {
+                assert!(procedure >= 15, "{procedure}");
+                continue;
+            };
+            let again = bound.template(procedure).expect("it has one");
+            assert_eq!((again.id, again.template), (named.id, named.template));
+            let asked = PlainHeaders::Call([7, 3, procedure]);
+            assert_eq!(PlainHeaders::of(named.template), Some(asked));
+            numbers.push(named.id.number());
+        }
+        assert_eq!(numbers, Vec::from_iter(0..16));
+        assert!(bound.template(u32::MAX).is_none());
+    }
+
+    #[test]
+    fn a_number_means_what_its_template_meant_when_it_came_first() {
+        let plain_calls = PlainCalls::of(&binding(5));
+        let made = |asked| PlainHeaders::Call(asked).template().unwrap();
+        let results = PlainHeaders::RESULTS;
+        let offsets = results.offsets();
+        let strange = HeaderTemplate::new(&[1; 44], offsets).unwrap();
+        let cases = [
+            (made([7, 3, 4]), Meaning::Call(4)),
+            (made([7, 3, 5]), Meaning::Unknown),
+            (made([7, 4, 4]), Meaning::Unknown),
+            (made([8, 3, 4]), Meaning::Unknown),
+            (results, Meaning::Results),
+            (strange, Meaning::Unknown),
+        ];
+        let mut meanings = Meanings::default();
+        for (number, (template, meaning)) in (0..).zip(cases) {
+            assert_eq!(meanings.of(like(number, &template), &plain_calls), meaning, "{number}");
+        }
+        for (number, (_, meaning)) in (0..).zip(cases) {
+            // The octets are not looked at again.
+            assert_eq!(meanings.of(like(number, &strange), &plain_calls), meaning, "{number}");
+        }
+        let refused = plain_calls.refused();
+        let call = cases[0].0;
+        assert_eq!(Meanings::default().of(like(0, &call), &refused), Meaning::Unknown);
     }
 }

@@ -158,25 +158,30 @@ impl Lane {
     ) -> bool {
         let goes = encoded.length <= self.length_max
             && goes_bare(procedure, &self.binding, &self.bare_max, encoded)
-            && message.get_mut(..TRANSPORT_LEN + encoded.length).is_some_and(|message| match self
-                .binding
-                .template(procedure)
-            {
-                Some(like) => {
-                    let label = Label { xid, credit: self.grant.word() };
-                    port.send_like(like, label, message).is_ok()
-                }
-                None => {
-                    self.put(message, xid, procedure);
-                    port.send(message, None).is_ok()
-                }
-            });
+            && message
+                .get_mut(..TRANSPORT_LEN + encoded.length)
+                .is_some_and(|message| self.leave(port, message, xid, procedure));
         if goes {
             self.grant.spend();
         } else {
             self.put(message, xid, procedure);
         }
         goes
+    }
+
+    /// Sends a Call that goes in one message, with a template if its procedure has one. Returns whether it left.
+    #[inline]
+    fn leave(&self, port: &mut dyn Port, message: &mut [u8], xid: u32, procedure: u32) -> bool {
+        match self.binding.template(procedure) {
+            Some(like) => {
+                let label = Label { xid, credit: self.grant.word() };
+                port.send_like(like, label, message).is_ok()
+            }
+            None => {
+                self.put(message, xid, procedure);
+                port.send(message, None).is_ok()
+            }
+        }
     }
 }
 

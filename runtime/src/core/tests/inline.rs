@@ -132,6 +132,92 @@ fn calls_are_answered_whatever_is_in_the_way() {
     }
 }
 
+/// Says which procedure was called, and with what.
+struct Wide;
+
+/// Returns a binding with more procedures than there are numbers for templates.
+fn wide() -> Binding {
+    let procedures = (0..20).map(|_| Procedure::new("TELL").results_max(8).idempotent());
+    Binding { program: 0x2000_0003, version: 1, procedures: procedures.collect() }
+}
+
+impl Service for Wide {
+    fn binding(&self) -> Binding {
+        wide()
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
+        let Ok(told) = call.arguments.u32() else {
+            return Outcome::Failed(AcceptStat::GarbageArgs);
+        };
+        reply.results(|w| w.u32(call.procedure).and_then(|()| w.u32(told))).unwrap();
+        Outcome::Done
+    }
+}
+
+/// Calls every procedure by turns: as many as start, and then one for each that ends.
+struct Wider {
+    connection: Option<ConnectionId>,
+    made: u32,
+    ended: u32,
+}
+
+impl Wider {
+    /// Three Calls of a procedure follow each other.
+    const fn procedure(made: u32) -> u32 {
+        made / 3 % 20
+    }
+
+    fn call_next(&mut self, cx: &mut Cx<'_>) {
+        let (connection, made) = (self.connection.unwrap(), self.made);
+        let request = request(Self::procedure(made));
+        cx.call(connection, request, u64::from(made), |w| w.u32(!made)).unwrap();
+        self.made += 1;
+    }
+}
+
+impl Service for Wider {
+    fn binding(&self) -> Binding {
+        NoService.binding()
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+        Outcome::Failed(AcceptStat::ProcUnavail)
+    }
+
+    fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
+        let made = u32::try_from(token).unwrap();
+        let mut results = finished.results.unwrap();
+        assert_eq!((results.u32(), results.u32()), (Ok(Self::procedure(made)), Ok(!made)));
+        self.ended += 1;
+        if self.made < 400 {
+            self.call_next(cx);
+        }
+    }
+}
+
+#[test]
+fn calls_of_every_procedure_are_answered_whether_it_has_a_template_or_not() {
+    let wider = Wider { connection: None, made: 0, ended: 0 };
+    let (mut server, mut client) = (core(Wide, LIMITS, 64 << 10), core(wider, LIMITS, 64 << 10));
+    let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    client.service.connection = Some(client.connect(clock::now(), at, wide()).unwrap());
+    for _ in 0..7 {
+        let (mut cx, wider) = client.cx(clock::now());
+        wider.call_next(&mut cx);
+    }
+    for _ in 0..100_000 {
+        if client.service.ended == 400 {
+            break;
+        }
+        client.turn(clock::now());
+        server.turn(clock::now());
+    }
+    assert_eq!(client.service.ended, 400);
+    all_home(&mut client, clock::now());
+    all_home(&mut server, clock::now());
+}
+
 /// Brings an item: at once, or, every third time, in a later turn.
 #[derive(Default)]
 struct Shelf {
