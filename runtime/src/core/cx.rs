@@ -61,20 +61,21 @@ impl<'a> Cx<'a> {
     ) -> Result<(), (CallError, Request)> {
         // By parts, so that without leases the request need not be in memory.
         let Request { procedure, argument, result, timeout } = request;
-        let made = NewCall { now: self.now, procedure, timeout, caller: Caller::Service(token) };
+        let caller = Caller::Service(token);
         if argument.is_none() && result.is_none() {
             if !self.lane.as_ref().is_some_and(|lane| lane.takes(connection.0)) {
                 self.open_lane(connection);
             }
             if let Some((lane, port)) = self.exit.way(&mut self.lane, connection.0) {
                 let Inner { requester, common, .. } = &mut *self.inner;
-                return requester.call_at_once(common, lane, port, made, encode).map_err(|error| {
+                let new = NewCall { now: self.now, procedure, timeout, caller };
+                return requester.call_at_once(common, lane, port, new, encode).map_err(|error| {
                     (error, Request { procedure, argument: None, result: None, timeout })
                 });
             }
         }
         let request = Request { procedure, argument, result, timeout };
-        self.call_otherwise(connection, request, made, encode)
+        self.call_otherwise(connection, request, caller, encode)
     }
 
     /// Makes a Call that has leases, or does not leave at once.
@@ -84,16 +85,18 @@ impl<'a> Cx<'a> {
         &mut self,
         connection: ConnectionId,
         mut request: Request,
-        made: NewCall,
+        caller: Caller,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), (CallError, Request)> {
         let Inner { requester, common, .. } = &mut *self.inner;
+        let Request { procedure, timeout, .. } = request;
+        let new = NewCall { now: self.now, procedure, timeout, caller };
         let way = self.exit.way_of_opening(&mut self.lane, connection.0);
         let called = match way.filter(|(lane, _)| lane.opens(&request)) {
             Some((lane, port)) => {
-                requester.call_opening_at_once(common, lane, port, made, &mut request, encode)
+                requester.call_opening_at_once(common, lane, port, new, &mut request, encode)
             }
-            None => requester.call(common, connection.0, made, &mut request, encode).map(drop),
+            None => requester.call(common, connection.0, new, &mut request, encode).map(drop),
         };
         called.map_err(|error| (error, request))
     }

@@ -117,19 +117,20 @@ impl<S: Service> Runs<'_, S> {
                 Acted::Results(length) => {
                     let fits = bare_len + chunk_len + length <= leaves_max;
                     let label = Label { xid, credit: grant.word() };
-                    let results = Results { label, chunk, length };
+                    // Each of its users has one of its own, so that the first needs none in memory.
+                    let results = || Results { label, chunk, length };
                     if leave
                         && grant.has_more()
                         && fits
-                        && (making.leave(version, &results, port).is_some()
-                            || leave_behind(&mut cx.inner.common, from, &results, reply, port)
+                        && (making.leave(version, &results(), port).is_some()
+                            || leave_behind(&mut cx.inner.common, from, &results(), reply, port)
                                 .is_some())
                     {
                         grant.spend();
                         continue;
                     }
                     let header = ReplyHeader::accepted(xid, AcceptStat::Success);
-                    answer_later(cx.inner, from, &header, &results, reply);
+                    answer_later(cx.inner, from, &header, &results(), reply);
                 }
                 Acted::Verdict(header) => {
                     making.data = Data::Empty;
