@@ -12,6 +12,7 @@ mod mutations;
 mod names;
 mod readings;
 mod requirements;
+mod signatures;
 
 pub use bounds::bounds;
 pub use circles::circles;
@@ -19,6 +20,7 @@ pub use modules::{orphans, unlisted_tests};
 pub use mutations::{mutations, patch_path, unmutated};
 pub use readings::readings;
 pub use requirements::{LibraryRow, NamedTest, coverage, held_in_library};
+pub use signatures::signatures;
 
 /// One place that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +57,7 @@ pub fn breaches(workspace: &Workspace) -> Vec<Breach> {
 /// A rule: returns what breaks it.
 type Rule = fn(&Workspace) -> Vec<Breach>;
 
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 15] = [
     unsafe_in_its_files,
     time_and_chance_in_their_modules,
     leftovers,
@@ -70,6 +72,7 @@ const RULES: [Rule; 14] = [
     mutations,
     unmutated,
     readings,
+    signatures,
 ];
 
 /// The keyword stays in the files whose proofs are reviewed as such.
