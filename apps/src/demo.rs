@@ -40,7 +40,7 @@ fn run_over<P: Carrier>(options: &CoreOptions, output: &Output) -> Result<(), Fa
     let placement = Placement::new(options.cores.as_ref(), options.polling, &cpus);
     // What there is to note of it the server says, which is placed alike.
     let (near, far) = placement
-        .pair(options.cores.is_some(), &cpus)
+        .pair(options.cores.as_ref(), &cpus)
         .ok_or_else(|| Failure::usage("the demo needs two CPUs: name them with --cores"))?;
     let server = Server::start(&Start {
         arguments: &[

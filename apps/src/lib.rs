@@ -101,9 +101,12 @@ fn execute(command: &Command, output: &Output) -> Result<(), Failure> {
             perf::run::against(options, connect, timeout.0, output)
         }
         Command::Perf(Perf::Local { options, threads }) => {
-            perf::run::locally(options, *threads, output)
+            let ends =
+                if *threads { perf::plan::Ends::Threads } else { perf::plan::Ends::Processes };
+            perf::run::locally(options, ends, output)
         }
-        Command::Wire(Wire::Decode { iwarp }) => wire::decode(*iwarp, output),
+        Command::Wire(Wire::Decode { iwarp: false }) => wire::decode(output),
+        Command::Wire(Wire::Decode { iwarp: true }) => wire::decode_iwarp(output),
         Command::Wire(Wire::Encode) => wire::encode(output),
         Command::Doctor => doctor::run(output),
     }

@@ -31,7 +31,7 @@ impl Log {
     /// # Errors
     /// `RUST_LOG` makes no sense, or there is no thread to be had.
     pub fn begin(output: &Output) -> Result<Self, Failure> {
-        let filter = filter(std::env::var(VARIABLE).ok().as_deref(), output.verbose)?;
+        let filter = filter(std::env::var(VARIABLE).ok().as_deref(), output)?;
         let (lines, printed) = mpsc::sync_channel(LINES_MAX);
         let thread = thread::Builder::new().name("log".to_owned()).spawn(move || print(&printed));
         thread.map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
@@ -61,8 +61,8 @@ impl Log {
 }
 
 /// Returns what is logged where `RUST_LOG` is this.
-fn filter(asked: Option<&str>, verbose: bool) -> Result<EnvFilter, Failure> {
-    let usual = if verbose { "info" } else { "warn" };
+fn filter(asked: Option<&str>, output: &Output) -> Result<EnvFilter, Failure> {
+    let usual = if output.verbose { "info" } else { "warn" };
     let asked = asked.filter(|asked| !asked.trim().is_empty()).unwrap_or(usual);
     let filter = EnvFilter::builder().parse(asked).map_err(|error| {
         Failure::usage(format!("{VARIABLE}: {error}; give levels such as warn or haulage=info"))
@@ -127,14 +127,16 @@ mod tests {
             (Some("error"), true, "haulage::command=info,error"),
             (Some("haulage=trace"), false, "haulage::command=info,haulage=trace"),
         ] {
-            let filter = filter(asked, verbose).unwrap();
+            let filter = filter(asked, &Output { verbose, ..Output::default() }).unwrap();
             assert_eq!(filter.to_string(), expected, "{asked:?} {verbose}");
         }
     }
 
     #[test]
     fn a_variable_that_makes_no_sense_is_wrong_usage() {
-        let Err(Failure::Usage(text)) = filter(Some("haulage=loud"), false) else { panic!() };
+        let Err(Failure::Usage(text)) = filter(Some("haulage=loud"), &Output::default()) else {
+            panic!()
+        };
         assert!(text.starts_with("RUST_LOG: ") && text.lines().count() == 1, "{text}");
     }
 }

@@ -58,13 +58,17 @@ impl Placement {
         Self { cores, polling, note: None }
     }
 
-    /// Returns where two ends run: on the first two CPUs, unless others were asked for; nowhere in
+    /// Returns where two ends run: on the first two CPUs, unless others were `asked` for; nowhere in
     /// particular if there is only one. `None` if it was not two that were asked for.
-    pub fn pair(&self, asked: bool, cpus: &Cpus) -> Option<(Option<usize>, Option<usize>)> {
+    pub fn pair(
+        &self,
+        asked: Option<&CoreList>,
+        cpus: &Cpus,
+    ) -> Option<(Option<usize>, Option<usize>)> {
         match (asked, &self.cores[..], &cpus.usable[..]) {
             _ if cpus.is_single() => Some((None, None)),
-            (true, [near, far], _) => Some((*near, *far)),
-            (false, _, [near, far, ..]) => Some((Some(*near), Some(*far))),
+            (Some(_), [near, far], _) => Some((*near, *far)),
+            (None, _, [near, far, ..]) => Some((Some(*near), Some(*far))),
             _ => None,
         }
     }

@@ -44,8 +44,19 @@ pub const MESSAGE_MAX: usize = 4 << 20;
 pub const JSON_MAX: usize = 10 * MESSAGE_MAX;
 
 /// `wire decode`: a line that is no message gives an `error` line, and is no failure.
-pub fn decode(iwarp: bool, output: &Output) -> Result<(), Failure> {
-    let describe = if iwarp { iwarp::describe } else { describe };
+pub fn decode(output: &Output) -> Result<(), Failure> {
+    decode_by(describe, output)
+}
+
+/// `wire decode --iwarp`: like `decode`, but each line is a frame of MPA or an FPDU.
+pub fn decode_iwarp(output: &Output) -> Result<(), Failure> {
+    decode_by(iwarp::describe, output)
+}
+
+fn decode_by(
+    describe: fn(&[u8]) -> Result<String, Refusal>,
+    output: &Output,
+) -> Result<(), Failure> {
     each_line(2 * MESSAGE_MAX, output, |_, line| {
         let described = match line {
             Line::Whole(digits) => hex::decode(digits).and_then(|message| describe(&message)),

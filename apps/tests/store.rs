@@ -276,7 +276,7 @@ fn called(
     let mut w = Writer::new(&mut room);
     header.encode(&mut w).and_then(|()| encode(&mut w)).unwrap();
     let length = u32::try_from(w.written().len()).unwrap();
-    let mark = Mark::new(true, length).unwrap().encode();
+    let mark = Mark::last(length).unwrap().encode();
     let mut stream = TcpStream::connect(at).unwrap();
     stream.write_all(&[&mark, w.written()].concat()).unwrap();
     let mut mark = [0; 4];

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use haulage_proto::rpc::CallHeader;
-use haulage_proto::v2::credit::{Class, Credits};
+use haulage_proto::v2::credit::{Arrived, Class, Credits};
 use haulage_proto::v2::header::{
     self, CallLists, Returned, encode_call_inline, encode_reply_inline,
 };
@@ -57,11 +57,11 @@ fn credits(c: &mut Criterion) {
     c.bench_function("wire/credits of a call and its reply", |b| {
         b.iter(|| {
             let word = client.on_sent(Class::Call);
-            let taken = server.on_received(black_box(word), false);
+            let taken = server.on_received(black_box(word), Arrived::Other);
             server.owe(1);
             server.reserve(1);
             let word = server.on_sent(Class::Reply);
-            let replied = client.on_received(black_box(word), false);
+            let replied = client.on_received(black_box(word), Arrived::Other);
             client.reserve(1);
             assert!(taken.is_ok() && replied.is_ok() && client.may_send(Class::Call));
         });

@@ -48,7 +48,7 @@ impl Region {
                 declined.push(refused);
                 continue;
             }
-            match Self::of_kind(kind, bytes, node, preference == PagePreference::Shared) {
+            match Self::of_kind(kind, bytes, node, preference) {
                 Ok((mapping, unbound)) => {
                     let report = PageReport {
                         kind,
@@ -83,10 +83,12 @@ impl Region {
         kind: PageKind,
         bytes: usize,
         node: Option<u32>,
-        shared: bool,
+        preference: PagePreference,
     ) -> io::Result<(Mapping, Option<String>)> {
+        let shared = preference == PagePreference::Shared;
         let mapping = match kind {
-            _ if shared => Mapping::shared(bytes, kind == PageKind::Huge),
+            PageKind::Huge if shared => Mapping::shared_huge(bytes),
+            _ if shared => Mapping::shared(bytes),
             PageKind::Gigantic => Mapping::gigantic(bytes),
             PageKind::Huge => Mapping::huge(bytes),
             PageKind::Transparent => Mapping::transparent(bytes),

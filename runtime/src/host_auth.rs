@@ -69,6 +69,7 @@ use std::sync::Arc;
 
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::host_auth::{Authenticator, Progress, Refused};
+use haulage_proto::v2::properties::ConnPropKind;
 
 pub use haulage_proto::v2::host_auth::Policy;
 pub use keys::{HostKeys, KeyFault, KnownPeers, PublicKey, SecretKey};
@@ -207,9 +208,9 @@ impl Authenticator for KeyAuthenticator {
         self.transcript.bind(version, client, server);
     }
 
-    fn hear(&mut self, from: Role, last: bool, properties: &[u8]) {
-        self.last = last;
-        self.transcript.heard(from, last, properties);
+    fn hear(&mut self, from: Role, kind: ConnPropKind, properties: &[u8]) {
+        self.last = kind == ConnPropKind::Final;
+        self.transcript.heard(from, kind, properties);
     }
 
     fn send(&mut self, out: &mut Vec<u8>) -> Result<Progress, Refused> {

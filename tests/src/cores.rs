@@ -287,7 +287,7 @@ impl World {
         self.holes.retain(|hole| {
             let is_open = hole.until > now;
             if !is_open {
-                fabric.black_hole(hole.address, false);
+                fabric.close_black_hole(hole.address);
             }
             is_open
         });

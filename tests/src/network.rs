@@ -130,7 +130,7 @@ impl Network for Virtual {
     fn silent(&mut self) -> SocketAddr {
         let (mut provider, _, at) = self.join();
         let (_, at) = provider.listen(at).expect("a free port");
-        self.fabric.black_hole(at.ip(), true);
+        self.fabric.black_hole(at.ip());
         self.bystanders.push(provider);
         at
     }

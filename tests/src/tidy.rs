@@ -13,6 +13,7 @@ mod names;
 mod readings;
 mod requirements;
 mod rooms;
+mod signatures;
 mod vocabulary;
 
 pub use bounds::bounds;
@@ -22,6 +23,7 @@ pub use mutations::{mutations, patch_path, unmutated};
 pub use readings::readings;
 pub use requirements::{LibraryRow, NamedTest, coverage, held_in_library};
 pub use rooms::{rooms, routes};
+pub use signatures::signatures;
 pub use vocabulary::providers_know_verbs;
 
 /// One place that breaks a rule.
@@ -59,7 +61,7 @@ pub fn breaches(workspace: &Workspace) -> Vec<Breach> {
 /// A rule: returns what breaks it.
 type Rule = fn(&Workspace) -> Vec<Breach>;
 
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 18] = [
     unsafe_in_its_files,
     time_and_chance_in_their_modules,
     leftovers,
@@ -77,6 +79,7 @@ const RULES: [Rule; 17] = [
     mutations,
     unmutated,
     readings,
+    signatures,
 ];
 
 /// The keyword stays in the files whose proofs are reviewed as such.

@@ -72,7 +72,7 @@ fn a_black_hole_is_noticed_by_deadlines_alone() {
     let received = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
 
     // What the passive end sends is swallowed: acknowledgements too, so the Send never completes.
-    bed.network.fabric().black_hole(hole, true);
+    bed.network.fabric().black_hole(hole);
     let (_, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"hello?", None, SIGNALED);
     bed.succeeded(PASSIVE, received.0);
     bed.settle();
@@ -97,7 +97,7 @@ fn a_black_hole_is_noticed_by_deadlines_alone() {
     assert_eq!(bed.network.now().saturating_since(start), HANDSHAKE);
 
     // Once it is closed, new connections work; what was lost stays lost.
-    bed.network.fabric().black_hole(hole, false);
+    bed.network.fabric().close_black_hole(hole);
     bed.ends[PASSIVE].log.clear();
     let link = bed.connect();
     bed.carry(link, PASSIVE, b"hello!");

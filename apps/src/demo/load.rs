@@ -15,7 +15,7 @@ use haulage::service::{
 use haulage::sys::clock;
 
 use crate::failure::Failure;
-use crate::kv::protocol::{Answer, Procedure};
+use crate::kv::protocol::{Answer, Carriage, Procedure};
 use crate::kv::service::{copied_system, copied_user};
 use crate::kv::stat::Stat;
 use crate::samples::Samples;
@@ -213,7 +213,7 @@ impl Load {
     /// The server's counters have arrived: the Calls begin, or the job ends.
     fn on_figures(&mut self, cx: &mut Cx<'_>, finished: Finished<'_>) {
         let figures = finished.results.map(|results| {
-            match Answer::decode(Procedure::Stat, results.rest(), false) {
+            match Answer::decode(Procedure::Stat, results.rest(), Carriage::Inline) {
                 Ok(Answer::Stat(stat)) => stat,
                 _ => Stat::default(),
             }

@@ -6,7 +6,7 @@ use haulage::limits::ITEM_MAX;
 use haulage::pool::Local;
 use haulage::service::{CallError, ConnectionId, Finished, Request};
 
-use super::protocol::{Answer, Procedure, Refusal, Value};
+use super::protocol::{Answer, Carriage, Procedure, Refusal, Value};
 use super::service::binding;
 use crate::calling::{self, Callee};
 use crate::cli::{BenchKv, bytes};
@@ -16,7 +16,7 @@ use crate::node::{Carrier, over};
 use crate::output::Output;
 use crate::perf::client::{AtWork, Client};
 use crate::perf::load::{Pace, Stopped, Work};
-use crate::perf::plan::{Plan, Subject, WARM};
+use crate::perf::plan::{Ends, Plan, Subject, WARM};
 use crate::perf::progress::Progress;
 use crate::perf::report::{self, Found, Run};
 use crate::perf::run::{LIMIT_TIME, measure_failed};
@@ -91,7 +91,7 @@ fn plan(options: &BenchKv) -> Result<Plan, Failure> {
         touch: false,
         connections: options.connections.0,
         active: options.connections.0,
-        threads: false,
+        ends: Ends::Processes,
         runs: 1,
         limits_size: size.max(crate::limits::SMALL),
     };
@@ -202,8 +202,8 @@ impl Work for Calls {
         let written = lease.len();
         lease.set_len(self.size);
         slot.lease = Some(lease);
-        let reduced = results.reduced().is_some();
-        match Answer::decode(slot.procedure, results.rest(), reduced) {
+        let carriage = Carriage::of(results.reduced());
+        match Answer::decode(slot.procedure, results.rest(), carriage) {
             Ok(Answer::Done) => Ok(()),
             Ok(Answer::Value(Value::Reduced { length })) if length as usize == written => {
                 self.found.hits += 1;

@@ -12,7 +12,7 @@ use haulage::proto::v2::error::ErrorBody;
 use haulage::remote::{RemoteClient, RemoteReply};
 use haulage::service::{CallError, NoService, Request, TransportError};
 
-use super::protocol::{Answer, Key, Procedure, Value};
+use super::protocol::{Answer, Carriage, Key, Procedure, Value};
 use super::service::binding;
 use super::stat::Stat;
 use crate::calling::Callee;
@@ -78,8 +78,11 @@ impl KvClient {
                 Err(error) => return Err(explain(&error, &self.config)),
                 Ok(mut reply) => {
                     let results = reply.results();
-                    let answer =
-                        Answer::decode(Procedure::Get, results.rest(), results.reduced().is_some());
+                    let answer = Answer::decode(
+                        Procedure::Get,
+                        results.rest(),
+                        Carriage::of(results.reduced()),
+                    );
                     let value = match answer.map_err(|error| Failure::failed(error.to_string()))? {
                         Answer::Value(Value::Reduced { length }) => Some(u64::from(length)),
                         Answer::Value(Value::Inline([])) => None,
@@ -123,7 +126,7 @@ impl KvClient {
         let reply = self
             .call(Procedure::Stat, None, None, None)
             .map_err(|error| explain(&error, &self.config))?;
-        match Answer::decode(Procedure::Stat, reply.results().rest(), false) {
+        match Answer::decode(Procedure::Stat, reply.results().rest(), Carriage::Inline) {
             Ok(Answer::Stat(stat)) => Ok(stat),
             Ok(_) => Err(Failure::failed("the reply holds no figures")),
             Err(error) => Err(Failure::failed(error.to_string())),
@@ -146,7 +149,7 @@ impl KvClient {
             let reply = self.core.started.call(request, |w| w.u32(at));
             let reply = reply.map_err(|failed| explain(&failed.error, &self.config))?;
             let results = reply.results();
-            let keys = match Answer::decode(Procedure::Keys, results.rest(), false) {
+            let keys = match Answer::decode(Procedure::Keys, results.rest(), Carriage::Inline) {
                 Ok(Answer::Keys(keys)) => keys,
                 Ok(_) => return Err(Failure::failed("the reply holds no keys")),
                 Err(error) => return Err(Failure::failed(error.to_string())),
@@ -175,7 +178,7 @@ impl KvClient {
         let reply = self
             .call(procedure, Some(key), argument, None)
             .map_err(|error| explain(&error, &self.config))?;
-        match Answer::decode(procedure, reply.results().rest(), false) {
+        match Answer::decode(procedure, reply.results().rest(), Carriage::Inline) {
             Ok(Answer::Done) => Ok(()),
             Ok(Answer::Refused(refusal)) => Err(Failure::failed(refusal.to_string())),
             Ok(_) => Err(Failure::failed("the reply is that of another procedure")),

@@ -106,18 +106,37 @@ impl Value<'_> {
         }
     }
 
-    /// Reads a value, the last item of its stream. `reduced` is whether a chunk holds its octets.
-    fn decode<'a>(r: &mut Reader<'a>, reduced: bool) -> Result<Value<'a>, Truncated> {
-        if reduced {
-            return Ok(Value::Reduced { length: r.u32()? });
+    /// Reads a value, the last item of its stream.
+    fn decode<'a>(r: &mut Reader<'a>, carriage: Carriage) -> Result<Value<'a>, Truncated> {
+        match carriage {
+            Carriage::Inline => r.opaque(usize::MAX).map(Value::Inline),
+            Carriage::Chunk => Ok(Value::Reduced { length: r.u32()? }),
         }
-        r.opaque(usize::MAX).map(Value::Inline)
     }
 
     fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         match self {
             Self::Inline(bytes) => w.opaque(bytes),
             Self::Reduced { length } => w.u32(*length),
+        }
+    }
+}
+
+/// What carries the octets of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carriage {
+    /// The Payload stream itself.
+    Inline,
+    /// A chunk.
+    Chunk,
+}
+
+impl Carriage {
+    /// Returns what carries the value of results of which `reduced` is in a chunk.
+    pub const fn of(reduced: Option<u32>) -> Self {
+        match reduced {
+            None => Self::Inline,
+            Some(_) => Self::Chunk,
         }
     }
 }
@@ -233,17 +252,17 @@ impl fmt::Display for BadReply {
 impl std::error::Error for BadReply {}
 
 impl<'a> Answer<'a> {
-    /// Reads the results of a Reply. `reduced` is whether a chunk holds the octets of a value.
+    /// Reads the results of a Reply.
     pub fn decode(
         procedure: Procedure,
         results: &'a [u8],
-        reduced: bool,
+        carriage: Carriage,
     ) -> Result<Self, BadReply> {
         let mut r = Reader::new(results);
         let status = if procedure == Procedure::Null { OK } else { r.u32()? };
         let answer = match (status, procedure) {
             (OK, Procedure::Null | Procedure::Put | Procedure::Del) => Self::Done,
-            (OK, Procedure::Get) => Self::Value(Value::decode(&mut r, reduced)?),
+            (OK, Procedure::Get) => Self::Value(Value::decode(&mut r, carriage)?),
             (OK, Procedure::Stat) => Self::Stat(Stat::decode(&mut r)?),
             (OK, Procedure::Keys) => Self::Keys(KeyList::decode(&mut r)?),
             (NOT_FOUND, _) => Self::Refused(Refusal::NotFound),

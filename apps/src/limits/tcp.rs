@@ -15,6 +15,7 @@ use haulage::limits::ITEM_MAX;
 use haulage::sys::{affinity, clock};
 
 use super::{GIB, Pair};
+use crate::cli::values::Polling;
 use crate::samples::Samples;
 
 /// Measures the median round trip over the loopback, 32 octets there and `length` back, in
@@ -60,11 +61,13 @@ pub fn tcp_stream_gib_per_s_to(
 }
 
 /// Answers whoever connects to `listener`, on a thread pinned to `cpu`, for as long as the process
-/// lives; one peer after the other. `yielding` if others run on that CPU.
+/// lives; one peer after the other. Others may run on that CPU unless it
+/// polls busily.
 ///
 /// # Errors
 /// The thread cannot be started.
-pub fn answer(listener: TcpListener, cpu: Option<usize>, yielding: bool) -> io::Result<()> {
+pub fn answer(listener: TcpListener, cpu: Option<usize>, polling: Polling) -> io::Result<()> {
+    let yielding = polling != Polling::Busy;
     let pair = Pair { yielding, ..Pair::UNPINNED };
     thread::Builder::new().name("raw-tcp".to_owned()).spawn(move || {
         // Where it may not be pinned it answers from wherever it is.
@@ -274,7 +277,7 @@ mod tests {
     fn whoever_answers_outlives_those_who_ask_badly() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let at = listener.local_addr().unwrap();
-        answer(listener, None, true).unwrap();
+        answer(listener, None, Polling::Adaptive).unwrap();
         let mut greedy = TcpStream::connect(at).unwrap();
         greedy.write_all(&u64::MAX.to_be_bytes()).unwrap();
         assert_eq!(greedy.read(&mut [0]).unwrap_or(0), 0, "it is not answered");

@@ -10,6 +10,7 @@ use haulage::proto::chunk::{Item, PayloadReader};
 use haulage::service::{CallError, ConnectionId, Finished, Request};
 
 use super::load::{Stopped, Work};
+use super::plan::Plan;
 use super::protocol::{OK, Procedure};
 use crate::cli::perf::Test;
 
@@ -26,8 +27,9 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Makes the Calls of `test`, of `size` octets, and every octet summed if they are to be touched.
-    pub fn new(test: Test, size: usize, touch: bool) -> Self {
+    /// Makes the Calls of `test` that `plan` asks for.
+    pub fn new(test: Test, plan: &Plan) -> Self {
+        let Plan { size, touch, .. } = *plan;
         let echo = if test == Test::Inline { vec![1; size] } else { Vec::new() };
         Self { test, size, touch, echo }
     }

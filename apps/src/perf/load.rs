@@ -188,7 +188,7 @@ impl<W: Work> Load<W> {
                 if running.pace.warm.is_zero() {
                     running.ask(cx, Stage::Before);
                 } else {
-                    running.start(cx, false);
+                    running.start(cx, Phase::WarmUp);
                 }
                 self.settle(cx);
             }
@@ -209,12 +209,12 @@ impl<W: Work> Load<W> {
             match running.stage {
                 // An open loop may have nothing in flight before it is over.
                 Stage::Calls { .. } if running.is_due() => return,
-                Stage::Calls { counted: false, .. } => running.ask(cx, Stage::Before),
+                Stage::Calls { phase: Phase::WarmUp, .. } => running.ask(cx, Stage::Before),
                 Stage::Calls { .. } => {
                     running.finish(cx);
                     running.ask(cx, Stage::After);
                 }
-                Stage::Before => running.start(cx, true),
+                Stage::Before => running.start(cx, Phase::Counted),
                 Stage::After => {
                     if let Some(Running { tally, work, .. }) = self.running.take() {
                         self.end(Ok((tally, work)));
@@ -303,11 +303,20 @@ struct Running<W: Work> {
     looked: Option<Instant>,
 }
 
+/// What Calls are made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// To warm up: they do not count.
+    WarmUp,
+    /// To measure them.
+    Counted,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// Calls are made until then; before, to warm up, they are not `counted`.
+    /// Calls are made until then.
     Calls {
-        counted: bool,
+        phase: Phase,
         until: Instant,
     },
     /// The server was asked for its figures, before and after the Calls that count.
@@ -351,8 +360,11 @@ impl<W: Work> Running<W> {
     }
 
     /// Begins to make Calls.
-    fn start(&mut self, cx: &mut Cx<'_>, counted: bool) {
-        let time = if counted { self.pace.time } else { self.pace.warm };
+    fn start(&mut self, cx: &mut Cx<'_>, phase: Phase) {
+        let time = match phase {
+            Phase::WarmUp => self.pace.warm,
+            Phase::Counted => self.pace.time,
+        };
         let tally = &mut self.tally;
         (tally.operations, tally.late) = (0, 0);
         tally.samples.clear();
@@ -360,7 +372,7 @@ impl<W: Work> Running<W> {
         self.before[0] = Figures::of(cx);
         // Nothing is late for what that took.
         self.started = clock::now();
-        self.stage = Stage::Calls { counted, until: self.started.saturating_add(time) };
+        self.stage = Stage::Calls { phase, until: self.started.saturating_add(time) };
         match &mut self.arrivals {
             Some(arrivals) => arrivals.begin(self.started),
             None => {

@@ -27,12 +27,21 @@ pub struct Plan {
     pub connections: u32,
     /// Those of them that it makes Calls on.
     pub active: u32,
-    /// Both ends are this process.
-    pub threads: bool,
+    /// What the two ends are.
+    pub ends: Ends,
     /// How often it is run.
     pub runs: u32,
     /// Octets that the machine's limits are measured with.
     pub limits_size: usize,
+}
+
+/// What the two ends of a run are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// Two processes, perhaps on two machines; this one is the client.
+    Processes,
+    /// Two threads of this process.
+    Threads,
 }
 
 impl Plan {
@@ -40,7 +49,7 @@ impl Plan {
     ///
     /// # Errors
     /// What they ask for makes no sense, or is more than this process may have.
-    pub fn new(options: &PerfOptions, threads: bool) -> Result<Self, Failure> {
+    pub fn new(options: &PerfOptions, ends: Ends) -> Result<Self, Failure> {
         let test = options.test;
         let default = if test == Test::Inline { INLINE_DEFAULT } else { SIZE_DEFAULT };
         let asked = options.size.map_or(default, |size| size.0);
@@ -70,7 +79,7 @@ impl Plan {
             touch: options.touch,
             connections,
             active,
-            threads,
+            ends,
             runs: options.runs.0,
             limits_size: size.max(SMALL),
         };
@@ -135,7 +144,10 @@ impl Plan {
     }
 
     fn check_open_files(&self) -> Result<(), Failure> {
-        let ends = if self.threads { 2 } else { 1 };
+        let ends = match self.ends {
+            Ends::Processes => 1,
+            Ends::Threads => 2,
+        };
         open_files::check(self.connections, ends)
     }
 }

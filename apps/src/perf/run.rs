@@ -10,7 +10,7 @@ use haulage::cores::Placement as Thread;
 use super::calls::Calls;
 use super::client::{Client, Idle};
 use super::load::{Pace, Tally};
-use super::plan::Plan;
+use super::plan::{Ends, Plan};
 use super::plot::Plot;
 use super::progress::Progress;
 use super::protocol::binding;
@@ -44,7 +44,7 @@ pub fn against(
     timeout: Duration,
     output: &Output,
 ) -> Result<(), Failure> {
-    let plan = Plan::new(options, false)?;
+    let plan = Plan::new(options, Ends::Processes)?;
     let placement =
         Placement::new(options.core.cores.as_ref(), options.core.polling, &Cpus::here()?);
     let [near] = placement.cores[..] else {
@@ -57,15 +57,18 @@ pub fn against(
 }
 
 /// Measures with both ends on this machine, the client on the first CPU and the server on the second.
-pub fn locally(options: &PerfOptions, threads: bool, output: &Output) -> Result<(), Failure> {
-    let plan = Plan::new(options, threads)?;
+pub fn locally(options: &PerfOptions, ends: Ends, output: &Output) -> Result<(), Failure> {
+    let plan = Plan::new(options, ends)?;
     let cpus = Cpus::here()?;
     let placement = Placement::new(options.core.cores.as_ref(), options.core.polling, &cpus);
     let (near, far) = placement
-        .pair(options.core.cores.is_some(), &cpus)
+        .pair(options.core.cores.as_ref(), &cpus)
         .ok_or_else(|| Failure::usage("the two ends need two CPUs: name them with --cores"))?;
     placement.note.into_iter().for_each(|note| output.note(note));
-    let far = if threads { Far::Thread(far) } else { Far::Process(far) };
+    let far = match ends {
+        Ends::Processes => Far::Process(far),
+        Ends::Threads => Far::Thread(far),
+    };
     let bench = Bench { plan, options, near, far, timeout: TIMEOUT, placement };
     bench.run_over_provider(output)
 }
@@ -129,10 +132,10 @@ impl Bench<'_> {
         let client = client.start::<P, _>(Thread { name, cpu: *near, polling: polling(mode) })?;
         client.notes().details.iter().for_each(|note| output.detail(note));
         client.notes().warnings.iter().for_each(|note| output.detail(note));
-        let calls = Calls::new(options.test, plan.size, plan.touch);
+        let calls = Calls::new(options.test, plan);
         let (tally, _) = client.run(plan.pace, calls, progress)?;
         // One process of both ends cannot tell what which of them takes.
-        let idle = client.idle().filter(|_| !plan.threads);
+        let idle = client.idle().filter(|_| plan.ends == Ends::Processes);
         client.stop()?;
         end.stop()?;
         Ok((tally, idle))

@@ -7,7 +7,6 @@ use haulage::cores::{self, CoreThread, Placement as Thread};
 use super::plan::Room;
 use super::service::PerfService;
 use crate::cli::perf::ServePerf;
-use crate::cli::values::Polling;
 use crate::failure::Failure;
 use crate::limits;
 use crate::node::{Carrier, NodeConfig, Notes, over};
@@ -22,7 +21,7 @@ pub fn run(options: &ServePerf, output: &Output) -> Result<(), Failure> {
 
 fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure> {
     let thread = serving::one_core("perf-core", &options.core, output)?;
-    let (cpu, yielding) = (thread.cpu, options.core.polling != Polling::Busy);
+    let (cpu, polling) = (thread.cpu, options.core.polling);
     let addresses = options.listen.resolve()?;
     warn_if_open(&addresses, output);
     open_files::check(options.connections.0, 1)?;
@@ -39,7 +38,7 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
     notes.tell(output);
     match core.started.raw.as_ref().map(TcpListener::try_clone) {
         Some(Ok(raw)) => {
-            let answers = limits::answer(raw, cpu, yielding);
+            let answers = limits::answer(raw, cpu, polling);
             answers.map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
         }
         _ => output.note("the port after this one is in use: raw TCP is not measured with it"),

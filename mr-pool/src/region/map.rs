@@ -63,11 +63,19 @@ impl Mapping {
         Self::map(length, 0)
     }
 
-    /// Takes `length` octets that another process can map, sealed so that nobody can shrink them under
-    /// it: of 2 MiB pages if `huge`. `length` is a multiple of 2 MiB.
-    pub(super) fn shared(length: usize, huge: bool) -> io::Result<Self> {
+    /// Takes `length` octets, a multiple of 2 MiB, that another process can map, sealed so that nobody
+    /// can shrink them under it.
+    pub(super) fn shared(length: usize) -> io::Result<Self> {
+        Self::sealed(length, 0)
+    }
+
+    /// Like `shared`, but takes 2 MiB pages.
+    pub(super) fn shared_huge(length: usize) -> io::Result<Self> {
+        Self::sealed(length, libc::MFD_HUGETLB | libc::MFD_HUGE_2MB)
+    }
+
+    fn sealed(length: usize, pages: libc::c_uint) -> io::Result<Self> {
         multiple(length, MIB_2)?;
-        let pages = if huge { libc::MFD_HUGETLB | libc::MFD_HUGE_2MB } else { 0 };
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | pages;
         // SAFETY: the name is a C string that lives through the call.
         let fd = unsafe { libc::memfd_create(c"haulage-region".as_ptr(), flags) };

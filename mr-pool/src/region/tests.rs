@@ -202,7 +202,7 @@ fn a_region_that_cannot_be_had_takes_no_memory_of_others() {
     std::thread::scope(|threads| {
         threads.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                assert!(Mapping::shared(1 << 40, true).is_err(), "nobody has as many huge pages");
+                assert!(Mapping::shared_huge(1 << 40).is_err(), "nobody has as many huge pages");
             }
         });
         let whole = (0..5_000).all(|_| {

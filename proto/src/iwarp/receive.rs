@@ -391,9 +391,7 @@ impl Receiver {
                 Ok(Some(Header::ReadResponse { handle, offset, length }))
             }
             Kind::Send { invalidate, solicited, msn, offset } => {
-                if msn != self.send.msn {
-                    return Err(Fault::MessageNumber);
-                }
+                check_number(msn, self.send.msn)?;
                 if offset != self.send.offset || offset.checked_add(length).is_none() {
                     return Err(Fault::MessageOffset);
                 }
@@ -405,12 +403,14 @@ impl Receiver {
             }
             Kind::ReadRequest { msn, offset } => {
                 // A MULPDU is never so small that a Read Request needs two segments.
-                check_single(segment.last, msn == self.read_msn, offset)?;
+                check_number(msn, self.read_msn)?;
+                check_single(&segment, offset)?;
                 let whole = usize::try_from(length) == Ok(ReadRequest::WIRE_LEN);
                 if whole { Ok(None) } else { Err(Fault::UlpduLength) }
             }
             Kind::Terminate { msn, offset } => {
-                check_single(segment.last, msn == MSN_FIRST, offset)?;
+                check_number(msn, MSN_FIRST)?;
+                check_single(&segment, offset)?;
                 let least = usize::try_from(length).is_ok_and(|l| l >= Terminate::WIRE_MIN);
                 if least { Ok(None) } else { Err(Fault::UlpduLength) }
             }
@@ -488,13 +488,16 @@ fn ulpdu_length(held: &[u8]) -> Option<usize> {
     held.first_chunk().map(|length| usize::from(u16::from_be_bytes(*length)))
 }
 
-/// Checks a message that is a single segment by nature.
-fn check_single(last: bool, in_turn: bool, offset: u32) -> Result<(), Fault> {
-    if !in_turn {
-        Err(Fault::MessageNumber)
-    } else if offset != 0 {
+/// Checks the number of a message of which that of number `due` is awaited.
+const fn check_number(msn: u32, due: u32) -> Result<(), Fault> {
+    if msn == due { Ok(()) } else { Err(Fault::MessageNumber) }
+}
+
+/// Checks the segment, at `offset`, of a message that is a single one by nature.
+const fn check_single(segment: &Segment, offset: u32) -> Result<(), Fault> {
+    if offset != 0 {
         Err(Fault::MessageOffset)
-    } else if !last {
+    } else if !segment.last {
         Err(Fault::UlpduLength)
     } else {
         Ok(())

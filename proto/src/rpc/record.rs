@@ -13,12 +13,17 @@ impl Mark {
     /// The longest fragment.
     pub const LENGTH_MAX: u32 = LAST - 1;
 
-    /// Makes the mark of a fragment, unless it is longer than one can be.
-    pub const fn new(last: bool, length: u32) -> Option<Self> {
-        if length > Self::LENGTH_MAX {
-            return None;
+    /// Makes the mark of a fragment that its record ends with, unless it is longer than one can be.
+    pub const fn last(length: u32) -> Option<Self> {
+        match Self::more(length) {
+            Some(Self(length)) => Some(Self(length | LAST)),
+            None => None,
         }
-        Some(Self(if last { length | LAST } else { length }))
+    }
+
+    /// Makes the mark of a fragment that another one follows, unless it is longer than one can be.
+    pub const fn more(length: u32) -> Option<Self> {
+        if length > Self::LENGTH_MAX { None } else { Some(Self(length)) }
     }
 
     /// Parses a mark; every word is one.
@@ -56,11 +61,12 @@ mod tests {
             (true, Mark::LENGTH_MAX, [0xff; 4]),
             (false, 0, [0; 4]),
         ] {
-            let mark = Mark::new(last, length).unwrap();
+            let mark = if last { Mark::last(length) } else { Mark::more(length) }.unwrap();
             assert_eq!(mark.encode(), octets);
             assert_eq!(Mark::decode(octets), mark);
             assert_eq!((mark.is_last(), mark.length()), (last, length));
         }
-        assert_eq!(Mark::new(true, 1 << 31), None);
+        assert_eq!(Mark::last(1 << 31), None);
+        assert_eq!(Mark::more(1 << 31), None);
     }
 }

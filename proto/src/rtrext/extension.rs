@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 pub use self::alphabet::{Answer, Event, Refusal, Whole};
 
 use super::direction::Directions;
-use super::group::{First, Group, Received};
+use super::group::{First, Group, Other, Received};
 use super::header::{Header, Request, Response};
 use super::item::Items;
 use super::placement::{Fault, Placement};
@@ -109,7 +109,10 @@ impl Extension {
         let length = body.len().saturating_add(Prefix::WIRE_LEN);
         if let Some(dir) = first_dir(prefix.htype).filter(|_| self.group.is_open()) {
             // It breaks the group whatever it holds.
-            let received = self.group_first(prefix, dir, (1, 1), 0, (length, 0));
+            let (count, count_max, pslen) = (1, 1, 0);
+            let (xid, htype) = (prefix.xid, prefix.htype);
+            let first = First { xid, dir, htype, count, count_max, pslen };
+            let received = self.group.first(first, length, 0);
             return self.took(received);
         }
         let header = match Header::decode(prefix, body) {
@@ -127,8 +130,9 @@ impl Extension {
                     MessageType::Call => terms.request_receive_max,
                     MessageType::Reply => terms.response_receive_max,
                 };
-                let counts = (count, count_max);
-                let received = self.group_first(prefix, dir, counts, pslen, (length, rest.len()));
+                let (xid, htype) = (prefix.xid, prefix.htype);
+                let first = First { xid, dir, htype, count, count_max, pslen };
+                let received = self.group.first(first, length, rest.len());
                 let taken = matches!(received, Received::More | Received::Complete);
                 // [V2-4.6.1-1] [V2-4.6.2-1] E9: the Payload stream begins with the message's XID.
                 if taken && Reader::new(rest).u32() != Ok(prefix.xid) {
@@ -151,8 +155,11 @@ impl Extension {
         let is_reply = matches!(prefix.htype, REPLY_EXTERNAL | REPLY_MIDDLE | REPLY_INLINE);
         let dir = if is_reply { MessageType::Reply } else { MessageType::Call };
         // E12, E13: grants and errors can come at any time.
-        let is_neutral = matches!(prefix.htype, GRANT | ERROR);
-        match self.group.other(prefix, dir, is_neutral) {
+        let arrived = match prefix.htype {
+            GRANT | ERROR => Other::Neutral,
+            _ => Other::Base,
+        };
+        match self.group.other(prefix, dir, arrived) {
             Received::Bad(report) => Some(report),
             _ => None,
         }
@@ -223,18 +230,6 @@ impl Extension {
             }
         }
         Err(none)
-    }
-
-    fn group_first(
-        &mut self,
-        prefix: &Prefix,
-        dir: MessageType,
-        (count, count_max): (u32, u32),
-        pslen: u32,
-        (length, rest): (usize, usize),
-    ) -> Received {
-        let first = First { xid: prefix.xid, dir, htype: prefix.htype, count, count_max, pslen };
-        self.group.first(first, length, rest)
     }
 
     fn took(&mut self, received: Received) -> Event {

@@ -63,6 +63,15 @@ pub enum Event {
     Neutral,
 }
 
+/// A message of the base protocol, which is no transmission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Other {
+    /// It is neither a grant nor an error.
+    Base,
+    /// It is a grant or an error.
+    Neutral,
+}
+
 /// What is done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -217,9 +226,11 @@ impl Group {
     }
 
     /// Tells of a message that is not a transmission: whether it breaks the group.
-    pub fn other(&mut self, prefix: &Prefix, dir: MessageType, is_neutral: bool) -> Received {
-        let event =
-            if is_neutral || prefix.htype == REPTERR { Event::Neutral } else { Event::Base };
+    pub fn other(&mut self, prefix: &Prefix, dir: MessageType, other: Other) -> Received {
+        let event = match other {
+            Other::Base if prefix.htype != REPTERR => Event::Base,
+            Other::Base | Other::Neutral => Event::Neutral,
+        };
         let (state, verdict) = self.state.on(event);
         self.state = state;
         if verdict == Verdict::Report {

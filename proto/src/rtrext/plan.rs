@@ -11,7 +11,7 @@ mod targets;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-pub use self::outgoing::{Directive, Kind, Outgoing, Source, Unfit};
+pub use self::outgoing::{Content, Directive, Kind, Outgoing, Source, Unfit};
 use self::targets::{Slot, Targets};
 use super::direction::{Direction, Directions};
 use super::item::{Item, Items, Location};
@@ -159,16 +159,16 @@ impl Plan {
         transmission: usize,
         (xid, credit): (u32, u32),
         message: &Outgoing<'_>,
-        payload: &[u8],
-        items: &[&[u8]],
+        content: Content<'_>,
     ) -> Result<(), Truncated> {
         self.encode_header(w, transmission, (xid, credit), message)?;
         for piece in self.pieces(transmission) {
             let missing = Truncated { at: w.position() };
             match piece {
-                Piece::Payload(range) => w.put(payload.get(range).ok_or(missing)?)?,
+                Piece::Payload(range) => w.put(content.payload.get(range).ok_or(missing)?)?,
                 Piece::Item(item, range) => {
-                    w.put(items.get(item).and_then(|item| item.get(range)).ok_or(missing)?)?;
+                    let item = content.items.get(item).and_then(|item| item.get(range));
+                    w.put(item.ok_or(missing)?)?;
                 }
                 // Section 11: what was in the memory before must not leak.
                 Piece::Zeros(count) => (0..count).try_for_each(|_| w.put([0]))?,

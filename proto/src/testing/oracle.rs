@@ -7,6 +7,7 @@ use std::vec;
 use std::vec::Vec;
 
 use super::vectors;
+use crate::v2::properties::ConnPropKind;
 use crate::xdr::{Truncated, Writer};
 use crate::{rtrext, v1, v2};
 
@@ -92,7 +93,9 @@ fn v2_name(message: &v2::header::Message<'_>) -> &'static str {
     match message {
         Message::Error { .. } => "RDMA2_ERROR",
         Message::Grant { .. } => "RDMA2_GRANT",
-        Message::ConnProp(properties) if properties.last => "RDMA2_CONNPROP_FINAL",
+        Message::ConnProp(properties) if properties.kind == ConnPropKind::Final => {
+            "RDMA2_CONNPROP_FINAL"
+        }
         Message::ConnProp(_) => "RDMA2_CONNPROP_MIDDLE",
         Message::CallExternal(_) => "RDMA2_CALL_EXTERNAL",
         Message::CallMiddle(_) => "RDMA2_CALL_MIDDLE",

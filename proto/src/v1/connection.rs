@@ -33,7 +33,7 @@ pub use config::{CallLimits, Config, Late, Profile, Reverse};
 pub use runs::Lent;
 
 use super::VERSION;
-use super::credit::Credits;
+use super::credit::{Credits, PeerCalls, Release};
 use super::error::ErrorBody;
 use super::header::{Direction, HeaderFault, MSG, MSGP, Message, NOMSG, Rpc};
 use super::held::Held;
@@ -73,8 +73,11 @@ impl Connection {
     /// takes to begin with.
     pub fn new(config: Config) -> Self {
         let client = config.role == Role::Client;
-        let served = !client || config.reverse != Reverse::None;
-        let mut credits = Credits::new(config.credits_wanted, config.credits_max, served);
+        let calls = match (config.role, config.reverse) {
+            (Role::Client, Reverse::None) => PeerCalls::Refused,
+            _ => PeerCalls::Served,
+        };
+        let mut credits = Credits::new(config.credits_wanted, config.credits_max, calls);
         if client {
             credits.expect_calls();
             credits.reserve(1);
@@ -145,7 +148,7 @@ impl Connection {
             Class::Call => self.credits.on_call_sent(),
             Class::Reply => {
                 self.replied = true;
-                self.credits.on_answered(false)
+                self.credits.on_answered(Release::AtOnce)
             }
         })
     }
@@ -154,7 +157,7 @@ impl Connection {
     pub fn may_send(&self, class: Class) -> bool {
         let allowed = match class {
             Class::Call => self.may_call() && self.credits.may_call(),
-            Class::Reply => self.credits.may_answer(false),
+            Class::Reply => self.credits.may_answer(Release::AtOnce),
         };
         self.phase == Phase::Open && allowed
     }
@@ -162,12 +165,12 @@ impl Connection {
     /// Asks to post a Reply with a Read list now, as the profile has it. Returns its credit word; the
     /// memory it names stays exposed until [`Event::Released`].
     pub fn try_send_held(&mut self, now: Instant, xid: u32) -> Option<u32> {
-        let open = self.phase == Phase::Open && self.credits.may_answer(true);
+        let open = self.phase == Phase::Open && self.credits.may_answer(Release::ByDone);
         let held = self.held.as_mut().filter(|held| open && held.has_room())?;
         // [R5666-3.4-4] [R5666-3.8-3] [R5666-5.2-2]
         held.hold(now, xid);
         self.replied = true;
-        Some(self.credits.on_answered(true))
+        Some(self.credits.on_answered(Release::ByDone))
     }
 
     /// Reserves `count` more Receives for the peer.
@@ -354,12 +357,12 @@ impl Connection {
     }
 
     fn next_error(&mut self) -> Option<Control> {
-        if self.phase != Phase::Open || !self.credits.may_answer(false) {
+        if self.phase != Phase::Open || !self.credits.may_answer(Release::AtOnce) {
             return None;
         }
         let (xid, vers, error) = self.errors.pop()?;
         // Linux grants credits with errors as with Replies.
-        let credit = self.credits.on_answered(false);
+        let credit = self.credits.on_answered(Release::AtOnce);
         Some(Control { xid, vers, credit, body: ControlBody::Error(error) })
     }
 

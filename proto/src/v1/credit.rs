@@ -62,6 +62,34 @@ struct Responder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Overrun;
 
+/// Whether Calls of the peer are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PeerCalls {
+    /// They are served.
+    Served,
+    /// None may be sent.
+    Refused,
+}
+
+/// When the peer has taken all that a Reply or an error carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Release {
+    /// With the message itself.
+    AtOnce,
+    /// With the `RDMA_DONE` that it sends after reading the Read list.
+    ByDone,
+}
+
+impl Release {
+    /// Returns how many `RDMA_DONE`s it takes.
+    const fn dones(self) -> u32 {
+        match self {
+            Self::AtOnce => 0,
+            Self::ByDone => 1,
+        }
+    }
+}
+
 /// Replies that may be sent with one credit word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LentReplies {
@@ -75,12 +103,12 @@ pub(super) struct LentReplies {
 
 impl Credits {
     /// Makes the accounts of a new connection, on which one Receive is reserved for the first Call of a
-    /// peer whose Calls are `served`. Nothing is granted to another peer.
-    pub(super) fn new(wanted: u32, grant_max: u32, served: bool) -> Self {
+    /// peer whose `calls` are served. Nothing is granted to another peer.
+    pub(super) fn new(wanted: u32, grant_max: u32, calls: PeerCalls) -> Self {
         let wanted = wanted.max(1);
         // [R5666-6.1-2] one credit each way, until more is granted.
         let requester = Requester { wanted, granted: 1, unanswered: 0, unreleased: 0 };
-        let granted = u32::from(served);
+        let granted = u32::from(calls == PeerCalls::Served);
         let responder = Responder { grant_max: grant_max.max(1), granted, owed: 0, awaited: 0 };
         Self { reserved: granted, received: 0, calls: false, requester, responder }
     }
@@ -105,22 +133,25 @@ impl Credits {
         self.requester.wanted
     }
 
-    /// Returns whether a Call can be answered, with a Reply that has to be released by an `RDMA_DONE`
-    /// if it is `held`: one more Call could then arrive, or is with us already.
-    pub(super) fn may_answer(&self, held: bool) -> bool {
+    /// Returns whether a Call can be answered with a Reply that is released so: one more Call could then
+    /// arrive, or is with us already.
+    pub(super) fn may_answer(&self, release: Release) -> bool {
         // [R5666-3.3-2] [R5666-3.3-6] [R5666-11-7] withheld until at least one credit can be granted.
-        let grantable = self.grantable(self.responder.owed.saturating_sub(1), held);
+        let grantable = self.grantable(self.responder.owed.saturating_sub(1), release);
         // [R5666-3.8-4] what is held takes a Receive more, and not one that is promised already: its
         // `RDMA_DONE` finds one.
-        grantable >= if held { self.least() } else { 1 }
+        match release {
+            Release::AtOnce => grantable >= 1,
+            Release::ByDone => grantable >= self.least(),
+        }
     }
 
     /// Counts a Reply or an error that answers one owed Call now. Returns its credit word.
-    pub(super) fn on_answered(&mut self, held: bool) -> u32 {
+    pub(super) fn on_answered(&mut self, release: Release) -> u32 {
         let owed = self.responder.owed.saturating_sub(1);
         let most = i64::from(self.responder.grant_max).max(self.least());
-        let granted = self.grantable(owed, held).clamp(self.least(), most);
-        let awaited = self.responder.awaited.saturating_add(u32::from(held));
+        let granted = self.grantable(owed, release).clamp(self.least(), most);
+        let awaited = self.responder.awaited.saturating_add(release.dones());
         // [R5666-3.3-3] whatever Receives there are for it.
         self.responder.granted = u32::try_from(granted).unwrap_or(1);
         (self.responder.owed, self.responder.awaited) = (owed, awaited);
@@ -131,13 +162,14 @@ impl Credits {
     /// one. Counts those Calls as answered, until [`Self::settle_replies`] is told how many Replies were sent.
     pub(super) fn lend_replies(&mut self, count: u32) -> LentReplies {
         let Responder { granted, owed, grant_max, .. } = self.responder;
-        let most = self.grantable(owed, false).saturating_sub(1);
+        let most = self.grantable(owed, Release::AtOnce).saturating_sub(1);
         // [R5666-3.3-2] [R5666-3.3-6] [R5666-11-7] each leaves with a grant of at least one.
         let count = count.min(owed).min(u32::try_from(most).unwrap_or_default());
         // After the last of them the peer may have used all it has, less these.
         let least = i64::from(granted).saturating_sub(i64::from(count)).max(1);
         let rest = owed.saturating_sub(count);
-        let word = self.grantable(rest, false).clamp(least, i64::from(grant_max).max(least));
+        let word =
+            self.grantable(rest, Release::AtOnce).clamp(least, i64::from(grant_max).max(least));
         let word = u32::try_from(word).unwrap_or(1);
         if count > 0 {
             (self.responder.granted, self.responder.owed) = (word, rest);
@@ -218,7 +250,7 @@ impl Credits {
 
     /// Returns how many Replies could leave now, each with a grant of at least one.
     pub(super) fn answers_left(&self) -> u32 {
-        u32::try_from(self.grantable(self.responder.owed, false).saturating_sub(1))
+        u32::try_from(self.grantable(self.responder.owed, Release::AtOnce).saturating_sub(1))
             .unwrap_or_default()
     }
 
@@ -315,9 +347,10 @@ impl Credits {
     }
 
     /// Returns what could be granted with an answer that leaves so many owed. [R5666-11-6] what awaits
-    /// an `RDMA_DONE`, this Reply included if it is `held`, is not granted to Calls.
-    fn grantable(&self, owed: u32, held: bool) -> i64 {
-        let awaited = i64::from(self.responder.awaited).saturating_add(i64::from(held));
+    /// an `RDMA_DONE`, this Reply included if one releases it, is not granted to Calls.
+    fn grantable(&self, owed: u32, release: Release) -> i64 {
+        let dones = i64::from(release.dones());
+        let awaited = i64::from(self.responder.awaited).saturating_add(dones);
         let kept = i64::from(self.calls && self.requester.unanswered == 0);
         let promised = awaited.saturating_add(kept);
         self.spare().saturating_sub(promised).saturating_add(i64::from(owed))

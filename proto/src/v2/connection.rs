@@ -32,7 +32,7 @@ pub use self::sending::{Sending, Unsent};
 use self::sending::Gate;
 use super::VERSION;
 use super::continuation::{Incoming, Kind};
-use super::credit::{Class, Credits};
+use super::credit::{Arrived, Class, Credits};
 use super::error::ErrorBody;
 use super::header::{CONNPROP_FINAL, CONNPROP_MIDDLE, Prefix, encode_error, encode_grant};
 use super::host_auth::{Authenticator, Policy};
@@ -86,7 +86,7 @@ impl Connection {
     /// Makes a connection whose queue pair is not up yet.
     pub fn new(config: Config) -> Self {
         let reverse = Level::of(config.properties.reverse);
-        let continues = Level::allows(reverse, Format::Continued { messages: 2 }, false);
+        let continues = Level::allows(reverse, Format::Continued { messages: 2 });
         // A client takes Calls in the reverse direction only.
         let calls_max = match config.role {
             Role::Client if !continues => 0,
@@ -136,7 +136,7 @@ impl Connection {
         if self.phase == Phase::Closed {
             if matches!(input, Input::Received(_)) {
                 // It used a Receive like any other, which the caller is still to be told of.
-                let _ = self.credits.on_ignored(false);
+                let _ = self.credits.on_ignored(Arrived::Other);
             }
             return;
         }

@@ -54,6 +54,15 @@ pub enum Class {
     Grant,
 }
 
+/// What a received message is, as far as the Receive that it used is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrived {
+    /// `RDMA2_GRANT`.
+    Grant,
+    /// Any other message.
+    Other,
+}
+
 /// What a peer does wrong with credits. Either way the connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreditFault {
@@ -168,8 +177,8 @@ impl Credits {
     /// # Errors
     /// See [`CreditFault`]. The message is counted all the same.
     #[inline]
-    pub const fn on_received(&mut self, credit: u32, is_grant: bool) -> Result<(), CreditFault> {
-        let counted = self.on_ignored(is_grant);
+    pub const fn on_received(&mut self, credit: u32, arrived: Arrived) -> Result<(), CreditFault> {
+        let counted = self.on_ignored(arrived);
         if counted.is_err() {
             return counted;
         }
@@ -228,9 +237,12 @@ impl Credits {
     /// # Errors
     /// [`CreditFault::Overrun`]
     #[inline]
-    pub const fn on_ignored(&mut self, is_grant: bool) -> Result<(), CreditFault> {
+    pub const fn on_ignored(&mut self, arrived: Arrived) -> Result<(), CreditFault> {
         self.received = self.received.wrapping_add(1);
-        let used = if is_grant { &mut self.used_by_grants } else { &mut self.used };
+        let used = match arrived {
+            Arrived::Grant => &mut self.used_by_grants,
+            Arrived::Other => &mut self.used,
+        };
         *used = used.saturating_add(1);
         if distance(self.reserved, self.received) < 0 {
             return Err(CreditFault::Overrun);
@@ -366,6 +378,14 @@ const CALL_SPARE: i64 = 1;
 
 /// The largest credit limit there is: [V2-4.2.1-6] it is less than 2^31 - 1.
 const PLAUSIBLE_MAX: u32 = (1 << 31) - 2;
+
+#[cfg(test)]
+const fn arrived(class: Class) -> Arrived {
+    match class {
+        Class::Grant => Arrived::Grant,
+        Class::Call | Class::Reply | Class::Control => Arrived::Other,
+    }
+}
 
 #[cfg(test)]
 mod deadlocks;

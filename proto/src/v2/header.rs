@@ -23,7 +23,7 @@ pub use one_chunk::OneChunk;
 
 use super::VERSION;
 use super::error::ErrorBody;
-use super::properties::PropertySet;
+use super::properties::{ConnPropKind, PropertySet};
 use crate::chunk::{ReadList, WriteChunk, WriteList};
 use crate::verbs::Handle;
 use crate::xdr::{Reader, Truncated, UNIT, Writer};
@@ -102,8 +102,8 @@ pub enum Message<'a> {
 pub struct ConnProp<'a> {
     /// Of the message.
     pub prefix: Prefix,
-    /// Whether this is the FINAL: no more properties follow.
-    pub last: bool,
+    /// Whether more properties follow.
+    pub kind: ConnPropKind,
     /// The properties as they arrived, with what we do not know.
     pub set: PropertySet<'a>,
 }

@@ -32,6 +32,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
+use super::properties::ConnPropKind;
 use crate::engine::Role;
 
 /// Whether the ends of a connection prove who they are.
@@ -112,10 +113,10 @@ pub trait Authenticator: fmt::Debug + Send {
 
     /// Takes the properties of one CONNPROP message, sent or received, other than host authentication:
     /// as they are encoded, one after the other (code point, length, value, padding of zeros), without
-    /// their count. `last` says that it is a FINAL.
+    /// their count.
     ///
     /// Called before that message's own host authentication octets are produced or consumed.
-    fn hear(&mut self, from: Role, last: bool, properties: &[u8]);
+    fn hear(&mut self, from: Role, kind: ConnPropKind, properties: &[u8]);
 
     /// Appends the octets of the message last heard, which is ours, to `out`.
     ///

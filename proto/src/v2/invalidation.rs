@@ -3,13 +3,22 @@
 use super::continuation::Kind;
 use crate::verbs::Handle;
 
-/// Returns the handle that a message invalidates, if any: `solicited` is `rdma_inv_handle` of the Call
-/// it answers, `is_last` says that no part of it follows.
+/// Where a message stands among those that carry one RPC message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Others follow.
+    Earlier,
+    /// None follows.
+    Last,
+}
+
+/// Returns the handle that a message at this place of an RPC message invalidates, if any: `solicited` is
+/// `rdma_inv_handle` of the Call that the RPC message answers.
 ///
 /// Control messages have no `Kind` and never invalidate anything.
-pub fn invalidates(kind: Kind, is_last: bool, solicited: Handle) -> Option<Handle> {
+pub fn invalidates(kind: Kind, place: Place, solicited: Handle) -> Option<Handle> {
     // [V2-6.5-1] exactly the handle the Call solicited. E7: and only when all of the Reply has left.
-    (kind == Kind::Reply && is_last && solicited != Handle(0)).then_some(solicited)
+    (kind == Kind::Reply && place == Place::Last && solicited != Handle(0)).then_some(solicited)
 }
 
 #[cfg(test)]
@@ -19,9 +28,9 @@ mod tests {
     #[test]
     fn only_the_last_message_of_a_reply_invalidates_and_only_what_was_solicited() {
         let handle = Handle(0x1234);
-        assert_eq!(invalidates(Kind::Reply, true, handle), Some(handle));
-        assert_eq!(invalidates(Kind::Reply, false, handle), None);
-        assert_eq!(invalidates(Kind::Call, true, handle), None);
-        assert_eq!(invalidates(Kind::Reply, true, Handle(0)), None);
+        assert_eq!(invalidates(Kind::Reply, Place::Last, handle), Some(handle));
+        assert_eq!(invalidates(Kind::Reply, Place::Earlier, handle), None);
+        assert_eq!(invalidates(Kind::Call, Place::Last, handle), None);
+        assert_eq!(invalidates(Kind::Reply, Place::Last, Handle(0)), None);
     }
 }

@@ -32,6 +32,15 @@ impl Default for Properties {
     }
 }
 
+/// Where a CONNPROP message stands among those of its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnPropKind {
+    /// More properties follow.
+    Middle,
+    /// No more properties follow.
+    Final,
+}
+
 /// Why a property set was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertyFault {

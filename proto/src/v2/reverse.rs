@@ -28,15 +28,19 @@ impl Level {
         }
     }
 
-    /// Returns whether a message of this format can be sent.
-    pub fn allows(self, format: Format, has_chunks: bool) -> bool {
+    /// Returns whether a message of this format, without chunks, can be sent.
+    pub fn allows(self, format: Format) -> bool {
         let needed = match format {
-            _ if has_chunks => Self::General,
             Format::Simple => Self::Simple,
             Format::Continued { .. } => Self::Continued,
             Format::Special => Self::General,
         };
         self >= needed
+    }
+
+    /// Returns whether a message with chunks, of any format, can be sent.
+    pub fn allows_chunks(self) -> bool {
+        self >= Self::General
     }
 }
 
@@ -56,8 +60,8 @@ mod tests {
         ];
         for (property, without_chunks, with_chunks) in expected {
             let level = Level::of(property);
-            assert_eq!(formats.map(|format| level.allows(format, false)), without_chunks);
-            assert_eq!(formats.map(|format| level.allows(format, true)), [with_chunks; 3]);
+            assert_eq!(formats.map(|format| level.allows(format)), without_chunks);
+            assert_eq!(level.allows_chunks(), with_chunks);
         }
     }
 }

@@ -20,7 +20,7 @@ use self::auth::HostAuth;
 pub(super) use self::fault::Fault;
 use super::header::Prefix;
 use super::host_auth::{Authenticator, Policy, Refused, WHOLE_MAX};
-use super::properties::{HOSTAUTH, Properties, PropertySet, push_property};
+use super::properties::{ConnPropKind, HOSTAUTH, Properties, PropertySet, push_property};
 use crate::engine::Role;
 use crate::xdr::{Reader, UNIT};
 
@@ -155,11 +155,14 @@ impl Setup {
     /// Takes the properties of a CONNPROP message. What is out of place is not heard.
     pub(super) fn on_properties(
         &mut self,
-        last: bool,
+        kind: ConnPropKind,
         set: &PropertySet<'_>,
     ) -> Result<Answer, Fault> {
         let is_first = self.progress.theirs == Side::Silent;
-        let answer = self.on_event(if last { Event::Final } else { Event::Middle });
+        let answer = self.on_event(match kind {
+            ConnPropKind::Middle => Event::Middle,
+            ConnPropKind::Final => Event::Final,
+        });
         if answer == Answer::OutOfPlace {
             return Ok(answer);
         }
@@ -172,12 +175,15 @@ impl Setup {
             Role::Client => Role::Server,
             Role::Server => Role::Client,
         };
-        self.auth.listen(from, is_first, last, set)?;
+        if is_first {
+            self.auth.meet(set)?;
+        }
+        self.auth.listen(from, kind, set)?;
         Ok(answer)
     }
 
-    /// Composes our next message. Returns whether it is our FINAL.
-    pub(super) fn speak(&mut self) -> Result<bool, Fault> {
+    /// Composes our next message. Returns which kind it is.
+    pub(super) fn speak(&mut self) -> Result<ConnPropKind, Fault> {
         let is_first = self.progress.ours == Side::Silent;
         let message_max = match self.role {
             // [V2-4.3-2] P6: a server of version 1 can take it.
@@ -191,14 +197,14 @@ impl Setup {
         let (mut count, length) = self.fitting(room.saturating_sub(reserve));
         let rest = self.unsaid.split_off(length);
         let mut said = core::mem::replace(&mut self.unsaid, rest);
-        let mut last = self.unsaid.is_empty();
+        let is_last = self.unsaid.is_empty() && (!is_authenticating || self.auth.may_end());
+        let kind = if is_last { ConnPropKind::Final } else { ConnPropKind::Middle };
         if is_authenticating {
-            last &= self.auth.may_end();
             let room = room.saturating_sub(said.len()).saturating_sub(PROPERTY_HEADER_LEN);
             // Whole units, so that padding needs no room of its own.
             let room = room & !(UNIT - 1);
-            let octets = self.auth.speak(self.role, last, &said, room)?;
-            if self.auth.waits() && (last || self.progress.theirs == Side::Final) {
+            let octets = self.auth.speak(self.role, kind, &said, room)?;
+            if self.auth.waits() && (is_last || self.progress.theirs == Side::Final) {
                 // One of the two has no message left for what is still missing.
                 return Err(Fault::Refused(Refused::Unfinished));
             }
@@ -210,8 +216,8 @@ impl Setup {
         self.message.clear();
         self.message.extend(count.to_be_bytes());
         self.message.append(&mut said);
-        self.progress.ours = if last { Side::Final } else { Side::Middle };
-        Ok(last)
+        self.progress.ours = if is_last { Side::Final } else { Side::Middle };
+        Ok(kind)
     }
 
     /// Returns the property set of the message composed last.

@@ -341,7 +341,7 @@ fn a_silent_server_is_an_error_at_the_deadline() {
     world.call(0, request(0));
     world.until(|w| w.ended().len() == 1);
     let (started, server) = (world.now, IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
-    world.fabric.black_hole(server, true);
+    world.fabric.black_hole(server);
     let argument = world.lease(100, 1);
     world.call(1, Request { argument: Some(argument), ..request(STORE) });
     world.until(|w| w.ended().len() == 2);
@@ -787,7 +787,7 @@ fn a_send_queue_that_stays_full_keeps_nobody_busy() {
     world.until(|w| w.ended().len() == 24);
     assert!(world.ended().iter().all(|(_, result, _)| result.is_ok()));
     // A peer that takes nothing any more leaves the queue full: there is nothing to do but wait.
-    world.fabric.black_hole(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), true);
+    world.fabric.black_hole(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
     for token in 24..40 {
         world.call(token, request(0));
     }

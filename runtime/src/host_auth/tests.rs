@@ -47,7 +47,7 @@ impl End {
         if self.properties.len() > 1 || last {
             self.properties.remove(0);
         }
-        self.auth.hear(self.role, last, next);
+        self.auth.hear(self.role, conn_prop_kind(last), next);
         let mut octets = Vec::new();
         self.said = self.auth.send(&mut octets);
         self.finals.0 |= last;
@@ -56,7 +56,7 @@ impl End {
     }
 
     fn take(&mut self, wire: &Wire) {
-        self.auth.hear(wire.from, wire.last, &wire.properties);
+        self.auth.hear(wire.from, conn_prop_kind(wire.last), &wire.properties);
         self.said = self.auth.receive(&wire.octets);
         self.finals.1 |= wire.last;
     }
@@ -66,6 +66,10 @@ impl End {
         let open = self.said? == Progress::Done && self.finals == (true, true);
         Ok(self.auth.peer().filter(|_| open))
     }
+}
+
+const fn conn_prop_kind(last: bool) -> ConnPropKind {
+    if last { ConnPropKind::Final } else { ConnPropKind::Middle }
 }
 
 /// Lets both ends talk, each message changed on its way by `attack`. Returns what arrived.

@@ -4,6 +4,7 @@
 //! histories of a connection are hashed from the same octets.
 
 use haulage_proto::v2::connection::Role;
+use haulage_proto::v2::properties::ConnPropKind;
 use sha2::{Digest as _, Sha256};
 
 use super::message::Kind;
@@ -26,8 +27,8 @@ impl Transcript {
     }
 
     /// Enters the properties of a CONNPROP message.
-    pub(super) fn heard(&mut self, from: Role, last: bool, properties: &[u8]) {
-        self.0.update([b'P', letter(from), u8::from(last)]);
+    pub(super) fn heard(&mut self, from: Role, kind: ConnPropKind, properties: &[u8]) {
+        self.0.update([b'P', letter(from), u8::from(kind == ConnPropKind::Final)]);
         self.put(properties);
     }
 
@@ -66,6 +67,8 @@ mod tests {
 
     const CLIENT: Role = Role::Client;
     const SERVER: Role = Role::Server;
+    const MIDDLE: ConnPropKind = ConnPropKind::Middle;
+    const FINAL: ConnPropKind = ConnPropKind::Final;
 
     fn statement(enter: impl FnOnce(&mut Transcript), kind: Kind, said: &[u8]) -> Vec<u8> {
         let mut transcript = Transcript::new();
@@ -82,12 +85,12 @@ mod tests {
             |t| t.bind(2, b"a", b"bcd"),
             |t| t.bind(2, b"ab", b""),
             |t| t.bind(2, b"", b"ab"),
-            |t| t.heard(CLIENT, false, b"ab"),
-            |t| t.heard(CLIENT, true, b"ab"),
-            |t| t.heard(SERVER, false, b"ab"),
-            |t| t.heard(CLIENT, false, b"ac"),
-            |t| t.heard(CLIENT, false, b""),
-            |t| [b"a", b"b"].into_iter().for_each(|p| t.heard(CLIENT, false, p)),
+            |t| t.heard(CLIENT, MIDDLE, b"ab"),
+            |t| t.heard(CLIENT, FINAL, b"ab"),
+            |t| t.heard(SERVER, MIDDLE, b"ab"),
+            |t| t.heard(CLIENT, MIDDLE, b"ac"),
+            |t| t.heard(CLIENT, MIDDLE, b""),
+            |t| [b"a", b"b"].into_iter().for_each(|p| t.heard(CLIENT, MIDDLE, p)),
             |t| t.said(Kind::ClientHello, b"ab"),
             |t| t.said(Kind::ServerHello, b"ab"),
             |t| t.said(Kind::ClientHello, b"ac"),

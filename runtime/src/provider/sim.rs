@@ -122,12 +122,20 @@ impl Fabric {
         }
     }
 
-    /// Swallows what the node `from` sends from now on, until told otherwise. Nobody is told. A
+    /// Swallows what the node `from` sends from now on, until the hole is closed. Nobody is told. A
     /// connection that lost a message never recovers; new ones work once the hole is closed.
-    pub fn black_hole(&self, from: IpAddr, open: bool) {
+    pub fn black_hole(&self, from: IpAddr) {
         let mut world = self.0.borrow_mut();
         if let Some(node) = world.node(from) {
-            world.nodes[node].muted = open;
+            world.nodes[node].muted = true;
+        }
+    }
+
+    /// Lets what the node `from` sends arrive again.
+    pub fn close_black_hole(&self, from: IpAddr) {
+        let mut world = self.0.borrow_mut();
+        if let Some(node) = world.node(from) {
+            world.nodes[node].muted = false;
         }
     }
 

@@ -63,8 +63,7 @@ impl Stream {
     /// The system's; `TimedOut` at the deadline, `InvalidData` if the record is too long.
     pub fn exchange(&mut self, record: &[u8]) -> io::Result<Vec<u8>> {
         let length = u32::try_from(record.len()).ok();
-        let mark =
-            length.and_then(|length| Mark::new(true, length)).ok_or(ErrorKind::InvalidData)?;
+        let mark = length.and_then(Mark::last).ok_or(ErrorKind::InvalidData)?;
         self.write_all(&[&mark.encode(), record].concat())?;
 
         let mut reply = Vec::new();

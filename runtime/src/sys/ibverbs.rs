@@ -44,7 +44,7 @@ pub(crate) use completion::{CompletionQueue, Polled, WorkStatus};
 pub(crate) use connection::{Answer, CmEvent, CmEventKind, CmId, EventChannel, Parameters};
 pub(crate) use device::{Attributes, Device, Fault, Link};
 pub(crate) use grant::Grant;
-pub(crate) use memory::{Again, Domain, Region, Registered};
+pub(crate) use memory::{Again, Domain, Region, Registered, WindowUse};
 pub(crate) use names::sequence_of;
 pub(crate) use queue_pair::{Chain, Ended, Posting, QueuePair, QueuePairLimits, Subject};
 pub(crate) use receives::{Arrival, SharedReceives};

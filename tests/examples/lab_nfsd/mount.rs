@@ -46,7 +46,7 @@ fn call(path: &str) -> Outcome<Vec<u8>> {
     let root = Credential::Sys(AuthSys::new(0, b"lab", 0, 0));
     let header = CallHeader { credential: root, ..CallHeader::new(1, PROGRAM, VERSION, MNT) };
     header.encode(&mut w).and_then(|()| w.opaque(path.as_bytes())).map_err(|e| e.to_string())?;
-    let mark = u32::try_from(w.position()).ok().and_then(|length| Mark::new(true, length));
+    let mark = u32::try_from(w.position()).ok().and_then(Mark::last);
     Ok([&mark.ok_or("the path is too long")?.encode(), w.written()].concat())
 }
 

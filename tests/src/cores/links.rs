@@ -98,7 +98,7 @@ impl World {
                     self.each_link(server, Link::doom);
                     self.servers[server].at.ip()
                 };
-                self.fabric.black_hole(address, true);
+                self.fabric.black_hole(address);
                 self.holes.retain(|hole| hole.address != address);
                 self.holes.push(Hole { address, until });
             }

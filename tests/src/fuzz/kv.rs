@@ -11,7 +11,7 @@ use haulage::service::{
     Binding, Call, CallError, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
 };
 use haulage_apps::kv::index::Seed;
-use haulage_apps::kv::protocol::{Answer, KEY_MAX, Procedure, Refusal, Value};
+use haulage_apps::kv::protocol::{Answer, Carriage, KEY_MAX, Procedure, Refusal, Value};
 use haulage_apps::kv::service::{KvService, binding};
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 use haulage_proto::rpc::AcceptStat;
@@ -215,8 +215,8 @@ impl World {
         if asked.procedure == Procedure::Figures {
             return assert!(octets.len().is_multiple_of(8), "hypers");
         }
-        let is_placed = got.placed.is_some();
-        let answer = Answer::decode(asked.procedure, &octets, is_placed);
+        let carriage = if got.placed.is_some() { Carriage::Chunk } else { Carriage::Inline };
+        let answer = Answer::decode(asked.procedure, &octets, carriage);
         match (expected, answer.expect("results that make sense")) {
             (Expected::Done, Answer::Done) => {}
             (Expected::Value(value), Answer::Value(Value::Inline(octets))) => {
@@ -296,7 +296,7 @@ impl World {
             let octets = Octets::default().words(&[at]).0;
             let asked = Asked { procedure: Procedure::Keys, octets, argument: None, room: None };
             let octets = self.call(&asked).results.expect("a list of keys");
-            let answer = Answer::decode(Procedure::Keys, &octets, false);
+            let answer = Answer::decode(Procedure::Keys, &octets, Carriage::Inline);
             let Ok(Answer::Keys(keys)) = answer else { panic!("no keys: {answer:?}") };
             listed.extend(keys.keys().map(|key| key.bytes().to_vec()));
             let Some(next) = keys.next else { break };

@@ -59,22 +59,31 @@ fn wrong(workspace: &Workspace, patch: &str) -> Option<String> {
 
 /// Returns whether a file is built into the library itself.
 fn is_of_library(workspace: &Workspace, path: &str) -> bool {
-    let Some(home) = LIBRARY.into_iter().find(|home| path.starts_with(home)) else { return false };
+    let home = LIBRARY.into_iter().find(|home| path.starts_with(home));
+    home.is_some_and(|home| path.ends_with(".rs") && !is_for_tests(workspace, home, path))
+}
+
+/// Returns whether a file of the crate whose sources are in `home` is built for its tests alone: an item for tests
+/// declares it, or a module around it.
+pub(super) fn is_for_tests(workspace: &Workspace, home: &str, path: &str) -> bool {
     let modules: Vec<_> = path[home.len()..].trim_end_matches(".rs").split('/').collect();
-    path.ends_with(".rs")
-        && modules.iter().enumerate().all(|(depth, name)| {
-            let around = if depth == 0 { "lib".to_owned() } else { modules[..depth].join("/") };
-            let parent = workspace.get(&format!("{home}{around}.rs"));
-            let declared = format!("mod {name};");
-            !parent.is_some_and(|parent| {
+    modules.iter().enumerate().any(|(depth, name)| {
+        let around = modules[..depth].join("/");
+        let roots = ["lib", "main"];
+        let parents = if depth == 0 { &roots[..] } else { &[around.as_str()][..] };
+        let declared = format!("mod {name};");
+        parents.iter().any(|parent| {
+            let parent = workspace.get(&format!("{home}{parent}.rs"));
+            parent.is_some_and(|parent| {
                 let mut items = test_items(&parent.code).into_iter();
                 items.any(|item| parent.code[item].ends_with(&declared))
             })
         })
+    })
 }
 
 /// Returns where the items are that are built for tests alone.
-fn test_items(code: &str) -> Vec<Range<usize>> {
+pub(super) fn test_items(code: &str) -> Vec<Range<usize>> {
     let items = code.match_indices("#[cfg(test)]").filter_map(|(at, _)| {
         let open = at + code[at..].find(['{', ';'])?;
         let end = open + block(&code[open..]).unwrap_or(1);

@@ -3,30 +3,30 @@ use super::*;
 #[test]
 fn results_have_these_bytes() {
     use Procedure::{Del, Get, Keys, Null, Put};
-    for (procedure, answer, reduced, bytes) in [
-        (Null, Answer::Done, false, &b""[..]),
-        (Put, Answer::Done, false, b"\0\0\0\0"),
-        (Get, Answer::Value(Value::Inline(b"v")), false, b"\0\0\0\0\0\0\0\x01v\0\0\0"),
-        (Get, Answer::Value(Value::Inline(b"")), false, b"\0\0\0\0\0\0\0\0"),
-        (Get, Answer::Value(Value::Reduced { length: 9 }), true, b"\0\0\0\0\0\0\0\x09"),
-        (Get, Answer::Refused(Refusal::NotFound), true, b"\0\0\0\x01"),
+    for (procedure, answer, carriage, bytes) in [
+        (Null, Answer::Done, Carriage::Inline, &b""[..]),
+        (Put, Answer::Done, Carriage::Inline, b"\0\0\0\0"),
+        (Get, Answer::Value(Value::Inline(b"v")), Carriage::Inline, b"\0\0\0\0\0\0\0\x01v\0\0\0"),
+        (Get, Answer::Value(Value::Inline(b"")), Carriage::Inline, b"\0\0\0\0\0\0\0\0"),
+        (Get, Answer::Value(Value::Reduced { length: 9 }), Carriage::Chunk, b"\0\0\0\0\0\0\0\x09"),
+        (Get, Answer::Refused(Refusal::NotFound), Carriage::Chunk, b"\0\0\0\x01"),
         (
             Put,
             Answer::Refused(Refusal::TooLarge { max: 16 }),
-            false,
+            Carriage::Inline,
             b"\0\0\0\x02\0\0\0\0\0\0\0\x10",
         ),
-        (Put, Answer::Refused(Refusal::NoSpace), false, b"\0\0\0\x03"),
-        (Del, Answer::Refused(Refusal::BadKey), false, b"\0\0\0\x04"),
+        (Put, Answer::Refused(Refusal::NoSpace), Carriage::Inline, b"\0\0\0\x03"),
+        (Del, Answer::Refused(Refusal::BadKey), Carriage::Inline, b"\0\0\0\x04"),
         (
             Keys,
             Answer::Keys(KeyList { list: TWO_KEYS, next: None }),
-            false,
+            Carriage::Inline,
             b"\0\0\0\0\0\0\0\x01\0\0\0\x01a\0\0\0\0\0\0\x01\0\0\0\x02bc\0\0\0\0\0\0\0\0\0\0",
         ),
     ] {
         assert_eq!(encoded(|w| answer.encode(procedure, w)), bytes, "{answer:?}");
-        assert_eq!(Answer::decode(procedure, bytes, reduced), Ok(answer));
+        assert_eq!(Answer::decode(procedure, bytes, carriage), Ok(answer));
     }
 }
 
@@ -35,7 +35,7 @@ fn the_figures_travel_whole() {
     let stat = Stat { shards: 1, keys: 2, orphans: 3, pages_4k: u64::MAX, ..Stat::default() };
     let bytes = encoded(|w| Answer::Stat(stat).encode(Procedure::Stat, w));
     assert_eq!(bytes.len(), 4 + 22 * 8);
-    assert_eq!(Answer::decode(Procedure::Stat, &bytes, false), Ok(Answer::Stat(stat)));
+    assert_eq!(Answer::decode(Procedure::Stat, &bytes, Carriage::Inline), Ok(Answer::Stat(stat)));
 }
 
 #[test]
@@ -47,7 +47,10 @@ fn a_list_of_keys_is_read_as_it_was_written_or_not_at_all() {
         b"\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0",               // a key of no octets
         b"\0\0\0\0\0\0\0\x01\0\0\0\x01\xff\0\0\0\0\0\0\0\0\0\0\0",   // not UTF-8
     ] {
-        assert!(matches!(Answer::decode(Procedure::Keys, bad, false), Err(BadReply::Garbage(_))));
+        assert!(matches!(
+            Answer::decode(Procedure::Keys, bad, Carriage::Inline),
+            Err(BadReply::Garbage(_))
+        ));
     }
 }
 
@@ -66,11 +69,11 @@ fn every_truncation_and_every_excess_is_refused() {
     ] {
         let mut bytes = encoded(|w| answer.encode(procedure, w));
         for end in 0..bytes.len() {
-            let cut = Answer::decode(procedure, &bytes[..end], false);
+            let cut = Answer::decode(procedure, &bytes[..end], Carriage::Inline);
             assert!(matches!(cut, Err(BadReply::Garbage(_))), "{answer:?} cut at {end}");
         }
         bytes.push(0);
-        let long = Answer::decode(procedure, &bytes, false);
+        let long = Answer::decode(procedure, &bytes, Carriage::Inline);
         assert!(matches!(long, Err(BadReply::Garbage(_))), "{answer:?}");
     }
 }
@@ -91,7 +94,7 @@ fn numbers_we_do_not_know_are_said_to_be_unknown() {
         assert_eq!(Procedure::from_number(number).map(|p| p as u32), Some(number));
     }
     assert_eq!(Procedure::from_number(7), None);
-    let unknown = Answer::decode(Procedure::Get, b"\0\0\0\x05", false);
+    let unknown = Answer::decode(Procedure::Get, b"\0\0\0\x05", Carriage::Inline);
     assert_eq!(unknown, Err(BadReply::Status(5)));
 }
 

@@ -13,7 +13,7 @@ use haulage::provider::sim::{Fabric, FabricConfig, Sim};
 use haulage::service::{CallError, ConnectionId, Finished, NoService, Request, TransportError};
 
 use super::*;
-use crate::kv::protocol;
+use crate::kv::protocol::{self, Carriage};
 
 #[test]
 fn values_of_every_size_survive_whatever_is_in_flight_around_them() {
@@ -240,7 +240,7 @@ struct Caller {
 struct Ended {
     procedure: Procedure,
     results: Result<Vec<u8>, CallError>,
-    reduced: bool,
+    carriage: Carriage,
     place: Option<Local>,
 }
 
@@ -255,11 +255,11 @@ impl Service for Caller {
 
     fn replied(&mut self, _: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
         let number = usize::try_from(token).expect("a small number");
-        let reduced = finished.results.as_ref().is_ok_and(|results| results.reduced().is_some());
+        let reduced = finished.results.as_ref().ok().and_then(|results| results.reduced());
         let ended = Ended {
             procedure: self.asked[number],
             results: finished.results.map(|results| results.rest().to_vec()),
-            reduced,
+            carriage: Carriage::of(reduced),
             place: finished.result,
         };
         self.ended[number] = Some(ended);
@@ -362,9 +362,9 @@ impl World {
     }
 
     fn answer(&mut self, n: usize) -> Result<Answer<'_>, CallError> {
-        let Ended { procedure, results, reduced, .. } = self.reply(n);
+        let Ended { procedure, results, carriage, .. } = self.reply(n);
         let results = results.as_ref().map_err(Clone::clone)?;
-        Ok(Answer::decode(*procedure, results, *reduced).expect("a Reply that makes sense"))
+        Ok(Answer::decode(*procedure, results, *carriage).expect("a Reply that makes sense"))
     }
 
     fn done(&mut self, n: usize) -> Result<Answer<'static>, CallError> {

@@ -6,7 +6,7 @@ use super::*;
 use crate::cli::perf::Test;
 use crate::limits::{Limits, Noise};
 use crate::perf::load::{Pace, Tally};
-use crate::perf::plan::Subject;
+use crate::perf::plan::{Ends, Subject};
 
 fn plan(test: Test) -> Plan {
     let time = Duration::from_secs(1);
@@ -17,7 +17,7 @@ fn plan(test: Test) -> Plan {
         touch: false,
         connections: 1,
         active: 1,
-        threads: false,
+        ends: Ends::Processes,
         runs: 1,
         limits_size: 4096,
     }

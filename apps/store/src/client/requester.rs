@@ -109,7 +109,10 @@ impl Requester for Remote {
         let (procedure, timeout) = (arguments.procedure().number(), Some(self.timeout));
         let reduced = argument.is_some();
         let request = Request { procedure, argument, result, timeout };
-        Ok(self.client.begin(request, |w| encode(arguments, reduced, w))?)
+        let encode = |w: &mut Writer<'_>| {
+            if reduced { encode_reduced(arguments, w) } else { arguments.encode(w) }
+        };
+        Ok(self.client.begin(request, encode)?)
     }
 
     fn ended(&mut self) -> Result<(u64, Result<Answer, CallError>), CallError> {
@@ -129,15 +132,11 @@ impl Requester for Remote {
     }
 }
 
-/// Appends arguments; of one that has memory of its own even its length is left to the runtime.
-pub(super) fn encode(
+/// Appends arguments of which the last has memory of its own: even its length is left to the runtime.
+pub(super) fn encode_reduced(
     arguments: &Arguments<'_>,
-    reduced: bool,
     w: &mut Writer<'_>,
 ) -> Result<(), Truncated> {
-    if !reduced {
-        return arguments.encode(w);
-    }
     // Such arguments are a file handle and a few words.
     let mut room = [0; 256];
     let mut all = Writer::new(&mut room);

@@ -11,7 +11,7 @@ use haulage_proto::rpc::{AuthSys, Credential};
 use haulage_proto::time::Instant;
 use haulage_proto::xdr::Writer;
 
-use super::requester::encode;
+use super::requester::encode_reduced;
 use super::*;
 use crate::access::Policy;
 use crate::handle::Sealer;
@@ -128,7 +128,10 @@ impl Requester for Near {
 
     fn begin(&mut self, arguments: &Arguments<'_>, items: Items) -> Result<u64, CallError> {
         // As the runtime has it: what has memory of its own brings its own length.
-        let mut octets = written(|w| encode(arguments, items.argument.is_some(), w));
+        let mut octets = written(|w| match items.argument {
+            Some(_) => encode_reduced(arguments, w),
+            None => arguments.encode(w),
+        });
         let chunk = items.argument.as_ref().map(|lease| {
             octets.extend(u32::try_from(lease.len()).unwrap().to_be_bytes());
             (u32::try_from(octets.len()).unwrap(), lease.len() as u64)

@@ -197,7 +197,7 @@ impl Front {
 impl TcpCaller {
     /// Sends a Reply, as one record.
     pub(super) fn send(self, reply: &[u8]) {
-        let mark = u32::try_from(reply.len()).ok().and_then(|length| Mark::new(true, length));
+        let mark = u32::try_from(reply.len()).ok().and_then(Mark::last);
         let Some(mark) = mark else { return };
         let mut record = Vec::with_capacity(Mark::WIRE_LEN + reply.len());
         record.extend(mark.encode());

@@ -238,7 +238,7 @@ fn record_of(
 }
 
 fn framed(octets: &[u8]) -> Vec<u8> {
-    let mark = Mark::new(true, u32::try_from(octets.len()).unwrap()).unwrap();
+    let mark = Mark::last(u32::try_from(octets.len()).unwrap()).unwrap();
     [&mark.encode(), octets].concat()
 }
 
@@ -430,7 +430,7 @@ fn what_is_no_call_of_ours_is_refused_and_what_is_no_call_hangs_up() {
             stream.write_all(octets).unwrap();
             reply(&mut stream).map(|(_, body, _)| body)
         };
-        let too_long = Mark::new(true, 8193).unwrap().encode();
+        let too_long = Mark::last(8193).unwrap().encode();
         [
             asked(&record(1, (nfs3::PROGRAM, nfs3::VERSION, 22), |_| Ok(()))),
             asked(&record(1, (nfs3::PROGRAM, nfs3::VERSION, 1), |_| Ok(()))),

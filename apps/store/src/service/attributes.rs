@@ -114,8 +114,9 @@ fn permitted(
     }
     allow(to.has_valid_times(), Status::Inval)?;
     let given_away = uid || gid;
+    let change = if given_away { Change::Owner } else { Change::Octets };
     if to.mode.is_none() && (given_away || to.size.is_some()) {
-        to.mode = without_set_id(caller, file, given_away);
+        to.mode = without_set_id(caller, file, change);
     } else if let Some(mode) = to.mode.filter(|_| !caller.is_root()) {
         // Nobody makes a program act as a group that they are not of.
         let group = to.gid.unwrap_or(file.gid);
@@ -125,12 +126,21 @@ fn permitted(
     Ok(to)
 }
 
+/// What changes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// What it holds.
+    Octets,
+    /// Its owner or its group.
+    Owner,
+}
+
 /// Returns the permission bits of a file that was changed or given away, if they have to change: a
 /// program that others could have changed does not go on acting as its owner.
-pub(super) fn without_set_id(caller: &Caller, file: &Attributes, given_away: bool) -> Option<u32> {
+pub(super) fn without_set_id(caller: &Caller, file: &Attributes, change: Change) -> Option<u32> {
     let changes = file.kind == FileType::Regular
         && file.mode & (SET_UID | SET_GID) != 0
-        && (given_away || !caller.is_root());
+        && (change == Change::Owner || !caller.is_root());
     changes.then_some(file.mode & !(SET_UID | SET_GID))
 }
 

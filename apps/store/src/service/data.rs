@@ -3,7 +3,7 @@
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::Item;
 
-use super::attributes::without_set_id;
+use super::attributes::{Change, without_set_id};
 use super::{Answer, Reply, Service, Surroundings, allow, row};
 use crate::access::Caller;
 use crate::backend::{
@@ -73,7 +73,7 @@ impl<B: Backend> Service<B> {
             allow(cx.caller.may_write(before), Status::Acces)?;
             allow(asked.data.length() == u64::from(asked.count), Status::Inval)?;
             let data = octets(asked.data.0, placed, service.config.limits.write_max as usize)?;
-            if let mode @ Some(_) = without_set_id(cx.caller, before, false) {
+            if let mode @ Some(_) = without_set_id(cx.caller, before, Change::Octets) {
                 let to = SetAttributes { mode, ..SetAttributes::default() };
                 service.backend.set_attributes(cx, file, &to)?;
             }

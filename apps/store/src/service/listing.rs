@@ -51,7 +51,11 @@ impl<B: Backend> Service<B> {
             let mut w = NamesPlusWriter::new(&mut plus[..room], names_max);
             let mut fit = 0;
             let mut entries = listed_names.iter().inspect(|_| fit += 1);
-            let complete = entries.all(|entry| service.show(cx, &mut w, dir, entry, visible));
+            let complete = entries.all(|entry: Entry<'_>| {
+                // What the names are of is for those to know who could look them up one by one.
+                let file = service.backend.lookup(cx, dir, entry.name).ok().filter(|_| visible);
+                service.show(cx, &mut w, entry, file)
+            });
             drop(entries);
             // The first was counted even if it did not fit.
             allow(complete || fit > 1, Status::TooSmall)?;
@@ -93,17 +97,14 @@ impl<B: Backend> Service<B> {
         Ok(Listed { verifier, length: w.finish::<Entry<'_>>().wire_len(), eof })
     }
 
-    /// Adds a name with what it names. Returns whether it fit.
+    /// Adds a name with the `file` it names, if the caller may know. Returns whether it fit.
     fn show(
         &mut self,
         cx: &Context<'_>,
         w: &mut NamesPlusWriter<'_>,
-        dir: FileId,
         entry: Entry<'_>,
-        visible: bool,
+        file: Option<FileId>,
     ) -> bool {
-        // What the names are of is for those to know who could look them up one by one.
-        let file = self.backend.lookup(cx, dir, entry.name).ok().filter(|_| visible);
         let attributes = file.and_then(|file| self.look(cx, file).ok());
         let sealed = file.map(|file| self.sealer.seal(file));
         let file = sealed.as_ref().map(|sealed| sealed.as_file_handle());

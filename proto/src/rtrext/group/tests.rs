@@ -53,8 +53,8 @@ fn next(group: &mut Group, xid: u32, xnum: u32) -> Received {
     group.next(xid, &Continue { xnum, itype: 9, pslen: 4, rest: &[0; 12] }, 40)
 }
 
-fn other(group: &mut Group, xid: u32, dir: MessageType, htype: u32, neutral: bool) -> Received {
-    group.other(&Prefix { xid, vers: 2, credit: 0, htype }, dir, neutral)
+fn base(group: &mut Group, xid: u32, dir: MessageType, htype: u32) -> Received {
+    group.other(&Prefix { xid, vers: 2, credit: 0, htype }, dir, Other::Base)
 }
 
 fn id(xid: u32, dir: MessageType, seq: u32) -> TransmissionId {
@@ -83,10 +83,11 @@ fn a_group_is_complete_with_its_last_transmission() {
 fn grants_and_errors_leave_a_group_alone() {
     let mut group = Group::default();
     first(&mut group, 7, CALL, 2);
-    assert_eq!(other(&mut group, 0, CALL, 5, true), Received::Pass);
-    assert_eq!(other(&mut group, 9, CALL, REPTERR, false), Received::Pass);
+    let grant = Prefix { xid: 0, vers: 2, credit: 0, htype: 5 };
+    assert_eq!(group.other(&grant, CALL, Other::Neutral), Received::Pass);
+    assert_eq!(base(&mut group, 9, CALL, REPTERR), Received::Pass);
     assert_eq!(next(&mut group, 7, 1), Received::Complete);
-    assert_eq!(other(&mut group, 9, CALL, CALL_INLINE, false), Received::Pass);
+    assert_eq!(base(&mut group, 9, CALL, CALL_INLINE), Received::Pass);
 }
 
 #[test]
@@ -141,7 +142,7 @@ fn another_message_in_a_group_is_reported_and_dropped() {
         first(&mut group, 7, CALL, 2);
         let info = ReportInfo::BadHeaderType(Expected { expect: XMTCONT, current: htype });
         let report = bad(id(9, dir, 0), Some(id(7, CALL, 0)), info);
-        assert_eq!(other(&mut group, 9, dir, htype, false), report);
+        assert_eq!(base(&mut group, 9, dir, htype), report);
         assert_eq!(next(&mut group, 7, 1), Received::Dropped);
     }
     for (dir, current, count) in [(CALL, XMTREQ, 1), (REPLY, XMTRESP, 3)] {

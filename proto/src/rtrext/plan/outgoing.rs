@@ -17,6 +17,15 @@ pub struct Outgoing<'a> {
     pub items: &'a [Item<Source>],
 }
 
+/// The octets of an RPC message.
+#[derive(Clone, Copy, Debug)]
+pub struct Content<'a> {
+    /// Those of its Payload stream, from which the items are missing.
+    pub payload: &'a [u8],
+    /// Those of each item, in the order of the stream.
+    pub items: &'a [&'a [u8]],
+}
+
 /// What only one of the two first headers has.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind<'a> {

@@ -50,15 +50,16 @@ fn encoded(
     payload: &[u8],
     items: &[&[u8]],
 ) -> Vec<Vec<u8>> {
+    let content = Content { payload, items };
     let write = |transmission: usize| {
         let mut memory = vec![0xee; plan.length(transmission)];
         let mut w = Writer::new(&mut memory);
-        plan.encode(&mut w, transmission, ids, message, payload, items).unwrap();
+        plan.encode(&mut w, transmission, ids, message, content).unwrap();
         assert_eq!(w.room(), 0, "as long as was said");
         for room in 0..memory.len() {
             let mut short = vec![0; room];
             let mut w = Writer::new(&mut short);
-            assert!(plan.encode(&mut w, transmission, ids, message, payload, items).is_err());
+            assert!(plan.encode(&mut w, transmission, ids, message, content).is_err());
         }
         memory
     };

@@ -136,7 +136,7 @@ struct End {
 
 impl End {
     fn new(window: u32, without: Option<Rule>) -> Self {
-        let mut credits = Credits::new(8, 8, true);
+        let mut credits = Credits::new(8, 8, PeerCalls::Served);
         credits.expect_calls();
         credits.reserve(window);
         Self { credits, without, to_make: 40, held: 0, free: 0, inbox: VecDeque::new() }
@@ -156,16 +156,16 @@ impl End {
             (Step::Reply, _) if self.held == 0 => false,
             (Step::Reply, Some(Rule::NeverZero | Rule::Withheld)) => true,
             (Step::Reply, Some(Rule::Apart)) => {
-                self.credits.may_answer(false) && unanswered < granted
+                self.credits.may_answer(Release::AtOnce) && unanswered < granted
             }
-            (Step::Reply, _) => self.credits.may_answer(false),
+            (Step::Reply, _) => self.credits.may_answer(Release::AtOnce),
         }
     }
 
     fn answer(&mut self) -> u32 {
         let owed = self.credits.responder.owed - 1;
-        let grantable = self.credits.grantable(owed, false);
-        let granted = self.credits.on_answered(false);
+        let grantable = self.credits.grantable(owed, Release::AtOnce);
+        let granted = self.credits.on_answered(Release::AtOnce);
         if self.without == Some(Rule::NeverZero) && grantable <= 0 {
             self.credits.responder.granted = 0;
             return 0;

@@ -6,9 +6,10 @@ use crate::chunk::Format;
 use crate::time::Instant;
 use crate::v2::VERSION;
 use crate::v2::continuation::{Kind, Step};
-use crate::v2::credit::Class;
+use crate::v2::credit::{Arrived, Class};
 use crate::v2::error::ErrorBody;
 use crate::v2::header::{CONNPROP_FINAL, CONNPROP_MIDDLE, ConnProp, HeaderFault, Message, Prefix};
+use crate::v2::properties::ConnPropKind;
 use crate::v2::reverse::Level;
 use crate::v2::setup::{Answer, Event as SetupEvent};
 
@@ -24,11 +25,14 @@ impl Connection {
         if let Message::Error { error: ErrorBody::Vers { low, high }, .. } = *message {
             // P6: its credit word is not version 2's. [V2-7.1.1-3] a version the peer does not speak
             // is not used again.
-            let _ = self.credits.on_ignored(false);
+            let _ = self.credits.on_ignored(Arrived::Other);
             return self.close(CloseReason::Unsupported { low, high });
         }
-        let is_grant = matches!(message, Message::Grant { .. });
-        if let Err(fault) = self.credits.on_received(message.prefix().credit, is_grant) {
+        let arrived = match message {
+            Message::Grant { .. } => Arrived::Grant,
+            _ => Arrived::Other,
+        };
+        if let Err(fault) = self.credits.on_received(message.prefix().credit, arrived) {
             return self.close(fault.into());
         }
         // [V2-4.3.3-1] [V2-4.6.1-2] [V2-4.6.2-2] from here on it is the version of everything, in both
@@ -114,12 +118,12 @@ impl Connection {
     }
 
     fn on_properties(&mut self, properties: &ConnProp<'_>) {
-        let ConnProp { prefix, last, set } = properties;
+        let ConnProp { prefix, kind, set } = properties;
         let Ok(heard) = self.heard(set) else {
             // [V2-5.1-1] [V2-7.2.2-1]
             return self.report(prefix, ErrorBody::BadPropval);
         };
-        match self.setup.on_properties(*last, set) {
+        match self.setup.on_properties(*kind, set) {
             Ok(Answer::OutOfPlace) => self.report(prefix, ErrorBody::InvalCont),
             Ok(answer) => {
                 self.heed(heard);
@@ -138,7 +142,8 @@ impl Connection {
             Answer::Speak => match self.setup.speak() {
                 // [V2-4.3.3-1] in the version the client spoke, as all that follows; and
                 // [V2-4.3.3-2] it stays the same.
-                Ok(last) => {
+                Ok(kind) => {
+                    let last = kind == ConnPropKind::Final;
                     self.control(self.setup_xid, VERSION, ControlBody::Properties { last });
                 }
                 Err(fault) => return self.close(fault.into()),
@@ -184,7 +189,7 @@ impl Connection {
         if level < Level::General {
             self.config.check_chunkless(&chunks)?;
         }
-        if !level.allows(Format::Simple, false) {
+        if !level.allows(Format::Simple) {
             // A direction that was not announced has no header types.
             return Err(ErrorBody::InvalHtype);
         }
@@ -195,8 +200,8 @@ impl Connection {
     pub(super) fn on_fault(&mut self, fault: &HeaderFault) {
         // A Receive was used up whatever it held; its credit word counts if it is version 2's.
         let counted = match fault.credit {
-            Some(credit) => self.credits.on_received(credit, false),
-            None => self.credits.on_ignored(false),
+            Some(credit) => self.credits.on_received(credit, Arrived::Other),
+            None => self.credits.on_ignored(Arrived::Other),
         };
         match counted {
             Ok(()) => self.on_malformed(fault),

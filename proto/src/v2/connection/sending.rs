@@ -140,7 +140,9 @@ impl Gate {
             return Err(Unsent::ChunksWithoutReply);
         }
         // [V2-4.6.3-1] not before the other end has announced it, nor more than that.
-        if !level.allows(sending.format, sending.has_chunks) {
+        let announced =
+            if sending.has_chunks { level.allows_chunks() } else { level.allows(sending.format) };
+        if !announced {
             return Err(Unsent::NotAnnounced);
         }
         // [V2-7.1.3-3] what was refused is not sent again.

@@ -9,7 +9,7 @@ use crate::testing::{Rng, Xdr};
 use crate::v2::header::{
     self, CallLists, Prefix, encode_call_inline, encode_error, encode_reply_inline,
 };
-use crate::v2::properties::REVERSE_GENL;
+use crate::v2::properties::{ConnPropKind, REVERSE_GENL};
 use crate::verbs::{Handle, Segment};
 use crate::xdr::Writer;
 

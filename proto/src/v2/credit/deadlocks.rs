@@ -145,7 +145,7 @@ fn crowd(is_shared_out: bool) -> bool {
     for credits in &mut connections {
         let mut peer = Credits::new();
         peer.reserve(1);
-        peer.on_received(credits.on_sent(Class::Control), false).unwrap();
+        peer.on_received(credits.on_sent(Class::Control), Arrived::Other).unwrap();
         let messages = [Class::Control; 20].into_iter().chain([Class::Grant]);
         for class in messages {
             if peer.may_send(class) {
@@ -369,7 +369,7 @@ impl End {
     fn deliver(&mut self) -> Option<()> {
         let (class, word, is_last) = self.inbox.pop_front().unwrap();
         self.posted = self.posted.checked_sub(1)?;
-        self.credits.on_received(word, class == Class::Grant).ok()?;
+        self.credits.on_received(word, arrived(class)).ok()?;
         match class {
             Class::Call if !is_last => self.free += 1,
             Class::Call => {

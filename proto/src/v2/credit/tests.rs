@@ -9,7 +9,7 @@ use crate::testing::Rng;
 fn limited(limit: u32) -> Credits {
     let mut credits = Credits::new();
     credits.reserve(8);
-    credits.on_received(limit, false).unwrap();
+    credits.on_received(limit, Arrived::Other).unwrap();
     credits
 }
 
@@ -110,7 +110,7 @@ fn a_credit_word_is_what_was_received_and_what_may_still_come() {
     credits.reserve(30);
     assert_eq!(credits.on_sent(Class::Control), 31);
     for _ in 0..10 {
-        credits.on_received(100, false).unwrap();
+        credits.on_received(100, Arrived::Other).unwrap();
     }
     assert_eq!(credits.on_sent(Class::Reply), 31, "nothing was reserved again");
     credits.reserve(4);
@@ -124,11 +124,11 @@ fn a_lowered_limit_is_honoured() {
     for _ in 0..5 {
         credits.on_sent(Class::Call);
     }
-    credits.on_received(5, false).unwrap();
+    credits.on_received(5, Arrived::Other).unwrap();
     assert!(!credits.may_send(Class::Reply) && credits.may_send(Class::Grant), "d = 0");
-    credits.on_received(3, false).unwrap();
+    credits.on_received(3, Arrived::Other).unwrap();
     assert!(!credits.may_send(Class::Grant), "d = -2");
-    credits.on_received(6, true).unwrap();
+    credits.on_received(6, Arrived::Grant).unwrap();
     assert!(credits.may_send(Class::Reply), "and raised again, by a grant too");
 }
 
@@ -146,7 +146,7 @@ fn a_limit_farther_away_than_any_window_is_implausible() {
         ] {
             let mut credits = starting_at(base, 0, 1);
             let expected = if plausible { Ok(()) } else { Err(CreditFault::Implausible) };
-            assert_eq!(credits.on_received(word, false), expected, "{base:x} {word:x}");
+            assert_eq!(credits.on_received(word, Arrived::Other), expected, "{base:x} {word:x}");
             let limit = if plausible { word } else { base.wrapping_add(1) };
             assert_eq!(credits.peer_limit(), limit);
         }
@@ -158,14 +158,14 @@ fn a_peer_that_sends_more_than_is_reserved_for_it_is_caught() {
     for base in [0, u32::MAX - 3] {
         let mut credits = starting_at(0, base, 4);
         // Four credits, and the Receive beyond them.
-        (0..5).for_each(|_| credits.on_received(1, false).unwrap());
+        (0..5).for_each(|_| credits.on_received(1, Arrived::Other).unwrap());
         assert_eq!(credits.reserved_outstanding(), 0);
         let mut again = credits.clone();
-        assert_eq!(credits.on_received(1, true), Err(CreditFault::Overrun));
-        assert_eq!(again.on_ignored(false), Err(CreditFault::Overrun));
+        assert_eq!(credits.on_received(1, Arrived::Grant), Err(CreditFault::Overrun));
+        assert_eq!(again.on_ignored(Arrived::Other), Err(CreditFault::Overrun));
         assert_eq!(credits.reserved_outstanding(), u32::MAX, "it used another's Receive");
         credits.reserve(2);
-        assert_eq!(credits.on_received(1, false), Ok(()), "what is reserved may be used");
+        assert_eq!(credits.on_received(1, Arrived::Other), Ok(()), "what is reserved may be used");
     }
 }
 
@@ -173,7 +173,7 @@ fn a_peer_that_sends_more_than_is_reserved_for_it_is_caught() {
 fn a_message_whose_credit_word_means_nothing_uses_a_receive() {
     let mut credits = limited(10);
     let before = credits.reserved_outstanding();
-    assert_eq!(credits.on_ignored(false), Ok(()));
+    assert_eq!(credits.on_ignored(Arrived::Other), Ok(()));
     assert_eq!((credits.peer_limit, credits.reserved_outstanding()), (10, before - 1));
 }
 
@@ -183,7 +183,7 @@ fn a_limit_is_refreshed_at_half_the_window() {
         let mut credits = starting_at(0, 0, window);
         credits.on_sent(Class::Control);
         for spent in 1..=window {
-            credits.on_received(1 << 20, false).unwrap();
+            credits.on_received(1 << 20, Arrived::Other).unwrap();
             credits.reserve(1);
             assert_eq!(credits.wants_grant(), 2 * spent >= window, "{spent} of {window}");
         }
@@ -196,7 +196,7 @@ fn a_limit_is_refreshed_at_half_the_window() {
 fn any_message_announces_the_limit_in_place_of_a_grant() {
     for class in [Class::Call, Class::Reply, Class::Control, Class::Grant] {
         let mut credits = starting_at(0, 0, 2);
-        credits.on_received(8, false).unwrap();
+        credits.on_received(8, Arrived::Other).unwrap();
         credits.reserve(1);
         assert!(credits.wants_grant());
         assert_eq!(credits.on_sent(class), 3);
@@ -210,11 +210,11 @@ fn a_grant_provokes_none_while_the_peer_has_more_than_half_of_its_credits() {
         let mut credits = starting_at(0, 0, window);
         credits.on_sent(Class::Control);
         for left in (window / 2 + 1..window).rev() {
-            credits.on_received(1 << 20, true).unwrap();
+            credits.on_received(1 << 20, Arrived::Grant).unwrap();
             credits.reserve(1);
             assert!(!credits.wants_grant(), "{left} of {window} left");
         }
-        credits.on_received(1 << 20, true).unwrap();
+        credits.on_received(1 << 20, Arrived::Grant).unwrap();
         credits.reserve(1);
         assert!(credits.wants_grant(), "window {window}");
         credits.on_sent(Class::Grant);
@@ -261,8 +261,8 @@ fn two_ends_that_give_too_few_credits_still_fall_silent() {
 fn a_receive_reserved_late_is_news_although_something_was_sent_meanwhile() {
     // The Receive of a Call is kept until after its Reply, which therefore could not announce it.
     let mut credits = starting_at(0, 0, 4);
-    credits.on_received(8, false).unwrap();
-    credits.on_received(8, true).unwrap();
+    credits.on_received(8, Arrived::Other).unwrap();
+    credits.on_received(8, Arrived::Grant).unwrap();
     credits.on_sent(Class::Reply);
     assert!(!credits.wants_grant(), "nothing to tell yet");
     credits.reserve(1);
@@ -278,7 +278,7 @@ fn a_receive_reserved_late_is_news_although_something_was_sent_meanwhile() {
 #[test]
 fn a_grant_without_credit_raises_the_limit() {
     let mut credits = starting_at(0, 0, 4);
-    (0..4).for_each(|_| credits.on_received(1, false).unwrap());
+    (0..4).for_each(|_| credits.on_received(1, Arrived::Other).unwrap());
     credits.on_sent(Class::Control);
     assert_eq!(credits.left(), 0);
     assert!(!credits.wants_grant(), "a grant that says nothing new is not worth the last Receive");
@@ -459,7 +459,7 @@ fn apply(ends: &mut [End; 2], at: usize, step: Step, rng: &mut Rng, replies: boo
 fn deliver(end: &mut End) {
     let (class, word) = end.inbox.pop_front().unwrap();
     assert!(end.credits.reserved_outstanding() > 0, "it finds a Receive");
-    end.credits.on_received(word, class == Class::Grant).unwrap();
+    end.credits.on_received(word, arrived(class)).unwrap();
     match class {
         Class::Call => {
             end.credits.owe(1);
@@ -545,7 +545,7 @@ fn a_run_of_messages_counts_as_one_after_the_other() {
         // What breaks a rule is left to be found by itself.
         let count = run.iter().take_while(|word| {
             let mut next = apart.clone();
-            let taken = next.on_received(**word, false).is_ok();
+            let taken = next.on_received(**word, Arrived::Other).is_ok();
             if taken {
                 apart = next;
             }

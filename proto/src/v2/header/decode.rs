@@ -13,7 +13,7 @@ use super::{
 use crate::chunk::{ListFault, ReadList, WriteChunk, WriteList};
 use crate::v2::VERSION;
 use crate::v2::error::ErrorBody;
-use crate::v2::properties::{PropertyFault, PropertySet};
+use crate::v2::properties::{ConnPropKind, PropertyFault, PropertySet};
 use crate::verbs::Handle;
 use crate::xdr::{Reader, Truncated, UNIT};
 
@@ -23,7 +23,7 @@ use crate::xdr::{Reader, Truncated, UNIT};
 /// # Errors
 /// See [`HeaderFault`].
 pub fn decode(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
-    decode_from(message, true)
+    decode_from(message, Start::Xid)
 }
 
 /// Decodes the Transport stream of one message. Its Payload stream may be any bytes.
@@ -31,12 +31,21 @@ pub fn decode(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
 /// # Errors
 /// See [`HeaderFault`].
 pub fn decode_transport(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
-    decode_from(message, false)
+    decode_from(message, Start::Any)
 }
 
-/// Decodes one message, and judges the start of its Payload stream if that is its `first` part.
+/// How the Payload stream of a message begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Start {
+    /// With the XID of its header.
+    Xid,
+    /// With anything: the message may carry a later part of an RPC message.
+    Any,
+}
+
+/// Decodes one message, and judges the start of its Payload stream.
 #[inline(always)]
-fn decode_from(message: &[u8], first: bool) -> Result<Message<'_>, HeaderFault> {
+fn decode_from(message: &[u8], start: Start) -> Result<Message<'_>, HeaderFault> {
     let mut r = Reader::new(message);
     let prefix = match Prefix::decode(&mut r) {
         Ok(prefix) => prefix,
@@ -46,22 +55,22 @@ fn decode_from(message: &[u8], first: bool) -> Result<Message<'_>, HeaderFault> 
         return Err(unsupported(prefix));
     }
     match prefix.htype {
-        CALL_INLINE => match bare_call(r, prefix, first) {
+        CALL_INLINE => match bare_call(r, prefix, start) {
             Some(call) => Ok(Message::CallInline(call)),
-            None => decode_call_inline(message, prefix.xid, prefix.credit, first),
+            None => decode_call_inline(message, prefix.xid, prefix.credit, start),
         },
-        REPLY_INLINE => decode_reply_inline(message, prefix.xid, prefix.credit, first),
-        _ => decode_other(r, prefix, first),
+        REPLY_INLINE => decode_reply_inline(message, prefix.xid, prefix.credit, start),
+        _ => decode_other(r, prefix, start),
     }
 }
 
 /// Returns the commonest message of all, a Call without chunks, which one comparison tells; `None`
 /// for any other Call.
 #[inline(always)]
-fn bare_call(mut r: Reader<'_>, prefix: Prefix, first: bool) -> Option<CallInline<'_>> {
+fn bare_call(mut r: Reader<'_>, prefix: Prefix, start: Start) -> Option<CallInline<'_>> {
     let nothing = r.array() == Ok([0; 4 * UNIT]);
     let payload = r.rest();
-    if !nothing || first && check_xid(prefix.xid, payload, r.position()).is_err() {
+    if !nothing || start == Start::Xid && check_xid(prefix.xid, payload, r.position()).is_err() {
         return None;
     }
     let (reads, writes) = (ReadList::default(), WriteList::default());
@@ -95,10 +104,10 @@ fn decode_call_inline(
     message: &[u8],
     xid: u32,
     credit: u32,
-    first: bool,
+    start: Start,
 ) -> Result<Message<'_>, HeaderFault> {
     let prefix = Prefix { xid, vers: VERSION, credit, htype: CALL_INLINE };
-    match CallInline::decode(&mut behind_prefix(message), prefix, first) {
+    match CallInline::decode(&mut behind_prefix(message), prefix, start) {
         Ok(call) => Ok(Message::CallInline(call)),
         Err(broken) => Err(broken.of(prefix)),
     }
@@ -110,10 +119,10 @@ fn decode_reply_inline(
     message: &[u8],
     xid: u32,
     credit: u32,
-    first: bool,
+    start: Start,
 ) -> Result<Message<'_>, HeaderFault> {
     let prefix = Prefix { xid, vers: VERSION, credit, htype: REPLY_INLINE };
-    match ReplyInline::decode(&mut behind_prefix(message), prefix, first) {
+    match ReplyInline::decode(&mut behind_prefix(message), prefix, start) {
         Ok(reply) => Ok(Message::ReplyInline(reply)),
         Err(broken) => Err(broken.of(prefix)),
     }
@@ -129,20 +138,20 @@ fn behind_prefix(message: &[u8]) -> Reader<'_> {
 
 impl<'a> CallInline<'a> {
     #[inline]
-    fn decode(r: &mut Reader<'a>, prefix: Prefix, first: bool) -> Result<Self, Broken> {
+    fn decode(r: &mut Reader<'a>, prefix: Prefix, start: Start) -> Result<Self, Broken> {
         let inv_handle = Handle(r.u32()?);
         let (reads, writes, reply) = decode_lists(r)?;
         check_inv_handle(inv_handle, &[reads], &writes, reply)?;
-        let payload = decode_payload(r, prefix, first)?;
+        let payload = decode_payload(r, prefix, start)?;
         Ok(Self { prefix, inv_handle, reads, writes, reply, payload })
     }
 }
 
 impl<'a> ReplyInline<'a> {
     #[inline]
-    fn decode(r: &mut Reader<'a>, prefix: Prefix, first: bool) -> Result<Self, Broken> {
+    fn decode(r: &mut Reader<'a>, prefix: Prefix, start: Start) -> Result<Self, Broken> {
         let writes = WriteList::decode(r)?;
-        Ok(Self { prefix, writes, payload: decode_payload(r, prefix, first)? })
+        Ok(Self { prefix, writes, payload: decode_payload(r, prefix, start)? })
     }
 }
 
@@ -150,7 +159,7 @@ impl<'a> ReplyInline<'a> {
 fn decode_other(
     mut r: Reader<'_>,
     prefix: Prefix,
-    first: bool,
+    start: Start,
 ) -> Result<Message<'_>, HeaderFault> {
     let r = &mut r;
     match prefix.htype {
@@ -158,9 +167,9 @@ fn decode_other(
         GRANT => end(r).map(|()| Message::Grant { prefix }),
         CONNPROP_MIDDLE | CONNPROP_FINAL => decode_connprop(r, prefix),
         CALL_EXTERNAL => decode_call_external(r, prefix),
-        CALL_MIDDLE => decode_fragment(r, prefix, first).map(Message::CallMiddle),
+        CALL_MIDDLE => decode_fragment(r, prefix, start).map(Message::CallMiddle),
         REPLY_EXTERNAL => decode_reply_external(r, prefix),
-        REPLY_MIDDLE => decode_fragment(r, prefix, first).map(Message::ReplyMiddle),
+        REPLY_MIDDLE => decode_fragment(r, prefix, start).map(Message::ReplyMiddle),
         // [RTR-1.4-1] an extension has header types of its own (E10), not one for all extensions.
         htype if header_name(htype).is_some() => {
             Ok(Message::Extended(Extended { prefix, body: r.rest() }))
@@ -185,7 +194,11 @@ fn decode_error<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, B
 fn decode_connprop<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Broken> {
     let set = PropertySet::decode(r)?;
     end(r)?;
-    Ok(Message::ConnProp(ConnProp { prefix, last: prefix.htype == CONNPROP_FINAL, set }))
+    let kind = match prefix.htype {
+        CONNPROP_FINAL => ConnPropKind::Final,
+        _ => ConnPropKind::Middle,
+    };
+    Ok(Message::ConnProp(ConnProp { prefix, kind, set }))
 }
 
 fn decode_call_external<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Broken> {
@@ -213,16 +226,20 @@ fn decode_reply_external<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Messa
 fn decode_fragment<'a>(
     r: &mut Reader<'a>,
     prefix: Prefix,
-    first: bool,
+    start: Start,
 ) -> Result<Fragment<'a>, Broken> {
     let remaining = r.u32()?;
-    Ok(Fragment { prefix, remaining, payload: decode_payload(r, prefix, first)? })
+    Ok(Fragment { prefix, remaining, payload: decode_payload(r, prefix, start)? })
 }
 
-/// Takes the rest of a message, which begins with its XID if it is the `first` part.
+/// Takes the rest of a message, and judges its start.
 #[inline]
-fn decode_payload<'a>(r: &mut Reader<'a>, prefix: Prefix, first: bool) -> Result<&'a [u8], Broken> {
-    if first {
+fn decode_payload<'a>(
+    r: &mut Reader<'a>,
+    prefix: Prefix,
+    start: Start,
+) -> Result<&'a [u8], Broken> {
+    if start == Start::Xid {
         check_xid(prefix.xid, r.rest(), r.position())?;
     }
     Ok(r.rest())

@@ -8,7 +8,7 @@ use crate::chunk::plan::filled;
 use crate::chunk::{ReadList, WriteList};
 use crate::v2::VERSION;
 use crate::v2::error::ErrorBody;
-use crate::v2::properties::Properties;
+use crate::v2::properties::{ConnPropKind, Properties};
 use crate::verbs::{Handle, Segment};
 use crate::xdr::{Truncated, Writer};
 
@@ -31,15 +31,18 @@ pub fn encode_error(
     error.encode(w)
 }
 
-/// Appends an `RDMA2_CONNPROP_FINAL` or, unless it is the `last`, an `RDMA2_CONNPROP_MIDDLE`.
+/// Appends an `RDMA2_CONNPROP_MIDDLE` or an `RDMA2_CONNPROP_FINAL`.
 pub fn encode_connprop(
     w: &mut Writer<'_>,
     xid: u32,
     credit: u32,
-    last: bool,
+    kind: ConnPropKind,
     properties: &Properties,
 ) -> Result<(), Truncated> {
-    let htype = if last { CONNPROP_FINAL } else { CONNPROP_MIDDLE };
+    let htype = match kind {
+        ConnPropKind::Middle => CONNPROP_MIDDLE,
+        ConnPropKind::Final => CONNPROP_FINAL,
+    };
     Prefix { xid, vers: VERSION, credit, htype }.encode(w)?;
     properties.encode(w)
 }

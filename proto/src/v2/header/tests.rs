@@ -164,8 +164,8 @@ fn encode(message: &Message<'_>, memory: &mut [u8]) -> Result<usize, Truncated> 
     match message {
         Message::Error { error, .. } => encode_error(&mut w, xid, vers, credit, error)?,
         Message::Grant { .. } => encode_grant(&mut w, credit)?,
-        Message::ConnProp(ConnProp { last, set, .. }) => {
-            encode_connprop(&mut w, xid, credit, *last, &set.properties())?;
+        Message::ConnProp(ConnProp { kind, set, .. }) => {
+            encode_connprop(&mut w, xid, credit, *kind, &set.properties())?;
         }
         Message::CallExternal(call) => {
             let lists = Lists::of(call.inv_handle, &call.reads, &call.writes, call.reply);
@@ -639,7 +639,7 @@ fn the_handle_of_a_reply_chunk_may_be_offered_for_invalidation() {
 fn the_first_message_fits_the_inline_threshold_of_version_1() {
     let mut memory = [0; 1024];
     let mut w = Writer::new(&mut memory);
-    encode_connprop(&mut w, 7, 1, true, &Properties::default()).unwrap();
+    encode_connprop(&mut w, 7, 1, ConnPropKind::Final, &Properties::default()).unwrap();
     assert_eq!(w.position(), 80);
 }
 

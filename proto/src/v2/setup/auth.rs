@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use super::fault::Fault;
 use crate::engine::Role;
 use crate::v2::host_auth::{Authenticator, Policy, Progress, Refused};
-use crate::v2::properties::{HOSTAUTH, PropertySet, push_property};
+use crate::v2::properties::{ConnPropKind, HOSTAUTH, PropertySet, push_property};
 
 /// The authenticator of one connection, and how far it has come.
 #[derive(Debug, Default)]
@@ -67,39 +67,46 @@ impl HostAuth {
     pub(super) fn speak(
         &mut self,
         role: Role,
-        last: bool,
+        kind: ConnPropKind,
         properties: &[u8],
         room: usize,
     ) -> Result<Vec<u8>, Fault> {
         let Some(authenticator) = &mut self.authenticator else { return Ok(Vec::new()) };
-        authenticator.hear(role, last, properties);
+        authenticator.hear(role, kind, properties);
         if self.unsaid.is_empty() {
             let progress = authenticator.send(&mut self.unsaid).map_err(Fault::Refused)?;
             self.is_done = progress == Progress::Done;
         }
-        if self.unsaid.len() > OCTETS_MAX || (last && self.unsaid.len() > room) {
+        if self.unsaid.len() > OCTETS_MAX
+            || (kind == ConnPropKind::Final && self.unsaid.len() > room)
+        {
             return Err(Fault::TooLong);
         }
         let rest = self.unsaid.split_off(room.min(self.unsaid.len()));
         Ok(core::mem::replace(&mut self.unsaid, rest))
     }
 
+    /// Learns from the peer's first message whether the peer authenticates.
+    pub(super) fn meet(&mut self, set: &PropertySet<'_>) -> Result<(), Fault> {
+        if self.authenticator.is_none() {
+            return Ok(());
+        }
+        let is_present = set.entries().any(|(which, _)| which == HOSTAUTH);
+        self.stage = if is_present { Stage::Both } else { Stage::Alone };
+        if !is_present && self.policy.requires() {
+            return Err(Fault::Unauthenticated);
+        }
+        Ok(())
+    }
+
     /// Takes a message of the peer.
     pub(super) fn listen(
         &mut self,
         from: Role,
-        is_first: bool,
-        last: bool,
+        kind: ConnPropKind,
         set: &PropertySet<'_>,
     ) -> Result<(), Fault> {
         let Some(authenticator) = &mut self.authenticator else { return Ok(()) };
-        if is_first {
-            let is_present = set.entries().any(|(which, _)| which == HOSTAUTH);
-            self.stage = if is_present { Stage::Both } else { Stage::Alone };
-            if !is_present && self.policy.requires() {
-                return Err(Fault::Unauthenticated);
-            }
-        }
         if self.stage == Stage::Alone {
             return Ok(());
         }
@@ -114,10 +121,10 @@ impl HostAuth {
         if self.octets_received > OCTETS_MAX {
             return Err(Fault::TooLong);
         }
-        authenticator.hear(from, last, &others);
+        authenticator.hear(from, kind, &others);
         let progress = authenticator.receive(&octets).map_err(Fault::Refused)?;
         self.is_done = progress == Progress::Done;
-        if last && !self.is_done {
+        if kind == ConnPropKind::Final && !self.is_done {
             return Err(Fault::Refused(Refused::Unfinished));
         }
         Ok(())

@@ -43,7 +43,8 @@ fn octet(index: usize) -> u8 {
 impl Authenticator for Talker {
     fn bind(&mut self, _: Role, _: u32, _: &[u8], _: &[u8]) {}
 
-    fn hear(&mut self, from: Role, last: bool, properties: &[u8]) {
+    fn hear(&mut self, from: Role, kind: ConnPropKind, properties: &[u8]) {
+        let last = kind == ConnPropKind::Final;
         self.heard.extend([u8::from(from == Role::Client), u8::from(last)]);
         self.heard.extend(properties);
     }
@@ -103,11 +104,15 @@ impl Pair {
             let peer = 1 - at;
             let next = match answer {
                 Answer::Speak => {
-                    let last = self.ends[at].speak().map_err(|fault| (at, fault))?;
+                    let kind = self.ends[at].speak().map_err(|fault| (at, fault))?;
                     let message = self.ends[at].message().to_vec();
-                    self.said.push((at, last, message.len() + Prefix::WIRE_LEN));
+                    self.said.push((
+                        at,
+                        kind == ConnPropKind::Final,
+                        message.len() + Prefix::WIRE_LEN,
+                    ));
                     let set = PropertySet::decode(&mut Reader::new(&message)).unwrap();
-                    self.ends[peer].on_properties(last, &set).map_err(|fault| (peer, fault))?
+                    self.ends[peer].on_properties(kind, &set).map_err(|fault| (peer, fault))?
                 }
                 Answer::Grant => {
                     self.grants += 1;
@@ -179,21 +184,21 @@ fn a_server_with_more_to_say_than_its_client_goes_on_at_its_grants() {
 #[test]
 fn properties_add_up_over_messages() {
     let mut setup = Setup::new(Role::Server, &Properties::default());
-    let mut take = |last, which, data: &[u8]| {
+    let mut take = |kind, which, data: &[u8]| {
         let mut message = vec![0, 0, 0, 1];
         push_property(&mut message, which, data);
         let set = PropertySet::decode(&mut Reader::new(&message)).unwrap();
-        setup.on_properties(last, &set).unwrap();
+        setup.on_properties(kind, &set).unwrap();
         *setup.theirs()
     };
     let default = Properties::default();
-    let first = take(false, 1, &[0, 0, 16, 1]);
+    let first = take(ConnPropKind::Middle, 1, &[0, 0, 16, 1]);
     assert_eq!(first, Properties { send_size_max: 4097, ..default });
-    let second = take(false, 4, &[0, 0, 0, 3]);
+    let second = take(ConnPropKind::Middle, 4, &[0, 0, 0, 3]);
     assert_eq!(second, Properties { send_size_max: 4097, segment_count_max: 3, ..default });
     // No value is the default; what is not known is nothing.
-    assert_eq!(take(false, 1, &[]), Properties { segment_count_max: 3, ..default });
-    let last = take(true, 99, &[1, 2, 3]);
+    assert_eq!(take(ConnPropKind::Middle, 1, &[]), Properties { segment_count_max: 3, ..default });
+    let last = take(ConnPropKind::Final, 99, &[1, 2, 3]);
     assert_eq!(last, Properties { segment_count_max: 3, ..default });
 }
 

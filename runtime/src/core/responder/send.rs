@@ -7,7 +7,7 @@ use haulage_proto::chunk;
 use haulage_proto::negotiate::ReplyChunks;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::Returned;
-use haulage_proto::v2::invalidation::invalidates;
+use haulage_proto::v2::invalidation::{Place, invalidates};
 use haulage_proto::verbs::{Flags, Segment};
 use haulage_proto::xdr::Writer;
 
@@ -42,7 +42,8 @@ pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port:
     let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
     let encoded = chunks.encode(version, &mut Writer::new(room), call.xid, credit);
     debug_assert!(encoded.is_ok(), "the header room holds the longest header");
-    let invalidate = call.invalidate.and_then(|handle| invalidates(Kind::Reply, true, handle));
+    let invalidate =
+        call.invalidate.and_then(|handle| invalidates(Kind::Reply, Place::Last, handle));
 
     let mut data = PostedData::of(data);
     let mut end = HEADER_ROOM + length;

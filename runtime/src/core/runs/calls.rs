@@ -7,7 +7,7 @@ use haulage_proto::negotiate::{Class, Grant, Version, bare_header_len, put_resul
 use haulage_proto::rpc::{AcceptStat, CallHeader, Credential, ReplyHeader};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::OneChunk;
-use haulage_proto::v2::invalidation::invalidates;
+use haulage_proto::v2::invalidation::{Place, invalidates};
 use haulage_proto::verbs::{ClaimedSegment, Label, Segment};
 
 use super::sender::{Runs, Sender};
@@ -348,7 +348,7 @@ impl Reply {
             };
         };
         let OneChunk { inv_handle, position, segment, .. } = *call;
-        let invalidate = invalidates(Kind::Reply, true, inv_handle);
+        let invalidate = invalidates(Kind::Reply, Place::Last, inv_handle);
         if position.is_some() {
             let message = self.seal_results(xid, length, credit)?;
             return port.send(message, invalidate).ok();

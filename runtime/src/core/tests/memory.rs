@@ -154,7 +154,7 @@ impl Bed {
     /// Has the server receive what `client` has sent, and nothing that it sends afterwards.
     fn silence(&mut self, client: usize) {
         self.clients[client].0.turn(self.now);
-        self.fabric.black_hole(node(client), true);
+        self.fabric.black_hole(node(client));
     }
 
     /// Returns the octets that Calls of a connection hold, and how many Calls wait.
@@ -206,7 +206,7 @@ fn a_peer_that_takes_no_results_leaves_as_much_as_it_holds() {
     }
     bed.clients[GREEDY].0.turn(bed.now);
     // Its acknowledgements are swallowed: no Write of the server's ever completes.
-    bed.fabric.black_hole(node(GREEDY), true);
+    bed.fabric.black_hole(node(GREEDY));
     bed.settle();
     let (held, waiting) = bed.counts(GREEDY);
     assert!(held >= 2 * MIB && held <= bed.free(), "{held} held, {} free", bed.free());

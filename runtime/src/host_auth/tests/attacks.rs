@@ -143,11 +143,11 @@ fn a_known_key_is_no_use_without_its_secret() {
         transcript.bind(VERSION, b"client's private", b"server's private");
         let sent = [Kind::ClientHello, Kind::ServerHello, Kind::ClientProof];
         for (message, kind) in messages.iter().zip(sent).take(index) {
-            transcript.heard(message.from, message.last, &message.properties);
+            transcript.heard(message.from, conn_prop_kind(message.last), &message.properties);
             transcript.said(kind, &message.octets);
         }
         let mut forged = messages[index].clone();
-        transcript.heard(forged.from, forged.last, &forged.properties);
+        transcript.heard(forged.from, conn_prop_kind(forged.last), &forged.properties);
         let said = forged.octets.len() - 64;
         let statement = transcript.statement(kind, &forged.octets[..said]);
         let owner = if forged.from == Role::Client { CLIENT } else { SERVER };
@@ -229,7 +229,7 @@ fn a_final_that_comes_too_early_is_refused() {
     assert_eq!(victim.outcome(), Err(Refused::Unfinished));
     // And we do not end before the peer has proved itself, if we are asked to.
     let mut victim = server_at(2);
-    victim.auth.hear(Role::Server, true, b"");
+    victim.auth.hear(Role::Server, ConnPropKind::Final, b"");
     assert_eq!(victim.auth.send(&mut Vec::new()), Err(Refused::Unfinished));
 }
 

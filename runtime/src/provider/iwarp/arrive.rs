@@ -134,7 +134,11 @@ impl Connection {
             let payload = whole.payload();
             let done = match whole.carried() {
                 Some(Carried::Write { handle, offset, last }) => {
-                    self.place_whole(nic, (handle, offset, last), payload)
+                    let placed = self.place_whole(nic, handle, offset, payload);
+                    if placed && last {
+                        self.on_write_ended();
+                    }
+                    placed
                 }
                 Some(Carried::Send { invalidate }) => self.deliver_whole(nic, payload, invalidate),
                 None => false,
@@ -159,7 +163,8 @@ impl Connection {
     pub(super) fn place_whole(
         &mut self,
         nic: &mut Nic,
-        (handle, offset, last): (Handle, u64, bool),
+        handle: Handle,
+        offset: u64,
         payload: &[u8],
     ) -> bool {
         // RFC 5040 section 5.2.1: a Write of no octets names no memory.
@@ -174,10 +179,13 @@ impl Connection {
         // Ours, and the system's out of the network.
         nic.counters.tagged_copied += 2 * octets;
         self.tagged = self.tagged.saturating_add(payload.len());
-        if last {
-            self.bulk = std::mem::take(&mut self.tagged) >= BULK_MIN;
-        }
         true
+    }
+
+    /// Judges a Write whose last segment has been placed.
+    #[inline]
+    pub(super) fn on_write_ended(&mut self) {
+        self.bulk = std::mem::take(&mut self.tagged) >= BULK_MIN;
     }
 
     /// Puts a message into the next Receive; false if that cannot be, and then nothing has happened.

@@ -152,9 +152,13 @@ impl Connection {
             let payload = whole.payload();
             let fits = payload.len() <= length_max;
             let passed = match carried {
-                Carried::Write { handle, offset, last } => self
-                    .place_whole(nic, (handle, offset, last), payload)
-                    .then(|| Passed::one(whole)),
+                Carried::Write { handle, offset, last } => {
+                    let placed = self.place_whole(nic, handle, offset, payload);
+                    if placed && last {
+                        self.on_write_ended();
+                    }
+                    placed.then(|| Passed::one(whole))
+                }
                 Carried::Send { invalidate: None } if fits => {
                     let most = RUN_MAX.min(budget - count);
                     let (messages, run) = self.run(octets, whole, length_max, most);

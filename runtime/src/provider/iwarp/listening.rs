@@ -23,7 +23,7 @@ impl Iwarp {
         let listener = self.listeners.next()?;
         let socket = Listener::bind(at)?;
         let bound = socket.local_addr()?;
-        self.reactor.acceptable(socket.fd(), listener.0, true)?;
+        self.reactor.acceptable(socket.fd(), listener.0)?;
         self.listeners.add(socket);
         Ok((listener, bound))
     }
@@ -119,7 +119,7 @@ impl Iwarp {
 
     fn watch_listener(&mut self, listener: ListenerId) {
         let Some(socket) = self.listeners.get(listener) else { return };
-        match self.reactor.acceptable(socket.fd(), listener.0, false) {
+        match self.reactor.acceptable_again(socket.fd(), listener.0) {
             Ok(()) => self.listeners.resume(listener),
             Err(_) => self.listeners.pause(listener),
         }

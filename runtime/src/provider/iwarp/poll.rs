@@ -34,7 +34,7 @@ impl Iwarp {
             self.woken = false;
             self.waker.clear();
             // It is asked again what wakes the core; the next sleep would not end otherwise.
-            let _ = self.reactor.woken(self.waker.fd(), false);
+            let _ = self.reactor.woken_again(self.waker.fd());
         } else if !busy {
             for qp in self.hot.drain(..) {
                 if let Some(connection) = self.slots.get(qp).filter(|c| c.intake == Intake::Hot) {

@@ -100,14 +100,14 @@ impl Reactor {
         }
     }
 
-    /// Reports when a peer waits at a listener; once with a ring, whenever one more comes with epoll.
-    pub(super) fn acceptable(&mut self, fd: RawFd, listener: u16, first: bool) -> io::Result<()> {
-        let token = Token::Listener(listener).into();
-        match self {
-            Self::Uring(ring) => ring.readable(fd, token),
-            Self::Sockets { epoll, .. } if first => epoll.watch(fd, token),
-            Self::Sockets { .. } => Ok(()),
-        }
+    /// Reports when a peer waits at a new listener; once with a ring, whenever one more comes with epoll.
+    pub(super) fn acceptable(&mut self, fd: RawFd, listener: u16) -> io::Result<()> {
+        self.readable(fd, Token::Listener(listener))
+    }
+
+    /// Like `acceptable`, but for a listener that was reported.
+    pub(super) fn acceptable_again(&mut self, fd: RawFd, listener: u16) -> io::Result<()> {
+        self.readable_again(fd, Token::Listener(listener))
     }
 
     /// Stops `acceptable` of a listener whose socket is about to be closed.
@@ -118,13 +118,14 @@ impl Reactor {
         }
     }
 
-    /// Reports when a waker is signaled; once with a ring, every time with epoll.
-    pub(super) fn woken(&mut self, fd: RawFd, first: bool) -> io::Result<()> {
-        match self {
-            Self::Uring(ring) => ring.readable(fd, Token::Waker.into()),
-            Self::Sockets { epoll, .. } if first => epoll.watch(fd, Token::Waker.into()),
-            Self::Sockets { .. } => Ok(()),
-        }
+    /// Reports when a new waker is signaled; once with a ring, every time with epoll.
+    pub(super) fn woken(&mut self, fd: RawFd) -> io::Result<()> {
+        self.readable(fd, Token::Waker)
+    }
+
+    /// Like `woken`, but for a waker that was reported.
+    pub(super) fn woken_again(&mut self, fd: RawFd) -> io::Result<()> {
+        self.readable_again(fd, Token::Waker)
     }
 
     /// Looks for news without waiting. Returns the system calls made, or `None` if there is no news.
@@ -181,6 +182,20 @@ impl Reactor {
     /// Returns whether octets come with the news.
     pub(super) const fn receives(&self) -> bool {
         matches!(self, Self::Uring(_))
+    }
+
+    fn readable(&mut self, fd: RawFd, token: Token) -> io::Result<()> {
+        match self {
+            Self::Uring(ring) => ring.readable(fd, token.into()),
+            Self::Sockets { epoll, .. } => epoll.watch(fd, token.into()),
+        }
+    }
+
+    fn readable_again(&mut self, fd: RawFd, token: Token) -> io::Result<()> {
+        match self {
+            Self::Uring(ring) => ring.readable(fd, token.into()),
+            Self::Sockets { .. } => Ok(()),
+        }
     }
 }
 

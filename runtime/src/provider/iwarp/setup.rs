@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use haulage_proto::iwarp::mpa::handshake::{Active, Asked, Offer, Passive};
+use haulage_proto::v2::connection::Role;
 
 use super::config::{Config, Crc};
 use crate::provider::base::ListenerId;
@@ -29,8 +30,7 @@ impl Setup {
         config: &Config,
         params: &ConnectionParams<'_>,
     ) -> Result<Self, ConnectError> {
-        let crc = config.crc != Crc::IfAsked;
-        let offer = offer(config, crc, params);
+        let offer = offer(config, Role::Client, params);
         let started = if config.enhanced {
             Active::new(offer, params.private_data)
         } else {
@@ -42,8 +42,12 @@ impl Setup {
     }
 }
 
-/// Returns what we offer.
-pub(super) fn offer(config: &Config, crc: bool, params: &ConnectionParams<'_>) -> Offer {
+/// Returns what we offer: a server has CRCs if it is asked for them or wants them itself.
+pub(super) fn offer(config: &Config, role: Role, params: &ConnectionParams<'_>) -> Offer {
+    let crc = match role {
+        Role::Client => config.crc != Crc::IfAsked,
+        Role::Server => config.crc == Crc::Always,
+    };
     Offer {
         crc,
         ord: params.ord.min(config.ord_max),

@@ -56,7 +56,7 @@ impl Iwarp {
         };
         let (mut reactor, backend) = Reactor::new(config)?;
         let waker = Waker::new()?;
-        reactor.woken(waker.fd(), true)?;
+        reactor.woken(waker.fd())?;
         let nic = Nic::new(config.clone(), stags);
         Ok(Self {
             caps: nic.caps(),

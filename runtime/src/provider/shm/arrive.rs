@@ -175,6 +175,15 @@ impl<'a> Run<'a> {
     }
 }
 
+/// What a connection may take of one poll.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    /// Messages.
+    pub(super) budget: usize,
+    /// No other connection may have messages.
+    pub(super) is_only: bool,
+}
+
 impl Connection {
     /// Takes messages from the ring until `events` are `limit`; returns whether there were any.
     #[inline]
@@ -209,8 +218,8 @@ impl Connection {
         moved
     }
 
-    /// Takes at most `budget` messages without Receives, as long as they are plain and `inlet` takes them. If
-    /// nobody else may have some meanwhile, waits a little for the next of those that come one by one.
+    /// Takes messages without Receives, no more than its `share`, as long as they are plain and `inlet` takes
+    /// them. If nobody else may have some meanwhile, waits a little for the next of those that come one by one.
     /// Returns how many there were.
     #[inline]
     pub(super) fn take_inline(
@@ -218,10 +227,11 @@ impl Connection {
         nic: &mut Nic,
         room: &mut [u8],
         length_max: usize,
-        (is_only, budget): (bool, usize),
+        share: Share,
         inlet: &mut impl Inlet,
     ) -> usize {
         self.left_inline = false;
+        let Share { budget, is_only } = share;
         let looks = if is_only && self.came_alone { LOOKS } else { 1 };
         let is_ordinary = self.state == State::Open && self.filling.is_none() && !self.over;
         let Self { consumer, producer, region, registrations, pending, .. } = self;

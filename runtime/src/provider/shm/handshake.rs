@@ -10,10 +10,29 @@ use super::hello::{Hello, Kind, LENGTH_MAX, PRIVATE_DATA_MAX, Refusal};
 use super::nic::Nic;
 use super::ring::{Consumer, Producer};
 use super::segment::{Layout, Segment};
-use super::setup::{Setup, Theirs, Unusable, hello};
+use super::setup::{Exposure, Setup, Theirs, Unusable, hello};
 use crate::provider::base::{State, Step};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::unix::{self, Stream};
+
+/// What the two messages of a setup come to.
+#[derive(Clone, Copy, Debug)]
+struct Agreed {
+    /// Whether the peer is one whose barriers reach us.
+    barriers: bool,
+    /// How much of our memory the peer sees.
+    exposure: Exposure,
+    ord: u32,
+    ird: u32,
+}
+
+impl Agreed {
+    fn between(ours: &Hello, theirs: &Hello) -> Self {
+        let exposure = if ours.region.is_some() { Exposure::Whole } else { Exposure::Nothing };
+        let (ord, ird) = (ours.ord.min(theirs.ird), ours.ird.min(theirs.ord));
+        Self { barriers: theirs.barriers, exposure, ord, ird }
+    }
+}
 
 /// Sends a message, and the memory that goes with it.
 fn say(nic: &mut Nic, socket: &Stream, hello: &Hello, segment: &OwnedFd) -> std::io::Result<()> {
@@ -97,13 +116,12 @@ impl Connection {
             Err(Unusable::Wrong(what)) => {
                 return self.fail_setup(nic, ConnectError::BadHandshake(what));
             }
-            Err(Unusable::Refused(refusal)) => return self.refuse(nic, active, refusal),
+            Err(Unusable::Refused(refusal)) => return self.refuse(nic, refusal),
         };
         match self.setup.take().map(|setup| *setup) {
             Some(Setup::Active { question, segment, .. }) => {
-                let exposes = question.region.is_some();
-                let granted = (question.ord.min(hello.ird), question.ird.min(hello.ord));
-                self.open(nic, segment, theirs, hello.barriers, exposes, granted);
+                let agreed = Agreed::between(&question, &hello);
+                self.open(nic, segment, theirs, agreed);
                 self.established(nic, hello.private_data);
             }
             Some(Setup::Passive { listener, peer, .. }) => {
@@ -133,8 +151,11 @@ impl Connection {
         let Some(Setup::Asked { question, theirs }) = self.setup.take().map(|setup| *setup) else {
             return;
         };
-        let exposes = nic.config.expose == Expose::Always;
-        let made = hello(nic, Kind::Accept, layout, params, exposes)
+        let exposure = match nic.config.expose {
+            Expose::Always => Exposure::Whole,
+            Expose::Connecting => Exposure::Nothing,
+        };
+        let made = hello(nic, Kind::Accept, layout, params, exposure)
             .map_err(|_| ())
             .and_then(|answer| Ok((answer, Segment::create(layout).map_err(drop)?)));
         let Ok((answer, (segment, memfd))) = made else {
@@ -146,9 +167,7 @@ impl Connection {
         };
         let said = self.socket.as_ref().map(|socket| say(nic, socket, &answer, &memfd));
         self.over |= !matches!(said, Some(Ok(())));
-        let exposes = answer.region.is_some();
-        let granted = (answer.ord.min(question.ird), answer.ird.min(question.ord));
-        self.open(nic, segment, theirs, question.barriers, exposes, granted);
+        self.open(nic, segment, theirs, Agreed::between(&answer, &question));
         self.established(nic, Box::default());
     }
 
@@ -163,8 +182,8 @@ impl Connection {
     }
 
     /// Gives up setting the connection up for a limit of ours, and tells the peer which, if it asked.
-    fn refuse(&mut self, nic: &mut Nic, active: bool, refusal: Refusal) {
-        if !active {
+    fn refuse(&mut self, nic: &mut Nic, refusal: Refusal) {
+        if self.state != State::Requesting {
             self.say_no(nic, &[], Some(refusal));
         }
         self.fail_setup(nic, ConnectError::BadHandshake(refusal.own_reason()));
@@ -172,7 +191,7 @@ impl Connection {
 
     fn say_no(&self, nic: &mut Nic, private_data: &[u8], refusal: Option<Refusal>) {
         let params = ConnectionParams { private_data, ord: 0, ird: 0 };
-        let answer = hello(nic, Kind::Reject, nic.layout, &params, false);
+        let answer = hello(nic, Kind::Reject, nic.layout, &params, Exposure::Nothing);
         if let (Some(socket), Ok(answer)) = (&self.socket, answer) {
             nic.counters.syscalls += 1;
             // A peer that does not hear it hears the socket close.
@@ -194,19 +213,12 @@ impl Connection {
         nic.closed.push(self.qp);
     }
 
-    fn open(
-        &mut self,
-        nic: &Nic,
-        segment: Segment,
-        theirs: Theirs,
-        peer_joins: bool,
-        exposes: bool,
-        (ord, ird): (u32, u32),
-    ) {
+    fn open(&mut self, nic: &Nic, segment: Segment, theirs: Theirs, agreed: Agreed) {
+        let Agreed { barriers, exposure, ord, ird } = agreed;
         self.state.step(Step::Agreed);
-        self.producer = Some(Producer::new(segment, nic.barriers && peer_joins));
+        self.producer = Some(Producer::new(segment, nic.barriers && barriers));
         self.consumer = Some(Consumer::new(theirs.segment));
-        (self.region, self.exposes) = (theirs.region, exposes);
+        (self.region, self.exposes) = (theirs.region, exposure == Exposure::Whole);
         (self.ord, self.ird) = (ord, ird);
         (self.deadline, self.heard) = (None, nic.now);
     }

@@ -13,6 +13,15 @@ use crate::provider::ConnectError;
 use crate::provider::base::{ListenerId, State};
 use crate::sys::unix::{self, Listener, Stream};
 
+/// What becomes of a peer that there is no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WithoutRoom {
+    /// Whoever is silent longest gives up its own.
+    Evict,
+    /// The peer waits until there is some.
+    Wait,
+}
+
 impl Shm {
     pub(super) fn go_on_connecting(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
@@ -32,13 +41,13 @@ impl Shm {
         }
     }
 
-    /// Accepts who waits. `evicts`: for want of room, whoever is silent longest gives up its own.
-    pub(super) fn accept_all(&mut self, listener: ListenerId, evicts: bool) {
+    /// Accepts who waits.
+    pub(super) fn accept_all(&mut self, listener: ListenerId, without_room: WithoutRoom) {
         self.listeners.pause(listener);
         for _ in 0..ACCEPTS_PER_LOOK {
             let Some(Listening { socket, ip }) = self.listeners.get(listener) else { return };
             if self.slots.is_full() {
-                if evicts && socket.is_waited_for() {
+                if without_room == WithoutRoom::Evict && socket.is_waited_for() {
                     self.evict();
                 }
                 return;
@@ -53,7 +62,7 @@ impl Shm {
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
                 // Out of descriptors, most likely.
                 Err(_) => {
-                    if evicts {
+                    if without_room == WithoutRoom::Evict {
                         self.evict();
                     }
                     return;
@@ -101,7 +110,7 @@ impl Shm {
     pub(super) fn resume_listeners(&mut self) {
         let mut from = 0;
         while let Some(listener) = self.listeners.paused(from) {
-            self.accept_all(listener, false);
+            self.accept_all(listener, WithoutRoom::Wait);
             from = listener.0.saturating_add(1);
         }
     }

@@ -85,7 +85,7 @@ impl Setup {
         layout: Layout,
         params: &ConnectionParams<'_>,
     ) -> Result<Self, ConnectError> {
-        let question = hello(nic, Kind::Ask, layout, params, true)?;
+        let question = hello(nic, Kind::Ask, layout, params, Exposure::Whole)?;
         let (segment, memfd) =
             Segment::create(layout).map_err(|e| ConnectError::System(e.kind()))?;
         let (memfd, incoming) = (Some(memfd), Incoming::default());
@@ -93,13 +93,22 @@ impl Setup {
     }
 }
 
-/// Makes what we say; `exposes` is whether our region goes with it.
+/// How much of our memory goes with a message of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exposure {
+    /// The whole region, if there is one.
+    Whole,
+    /// None of it.
+    Nothing,
+}
+
+/// Makes what we say.
 pub(super) fn hello(
     nic: &Nic,
     kind: Kind,
     layout: Layout,
     params: &ConnectionParams<'_>,
-    exposes: bool,
+    exposure: Exposure,
 ) -> Result<Hello, ConnectError> {
     if params.private_data.len() > PRIVATE_DATA_MAX {
         return Err(ConnectError::BadHandshake("too much private data"));
@@ -109,7 +118,11 @@ pub(super) fn hello(
         ord: params.ord.min(nic.config.ord_max),
         ird: params.ird.min(nic.config.ird_max),
         layout,
-        region: nic.region.as_ref().filter(|_| exposes).map(|region| region.length),
+        region: nic
+            .region
+            .as_ref()
+            .filter(|_| exposure == Exposure::Whole)
+            .map(|region| region.length),
         barriers: nic.barriers,
         refusal: None,
         private_data: params.private_data.into(),

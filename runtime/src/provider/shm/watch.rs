@@ -11,7 +11,9 @@ use std::time::Duration;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
+use super::arrive::Share;
 use super::connection::Connection;
+use super::listening::WithoutRoom;
 use super::names::{LISTENERS, WAKER};
 use super::state::Shm;
 use crate::provider::base::{ListenerId, State};
@@ -83,8 +85,8 @@ impl Shm {
         while self.round.left > 0 {
             let qp = self.hot.get(self.round.at).copied();
             if let Some(connection) = qp.and_then(|qp| self.slots.get(qp)) {
-                let most = (is_only, budget - taken);
-                taken += connection.take_inline(&mut self.nic, room, length_max, most, inlet);
+                let share = Share { budget: budget - taken, is_only };
+                taken += connection.take_inline(&mut self.nic, room, length_max, share, inlet);
             }
             if taken == budget {
                 break;
@@ -151,7 +153,7 @@ impl Shm {
             self.woken |= readable;
         } else if token >= LISTENERS {
             let listener = u16::try_from(token - LISTENERS).unwrap_or(u16::MAX);
-            self.accept_all(ListenerId(listener), true);
+            self.accept_all(ListenerId(listener), WithoutRoom::Evict);
         } else if readable {
             let slot = u16::try_from(token & 0xffff).unwrap_or_default();
             let generation = u16::try_from(token >> 16 & 0xffff).unwrap_or_default();

@@ -85,6 +85,15 @@ impl Body {
     }
 }
 
+/// What a request that was refused did wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It names memory that may not be accessed so.
+    Access,
+    /// It should not have been sent.
+    Request,
+}
+
 /// How a peer left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gone {
@@ -93,7 +102,7 @@ pub(super) enum Gone {
     /// Without a word.
     Lost,
     /// Over something we sent: the request `seq`.
-    Refused { seq: u64, access: bool, layer: u8, etype: u8, code: u8 },
+    Refused { seq: u64, fault: Fault, layer: u8, etype: u8, code: u8 },
 }
 
 /// Packets by the time they are due; those due together keep the order they were sent in.

@@ -188,7 +188,10 @@ impl World {
     }
 
     fn start(&mut self, end: End, seq: u64) {
-        let eager = self.rng.below(0..100) < u64::from(self.config.eager_percent);
+        let carriage = match self.rng.below(0..100) < u64::from(self.config.eager_percent) {
+            true => Carriage::Copy,
+            false => Carriage::InPlace,
+        };
         let Self { nodes, spare, .. } = self;
         let node = &mut nodes[end.node];
         let Some(qp) = node.qp(end.qp) else { return };
@@ -197,13 +200,13 @@ impl World {
         let started = match std::mem::replace(&mut entry.work, Work::Nothing) {
             Work::Send { payload, invalidate } => {
                 node.counters.sends += 1;
-                let (body, kept) = carry(seq, payload, eager, spare);
+                let (body, kept) = carry(seq, payload, carriage, spare);
                 let kept = kept.map(|payload| Work::Send { payload, invalidate });
                 Started::Sent(Message::Send { body, invalidate }, kept)
             }
             Work::Write { payload, target } if payload.bytes().len() == octets(target.length()) => {
                 node.counters.tagged_sent += u64::from(target.length());
-                let (body, kept) = carry(seq, payload, eager, spare);
+                let (body, kept) = carry(seq, payload, carriage, spare);
                 let kept = kept.map(|payload| Work::Write { payload, target });
                 Started::Sent(Message::Write { body, target }, kept)
             }
@@ -356,16 +359,25 @@ enum Started {
     Sent(Message, Option<Work>),
 }
 
-/// Decides how a payload travels: in a copy, or read from its place when it arrives.
+/// How a payload that could be read from its place travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Carriage {
+    /// In a copy.
+    Copy,
+    /// It is read from its place when it arrives.
+    InPlace,
+}
+
+/// Returns how a payload travels, and what of it stays behind.
 fn carry(
     seq: u64,
     payload: Payload,
-    eager: bool,
+    carriage: Carriage,
     spare: &mut Vec<Vec<u8>>,
 ) -> (Body, Option<Payload>) {
     match payload {
         Payload::Copied(bytes) => (Body::Copied { seq, bytes }, None),
-        Payload::View(source) if eager => {
+        Payload::View(source) if carriage == Carriage::Copy => {
             let mut bytes = spare.pop().unwrap_or_default();
             bytes.extend_from_slice(source.bytes());
             (Body::Copied { seq, bytes }, None)

@@ -16,7 +16,7 @@ use super::windows::Windows;
 use crate::limits::RECEIVES_IDLE;
 use crate::provider::{Caps, Promises};
 use crate::sys::ibverbs::{
-    Attributes, Device, Domain, EventChannel, Link, Posting, QueuePairLimits, Refused,
+    Attributes, Device, Domain, EventChannel, Link, Posting, QueuePairLimits, Refused, WindowUse,
 };
 
 /// A device of this machine, for who wants to know what there is.
@@ -61,7 +61,8 @@ pub fn devices() -> Result<Vec<DeviceReport>, Unavailable> {
         let domain = Domain::new(device).ok();
         let both = attributes.zip(domain.as_ref());
         let has_windows = both.is_some_and(|(found, domain)| has_windows(&found, domain));
-        let posting = domain.map(|domain| Posting::probe(device, &domain, has_windows));
+        let windows = if has_windows { WindowUse::Bound } else { WindowUse::Never };
+        let posting = domain.map(|domain| Posting::probe(device, &domain, windows));
         let (root, name) = (Path::new("/"), device.name());
         DeviceReport {
             has_windows,
@@ -72,10 +73,11 @@ pub fn devices() -> Result<Vec<DeviceReport>, Unavailable> {
             name,
             is_active: device.link().is_ok_and(|link| link.is_active),
             lacking: attributes.map_or(Some("limits it would tell"), |found| {
-                shares_receives(&found, ReceiveQueues::Any, true).err()
+                shares_receives(&found, ReceiveQueues::Any, Strategy::Window).err()
             }),
-            shares_receives: attributes
-                .is_some_and(|found| shares_receives(&found, ReceiveQueues::Any, true) == Ok(true)),
+            shares_receives: attributes.is_some_and(|found| {
+                shares_receives(&found, ReceiveQueues::Any, Strategy::Window) == Ok(true)
+            }),
         }
     };
     Ok(Device::all().map_err(Unavailable::NoRdma)?.iter().map(report).collect())
@@ -111,12 +113,9 @@ pub(super) fn fit(
 ) -> Result<Fitted, Unavailable> {
     let has = device.attributes()?;
     let Link { message_max, .. } = device.link()?;
-    let windows = has_windows(&has, domain);
-    let strategy = strategy(config, name, domain, windows)?;
+    let strategy = strategy(config, name, domain, &has)?;
     let windows = strategy == Strategy::Window;
-    // Without windows, queue pairs are in other domains than a receive queue that they share.
-    let may_share = windows || has.vendor != SOFT_ROCE;
-    let shares = shares_receives(&has, config.receive_queues, may_share)
+    let shares = shares_receives(&has, config.receive_queues, strategy)
         .map_err(|what| Unavailable::Lacking { device: name.to_owned(), what })?;
     // Each has a place in the completion queue, too.
     let receives_max = if shares { has.shared_receives } else { has.completions / 2 };
@@ -137,7 +136,7 @@ pub(super) fn fit(
     let windows_max = if windows { has.windows } else { usize::MAX };
     let registrations = config.registrations_max.min(windows_max);
     let posting = if config.extended_posting {
-        Posting::probe(device, domain, windows)
+        Posting::probe(device, domain, window_use(strategy))
     } else {
         Posting::List
     };
@@ -185,8 +184,9 @@ fn strategy(
     config: &Config,
     name: &str,
     domain: &Arc<Domain>,
-    has_windows: bool,
+    has: &Attributes,
 ) -> Result<Strategy, Unavailable> {
+    let has_windows = has_windows(has, domain);
     let lacking = |what| Err(Unavailable::Lacking { device: name.to_owned(), what });
     match config.registration {
         None | Some(Strategy::Window) if has_windows => Ok(Strategy::Window),
@@ -194,6 +194,14 @@ fn strategy(
         Some(Strategy::Persistent) => Ok(Bounces::probe(domain).map(|()| Strategy::Persistent)?),
         Some(Strategy::Window) => lacking("memory windows of type 2"),
         Some(Strategy::FastReg) => lacking("fast registration for user space"),
+    }
+}
+
+/// Returns what memory windows are used for where memory is opened to peers so.
+pub(super) const fn window_use(strategy: Strategy) -> WindowUse {
+    match strategy {
+        Strategy::Window => WindowUse::Bound,
+        _ => WindowUse::Never,
     }
 }
 
@@ -207,8 +215,10 @@ fn has_windows(has: &Attributes, domain: &Arc<Domain>) -> bool {
 fn shares_receives(
     has: &Attributes,
     wanted: ReceiveQueues,
-    may_share: bool,
+    strategy: Strategy,
 ) -> Result<bool, &'static str> {
+    // Without windows, queue pairs are in other domains than a receive queue that they share.
+    let may_share = strategy == Strategy::Window || has.vendor != SOFT_ROCE;
     let shared = may_share && has.shared_receives > 0 && has.shared_scatter >= SCATTER_MAX;
     let own = has.scatter >= SCATTER_MAX && has.work_requests >= RECEIVES_LEAST;
     match wanted {

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use haulage_mr_pool::{Pool, Strategy};
+use haulage_mr_pool::Pool;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
 use super::choice::Chosen;
 use super::config::{Config, Unavailable};
 use super::connection::{Connection, Numbers};
-use super::device::{self, Fitted};
+use super::device::{self, Fitted, window_use};
 use super::domains::Domains;
 use super::names::ListenerId;
 use super::receives::Receives;
@@ -135,9 +135,8 @@ impl Verbs {
     ///
     /// The system does not allow as much to be locked.
     pub fn register(&mut self, pool: &Pool) -> Result<(), Unavailable> {
-        let region =
-            Region::new(self.domains.first(), pool, self.caps.strategy == Strategy::Window)
-                .map_err(|refused| Unavailable::memory(pool.usable(), refused))?;
+        let region = Region::new(self.domains.first(), pool, window_use(self.caps.strategy))
+            .map_err(|refused| Unavailable::memory(pool.usable(), refused))?;
         self.regions.push(region);
         self.registrations.cover(pool.usable());
         Ok(())

@@ -175,7 +175,8 @@ impl Verbs {
         self.occupied -= (before - pair.occupied()) as usize;
         for one in ended.drain(..) {
             let is_late = is_over && one.is_signaled;
-            self.on_ended(qp, &one, status(one.status, is_late));
+            let status = if is_late { late_status(one.status) } else { status(one.status) };
+            self.on_ended(qp, &one, status);
         }
         self.ended = ended;
     }
@@ -278,9 +279,18 @@ const fn reason(status: WorkStatus) -> Option<DisconnectReason> {
     }
 }
 
-const fn status(status: WorkStatus, is_late: bool) -> Status {
+/// Returns the status of work that ended after its connection was over: what succeeded is not known to
+/// have arrived.
+const fn late_status(ended: WorkStatus) -> Status {
+    match status(ended) {
+        Status::Success => Status::Flushed,
+        failed => failed,
+    }
+}
+
+const fn status(status: WorkStatus) -> Status {
     match status {
-        WorkStatus::Success if !is_late => Status::Success,
+        WorkStatus::Success => Status::Success,
         WorkStatus::Local => Status::LocalFault,
         WorkStatus::RemoteAccess => Status::RemoteAccess,
         _ => Status::Flushed,

@@ -47,6 +47,15 @@ impl Drop for Domain {
     }
 }
 
+/// Whether the memory of a domain is opened by memory windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WindowUse {
+    /// Windows are bound to it and invalidated.
+    Bound,
+    /// There are none.
+    Never,
+}
+
 /// The memory of a pool, registered for work requests of ours and for windows.
 ///
 /// No peer can name it: it is registered without remote access.
@@ -87,7 +96,11 @@ struct Scrap {
 
 impl Region {
     /// Registers all memory of `pool`, which has room for one lease more.
-    pub(crate) fn new(domain: &Arc<Domain>, pool: &Pool, windows: bool) -> Result<Self, Refused> {
+    pub(crate) fn new(
+        domain: &Arc<Domain>,
+        pool: &Pool,
+        windows: WindowUse,
+    ) -> Result<Self, Refused> {
         let full = || Refused { what: REGISTERING, error: std::io::ErrorKind::OutOfMemory.into() };
         let mut scrap = pool.lease(SCRAP).ok_or_else(full)?;
         scrap.bytes_mut().fill(0);
@@ -146,15 +159,19 @@ impl Again {
     /// Registers all, in the order of the regions, or nothing.
     pub(crate) fn carry_out(self) -> Result<(Arc<Domain>, Vec<Registered>), Refused> {
         let Self { domain, octets } = self;
-        let all = octets.into_iter().map(|octets| Registered::new(&domain, octets, false));
+        let all =
+            octets.into_iter().map(|octets| Registered::new(&domain, octets, WindowUse::Never));
         let all = all.collect::<Result<_, _>>()?;
         Ok((domain, all))
     }
 }
 
 impl Registered {
-    fn new(domain: &Arc<Domain>, octets: Range<u64>, windows: bool) -> Result<Self, Refused> {
-        let bind = if windows { ibv_access_flags::IBV_ACCESS_MW_BIND.0 } else { 0 };
+    fn new(domain: &Arc<Domain>, octets: Range<u64>, windows: WindowUse) -> Result<Self, Refused> {
+        let bind = match windows {
+            WindowUse::Bound => ibv_access_flags::IBV_ACCESS_MW_BIND.0,
+            WindowUse::Never => 0,
+        };
         let access = (ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | bind).cast_signed();
         let start = usize::try_from(octets.start).unwrap_or_default();
         let length = usize::try_from(octets.end - octets.start).unwrap_or_default();

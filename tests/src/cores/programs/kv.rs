@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use haulage::pool::Pool;
 use haulage::service::{CallError, Finished, Request};
-use haulage_apps::kv::protocol::{Answer, Procedure, Refusal, Value};
+use haulage_apps::kv::protocol::{Answer, Carriage, Procedure, Refusal, Value};
 use haulage_proto::xdr::Writer;
 use haulage_store::client::File;
 
@@ -80,8 +80,8 @@ impl Keys {
         let Ok(results) = &finished.results else { return };
         mix.note(Event::Well);
         // A chunk that was too short for the value was left unused.
-        let reduced = results.reduced().is_some_and(|written| written > 0);
-        let answer = Answer::decode(asked.procedure, results.rest(), reduced);
+        let carriage = Carriage::of(results.reduced().filter(|written| *written > 0));
+        let answer = Answer::decode(asked.procedure, results.rest(), carriage);
         match (answer.expect("an answer"), asked.procedure, asked.before) {
             (Answer::Done, Procedure::Null | Procedure::Put, _) => {}
             (Answer::Done, Procedure::Del, Some(_)) => mix.note(Event::KvForgotten),

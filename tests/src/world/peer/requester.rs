@@ -238,7 +238,8 @@ impl Requester {
 
 /// Returns whether the peer takes a Call like this.
 fn allows(line: &Line, plan: &CallPlan) -> bool {
-    line.level().allows(plan.format, has_chunks(plan))
+    let level = line.level();
+    if has_chunks(plan) { level.allows_chunks() } else { level.allows(plan.format) }
 }
 
 fn has_chunks(plan: &CallPlan) -> bool {

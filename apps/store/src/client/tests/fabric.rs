@@ -117,8 +117,10 @@ impl Requester for Far {
         let request = Request { procedure, argument, result, timeout: None };
         self.next += 1;
         let (mut cx, _) = self.client.cx(self.now);
-        cx.call(self.connection, request, self.next, |w| encode(arguments, reduced, w))
-            .map_err(|(error, _)| error)?;
+        let encode = |w: &mut Writer<'_>| {
+            if reduced { encode_reduced(arguments, w) } else { arguments.encode(w) }
+        };
+        cx.call(self.connection, request, self.next, encode).map_err(|(error, _)| error)?;
         Ok(self.next)
     }
 

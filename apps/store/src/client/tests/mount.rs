@@ -41,7 +41,7 @@ fn serve(answers: Answers, off: u32) -> (SocketAddr, JoinHandle<Vec<String>>) {
             asked.push(format!("{}: {arguments:?}", sys.uid));
             let header = ReplyHeader { xid: header.xid + off, body };
             let reply = [written(|w| header.encode(w)), results].concat();
-            let mark = Mark::new(true, u32::try_from(reply.len()).unwrap()).unwrap();
+            let mark = Mark::last(u32::try_from(reply.len()).unwrap()).unwrap();
             stream.write_all(&[&mark.encode(), &reply[..]].concat()).unwrap();
         }
         asked

@@ -4,6 +4,7 @@ use std::vec;
 use std::vec::Vec;
 
 use super::*;
+use crate::rtrext::plan::Content;
 
 /// The transmissions of one RPC message.
 pub(super) type Sent = Vec<Vec<u8>>;
@@ -117,7 +118,8 @@ impl End {
         let encode = |transmission| {
             let mut memory = vec![0xee; plan.length(transmission)];
             let mut w = Writer::new(&mut memory);
-            plan.encode(&mut w, transmission, (xid, 9), &message, &payload, &bulk).unwrap();
+            let content = Content { payload: &payload, items: &bulk };
+            plan.encode(&mut w, transmission, (xid, 9), &message, content).unwrap();
             memory
         };
         (0..plan.transmissions()).map(encode).collect()

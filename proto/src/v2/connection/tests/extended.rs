@@ -4,7 +4,7 @@ use super::*;
 use crate::rtrext::direction::{Directed, Direction};
 use crate::rtrext::item::Item;
 use crate::rtrext::placement::Span;
-use crate::rtrext::plan::{Directive, Kind as PlanKind, Outgoing, Plan, Source, Unfit};
+use crate::rtrext::plan::{Content, Directive, Kind as PlanKind, Outgoing, Plan, Source, Unfit};
 use crate::rtrext::properties::{Offer, RTRSUPP};
 use crate::rtrext::report::MessageType;
 use crate::rtrext::respond::{ResultItem, check_response};
@@ -70,7 +70,8 @@ fn post(
     for transmission in 0..plan.transmissions() {
         let mut memory = vec![0xee; plan.length(transmission)];
         let mut w = Writer::new(&mut memory);
-        plan.encode(&mut w, transmission, (XID, credit), message, payload, items).unwrap();
+        let content = Content { payload, items };
+        plan.encode(&mut w, transmission, (XID, credit), message, content).unwrap();
         pair.post(from, memory);
     }
     Ok(())

@@ -206,7 +206,7 @@ impl Authenticator for Named {
         self.bound = [client, server, &[u8::from(role == Role::Client)]].concat();
     }
 
-    fn hear(&mut self, _: Role, _: bool, _: &[u8]) {
+    fn hear(&mut self, _: Role, _: ConnPropKind, _: &[u8]) {
         assert_eq!(self.bound[..2], [1, 2], "bound before all else");
     }
 

@@ -6,7 +6,7 @@ use haulage_proto::verbs::{QpNum, Status};
 
 use super::super::node::EPHEMERAL;
 use super::super::queue_pair::{QueuePair, State};
-use super::super::schedule::{End, Gone, Message, Packet, Proposal};
+use super::super::schedule::{End, Fault, Gone, Message, Packet, Proposal};
 use super::World;
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 
@@ -157,8 +157,8 @@ impl World {
             (State::Requested, _) => qp.state = State::Abandoned,
             (_, Gone::Closed) => self.leave(at, DisconnectReason::Peer),
             (_, Gone::Lost) => self.leave(at, DisconnectReason::Lost),
-            (_, Gone::Refused { seq, access, layer, etype, code }) => {
-                let reached = qp.complete_before(seq) && access;
+            (_, Gone::Refused { seq, fault, layer, etype, code }) => {
+                let reached = qp.complete_before(seq) && fault == Fault::Access;
                 self.settle(at);
                 let failed = reached.then_some((seq, Status::RemoteAccess));
                 self.end(at, DisconnectReason::Terminated { layer, etype, code }, failed);

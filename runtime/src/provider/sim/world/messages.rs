@@ -4,7 +4,7 @@ use haulage_proto::verbs::{ClaimedSegment, Handle, Status};
 
 use super::super::node::{Arrival, NO_RECEIVE, Node, Refusal, TOO_MANY_READS};
 use super::super::queue_pair::Work;
-use super::super::schedule::{Body, End, Gone, Message, Packet};
+use super::super::schedule::{Body, End, Fault, Gone, Message, Packet};
 use super::World;
 use crate::provider::DisconnectReason;
 
@@ -66,7 +66,8 @@ impl World {
         if matches!(arrival, Some(Arrival::NoReceive)) {
             return Some(Message::Send { body, invalidate });
         }
-        self.answer(to, body.seq(), arrival, invalidate.is_some());
+        let fault = if invalidate.is_some() { Fault::Access } else { Fault::Request };
+        self.answer(to, body.seq(), arrival, fault);
         self.reuse(Message::Send { body, invalidate });
         None
     }
@@ -77,19 +78,19 @@ impl World {
             let placed = bytes.get(..most).unwrap_or(bytes);
             node.on_write(to.qp, &target, placed)
         });
-        self.answer(to, body.seq(), arrival, true);
+        self.answer(to, body.seq(), arrival, Fault::Access);
         self.reuse(Message::Write { body, target });
     }
 
     fn on_read_request(&mut self, to: End, seq: u64, source: ClaimedSegment) {
         let Some(qp) = self.qp(to) else { return };
         if qp.reads_served >= qp.ird {
-            return self.refuse(to, seq, TOO_MANY_READS, false);
+            return self.refuse(to, seq, TOO_MANY_READS, Fault::Request);
         }
         qp.reads_served += 1;
         let mut bytes = self.take_spare();
         match self.nodes[to.node].on_read(to.qp, &source, &mut bytes) {
-            Arrival::Refused(refusal) => self.refuse(to, seq, refusal, true),
+            Arrival::Refused(refusal) => self.refuse(to, seq, refusal, Fault::Access),
             _ => self.send(to, Message::ReadResponse { seq, bytes }),
         }
     }
@@ -113,9 +114,9 @@ impl World {
     }
 
     /// Tells the sender what became of its request.
-    fn answer(&mut self, at: End, seq: u64, arrival: Option<Arrival>, access: bool) {
+    fn answer(&mut self, at: End, seq: u64, arrival: Option<Arrival>, fault: Fault) {
         match arrival {
-            Some(Arrival::Refused(refusal)) => self.refuse(at, seq, refusal, access),
+            Some(Arrival::Refused(refusal)) => self.refuse(at, seq, refusal, fault),
             Some(Arrival::Done) => {
                 if let Some(to) = self.qp(at).and_then(|qp| qp.peer) {
                     self.send_alone(at.node, Packet::Ack { to, seq });
@@ -126,9 +127,9 @@ impl World {
     }
 
     /// Ends a connection over what the peer's request `seq` asked for.
-    fn refuse(&mut self, at: End, seq: u64, refusal: Refusal, access: bool) {
+    fn refuse(&mut self, at: End, seq: u64, refusal: Refusal, fault: Fault) {
         let Refusal { rule, layer, etype, code } = refusal;
-        self.tell_peer(at, Gone::Refused { seq, access, layer, etype, code });
+        self.tell_peer(at, Gone::Refused { seq, fault, layer, etype, code });
         self.end(at, DisconnectReason::PeerMisbehaved(rule), None);
     }
 

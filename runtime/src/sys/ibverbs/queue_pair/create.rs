@@ -9,7 +9,7 @@ use rdma_sys::{
 };
 
 use super::extended::Extended;
-use crate::sys::ibverbs::{CmId, CompletionQueue, Device, Domain};
+use crate::sys::ibverbs::{CmId, CompletionQueue, Device, Domain, WindowUse};
 
 /// How work requests are handed to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub(crate) enum Posting {
     List,
     /// By `ibv_wr_*`, with a call for each.
     Extended {
-        /// There are calls for memory windows, too.
-        windows: bool,
+        /// Whether there are calls for memory windows, too.
+        windows: WindowUse,
     },
 }
 
@@ -32,7 +32,7 @@ pub(super) enum Way {
 
 impl Posting {
     /// Finds the better way that the library of `device` has, by having it make a queue pair.
-    pub(crate) fn probe(device: &Device, domain: &Arc<Domain>, windows: bool) -> Self {
+    pub(crate) fn probe(device: &Device, domain: &Arc<Domain>, windows: WindowUse) -> Self {
         let Ok(queue) = CompletionQueue::new(device, 1) else { return Self::List };
         let mut attr = blank();
         attr.send_cq = queue.raw();
@@ -102,7 +102,11 @@ pub(super) fn blank() -> ibv_qp_init_attr {
 }
 
 /// Asks for the same in `domain`, with calls to post by.
-fn extended(attr: &ibv_qp_init_attr, domain: &Arc<Domain>, windows: bool) -> ibv_qp_init_attr_ex {
+fn extended(
+    attr: &ibv_qp_init_attr,
+    domain: &Arc<Domain>,
+    windows: WindowUse,
+) -> ibv_qp_init_attr_ex {
     // SAFETY: it is integers and pointers that may be null.
     let mut wider: ibv_qp_init_attr_ex = unsafe { MaybeUninit::zeroed().assume_init() };
     wider.send_cq = attr.send_cq;

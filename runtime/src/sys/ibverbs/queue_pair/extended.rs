@@ -21,14 +21,14 @@ use rdma_sys::{
 };
 
 use super::part::{POSTING, Part, Place, Work};
-use crate::sys::ibverbs::Refused;
+use crate::sys::ibverbs::{Refused, WindowUse};
 
 /// A queue pair that has calls to post with, all that its work requests take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extended {
     qp: NonNull<ibv_qp_ex>,
-    /// It has those for memory windows.
-    windows: bool,
+    /// Whether it has those for memory windows.
+    windows: WindowUse,
 }
 
 /// Tells whether a queue pair has each of these calls.
@@ -41,13 +41,16 @@ macro_rules! has {
 
 impl Extended {
     /// Returns the operations that a queue pair is to be made for.
-    pub(super) fn operations(windows: bool) -> u64 {
+    pub(super) fn operations(windows: WindowUse) -> u64 {
         let moves = ops::IBV_QP_EX_WITH_SEND
             | ops::IBV_QP_EX_WITH_SEND_WITH_INV
             | ops::IBV_QP_EX_WITH_RDMA_WRITE
             | ops::IBV_QP_EX_WITH_RDMA_READ;
         let opens = ops::IBV_QP_EX_WITH_BIND_MW | ops::IBV_QP_EX_WITH_LOCAL_INV;
-        u64::from(if windows { moves | opens } else { moves }.0)
+        u64::from(match windows {
+            WindowUse::Bound => (moves | opens).0,
+            WindowUse::Never => moves.0,
+        })
     }
 
     /// Finds the calls of a queue pair that was made for [`operations`](Self::operations).
@@ -55,12 +58,12 @@ impl Extended {
     /// # Safety
     ///
     /// It is live now, and whenever what is returned is used.
-    pub(super) unsafe fn of(qp: *mut ibv_qp, windows: bool) -> Option<Self> {
+    pub(super) unsafe fn of(qp: *mut ibv_qp, windows: WindowUse) -> Option<Self> {
         // SAFETY: as the caller promises.
         let qp = NonNull::new(unsafe { ibv_qp_to_qp_ex(qp) })?;
         let posts = has!(qp, wr_start wr_complete wr_abort wr_set_sge wr_set_inline_data);
         let moves = has!(qp, wr_send wr_send_inv wr_rdma_write wr_rdma_read);
-        let opens = !windows || has!(qp, wr_bind_mw wr_local_inv);
+        let opens = windows == WindowUse::Never || has!(qp, wr_bind_mw wr_local_inv);
         (posts && moves && opens).then_some(Self { qp, windows })
     }
 
@@ -115,13 +118,13 @@ impl Extended {
                 // SAFETY: as above.
                 unsafe { ibv_wr_rdma_read(qp, handle.0, offset) }
             }
-            Work::Bind(mw, Handle(key), info) if self.windows => {
+            Work::Bind(mw, Handle(key), info) if self.windows == WindowUse::Bound => {
                 // SAFETY: as above, for windows; `mw` and the region in `info` are live, as the caller
                 // promises, and `info` is for the call, which copies it.
                 unsafe { ibv_wr_bind_mw(qp, mw, key, &raw const info) };
                 return Ok(());
             }
-            Work::LocalInv(Handle(key)) if self.windows => {
+            Work::LocalInv(Handle(key)) if self.windows == WindowUse::Bound => {
                 // SAFETY: as above.
                 unsafe { ibv_wr_local_inv(qp, key) };
                 return Ok(());

@@ -114,15 +114,13 @@ impl<'w> Doorbell<'w> {
             }
             Operation::Write { source, target } => {
                 let to = Place { handle: target.handle(), offset: target.offset() };
-                let agree = octets == u64::from(target.length());
                 entry.entries = self.parts(octets);
                 let memory = (source.address(), octets);
                 entry.held = Held::Source(source);
-                self.transfer(Work::Write, memory, None, to, agree)
+                self.transfer(Work::Write, memory, None, to, target.length())
             }
             Operation::Read { sink, source } => {
                 let from = Place { handle: source.handle(), offset: source.offset() };
-                let agree = octets == u64::from(source.length());
                 entry.entries = self.parts(octets);
                 let memory = (sink.address(), octets);
                 entry.is_told = self.queue_pair.limits.is_iwarp;
@@ -131,13 +129,13 @@ impl<'w> Doorbell<'w> {
                     let done = grant.map_err(drop).and_then(|grant| {
                         let lkey = grant.lkey();
                         entry.grant = Some(grant);
-                        self.transfer(Work::Read, memory, Some(lkey), from, agree)
+                        self.transfer(Work::Read, memory, Some(lkey), from, source.length())
                     });
                     entry.held = Held::Sink(sink);
                     done
                 } else {
                     entry.held = Held::Sink(sink);
-                    self.transfer(Work::Read, memory, None, from, agree)
+                    self.transfer(Work::Read, memory, None, from, source.length())
                 }
             }
             Operation::FastReg { handle, memory, .. } => {
@@ -233,16 +231,17 @@ impl<'w> Doorbell<'w> {
         Ok(())
     }
 
-    /// Chains an RDMA Write or Read, in as many parts as the device wants it.
+    /// Chains an RDMA Write or Read, in as many parts as the device wants it. It moves as many octets as the
+    /// peer's memory has, which is `length`, or none.
     fn transfer(
         &mut self,
         work: fn(Place) -> Work,
         (address, octets): (u64, u64),
         lkey: Option<u32>,
         Place { handle, offset }: Place,
-        agree: bool,
+        length: u32,
     ) -> Result<(), ()> {
-        if !agree {
+        if octets != u64::from(length) {
             return Err(());
         }
         let max = u64::from(self.queue_pair.limits.message_max);
@@ -329,7 +328,7 @@ impl<'w> Doorbell<'w> {
         let last = queue_pair.next.wrapping_sub(1) & SEQUENCE_MASK;
         let added = self.chain.parts.len().saturating_sub(entries as usize);
         let parts = self.chain.parts.get_mut(added..).unwrap_or_default();
-        mark(parts, self.name | u64::from(last), flags.fence, asked);
+        mark(parts, self.name | u64::from(last), Flags { signaled: asked, ..flags });
         if entries > 0 && asked {
             queue_pair.quiet = 0;
         }
@@ -383,12 +382,12 @@ struct Entry {
 }
 
 /// Names the parts of one request. The first waits for what is fenced off, the last tells of all.
-fn mark(parts: &mut [Part], name: u64, fence: bool, signaled: bool) {
+fn mark(parts: &mut [Part], name: u64, flags: Flags) {
     parts.iter_mut().for_each(|part| part.name = name);
-    if let Some(first) = parts.first_mut().filter(|_| fence) {
+    if let Some(first) = parts.first_mut().filter(|_| flags.fence) {
         first.flags |= ibv_send_flags::IBV_SEND_FENCE;
     }
-    if let Some(last) = parts.last_mut().filter(|_| signaled) {
+    if let Some(last) = parts.last_mut().filter(|_| flags.signaled) {
         last.flags |= ibv_send_flags::IBV_SEND_SIGNALED;
     }
 }
@@ -412,9 +411,9 @@ mod tests {
     #[test]
     fn the_first_part_is_fenced_and_the_last_tells() {
         let (fence, tells) = (ibv_send_flags::IBV_SEND_FENCE, ibv_send_flags::IBV_SEND_SIGNALED);
-        let marked = |count: usize, fenced, signaled| -> Vec<_> {
+        let marked = |count: usize, fence, signaled| -> Vec<_> {
             let mut parts = vec![Part::new(Work::Send, None); count];
-            mark(&mut parts, 7, fenced, signaled);
+            mark(&mut parts, 7, Flags { fence, signaled, ..Flags::default() });
             assert!(parts.iter().all(|part| part.name == 7));
             parts.iter().map(|part| part.flags.0).collect()
         };

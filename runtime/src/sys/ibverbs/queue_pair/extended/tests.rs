@@ -73,7 +73,7 @@ unsafe extern "C" fn set_inline(_: *mut ibv_qp_ex, octets: *mut c_void, length: 
 }
 
 /// Posts `parts`; returns whether that succeeded, and what was called.
-fn post(windows: bool, parts: &[Part]) -> (bool, Vec<String>) {
+fn post(windows: WindowUse, parts: &[Part]) -> (bool, Vec<String>) {
     // SAFETY: it is integers, and pointers that may be null.
     let mut qp: ibv_qp_ex = unsafe { MaybeUninit::zeroed().assume_init() };
     qp.wr_start = Some(start);
@@ -85,7 +85,7 @@ fn post(windows: bool, parts: &[Part]) -> (bool, Vec<String>) {
     qp.wr_rdma_read = Some(read);
     qp.wr_set_sge = Some(set_sge);
     qp.wr_set_inline_data = Some(set_inline);
-    if windows {
+    if windows == WindowUse::Bound {
         qp.wr_bind_mw = Some(bind);
         qp.wr_local_inv = Some(local_inv);
     }
@@ -121,7 +121,7 @@ fn each_part_is_begun_and_finished_and_a_refusal_of_all_is_told() {
         Part::new(Work::NOTHING, None),
         short,
     ];
-    let (is_posted, calls) = post(true, &parts);
+    let (is_posted, calls) = post(WindowUse::Bound, &parts);
     assert!(!is_posted, "the last call said that the queue is full");
     let both = short.flags.0;
     assert_eq!(
@@ -148,7 +148,7 @@ fn each_part_is_begun_and_finished_and_a_refusal_of_all_is_told() {
 #[test]
 fn what_the_queue_pair_was_not_made_for_takes_all_back() {
     for part in [bound(), Part::new(Work::LocalInv(Handle(7)), None)] {
-        let (is_posted, calls) = post(false, &[Part::new(Work::Send, piece(200)), part]);
+        let (is_posted, calls) = post(WindowUse::Never, &[Part::new(Work::Send, piece(200)), part]);
         assert!(!is_posted);
         let sent = "200 octets at 4096 of region 5";
         assert_eq!(calls, ["start", "send 0 flags 0", sent, "abort"]);

@@ -1,0 +1,222 @@
+//! What a function may ask of its callers.
+
+use std::ops::Range;
+
+use super::Breach;
+use super::mutations::{is_for_tests, test_items};
+use crate::source::{Source, Workspace, words};
+
+/// Outside tests no parameter is a tuple of more than two, none is a `bool`, and no function has more parameters than
+/// one can hold in mind, the parts of tuples counted. The list of those that break this all the same only gets shorter.
+pub fn signatures(workspace: &Workspace) -> Vec<Breach> {
+    breaches(workspace, &DATA, &REMAINING)
+}
+
+/// A function, by its file and its name.
+type Named = (&'static str, &'static str);
+
+fn breaches(workspace: &Workspace, data: &[Named], remaining: &[Named]) -> Vec<Breach> {
+    let mut found = Vec::new();
+    let mut met = Vec::new();
+    for (path, source) in workspace.rust().filter(|(path, _)| is_held(workspace, path)) {
+        for signature in signatures_of(source) {
+            let name = signature.name;
+            let mut wrongs = signature.wrongs();
+            if signature.takes_bool() {
+                if data.contains(&(path, name)) {
+                    met.push((path, name));
+                } else {
+                    wrongs
+                        .push("takes a `bool`: two cases are an enum or two functions".to_owned());
+                }
+            }
+            if remaining.contains(&(path, name)) && !wrongs.is_empty() {
+                met.push((path, name));
+                continue;
+            }
+            let breach =
+                |what| Breach::at(path, &source.text, signature.at, format!("fn {name} {what}"));
+            found.extend(wrongs.into_iter().map(breach));
+        }
+    }
+    let gone = data.iter().chain(remaining).filter(|(path, name)| !met.contains(&(*path, *name)));
+    found.extend(gone.map(|(path, name)| {
+        Breach::of_file(path, format!("fn {name} needs no exception: strike it off the list"))
+    }));
+    found
+}
+
+/// Returns whether a file is not for tests or benchmarks.
+fn is_held(workspace: &Workspace, path: &str) -> bool {
+    let Some((home, _)) = path.split_once("src/") else { return false };
+    let is_crate_of_tests = OF_TESTS.iter().any(|crate_| home.starts_with(crate_));
+    !is_crate_of_tests && !is_for_tests(workspace, &format!("{home}src/"), path)
+}
+
+/// One function.
+struct Signature<'a> {
+    name: &'a str,
+    /// Where it begins.
+    at: usize,
+    /// The types of its parameters, without `self`.
+    parameters: Vec<&'a str>,
+}
+
+impl Signature<'_> {
+    /// Says what is wrong with tuples and numbers.
+    fn wrongs(&self) -> Vec<String> {
+        let tuples = self.parameters.iter().map(|parameter| parts(parameter).len());
+        let tuples = tuples.filter(|&count| count > TUPLE_MAX);
+        let mut found: Vec<_> = tuples
+            .map(|count| format!("takes a tuple of {count}: name the fields of a struct"))
+            .collect();
+        let count: usize = self.parameters.iter().map(|parameter| flat(parameter)).sum();
+        if count > PARAMETERS_MAX {
+            found.push(format!("has {count} parameters, at most {PARAMETERS_MAX}"));
+        }
+        found
+    }
+
+    fn takes_bool(&self) -> bool {
+        self.parameters.iter().any(|parameter| parts(parameter).contains(&"bool"))
+    }
+}
+
+/// Returns the functions of a file outside its tests, closures and types of functions left out.
+fn signatures_of(source: &Source) -> Vec<Signature<'_>> {
+    let code = source.code.as_str();
+    let for_tests = test_items(code);
+    let is_for_test = |at: usize| for_tests.iter().any(|item: &Range<usize>| item.contains(&at));
+    let functions = words(code, "fn").filter(|at| !is_for_test(*at));
+    functions.filter_map(|at| signature(code, at)).collect()
+}
+
+fn signature(code: &str, at: usize) -> Option<Signature<'_>> {
+    let rest = code[at + "fn".len()..].trim_start();
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').filter(|&end| end > 0)?;
+    let (name, rest) = rest.split_at(end);
+    let rest = rest.trim_start();
+    let rest = match rest.starts_with('<') {
+        true => rest[closed(rest)?..].trim_start(),
+        false => rest,
+    };
+    let list = rest.starts_with('(').then(|| closed(rest))??;
+    let parameters = split(&rest[1..list - 1], ',').into_iter().filter_map(kind).collect();
+    Some(Signature { name, at, parameters })
+}
+
+/// Returns the type of a parameter; `None` of `self`.
+fn kind(parameter: &str) -> Option<&str> {
+    let mut parameter = parameter.trim();
+    while let Some(rest) = parameter.strip_prefix('#') {
+        parameter = rest[closed(rest)?..].trim_start();
+    }
+    // A path in a pattern has two colons, which leave an empty part between them.
+    let pieces = split(parameter, ':');
+    let is_path = |nth: usize| {
+        let empty = |nth: usize| pieces.get(nth).is_some_and(|piece| piece.trim().is_empty());
+        empty(nth) || empty(nth + 1)
+    };
+    let nth = (0..pieces.len().checked_sub(1)?).find(|&nth| !is_path(nth))?;
+    let before: usize = pieces[..=nth].iter().map(|piece| piece.len() + 1).sum();
+    let pattern = parameter[..before - 1].trim().trim_start_matches("mut ");
+    (pattern != "self").then(|| parameter[before..].trim())
+}
+
+/// Returns the types in a tuple, or the one type that is none.
+fn parts(kind: &str) -> Vec<&str> {
+    let inside = kind.strip_prefix('(').filter(|_| closed(kind) == Some(kind.len()));
+    match inside.and_then(|inside| inside.strip_suffix(')')) {
+        // Parentheses around one type, as around `dyn A + B`, make no tuple.
+        Some(inside) if inside.contains(',') => {
+            let parts = split(inside, ',').into_iter().map(str::trim);
+            parts.filter(|part| !part.is_empty()).collect()
+        }
+        _ => vec![kind],
+    }
+}
+
+/// Counts a parameter, or the parts of a tuple and of the tuples in it.
+fn flat(kind: &str) -> usize {
+    match parts(kind)[..] {
+        [_] => 1,
+        ref many => many.iter().map(|part| flat(part)).sum(),
+    }
+}
+
+/// Splits `code` where `separator` stands in no brackets.
+fn split(code: &str, separator: char) -> Vec<&str> {
+    let mut found = Vec::new();
+    let (mut depth, mut from) = (0_usize, 0);
+    for (at, c) in code.char_indices() {
+        match c {
+            '(' | '[' | '{' | '<' => depth += 1,
+            '>' if is_arrow(code, at) => {}
+            ')' | ']' | '}' | '>' => depth = depth.saturating_sub(1),
+            c if c == separator && depth == 0 => {
+                found.push(&code[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    if !code[from..].trim().is_empty() {
+        found.push(&code[from..]);
+    }
+    found
+}
+
+/// Returns the length of the brackets `code` begins with, and of all in them.
+fn closed(code: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (at, c) in code.char_indices() {
+        match c {
+            '(' | '[' | '{' | '<' => depth += 1,
+            '>' if is_arrow(code, at) => {}
+            ')' | ']' | '}' | '>' => {
+                depth = depth.checked_sub(1)?;
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            _ if depth == 0 => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Returns whether the `>` at `at` ends `->` or `=>`.
+fn is_arrow(code: &str, at: usize) -> bool {
+    code[..at].ends_with(['-', '='])
+}
+
+/// Parts of a tuple.
+const TUPLE_MAX: usize = 2;
+/// Parameters of a function, counted flat.
+const PARAMETERS_MAX: usize = 6;
+
+/// Crates whose sources are tests or benchmarks.
+const OF_TESTS: [&str; 3] = ["benches/", "fuzz/", "tests/"];
+
+/// Functions that take a `bool` because it is what they are about, not a choice between two things to do.
+const DATA: [Named; 3] = [
+    // A truth value, which is written as one.
+    ("apps/src/output/json.rs", "flag"),
+    // Conditions that are checked, as `assert!` does.
+    ("apps/store/src/service.rs", "allow"),
+    ("mr-pool/src/region/map.rs", "check"),
+];
+
+/// Functions that break the rule and are not changed yet.
+const REMAINING: [Named; 6] = [
+    ("proto/src/negotiate/message.rs", "put_call_headers_with"),
+    ("runtime/src/core/connection.rs", "heard"),
+    ("runtime/src/core/receives.rs", "new"),
+    ("runtime/src/limits.rs", "our_private_data"),
+    ("runtime/src/provider/shm/ring/producer.rs", "new"),
+    ("runtime/src/sys/barrier.rs", "light"),
+];
+
+#[cfg(test)]
+mod tests;
