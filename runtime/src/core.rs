@@ -195,7 +195,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         bindings::check(&binding).map_err(CallError::Unsupported)?;
         let Inner { common, .. } = &mut self.inner;
         let caps = self.provider.caps();
-        let (_, private_data) = our_private_data(Role::Client, common.abilities.solicits);
+        let (_, private_data) = our_private_data(Role::Client, &common.abilities.promises);
         let (ord, ird) = (caps.ord_max, caps.ird_max);
         let params = ConnectionParams { private_data: &private_data, ord, ird };
         let qp = self.provider.connect(now, to, &params).map_err(CallError::Connect)?;

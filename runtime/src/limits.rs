@@ -15,7 +15,7 @@ use haulage_proto::v2::requester::SLOTS_MAX;
 use haulage_proto::verbs::Segment;
 use haulage_proto::xdr::Writer;
 
-use crate::provider::Caps;
+use crate::provider::{Caps, Promises};
 
 /// Which versions of RPC-over-RDMA a core speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,13 +177,13 @@ fn our_properties() -> Properties {
 /// it.
 ///
 /// As a server we can always send with invalidation. As a client every registration is of one Call, so
-/// all may be invalidated (P8), if we are told of it: `solicits`.
+/// all may be invalidated (P8), if the provider promises to tell us of it.
 pub(crate) fn our_private_data(
     role: Role,
-    solicits: bool,
+    promises: &Promises,
 ) -> (PrivateData, [u8; PrivateData::WIRE_LEN]) {
     let (send_size, receive_size) = (wire(INLINE_SIZE), wire(INLINE_SIZE));
-    let invalidation = role == Role::Server || solicits;
+    let invalidation = role == Role::Server || promises.remote_invalidation;
     let ours = PrivateData { invalidation, send_size, receive_size };
     let mut octets = [0; PrivateData::WIRE_LEN];
     let encoded = ours.encode(&mut Writer::new(&mut octets));
@@ -280,7 +280,8 @@ mod tests {
             (Role::Server, true, true),
             (Role::Server, false, true),
         ] {
-            let (ours, octets) = our_private_data(role, solicits);
+            let promises = Promises { remote_invalidation: solicits, ..Promises::ALL };
+            let (ours, octets) = our_private_data(role, &promises);
             assert_eq!(PrivateData::find(&octets), Some(ours));
             assert_eq!(ours.invalidation, says, "{role:?}, {solicits}");
         }

@@ -253,9 +253,10 @@ fn put_call_headers(
 #[inline(always)]
 pub fn put_call_headers_with(
     message: &mut [u8],
-    (xid, credit): (u32, u32),
+    Label { xid, credit }: Label,
     inv_handle: Handle,
-    (position, segment): (Option<u32>, &Segment),
+    position: Option<u32>,
+    segment: &Segment,
     [program, version, procedure]: [u32; 3],
 ) -> Option<()> {
     use v2::header::CALL_INLINE;

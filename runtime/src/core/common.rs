@@ -20,13 +20,13 @@ use super::connections::Connections;
 use super::counters::CoreCounters;
 use super::memory::{Charge, Grant as MemoryGrant, Memory, Until, Wanted};
 use super::outgoing::Complete;
-use super::receives::Receives;
+use super::receives::{Posting, Receives};
 use super::table::ConnectionKey;
 use super::templates::Bound;
 use super::trace::Trace;
 use super::work::{Held, Posted, Written};
 use crate::limits::{CHUNKS_MAX, ITEMS_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
-use crate::provider::{Caps, Counters, Operation, WorkRequest};
+use crate::provider::{Caps, Counters, Operation, Promises, WorkRequest};
 use crate::service::CallError;
 
 /// What both halves of a core use.
@@ -60,12 +60,7 @@ pub(crate) struct Abilities {
     pub(crate) inline_max: usize,
     /// Octets of the longest argument that the provider reads at once.
     pub(crate) read_max: u32,
-    /// Whether peers are asked to invalidate: the provider reports it when they do.
-    pub(crate) solicits: bool,
-    /// Whether a peer loses what it was opened when its handle is closed; else when its connection is.
-    pub(crate) handles_end: bool,
-    /// The provider counts the octets that peers place in exposed leases.
-    pub(crate) counts_placed: bool,
+    pub(crate) promises: Promises,
     /// The provider's name, how it opens memory to peers, and how it posts, if that can differ.
     pub(crate) provider: (&'static str, Strategy, Option<&'static str>),
 }
@@ -80,8 +75,9 @@ impl Common {
         seed: u64,
     ) -> Option<Self> {
         // What is posted to one connection's own queue is no other's, so all is.
-        let few = caps.promises.sends_wait && caps.receives_each.is_none();
-        let receives = Receives::new(&pool, &limits, few)?;
+        let may_be_few = caps.promises.sends_wait && caps.receives_each.is_none();
+        let posting = if may_be_few { Posting::AsManyAsUsed } else { Posting::All };
+        let receives = Receives::new(&pool, &limits, posting)?;
         let buffers = SendBuffers::new(&pool, limits.send_buffers_max, limits.connections_max)?;
         let mut work = 0;
         work += limits.send_buffers_max; // messages being sent
@@ -95,9 +91,7 @@ impl Common {
             abilities: Abilities {
                 inline_max: caps.inline_max,
                 read_max: caps.read_max,
-                solicits: caps.promises.remote_invalidation,
-                handles_end: caps.promises.handles_end,
-                counts_placed: caps.promises.counts_placed,
+                promises: caps.promises,
                 provider: (caps.name, caps.strategy, caps.posting),
             },
             connections: Connections::new(connections_max, queue_pairs, events, binding),
@@ -141,7 +135,7 @@ impl Common {
         let config = self.limits.engine(peer.role, first_xid);
         let mut engine = Engine::new(config, Remembered::Nothing).ok()?;
         engine.reserve(RECEIVES_IDLE - engine.reserved());
-        let (ours, _) = our_private_data(peer.role, self.abilities.solicits);
+        let (ours, _) = our_private_data(peer.role, &self.abilities.promises);
         let agreed = match peer.role {
             Role::Client => Agreement::new(Some(ours), None),
             Role::Server => Agreement::new(theirs, Some(ours)),

@@ -23,7 +23,7 @@ use super::templates::{Bound, Meanings};
 use super::trace::{Agreed, Manner, Subject, Traffic};
 use crate::identity::Identity;
 use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER, our_private_data};
-use crate::provider::{PeerUser, Port, Provider, WorkQueue, WorkRequest};
+use crate::provider::{PeerUser, Port, Promises, Provider, WorkQueue, WorkRequest};
 use crate::service::{CallError, ConnectionId, Peer};
 
 /// A connection of this core, in either role.
@@ -319,10 +319,10 @@ impl Connection {
         goes
     }
 
-    /// Takes what a server sent along when it accepted; we said that we take invalidations if `solicits`.
-    pub(crate) fn heard(&mut self, private_data: &[u8], solicits: bool) {
+    /// Takes what a server sent along when it accepted. The provider keeps these `promises`.
+    pub(crate) fn heard(&mut self, private_data: &[u8], promises: &Promises) {
         if self.role == Role::Client {
-            let (ours, _) = our_private_data(self.role, solicits);
+            let (ours, _) = our_private_data(self.role, promises);
             self.agreed = Agreement::new(Some(ours), PrivateData::find(private_data));
         }
     }

@@ -156,7 +156,7 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
             common.wake_by(now.saturating_add(limit));
         }
         transmit::provide(*provider, common, key);
-        let (_, private_data) = our_private_data(Role::Server, common.abilities.solicits);
+        let (_, private_data) = our_private_data(Role::Server, &common.abilities.promises);
         let caps = provider.caps();
         let (ord, ird) = (caps.ord_max, caps.ird_max);
         let params = ConnectionParams { private_data: &private_data, ord, ird };

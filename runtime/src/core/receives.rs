@@ -56,6 +56,15 @@ pub(crate) struct Receives {
     limits: Limits,
 }
 
+/// How many of the Receives are posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Posting {
+    /// All of them, at once.
+    All,
+    /// As many as busy connections use, and more when those were not enough.
+    AsManyAsUsed,
+}
+
 /// What a connection had of the Receives when it grew last.
 #[derive(Debug)]
 pub(crate) struct Part {
@@ -115,14 +124,17 @@ impl Message {
 const NO_BUFFER: u32 = u32::MAX;
 
 impl Receives {
-    /// Leases every buffer; `None` if the pool is too small. All are posted at once unless a `few` do.
-    pub(crate) fn new(pool: &Pool, limits: &Limits, few: bool) -> Option<Self> {
+    /// Leases every buffer; `None` if the pool is too small.
+    pub(crate) fn new(pool: &Pool, limits: &Limits, posting: Posting) -> Option<Self> {
         let count = limits.receives_max;
         let floors = limits.connections_max.saturating_mul(RECEIVES_IDLE);
         let most = (limits.credits_max + 1).max(RECEIVES_IDLE);
         let beyond = count.saturating_sub(floors);
         let shared = beyond.saturating_add(FLOORS_POSTED);
-        let posted_max = if few { shared.min(count) } else { count };
+        let posted_max = match posting {
+            Posting::All => count,
+            Posting::AsManyAsUsed => shared.min(count),
+        };
         let buffers = (0..count).map(|_| pool.lease(INLINE_SIZE).map(Local::into_sink));
         Some(Self {
             buffers: Buffers(buffers.collect::<Option<_>>()?),
@@ -347,7 +359,7 @@ mod tests {
             let bytes = 2 * receives_max as usize * INLINE_SIZE;
             let pool =
                 Pool::new(&PoolConfig { bytes, pages: PagePreference::Best, node: None }).unwrap();
-            let mut receives = Receives::new(&pool, &limits, true).unwrap();
+            let mut receives = Receives::new(&pool, &limits, Posting::AsManyAsUsed).unwrap();
             let admit = |_| (receives.admit().unwrap(), RECEIVES_IDLE);
             let parts = (0..connections_max).map(admit).collect();
             Self { receives, parts, touched: Vec::new() }
@@ -436,7 +448,8 @@ mod tests {
         let memory = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
         let limits =
             Limits { connections_max: 2, receives_max: 24, credits_max: 23, ..LIMITS_DEFAULT };
-        let mut receives = Receives::new(&Pool::new(&memory).unwrap(), &limits, false).unwrap();
+        let mut receives =
+            Receives::new(&Pool::new(&memory).unwrap(), &limits, Posting::All).unwrap();
         let mut honest = receives.admit().unwrap();
         let more = receives.grow(&mut honest, (RECEIVES_IDLE, 0), 1);
         let overrunning = receives.admit().unwrap();
@@ -497,10 +510,10 @@ mod tests {
         let names = |receives: &mut Receives| -> Vec<u64> {
             receives.batch().drain(..).map(|receive| receive.id.0).collect()
         };
-        let mut eager = Receives::new(&pool, &limits, false).unwrap();
+        let mut eager = Receives::new(&pool, &limits, Posting::All).unwrap();
         assert_eq!(names(&mut eager).len(), receives_max as usize);
         drop(eager);
-        let mut receives = Receives::new(&pool, &limits, true).unwrap();
+        let mut receives = Receives::new(&pool, &limits, Posting::AsManyAsUsed).unwrap();
         let mut posted = names(&mut receives);
         assert_eq!(posted.len(), (FLOORS_POSTED + BEYOND) as usize);
         assert!(names(&mut receives).is_empty(), "there are enough");

@@ -34,13 +34,13 @@ impl Inner {
         ord: u32,
         private_data: &[u8],
     ) {
-        let solicits = self.common.abilities.solicits;
+        let promises = self.common.abilities.promises;
         // A connection that was closed meanwhile has no use for it.
         let connection = self.common.connections.get_mut(key);
         let Some(connection) = connection.filter(|found| found.is_up()) else { return };
         connection.change(Change::Established);
         connection.share.reading_max = ord;
-        connection.heard(private_data, solicits);
+        connection.heard(private_data, &promises);
         self.drive(now, key, Input::Established);
     }
 

@@ -160,8 +160,8 @@ fn the_headers_with_a_chunk_are_those_of_a_list_of_one() {
         chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
         CallHeader::new(xid, 0x2000_0001, 3, 9).encode(&mut w).unwrap();
         let put = |message: &mut [u8]| {
-            let (named, asked) = ((xid, credit), [0x2000_0001, 3, 9]);
-            put_call_headers_with(message, named, handle, (position, &segment), asked)
+            let (label, asked) = (Label { xid, credit }, [0x2000_0001, 3, 9]);
+            put_call_headers_with(message, label, handle, position, &segment, asked)
         };
         let mut message = [0x55; 100];
         put(&mut message).unwrap();

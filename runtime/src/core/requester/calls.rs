@@ -295,7 +295,7 @@ impl MadeCalls {
             call.connection == key && call.opens && is_ours && matches!(call.stage, Stage::Sent)
         });
         let opened = self.opened.get(slot).filter(|_| waits)?;
-        let is_placed = !common.abilities.counts_placed || opened.has_placed(written);
+        let is_placed = !common.abilities.promises.counts_placed || opened.has_placed(written);
         (opened.is_over_with(handle, written) && is_placed).then_some(slot)
     }
 
@@ -403,7 +403,7 @@ impl MadeCalls {
         self.xids.close(slot);
         let (mut leases, mut arrived) = ([None, None, None], None);
         if let Some(opened) = self.opened.get_mut(slot).filter(|_| opens) {
-            if error.is_none() && abilities.counts_placed && opened.is_overstated() {
+            if error.is_none() && abilities.promises.counts_placed && opened.is_overstated() {
                 error = Some(CallError::BadReply("it says that more was written than was"));
             }
             (leases, arrived) = (opened.take(), opened.arrived.take());
@@ -497,7 +497,7 @@ impl MadeCalls {
                 Stage::Sent
                     if call.caller == Caller::Nobody
                         && call.opens
-                        && !common.abilities.handles_end =>
+                        && !common.abilities.promises.handles_end =>
                 {
                     let why = "a call was not answered, and its handle stays good";
                     common.connections.close(key, CallError::Disconnected(why.into()));

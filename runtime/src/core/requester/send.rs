@@ -97,7 +97,11 @@ impl Requester {
                 return Progress::Made;
             }
         };
-        let inv_handle = if common.abilities.solicits { opened.solicited() } else { Handle(0) };
+        let inv_handle = if common.abilities.promises.remote_invalidation {
+            opened.solicited()
+        } else {
+            Handle(0)
+        };
         let range = chunks.with(opened, inv_handle, |chunks| {
             let start = HEADER_ROOM - chunks.wire_len(version);
             let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
@@ -194,11 +198,12 @@ impl Requester {
             }
         };
         opened.begin_open(what, exposed, segment);
-        let inv_handle = if common.abilities.solicits { segment.handle } else { Handle(0) };
+        let inv_handle =
+            if common.abilities.promises.remote_invalidation { segment.handle } else { Handle(0) };
         let message = buffer.bytes_mut().get_mut(range.clone()).unwrap_or_default();
-        let (xid, asked) = (named.xid, lane.asked(request.procedure));
-        let (named, chunk) = ((xid, lane.next_credit()), (position, &segment));
-        let written = put_call_headers_with(message, named, inv_handle, chunk, asked);
+        let label = Label { xid: named.xid, credit: lane.next_credit() };
+        let asked = lane.asked(request.procedure);
+        let written = put_call_headers_with(message, label, inv_handle, position, &segment, asked);
         debug_assert!(written.is_some(), "every send buffer has the room");
         if port.send(message, None).is_err()
             && let Some(buffer) = common.buffers.pop()

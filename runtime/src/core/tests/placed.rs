@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use haulage_proto::negotiate::put_call_headers_with;
 use haulage_proto::v2::header::OneChunk;
-use haulage_proto::verbs::{Access, Handle, QpNum, Segment};
+use haulage_proto::verbs::{Access, Handle, Label, QpNum, Segment};
 
 use super::*;
 use crate::core::program::Program;
@@ -427,8 +427,8 @@ fn only_what_a_procedure_has_is_moved_by_the_short_way() {
     let allowed = |asked, position, length| {
         let segment = Segment { handle: Handle(5), length, offset: 0 };
         let mut message = [0; 96];
-        let chunk = (position, &segment);
-        put_call_headers_with(&mut message, (3, 9), Handle(5), chunk, asked).unwrap();
+        let label = Label { xid: 3, credit: 9 };
+        put_call_headers_with(&mut message, label, Handle(5), position, &segment, asked).unwrap();
         let chunk = OneChunk::of(&message).unwrap();
         program.allows(&chunk, &message)
     };

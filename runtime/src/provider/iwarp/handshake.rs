@@ -6,7 +6,6 @@ use haulage_proto::iwarp::mpa::Mulpdu;
 use haulage_proto::iwarp::mpa::handshake::{Agreement, Answer, Fault, Rtr};
 use haulage_proto::iwarp::receive::Receiver;
 use haulage_proto::iwarp::transmit::Transmitter;
-use haulage_proto::v2::connection::Role;
 use haulage_proto::verbs::Handle;
 
 use super::connection::Connection;
@@ -109,7 +108,7 @@ impl Connection {
         let Some(Setup::Asked(asked, broken)) = self.setup.take().map(|setup| *setup) else {
             return;
         };
-        let offer = offer(&nic.config, Role::Server, params);
+        let offer = offer(&nic.config, params);
         let (reply, agreement) = match asked.accept(&offer, params.private_data) {
             Ok(accepted) => accepted,
             Err(fault) => {

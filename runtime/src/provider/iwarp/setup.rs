@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use haulage_proto::iwarp::mpa::handshake::{Active, Asked, Offer, Passive};
-use haulage_proto::v2::connection::Role;
 
 use super::config::{Config, Crc};
 use crate::provider::base::ListenerId;
@@ -30,7 +29,7 @@ impl Setup {
         config: &Config,
         params: &ConnectionParams<'_>,
     ) -> Result<Self, ConnectError> {
-        let offer = offer(config, Role::Client, params);
+        let offer = Offer { crc: config.crc != Crc::IfAsked, ..offer(config, params) };
         let started = if config.enhanced {
             Active::new(offer, params.private_data)
         } else {
@@ -42,14 +41,10 @@ impl Setup {
     }
 }
 
-/// Returns what we offer: a server has CRCs if it is asked for them or wants them itself.
-pub(super) fn offer(config: &Config, role: Role, params: &ConnectionParams<'_>) -> Offer {
-    let crc = match role {
-        Role::Client => config.crc != Crc::IfAsked,
-        Role::Server => config.crc == Crc::Always,
-    };
+/// Returns what we offer as a server, which has CRCs if it is asked for them or wants them itself.
+pub(super) fn offer(config: &Config, params: &ConnectionParams<'_>) -> Offer {
     Offer {
-        crc,
+        crc: config.crc == Crc::Always,
         ord: params.ord.min(config.ord_max),
         ird: params.ird.min(config.ird_max),
         rtr: config.ready_to_receive,
