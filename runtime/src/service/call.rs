@@ -35,7 +35,8 @@ pub struct Peer {
     pub connection: ConnectionId,
     /// Where the peer is.
     pub address: SocketAddr,
-    /// The user there, where [`Service::identifies_peers`] wanted the user of a client looked up.
+    /// The user there, where [`Service::identifies_peers`](super::Service::identifies_peers) wanted the user of a
+    /// client looked up.
     pub user: PeerUser,
     /// The version of RPC-over-RDMA that both ends settled on.
     pub version: Version,
@@ -65,7 +66,7 @@ pub struct Call<'a> {
     pub credential: Credential<'a>,
     /// The connection it came on.
     pub connection: ConnectionId,
-    /// Its name, for [`Outcome::Later`].
+    /// Its name, for [`Outcome::Later`](super::Outcome::Later).
     pub token: CallToken,
     /// The arguments.
     pub arguments: Arguments<'a>,

@@ -15,7 +15,7 @@ pub enum Outcome {
     Done,
     /// No results; the RPC layer says why.
     Failed(AcceptStat),
-    /// The reply comes in a later turn: keep the token, then [`Cx::resume`] it.
+    /// The reply comes in a later turn: keep the token, then [`Cx::resume`](crate::core::Cx::resume) it.
     Later,
 }
 
