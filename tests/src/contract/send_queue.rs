@@ -110,6 +110,8 @@ pub fn line_10_after_one_flush_everything_is_flushed<N: Network>(network: N) {
     let link = bed.connect();
     let sinks = [8, 8].map(|length| bed.ends[ACTIVE].receive(link[ACTIVE], length));
     let mut lost = strand(&mut bed, link, 4);
+    // No completion tells of what is sent by its octets.
+    let _ = bed.ends[ACTIVE].provider.send_inline(link[ACTIVE], b"untold", None);
     let (sent, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"behind", None, SIGNALED);
     // `ending` checks that no completion after a flushed one is anything else, and none a Receive's.
     let failed = ending(&mut bed, ACTIVE, link[ACTIVE]).failed;
