@@ -25,6 +25,7 @@ mod requests;
 pub mod shm;
 pub mod sim;
 mod supply;
+pub mod toy;
 pub mod tracing;
 #[cfg(feature = "verbs")]
 pub mod verbs;
@@ -53,17 +54,20 @@ pub use crate::sys::wake::Waker;
 ///    active end. A peer that fails its handshake is never reported to the passive end.
 /// 5. A Send that arrives before the receiver's `Established` is kept and delivered after it.
 /// 6. After a connection is lost or `disconnect`ed, each end reports `Disconnected` once, then the
-///    flushed completions, then `Quiesced` once, and nothing after it.
+///    flushed completions, then `Quiesced` once, and nothing after it. A request that fails otherwise ends its
+///    connection, too, and its completion is the first of these.
 ///
 /// Send queue
-/// 7. [`Port::post`] takes a prefix of the batch, in order, and leaves the rest; it never blocks.
+/// 7. [`Port::post`] takes a prefix of the batch, in order, and leaves the rest; it never blocks. A signaled request
+///    keeps its place in the send queue until its completion is polled.
 /// 8. Requests of one queue pair complete in the order they were posted.
 /// 9. Each signaled request yields exactly one completion; an unsignaled one only if it fails.
 /// 10. Once one completion is flushed, every later one of that queue pair is, except Receives, which
 ///     return to the shared queue and are not reported.
 /// 11. A completed Write's bytes are at rest before a later Send of the same queue pair is received.
 ///     By then its octets are counted with the lease they were placed in, unless `Promises` excepts that.
-/// 12. Reads beyond the granted ORD wait in the send queue; the peer never sees more.
+/// 12. Reads beyond the granted ORD wait in the send queue; the peer never sees more. Where the ORD is zero, a Read
+///     fails.
 /// 13. A fenced request does not start before earlier Reads of its queue pair completed.
 /// 14. An inline Send's source may be reused as soon as `post`, or [`Port::send`], returns.
 ///
@@ -84,7 +88,7 @@ pub use crate::sys::wake::Waker;
 ///     dropped every view of that queue pair.
 ///
 /// Sleeping
-/// 23. `sleep` returns when an event may be waiting, when its deadline passes, or when a waker of
+/// 23. `sleep` returns when an event may be waiting, when its limit passes, or when a waker of
 ///     this provider was signaled since the last `sleep`; never later.
 ///
 /// Messages without Receives
@@ -126,17 +130,20 @@ pub trait Provider: sealed::Sealed {
         params: &ConnectionParams<'_>,
     ) -> Result<QpNum, ConnectError>;
 
-    /// Answers a `Request`.
+    /// Answers a `Request`. Its peer may have left since: what is accepted then ends as a connection that is lost,
+    /// with `Established` before or without.
     fn answer(&mut self, now: Instant, qp: QpNum, answer: &ConnectionAnswer<'_>);
 
     /// Asks the system for the user at the other end of a queue pair that a listener reported. One question a
     /// connection: it takes system calls.
     fn peer_user(&mut self, qp: QpNum) -> PeerUser;
 
-    /// Closes a connection in order: what was posted before leaves first, within a deadline.
+    /// Closes a connection in order: what was posted before leaves first, within a deadline. One that its peer has
+    /// not accepted ends in `Failed`, and one that has not been answered is rejected.
     fn disconnect(&mut self, now: Instant, qp: QpNum);
 
-    /// Returns what sends on a queue pair; `None` if there is no such queue pair any more.
+    /// Returns what sends on a queue pair; `None` if there is no such queue pair any more. It may be `None` whenever
+    /// nothing can be sent: before the connection is accepted, and after `disconnect`.
     fn port(&mut self, qp: QpNum) -> Option<Self::Port<'_>>;
 
     /// Takes messages without Receives: of each queue pair in its turn the next ones, as long as each is a
@@ -171,7 +178,7 @@ pub trait Provider: sealed::Sealed {
         let _ = (qp, count);
     }
 
-    /// Does the RNIC's work and moves at most `budget` events into `events`.
+    /// Does the RNIC's work, whatever the budget, and moves at most `budget` events into `events`.
     fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<Self::Listener>>);
 
     /// Returns when `poll` must be called even if nothing arrives: handshake and close deadlines.
@@ -183,7 +190,7 @@ pub trait Provider: sealed::Sealed {
     /// Returns a waker that ends this provider's `sleep` from any thread.
     fn waker(&self) -> Waker;
 
-    /// Returns what moved so far.
+    /// Returns what moved so far. A provider that counts nothing returns zeros.
     fn counters(&self) -> Counters;
 }
 
@@ -248,7 +255,7 @@ pub trait Port {
     ///
     /// # Errors
     /// The lease comes back, and nothing happened. [`Refused::Full`]: all registrations are in use.
-    /// [`Refused::NotOpen`]: the peer cannot reach it.
+    /// [`Refused::NotOpen`]: the peer cannot reach it. [`Refused::Gone`]: there is no connection.
     fn open(&mut self, lease: Local, access: Access) -> OpenResult;
 
     /// Retires a handle that the message to be taken invalidates; `None` if that cannot be now, or the handle
@@ -266,7 +273,11 @@ pub trait Port {
         Err(request)
     }
 
-    /// Posts a prefix of `batch` with one doorbell, removing what it took.
+    /// Posts a prefix of `batch` with one doorbell, removing what it took. A FastReg is not posted: [`Self::open`]
+    /// reserves the handle that it would need.
+    ///
+    /// The connection may have ended already. Before a `poll` finds that out, what is posted is taken, and flushed; from
+    /// then on it is flushed or left.
     ///
     /// # Errors
     /// [`QueueFull`]: some are left; post them again after completions.

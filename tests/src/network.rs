@@ -11,11 +11,13 @@ use haulage::provider::tracing::{Trace, Tracing};
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 use haulage_proto::time::Instant;
 
+mod hub;
 mod loopback;
 mod machine;
 #[cfg(feature = "verbs")]
 mod verbs;
 
+pub use hub::Hub;
 pub use loopback::Loopback;
 pub use machine::OneMachine;
 #[cfg(feature = "verbs")]

@@ -9,7 +9,7 @@ use haulage_mr_pool::Strategy;
 use haulage_tests::contract;
 #[cfg(feature = "verbs")]
 use haulage_tests::network::Rnic;
-use haulage_tests::network::{Lent, Loopback, OneMachine, Slow, Virtual};
+use haulage_tests::network::{Hub, Lent, Loopback, OneMachine, Slow, Virtual};
 
 /// Runs every line on one kind of provider, or, with `if`, on one that there may be. A new provider is
 /// done when its line here is green.
@@ -67,6 +67,7 @@ macro_rules! lines {
     };
 }
 
+provider_conformance!(toy, Hub::default());
 provider_conformance!(sim, Virtual::new(FabricConfig::default()));
 provider_conformance!(sim_eager, Virtual::new(eager()));
 provider_conformance!(sim_late, Virtual::new(late()));

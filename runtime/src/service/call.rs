@@ -35,7 +35,8 @@ pub struct Peer {
     pub connection: ConnectionId,
     /// Where the peer is.
     pub address: SocketAddr,
-    /// The user there, where [`Service::identifies_peers`](super::Service::identifies_peers) wanted the user of a client looked up.
+    /// The user there, where [`Service::identifies_peers`](super::Service::identifies_peers) wanted the user of a
+    /// client looked up.
     pub user: PeerUser,
     /// The version of RPC-over-RDMA that both ends settled on.
     pub version: Version,

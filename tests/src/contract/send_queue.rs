@@ -110,6 +110,8 @@ pub fn line_10_after_one_flush_everything_is_flushed<N: Network>(network: N) {
     let link = bed.connect();
     let sinks = [8, 8].map(|length| bed.ends[ACTIVE].receive(link[ACTIVE], length));
     let mut lost = strand(&mut bed, link, 4);
+    // No completion tells of what is sent by its octets.
+    let _ = bed.ends[ACTIVE].provider.send_inline(link[ACTIVE], b"untold", None);
     let (sent, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"behind", None, SIGNALED);
     // `ending` checks that no completion after a flushed one is anything else, and none a Receive's.
     let failed = ending(&mut bed, ACTIVE, link[ACTIVE]).failed;
@@ -218,6 +220,16 @@ pub fn line_12_reads_beyond_the_ord_wait<N: Network>(network: N) {
     }
     assert!(found == bytes, "the Reads fetched something else");
     bed.carry(link, ACTIVE, b"and the connection stands");
+
+    // Where none is granted, none waits for ever.
+    let serves_none = ConnectionParams { ird: 0, ..PARAMS };
+    let (link, granted) = bed.connect_with(&PARAMS, &serves_none);
+    if granted[ACTIVE].0 == 0 {
+        let (_exposed, segment) =
+            bed.ends[PASSIVE].expose(link[PASSIVE], b"8 octets", Access::RemoteRead);
+        let (read, _) = bed.ends[ACTIVE].read(link[ACTIVE], segment, SIGNALED);
+        assert_eq!(ending(&mut bed, ACTIVE, link[ACTIVE]).failed, [read]);
+    }
 }
 
 /// A fenced request does not start before earlier Reads of its queue pair completed.

@@ -8,7 +8,7 @@ use haulage::sys::clock;
 use crate::bed::{ACTIVE, Bed, PASSIVE, SIGNALED};
 use crate::network::{HANG, Network};
 
-/// `sleep` returns when an event may be waiting, when its deadline passes, or when a waker of this
+/// `sleep` returns when an event may be waiting, when its limit passes, or when a waker of this
 /// provider was signaled since the last `sleep`; never later.
 pub fn line_23_sleep_ends_for_every_reason<N: Network>(network: N) {
     let mut bed = Bed::new(network);
@@ -30,7 +30,7 @@ pub fn line_23_sleep_ends_for_every_reason<N: Network>(network: N) {
         threads.spawn(move || asleep.wake());
         assert!(slept(&mut bed, Some(2 * HANG)) < HANG, "another thread signaled the waker");
     });
-    assert!(slept(&mut bed, Some(Duration::from_millis(1))) < HANG, "the deadline passed");
+    assert!(slept(&mut bed, Some(Duration::from_millis(1))) < HANG, "the limit passed");
 
     let (_, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"wake up", None, SIGNALED);
     let now = bed.network.now();

@@ -1,6 +1,7 @@
 //! Calls with an argument, or room for a result, that are acted upon as they come, over the providers that hand them over.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use haulage_proto::negotiate::put_call_headers_with;
 use haulage_proto::v2::header::OneChunk;
@@ -12,6 +13,7 @@ use crate::core::requester::{Caller as Waiting, NewCall};
 use crate::provider::by_number::ByNumber as _;
 use crate::provider::iwarp::{self, Iwarp};
 use crate::provider::shm::{self, Shm};
+use crate::provider::toy::Toy;
 use crate::provider::{OpenResult, Port, QueueFull, Refused, WorkQueue};
 use crate::service::{AUTH_NONE, ResultSource};
 use crate::sys::clock;
@@ -350,6 +352,15 @@ fn items_are_placed_over_iwarp_whatever_is_in_the_way() {
                 (Iwarp::new(&iwarp::Config::default()).unwrap(), pool(PagePreference::Heap))
             });
         }
+    }
+}
+
+/// No message is handed over as it comes: each Call and each Reply is posted, and taken from a Receive.
+#[test]
+fn items_are_placed_over_a_provider_without_optional_abilities() {
+    for limits in circumstances() {
+        let net = Rc::default();
+        moves(limits, anything, || (Toy::join(&net).unwrap(), pool(PagePreference::Heap)));
     }
 }
 

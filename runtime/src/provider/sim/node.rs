@@ -264,8 +264,10 @@ impl Node {
 
     /// Reports the next flushed completion of `qp`, or that there is none left.
     fn poll_end(&mut self, qp: QpNum) -> Event<Listener> {
-        if let Some(entry) = self.qp(qp).and_then(QueuePair::pop) {
-            return Event::Completion(done(qp, &entry));
+        while let Some(entry) = self.qp(qp).and_then(QueuePair::pop) {
+            if entry.counts {
+                return Event::Completion(done(qp, &entry));
+            }
         }
         self.reports.pop_front();
         self.remove(qp);

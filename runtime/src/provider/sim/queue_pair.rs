@@ -77,8 +77,8 @@ pub(super) struct Entry {
     pub(super) status: Option<Status>,
     /// The handle a LocalInv retired.
     pub(super) invalidated: Option<Handle>,
-    /// Whether it takes a place in the send queue.
-    counts: bool,
+    /// Whether it takes a place in the send queue. If not, no completion tells of it.
+    pub(super) counts: bool,
 }
 
 impl Entry {

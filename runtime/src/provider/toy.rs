@@ -1,0 +1,254 @@
+//! A provider that keeps the contract of [`Provider`] and does little else, for tests.
+//!
+//! # Normal operation
+//! The [`Toy`]s of one [`Net`] share a thread. A provider that is polled carries out what its peers have posted: the
+//! requests of each send queue in order, up to a Send that finds no Receive. A Read is over before the next request
+//! starts, so neither the ORD nor a fence delays anything. The two queue pairs of a connection have neighbouring
+//! slots, which are used once.
+//!
+//! # Recovery
+//! None. A request that fails ends both ends of its connection, and an end that finds its peer gone ends, too. It drops
+//! every view before it reports that the requests it still had are flushed.
+//!
+//! # Limits
+//! The optional abilities are left out: messages without Receives, receive queues of each queue pair, Sends by octets.
+
+use std::cell::{RefCell, RefMut};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use haulage_mr_pool::{Local, Strategy};
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::{Access, Handle, Opcode, QpNum, Segment};
+
+use super::{
+    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, OpenResult, PeerUser, Port,
+    Promises, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, expose, sealed,
+};
+use crate::sys::wake;
+
+mod net;
+
+pub use net::Net;
+
+use net::{Entry, Event, Node, QueuePair, State, name};
+
+/// One provider of a [`Net`]. Dropping it loses its connections.
+#[derive(Debug)]
+pub struct Toy {
+    net: Rc<RefCell<Net>>,
+    node: usize,
+    waker: Waker,
+}
+
+impl Toy {
+    /// Adds a provider to a network.
+    ///
+    /// # Errors
+    /// The system has no descriptor for its waker.
+    pub fn join(net: &Rc<RefCell<Net>>) -> io::Result<Self> {
+        let (waker, node) = (Waker::new()?, net.borrow().nodes.len());
+        net.borrow_mut().nodes.push(Node::new(node, CAPS.registrations_max));
+        Ok(Self { net: Rc::clone(net), node, waker })
+    }
+
+    fn net(&self) -> RefMut<'_, Net> {
+        self.net.borrow_mut()
+    }
+}
+
+impl sealed::Sealed for Toy {}
+
+impl Provider for Toy {
+    type Listener = SocketAddr;
+    type Port<'a> = ToyPort<'a>;
+
+    fn caps(&self) -> &Caps {
+        &CAPS
+    }
+
+    fn listen(&mut self, at: SocketAddr) -> io::Result<(SocketAddr, SocketAddr)> {
+        let listeners = &mut self.net().listeners;
+        let ports = if at.port() == 0 { 49152..=u16::MAX } else { at.port()..=at.port() };
+        let mut places = ports.map(|port| SocketAddr::new(at.ip(), port));
+        let free = places.find(|at| !listeners.contains_key(at));
+        let at = free.ok_or(io::ErrorKind::AddrInUse)?;
+        listeners.insert(at, self.node);
+        Ok((at, at))
+    }
+
+    fn unlisten(&mut self, listener: SocketAddr) {
+        self.net().listeners.remove(&listener);
+    }
+
+    fn connect(
+        &mut self,
+        now: Instant,
+        to: SocketAddr,
+        params: &ConnectionParams<'_>,
+    ) -> Result<QpNum, ConnectError> {
+        let net = &mut *self.net();
+        let (active, passive) = (net.qps.len(), net.qps.len() + 1);
+        if passive >= CAPS.queue_pairs_max {
+            return Err(ConnectError::NoQueuePair);
+        }
+        let [ord, ird] = [params.ord.min(CAPS.ord_max), params.ird.min(CAPS.ird_max)];
+        let mut asking = QueuePair::new(self.node, State::Connecting, [ord, ird]);
+        asking.deadline = Some(now.saturating_add(TIMEOUT));
+        net.qps.push(asking);
+        let Some(node) = net.listeners.get(&to).copied() else {
+            net.qps.push(QueuePair::default());
+            return Ok(name(active));
+        };
+        net.qps.push(QueuePair::new(node, State::Requested, [ird, ord]));
+        let (listener, qp, process) = (to, name(passive), None);
+        // It asks from no port.
+        let (peer, private_data) = (SocketAddr::new(to.ip(), 0), params.private_data.into());
+        net.report(passive, Event::Request { listener, qp, peer, process, private_data });
+        Ok(name(active))
+    }
+
+    fn answer(&mut self, _: Instant, qp: QpNum, answer: &ConnectionAnswer<'_>) {
+        let (net, [passive, active]) = (&mut *self.net(), [qp.slot(), qp.slot() ^ 1]);
+        let ConnectionAnswer::Accept(params) = answer else {
+            net.qps[passive].state = State::Rejected;
+            return;
+        };
+        let [ord, ird] = net.qps[passive].terms;
+        let [ord, ird] = [ord.min(params.ord), ird.min(params.ird)];
+        net.open(passive, [ord, ird], &[]);
+        if net.qps[active].state == State::Connecting {
+            net.open(active, [ird, ord], params.private_data);
+        }
+    }
+
+    fn peer_user(&mut self, _: QpNum) -> PeerUser {
+        PeerUser::Unknown
+    }
+
+    fn disconnect(&mut self, now: Instant, qp: QpNum) {
+        let (net, slot) = (&mut *self.net(), qp.slot());
+        match net.qps[slot].state {
+            State::Connecting => {
+                net.fail(slot, ConnectError::System(io::ErrorKind::ConnectionAborted))
+            }
+            State::Requested => net.qps[slot].state = State::Rejected,
+            State::Open => {
+                net.qps[slot].state = State::Closing;
+                net.qps[slot].deadline = Some(now.saturating_add(TIMEOUT));
+            }
+            State::Closing | State::Rejected | State::Gone => {}
+        }
+    }
+
+    fn port(&mut self, qp: QpNum) -> Option<ToyPort<'_>> {
+        let (net, slot) = (self.net(), qp.slot());
+        let is_open = net.qps[slot].state == State::Open;
+        is_open.then_some(ToyPort { net, slot })
+    }
+
+    fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
+        let receives = &mut self.net().nodes[self.node].receives;
+        let room = CAPS.receive_queue_max - receives.len();
+        receives.extend(batch.drain(..room.min(batch.len())));
+        if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
+    }
+
+    fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event>) {
+        let net = &mut *self.net();
+        net.advance(self.node, now);
+        let reports = &mut net.nodes[self.node].reports;
+        events.extend(reports.drain(..budget.min(reports.len())));
+    }
+
+    fn poll_deadline(&self) -> Option<Instant> {
+        let net = self.net();
+        let own = net.qps.iter().filter(|qp| qp.node == self.node);
+        own.filter_map(|qp| qp.deadline).min()
+    }
+
+    fn sleep(&mut self, limit: Option<Duration>) {
+        let net = &mut *self.net();
+        // No deadline is as early as that.
+        net.advance(self.node, Instant::ZERO);
+        if net.nodes[self.node].reports.is_empty() {
+            wake::wait(&self.waker, limit.unwrap_or(Duration::MAX));
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Counts nothing.
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+}
+
+impl Drop for Toy {
+    fn drop(&mut self) {
+        let Net { nodes, qps, listeners } = &mut *self.net();
+        listeners.retain(|_, node| *node != self.node);
+        qps.iter_mut().filter(|qp| qp.node == self.node).for_each(|qp| *qp = QueuePair::default());
+        nodes[self.node] = Node::new(self.node, CAPS.registrations_max);
+    }
+}
+
+/// Sends on one queue pair of a [`Toy`].
+#[derive(Debug)]
+pub struct ToyPort<'a> {
+    net: RefMut<'a, Net>,
+    slot: usize,
+}
+
+impl Port for ToyPort<'_> {
+    fn send(&mut self, _: &[u8], _: Option<Handle>) -> Result<(), Refused> {
+        Err(Refused::TooLong)
+    }
+
+    fn open(&mut self, lease: Local, access: Access) -> OpenResult {
+        let (net, qp) = (&mut *self.net, name(self.slot));
+        let stags = &mut net.nodes[net.qps[self.slot].node].stags;
+        let Ok(length) = u32::try_from(lease.len()) else { return Err((lease, Refused::TooLong)) };
+        let Some(handle) = stags.reserve(qp) else { return Err((lease, Refused::Full)) };
+        let (offset, (exposed, memory)) = (stags.random_offset(), expose(lease, handle, access));
+        stags.register(handle, qp, offset, memory).expect("the handle was reserved just now");
+        Ok((exposed, Segment { handle, length, offset }))
+    }
+
+    fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        let (net, own) = (&mut *self.net, name(self.slot));
+        let QueuePair { entries, node, .. } = &mut net.qps[self.slot];
+        let keeps_place = |event: &&Event| match event {
+            Event::Completion(done) => done.qp == own && done.opcode != Opcode::Receive,
+            _ => false,
+        };
+        let taken = entries.len() + net.nodes[*node].reports.iter().filter(keeps_place).count();
+        let room = CAPS.send_queue_max.saturating_sub(taken).min(batch.len());
+        entries.extend(batch.drain(..room).map(|request| Entry::new(own, request)));
+        if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
+    }
+}
+
+/// How long a handshake, or the rest of a connection that is closed, may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+static CAPS: Caps = Caps {
+    name: "toy",
+    queue_pairs_max: 1024,
+    send_queue_max: 256,
+    inline_max: 0,
+    read_max: 0,
+    turn_events: 256,
+    receive_queue_max: 1024,
+    receives_each: None,
+    registrations_max: 1024,
+    ord_max: 16,
+    ird_max: 16,
+    strategy: Strategy::FastReg,
+    posting: None,
+    promises: Promises::ALL,
+};

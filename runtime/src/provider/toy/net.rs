@@ -1,0 +1,289 @@
+//! The memory that the [`Toy`](super::Toy)s of a network share, and all that happens there.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+use std::net::SocketAddr;
+
+use haulage_mr_pool::{Sink, Stags};
+use haulage_proto::iwarp::terminate::{Code, Fault};
+use haulage_proto::time::Instant;
+use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status};
+
+use crate::provider::{
+    ConnectError, DisconnectReason, Done, Operation, Quiesced, Receive, WorkRequest,
+};
+
+pub(super) type Event = crate::provider::Event<SocketAddr>;
+
+/// A network of [`Toy`](super::Toy)s.
+#[derive(Debug, Default)]
+pub struct Net {
+    pub(super) nodes: Vec<Node>,
+    /// All queue pairs there have been, by slot. The slot of the peer differs in the lowest bit.
+    pub(super) qps: Vec<QueuePair>,
+    /// The node that listens at an address.
+    pub(super) listeners: BTreeMap<SocketAddr, usize>,
+}
+
+/// What belongs to one provider, whatever the queue pair.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) stags: Stags,
+    pub(super) receives: VecDeque<Receive>,
+    pub(super) reports: VecDeque<Event>,
+}
+
+/// One end of a connection.
+#[derive(Debug, Default)]
+pub(super) struct QueuePair {
+    pub(super) node: usize,
+    pub(super) state: State,
+    /// ORD and IRD: asked for, then granted.
+    pub(super) terms: [u32; 2],
+    /// When the handshake or the close must be over.
+    pub(super) deadline: Option<Instant>,
+    pub(super) entries: VecDeque<Entry>,
+}
+
+/// How far an end is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum State {
+    /// It asked.
+    Connecting,
+    /// It is asked, and is to answer.
+    Requested,
+    /// It answered no.
+    Rejected,
+    Open,
+    /// It leaves when what it had posted has left.
+    Closing,
+    /// Nothing is left of it.
+    #[default]
+    Gone,
+}
+
+/// A request in a send queue.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// Its completion; the status is `Flushed` until it is carried out.
+    pub(super) done: Completion,
+    pub(super) signaled: bool,
+    pub(super) work: Work,
+}
+
+/// What a request has to do, and the views that it holds for it.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// An inline Send of these octets.
+    Copied(Vec<u8>, Option<Handle>),
+    Posted(Operation),
+    /// Nothing more: it failed.
+    Nothing,
+}
+
+impl QueuePair {
+    pub(super) fn new(node: usize, state: State, terms: [u32; 2]) -> Self {
+        Self { node, state, terms, ..Self::default() }
+    }
+}
+
+impl Work {
+    fn is_send(&self) -> bool {
+        matches!(self, Self::Copied(..) | Self::Posted(Operation::Send { .. }))
+    }
+}
+
+impl Net {
+    pub(super) fn report(&mut self, slot: usize, event: Event) {
+        self.nodes[self.qps[slot].node].reports.push_back(event);
+    }
+
+    /// Does what is due at the ends of one provider.
+    pub(super) fn advance(&mut self, node: usize, now: Instant) {
+        for slot in 0..self.qps.len() {
+            if self.qps[slot].node == node {
+                self.advance_end(slot, now);
+            }
+        }
+        // A peer that left before it was reported never is.
+        let has_left = |qp: &QpNum| self.qps[qp.slot() ^ 1].state == State::Gone;
+        let reports = &mut self.nodes[node].reports;
+        reports.retain(|event| !matches!(event, Event::Request { qp, .. } if has_left(qp)));
+    }
+
+    /// Does what the peer of an end has posted, or reports the end of the handshake or the connection.
+    fn advance_end(&mut self, slot: usize, now: Instant) {
+        let (own, peer) = (&self.qps[slot], self.qps[slot ^ 1].state);
+        let is_late = own.deadline.is_some_and(|due| due <= now);
+        match (own.state, peer) {
+            (State::Connecting, State::Rejected) => self.fail(slot, ConnectError::Rejected),
+            (State::Connecting, State::Gone) => self.fail(slot, ConnectError::Refused),
+            (State::Connecting, _) if is_late => self.fail(slot, ConnectError::TimedOut),
+            (State::Open | State::Closing, State::Gone) => {
+                self.end(slot, DisconnectReason::Lost);
+            }
+            (State::Closing, _) if is_late => self.end(slot, DisconnectReason::Local),
+            (State::Open | State::Closing, _) => self.serve(slot),
+            _ => {}
+        }
+    }
+
+    /// Establishes one end with the ORD and IRD in `terms`.
+    pub(super) fn open(&mut self, slot: usize, terms: [u32; 2], private_data: &[u8]) {
+        let qp = &mut self.qps[slot];
+        (qp.state, qp.deadline, qp.terms) = (State::Open, None, terms);
+        let (qp, private_data, [ord, ird]) = (name(slot), private_data.into(), terms);
+        self.report(slot, Event::Established { qp, private_data, ord, ird });
+    }
+
+    /// Ends an active end that is not established.
+    pub(super) fn fail(&mut self, slot: usize, reason: ConnectError) {
+        self.report(slot, Event::Failed { qp: name(slot), reason });
+        self.qps[slot] = QueuePair::default();
+    }
+
+    /// Ends one end of a connection: drops every view of it, and reports what it had posted as flushed.
+    fn end(&mut self, slot: usize, reason: DisconnectReason) {
+        let (qp, QueuePair { node, entries, .. }) = (name(slot), mem::take(&mut self.qps[slot]));
+        let Node { stags, reports, .. } = &mut self.nodes[node];
+        stags.destroy(qp);
+        reports.push_back(Event::Disconnected { qp, reason });
+        let flushed = entries.into_iter().map(|Entry { done, .. }| done);
+        reports.extend(flushed.map(|done| Event::Completion(Done::new(done))));
+        reports.push_back(Event::Quiesced(Quiesced::new(qp)));
+    }
+
+    /// Does what the peer of an end has posted, up to a Send that finds no Receive.
+    fn serve(&mut self, to: usize) {
+        let (from, node) = (to ^ 1, self.qps[to].node);
+        while let Some(entry) = self.qps[from].entries.pop_front() {
+            if entry.work.is_send() && self.nodes[node].receives.is_empty() {
+                return self.qps[from].entries.push_front(entry);
+            }
+            let Entry { mut done, signaled, work } = entry;
+            let result = self.run(from, to, work);
+            // No status tells of a Send that is too long.
+            (done.status, done.invalidated) = match result {
+                Ok(invalidated) => (Status::Success, invalidated),
+                Err(Fault::Local) => (Status::LocalFault, None),
+                Err(Fault::MessageTooLong) => (Status::Flushed, None),
+                Err(_) => (Status::RemoteAccess, None),
+            };
+            if let Err(fault) = result {
+                // Its completion follows `Disconnected`.
+                self.qps[from].entries.push_front(Entry { done, signaled, work: Work::Nothing });
+                return self.break_off(from, to, fault);
+            } else if signaled {
+                self.report(from, Event::Completion(Done::new(done)));
+            }
+        }
+        if self.qps[from].state == State::Closing {
+            self.end(from, DisconnectReason::Local);
+            self.end(to, DisconnectReason::Peer);
+        }
+    }
+
+    /// Ends a connection over a request of `from`.
+    fn break_off(&mut self, from: usize, to: usize, fault: Fault) {
+        let Code { layer, etype, code } = fault.code();
+        let (ours, theirs) = match fault {
+            Fault::Local => (DisconnectReason::Local, DisconnectReason::Lost),
+            _ => (
+                DisconnectReason::Terminated { layer, etype, code },
+                DisconnectReason::PeerMisbehaved(fault.rule()),
+            ),
+        };
+        self.end(from, ours);
+        self.end(to, theirs);
+    }
+
+    /// Carries out one request and drops its views. Returns the handle that it retired.
+    fn run(&mut self, from: usize, to: usize, work: Work) -> Result<Option<Handle>, Fault> {
+        let (own, ours, theirs) = (&self.qps[from], name(from), name(to));
+        let (may_read, own, peer) = (own.terms[0] > 0, own.node, self.qps[to].node);
+        match work {
+            Work::Copied(bytes, invalidate) => {
+                self.nodes[peer].receive(theirs, &bytes, invalidate)?
+            }
+            Work::Posted(Operation::Send { source, invalidate }) => {
+                self.nodes[peer].receive(theirs, source.bytes(), invalidate)?;
+            }
+            Work::Posted(Operation::Write { source, target })
+                if source.len() == target.length() as usize =>
+            {
+                let stags = &mut self.nodes[peer].stags;
+                let placed = stags.place(target.handle(), theirs, target.offset(), source.bytes());
+                placed.map_err(|_| Fault::WriteAccess)?;
+            }
+            Work::Posted(Operation::Read { mut sink, source })
+                if may_read && sink.len() == source.length() as usize =>
+            {
+                let stags = &self.nodes[peer].stags;
+                let found = stags.source(source.handle(), theirs, source.offset(), sink.len());
+                let found = found.map_err(|_| Fault::ReadAccess)?;
+                sink.place(0, found).map_err(|_| Fault::Local)?;
+            }
+            Work::Posted(Operation::LocalInv { handle }) => {
+                let retired = self.nodes[own].stags.invalidate(handle, ours);
+                return retired.map(|()| Some(handle)).map_err(|_| Fault::Local);
+            }
+            Work::Posted(_) | Work::Nothing => return Err(Fault::Local),
+        }
+        Ok(None)
+    }
+}
+
+impl Node {
+    pub(super) fn new(seed: usize, registrations_max: usize) -> Self {
+        let stags = Stags::seeded(registrations_max, seed as u64);
+        Self { stags, receives: VecDeque::new(), reports: VecDeque::new() }
+    }
+
+    /// Retires the handle that a message invalidates, and fills the next Receive with the message.
+    fn receive(
+        &mut self,
+        qp: QpNum,
+        bytes: &[u8],
+        invalidated: Option<Handle>,
+    ) -> Result<(), Fault> {
+        let sinks = self.receives.front().into_iter().flat_map(Receive::sinks);
+        let length = u32::try_from(bytes.len()).map_err(|_| Fault::MessageTooLong)?;
+        if bytes.len() > sinks.map(Sink::len).sum() {
+            return Err(Fault::MessageTooLong);
+        }
+        if let Some(handle) = invalidated {
+            self.stags.invalidate(handle, qp).map_err(|_| Fault::CannotInvalidate)?;
+        }
+        let (mut receive, mut rest) = (self.receives.pop_front().ok_or(Fault::NoBuffer)?, bytes);
+        for sink in receive.sinks_mut() {
+            let (part, after) = rest.split_at(rest.len().min(sink.len()));
+            sink.place(0, part).map_err(|_| Fault::Local)?;
+            rest = after;
+        }
+        let id = receive.id;
+        drop(receive); // the views, before the completion
+        let (opcode, status) = (Opcode::Receive, Status::Success);
+        let done = Completion { id, qp, opcode, status, length, invalidated };
+        self.reports.push_back(Event::Completion(Done::new(done)));
+        Ok(())
+    }
+}
+
+impl Entry {
+    pub(super) fn new(qp: QpNum, WorkRequest { id, flags, operation }: WorkRequest) -> Self {
+        let (opcode, status) = (operation.opcode(), Status::Flushed);
+        let done = Completion { id, qp, opcode, status, length: 0, invalidated: None };
+        let work = match operation {
+            Operation::Send { source, invalidate } if flags.inline => {
+                Work::Copied(source.bytes().into(), invalidate)
+            }
+            operation => Work::Posted(operation),
+        };
+        Self { done, signaled: flags.signaled, work }
+    }
+}
+
+/// Returns the number of the queue pair in a slot.
+pub(super) fn name(slot: usize) -> QpNum {
+    QpNum::new(u16::try_from(slot).expect("fewer than there are numbers"), 1)
+}
