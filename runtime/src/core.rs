@@ -49,8 +49,7 @@ use haulage_proto::v2::connection::Role;
 use crate::identity::Identity;
 use crate::inbox::Inbox;
 use crate::limits::{INLINE_SIZE, Limits, SEND_BUFFER, our_private_data};
-use crate::provider::Counters;
-use crate::provider::{ConnectError, ConnectionParams, Event, Provider, Waker};
+use crate::provider::{ConnectError, ConnectionParams, Counters, Event, Provider, Waker};
 use crate::remote::RemoteClient;
 use crate::service::{Binding, CallError, ConnectionId, Reply, Service};
 

@@ -66,8 +66,8 @@ pub use crate::sys::wake::Waker;
 ///     return to the shared queue and are not reported.
 /// 11. A completed Write's bytes are at rest before a later Send of the same queue pair is received.
 ///     By then its octets are counted with the lease they were placed in, unless `Promises` excepts that.
-/// 12. Reads beyond the granted ORD wait in the send queue; the peer never sees more. Where the ORD is zero, a Read
-///     fails.
+/// 12. Reads beyond the granted ORD wait in the send queue; the peer never sees more. Where the ORD is zero, none is
+///     posted.
 /// 13. A fenced request does not start before earlier Reads of its queue pair completed.
 /// 14. An inline Send's source may be reused as soon as `post`, or [`Port::send`], returns.
 ///

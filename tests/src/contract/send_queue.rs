@@ -220,16 +220,6 @@ pub fn line_12_reads_beyond_the_ord_wait<N: Network>(network: N) {
     }
     assert!(found == bytes, "the Reads fetched something else");
     bed.carry(link, ACTIVE, b"and the connection stands");
-
-    // Where none is granted, none waits for ever.
-    let serves_none = ConnectionParams { ird: 0, ..PARAMS };
-    let (link, granted) = bed.connect_with(&PARAMS, &serves_none);
-    if granted[ACTIVE].0 == 0 {
-        let (_exposed, segment) =
-            bed.ends[PASSIVE].expose(link[PASSIVE], b"8 octets", Access::RemoteRead);
-        let (read, _) = bed.ends[ACTIVE].read(link[ACTIVE], segment, SIGNALED);
-        assert_eq!(ending(&mut bed, ACTIVE, link[ACTIVE]).failed, [read]);
-    }
 }
 
 /// A fenced request does not start before earlier Reads of its queue pair completed.
