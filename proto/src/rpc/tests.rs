@@ -35,6 +35,7 @@ fn every_call_survives_the_round_trip() {
         // What follows the header is the arguments' business.
         let longer = [&bytes[..], &[1, 2, 3]].concat();
         assert_eq!(CallHeader::decode(&longer), Ok((header, at)), "{name}");
+        assert_eq!(CallHeader::credential_of(&longer), header.credential, "{name}");
     }
 }
 

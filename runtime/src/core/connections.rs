@@ -153,7 +153,7 @@ impl Connections {
         self.get_touched(key);
     }
 
-    /// Does the same, and finds it.
+    /// Finds a connection that has something to post from now on, and remembers that.
     #[inline]
     pub(crate) fn get_touched(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
         let connection = self.table.get_mut(key)?;

@@ -35,7 +35,7 @@ impl<'a> Cx<'a> {
         Self::within(now, inner, None, Exit::Closed)
     }
 
-    /// Does the same while Calls can leave at once.
+    /// Shows a service its core while its Calls can leave at once: by `exit`, on `lane` if that is open already.
     pub(crate) const fn within(
         now: Instant,
         inner: &'a mut Inner,

@@ -246,3 +246,48 @@ impl Program {
         self.sources.get(usize::try_from(number).ok()?).copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use haulage_proto::xdr::Writer;
+
+    use super::*;
+    use crate::service::AUTH_SYS;
+
+    /// Returns why a Call that came under this XID is not served, which says of itself that it has XID 7.
+    fn why_unserved(program: &Program, under: u32, asked: [u32; 3]) -> Option<Unserved> {
+        let mut octets = [0; CallHeader::PLAIN_LEN];
+        let [number, version, procedure] = asked;
+        let header = CallHeader::new(7, number, version, procedure);
+        header.encode(&mut Writer::new(&mut octets)).unwrap();
+        program.read_header(under, &octets).err()
+    }
+
+    #[test]
+    fn a_call_is_for_the_service_under_its_own_xid_alone() {
+        let binding = Binding { program: 5, version: 2, procedures: vec![Procedure::new("NULL")] };
+        let bound = Rc::new(Bound::new(binding));
+        let program = |flavors: &[u32]| {
+            let resident = [ResultSource::Resident].into();
+            Program::new(Rc::clone(&bound), flavors.into(), resident)
+        };
+        let all = program(&[AUTH_NONE]);
+        assert!(why_unserved(&all, 7, [5, 2, 0]).is_none());
+        let other_xid = why_unserved(&all, 8, [5, 2, 0]);
+        assert!(matches!(other_xid, Some(Unserved::Refused(ErrorBody::BadXdr))), "{other_xid:?}");
+        let verdicts = [
+            ([6, 2, 0], AcceptStat::ProgUnavail),
+            ([5, 3, 0], AcceptStat::ProgMismatch { low: 2, high: 2 }),
+            ([5, 2, 1], AcceptStat::ProcUnavail),
+        ];
+        for (asked, stat) in verdicts {
+            let why = why_unserved(&all, 7, asked);
+            let expected = ReplyHeader::accepted(7, stat);
+            assert!(matches!(why, Some(Unserved::Verdict(header)) if header == expected));
+        }
+        let denied = why_unserved(&program(&[AUTH_SYS]), 7, [5, 2, 0]);
+        let is_denied =
+            |header: &ReplyHeader| header.xid == 7 && matches!(header.body, ReplyBody::Denied(_));
+        assert!(matches!(denied, Some(Unserved::Verdict(header)) if is_denied(&header)));
+    }
+}

@@ -124,7 +124,8 @@ impl Requester {
         Ok(())
     }
 
-    /// Does the same for one with one lease, of an argument or for a result.
+    /// Sends a Call with one lease, of an argument or for a result, on the lane of its connection at once, unless more is
+    /// to be done for it than to open that lease.
     pub(crate) fn call_opening_at_once(
         &mut self,
         common: &mut Common,

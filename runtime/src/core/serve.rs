@@ -42,7 +42,7 @@ pub(crate) struct Whole<'a> {
     pub(crate) argument: Option<Argument>,
 }
 
-/// The same, before its RPC header is read.
+/// A Call of which all is at hand, before its RPC header is read.
 #[derive(Debug)]
 pub(crate) struct Unread<'a> {
     pub(crate) connection: ConnectionKey,
@@ -313,7 +313,7 @@ impl Reply {
         start..HEADER_ROOM + length.max(writer.position())
     }
 
-    /// Does the same for one in version 2 that has results, and returns a chunk of one segment. Returns the
+    /// Writes the headers of a Reply in version 2 that has results and returns a chunk of one segment. Returns the
     /// message.
     #[inline]
     pub(crate) fn seal_results_with(
@@ -329,7 +329,7 @@ impl Reply {
         Some(message)
     }
 
-    /// Does the same for one that has results and no chunk. Returns the message.
+    /// Writes the headers of a Reply in version 2 that has results and no chunk. Returns the message.
     #[inline]
     pub(crate) fn seal_results(&mut self, xid: u32, length: usize, credit: u32) -> Option<&[u8]> {
         const START: usize = HEADER_ROOM - bare_header_len(Version::Two, Kind::Reply);

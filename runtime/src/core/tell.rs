@@ -130,7 +130,7 @@ pub(crate) fn tell_inline<S: Service>(
     service.replied(cx, token, Finished { results, argument: None, result: None });
 }
 
-/// Does the same of a Reply that has these results.
+/// Tells the service of a Reply in version 2 that has these results and no chunk. It is counted elsewhere.
 #[inline]
 pub(crate) fn tell_results<S: Service>(
     cx: &mut Cx<'_>,

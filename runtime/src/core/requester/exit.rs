@@ -34,7 +34,8 @@ impl Exit<'_> {
         }
     }
 
-    /// Does the same for a Call that opens a lease, which no port to any connection does.
+    /// Returns the way of a Call on `connection` that opens a lease, if the lane takes it. A port that is turned from
+    /// connection to connection opens none.
     #[inline]
     pub(crate) fn way_of_opening<'a>(
         &'a mut self,
