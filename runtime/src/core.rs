@@ -20,7 +20,6 @@ mod cx;
 mod events;
 pub(crate) mod inner;
 mod memory;
-mod outgoing;
 mod program;
 mod receives;
 pub(crate) mod requester;
@@ -120,7 +119,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         let events_per_turn = provider.caps().turn_events;
         Ok(Self {
             service,
-            reply: Some(Reply::new(buffer, None, 0, None)),
+            reply: Some(Reply::inline(buffer)),
             inner: Inner {
                 responder: Responder::new(program, &limits),
                 requester: Requester::new(&limits, seed),

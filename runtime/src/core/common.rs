@@ -19,7 +19,6 @@ use super::connection::{Change, Connection, Link, State, Terms};
 use super::connections::Connections;
 use super::counters::CoreCounters;
 use super::memory::{Charge, Grant as MemoryGrant, Memory, Until, Wanted};
-use super::outgoing::Complete;
 use super::receives::{Posting, Receives};
 use super::table::ConnectionKey;
 use super::templates::Bound;
@@ -233,12 +232,6 @@ impl Common {
         let length = writer.position();
         self.send(key, buffer, 0..length, None, Written::default());
         self.connections.touch(key);
-    }
-
-    /// Queues a message that is complete.
-    pub(crate) fn send_complete(&mut self, key: ConnectionKey, message: Complete) {
-        let range = message.range();
-        self.send(key, message.buffer, range, None, Written::default());
     }
 
     /// Queues a message: `range` of `buffer`, behind the Writes whose sources are `written`.

@@ -15,10 +15,9 @@ use haulage_proto::verbs::{Handle, QpNum};
 
 use super::admission::Origin;
 use super::memory::Share;
-use super::outgoing::Outgoing;
 use super::receives::{Part, Receives};
 use super::segments::Segments;
-use super::table::ConnectionKey;
+use super::table::{CallKey, ConnectionKey};
 use super::templates::{Bound, Meanings};
 use super::trace::{Agreed, Manner, Subject, Traffic};
 use crate::identity::Identity;
@@ -55,7 +54,7 @@ pub(crate) struct Connection {
     /// The memory that its Calls hold and wait for.
     pub(crate) share: Share,
     /// Replies that wait for credit, in the order they became ready.
-    pub(crate) replies: VecDeque<Outgoing>,
+    pub(crate) replies: VecDeque<CallKey>,
     /// Calls of ours that wait for credit, as slots.
     pub(crate) calls: VecDeque<usize>,
     /// Work requests for the next doorbell.
@@ -362,7 +361,7 @@ impl Connection {
     pub(crate) fn bytes(&self) -> usize {
         let mut bytes = 0;
         bytes += size_of::<Self>();
-        bytes += self.replies.capacity() * size_of::<Outgoing>();
+        bytes += self.replies.capacity() * size_of::<CallKey>();
         bytes += self.calls.capacity() * size_of::<usize>();
         bytes += self.queue.capacity() * size_of::<WorkRequest>();
         bytes += self.share.bytes();

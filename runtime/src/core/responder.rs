@@ -24,13 +24,14 @@ use haulage_proto::verbs::Handle;
 
 use self::answer::Answer;
 use super::common::Common;
+use super::connection::Terms;
 use super::memory::{Charge, Purpose, Wanted};
-use super::outgoing::Outgoing;
 use super::program::{Argument, Fetch, Offers, Program, ReadChunk, Room, Unserved};
 use super::receives::{Filled, Message};
 use super::segments::Segments;
 use super::table::{CallKey, ConnectionKey, OfCall, Owned, OwnedTable};
 use crate::limits::Limits;
+use crate::service::Reply;
 
 pub(crate) mod answer;
 mod fetch;
@@ -149,8 +150,6 @@ impl Want {
 /// A Call that its service answers later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deferred {
-    /// Its place in the table of Calls.
-    pub(crate) name: CallKey,
     /// Whether the service has resumed it already.
     pub(crate) is_resumed: bool,
     /// Whether a result may go into the Write chunk.
@@ -189,7 +188,8 @@ impl Responder {
         counters.write_chunks += u64::from(write.is_some());
         counters.reply_chunks += u64::from(reply.is_some());
         let invalidate = call.invalidate;
-        let mut served = ServedCall::new(key, call.xid, message, Stage::Later);
+        let mut served = ServedCall::new(key, call.xid, None);
+        served.message = Some(message);
         (served.invalidate, served.write, served.reply) = (invalidate, write, reply);
         if body.len() > 0 {
             return match self.may_fetch(common, key, &body) {
@@ -269,34 +269,6 @@ impl Responder {
         runs || self.calls.get(name).is_some()
     }
 
-    /// Takes in a Call that was acted upon as it came, and is to be answered later. It had no chunk, or this one.
-    pub(crate) fn keep(
-        &mut self,
-        connection: ConnectionKey,
-        xid: u32,
-        deferred: Deferred,
-        received: Filled,
-        chunk: Option<&OneChunk>,
-    ) {
-        let Deferred { name, is_resumed, reduces, header } = deferred;
-        let message = Message { received, payload_at: 0 };
-        let mut call = ServedCall::new(connection, xid, message, Stage::Later);
-        call.offer(chunk);
-        (call.header, call.reduces) = (header, reduces);
-        let kept = self.insert(call);
-        assert!(kept == name, "nothing else entered meanwhile");
-        if is_resumed {
-            self.be_ready(name, Stage::Resumed);
-        }
-    }
-
-    /// Adds to the charge of a Call.
-    pub(crate) fn charge(&mut self, name: CallKey, charge: Charge) {
-        if let Some(call) = self.calls.get_mut(name) {
-            call.charge.join(charge);
-        }
-    }
-
     /// Forgets every Call of a connection that is gone.
     pub(crate) fn drop_calls(&mut self, common: &mut Common, key: ConnectionKey) {
         while let Some(call) = self.calls.remove_newest_of(key.slot()) {
@@ -338,19 +310,8 @@ impl Responder {
 }
 
 impl ServedCall {
-    /// Makes the entry of a Call without chunks.
-    fn new(connection: ConnectionKey, xid: u32, message: Message, stage: Stage) -> Self {
-        Self { message: Some(message), ..Self::empty(connection, xid, stage) }
-    }
-
-    /// Makes the entry of a Call with one chunk whose Reply is complete.
-    pub(crate) fn answered(connection: ConnectionKey, chunk: &OneChunk, answer: Answer) -> Self {
-        let mut call = Self::empty(connection, chunk.bare.xid, Stage::Replying(answer));
-        call.offer(Some(chunk));
-        call
-    }
-
-    fn empty(connection: ConnectionKey, xid: u32, stage: Stage) -> Self {
+    /// Makes one without chunks. Its message is in a Receive, or counted as one, unless it is answered at once.
+    pub(crate) fn new(connection: ConnectionKey, xid: u32, message: Option<Filled>) -> Self {
         Self {
             connection,
             xid,
@@ -358,14 +319,39 @@ impl ServedCall {
             invalidate: None,
             write: None,
             reply: None,
-            message: None,
+            message: message.map(|received| Message { received, payload_at: 0 }),
             body: None,
             reply_body: None,
             room: Room::default(),
             charge: Charge::default(),
             reduces: false,
-            stage,
+            stage: Stage::Later,
         }
+    }
+
+    /// Completes its Reply, which then waits for credit. Its results are in `reply`, unless it is `header` alone.
+    ///
+    /// # Errors
+    /// It fits neither the message nor what the Call offers. The buffer comes back.
+    pub(crate) fn answer(
+        &mut self,
+        header: &ReplyHeader,
+        mut reply: Reply,
+        terms: &Terms,
+    ) -> Result<(), (Local, ErrorBody)> {
+        let end = std::mem::take(&mut reply.at);
+        if reply.results(|w| header.encode(w)).is_err() {
+            return Err((reply.buffer, ErrorBody::ReplyResource { length_needed: 0 }));
+        }
+        reply.at = reply.at.max(end);
+        self.stage = Stage::Replying(Answer::new(reply, terms, &self.offers())?);
+        Ok(())
+    }
+
+    /// Gives up what it arrived in. Returns the Receive that it held, or was counted as holding.
+    pub(crate) fn release(&mut self) -> Option<Filled> {
+        self.body = None;
+        self.message.take().map(|message| message.received)
     }
 
     /// Decides about a Call whose Payload stream is here, and notes what is needed of its header.
@@ -404,17 +390,9 @@ impl ServedCall {
     }
 
     /// Notes what a Call with one chunk offers.
-    fn offer(&mut self, chunk: Option<&OneChunk>) {
+    pub(crate) fn offer(&mut self, chunk: Option<&OneChunk>) {
         self.invalidate = chunk.map(|one| one.inv_handle).filter(|handle| *handle != Handle(0));
         let write = chunk.filter(|one| one.position.is_none());
         self.write = write.map(|one| Segments::collect(std::iter::once(one.segment)));
-    }
-}
-
-/// Puts a Reply in the queue of its connection.
-pub(crate) fn queue(common: &mut Common, key: ConnectionKey, reply: Outgoing) {
-    match common.connections.get_touched(key) {
-        Some(connection) => connection.replies.push_back(reply),
-        None => debug_assert!(false, "no Call outlives its connection"),
     }
 }

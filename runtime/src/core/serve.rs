@@ -1,28 +1,17 @@
 //! Having the service act on Calls, and taking in what it made of them.
 
-use std::ops::Range;
-
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::PayloadReader;
-use haulage_proto::negotiate::{
-    Version, bare_header_len, put_bare_header, put_results_headers, put_results_headers_with,
-};
+use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::{AcceptStat, CallHeader, Credential, ReplyHeader};
 use haulage_proto::time::Instant;
-use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::v2::header::OneChunk;
-use haulage_proto::verbs::Segment;
-use haulage_proto::xdr::Writer;
 
 use super::cx::Cx;
 use super::inner::Inner;
-use super::outgoing::Outgoing;
 use super::program::{Argument, Unserved};
-use super::responder::answer::Answer;
-use super::responder::{self, Deferred, Header, Running, Stage};
+use super::responder::{Deferred, Header, Running, Stage};
 use super::table::{CallKey, ConnectionKey};
-use crate::limits::HEADER_ROOM;
 use crate::service::{
     Arguments, Call, CallToken, ConnectionId, Data, Outcome, Placement, Reply, Service,
 };
@@ -62,19 +51,8 @@ pub(crate) enum Acted {
     Verdict(ReplyHeader),
     /// The transport refuses it.
     Refused(ErrorBody),
-    /// It is to be answered later.
-    Later(Deferred),
-}
-
-impl Acted {
-    /// Returns the name of a Call that is to be answered later.
-    #[inline]
-    pub(crate) const fn deferred(&self) -> Option<CallKey> {
-        match self {
-            Self::Later(deferred) => Some(deferred.name),
-            _ => None,
-        }
-    }
+    /// It is to be answered later: for the first time, or again.
+    Later(Option<Deferred>),
 }
 
 /// Has the service act on a Call, with a Reply that is ready for it. What is then `running` is to be forgotten.
@@ -104,7 +82,7 @@ pub(crate) fn serve<S: Service>(
             let running = cx.inner.responder.running.take();
             let is_resumed = running.is_some_and(|running| running.is_resumed);
             let reduces = reply.offered.is_some();
-            Acted::Later(Deferred { name, is_resumed, reduces, header })
+            Acted::Later(Some(Deferred { is_resumed, reduces, header }))
         }
         (outcome, refusal) => came_to(cx.inner, outcome, refusal, xid, header, reply),
     }
@@ -202,7 +180,7 @@ fn go_on<S: Service>(
     let length_max = body.as_ref().map_or(fits_inline, Local::len);
     let mut reply = Reply::new(buffer, body, length_max, call.offered());
     let acted = match stage {
-        Stage::Verdict(header) => Some(Acted::Verdict(header)),
+        Stage::Verdict(header) => Acted::Verdict(header),
         Stage::Ready { argument } => {
             // The service reads the message while it may do anything else to the core.
             let (message, body) = (call.message.take(), call.body.take());
@@ -222,119 +200,67 @@ fn go_on<S: Service>(
             if let Some(call) = inner.responder.calls.get_mut(name) {
                 (call.message, call.body) = (message, body);
             }
-            Some(acted)
+            acted
         }
         Stage::Resumed => {
-            let outcome = service.resume(&mut Cx::new(now, inner), CallToken(name), &mut reply);
-            let is_over = outcome != Outcome::Later;
-            is_over.then(|| came_to(inner, outcome, reply.refusal(), xid, header, &reply))
+            match service.resume(&mut Cx::new(now, inner), CallToken(name), &mut reply) {
+                Outcome::Later => Acted::Later(None),
+                outcome => came_to(inner, outcome, reply.refusal(), xid, header, &reply),
+            }
         }
         // The service resumed it, and answered it before its turn came.
         other => {
             call.stage = other;
-            None
+            Acted::Later(None)
         }
     };
     settle(inner, name, acted, reply);
 }
 
-/// Takes in what a Call in the table came to; `None` if it waits on.
-fn settle(inner: &mut Inner, name: CallKey, acted: Option<Acted>, mut reply: Reply) {
+/// Takes in what a Call in the table came to, in a Reply that was ready for it.
+pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: Reply) {
     let Inner { responder, common, .. } = inner;
     let Some(call) = responder.calls.get_mut(name) else {
         return common.buffers.recycle(reply.buffer);
     };
     let key = call.connection;
     let header = match acted {
-        None | Some(Acted::Later(_)) => {
+        Acted::Later(deferred) => {
             call.reply_body = reply.body;
             common.buffers.recycle(reply.buffer);
-            if let Some(Acted::Later(Deferred { is_resumed: true, .. })) = acted {
-                responder.resume(name);
+            if let Some(Deferred { is_resumed, reduces, header }) = deferred {
+                (call.header, call.reduces) = (header, reduces);
+                if is_resumed {
+                    responder.resume(name);
+                }
             }
             return common.connections.touch(key);
         }
-        Some(Acted::Refused(error)) => {
+        Acted::Refused(error) => {
             common.buffers.recycle(reply.buffer);
             return responder.refuse_kept(common, name, error);
         }
-        Some(Acted::Results(_)) => ReplyHeader::accepted(call.xid, AcceptStat::Success),
-        Some(Acted::Verdict(header)) => {
+        Acted::Results(_) => ReplyHeader::accepted(call.xid, AcceptStat::Success),
+        Acted::Verdict(header) => {
             reply.data = Data::Empty;
             reply.at = 0;
             header
         }
     };
-    let end = std::mem::take(&mut reply.at);
-    if reply.results(|w| header.encode(w)).is_err() {
-        common.buffers.recycle(reply.buffer);
-        return responder.refuse_kept(common, name, ErrorBody::ReplyResource { length_needed: 0 });
-    }
-    reply.at = reply.at.max(end);
-    let Some(terms) = common.connections.get(key).map(|connection| &connection.terms) else {
+    let Some(connection) = common.connections.get_touched(key) else {
         return common.buffers.recycle(reply.buffer);
     };
-    match Answer::new(reply, terms, &call.offers()) {
-        Ok(answer) => {
-            call.stage = Stage::Replying(answer);
-            call.body = None;
+    match call.answer(&header, reply, &connection.terms) {
+        Ok(()) => {
+            connection.replies.push_back(name);
             common.counters.calls_served += 1;
-            if let Some(message) = call.message.take() {
-                common.receives.give_back(message.received);
+            if let Some(received) = call.release() {
+                common.receives.give_back(received);
             }
-            responder::queue(common, key, Outgoing::Kept(name));
         }
         Err((buffer, error)) => {
             common.buffers.recycle(buffer);
             responder.refuse_kept(common, name, error);
         }
-    }
-}
-
-impl Reply {
-    /// Writes the headers of one without chunks, whose Payload stream then has `length` octets or is the
-    /// RPC header alone. Returns where in the buffer the message is. Its credit word is known when it
-    /// leaves.
-    #[inline]
-    pub(crate) fn seal(
-        &mut self,
-        version: Version,
-        header: &ReplyHeader,
-        length: usize,
-    ) -> Range<usize> {
-        let start = HEADER_ROOM - bare_header_len(version, Kind::Reply);
-        let message = self.buffer.bytes_mut().get_mut(start..).unwrap_or_default();
-        let written = put_bare_header(version, Kind::Reply, message, header.xid, 0);
-        debug_assert!(written.is_some(), "every send buffer has the room");
-        let stream = message.get_mut(HEADER_ROOM - start..).unwrap_or_default();
-        let mut writer = Writer::new(stream);
-        let encoded = header.encode(&mut writer);
-        debug_assert!(encoded.is_ok(), "the shortest message holds an RPC header");
-        start..HEADER_ROOM + length.max(writer.position())
-    }
-
-    /// Writes the headers of a Reply in version 2 that has results and returns a chunk of one segment. Returns the
-    /// message.
-    #[inline]
-    pub(crate) fn seal_results_with(
-        &mut self,
-        xid: u32,
-        length: usize,
-        credit: u32,
-        returned: &Segment,
-    ) -> Option<&[u8]> {
-        const START: usize = HEADER_ROOM - OneChunk::REPLY_LEN;
-        let message = self.buffer.bytes_mut().get_mut(START..HEADER_ROOM + length)?;
-        put_results_headers_with(message, xid, credit, returned)?;
-        Some(message)
-    }
-
-    /// Writes the headers of a Reply in version 2 that has results and no chunk. Returns the message.
-    #[inline]
-    pub(crate) fn seal_results(&mut self, xid: u32, length: usize, credit: u32) -> Option<&[u8]> {
-        const START: usize = HEADER_ROOM - bare_header_len(Version::Two, Kind::Reply);
-        let message = self.buffer.bytes_mut().get_mut(START..HEADER_ROOM + length)?;
-        put_results_headers(message, xid, credit)?;
-        Some(message)
     }
 }

@@ -15,7 +15,6 @@ use haulage_proto::verbs::{QpNum, Status};
 
 use super::connection::{Change, State};
 use super::inner::Inner;
-use super::outgoing::Outgoing;
 use super::receives::{Filled, Message};
 use super::table::ConnectionKey;
 use super::trace::Manner;
@@ -278,11 +277,6 @@ impl Inner {
         let Self { responder, requester, common } = self;
         let Some(mut connection) = common.connections.remove(key) else { return };
         common.receives.release(&connection.part, connection.engine.reserved());
-        for reply in connection.replies.drain(..) {
-            if let Outgoing::Bare(reply) = reply {
-                common.buffers.recycle(reply.buffer);
-            }
-        }
         responder.drop_calls(common, key);
         let reason = connection.failure.take().unwrap_or(reason);
         let (trace, subject) = (&mut common.trace, connection.subject(&key));

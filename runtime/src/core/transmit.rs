@@ -6,7 +6,6 @@ use haulage_proto::time::Instant;
 use super::common::Common;
 use super::connection::State;
 use super::inner::Inner;
-use super::outgoing::Outgoing;
 use super::requester::{Direct, Progress};
 use super::responder::{self, Responder};
 use super::table::ConnectionKey;
@@ -102,25 +101,10 @@ fn send_replies(
     while let Some(connection) = common.connections.get_mut(key)
         && !connection.replies.is_empty()
         && let Some(credit) = connection.engine.try_send(Class::Reply)
-        && let Some(reply) = connection.replies.pop_front()
+        && let Some(name) = connection.replies.pop_front()
     {
-        match reply {
-            Outgoing::Bare(mut reply) => {
-                reply.set_credit(credit);
-                let message = reply.message();
-                if message.len() <= common.abilities.inline_max
-                    && connection.send_inline(port, message, None)
-                {
-                    common.buffers.recycle(reply.buffer);
-                } else {
-                    common.send_complete(key, reply);
-                }
-            }
-            Outgoing::Kept(name) => {
-                if let Some(call) = served.calls.remove(name) {
-                    responder::send(common, call, credit, port);
-                }
-            }
+        if let Some(call) = served.calls.remove(name) {
+            responder::send(common, call, credit, port);
         }
     }
 }

@@ -141,6 +141,11 @@ impl Reply {
         Self { buffer, body, at, length_max, offered, data, unplaced, inlined, chunk }
     }
 
+    /// Makes one in a send buffer, to [begin](Self::begin) with.
+    pub(crate) fn inline(buffer: Local) -> Self {
+        Self::new(buffer, None, 0, None)
+    }
+
     /// Begins another in the same buffer, of whose results so many octets may go into a chunk.
     #[inline]
     pub(crate) const fn begin(&mut self, length_max: usize, offered: Option<u64>) {

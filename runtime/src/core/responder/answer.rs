@@ -25,11 +25,6 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Makes one that goes in its message, whose Payload stream of so many octets is in `buffer`.
-    pub(crate) const fn complete(buffer: Local, length: usize, data: Data) -> Self {
-        Self { buffer, body: None, length, is_special: false, data }
-    }
-
     /// Chooses how a Reply goes to a Call that offers this.
     ///
     /// # Errors

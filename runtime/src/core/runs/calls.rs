@@ -1,9 +1,9 @@
 //! Calls that are acted upon as they come, and answered at once if that goes.
 
-use std::ops::Range;
-
-use haulage_mr_pool::Local;
-use haulage_proto::negotiate::{Class, Grant, Version, bare_header_len, put_results_headers_one};
+use haulage_proto::negotiate::{
+    Class, Grant, Version, bare_header_len, put_results_headers, put_results_headers_one,
+    put_results_headers_with,
+};
 use haulage_proto::rpc::{AcceptStat, CallHeader, Credential, ReplyHeader};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::OneChunk;
@@ -12,16 +12,13 @@ use haulage_proto::verbs::{ClaimedSegment, Label, Segment};
 
 use super::sender::{Runs, Sender};
 use super::taken::{Asked, Taken};
-use crate::core::buffers::SendBuffers;
 use crate::core::common::Common;
 use crate::core::cx::Cx;
 use crate::core::inner::Inner;
 use crate::core::memory::{Charge, Grant as MemoryGrant, Purpose, Wanted};
-use crate::core::outgoing::{Complete, Outgoing};
 use crate::core::program::Argument;
-use crate::core::responder::answer::Answer;
 use crate::core::responder::{self, Header, ServedCall};
-use crate::core::serve::{Acted, Unread, Whole, serve, serve_other};
+use crate::core::serve::{Acted, Unread, Whole, serve, serve_other, settle};
 use crate::core::table::ConnectionKey;
 use crate::core::templates::RESULTS;
 use crate::limits::HEADER_ROOM;
@@ -67,24 +64,23 @@ impl<S: Service> Runs<'_, S> {
         port: &mut impl Port,
     ) -> usize {
         let Self { inner, service, now, reply } = self;
-        if reply.is_none() {
-            let buffer = inner.common.buffers.pop();
-            **reply = buffer.map(|buffer| Reply::new(buffer, None, 0, None));
-        }
         let Some(mut name) = inner.responder.calls.next_key() else { return 0 };
         let mut grant = lend_replies(&mut inner.common, from.key, calls.len());
         let (version, bare_len) = (from.version, bare_header_len(from.version, Kind::Reply));
         let leaves_max = inner.common.abilities.inline_max;
         // Until the first does not leave at once: others leave behind it.
         let mut leave = true;
-        let (mut done, mut others, mut refused) = (0, 0, None);
+        let (mut done, mut parked, mut refused) = (0, 0, None);
         let mut cx = Cx::new(*now, inner);
         for call in calls {
+            if reply.is_none() {
+                **reply = cx.inner.common.buffers.pop().map(Reply::inline);
+            }
             let Some(making) = reply.as_mut() else { break };
             let (chunk_len, Taken { xid, chunk, asked }) = (call.reply_chunk_len(), call);
             let chunk = chunk.as_ref();
             let fetched = read_argument(&mut cx.inner.common, from.key, chunk, port);
-            let Some((argument, mut charge)) = fetched else { break };
+            let Some((argument, charge)) = fetched else { break };
             let length_max = from.bare_reply_max.saturating_sub(chunk_len);
             let offered = chunk.filter(|one| one.position.is_none());
             making.begin(length_max, offered.map(|one| u64::from(one.segment.length)));
@@ -109,71 +105,51 @@ impl<S: Service> Runs<'_, S> {
                 let unread = Unread { connection, version, xid, name, payload, argument };
                 serve_other(&mut cx, *service, unread, making)
             };
-            let deferred = acted.deferred();
-            if deferred.is_none() {
-                cx.inner.common.discharge(from.key, std::mem::take(&mut charge));
-            }
-            match acted {
-                Acted::Results(length) => {
-                    let fits = bare_len + chunk_len + length <= leaves_max;
-                    let label = Label { xid, credit: grant.word() };
-                    // Each of its users has one of its own, so that the first needs none in memory.
-                    let results = || Results { label, chunk, length };
-                    if leave
-                        && grant.has_more()
-                        && fits
-                        && (making.leave(version, &results(), port).is_some()
-                            || leave_behind(&mut cx.inner.common, from, &results(), reply, port)
-                                .is_some())
-                    {
-                        grant.spend();
-                        continue;
-                    }
-                    let header = ReplyHeader::accepted(xid, AcceptStat::Success);
-                    answer_later(cx.inner, from, &header, &results(), reply);
-                }
-                Acted::Verdict(header) => {
-                    making.data = Data::Empty;
-                    let label = Label { xid, credit: 0 };
-                    answer_later(
-                        cx.inner,
-                        from,
-                        &header,
-                        &Results { label, chunk, length: 0 },
-                        reply,
-                    );
-                }
-                Acted::Later(deferred) => {
-                    making.data = Data::Empty;
-                    others += 1;
-                    let Inner { responder, common, .. } = &mut *cx.inner;
-                    let booked = common.receives.book();
-                    responder.keep(from.key, xid, deferred, booked, chunk);
-                    responder.charge(deferred.name, charge);
-                }
-                Acted::Refused(error) => {
-                    // It is told once what was lent is settled, and the others come again.
-                    making.data = Data::Empty;
-                    refused = Some((xid, error));
-                    others += 1;
-                    break;
+            if let Acted::Results(length) = acted
+                && leave
+                && grant.has_more()
+                && bare_len + chunk_len + length <= leaves_max
+            {
+                let label = Label { xid, credit: grant.word() };
+                // Each of its users has one of its own, so that the first needs none in memory.
+                let results = || Results { label, chunk, length };
+                if making.leave(version, &results(), port).is_some()
+                    || leave_behind(&mut cx.inner.common, connection, &results(), reply, port)
+                        .is_some()
+                {
+                    cx.inner.common.discharge(connection, charge);
+                    grant.spend();
+                    continue;
                 }
             }
+            let Some(making) = reply.take() else { break };
+            let Inner { responder, common, .. } = &mut *cx.inner;
+            let mut call = ServedCall::new(connection, xid, Some(common.receives.book()));
+            call.offer(chunk);
+            call.charge = charge;
+            let inserted = responder.insert(call);
+            assert!(inserted == name, "nothing else entered meanwhile");
+            parked += 1;
             leave = false;
-            // The Call, or its Reply, may have taken the place that the name was of.
+            if let Acted::Refused(_) = acted {
+                // It is told once what was lent is settled, and the others come again.
+                refused = Some((acted, making));
+                break;
+            }
+            settle(cx.inner, name, acted, making);
+            // The Call has the place that the name was of.
             let Some(next) = cx.inner.responder.calls.next_key() else { break };
             name = next;
         }
         let Inner { responder, common, .. } = &mut **inner;
         responder.running = None;
         // No run has more messages than that.
-        let few = |count| u32::try_from(count).unwrap_or(u32::MAX);
-        common.counters.calls_served += (done - others) as u64;
-        common.receives.pass(few(done - others));
+        let left = u32::try_from(done - parked).unwrap_or(u32::MAX);
+        common.counters.calls_served += u64::from(left);
+        common.receives.pass(left);
         common.settle_grant(from.key, &grant);
-        if let Some((xid, error)) = refused {
-            common.receives.pass(1);
-            common.refuse(from.key, xid, error);
+        if let Some((acted, making)) = refused {
+            settle(inner, name, acted, making);
         }
         done
     }
@@ -242,76 +218,25 @@ fn lend_replies(common: &mut Common, key: ConnectionKey, count: usize) -> Grant 
 #[inline(never)]
 fn leave_behind(
     common: &mut Common,
-    from: Sender,
+    key: ConnectionKey,
     results: &Results<'_>,
     reply: &mut Option<Reply>,
     port: &mut impl Port,
 ) -> Option<()> {
-    let chunk = results.chunk.filter(|one| one.position.is_none())?;
+    results.chunk.filter(|one| one.position.is_none())?;
     if reply.as_ref()?.data.is_empty() || !common.posted.has_room_for_writes() {
         return None;
     }
     let Label { xid, credit } = results.label;
+    let mut call = ServedCall::new(key, xid, None);
+    call.offer(results.chunk);
     let header = ReplyHeader::accepted(xid, AcceptStat::Success);
-    let Sealed { buffer, range, data } =
-        seal(&mut common.buffers, from.version, &header, results.length, reply)?;
-    let answer = Answer::complete(buffer, range.end.saturating_sub(HEADER_ROOM), data);
-    responder::send(common, ServedCall::answered(from.key, chunk, answer), credit, port);
-    Some(())
-}
-
-/// A Reply that is complete but for its transport header, or at least for its credit word.
-struct Sealed {
-    buffer: Local,
-    /// Where in the buffer it is, with the transport header of one without chunks.
-    range: Range<usize>,
-    /// What goes into its chunk.
-    data: Data,
-}
-
-/// Completes a Reply, and takes it out.
-fn seal(
-    buffers: &mut SendBuffers,
-    version: Version,
-    header: &ReplyHeader,
-    length: usize,
-    reply: &mut Option<Reply>,
-) -> Option<Sealed> {
-    let making = reply.as_mut()?;
-    let range = making.seal(version, header, length);
-    let data = std::mem::replace(&mut making.data, Data::Empty);
-    let buffer = take_buffer(buffers, reply)?;
-    Some(Sealed { buffer, range, data })
-}
-
-/// Takes the buffer of a Reply. The next one has another, if there is one.
-fn take_buffer(buffers: &mut SendBuffers, reply: &mut Option<Reply>) -> Option<Local> {
-    match (buffers.pop(), reply.as_mut()) {
-        (Some(fresh), Some(reply)) => Some(std::mem::replace(&mut reply.buffer, fresh)),
-        (_, _) => reply.take().map(|reply| reply.buffer),
+    let terms = &common.connections.get(key)?.terms;
+    match call.answer(&header, reply.take()?, terms) {
+        Ok(()) => responder::send(common, call, credit, port),
+        Err((buffer, _)) => common.buffers.recycle(buffer),
     }
-}
-
-/// Queues a Reply that did not leave at once. The next one has another buffer, if there is one.
-#[cold]
-fn answer_later(
-    inner: &mut Inner,
-    Sender { key, version, .. }: Sender,
-    header: &ReplyHeader,
-    results: &Results<'_>,
-    reply: &mut Option<Reply>,
-) {
-    let Inner { responder, common, .. } = inner;
-    let sealed = seal(&mut common.buffers, version, header, results.length, reply);
-    let Some(Sealed { buffer, range, data }) = sealed else { return };
-    let queued = match results.chunk {
-        None => Outgoing::Bare(Complete::new(buffer, range)),
-        Some(chunk) => {
-            let answer = Answer::complete(buffer, range.end.saturating_sub(HEADER_ROOM), data);
-            Outgoing::Kept(responder.insert(ServedCall::answered(key, chunk, answer)))
-        }
-    };
-    responder::queue(common, key, queued);
+    Some(())
 }
 
 /// The results of a Call, of which a Reply consists.
@@ -364,5 +289,30 @@ impl Reply {
         port.send(message, invalidate).ok()?;
         self.data = Data::Empty;
         Some(())
+    }
+
+    /// Writes the headers of a Reply in version 2 that has results and returns a chunk of one segment. Returns the
+    /// message.
+    #[inline]
+    pub(crate) fn seal_results_with(
+        &mut self,
+        xid: u32,
+        length: usize,
+        credit: u32,
+        returned: &Segment,
+    ) -> Option<&[u8]> {
+        const START: usize = HEADER_ROOM - OneChunk::REPLY_LEN;
+        let message = self.buffer.bytes_mut().get_mut(START..HEADER_ROOM + length)?;
+        put_results_headers_with(message, xid, credit, returned)?;
+        Some(message)
+    }
+
+    /// Writes the headers of a Reply in version 2 that has results and no chunk. Returns the message.
+    #[inline]
+    pub(crate) fn seal_results(&mut self, xid: u32, length: usize, credit: u32) -> Option<&[u8]> {
+        const START: usize = HEADER_ROOM - bare_header_len(Version::Two, Kind::Reply);
+        let message = self.buffer.bytes_mut().get_mut(START..HEADER_ROOM + length)?;
+        put_results_headers(message, xid, credit)?;
+        Some(message)
     }
 }
