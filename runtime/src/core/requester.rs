@@ -45,7 +45,6 @@ pub(crate) use aim::Direct;
 pub(crate) use calls::{Caller, NewCall, Over, Placed};
 pub(crate) use exit::Exit;
 pub(crate) use lane::Lane;
-pub(crate) use send::Progress;
 
 /// What makes Calls.
 #[derive(Debug)]

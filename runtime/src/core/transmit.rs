@@ -6,7 +6,7 @@ use haulage_proto::time::Instant;
 use super::common::Common;
 use super::connection::State;
 use super::inner::Inner;
-use super::requester::{Direct, Progress};
+use super::requester::Direct;
 use super::responder::{self, Responder};
 use super::table::ConnectionKey;
 use crate::provider::{Port, Provider};
@@ -81,12 +81,7 @@ fn flush_connection(
 fn send_waiting(inner: &mut Inner, now: Instant, key: ConnectionKey, port: &mut impl Port) {
     let Inner { responder, requester, common } = inner;
     send_replies(responder, common, key, port);
-    requester.send_bare_calls(common, key, port);
-    while let Some(slot) = next_call(common, key) {
-        if requester.send_call(common, key, slot, port) == Progress::Waits {
-            break;
-        }
-    }
+    requester.send_calls(common, key, port);
     inner.drive(now, key, Input::Idle);
     note_stall(&mut inner.common, now, key);
 }
@@ -107,15 +102,6 @@ fn send_replies(
             responder::send(common, call, credit, port);
         }
     }
-}
-
-/// Takes the next Call of ours that the connection's credits allow, or that will never leave.
-fn next_call(common: &mut Common, key: ConnectionKey) -> Option<usize> {
-    let connection = common.connections.get_mut(key)?;
-    if connection.calls.is_empty() || !connection.engine.decides(Class::Call) {
-        return None;
-    }
-    connection.calls.pop_front()
 }
 
 /// P3: Replies that wait for credit must not wait for ever.

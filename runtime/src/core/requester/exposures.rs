@@ -94,7 +94,7 @@ impl Opened {
     pub(super) fn expose(
         &mut self,
         plan: &CallPlan,
-        port: &mut impl Port,
+        port: &mut (impl Port + ?Sized),
     ) -> Result<Exposures, Unopened> {
         let mut open = |item: &mut Item, access| expose(port, plan, item, access);
         let mut exposures = Exposures::default();
@@ -133,7 +133,7 @@ impl From<CallError> for Unopened {
 
 /// Opens a lease to the peer and returns the segments that name it.
 fn expose(
-    port: &mut impl Port,
+    port: &mut (impl Port + ?Sized),
     plan: &CallPlan,
     item: &mut Item,
     access: Access,

@@ -2,9 +2,8 @@
 //! leaves.
 
 use haulage_mr_pool::Local;
-use haulage_proto::negotiate::{Class, Refusal, Version, bare_header_len, put_call_headers_with};
+use haulage_proto::negotiate::{Class, Refusal, Version, put_call_headers_with};
 use haulage_proto::v2::connection::{Sending, Unsent};
-use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::OneChunk;
 use haulage_proto::verbs::{Access, Handle, Label};
@@ -18,7 +17,7 @@ use super::lane::Lane;
 use super::opened::What;
 use super::plan::{Outline, goes_bare};
 use crate::core::common::Common;
-use crate::core::connection::{Connection, Terms};
+use crate::core::connection::Connection;
 use crate::core::table::ConnectionKey;
 use crate::core::work::Written;
 use crate::identity::Identity;
@@ -27,14 +26,33 @@ use crate::provider::Port;
 use crate::service::{CallError, Request};
 
 impl Requester {
+    /// Sends the Calls of a connection that wait, as far as its credits go.
+    #[inline(never)]
+    pub(crate) fn send_calls(
+        &mut self,
+        common: &mut Common,
+        key: ConnectionKey,
+        port: &mut (impl Port + ?Sized),
+    ) {
+        while let Some(connection) = common.connections.get_mut(key)
+            && !connection.calls.is_empty()
+            && connection.engine.decides(Class::Call)
+            && let Some(slot) = connection.calls.pop_front()
+        {
+            if self.send_call(common, key, slot, port) == Progress::Waits {
+                break;
+            }
+        }
+    }
+
     /// Registers the memory that a Call exposes, and sends the Call or queues it for the next doorbell. One without
     /// credit returns to the front of its connection's queue.
-    pub(crate) fn send_call(
+    fn send_call(
         &mut self,
         common: &mut Common,
         key: ConnectionKey,
         slot: usize,
-        port: &mut impl Port,
+        port: &mut (impl Port + ?Sized),
     ) -> Progress {
         let (Some((call, opened)), Some(connection)) =
             (self.calls.get_mut(slot), common.connections.get_mut(key))
@@ -65,8 +83,13 @@ impl Requester {
                     return Progress::Made;
                 }
             };
-            let range = encoded.complete(&mut buffer, version, xid, credit);
-            common.send(key, buffer, range, None, Written::default());
+            let bare = Bare { label: Label { xid, credit }, procedure: call.procedure, encoded };
+            if bare.leave(connection, port, &mut buffer, common.abilities.inline_max) {
+                common.buffers.recycle(buffer);
+            } else {
+                let range = encoded.complete(&mut buffer, version, xid, credit);
+                common.send(key, buffer, range, None, Written::default());
+            }
             return Progress::Made;
         }
         if !std::mem::replace(&mut call.opens, true) {
@@ -119,40 +142,6 @@ impl Requester {
             common.send(key, buffer, range, None, Written::default());
         }
         Progress::Made
-    }
-
-    /// Sends the Calls without chunks at the front of the queue at once, as far as that goes: if several do, with a
-    /// template.
-    pub(crate) fn send_bare_calls(
-        &mut self,
-        common: &mut Common,
-        key: ConnectionKey,
-        port: &mut (impl Port + ?Sized),
-    ) {
-        let inline_max = common.abilities.inline_max;
-        let Some(connection) = common.connections.get_mut(key) else { return };
-        let by_template = connection.calls.len() > 1 && has_templates(connection);
-        while let Some(&slot) = connection.calls.front()
-            && let Some((call, _)) = self.calls.get_mut(slot)
-            && let Stage::Queued(buffer, encoded) = &mut call.stage
-            && !call.opens
-        {
-            let (xid, procedure) = (call.xid, call.procedure);
-            let leaving = Leaving { xid, procedure, encoded, by_template };
-            let departure = leaving.send(connection, port, buffer, inline_max);
-            if departure == Departure::Waits {
-                return;
-            }
-            connection.calls.pop_front();
-            call.version = connection.terms.version;
-            let Stage::Queued(buffer, _) = std::mem::replace(&mut call.stage, Stage::Sent) else {
-                return debug_assert!(false, "it was looked at");
-            };
-            if let Departure::Post(start, end) = departure {
-                return common.send(key, buffer, start..end, None, Written::default());
-            }
-            common.buffers.recycle(buffer);
-        }
     }
 
     /// Opens the one lease of a Call that is encoded, and sends it on a lane, if no more than that is to be
@@ -227,87 +216,61 @@ impl Requester {
         let mut connection = common.connections.get_mut(key)?;
         connection.give_credits(&mut common.receives, touched, count, 0);
         if !connection.calls.is_empty() {
-            self.send_waiting_calls(common, key, port);
+            self.send_calls(common, key, port);
             connection = common.connections.get_mut(key)?;
         }
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         Lane::open(connection, key, count, common.abilities.inline_max)
     }
-
-    /// Sends Calls that wait, which go before those of a lane.
-    #[cold]
-    fn send_waiting_calls(&mut self, common: &mut Common, key: ConnectionKey, port: &mut dyn Port) {
-        self.send_bare_calls(common, key, port);
-    }
 }
 
 /// Whether a step got anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+enum Progress {
     /// It did: the queue is shorter.
     Made,
     /// It did not: the front of the queue waits as before.
     Waits,
 }
 
-/// What became of a Call that is ready to leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Departure {
-    /// It waits for credit, or for what goes before it, or has chunks.
-    Waits,
-    /// It is on its way.
-    Gone,
-    /// It leaves as a work request: it has its credit, and is there in its buffer.
-    Post(usize, usize),
-}
-
-/// A Call without chunks that is about to leave its buffer.
-struct Leaving<'a> {
-    xid: u32,
+/// A Call without chunks that has its credit.
+struct Bare {
+    label: Label,
     procedure: u32,
-    encoded: &'a Encoded,
-    /// Whether it is sent with a template, if its procedure has one.
-    by_template: bool,
+    encoded: Encoded,
 }
 
-impl Leaving<'_> {
-    /// Sends it, if nothing is in the way.
+impl Bare {
+    /// Sends it at once: with a template, if others leave in this turn. Returns whether it left; else it is to be posted.
     #[inline]
-    fn send(
+    fn leave(
         &self,
         connection: &mut Connection,
         port: &mut (impl Port + ?Sized),
         buffer: &mut Local,
         inline_max: usize,
-    ) -> Departure {
-        let Self { xid, procedure, encoded, by_template } = *self;
+    ) -> bool {
+        let Self { label, procedure, encoded } = self;
         let version = connection.terms.version;
-        let fits = encoded.length + bare_header_len(version, Kind::Call) <= inline_max;
-        let Terms { bare_max, .. } = &connection.terms;
-        let fits = fits && goes_bare(procedure, &connection.binding, bare_max, encoded);
-        if !fits || !connection.queue.is_empty() {
-            return Departure::Waits;
+        let range = encoded.message(version);
+        if !connection.queue.is_empty() || range.len() > inline_max {
+            return false;
         }
-        let Some(credit) = connection.engine.try_send(Class::Call) else {
-            return Departure::Waits;
-        };
-        let like = if by_template { connection.binding.template(procedure) } else { None };
+        let is_one_of_many = connection.rings || !connection.calls.is_empty();
+        let by_template = is_one_of_many && has_templates(connection);
+        let like = if by_template { connection.binding.template(*procedure) } else { None };
         let sent = match like {
             Some(like) => {
-                let message = buffer.bytes_mut().get_mut(encoded.message(version));
-                port.send_like(like, Label { xid, credit }, message.unwrap_or_default())
+                let message = buffer.bytes_mut().get_mut(range);
+                port.send_like(like, *label, message.unwrap_or_default())
             }
             None => {
-                let range = encoded.complete(buffer, version, xid, credit);
+                let range = encoded.complete(buffer, version, label.xid, label.credit);
                 port.send(buffer.bytes().get(range).unwrap_or_default(), None)
             }
         };
-        if sent.is_ok() {
-            connection.rings = true;
-            return Departure::Gone;
-        }
-        let range = encoded.complete(buffer, version, xid, credit);
-        Departure::Post(range.start, range.end)
+        connection.rings |= sent.is_ok();
+        sent.is_ok()
     }
 }
 
