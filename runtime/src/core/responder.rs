@@ -188,9 +188,14 @@ impl Responder {
         counters.write_chunks += u64::from(write.is_some());
         counters.reply_chunks += u64::from(reply.is_some());
         let invalidate = call.invalidate;
-        let mut served = ServedCall::new(key, call.xid, None);
-        served.message = Some(message);
-        (served.invalidate, served.write, served.reply) = (invalidate, write, reply);
+        let message = Some(message);
+        let mut served = ServedCall {
+            invalidate,
+            write,
+            reply,
+            message,
+            ..ServedCall::with(key, call.xid, None)
+        };
         if body.len() > 0 {
             return match self.may_fetch(common, key, &body) {
                 Err(error) => self.refuse_call(common, served, error),
@@ -310,16 +315,17 @@ impl Responder {
 }
 
 impl ServedCall {
-    /// Makes one without chunks. Its message is in a Receive, or counted as one, unless it is answered at once.
-    pub(crate) fn new(connection: ConnectionKey, xid: u32, message: Option<Filled>) -> Self {
+    /// Makes one without chunks, or with this one, whose message nothing is needed of any more.
+    pub(crate) fn with(connection: ConnectionKey, xid: u32, chunk: Option<&OneChunk>) -> Self {
+        let write = chunk.filter(|one| one.position.is_none());
         Self {
             connection,
             xid,
             header: Header::default(),
-            invalidate: None,
-            write: None,
+            invalidate: chunk.map(|one| one.inv_handle).filter(|handle| *handle != Handle(0)),
+            write: write.map(|one| Segments::collect(std::iter::once(one.segment))),
             reply: None,
-            message: message.map(|received| Message { received, payload_at: 0 }),
+            message: None,
             body: None,
             reply_body: None,
             room: Room::default(),
@@ -327,6 +333,17 @@ impl ServedCall {
             reduces: false,
             stage: Stage::Later,
         }
+    }
+
+    /// Adds what its connection is charged for memory that it has already.
+    pub(crate) fn charged(mut self, charge: Charge) -> Self {
+        self.charge.join(charge);
+        self
+    }
+
+    /// Counts a Receive as its own until it is answered.
+    pub(crate) fn hold(&mut self, received: Filled) {
+        self.message = Some(Message { received, payload_at: 0 });
     }
 
     /// Completes its Reply, which then waits for credit. Its results are in `reply`, unless it is `header` alone.
@@ -387,12 +404,5 @@ impl ServedCall {
     /// Returns what the peer offered for a result that may be reduced, in octets.
     pub(crate) fn offered(&self) -> Option<u64> {
         self.write.as_ref().filter(|_| self.reduces).map(Segments::length)
-    }
-
-    /// Notes what a Call with one chunk offers.
-    pub(crate) fn offer(&mut self, chunk: Option<&OneChunk>) {
-        self.invalidate = chunk.map(|one| one.inv_handle).filter(|handle| *handle != Handle(0));
-        let write = chunk.filter(|one| one.position.is_none());
-        self.write = write.map(|one| Segments::collect(std::iter::once(one.segment)));
     }
 }

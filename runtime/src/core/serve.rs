@@ -31,17 +31,6 @@ pub(crate) struct Whole<'a> {
     pub(crate) argument: Option<Argument>,
 }
 
-/// A Call of which all is at hand, before its RPC header is read.
-#[derive(Debug)]
-pub(crate) struct Unread<'a> {
-    pub(crate) connection: ConnectionKey,
-    pub(crate) version: Version,
-    pub(crate) xid: u32,
-    pub(crate) name: CallKey,
-    pub(crate) payload: &'a [u8],
-    pub(crate) argument: Option<Argument>,
-}
-
 /// What became of a Call.
 #[derive(Debug)]
 pub(crate) enum Acted {
@@ -88,25 +77,22 @@ pub(crate) fn serve<S: Service>(
     }
 }
 
-/// Has the service act on a Call that says who makes it, or is not for the service.
+/// Has the service act on a Call that says who makes it, or is not for the service: its RPC header is still to be read.
 #[inline(never)]
 pub(crate) fn serve_other<S: Service>(
     cx: &mut Cx<'_>,
     service: &mut S,
-    call: Unread<'_>,
+    call: Whole<'_>,
     reply: &mut Reply,
 ) -> Acted {
-    let Unread { connection, version, xid, name, payload, argument } = call;
-    match cx.inner.responder.program.read_header(xid, payload) {
+    match cx.inner.responder.program.read_header(call.xid, call.payload) {
         Ok((CallHeader { procedure, credential, .. }, arguments_at)) => {
             // [V2-11.2.2.3-2] results under integrity or privacy stay in the Payload stream.
             if !credential.may_reduce() {
                 reply.unreduced();
             }
             let header = Header { procedure, arguments_at };
-            let whole =
-                Whole { connection, version, xid, name, header, credential, payload, argument };
-            serve(cx, service, whole, reply)
+            serve(cx, service, Whole { header, credential, ..call }, reply)
         }
         Err(Unserved::Verdict(header)) => Acted::Verdict(header),
         Err(Unserved::Refused(error)) => Acted::Refused(error),

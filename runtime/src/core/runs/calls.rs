@@ -11,15 +11,15 @@ use haulage_proto::v2::invalidation::{Place, invalidates};
 use haulage_proto::verbs::{ClaimedSegment, Label, Segment};
 
 use super::sender::{Runs, Sender};
-use super::taken::{Asked, Taken};
+use super::taken::Taken;
 use crate::core::common::Common;
 use crate::core::cx::Cx;
 use crate::core::inner::Inner;
 use crate::core::memory::{Charge, Grant as MemoryGrant, Purpose, Wanted};
 use crate::core::program::Argument;
 use crate::core::responder::{self, Header, ServedCall};
-use crate::core::serve::{Acted, Unread, Whole, serve, serve_other, settle};
-use crate::core::table::ConnectionKey;
+use crate::core::serve::{Acted, Whole, serve, serve_other, settle};
+use crate::core::table::{CallKey, ConnectionKey};
 use crate::core::templates::RESULTS;
 use crate::limits::HEADER_ROOM;
 use crate::provider::Port;
@@ -77,7 +77,7 @@ impl<S: Service> Runs<'_, S> {
                 **reply = cx.inner.common.buffers.pop().map(Reply::inline);
             }
             let Some(making) = reply.as_mut() else { break };
-            let (chunk_len, Taken { xid, chunk, asked }) = (call.reply_chunk_len(), call);
+            let (chunk_len, Taken { xid, chunk, header, payload }) = (call.reply_chunk_len(), call);
             let chunk = chunk.as_ref();
             let fetched = read_argument(&mut cx.inner.common, from.key, chunk, port);
             let Some((argument, charge)) = fetched else { break };
@@ -86,24 +86,24 @@ impl<S: Service> Runs<'_, S> {
             making.begin(length_max, offered.map(|one| u64::from(one.segment.length)));
             done += 1;
             let connection = from.key;
-            let (plain, payload) = match asked {
-                Asked::Procedure(procedure, arguments) => {
-                    (Some(Header { procedure, arguments_at: 0 }), arguments)
-                }
-                Asked::Payload(payload) => {
-                    let plain = cx.inner.responder.program.plain_calls.procedure(payload);
-                    let arguments_at = CallHeader::PLAIN_LEN;
-                    (plain.map(|procedure| Header { procedure, arguments_at }), payload)
-                }
+            let header = header.or_else(|| {
+                let procedure = cx.inner.responder.program.plain_calls.procedure(payload)?;
+                Some(Header { procedure, arguments_at: CallHeader::PLAIN_LEN })
+            });
+            let credential = Credential::None;
+            let whole = |header| Whole {
+                connection,
+                version,
+                xid,
+                name,
+                header,
+                credential,
+                payload,
+                argument,
             };
-            let acted = if let Some(header) = plain {
-                let credential = Credential::None;
-                let whole =
-                    Whole { connection, version, xid, name, header, credential, payload, argument };
-                serve(&mut cx, *service, whole, making)
-            } else {
-                let unread = Unread { connection, version, xid, name, payload, argument };
-                serve_other(&mut cx, *service, unread, making)
+            let acted = match header {
+                Some(header) => serve(&mut cx, *service, whole(header), making),
+                None => serve_other(&mut cx, *service, whole(Header::default()), making),
             };
             if let Acted::Results(length) = acted
                 && leave
@@ -123,12 +123,8 @@ impl<S: Service> Runs<'_, S> {
                 }
             }
             let Some(making) = reply.take() else { break };
-            let Inner { responder, common, .. } = &mut *cx.inner;
-            let mut call = ServedCall::new(connection, xid, Some(common.receives.book()));
-            call.offer(chunk);
-            call.charge = charge;
-            let inserted = responder.insert(call);
-            assert!(inserted == name, "nothing else entered meanwhile");
+            let waiting = ServedCall::with(connection, xid, chunk);
+            park(cx.inner, name, waiting.charged(charge));
             parked += 1;
             leave = false;
             if let Acted::Refused(_) = acted {
@@ -228,15 +224,22 @@ fn leave_behind(
         return None;
     }
     let Label { xid, credit } = results.label;
-    let mut call = ServedCall::new(key, xid, None);
-    call.offer(results.chunk);
+    let mut call = ServedCall::with(key, xid, results.chunk);
     let header = ReplyHeader::accepted(xid, AcceptStat::Success);
     let terms = &common.connections.get(key)?.terms;
-    match call.answer(&header, reply.take()?, terms) {
-        Ok(()) => responder::send(common, call, credit, port),
-        Err((buffer, _)) => common.buffers.recycle(buffer),
-    }
+    let answered = call.answer(&header, reply.take()?, terms);
+    assert!(answered.is_ok(), "what fits the message needs no Reply chunk");
+    responder::send(common, call, credit, port);
     Some(())
+}
+
+/// Enters a Call in the table that does not leave at once, under the `name` it was promised. It counts as holding a
+/// Receive.
+#[cold]
+fn park(Inner { responder, common, .. }: &mut Inner, name: CallKey, mut call: ServedCall) {
+    call.hold(common.receives.book());
+    let inserted = responder.insert(call);
+    assert!(inserted == name, "nothing else entered meanwhile");
 }
 
 /// The results of a Call, of which a Reply consists.

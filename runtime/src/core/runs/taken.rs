@@ -4,11 +4,16 @@ use haulage_proto::negotiate::{Version, bare_header_len};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::OneChunk;
 
+use crate::core::responder::Header;
+
 /// A Call of a run.
 pub(super) struct Taken<'a> {
     pub(super) xid: u32,
     pub(super) chunk: Option<OneChunk>,
-    pub(super) asked: Asked<'a>,
+    /// What its RPC header says, if that is known already.
+    pub(super) header: Option<Header>,
+    /// Its Payload stream; where the header is known, what begins with the arguments may be all.
+    pub(super) payload: &'a [u8],
 }
 
 impl<'a> Taken<'a> {
@@ -16,20 +21,21 @@ impl<'a> Taken<'a> {
     #[inline]
     pub(super) fn bare(call: &'a [u8], header_len: usize) -> Self {
         let (xid, payload) = apart(call, header_len);
-        Self { xid, chunk: None, asked: Asked::Payload(payload) }
+        Self { xid, chunk: None, header: None, payload }
     }
 
     /// One with one chunk.
     #[inline]
     pub(super) fn with_chunk(call: &'a [u8]) -> Self {
         let (xid, payload) = apart(call, OneChunk::CALL_LEN);
-        Self { xid, chunk: OneChunk::read(call), asked: Asked::Payload(payload) }
+        Self { xid, chunk: OneChunk::read(call), header: None, payload }
     }
 
     /// One without chunks that nobody in particular makes, for this procedure with these arguments.
     #[inline]
     pub(super) const fn asking(xid: u32, procedure: u32, arguments: &'a [u8]) -> Self {
-        Self { xid, chunk: None, asked: Asked::Procedure(procedure, arguments) }
+        let header = Some(Header { procedure, arguments_at: 0 });
+        Self { xid, chunk: None, header, payload: arguments }
     }
 
     /// Returns the octets that the transport header of its Reply has more than one without chunks.
@@ -42,15 +48,6 @@ impl<'a> Taken<'a> {
             _ => 0,
         }
     }
-}
-
-/// What a Call asks.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Asked<'a> {
-    /// What is in this Payload stream.
-    Payload(&'a [u8]),
-    /// This procedure of the service with these arguments, and nobody in particular does.
-    Procedure(u32, &'a [u8]),
 }
 
 /// Takes the transport header off a message, which has one of that length. Returns its XID, and the Payload stream.
