@@ -12,8 +12,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::mpsc;
 
+use crossbeam_queue::ArrayQueue;
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
@@ -43,8 +43,6 @@ const RING: usize = {
 #[derive(Debug)]
 pub struct Inbox {
     clients: Vec<Option<Client>>,
-    /// New clients arrive here, made by others from a [`Door`].
-    arrivals: mpsc::Receiver<Client>,
     door: Door,
     /// Clients whose bits were set and whose entries have not all been taken.
     ready: u64,
@@ -53,7 +51,6 @@ pub struct Inbox {
 /// What another thread needs to become a client of a core.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
-    arrivals: mpsc::Sender<Client>,
     shared: Arc<Shared>,
 }
 
@@ -64,6 +61,10 @@ struct Shared {
     ready: AtomicU64,
     /// NEED_WAKEUP: the core is asleep or about to be.
     sleeping: AtomicBool,
+    /// New clients, made by other threads: at most one a number.
+    arrivals: ArrayQueue<Client>,
+    /// The core is gone, and takes nobody in.
+    closed: AtomicBool,
     /// Client numbers that are taken.
     taken: AtomicU64,
     clients_max: u32,
@@ -121,18 +122,19 @@ pub(crate) struct Reduction {
 
 impl Inbox {
     pub(crate) fn new(clients_max: u32, waker: Waker) -> Self {
-        let (sender, arrivals) = mpsc::channel();
+        let clients_max = clients_max.min(ARRIVAL_BIT);
         let shared = Arc::new(Shared {
             ready: AtomicU64::new(0),
             sleeping: AtomicBool::new(false),
+            arrivals: ArrayQueue::new(clients_max.max(1) as usize),
+            closed: AtomicBool::new(false),
             taken: AtomicU64::new(0),
-            clients_max: clients_max.min(ARRIVAL_BIT),
+            clients_max,
             waker,
         });
         Self {
             clients: std::iter::repeat_with(|| None).take(clients_max as usize).collect(),
-            arrivals,
-            door: Door { arrivals: sender, shared },
+            door: Door { shared },
             ready: 0,
         }
     }
@@ -171,7 +173,7 @@ impl Inbox {
         }
         if self.ready & (1 << ARRIVAL_BIT) != 0 {
             self.ready &= !(1 << ARRIVAL_BIT);
-            while let Ok(client) = self.arrivals.try_recv() {
+            while let Some(client) = shared.arrivals.pop() {
                 let number = client.number;
                 self.ready |= 1 << number;
                 if let Some(place) = self.clients.get_mut(number) {
@@ -291,6 +293,16 @@ impl Inbox {
     }
 }
 
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        let shared = &self.door.shared;
+        shared.closed.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `Door::enter`.
+        fence(Ordering::SeqCst);
+        while shared.arrivals.pop().is_some() {}
+    }
+}
+
 /// What a new client holds.
 #[derive(Debug)]
 pub(crate) struct Entered {
@@ -317,7 +329,14 @@ impl Door {
         let (entries_in, entries) = RingBuffer::new(RING);
         let (completions, completions_out) = RingBuffer::new(RING);
         let client = Client { number, entries, completions, wake: Arc::clone(&wake) };
-        self.arrivals.send(client).ok()?;
+        // There is a place for each number.
+        shared.arrivals.push(client).ok()?;
+        // Pairs with the fence in `Inbox::drop`: either the core finds the client, or we find the core gone.
+        fence(Ordering::SeqCst);
+        if shared.closed.load(Ordering::Relaxed) {
+            while shared.arrivals.pop().is_some() {}
+            return None;
+        }
         self.announce(ARRIVAL_BIT as usize);
         Some(Entered { number, entries: entries_in, completions: completions_out, wake })
     }
@@ -347,3 +366,19 @@ impl Wake {
 
 /// The bit that says that somebody arrived; clients have the ones below.
 const ARRIVAL_BIT: u32 = 63;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_core_that_is_gone_lets_go_of_who_was_at_its_door_and_lets_nobody_in() {
+        let inbox = Inbox::new(2, Waker::new().unwrap());
+        let door = inbox.door();
+        let early = door.enter().unwrap();
+        assert!(!early.entries.is_abandoned());
+        drop(inbox);
+        assert!(early.entries.is_abandoned(), "it would wait for ever");
+        assert!(door.enter().is_none());
+    }
+}

@@ -5,24 +5,27 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr::{self, NonNull};
 
+use memmap2::{MmapOptions, MmapRaw};
+
 use crate::size::{GIB, MIB_2, PAGE};
 
-/// Zeroed memory of our own, writable, until dropped. Private to the process unless it has a memfd.
+/// Zeroed memory of our own, writable, until dropped. Private to the process unless it is a memfd's.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,
     length: usize,
     origin: Origin,
-    /// What another process needs to map it.
-    memfd: Option<OwnedFd>,
 }
 
 /// Who takes the memory back.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Origin {
-    System,
+    /// memmap2. What is ours may be a part of what was mapped.
+    Mapped(#[expect(dead_code, reason = "its drop gives the memory back")] MmapRaw),
+    /// The system: it is mapped from this memfd, by which another process can map it.
+    Memfd(OwnedFd),
     HugepageRs,
-    /// So many octets before the first one that is ours.
+    /// The heap; so many octets come before the first one that is ours.
     Heap {
         skip: usize,
     },
@@ -31,8 +34,9 @@ enum Origin {
 impl Mapping {
     /// Takes `length` octets of 1 GiB pages, a multiple of that.
     pub(super) fn gigantic(length: usize) -> io::Result<Self> {
+        // Of another length memmap2 could not give it back.
         multiple(length, GIB)?;
-        Self::map(length, libc::MAP_HUGETLB | libc::MAP_HUGE_1GB)
+        Self::map(MmapOptions::new().len(length).huge(Some(GIB_LOG2)), 1)
     }
 
     /// Takes `length` octets of 2 MiB pages, a multiple of that. Those must be the machine's default
@@ -43,16 +47,14 @@ impl Mapping {
         // SAFETY: the layout is not of zero octets.
         let start = unsafe { hugepage_rs::alloc(layout) };
         let start = NonNull::new(start).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { start, length, origin: Origin::HugepageRs, memfd: None })
+        Ok(Self { start, length, origin: Origin::HugepageRs })
     }
 
     /// Takes `length` octets, aligned to 2 MiB, for the system to make of huge pages.
     pub(super) fn transparent(length: usize) -> io::Result<Self> {
         multiple(length, MIB_2)?;
         let with_slack = length.checked_add(MIB_2).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut mapping = Self::map(with_slack, 0)?;
-        let skip = mapping.start.addr().get().wrapping_neg() % MIB_2;
-        mapping.trim(skip, length)?;
+        let mapping = Self::map(MmapOptions::new().len(with_slack), MIB_2)?;
         mapping.advise(libc::MADV_HUGEPAGE)?;
         Ok(mapping)
     }
@@ -60,7 +62,7 @@ impl Mapping {
     /// Takes `length` octets of 4 KiB pages, a multiple of that.
     pub(super) fn small(length: usize) -> io::Result<Self> {
         multiple(length, PAGE)?;
-        Self::map(length, 0)
+        Self::map(MmapOptions::new().len(length), 1)
     }
 
     /// Takes `length` octets, a multiple of 2 MiB, that another process can map, sealed so that nobody
@@ -90,7 +92,7 @@ impl Mapping {
         check(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } == 0)?;
 
         let start = map_memfd(memfd.as_fd(), length)?;
-        Ok(Self { start, length, origin: Origin::System, memfd: Some(memfd) })
+        Ok(Self { start, length, origin: Origin::Memfd(memfd) })
     }
 
     /// Takes `length` octets from the heap.
@@ -103,7 +105,7 @@ impl Mapping {
         let skip = base.addr().get().wrapping_neg() % PAGE;
         // SAFETY: less than a page is skipped, and there is a page of slack.
         let start = unsafe { base.add(skip) };
-        Ok(Self { start, length, origin: Origin::Heap { skip }, memfd: None })
+        Ok(Self { start, length, origin: Origin::Heap { skip } })
     }
 
     /// Returns the octet at `offset`, which is within the mapping.
@@ -167,7 +169,10 @@ impl Mapping {
 
     /// Returns what another process needs to map the memory, if it may.
     pub(super) fn memfd(&self) -> Option<BorrowedFd<'_>> {
-        self.memfd.as_ref().map(|fd| fd.as_fd())
+        match &self.origin {
+            Origin::Memfd(memfd) => Some(memfd.as_fd()),
+            Origin::Mapped(_) | Origin::HugepageRs | Origin::Heap { .. } => None,
+        }
     }
 
     /// Keeps the pages in memory.
@@ -184,32 +189,15 @@ impl Mapping {
         }
     }
 
-    fn map(length: usize, flags: libc::c_int) -> io::Result<Self> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: no address is asked for, so no mapping is replaced.
-        let start = unsafe { libc::mmap(ptr::null_mut(), length, access, flags, -1, 0) };
-        check(start != libc::MAP_FAILED)?;
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, length, origin: Origin::System, memfd: None })
-    }
-
-    /// Gives back all but `length` octets from `skip` on, both whole pages.
-    fn trim(&mut self, skip: usize, length: usize) -> io::Result<()> {
-        let kept = self.at(skip);
-        let tail = self.length - skip - length;
-        if skip > 0 {
-            // SAFETY: the octets before `kept` are ours and nobody has been given them.
-            check(unsafe { libc::munmap(self.start.as_ptr().cast(), skip) } == 0)?;
-        }
-        (self.start, self.length) = (kept, length + tail);
-        if tail > 0 {
-            let end = kept.as_ptr().wrapping_add(length);
-            // SAFETY: the octets behind the first `length` are ours and nobody has been given them.
-            check(unsafe { libc::munmap(end.cast(), tail) } == 0)?;
-        }
-        self.length = length;
-        Ok(())
+    /// Maps memory of the process's own, of which all is ours from the first multiple of `align` on, less the slack
+    /// that this takes: none, or one `align`.
+    fn map(options: &MmapOptions, align: usize) -> io::Result<Self> {
+        let mapped = MmapRaw::from(options.map_anon()?);
+        let skip = mapped.as_ptr().addr().wrapping_neg() % align;
+        let start = NonNull::new(mapped.as_mut_ptr().wrapping_add(skip));
+        let start = start.ok_or(io::ErrorKind::OutOfMemory)?;
+        let slack = if align > 1 { align } else { 0 };
+        Ok(Self { start, length: mapped.len() - slack, origin: Origin::Mapped(mapped) })
     }
 
     fn advise(&self, advice: libc::c_int) -> io::Result<()> {
@@ -222,7 +210,9 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         match self.origin {
-            Origin::System => {
+            // It goes by itself, as no lease and no view is left.
+            Origin::Mapped(_) => {}
+            Origin::Memfd(_) => {
                 // SAFETY: the whole mapping is ours. The pool gives its region up only when no lease
                 // and no view is left, so neither we nor an RNIC, for us or a peer, will touch it.
                 unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
@@ -293,6 +283,10 @@ fn aligned_room(length: usize) -> io::Result<*mut libc::c_void> {
 
 /// How often aligned room is looked for: another thread may take what was found.
 const ALIGNED_TRIES: usize = 8;
+
+/// The size of a 1 GiB page as the system is told it.
+const GIB_LOG2: u8 = 30;
+const _: () = assert!(1 << GIB_LOG2 == GIB);
 
 /// What every allocator gives without being asked.
 const HEAP_ALIGN: usize = 16;

@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::OnceLock;
 
+use core_affinity::CoreId;
+
 /// Returns the CPUs the process was allowed to use when it first asked, in rising order.
 ///
 /// The answer is taken once and before the first [`pin`]: a pinned thread would see only its own.
@@ -22,7 +24,15 @@ pub fn usable() -> io::Result<&'static [usize]> {
 pub fn pin(cpu: usize) -> io::Result<()> {
     // What is usable must be known before any thread narrows its own mask.
     usable()?;
-    confine(&[cpu])
+    // Of a larger number core_affinity's mask has no bit.
+    if cpu >= libc::CPU_SETSIZE as usize {
+        return confine(&[cpu]);
+    }
+    if core_affinity::set_for_current(CoreId { id: cpu }) {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Lets the calling thread, which has it from the one that started it, leave a CPU again that was pinned to.
@@ -110,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_cpu_that_does_not_exist_is_refused_with_the_systems_reason() {
-        for cpu in [CPUS_MAX - 1, CPUS_MAX, usize::MAX] {
+        for cpu in [1023, 1024, CPUS_MAX - 1, CPUS_MAX, usize::MAX] {
             assert_eq!(pin(cpu).unwrap_err().raw_os_error(), Some(libc::EINVAL), "{cpu}");
         }
     }
