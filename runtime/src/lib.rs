@@ -22,3 +22,12 @@ pub mod sys;
 
 pub use haulage_mr_pool as pool;
 pub use haulage_proto as proto;
+
+/// Runs the code of the book's chapters.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../docs/book/src/services.md")]
+    mod services {}
+    #[doc = include_str!("../../docs/book/src/library.md")]
+    mod library {}
+}
