@@ -4,6 +4,8 @@
 //! placement; a [`Core`](core::Core) serves it over a [`Provider`](provider::Provider), a hardware
 //! RNIC or software that behaves like one. The same core makes Calls, for its own service or, through
 //! a [`RemoteClient`](remote::RemoteClient), for any other thread.
+//!
+//! `examples/echo.rs` is a service and its client; the chapter `docs/book/src/services.md` takes it apart.
 #![deny(unsafe_code)]
 
 pub mod core;
