@@ -4,6 +4,8 @@
 //! placement; a [`Core`](core::Core) serves it over a [`Provider`](provider::Provider), a hardware
 //! RNIC or software that behaves like one. The same core makes Calls, for its own service or, through
 //! a [`RemoteClient`](remote::RemoteClient), for any other thread.
+//!
+//! `examples/echo.rs` is a service and its client; the chapter `docs/book/src/services.md` takes it apart.
 #![deny(unsafe_code)]
 
 pub mod core;
@@ -22,3 +24,12 @@ pub mod sys;
 
 pub use haulage_mr_pool as pool;
 pub use haulage_proto as proto;
+
+/// Runs the code of the book's chapters.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../docs/book/src/services.md")]
+    mod services {}
+    #[doc = include_str!("../../docs/book/src/library.md")]
+    mod library {}
+}

@@ -10,6 +10,7 @@ mod circles;
 mod modules;
 mod mutations;
 mod names;
+mod pages;
 mod readings;
 mod requirements;
 mod rooms;
@@ -20,6 +21,7 @@ pub use bounds::bounds;
 pub use circles::circles;
 pub use modules::{orphans, unlisted_tests};
 pub use mutations::{mutations, patch_path, unmutated};
+pub use pages::{book, links};
 pub use readings::readings;
 pub use requirements::{LibraryRow, NamedTest, coverage, held_in_library};
 pub use rooms::{rooms, routes};
@@ -61,7 +63,7 @@ pub fn breaches(workspace: &Workspace) -> Vec<Breach> {
 /// A rule: returns what breaks it.
 type Rule = fn(&Workspace) -> Vec<Breach>;
 
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 20] = [
     unsafe_in_its_files,
     time_and_chance_in_their_modules,
     leftovers,
@@ -80,6 +82,8 @@ const RULES: [Rule; 18] = [
     unmutated,
     readings,
     signatures,
+    links,
+    book,
 ];
 
 /// The keyword stays in the files whose proofs are reviewed as such.

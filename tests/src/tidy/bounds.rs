@@ -1,9 +1,9 @@
-//! What must not grow: the contract of a provider, and the page that describes the whole.
+//! What must not grow: the contract of a provider, and the pages that describe the whole.
 
 use super::Breach;
 use crate::source::Workspace;
 
-/// The contract of a provider has so few methods that one can hold them in mind, and the page so few words that it is
+/// The contract of a provider has so few methods that one can hold them in mind, and each page so few words that it is
 /// read.
 pub fn bounds(workspace: &Workspace) -> Vec<Breach> {
     let mut found = Vec::new();
@@ -17,14 +17,17 @@ pub fn bounds(workspace: &Workspace) -> Vec<Breach> {
         }
         None => found.push(Breach::of_file(CONTRACT, "is missing")),
     }
-    match workspace.get(PAGE) {
-        Some(source) => {
-            let words = source.text.split_whitespace().count();
-            if words > WORDS_MAX {
-                found.push(Breach::of_file(PAGE, format!("{words} words, at most {WORDS_MAX}")));
+    for (page, words_max) in PAGES {
+        match workspace.get(page) {
+            Some(source) => {
+                let words = source.text.split_whitespace().count();
+                if words > words_max {
+                    found
+                        .push(Breach::of_file(page, format!("{words} words, at most {words_max}")));
+                }
             }
+            None => found.push(Breach::of_file(page, "is missing")),
         }
-        None => found.push(Breach::of_file(PAGE, "is missing")),
     }
     found
 }
@@ -43,8 +46,8 @@ fn methods_of(text: &str, name: &str) -> usize {
 const CONTRACT: &str = "runtime/src/provider.rs";
 const TRAITS: [&str; 3] = ["Provider", "Inlet", "Port"];
 const METHODS_MAX: usize = 25;
-const PAGE: &str = "ARCHITECTURE.md";
-const WORDS_MAX: usize = 2000;
+/// Pages, and how many words each has at most.
+const PAGES: [(&str, usize); 2] = [("ARCHITECTURE.md", 2000), ("README.md", 1000)];
 
 #[cfg(test)]
 mod tests {
@@ -60,15 +63,16 @@ mod tests {
             let port = format!("pub trait Port: Sized {{\n{}}}\n", one.repeat(methods - 2));
             format!("pub trait Provider {{\n    fn caps(&self);\n}}\n{two}{other}{port}")
         };
-        let found = |methods, words: usize| {
-            let page = "word ".repeat(words);
-            let files = [(CONTRACT, contract(methods)), (PAGE, page)];
-            let files = files.each_ref().map(|(path, text)| (*path, text.as_str()));
+        let found = |methods, more: usize| {
+            let pages = PAGES.map(|(page, words_max)| (page, "word ".repeat(words_max + more)));
+            let contract = (CONTRACT, contract(methods));
+            let files: Vec<_> = pages.iter().chain([&contract]).collect();
+            let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
             bounds(&Workspace::of(&files)).into_iter().map(|breach| breach.path).collect::<Vec<_>>()
         };
-        assert_eq!(found(METHODS_MAX, WORDS_MAX), [""; 0]);
-        assert_eq!(found(METHODS_MAX + 1, WORDS_MAX), [CONTRACT]);
-        assert_eq!(found(METHODS_MAX, WORDS_MAX + 1), [PAGE]);
-        assert_eq!(bounds(&Workspace::of(&[])).len(), 2, "neither may be missing");
+        assert_eq!(found(METHODS_MAX, 0), [""; 0]);
+        assert_eq!(found(METHODS_MAX + 1, 0), [CONTRACT]);
+        assert_eq!(found(METHODS_MAX, 1), PAGES.map(|(page, _)| page));
+        assert_eq!(bounds(&Workspace::of(&[])).len(), 3, "none may be missing");
     }
 }
