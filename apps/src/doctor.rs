@@ -116,12 +116,10 @@ pub struct Machine {
 impl Machine {
     /// Asks the system this process runs on.
     pub fn here() -> Result<Self, Failure> {
-        let memlock = process::memlock_limit()
-            .map_err(|error| Failure::failed(format!("cannot read the memlock limit: {error}")))?;
         Ok(Self {
             root: PathBuf::from("/"),
             cpus: Cpus::here()?,
-            memlock,
+            memlock: process::memlock_limit(),
             open_files: process::raise_open_files().map_err(|error| {
                 Failure::failed(format!("cannot read the limit of open files: {error}"))
             })?,

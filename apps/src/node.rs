@@ -229,7 +229,7 @@ fn page_note(report: &PageReport) -> Option<String> {
 /// Says that the memory may be swapped out, and what would change that.
 fn lock_note(report: &PageReport) -> Option<String> {
     let reason = report.unlocked.as_ref()?;
-    let limit = process::memlock_limit().ok().flatten();
+    let limit = process::memlock_limit();
     let limit = limit.map_or_else(|| "the limit".to_owned(), bytes::format);
     Some(format!(
         "memory is not locked and may be swapped out ({reason}; memlock allows {limit}, {} wanted); \

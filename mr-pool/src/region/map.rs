@@ -2,10 +2,11 @@
 
 use std::alloc::{self, Layout};
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
 use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 use crate::size::{GIB, MIB_2, PAGE};
 
@@ -68,29 +69,20 @@ impl Mapping {
     /// Takes `length` octets, a multiple of 2 MiB, that another process can map, sealed so that nobody
     /// can shrink them under it.
     pub(super) fn shared(length: usize) -> io::Result<Self> {
-        Self::sealed(length, 0)
+        Self::sealed(length, MemfdFlags::empty())
     }
 
     /// Like `shared`, but takes 2 MiB pages.
     pub(super) fn shared_huge(length: usize) -> io::Result<Self> {
-        Self::sealed(length, libc::MFD_HUGETLB | libc::MFD_HUGE_2MB)
+        Self::sealed(length, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB)
     }
 
-    fn sealed(length: usize, pages: libc::c_uint) -> io::Result<Self> {
+    fn sealed(length: usize, pages: MemfdFlags) -> io::Result<Self> {
         multiple(length, MIB_2)?;
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | pages;
-        // SAFETY: the name is a C string that lives through the call.
-        let fd = unsafe { libc::memfd_create(c"haulage-region".as_ptr(), flags) };
-        check(fd >= 0)?;
-        // SAFETY: memfd_create succeeded, so `fd` is open and nobody else's.
-        let memfd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let size = libc::off_t::try_from(length).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        // SAFETY: ftruncate takes integers.
-        check(unsafe { libc::ftruncate(fd, size) } == 0)?;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: this fcntl takes integers.
-        check(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } == 0)?;
-
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | pages;
+        let memfd = memfd_create(c"haulage-region", flags)?;
+        ftruncate(&memfd, length as u64)?;
+        fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let start = map_memfd(memfd.as_fd(), length)?;
         Ok(Self { start, length, origin: Origin::Memfd(memfd) })
     }

@@ -134,12 +134,12 @@ impl fmt::Display for ConnectError {
             Self::Memory(octets) => {
                 write!(f, "cannot register {octets} bytes of memory for one connection more")?;
                 match process::memlock_limit() {
-                    Ok(Some(limit)) => write!(
+                    Some(limit) => write!(
                         f,
                         "; memlock allows {limit} in all: `prlimit --pid $$ \
                          --memlock=unlimited:unlimited` as root lifts that"
                     ),
-                    _ => Ok(()),
+                    None => Ok(()),
                 }
             }
         }

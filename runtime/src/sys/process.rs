@@ -6,26 +6,23 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 
 use io_uring::IoUring;
+use rustix::process::{Pid, Resource, Rlimit, Signal};
 
 use crate::identity::{Identity, User};
 
 /// Raises the soft limit of open files to the hard one. Returns the limit now in force.
 pub fn raise_open_files() -> io::Result<u64> {
-    let mut limit = limit(libc::RLIMIT_NOFILE)?;
-    if limit.rlim_cur < limit.rlim_max {
-        limit.rlim_cur = limit.rlim_max;
-        // SAFETY: the kernel reads one `rlimit` from a live, initialized value.
-        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+    let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
+    if current != maximum {
+        let raised = Rlimit { current: maximum, maximum };
+        rustix::process::setrlimit(Resource::Nofile, raised)?;
     }
-    Ok(limit.rlim_cur)
+    Ok(maximum.unwrap_or(u64::MAX))
 }
 
 /// Returns how many octets this process may lock in memory, or `None` where there is no limit.
-pub fn memlock_limit() -> io::Result<Option<u64>> {
-    let octets = limit(libc::RLIMIT_MEMLOCK)?.rlim_cur;
-    Ok((octets != libc::RLIM_INFINITY).then_some(octets))
+pub fn memlock_limit() -> Option<u64> {
+    rustix::process::getrlimit(Resource::Memlock).current
 }
 
 /// Memory this process occupies, in octets.
@@ -109,16 +106,6 @@ pub fn probe_io_uring() -> io::Result<()> {
 /// Octets that are looked at of what the system says; the figures of `status` are in its first half.
 const STATUS_MAX: usize = 4096;
 
-fn limit(resource: libc::__rlimit_resource_t) -> io::Result<libc::rlimit> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the kernel writes one `rlimit` into a live value.
-    if unsafe { libc::getrlimit(resource, &raw mut limit) } == 0 {
-        Ok(limit)
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
 fn parse_pinned(status: &[u8]) -> u64 {
     let mut lines = status.split(|byte| *byte == b'\n');
     lines.find_map(|line| line.strip_prefix(b"VmPin:")).map_or(0, octets)
@@ -166,15 +153,12 @@ fn octets(kib: &[u8]) -> u64 {
 ///
 /// Fails if it leads a process group already.
 pub fn begin_session() -> io::Result<()> {
-    // SAFETY: setsid takes nothing and touches no memory of ours.
-    if unsafe { libc::setsid() } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    Ok(rustix::process::setsid().map(drop)?)
 }
 
 /// Returns whether this process leads its session, so that what is done to it is done to nobody else.
 pub fn leads_session() -> bool {
-    // SAFETY: getsid takes an integer; 0 is the caller.
-    let session = unsafe { libc::getsid(0) };
-    u32::try_from(session).is_ok_and(|session| session == std::process::id())
+    rustix::process::getsid(None) == Ok(rustix::process::getpid())
 }
 
 /// Lets this process's session go before all others of the machine, as far as the scheduler groups by
@@ -186,23 +170,15 @@ pub fn favour_session() -> io::Result<()> {
 /// Lets the child of `command` be asked to end, with SIGTERM, when the thread that starts it ends, for
 /// whatever reason.
 pub fn end_with_us(command: &mut Command) -> &mut Command {
-    let ask = || {
-        // SAFETY: prctl takes integers here, and is a plain system call: it may run between fork and exec.
-        let asked = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
-        if asked == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    };
+    let ask = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?);
     // SAFETY: the closure makes one system call; it neither allocates nor takes a lock.
     unsafe { command.pre_exec(ask) }
 }
 
 /// Asks a child to end with SIGTERM and waits until it has.
 pub fn terminate(child: &mut Child) -> io::Result<ExitStatus> {
-    // A process number is positive and far below the limit of its type.
-    let id = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
-    // SAFETY: kill takes two integers. The child has not been waited for, so its number is still its.
-    if unsafe { libc::kill(id, libc::SIGTERM) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    // The child has not been waited for, so its number is still its.
+    rustix::process::kill_process(Pid::from_child(child), Signal::TERM)?;
     child.wait()
 }
 
@@ -281,7 +257,7 @@ mod tests {
     #[test]
     fn open_files_end_at_the_hard_limit() {
         let raised = raise_open_files().unwrap();
-        let now = limit(libc::RLIMIT_NOFILE).unwrap();
-        assert_eq!((now.rlim_cur, now.rlim_cur), (raised, now.rlim_max));
+        let now = rustix::process::getrlimit(Resource::Nofile);
+        assert_eq!((now.current.unwrap_or(u64::MAX), now.current), (raised, now.maximum));
     }
 }

@@ -14,12 +14,15 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use haulage_mr_pool::{Sink, map_memfd};
+#[cfg(test)]
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstatfs, memfd_create};
 
 use super::bus_error::Guard;
 
@@ -46,27 +49,16 @@ pub enum Unfit {
 impl Shared {
     /// Makes `length` octets of zeroed memory; whoever is given the descriptor can map them too.
     pub fn create(name: &CStr, length: usize) -> io::Result<(Self, OwnedFd)> {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a C string that lives through the call.
-        let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: memfd_create succeeded, so `fd` is open and nobody else's.
-        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        let file = File::from(memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
         file.set_len(length as u64)?;
-        // SAFETY: this fcntl takes integers.
-        if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        fcntl_add_seals(&file, SEALS)?;
         Ok((Self::map(file.as_fd(), length)?, file.into()))
     }
 
     /// Maps a memfd of exactly `length` octets that a peer passed.
     pub fn open(memfd: BorrowedFd<'_>, length: usize) -> Result<Self, Unfit> {
-        // SAFETY: this fcntl takes integers; on what is no memfd it fails.
-        let seals = unsafe { libc::fcntl(memfd.as_raw_fd(), libc::F_GET_SEALS) };
-        if seals < 0 || seals & SEALS != SEALS {
+        // It fails on what is no memfd.
+        if !fcntl_get_seals(memfd).is_ok_and(|seals| seals.contains(SEALS)) {
             return Err(Unfit::NotSealed);
         }
         // Asked after the seals: from here on it cannot change.
@@ -212,13 +204,7 @@ impl Shared {
 
 /// Returns the octets of the pages that a memfd is made of.
 fn page_size(memfd: BorrowedFd<'_>) -> io::Result<usize> {
-    // SAFETY: `statfs` is plain data for which all zeroes is a valid value.
-    let mut about: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open, and `about` is live and writable.
-    if unsafe { libc::fstatfs(memfd.as_raw_fd(), &raw mut about) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    usize::try_from(about.f_bsize).map_err(|_| io::ErrorKind::Unsupported.into())
+    usize::try_from(fstatfs(memfd)?.f_bsize).map_err(|_| io::ErrorKind::Unsupported.into())
 }
 
 /// Memory that is [`Shared`], and a part of it that is a ring of cache lines.
@@ -473,7 +459,7 @@ pub const LINE_OCTETS: usize = LINE - 8;
 const MIB_2: usize = 2 << 20;
 
 /// What a memfd must be sealed against before a peer maps it.
-const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// What tests do with memfds that no honest process does.
 #[cfg(test)]
@@ -482,47 +468,26 @@ pub(crate) mod rogue {
 
     /// Makes a memfd that can be truncated.
     pub(crate) fn unsealed(length: usize) -> File {
-        // SAFETY: the name is a C string that lives through the call.
-        let fd = unsafe { libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC) };
-        assert!(fd >= 0);
-        // SAFETY: memfd_create succeeded, so `fd` is open and nobody else's.
-        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        let file = File::from(memfd_create(c"test", MemfdFlags::CLOEXEC).unwrap());
         file.set_len(length as u64).unwrap();
         file
     }
 
     /// Makes a sealed memfd of one huge page, which is taken at once.
     pub(crate) fn huge_page() -> io::Result<OwnedFd> {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | libc::MFD_HUGETLB;
-        let flags = flags | libc::MFD_HUGE_2MB;
-        // SAFETY: the name is a C string that lives through the call.
-        let fd = unsafe { libc::memfd_create(c"test".as_ptr(), flags) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: memfd_create succeeded, so `fd` is open and nobody else's.
-        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let flags = flags | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        let file = File::from(memfd_create(c"test", flags)?);
         file.set_len(MIB_2 as u64)?;
-        allocate(&file, 0)?;
-        // SAFETY: this fcntl takes integers.
-        if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        fallocate(&file, FallocateFlags::empty(), 0, MIB_2 as u64)?;
+        fcntl_add_seals(&file, SEALS)?;
         Ok(file.into())
     }
 
     /// Gives the page of such a memfd back to the system.
     pub(crate) fn punch(memfd: &OwnedFd) -> io::Result<()> {
-        allocate(memfd, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
-    }
-
-    fn allocate(memfd: &impl AsFd, mode: libc::c_int) -> io::Result<()> {
-        let fd = memfd.as_fd().as_raw_fd();
-        // SAFETY: fallocate takes integers.
-        match unsafe { libc::fallocate(fd, mode, 0, MIB_2 as libc::off_t) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(memfd, flags, 0, MIB_2 as u64)?)
     }
 }
 
@@ -532,16 +497,11 @@ mod tests {
 
     use super::*;
 
-    fn memfd(length: u64, seals: libc::c_int) -> OwnedFd {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a C string that lives through the call.
-        let fd = unsafe { libc::memfd_create(c"test".as_ptr(), flags) };
-        assert!(fd >= 0);
-        // SAFETY: memfd_create succeeded, so `fd` is open and nobody else's.
-        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    fn memfd(length: u64, seals: SealFlags) -> OwnedFd {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = File::from(memfd_create(c"test", flags).unwrap());
         file.set_len(length).unwrap();
-        // SAFETY: this fcntl takes integers.
-        assert_eq!(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) }, 0);
+        fcntl_add_seals(&file, seals).unwrap();
         file.into()
     }
 
@@ -579,8 +539,8 @@ mod tests {
 
     #[test]
     fn memory_that_could_be_taken_from_under_us_is_refused() {
-        for missing in [libc::F_SEAL_SHRINK, libc::F_SEAL_GROW, libc::F_SEAL_SEAL] {
-            let fd = memfd(4096, SEALS & !missing);
+        for missing in [SealFlags::SHRINK, SealFlags::GROW, SealFlags::SEAL] {
+            let fd = memfd(4096, SEALS - missing);
             assert!(matches!(Shared::open(fd.as_fd(), 4096), Err(Unfit::NotSealed)));
         }
         let file = File::open("/proc/self/exe").unwrap();
@@ -590,7 +550,7 @@ mod tests {
             assert!(matches!(Shared::open(fd.as_fd(), length), Err(Unfit::Length)));
         }
         // One that we may not write is of no use.
-        let fd = memfd(4096, SEALS | libc::F_SEAL_WRITE);
+        let fd = memfd(4096, SEALS | SealFlags::WRITE);
         assert!(matches!(Shared::open(fd.as_fd(), 4096), Err(Unfit::System(_))));
         assert_eq!(Shared::open(memfd(4096, SEALS).as_fd(), 4096).unwrap().len(), 4096);
     }

@@ -7,10 +7,13 @@
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::Duration;
 
 use haulage_mr_pool::Sink;
+
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::sock_diag::{self, ESTABLISHED, Found};
 use super::unix::is_readable;
@@ -50,7 +53,7 @@ impl Listener {
 
     /// Returns whether a connection waits.
     pub fn is_waited_for(&self) -> bool {
-        is_readable(self.fd())
+        is_readable(&self.0)
     }
 
     /// Returns the address really bound.
@@ -72,19 +75,12 @@ impl Socket {
     /// Starts connecting; the socket becomes writable when the outcome is known. The system ends the
     /// connection as [`Vanished`] says.
     pub fn connect(to: SocketAddr, vanished: Vanished) -> io::Result<Self> {
-        let family = if to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-        let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        // SAFETY: socket takes three integers and touches no memory of ours.
-        let fd = check(unsafe { libc::socket(family, kind, 0) })?;
-        // SAFETY: `fd` was just returned by socket and nobody else owns it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let (address, length) = to_system(to);
-        // SAFETY: `address` is live for the call and holds at least `length` octets, a sockaddr of
-        // the family it names.
-        let result = unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), length) };
-        match check(result) {
-            Err(e) if e.raw_os_error() != Some(libc::EINPROGRESS) => return Err(e),
-            _ => {}
+        let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let fd = net::socket_with(family, SocketType::STREAM, flags, None)?;
+        match net::connect(&fd, &to) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => return Err(error.into()),
         }
         let stream = TcpStream::from(fd);
         stream.set_nodelay(true)?;
@@ -225,18 +221,8 @@ impl Socket {
         if !peer.is_loopback() && !self.0.local_addr().is_ok_and(stays) {
             return;
         }
-        let length = libc::socklen_t::try_from(UNPACED.len()).unwrap_or(0);
         // What the system then refuses works as it is, only slower.
-        // SAFETY: the name is live for the call, which reads no more than `length` octets of it.
-        let _ = unsafe {
-            libc::setsockopt(
-                self.fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_CONGESTION,
-                UNPACED.as_ptr().cast(),
-                length,
-            )
-        };
+        let _ = sockopt::set_tcp_congestion(&self.0, UNPACED);
     }
 
     /// Says that we send no more. The peer reads to the end of what was sent.
@@ -264,7 +250,7 @@ impl Socket {
 pub struct Vanished {
     /// Milliseconds that octets may be unacknowledged, or that the peer may have no room for them; 0: as
     /// many as the system chooses.
-    user_timeout: libc::c_int,
+    user_timeout: u32,
 }
 
 impl Vanished {
@@ -274,48 +260,42 @@ impl Vanished {
     pub fn after(progress: Option<Duration>) -> Self {
         let user_timeout = progress.map_or(0, |progress| {
             let doubled = progress.saturating_mul(2).as_millis();
-            let doubled = libc::c_int::try_from(doubled).unwrap_or(libc::c_int::MAX);
+            // The system takes it as a signed number.
+            let doubled =
+                u32::try_from(doubled).map_or(LONGEST_MILLIS, |it| it.min(LONGEST_MILLIS));
             doubled.max(UNACKNOWLEDGED_MIN_MILLIS)
         });
         Self { user_timeout }
     }
 
     fn end(self, socket: &impl AsFd) -> io::Result<()> {
-        let fd = socket.as_fd().as_raw_fd();
-        set_option(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
-        set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, KEEPALIVE_AFTER_SECONDS)?;
-        set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, KEEPALIVE_EVERY_SECONDS)?;
-        set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, KEEPALIVE_PROBES)?;
-        set_option(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, self.user_timeout)
+        sockopt::set_socket_keepalive(socket, true)?;
+        sockopt::set_tcp_keepidle(socket, KEEPALIVE_AFTER)?;
+        sockopt::set_tcp_keepintvl(socket, KEEPALIVE_EVERY)?;
+        sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES)?;
+        Ok(sockopt::set_tcp_user_timeout(socket, self.user_timeout)?)
     }
 }
 
-/// Seconds of silence after which the system asks whether the peer is still there.
-const KEEPALIVE_AFTER_SECONDS: libc::c_int = 30;
-/// Seconds between two such questions.
-const KEEPALIVE_EVERY_SECONDS: libc::c_int = 10;
+/// The longest user timeout there is, in milliseconds.
+const LONGEST_MILLIS: u32 = i32::MAX.cast_unsigned();
+/// Silence after which the system asks whether the peer is still there.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
+/// Time between two such questions.
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 /// Questions without an answer after which the connection ends.
-const KEEPALIVE_PROBES: libc::c_int = 3;
+const KEEPALIVE_PROBES: u32 = 3;
 /// The least milliseconds that octets may be on their way without being acknowledged. The system applies the
 /// limit to keepalive probes, too, in place of their number, so it is as long as all of them take.
-const UNACKNOWLEDGED_MIN_MILLIS: libc::c_int =
-    1000 * (KEEPALIVE_AFTER_SECONDS + KEEPALIVE_EVERY_SECONDS * KEEPALIVE_PROBES);
-
-fn set_option(
-    fd: RawFd,
-    level: libc::c_int,
-    name: libc::c_int,
-    value: libc::c_int,
-) -> io::Result<()> {
-    let length = libc::socklen_t::try_from(mem::size_of_val(&value)).unwrap_or(0);
-    // SAFETY: `value` is live for the call, which reads no more than its `length` octets.
-    let result = unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), length) };
-    check(result).map(drop)
-}
+const UNACKNOWLEDGED_MIN_MILLIS: u32 = 60_000;
+const _: () = assert!(
+    KEEPALIVE_AFTER.as_millis() + KEEPALIVE_EVERY.as_millis() * KEEPALIVE_PROBES as u128
+        == UNACKNOWLEDGED_MIN_MILLIS as u128
+);
 
 /// The congestion control every Linux has and lets everyone choose. It does not pace, and on a path
 /// that loses nothing its window only grows.
-const UNPACED: &[u8] = b"reno";
+const UNPACED: &str = "reno";
 
 fn empty_message() -> libc::msghdr {
     // SAFETY: a msghdr is integers and pointers, for which all zeros are valid: no name, no
@@ -331,65 +311,18 @@ fn octets(result: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Returns `address` as the system has it, and how many octets of it count.
-fn to_system(address: SocketAddr) -> (libc::sockaddr_in6, libc::socklen_t) {
-    // SAFETY: a sockaddr_in6 is integers, for which all zeros are valid.
-    let mut room: libc::sockaddr_in6 = unsafe { mem::zeroed() };
-    let length = match address {
-        SocketAddr::V4(v4) => {
-            let short = libc::sockaddr_in {
-                sin_family: family(libc::AF_INET),
-                sin_port: v4.port().to_be(),
-                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
-                sin_zero: [0; 8],
-            };
-            // SAFETY: an IPv4 address is shorter than an IPv6 one, aligned no more strictly, and
-            // `room` is ours.
-            unsafe { (&raw mut room).cast::<libc::sockaddr_in>().write(short) };
-            mem::size_of::<libc::sockaddr_in>()
-        }
-        SocketAddr::V6(v6) => {
-            room.sin6_family = family(libc::AF_INET6);
-            room.sin6_port = v6.port().to_be();
-            room.sin6_flowinfo = v6.flowinfo();
-            room.sin6_addr.s6_addr = v6.ip().octets();
-            room.sin6_scope_id = v6.scope_id();
-            mem::size_of::<libc::sockaddr_in6>()
-        }
-    };
-    (room, libc::socklen_t::try_from(length).unwrap_or(0))
-}
-
-fn family(family: libc::c_int) -> libc::sa_family_t {
-    libc::sa_family_t::try_from(family).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn option(socket: &Socket, level: libc::c_int, name: libc::c_int) -> libc::c_int {
-        let mut value: libc::c_int = -1;
-        let mut length = libc::socklen_t::try_from(mem::size_of_val(&value)).unwrap();
-        let room = (&raw mut value).cast();
-        // SAFETY: `value` has room for the `length` octets announced; both are live for the call.
-        let result = unsafe { libc::getsockopt(socket.fd(), level, name, room, &raw mut length) };
-        check(result).unwrap();
-        value
-    }
-
     #[test]
     fn both_ends_notice_a_peer_that_vanishes() {
-        for socket in <[Socket; 2]>::from(pair()) {
-            assert_eq!(option(&socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE), 1);
-            for (name, value) in [
-                (libc::TCP_KEEPIDLE, 30),
-                (libc::TCP_KEEPINTVL, 10),
-                (libc::TCP_KEEPCNT, 3),
-                (libc::TCP_USER_TIMEOUT, 60_000),
-            ] {
-                assert_eq!(option(&socket, libc::IPPROTO_TCP, name), value, "{name}");
-            }
+        for Socket(socket) in <[Socket; 2]>::from(pair()) {
+            assert!(sockopt::socket_keepalive(&socket).unwrap());
+            assert_eq!(sockopt::tcp_keepidle(&socket).unwrap().as_secs(), 30);
+            assert_eq!(sockopt::tcp_keepintvl(&socket).unwrap().as_secs(), 10);
+            assert_eq!(sockopt::tcp_keepcnt(&socket).unwrap(), 3);
+            assert_eq!(sockopt::tcp_user_timeout(&socket).unwrap(), 60_000);
         }
     }
 
@@ -398,11 +331,11 @@ mod tests {
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         let never = Some(Duration::MAX);
         let cases =
-            [(seconds(10), 60_000), (seconds(45), 90_000), (None, 0), (never, libc::c_int::MAX)];
+            [(seconds(10), 60_000), (seconds(45), 90_000), (None, 0), (never, LONGEST_MILLIS)];
         for (progress, expected) in cases {
             let (active, passive) = pair_of(Vanished::after(progress));
-            for socket in [active, passive] {
-                let value = option(&socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT);
+            for Socket(socket) in [active, passive] {
+                let value = sockopt::tcp_user_timeout(&socket).unwrap();
                 assert_eq!(value, expected, "{progress:?}");
             }
         }
@@ -426,23 +359,6 @@ mod tests {
         while sender.unacknowledged().unwrap() > 0 {
             std::thread::yield_now();
         }
-    }
-
-    fn congestion_control(socket: &Socket) -> Vec<u8> {
-        let mut name = [0_u8; 16];
-        let mut length = libc::socklen_t::try_from(name.len()).unwrap();
-        // SAFETY: `name` has room for the `length` octets announced; both are live for the call.
-        let result = unsafe {
-            libc::getsockopt(
-                socket.fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_CONGESTION,
-                name.as_mut_ptr().cast(),
-                &raw mut length,
-            )
-        };
-        check(result).unwrap();
-        name.into_iter().take_while(|octet| *octet != 0).collect()
     }
 
     fn pair() -> (Socket, Socket) {
@@ -471,7 +387,8 @@ mod tests {
     #[test]
     fn neither_end_of_a_path_within_the_machine_is_paced() {
         let (active, passive) = pair();
-        assert_eq!(congestion_control(&active), UNPACED);
-        assert_eq!(congestion_control(&passive), UNPACED);
+        for socket in [active, passive] {
+            assert_eq!(sockopt::tcp_congestion(&socket.0).unwrap(), UNPACED);
+        }
     }
 }

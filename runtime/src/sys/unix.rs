@@ -3,12 +3,19 @@
 //! An abstract name lives as long as its socket: nothing is left on a disk. Anybody in the same network
 //! namespace can take or reach one, so both ends ask the system who the other is.
 
-use std::io::{self, ErrorKind, Read as _};
-use std::mem::{self, MaybeUninit};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read as _};
+use std::mem::MaybeUninit;
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use rustix::process::{Pid, PidfdFlags};
 
 /// A listening socket.
 #[derive(Debug)]
@@ -36,7 +43,7 @@ impl Listener {
 
     /// Returns whether a connection waits.
     pub fn is_waited_for(&self) -> bool {
-        is_readable(self.fd())
+        is_readable(&self.0)
     }
 
     /// Returns the descriptor, for waiting.
@@ -52,28 +59,13 @@ pub struct Stream(UnixStream);
 impl Stream {
     /// Connects to the abstract `name`; `None` if its queue is full at the moment.
     pub fn connect(name: &[u8]) -> io::Result<Option<Self>> {
-        // SAFETY: a sockaddr_un is integers, for which all zeros are valid.
-        let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
-        address.sun_family = libc::sa_family_t::try_from(libc::AF_UNIX).unwrap_or_default();
-        // The first octet stays zero, which makes the name abstract.
-        let places = address.sun_path.get_mut(1..).unwrap_or_default();
-        if name.len() > places.len() {
-            return Err(ErrorKind::InvalidInput.into());
-        }
-        for (place, octet) in places.iter_mut().zip(name) {
-            *place = libc::c_char::from_ne_bytes([*octet]);
-        }
-        let length = mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
-        let length = libc::socklen_t::try_from(length).unwrap_or_default();
-        let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        // SAFETY: socket takes three integers.
-        let fd = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
-        // SAFETY: socket succeeded, so `fd` is open and nobody else's.
-        let stream = UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
-        // SAFETY: the kernel reads `length` octets of `address`, which has as many and lives through the
-        // call.
-        match check(unsafe { libc::connect(fd, (&raw const address).cast(), length) }) {
-            Ok(_) => Ok(Some(Self(stream))),
+        let address = SocketAddrUnix::new_abstract_name(name);
+        let address = address.map_err(|_| ErrorKind::InvalidInput)?;
+        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let stream = UnixStream::from(net::socket_with(family, kind, flags, None)?);
+        match net::connect(&stream, &address).map_err(io::Error::from) {
+            Ok(()) => Ok(Some(Self(stream))),
             Err(e) if is_later(&e) => Ok(None),
             Err(e) => Err(e),
         }
@@ -87,21 +79,16 @@ impl Stream {
     /// If there are more than [`FDS_MAX`] descriptors.
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         assert!(fds.len() <= FDS_MAX, "no more than {FDS_MAX} descriptors are passed at once");
-        let mut control = Control::new();
-        let mut piece =
-            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-        let mut message = message(&mut piece);
+        let mut room = [MaybeUninit::uninit(); CONTROL_MAX];
+        let mut control = SendAncillaryBuffer::new(&mut room);
         if !fds.is_empty() {
-            control.put(fds);
-            message.msg_control = (&raw mut control).cast();
-            message.msg_controllen = CONTROL_ALIGNED + fds.len().next_multiple_of(2) * FD_OCTETS;
+            let fits = control.push(SendAncillaryMessage::ScmRights(fds));
+            assert!(fits, "there is room for {FDS_MAX} descriptors");
         }
-        // SAFETY: `message`, the piece it names (which is only read) and its control octets live through
-        // the call, and are as long as it says.
-        let sent =
-            octets(unsafe { libc::sendmsg(self.fd(), &raw const message, libc::MSG_NOSIGNAL) });
+        let pieces = [IoSlice::new(bytes)];
+        let sent = net::sendmsg(&self.0, &pieces, &mut control, SendFlags::NOSIGNAL)?;
         // A stream takes a short message whole or not at all, but does not promise it.
-        if sent? == bytes.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
+        if sent == bytes.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
     }
 
     /// Receives octets and appends the descriptors that came with them to `fds`; `Some(0)` is the end,
@@ -109,25 +96,24 @@ impl Stream {
     ///
     /// Fails with `InvalidData` if more than [`FDS_MAX`] descriptors came at once.
     pub fn receive(&self, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<Option<usize>> {
-        let mut control = Control::new();
-        let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-        let mut message = message(&mut piece);
-        message.msg_control = (&raw mut control).cast();
-        message.msg_controllen = size_of::<Control>();
-        // SAFETY: `message`, the piece it names and its control octets are writable, live through the
-        // call, and are as long as it says.
-        let received = unsafe {
-            libc::recvmsg(self.fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT)
-        };
-        let received = match octets(received) {
+        let mut room = [MaybeUninit::uninit(); CONTROL_MAX];
+        let mut control = RecvAncillaryBuffer::new(&mut room);
+        let mut pieces = [IoSliceMut::new(bytes)];
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let received = net::recvmsg(&self.0, &mut pieces, &mut control, flags);
+        let received = match received.map_err(io::Error::from) {
             Err(e) if is_later(&e) => return Ok(None),
             other => other?,
         };
-        control.take(message.msg_controllen, fds);
-        if message.msg_flags & libc::MSG_CTRUNC != 0 {
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(came) = message {
+                fds.extend(came);
+            }
+        }
+        if received.flags.contains(ReturnFlags::CTRUNC) {
             return Err(ErrorKind::InvalidData.into());
         }
-        Ok(Some(received))
+        Ok(Some(received.bytes))
     }
 
     /// Forgets the octets that wait; returns whether the other end can still send. One that sent very
@@ -164,13 +150,8 @@ impl Stream {
             // SAFETY: the option makes a descriptor for us, and nobody else has it.
             return Ok(Process(unsafe { OwnedFd::from_raw_fd(fd) }));
         }
-        let process = self.peer()?.process;
-        // SAFETY: pidfd_open takes integers.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };
-        let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0);
-        let fd = fd.ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: pidfd_open succeeded, so `fd` is open and nobody else's.
-        Ok(Process(unsafe { OwnedFd::from_raw_fd(fd) }))
+        let process = Pid::from_raw(self.peer()?.process).ok_or(ErrorKind::NotFound)?;
+        Ok(Process(rustix::process::pidfd_open(process, PidfdFlags::empty())?))
     }
 
     /// Returns the descriptor, for waiting.
@@ -212,8 +193,7 @@ impl Peer {
 
 /// Returns the effective user of this process.
 pub fn user() -> u32 {
-    // SAFETY: geteuid takes nothing and cannot fail.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
 /// A process, whatever becomes of its number.
@@ -223,68 +203,20 @@ pub struct Process(OwnedFd);
 impl Process {
     /// Returns whether no thread of it runs any more.
     pub fn is_gone(&self) -> bool {
-        is_readable(self.0.as_raw_fd())
+        is_readable(&self.0)
     }
 }
 
 /// Descriptors that come or go with one message.
 pub const FDS_MAX: usize = 4;
 
-/// Room for one control message of [`FDS_MAX`] descriptors, laid out as the system wants it.
-#[repr(C)]
-struct Control {
-    header: libc::cmsghdr,
-    fds: [libc::c_int; FDS_MAX],
-}
-
-const FD_OCTETS: usize = size_of::<libc::c_int>();
-const CONTROL_ALIGNED: usize = size_of::<libc::cmsghdr>();
-// The descriptors follow the header with nothing between: its size is a multiple of its alignment.
-const _: () = assert!(mem::offset_of!(Control, fds) == CONTROL_ALIGNED);
-const _: () = assert!(CONTROL_ALIGNED.is_multiple_of(size_of::<usize>()));
-
-impl Control {
-    const fn new() -> Self {
-        let header = libc::cmsghdr { cmsg_len: 0, cmsg_level: 0, cmsg_type: 0 };
-        Self { header, fds: [-1; FDS_MAX] }
-    }
-
-    fn put(&mut self, fds: &[BorrowedFd<'_>]) {
-        for (place, fd) in self.fds.iter_mut().zip(fds) {
-            *place = fd.as_raw_fd();
-        }
-        self.header.cmsg_len = CONTROL_ALIGNED + fds.len() * FD_OCTETS;
-        (self.header.cmsg_level, self.header.cmsg_type) = (libc::SOL_SOCKET, libc::SCM_RIGHTS);
-    }
-
-    /// Takes the descriptors that came, `length` octets of control messages having been written.
-    fn take(&self, length: usize, fds: &mut Vec<OwnedFd>) {
-        let Self { header, .. } = self;
-        let is_fds = (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS);
-        if length < CONTROL_ALIGNED || !is_fds {
-            return;
-        }
-        let count = header.cmsg_len.saturating_sub(CONTROL_ALIGNED) / FD_OCTETS;
-        for fd in self.fds.iter().take(count).filter(|fd| **fd >= 0) {
-            // SAFETY: the system put the descriptor here for us, and nobody else has it.
-            fds.push(unsafe { OwnedFd::from_raw_fd(*fd) });
-        }
-    }
-}
-
-fn message(piece: &mut libc::iovec) -> libc::msghdr {
-    // SAFETY: a msghdr is integers and pointers, for which all zeros are valid: no name, no pieces, no
-    // control data.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    (message.msg_iov, message.msg_iovlen) = (piece, 1);
-    message
-}
+/// Octets of a control message of so many.
+const CONTROL_MAX: usize = rustix::cmsg_space!(ScmRights(FDS_MAX));
 
 /// Returns whether `fd` can be read, or its connection accepted, without waiting.
-pub(super) fn is_readable(fd: RawFd) -> bool {
-    let mut watched = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: `watched` is one live, initialized entry, as the count says.
-    unsafe { libc::poll(&raw mut watched, 1, 0) > 0 }
+pub(super) fn is_readable(fd: &impl AsFd) -> bool {
+    let mut watched = [PollFd::new(fd, PollFlags::IN)];
+    poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 fn is_later(error: &io::Error) -> bool {
@@ -293,10 +225,6 @@ fn is_later(error: &io::Error) -> bool {
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
-fn octets(result: libc::ssize_t) -> io::Result<usize> {
-    usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
 /// Reads of one [`Stream::discard`].

@@ -2,9 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// Ends one core's sleep. Cheap to clone; usable from any thread.
 #[derive(Clone, Debug)]
@@ -13,13 +15,8 @@ pub struct Waker(Arc<File>);
 impl Waker {
     /// Makes a waker on an eventfd of its own.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: eventfd takes two integers and touches no memory of ours.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `fd` was just returned by eventfd and nobody else owns it.
-        Ok(Self(Arc::new(unsafe { File::from_raw_fd(fd) })))
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self(Arc::new(File::from(fd))))
     }
 
     /// Wakes the core, now or at its next sleep.
@@ -42,11 +39,10 @@ impl Waker {
 
 /// Sleeps until `waker` is signaled, at most `limit`.
 pub fn wait(waker: &Waker, limit: Duration) {
-    let mut watched = libc::pollfd { fd: waker.fd(), events: libc::POLLIN, revents: 0 };
-    let millis = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: `watched` is one live, initialized entry, as the count says.
-    let ready = unsafe { libc::poll(&raw mut watched, 1, millis.saturating_add(1)) };
-    if ready > 0 {
+    let mut watched = [PollFd::new(&*waker.0, PollFlags::IN)];
+    // A time beyond what the system counts is for ever.
+    let limit = Timespec::try_from(limit).ok();
+    if poll(&mut watched, limit.as_ref()).is_ok_and(|ready| ready > 0) {
         waker.clear();
     }
 }

@@ -186,7 +186,7 @@ impl fmt::Display for Unavailable {
             Self::Memory { bytes, wanted, refused } => {
                 write!(f, "cannot register {bytes} bytes of memory: {}", refused.error)?;
                 match process::memlock_limit() {
-                    Ok(Some(limit)) if limit < *wanted => write!(
+                    Some(limit) if limit < *wanted => write!(
                         f,
                         "; memlock allows {limit}: `prlimit --pid $$ --memlock={wanted}:{wanted}` as \
                          root allows as much"
