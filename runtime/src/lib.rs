@@ -12,6 +12,7 @@ pub mod core;
 pub mod cores;
 pub mod host_auth;
 pub mod identity;
+#[doc(hidden)]
 pub mod inbox;
 pub mod limits;
 pub mod polling;
@@ -19,6 +20,7 @@ pub mod provider;
 pub mod remote;
 pub mod rpcbind;
 pub mod service;
+#[doc(hidden)]
 #[allow(unsafe_code, reason = "system calls, and the one place that mints completions")]
 pub mod sys;
 
