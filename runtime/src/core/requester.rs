@@ -46,21 +46,21 @@ pub(crate) use calls::{Caller, NewCall, Over, Placed};
 pub(crate) use exit::Exit;
 pub(crate) use lane::Lane;
 
-/// What makes Calls.
+/// The Calls that this core makes.
 #[derive(Debug)]
 pub(crate) struct Requester {
-    /// Those that are not over.
+    /// The Calls that have not ended.
     pub(crate) calls: MadeCalls,
-    /// How the last Call that opened anything was planned.
+    /// The plan of the last Call that exposed memory.
     planned: Option<Planned>,
 }
 
 /// A Call that is encoded for a lane.
 struct Begun<'a> {
     named: Named,
-    /// Its message without headers.
+    /// The message, whose headers are not written yet.
     message: &'a mut [u8],
-    /// What that consists of.
+    /// The lengths of its parts.
     encoded: Encoded,
 }
 
@@ -70,7 +70,8 @@ impl Requester {
         Self { calls: MadeCalls::new(limits, seed), planned: None }
     }
 
-    /// Queues a Call. Takes the leases of the request, unless that is not possible.
+    /// Queues a Call and takes the leases of `request`. Returns the slot of the Call. If the Call cannot be queued, the
+    /// leases stay in `request`.
     pub(crate) fn call(
         &mut self,
         common: &mut Common,
@@ -104,7 +105,7 @@ impl Requester {
         Ok(named.slot)
     }
 
-    /// Sends a Call without leases on the lane of its connection at once, unless it is too long for that.
+    /// Sends a Call without leases on the lane of its connection at once, or queues it if it is too long for that.
     #[inline]
     pub(crate) fn call_at_once(
         &mut self,
@@ -123,8 +124,8 @@ impl Requester {
         Ok(())
     }
 
-    /// Sends a Call with one lease, of an argument or for a result, on the lane of its connection at once, unless more is
-    /// to be done for it than to open that lease.
+    /// Sends a Call with one lease, of an argument or for a result, on the lane of its connection at once, or queues it
+    /// if it needs more than the exposure of that lease.
     pub(crate) fn call_opening_at_once(
         &mut self,
         common: &mut Common,
@@ -189,7 +190,7 @@ impl Requester {
         common.connections.touch(key);
     }
 
-    /// Forgets plans that were made by terms which hold no more.
+    /// Forgets the stored plan, because terms have changed.
     pub(crate) fn forget_plans(&mut self) {
         self.planned = None;
     }
