@@ -42,7 +42,7 @@ mod plan;
 mod send;
 
 pub(crate) use aim::Direct;
-pub(crate) use calls::{Caller, NewCall, Over, Placed};
+pub(crate) use calls::{Caller, EndedCall, NewCall, Placed};
 pub(crate) use exit::Exit;
 pub(crate) use lane::Lane;
 
@@ -94,7 +94,7 @@ impl Requester {
         let Binding { program, version, .. } = **connection.binding;
         let header = CallHeader::new(named.xid, program, version, new.procedure);
         let argument = request.argument.as_ref().map(Local::len);
-        let encoded = Encoded::of_anybody(buffer, header, &connection.identity, encode, argument);
+        let encoded = Encoded::write(buffer, header, &connection.identity, encode, argument);
         let Ok(encoded) = encoded else {
             self.calls.forget(named.slot);
             return Err(CallError::TooLong);

@@ -74,7 +74,7 @@ pub(crate) fn serve<S: Service>(
             let reduces = reply.offered.is_some();
             Acted::Later(Some(Deferred { is_resumed, reduces, header }))
         }
-        (outcome, refusal) => came_to(cx.inner, outcome, refusal, xid, header, reply),
+        (outcome, refusal) => outcome_of(cx.inner, outcome, refusal, xid, header, reply),
     }
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn serve_other<S: Service>(
 
 /// Returns the outcome of a Call that the service does not answer later.
 #[inline(always)]
-fn came_to(
+fn outcome_of(
     inner: &mut Inner,
     outcome: Outcome,
     refusal: Option<ErrorBody>,
@@ -193,7 +193,7 @@ fn go_on<S: Service>(
         Stage::Resumed => {
             match service.resume(&mut Cx::new(now, inner), CallToken(name), &mut reply) {
                 Outcome::Later => Acted::Later(None),
-                outcome => came_to(inner, outcome, reply.refusal(), xid, header, &reply),
+                outcome => outcome_of(inner, outcome, reply.refusal(), xid, header, &reply),
             }
         }
         // The service resumed it, and answered it before its turn came.

@@ -8,7 +8,7 @@ use haulage_proto::time::Instant;
 
 use super::cx::Cx;
 use super::inner::Inner;
-use super::requester::{Caller, Over, Placed};
+use super::requester::{Caller, EndedCall, Placed};
 use crate::inbox::Inbox;
 use crate::service::{CallError, Ended, Finished, Service};
 
@@ -38,21 +38,21 @@ pub(crate) fn tell<S: Service>(
         && let Some(over) = inner.requester.calls.next_finished(&inner.common.abilities)
     {
         inner.common.counters.calls_made += 1;
-        tell_over(inner, service, inbox, now, over);
+        tell_ended(inner, service, inbox, now, over);
         told += 1;
     }
     told
 }
 
 /// Tells a caller how its Call ended.
-fn tell_over<S: Service>(
+fn tell_ended<S: Service>(
     inner: &mut Inner,
     service: &mut S,
     inbox: &mut Inbox,
     now: Instant,
-    over: Over,
+    over: EndedCall,
 ) {
-    let Over { slot, caller, version, reply, error, argument, mut result, chunk, arrived } = over;
+    let EndedCall { slot, caller, version, reply, error, argument, mut result, chunk, arrived } = over;
     let buffers = inner.common.receives.lend();
     let results = match (error, &reply, &arrived) {
         (Some(error), _, _) => Err(error),
