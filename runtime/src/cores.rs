@@ -153,7 +153,7 @@ where
         run(&mut core, polling, &stopping);
     })?;
     let (started, waker) =
-        told.recv().map_err(|_| io::Error::other("the core's thread died"))??;
+        told.recv().map_err(|_| io::Error::other("the core's thread panicked as it started"))??;
     Ok(CoreThread { name: placement.name, thread: Some(thread), stop, waker, started })
 }
 

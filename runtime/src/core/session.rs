@@ -143,7 +143,7 @@ impl Inner {
         let trusted = self.on_message(now, key, message, received, proof);
         self.common.receives.restore(buffers);
         if !trusted {
-            let why = CallError::BadReply("it invalidates a handle that is not its Call's");
+            let why = CallError::BadReply("it invalidates a handle that does not belong to its call");
             self.common.connections.close(key, why);
         }
     }
@@ -263,7 +263,7 @@ impl Inner {
 
     /// Takes in a malformed message of version 1: fails the Call of ours with its XID, or else answers with an error.
     fn on_malformed(&mut self, key: ConnectionKey, xid: u32) {
-        let why = CallError::BadReply("its transport header");
+        let why = CallError::BadReply("its transport header is malformed");
         let ours = self.requester.calls.fail_call(&mut self.common, key, xid, why);
         let Some(connection) = self.common.connections.get_mut(key) else { return };
         match connection.engine.engine_mut() {
@@ -308,7 +308,7 @@ impl Inner {
             let Some(since) = stalled else { continue };
             let until = since.saturating_add(self.common.limits.stall_timeout);
             if until <= now {
-                let why = CallError::Disconnected("replies found no credit".into());
+                let why = CallError::Disconnected("the peer granted no credit for replies in time".into());
                 self.common.connections.close(key, why);
             } else {
                 self.common.wake_by(until);

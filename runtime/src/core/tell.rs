@@ -177,7 +177,7 @@ fn parse_reply<'a>(
     version: Version,
 ) -> Result<PayloadReader<'a>, CallError> {
     let (header, results_at) =
-        ReplyHeader::decode(payload).map_err(|_| CallError::BadReply("its RPC header"))?;
+        ReplyHeader::decode(payload).map_err(|_| CallError::BadReply("its RPC header is malformed"))?;
     match header.body {
         ReplyBody::Accepted(AcceptStat::Success) => {
             Ok(PayloadReader::reply_of_many(payload, results_at, writes).of_version(version))

@@ -404,7 +404,7 @@ impl MadeCalls {
         let (mut leases, mut arrived) = ([None, None, None], None);
         if let Some(opened) = self.opened.get_mut(slot).filter(|_| opens) {
             if error.is_none() && abilities.promises.counts_placed && opened.is_overstated() {
-                error = Some(CallError::BadReply("it says that more was written than was"));
+                error = Some(CallError::BadReply("it claims more octets than were written"));
             }
             (leases, arrived) = (opened.take(), opened.arrived.take());
         }
@@ -499,7 +499,7 @@ impl MadeCalls {
                         && call.opens
                         && !common.abilities.promises.handles_end =>
                 {
-                    let why = "a call was not answered, and its handle stays good";
+                    let why = "a call was not answered, and its handle stays valid";
                     common.connections.close(key, CallError::Disconnected(why.into()));
                 }
                 // The grace is over: nobody waits, the peer keeps silent, the memory comes home.
@@ -513,7 +513,7 @@ impl MadeCalls {
                 Stage::Fencing | Stage::Finished | Stage::Resting => {
                     common
                         .connections
-                        .close(key, CallError::Disconnected("an invalidation is stuck".into()));
+                        .close(key, CallError::Disconnected("an invalidation did not complete in time".into()));
                 }
             }
             common.wake_by(later);
