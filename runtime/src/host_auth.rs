@@ -1,6 +1,6 @@
 //! Host authentication with public keys: both ends prove with Ed25519 that they hold a known key.
 //!
-//! The draft defines how host authentication travels, and not what it is (E11). This is our own protocol for it; no
+//! The draft defines how host authentication travels, but not the protocol itself (E11). This is our own protocol; no
 //! other implementation speaks it.
 //!
 //! # Normal operation

@@ -48,13 +48,13 @@ pub struct Inbox {
     ready: u64,
 }
 
-/// What another thread needs to become a client of a core.
+/// Lets other threads become clients of a core.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
     shared: Arc<Shared>,
 }
 
-/// What both sides may touch at any time.
+/// The state that both sides may touch at any time.
 #[derive(Debug)]
 struct Shared {
     /// A bit for each client that pushed something. The top bit: a client arrived.
@@ -88,7 +88,7 @@ pub(crate) struct Wake {
     pub(crate) waker: Waker,
 }
 
-/// What a client asks of a core.
+/// A request of a client to a core.
 #[derive(Debug)]
 pub(crate) enum Entry {
     /// A lease of this many octets.
@@ -97,7 +97,7 @@ pub(crate) enum Entry {
     Call { connection: ConnectionId, token: u64, arguments: Local, request: Request },
 }
 
-/// What a core answers.
+/// An answer of a core to a client.
 #[derive(Debug)]
 pub(crate) enum Completion {
     /// The lease asked for, or none if the pool has no room.
@@ -139,7 +139,7 @@ impl Inbox {
         }
     }
 
-    /// Returns what another thread needs to become a client.
+    /// Returns a door, by which another thread becomes a client.
     pub(crate) fn door(&self) -> Door {
         self.door.clone()
     }

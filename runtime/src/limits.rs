@@ -51,7 +51,7 @@ pub struct Limits {
     pub send_buffers_max: u32,
     /// Threads outside the core that may hold a client of it.
     pub remote_clients_max: u32,
-    /// How long connection setup may take, transport and first message each.
+    /// How long connection setup may take: the transport's part, and the first messages, each.
     pub setup_timeout: Duration,
     /// How long a peer may leave an RDMA Read unanswered, output untaken or a message incomplete without any progress
     /// before its connection ends. Providers enforce this, and are configured with it as well; RDMA devices have
@@ -59,9 +59,9 @@ pub struct Limits {
     pub progress_timeout: Duration,
     /// How long a Call may take before its caller is told that it timed out.
     pub call_timeout: Duration,
-    /// How long the memory of a cancelled Call stays open to the peer before it is taken back.
+    /// How long the memory of a Call that was given up stays exposed to the peer before it is taken back.
     pub grace_timeout: Duration,
-    /// How long messages may wait for the peer's credit before the connection is closed.
+    /// How long Replies may wait for the peer's credit before the connection is closed.
     pub stall_timeout: Duration,
     /// How long a Call may wait for memory of the pool before it is refused.
     pub memory_timeout: Duration,
@@ -207,7 +207,7 @@ impl Limits {
             properties: our_properties(),
             first_xid,
             chunks: CHUNK_LIMITS,
-            // A message is as long as a Receive; what is longer goes by chunks.
+            // A message is as long as a Receive; a longer one goes by chunks.
             continued_max: 0,
             continues_replies: false,
             setup_timeout: self.setup_timeout,
@@ -233,7 +233,7 @@ impl Limits {
         bytes
     }
 
-    /// Returns these limits, reduced to what the provider offers.
+    /// Returns these limits, reduced to the abilities of the provider.
     #[must_use]
     pub fn within(mut self, caps: &Caps) -> Self {
         let receives = u32::try_from(caps.receive_queue_max).unwrap_or(u32::MAX);

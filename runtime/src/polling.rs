@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haulage_proto::time::Instant;
 
-/// What a core does when a turn found nothing to do.
+/// The behaviour of a core whose turn found no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polling {
     /// Turns again at once: for dedicated cores.

@@ -1,14 +1,14 @@
-//! Who may connect when a core is full, and which connection goes in favour of a newcomer.
+//! Admission: which peers may connect when a core is full, and which connection goes in favour of a newcomer.
 //!
 //! # Normal operation
 //!
-//! A newcomer is admitted while there is room, for its address and for all. When there is none, one
-//! connection with nothing under way goes in its favour: one that never made a Call, or else one that has
-//! been idle for [`IDLE_MIN`]. Of several, one of the address with the most connections goes, and of these
-//! the one that has been idle longest. Without such a connection the newcomer is rejected.
+//! A newcomer is admitted while there is room, for its address and for all. When there is none, one connection with
+//! nothing under way goes in its favour: one that never made a Call, or else one that has been idle for [`IDLE_MIN`].
+//! Of several, one of the address with the most connections goes, and of these the one that has been idle longest. If
+//! none may go, the newcomer is rejected.
 //!
-//! An address never gains by this: a newcomer takes the place of an idle connection of its own address, or
-//! of one with more connections than its own. So what an attacker holds is what it loses first.
+//! An address never gains by this: a newcomer takes the place of an idle connection of its own address, or of one with
+//! more connections than its own. So an attacker loses its own connections first.
 //!
 //! # Limits
 //!

@@ -145,7 +145,7 @@ impl Common {
         self.connections.enter(connection, origin)
     }
 
-    /// Notes what both ends of a connection agreed on: RPC messages may flow now.
+    /// Notes the terms that both ends of a connection agreed on: RPC messages may flow now.
     pub(crate) fn on_ready(&mut self, key: ConnectionKey) -> Option<()> {
         // Calls may have been waiting for this.
         let connection = self.connections.get_touched(key)?;

@@ -89,7 +89,7 @@ pub(crate) struct Link {
     pub(crate) peer: SocketAddr,
 }
 
-/// What both ends agreed on, once the connection is ready.
+/// The terms that both ends agreed on, once the connection is ready.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) version: Version,
@@ -173,7 +173,7 @@ pub(crate) enum State {
     Closed,
 }
 
-/// What can happen to a connection.
+/// The events that change the state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// The provider says that messages can be carried.
@@ -275,7 +275,7 @@ impl Connection {
         }
     }
 
-    /// Tells the provider what is reserved for the peer, before the peer is told.
+    /// Tells the provider how many Receives are reserved for the peer, before the peer learns of them.
     #[inline]
     pub(crate) fn provide<P: Provider>(&mut self, provider: &mut P) {
         let reserved = std::mem::take(&mut self.reserved);

@@ -36,8 +36,8 @@ pub struct CoreCounters {
     pub connections_idle: u64,
 }
 
-/// What a core holds for Calls that have not ended. All of it but `receives_unreserved` is zero once every
-/// connection is gone.
+/// The resources that a core holds for Calls that have not ended. All of them but `receives_unreserved` are zero once
+/// every connection is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Census {
     /// Messages that count as holding a Receive.

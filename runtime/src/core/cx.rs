@@ -1,4 +1,4 @@
-//! What a service may do with its core while it runs.
+//! The view of a core that its service has while it runs.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use super::requester::{Caller, Exit, Lane, NewCall};
 use crate::provider::{Counters, PeerUser};
 use crate::service::{CallError, CallToken, ConnectionId, Request};
 
-/// What a service may do with its core while it runs.
+/// The view of a core that its service has while it runs.
 pub struct Cx<'a> {
     pub(crate) now: Instant,
     pub(crate) inner: &'a mut Inner,
@@ -208,7 +208,7 @@ impl<'a> Cx<'a> {
         u32::try_from(self.census().receives_reserved).unwrap_or(0)
     }
 
-    /// Returns what the core holds for Calls that have not ended.
+    /// Returns the resources that the core holds for Calls that have not ended.
     pub fn census(&self) -> Census {
         self.inner.census()
     }

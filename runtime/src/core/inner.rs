@@ -37,7 +37,7 @@ impl Inner {
         std::iter::successors(connections.from(0), |key| connections.from(key.slot() + 1))
     }
 
-    /// Returns what the core holds for Calls that have not ended.
+    /// Returns the resources that the core holds for Calls that have not ended.
     pub(crate) fn census(&self) -> Census {
         let Common { receives, posted, memory, connections, .. } = &self.common;
         // If a peer sent more than was reserved for it, the number is just below 2^32.

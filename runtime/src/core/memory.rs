@@ -1,4 +1,4 @@
-//! The memory of the pool that inbound Calls take: how much each connection may have, and what waits for it.
+//! The memory of the pool that inbound Calls take: how much each connection may have, and which Calls wait for it.
 //!
 //! # Normal operation
 //! A Call takes memory for a reduced argument, for itself if it is in a Call chunk, for a Reply that may go into a
@@ -6,14 +6,14 @@
 //! on until the Reply has left. A Call takes memory for a chunk when its RDMA Reads can be posted, not before: the
 //! granted ORD bounds how many Calls of a connection read at once.
 //!
-//! A connection that holds nothing may take all that is free. One that holds memory may take more while all that it
-//! then holds is no more than what is then free. So a connection with several Calls has at most half of the pool, and
-//! leaves as much free as it has. A Call that holds memory already may take all that is free, to end sooner.
+//! A connection that holds nothing may take all that is free. A connection that holds memory may take more as long as
+//! it then holds no more than is then free. So a connection with several Calls has at most half of the pool, and leaves
+//! as much free as it has. A Call that holds memory already may take all that is free, to end sooner.
 //!
 //! # Recovery
-//! A Call without memory waits in its connection's queue. Connections with such Calls have their turns before new
-//! messages are taken, and before Calls of connections where none waits. A Call is refused only if the memory will
-//! not come: it exceeds the pool, no other Call holds memory that could come back, or the Call has waited for
+//! A Call without memory waits in its connection's queue. Connections with waiting Calls have their turns before new
+//! messages are taken, and before Calls of connections where none waits. A Call is refused only if the memory will not
+//! come: it exceeds the pool, no other Call holds memory that could come back, or the Call has waited for
 //! [`Limits::memory_timeout`](crate::limits::Limits).
 
 use std::collections::VecDeque;
@@ -85,7 +85,7 @@ pub(crate) struct Wanted {
     pub(crate) purpose: Purpose,
 }
 
-/// What a lease is for.
+/// The purpose of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// RDMA Reads of ours fill it.
@@ -97,7 +97,7 @@ pub(crate) enum Purpose {
 /// The answer to a request for memory.
 #[derive(Debug)]
 pub(crate) enum Grant {
-    /// The lease, and what the connection is charged for it and for what the service will lease.
+    /// The lease, and the charge for it and for the octets that the service will lease.
     Taken(Local, Charge),
     /// There is not enough memory now.
     Waits(Until),
@@ -105,7 +105,7 @@ pub(crate) enum Grant {
     Never,
 }
 
-/// What a Call waits for.
+/// The event that a Call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
     /// Memory comes home.
@@ -205,8 +205,8 @@ impl Memory {
         }
     }
 
-    /// Has a Call wait. One that holds memory waits in front of those of its connection that hold none, as they may
-    /// wait for its memory.
+    /// Has a Call wait. A Call that holds memory waits in front of the Calls of its connection that hold none, as these
+    /// may wait for its memory.
     pub(super) fn wait(
         &mut self,
         key: ConnectionKey,

@@ -1,4 +1,4 @@
-//! The program that a core's service implements: which Calls are for it, and what each may move.
+//! The program that a core's service implements: its Calls, and the items that each may move.
 
 use std::rc::Rc;
 
@@ -27,8 +27,8 @@ pub(crate) struct Program {
     sources: Box<[ResultSource]>,
     /// Matches the RPC headers of AUTH_NONE Calls.
     pub(crate) plain_calls: PlainCalls,
-    /// The Payload stream of a Reply may end here whatever its procedure: the length of the RPC header and of the
-    /// shortest `results_max` of the binding.
+    /// The length of the RPC header and of the smallest `results_max` of the binding: a Payload stream of this length
+    /// keeps to the declarations of every procedure.
     results_end_min: usize,
 }
 
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
     use crate::service::AUTH_SYS;
 
-    /// Returns why a Call with XID 7 in its RPC header, which arrived under another XID perhaps, is not served.
+    /// Returns why a Call with XID 7 in its RPC header, which arrived under the XID `under`, is not served.
     fn why_unserved(program: &Program, under: u32, asked: [u32; 3]) -> Option<Unserved> {
         let mut octets = [0; CallHeader::PLAIN_LEN];
         let [number, version, procedure] = asked;

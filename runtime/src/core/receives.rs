@@ -1,9 +1,9 @@
 //! The Receives of a core, and how many of them each connection may use.
 //!
 //! # Limits
-//! A Receive is *reserved* for a connection from the moment the peer is told of it until a message uses it. The sum of
-//! reservations never exceeds what is posted (P4), so no peer within its credit ever finds the queue empty because of
-//! another. Reservations are not taken back: a connection shrinks by not being given new ones (P1).
+//! A Receive is *reserved* for a connection from the moment that the peer learns of it until a message uses it. The sum
+//! of reservations never exceeds the Receives that are posted (P4), so no peer within its credit ever finds the queue
+//! empty because of another. Reservations are not taken back: a connection shrinks by not being given new ones (P1).
 //!
 //! Every connection has its *minimum* reserved for it from the moment it is admitted. Of the Receives beyond all
 //! minimums it is given more as it sends messages, up to its share: the busy connections have equal shares, however

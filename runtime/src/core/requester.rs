@@ -1,16 +1,14 @@
 //! The Requester: a Call of ours from its arguments to its results.
 //!
 //! # Normal operation
-//! The arguments are encoded into a send buffer at once, behind the room for the transport header.
-//! When credit allows, the Call is planned by the terms of its connection: what goes by chunks is
-//! registered under fresh handles, the header is written in front of the arguments, and registrations
-//! and message leave with one doorbell. A Reply is trusted in nothing: the chunks it returns are checked
-//! against our own record of what was offered.
+//! The arguments are encoded into a send buffer at once, behind the room for the transport header. When credit allows,
+//! the Call is planned by the terms of its connection: its chunks are registered under fresh handles, the header is
+//! written in front of the arguments, and registrations and message leave with one doorbell. Nothing in a Reply is
+//! trusted: the chunks that it returns are checked against our own record of the chunks offered.
 //!
 //! # Memory ownership
-//! An exposed lease comes back only against proof that its handle is dead: the Reply's own Remote
-//! Invalidation for one of them, a LocalInv for the others, or the end of the connection. The caller
-//! is told the results only then.
+//! An exposed lease comes back only against proof that its handle is dead: the Reply's own Remote Invalidation for one
+//! of the leases, a LocalInv for the others, or the end of the connection. The caller gets the results only then.
 //!
 //! # Recovery
 //! A Call that is given up (P10) releases its caller at once. Its leases stay exposed, owned by the

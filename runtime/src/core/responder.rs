@@ -68,9 +68,9 @@ pub(crate) struct ServedCall {
     pub(crate) header: Header,
     /// The handle that our Reply may invalidate.
     pub(super) invalidate: Option<Handle>,
-    /// Where the peer wants the reduced result, if it offered a Write chunk.
+    /// The room for the reduced result at the peer, if it offered a Write chunk.
     pub(super) write: Option<Segments>,
-    /// Where the whole Reply may go, if the peer offered a Reply chunk.
+    /// The room for the whole Reply at the peer, if it offered a Reply chunk.
     pub(super) reply: Option<Segments>,
     /// The message that the Call arrived in, until the Call is answered.
     pub(super) message: Option<Message>,
@@ -101,7 +101,7 @@ pub(crate) struct Header {
     pub(crate) arguments_at: usize,
 }
 
-/// What a Call being served waits for.
+/// The event that a Call being served waits for.
 #[derive(Debug)]
 pub(crate) enum Stage {
     /// For memory.

@@ -143,7 +143,8 @@ impl Inner {
         let trusted = self.on_message(now, key, message, received, proof);
         self.common.receives.restore(buffers);
         if !trusted {
-            let why = CallError::BadReply("it invalidates a handle that does not belong to its call");
+            let why =
+                CallError::BadReply("it invalidates a handle that does not belong to its call");
             self.common.connections.close(key, why);
         }
     }
@@ -272,7 +273,7 @@ impl Inner {
         }
     }
 
-    /// Removes a connection and tells everyone who waits for it.
+    /// Removes a connection, and ends everything that waits for it.
     pub(crate) fn end(&mut self, key: ConnectionKey, reason: CallError, proof: Option<&Quiesced>) {
         let Self { responder, requester, common } = self;
         let Some(mut connection) = common.connections.remove(key) else { return };
@@ -308,7 +309,9 @@ impl Inner {
             let Some(since) = stalled else { continue };
             let until = since.saturating_add(self.common.limits.stall_timeout);
             if until <= now {
-                let why = CallError::Disconnected("the peer granted no credit for replies in time".into());
+                let why = CallError::Disconnected(
+                    "the peer granted no credit for replies in time".into(),
+                );
                 self.common.connections.close(key, why);
             } else {
                 self.common.wake_by(until);

@@ -19,11 +19,11 @@ pub(crate) type ConnectionKey = Key<OfConnection>;
 /// Names a Call that a core serves.
 pub(crate) type CallKey = Key<OfCall>;
 
-/// What a [`ConnectionKey`] names.
+/// Marks the type [`ConnectionKey`].
 #[derive(Debug)]
 pub(crate) enum OfConnection {}
 
-/// What a [`CallKey`] names.
+/// Marks the type [`CallKey`].
 #[derive(Debug)]
 pub(crate) enum OfCall {}
 

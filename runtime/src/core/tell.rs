@@ -52,7 +52,8 @@ fn tell_ended<S: Service>(
     now: Instant,
     over: EndedCall,
 ) {
-    let EndedCall { slot, caller, version, reply, error, argument, mut result, chunk, arrived } = over;
+    let EndedCall { slot, caller, version, reply, error, argument, mut result, chunk, arrived } =
+        over;
     let buffers = inner.common.receives.lend();
     let results = match (error, &reply, &arrived) {
         (Some(error), _, _) => Err(error),
@@ -176,8 +177,8 @@ fn parse_reply<'a>(
     writes: &'a [Returned],
     version: Version,
 ) -> Result<PayloadReader<'a>, CallError> {
-    let (header, results_at) =
-        ReplyHeader::decode(payload).map_err(|_| CallError::BadReply("its RPC header is malformed"))?;
+    let (header, results_at) = ReplyHeader::decode(payload)
+        .map_err(|_| CallError::BadReply("its RPC header is malformed"))?;
     match header.body {
         ReplyBody::Accepted(AcceptStat::Success) => {
             Ok(PayloadReader::reply_of_many(payload, results_at, writes).of_version(version))

@@ -4,9 +4,9 @@
 //! Each event is one `tracing` event of the target `haulage` whose message is a static name, such as
 //! `connection.ready`. Messages in order cause no event. Without a subscriber an event costs a comparison.
 //!
-//! A server warns of what its operator may want to act on: connections turned away, connections that broke, and Calls
-//! that it could not act on. Everything else has level INFO: at the connecting end, the caller learns of a failure
-//! anyway.
+//! A server reports at level WARN the events that its operator may want to act on: connections turned away, connections
+//! that broke, and Calls that it could not act on. Everything else has level INFO: at the connecting end, the caller
+//! learns of a failure anyway.
 //!
 //! # Limits
 //! A peer that connects and fails without end, or makes one Call after the other that is refused, must not fill a disk:
@@ -170,7 +170,7 @@ impl Trace {
 /// The connection that an event is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject<'a> {
-    /// Its name in this core.
+    /// The name of the connection in this core.
     pub(crate) conn: &'a dyn Debug,
     pub(crate) peer: SocketAddr,
     pub(crate) role: Role,

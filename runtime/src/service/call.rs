@@ -107,7 +107,7 @@ pub enum Argument<'a> {
     Inline(&'a [u8]),
     /// It came by direct data placement and stays where it is.
     Placed(Local),
-    /// It was not fetched; `length` is what the peer offered.
+    /// It was not fetched; the peer offered `length` octets.
     Refused {
         /// Octets offered.
         length: u64,

@@ -37,20 +37,20 @@ pub struct Reply {
     unplaced: Option<Unplaced>,
     /// Octets of eligible items that went into the Payload stream, padding included.
     inlined: usize,
-    /// What became of the Write chunk.
+    /// The use of the Write chunk.
     chunk: ChunkUse,
 }
 
 /// Results of one Reply for which the Requester offered too little room.
 #[derive(Clone, Copy, Debug)]
 struct Unplaced {
-    /// Octets of the first such result.
+    /// Octets of the first of these results.
     length: u32,
     /// Octets all of them add to the Payload stream.
     stream: u32,
 }
 
-/// What became of the Write chunk that a peer offered for a result.
+/// The use of the Write chunk that a peer offered for a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChunkUse {
     /// No item has gone into it.

@@ -511,9 +511,10 @@ impl MadeCalls {
                 }
                 // [V2-7.4-1] memory that cannot be invalidated is protected by closing.
                 Stage::Fencing | Stage::Finished | Stage::Resting => {
-                    common
-                        .connections
-                        .close(key, CallError::Disconnected("an invalidation did not complete in time".into()));
+                    common.connections.close(
+                        key,
+                        CallError::Disconnected("an invalidation did not complete in time".into()),
+                    );
                 }
             }
             common.wake_by(later);

@@ -82,7 +82,8 @@ impl Opened {
             *self.item(LeaseRole::Reply) = CallLease::Local(chunk);
         }
         // On version 1 the chunk has room for padding.
-        if let (Some(length), CallLease::Local(result)) = (plan.writes.first(), self.item(LeaseRole::Result))
+        if let (Some(length), CallLease::Local(result)) =
+            (plan.writes.first(), self.item(LeaseRole::Result))
         {
             result.set_len(result.capacity().min(usize::try_from(*length).unwrap_or(usize::MAX)));
         }
@@ -144,6 +145,6 @@ fn expose(
         if why == Refused::Gone { Unopened::Gone } else { CallError::Busy.into() }
     })?;
     *item = CallLease::Exposed(exposed);
-    // P7: split at what the peer takes.
+    // P7: split at the largest segment that the peer takes.
     Ok(Segments::collect(plan.split(handle, offset, length)))
 }

@@ -257,6 +257,7 @@ impl Opened {
     /// Takes the leases out: argument, result and Reply. The lease of the Call's Payload stream goes home.
     pub(super) fn take(&mut self) -> [Option<Local>; 3] {
         drop(self.item(LeaseRole::Body).take_local());
-        [LeaseRole::Argument, LeaseRole::Result, LeaseRole::Reply].map(|role| self.item(role).take_local())
+        [LeaseRole::Argument, LeaseRole::Result, LeaseRole::Reply]
+            .map(|role| self.item(role).take_local())
     }
 }

@@ -55,7 +55,8 @@ impl Outline {
         opened: &Opened,
     ) -> Self {
         let Encoded { arguments_at, length, .. } = *encoded;
-        let [argument, result] = [LeaseRole::Argument, LeaseRole::Result].map(|role| opened.length(role));
+        let [argument, result] =
+            [LeaseRole::Argument, LeaseRole::Result].map(|role| opened.length(role));
         Self { connection, procedure, length, arguments_at, argument, result }
     }
 
@@ -68,7 +69,8 @@ impl Outline {
         octets: usize,
     ) -> Self {
         let Encoded { arguments_at, length } = *encoded;
-        let (argument, result) = if role == LeaseRole::Argument { (octets, 0) } else { (0, octets) };
+        let (argument, result) =
+            if role == LeaseRole::Argument { (octets, 0) } else { (0, octets) };
         Self { connection, procedure, length, arguments_at, argument, result }
     }
 

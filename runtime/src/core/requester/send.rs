@@ -100,7 +100,7 @@ impl Requester {
             opened.place(plan, &common.pool, &mut buffer, &mut encoded)?;
             opened.expose(plan, port)
         });
-        // What was exposed leaves with the doorbell, whatever becomes of the Call.
+        // Registrations leave with the doorbell, whatever becomes of the Call.
         connection.rings = true;
         let sent = chunks.and_then(|chunks| {
             let credit = connection.engine.try_post(&chunks.sending()).map_err(CallError::from)?;

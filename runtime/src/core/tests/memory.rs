@@ -7,7 +7,7 @@ use crate::service::ResultSource;
 use crate::sys::clock;
 
 const MIB: usize = 1 << 20;
-/// Octets of the server's pool beside what the transport takes.
+/// Octets of the server's pool beside the transport's buffers.
 const ROOM: usize = 9 * MIB;
 
 /// A service that takes items and returns others that it leases, as a file server does.

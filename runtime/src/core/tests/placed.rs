@@ -298,7 +298,7 @@ fn moves<P: Provider>(limits: Limits, procedure: fn(u32) -> u32, make: impl Fn()
     let mut turns = 0;
     while client.service.ended < CALLS {
         let now = clock::now();
-        // One end is ahead of the other, now this one, now that.
+        // Now one end is ahead, now the other.
         for _ in 0..1 + turns % 3 {
             client.turn(now);
         }
