@@ -25,10 +25,10 @@ use crate::core::requester::{Caller, NewCall, Requester};
 use crate::service::{CallError, ConnectionId, Finished, Request};
 use crate::sys::wake::Waker;
 
-/// Calls that one client on another thread may have begun without having told its caller of their end.
+/// Calls that one client on another thread may have begun and not yet reported as ended.
 pub const CALLS_MAX: usize = 64;
 
-/// Leases that one client may have requested without having been answered.
+/// Leases that one client may have requested and that the core has not answered.
 pub(crate) const LEASES_MAX: usize = 2;
 
 /// Entries of each ring.

@@ -40,7 +40,7 @@ pub struct Limits {
     pub connections_each_max: u32,
     /// How long an accepted connection may be idle before it is closed; `None` for ever.
     pub idle_timeout: Option<Duration>,
-    /// Credits granted to a busy connection, less its Calls that are not answered.
+    /// Credits that a busy connection may be granted; its unanswered Calls count against them.
     pub credits_max: u32,
     /// Receives in the shared queue. Inbound Calls in progress are bounded by it too: each holds the
     /// Receive buffer it arrived in until it is answered.
@@ -119,8 +119,7 @@ pub(crate) const SEGMENTS_MAX_WIRE: u32 = 16;
 /// Data items reduced in one direction of one RPC.
 pub const CHUNKS_MAX: u32 = 1;
 
-/// Leases that one Call of ours may have open to the peer: its argument and itself, its result and its
-/// Reply.
+/// Leases that one Call of ours may expose to the peer: argument, Payload stream, result and Reply.
 pub const ITEMS_MAX: u32 = 4;
 
 /// Calls of our own that one core can have in flight: as many as its XIDs tell apart.
@@ -159,7 +158,7 @@ const CALL_LIMITS: CallLimits = CallLimits {
 /// Octets of the longest Payload stream that is fetched as a whole.
 pub const BODY_MAX: usize = 256 << 10;
 
-/// The largest data item moved by one RPC; values and files beyond it take several.
+/// Octets of the largest data item that one RPC moves; larger values and files take several RPCs.
 pub const ITEM_MAX: usize = 64 << 20;
 
 /// Returns the properties that every peer is told (P7: segments cover the largest item).

@@ -141,7 +141,7 @@ impl RemoteClient {
     ///
     /// # Errors
     /// `NoMemory` if the pool has no room, `Busy` if the core owes answers to earlier requests that timed out,
-    /// `Closed` if the core is gone.
+    /// `TimedOut` if the core does not answer, `Closed` if the core is gone.
     pub fn lease(&mut self, length: usize) -> Result<Local, CallError> {
         if self.entries.is_abandoned() {
             return Err(CallError::Closed);
@@ -173,11 +173,10 @@ impl RemoteClient {
         }
     }
 
-    /// Makes one Call and waits for its Reply. `encode` writes the arguments other than the reduced
-    /// one.
+    /// Makes one Call and waits for its Reply. `encode` writes the arguments other than the reduced one.
     ///
     /// # Errors
-    /// See [`CallError`]; the leases come back with it.
+    /// See [`CallError`]. The leases come back with it, unless the peer may still use them or the core does not answer.
     pub fn call(
         &mut self,
         request: Request,
@@ -242,7 +241,7 @@ impl RemoteClient {
     /// Waits until one of the begun Calls has ended, and returns its end. Calls end in any order.
     ///
     /// # Errors
-    /// `NothingBegun` if no Call is under way, `Closed` if the core is gone.
+    /// `NothingBegun` if no Call is under way, `TimedOut` if the core does not answer, `Closed` if the core is gone.
     pub fn ended(&mut self) -> Result<Ended, CallError> {
         loop {
             if let Some(ended) = self.ended.pop_front() {

@@ -158,7 +158,7 @@ impl Terms {
     }
 }
 
-/// Life of a connection.
+/// The states of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Transport setup is under way.

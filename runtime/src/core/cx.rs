@@ -102,7 +102,7 @@ impl<'a> Cx<'a> {
         called.map_err(|error| (error, request))
     }
 
-    /// Opens the lane of a connection other than that of the open lane, and closes the open lane, if `exit` serves any.
+    /// If `exit` serves any connection, closes the open lane and opens that of `connection`, unless it is the same.
     #[inline(never)]
     fn open_lane(&mut self, connection: ConnectionId) {
         let is_another = !self.lane.as_ref().is_some_and(|lane| lane.is_of(connection.0));
@@ -203,7 +203,7 @@ impl<'a> Cx<'a> {
         self.inner.common.receives.count()
     }
 
-    /// Returns how many Receives are reserved for peers, which may use them by their credits.
+    /// Returns how many Receives are reserved for peers, as their credits allow.
     pub fn receives_reserved(&self) -> u32 {
         u32::try_from(self.census().receives_reserved).unwrap_or(0)
     }

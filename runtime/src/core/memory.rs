@@ -81,7 +81,7 @@ pub(crate) struct Wanted {
     pub(crate) lease: usize,
     /// Further octets that the service will lease while it acts on the Call.
     pub(crate) later: usize,
-    /// Whether RDMA Reads fill the lease.
+    /// The purpose of the lease.
     pub(crate) purpose: Purpose,
 }
 

@@ -160,13 +160,13 @@ impl Receives {
         Filled { buffer: u32::try_from(buffer).unwrap_or(u32::MAX), length: done.length }
     }
 
-    /// Counts a message that was taken without a Receive, though one was reserved for it, as holding one.
+    /// Counts a message as holding a Receive, though no buffer keeps it.
     pub(crate) const fn book(&mut self) -> Filled {
         self.held += 1;
         Filled { buffer: NO_BUFFER, length: 0 }
     }
 
-    /// Frees the reservations of messages that were taken without Receives and are handled already.
+    /// Frees the reservations of messages that a run has handled, whether they came in Receives or not.
     #[inline]
     pub(crate) fn pass(&mut self, messages: u32) {
         self.unreserved += i64::from(messages);

@@ -1,4 +1,4 @@
-//! The Calls of ours that are not over, and how they end.
+//! Our Calls that have not ended, and how they end.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::limits::Limits;
 use crate::provider::{ConnectError, Operation, Quiesced, WorkRequest};
 use crate::service::CallError;
 
-/// The Calls of ours that are not over.
+/// Our Calls that have not ended.
 #[derive(Debug)]
 pub(crate) struct MadeCalls {
     xids: Xids,
@@ -64,7 +64,7 @@ pub(crate) struct MadeCall {
     pub(crate) deadline: Instant,
     pub(crate) stage: Stage,
     pub(super) procedure: u32,
-    /// Whether the Call exposes memory, or may yet do so: whether [`Opened`] is about it.
+    /// Whether the Call exposes memory, or may yet do so: only then its entry of [`Opened`] means anything.
     pub(super) opens: bool,
     /// The version it was sent in.
     pub(super) version: Version,
@@ -72,7 +72,7 @@ pub(crate) struct MadeCall {
     error: Option<CallError>,
 }
 
-/// The waiting party of a Call.
+/// The caller that waits for a Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// The core's own service, under its own token.

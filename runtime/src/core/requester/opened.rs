@@ -131,8 +131,8 @@ impl Opened {
         if written.is_some() { LeaseRole::Result } else { LeaseRole::Argument }
     }
 
-    /// Returns whether a Reply with this length for its only chunk, or no chunk, is in order, and whether nothing is
-    /// exposed once `handle` is retired.
+    /// Returns whether a Reply is in order and leaves nothing exposed once `handle` is retired. `written` is the length
+    /// that the Reply gives for its only chunk; `None` if the Reply has no chunk.
     #[inline]
     pub(crate) fn is_over_with(&self, handle: Handle, written: Option<u32>) -> bool {
         let in_order = match (&self.offered, written) {
