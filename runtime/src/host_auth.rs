@@ -170,7 +170,7 @@ impl KeyAuthenticator {
         if kind.author() == author && kind.is_final() == self.last {
             return Ok(Some(kind));
         }
-        // An end that ends its properties must have nothing left to wait for, and no hello travels in a FINAL.
+        // An end that sends a FINAL must have nothing left to wait for, and no hello travels in a FINAL.
         if self.last { Err(Refused::Unfinished) } else { Ok(None) }
     }
 

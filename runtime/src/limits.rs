@@ -97,8 +97,8 @@ pub const LIMITS_DEFAULT: Limits = Limits {
 pub const RECEIVES_IDLE: u32 = {
     let mut receives = 0;
     receives += 1; // a Call
-    receives += 1; // what P2 keeps for Replies and errors
-    receives += 1; // what one grant of the peer used
+    receives += 1; // the one that P2 keeps for Replies and errors
+    receives += 1; // the one that a grant of the peer used
     receives += 1; // an asynchronous RDMA2_GRANT (E3)
     receives
 };

@@ -60,7 +60,7 @@ impl Inner {
         let bits = match Name::of(done.id) {
             Name::Receive(_) => return debug_assert!(false, "a message comes in a run"),
             Name::Work(bits) => bits,
-            // An unsignaled request only reports failure, and the connection's end says it all.
+            // An unsignaled request only reports a failure, which the end of the connection reports as well.
             Name::Unsignaled => return,
         };
         let Self { responder, requester, common } = self;
