@@ -1,13 +1,13 @@
 //! One core: one thread, one provider, one service, run to completion.
 //!
 //! # Normal operation
-//! A core owns everything it touches: queue pairs, pool, timers, its service, and the rings on which
-//! other threads talk to it. [`Core::turn`] does a bounded amount of work in a fixed order and never
-//! blocks; whoever drives it decides whether to turn again at once or to sleep first.
+//! A core owns everything it touches: queue pairs, pool, timers, its service, and the rings on which other threads talk
+//! to it. [`Core::turn`] does a bounded amount of work in a fixed order and never blocks; its driver decides whether to
+//! turn again at once or to sleep first.
 //!
 //! # Memory ownership
-//! Every lease is in exactly one place: the pool, the service, a message waiting to be sent, or the
-//! table of posted work. It leaves that table only against a completion.
+//! Every lease is in exactly one place: the pool, the service, a message waiting to be sent, or the table of posted
+//! work. It leaves that table only against a completion.
 
 mod admission;
 pub(crate) mod bindings;
@@ -69,24 +69,25 @@ pub use bindings::{Declared, Unsupported};
 pub use counters::{Census, CoreCounters};
 pub use cx::Cx;
 
-/// One core.
+/// A core: a provider, a service, and the state of their connections.
 #[derive(Debug)]
 pub struct Core<P: Provider, S> {
-    /// First, so that its views of our memory are gone when the memory is.
+    /// Declared first: it drops its views of our memory before the memory is freed.
     provider: P,
     service: S,
-    /// What Replies are made in that leave at once, if there was a buffer for it. Before the memory it is in.
+    /// The Reply for Calls that are answered at once; `None` until a send buffer is free. Declared before the pool that
+    /// its buffer belongs to.
     reply: Option<Reply>,
     inner: Inner,
     inbox: Inbox,
     listeners: Vec<P::Listener>,
-    /// Storage of one turn's events.
+    /// The events of one turn, kept to reuse the memory.
     events: Vec<Event<P::Listener>>,
-    /// Room for messages taken without Receives.
+    /// Buffer for messages that the provider delivers without a Receive.
     incoming: Box<[u8]>,
-    /// How many these may be, and Calls served and callers told.
+    /// Bound on the events of a turn, on the Calls served in it, and on the callers notified in it.
     events_per_turn: usize,
-    /// When a shutdown that has begun stops waiting.
+    /// The time at which a shutdown stops waiting; `None` unless a shutdown has begun.
     drain_by: Option<Instant>,
 }
 
@@ -94,8 +95,8 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Makes a core on the thread that will drive it.
     ///
     /// # Errors
-    /// The pool is too small for the transport's own buffers (`Limits::transport_bytes` says how much they take),
-    /// or the service's binding declares something that this runtime does not do.
+    /// The pool is too small for the transport's own buffers (`Limits::transport_bytes` says how much they take), or
+    /// the service's binding declares something that this runtime does not support.
     pub fn new(
         provider: P,
         service: S,
@@ -135,38 +136,38 @@ impl<P: Provider, S: Service> Core<P, S> {
         })
     }
 
-    /// One turn. Runs to completion, never blocks, does bounded work.
+    /// Runs one turn to completion: a bounded amount of work, without blocking.
     ///
-    /// Returns whether anything happened, so the caller may sleep when idle.
+    /// Returns whether anything happened, so that the caller may sleep when idle.
     pub fn turn(&mut self, now: Instant) -> bool {
         self.inner.common.trace.begin_turn(now);
         let mut worked = 0;
         worked += self.take_messages(now, MESSAGES_PER_TURN); // from other threads
-        worked += self.supply(now); // with memory that came home
+        worked += self.supply(now); // Calls that waited for memory
         worked += self.reap_completions(now, self.events_per_turn); // received and sent
         worked += self.fire_deadlines(now);
-        worked += self.tell_ready(now); // before Calls are served
-        worked += self.take_inline(now, self.events_per_turn); // acted upon at once
+        worked += self.tell_ready(now); // connections that became ready, before Calls are served
+        worked += self.take_inline(now, self.events_per_turn); // messages delivered without Receives
         worked += self.run_handlers(now, self.events_per_turn); // application code
         worked += self.flush_posts(now); // one doorbell per queue pair
         worked != 0
     }
 
-    /// Accepts connections at `at` from now on. Returns the address really bound.
+    /// Accepts connections at `at` from now on. Returns the bound address, with the actual port.
     ///
     /// # Errors
-    /// The system's, such as an address in use.
+    /// The system's error, such as an address in use.
     pub fn listen(&mut self, at: SocketAddr) -> io::Result<SocketAddr> {
         let (listener, bound) = self.provider.listen(at)?;
         self.listeners.push(listener);
         Ok(bound)
     }
 
-    /// Starts connecting; Calls may be made at once and wait until the connection is ready.
+    /// Starts to connect. Calls may be made at once; they wait until the connection is ready.
     ///
     /// # Errors
-    /// No connection can be made at all, or `binding` declares something that this runtime does not do. A peer
-    /// that does not answer fails the Calls instead.
+    /// The core is shutting down, no connection can be opened, or `binding` declares something that this runtime does
+    /// not support. A peer that does not answer fails the Calls instead.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -176,10 +177,10 @@ impl<P: Provider, S: Service> Core<P, S> {
         self.connect_as(now, to, binding, Identity::Nobody)
     }
 
-    /// Does the same for Calls that say who makes them.
+    /// Like [`Self::connect`], but the Calls on the connection carry the credential of `identity`.
     ///
     /// # Errors
-    /// As of [`Self::connect`].
+    /// See [`Self::connect`].
     pub fn connect_as(
         &mut self,
         now: Instant,
@@ -215,7 +216,8 @@ impl<P: Provider, S: Service> Core<P, S> {
         self.inner.common.connections.close(connection.0, CallError::Closed);
     }
 
-    /// Stops accepting, lets what is in flight finish, then closes every connection.
+    /// Stops accepting connections, lets Calls in flight finish, and then closes every connection; waits for at most
+    /// `Limits::drain_timeout`.
     pub fn begin_shutdown(&mut self, now: Instant) {
         if self.drain_by.is_some() {
             return;
@@ -234,7 +236,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         self.drain_by.is_some() && connections.len() == 0 && connections.gone.is_empty()
     }
 
-    /// Returns when `turn` must run even if nothing happens.
+    /// Returns the time by which `turn` must run even if nothing happens.
     pub fn poll_deadline(&self) -> Option<Instant> {
         let Common { next_deadline, memory, .. } = &self.inner.common;
         let ours = [*next_deadline, memory.due()].into_iter().flatten().min();
@@ -252,17 +254,17 @@ impl<P: Provider, S: Service> Core<P, S> {
         self.inbox.end_sleep();
     }
 
-    /// Returns what a service sees of this core.
+    /// Returns a view of this core for use between turns, and the service.
     pub fn cx(&mut self, now: Instant) -> (Cx<'_>, &mut S) {
         (Cx::new(now, &mut self.inner), &mut self.service)
     }
 
-    /// Makes a client of `connection` for another thread; `None` if there are too many.
+    /// Makes a client of `connection` for another thread; `None` if the core has too many clients.
     pub fn remote_client(&self, connection: ConnectionId) -> Option<RemoteClient> {
         RemoteClient::new(self.inbox.door(), connection)
     }
 
-    /// Returns what ends this core's sleep.
+    /// Returns the waker that ends this core's sleep.
     pub fn waker(&self) -> Waker {
         self.provider.waker()
     }
@@ -272,7 +274,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         &self.service
     }
 
-    /// Returns what the provider moved so far.
+    /// Returns the provider's counters.
     pub fn provider_counters(&self) -> Counters {
         self.provider.counters()
     }
@@ -287,8 +289,8 @@ impl<P: Provider, S: Service> Core<P, S> {
         responder.supply(common, now)
     }
 
-    /// Takes at most `budget` events from the provider. Returns how much happened: bulk data on its way
-    /// counts, though no event tells of it yet.
+    /// Takes at most `budget` events from the provider. Returns their number, plus one if the provider moved data, for
+    /// which there may be no event yet.
     fn reap_completions(&mut self, now: Instant, budget: usize) -> usize {
         let Self { provider, service, inner, reply, events, drain_by, .. } = self;
         provider.poll(now, budget, events);
@@ -324,7 +326,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         tell::tell_ready(&mut self.inner, &mut self.service, now)
     }
 
-    /// Acts on at most `budget` messages. Returns how many there were.
+    /// Handles at most `budget` messages that the provider delivers without Receives. Returns how many there were.
     fn take_inline(&mut self, now: Instant, budget: usize) -> usize {
         let Self { provider, service, inner, incoming, reply, .. } = self;
         let mut runs = Runs { inner, service, now, reply };
@@ -360,10 +362,10 @@ impl<P: Provider, S: Service> Core<P, S> {
 pub enum StartError {
     /// The pool cannot hold the transport's own buffers.
     PoolTooSmall {
-        /// Octets they take.
+        /// Octets that these buffers take.
         needed: usize,
     },
-    /// The service's binding declares something that this runtime does not do.
+    /// The service's binding declares something that this runtime does not support.
     Unsupported(Unsupported),
 }
 
@@ -380,7 +382,7 @@ impl std::fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Entries taken from other threads in one turn.
+/// Entries taken from other threads in one turn, at most.
 const MESSAGES_PER_TURN: usize = 64;
-/// Octets of room for messages that are taken at once.
+/// Octets of the buffer for messages delivered without Receives.
 const INCOMING: usize = 2 * INLINE_SIZE;

@@ -1,4 +1,4 @@
-//! Threads: one for each core, pinned if it is to have a CPU of its own.
+//! The threads of cores, each pinned to a CPU if asked.
 
 use std::any::Any;
 use std::fmt;
@@ -21,12 +21,12 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Makes one that nobody has used.
+    /// Makes a flag that is not set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks for a shutdown; wake the cores afterwards.
+    /// Asks for a shutdown. Wake the cores afterwards: a core that sleeps does not see the flag.
     pub fn ask(&self) {
         self.asked.store(1, Ordering::Release);
     }
@@ -44,7 +44,7 @@ pub fn run<P: Provider, S: Service>(core: &mut Core<P, S>, polling: Polling, sto
     while !core.is_drained() {
         if turns == 0 {
             (now, turns) = (clock::now(), TURNS_PER_READING);
-            // Turns that work can be long: the last may have ended just now.
+            // A turn with work can be long: the last one may have ended just now.
             if std::mem::take(&mut worked) {
                 idle_since = now;
             }
@@ -63,8 +63,8 @@ pub fn run<P: Provider, S: Service>(core: &mut Core<P, S>, polling: Polling, sto
     }
 }
 
-/// Turns that share one reading of the clock. Readings were a fifth of a busy `shm` server's time;
-/// deadlines are thousands of turns away.
+/// Turns that share one reading of the clock: readings take a good part of a busy `shm` server's time, and deadlines
+/// are thousands of turns away.
 const TURNS_PER_READING: u32 = 8;
 
 /// A core on a thread of its own. Dropping it shuts the core down, and waits until it has drained.
@@ -74,7 +74,7 @@ pub struct CoreThread<T> {
     thread: Option<JoinHandle<()>>,
     stop: Stop,
     waker: Waker,
-    /// What the core's maker wanted others to have.
+    /// The value that `make` returned beside the core.
     pub started: T,
 }
 
@@ -96,7 +96,7 @@ impl fmt::Display for Panicked {
 impl std::error::Error for Panicked {}
 
 impl Panicked {
-    /// Returns the panic of a thread, of which `payload` is all that is left.
+    /// Describes the panic that joining a thread returned as `payload`.
     fn new(core: &str, payload: &(dyn Any + Send)) -> Self {
         let text = payload.downcast_ref::<&str>().copied();
         let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
@@ -111,7 +111,7 @@ pub struct Placement {
     pub name: String,
     /// The CPU it is pinned to, or none.
     pub cpu: Option<usize>,
-    /// How it waits.
+    /// How the core waits for work.
     pub polling: Polling,
 }
 
@@ -121,7 +121,7 @@ pub struct Placement {
 /// the core is handed out.
 ///
 /// # Errors
-/// What `make` returned, or that the thread could not be started or pinned.
+/// The error that `make` returned, or the system's if the thread could not be started or pinned.
 pub fn start<P, S, T, E>(
     placement: Placement,
     make: impl FnOnce() -> Result<(Core<P, S>, T), E> + Send + 'static,
@@ -153,7 +153,7 @@ where
         run(&mut core, polling, &stopping);
     })?;
     let (started, waker) =
-        told.recv().map_err(|_| io::Error::other("the core's thread died"))??;
+        told.recv().map_err(|_| io::Error::other("the core's thread panicked as it started"))??;
     Ok(CoreThread { name: placement.name, thread: Some(thread), stop, waker, started })
 }
 
@@ -166,7 +166,8 @@ impl<T> CoreThread<T> {
         self.join()
     }
 
-    /// Returns whether the thread has ended. Before [`Self::stop`] that means that it panicked, which `stop` tells.
+    /// Returns whether the thread has ended. Before [`Self::stop`] that means that it panicked; `stop` returns the
+    /// panic.
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -181,7 +182,7 @@ impl<T> CoreThread<T> {
 
 impl<T> Drop for CoreThread<T> {
     fn drop(&mut self) {
-        // The panic hook has printed a panic; nobody is left here to be told.
+        // The panic hook has printed a panic, and `drop` cannot return it.
         let _ = self.join();
     }
 }

@@ -1,7 +1,7 @@
 //! Host authentication with public keys: both ends prove with Ed25519 that they hold a known key.
 //!
-//! The draft defines where host authentication travels, not what it is (E11). This is our own protocol
-//! for it; no other implementation speaks it.
+//! The draft defines how host authentication travels, but not the protocol itself (E11). This is our own protocol; no
+//! other implementation speaks it.
 //!
 //! # Normal operation
 //! ```text
@@ -11,10 +11,10 @@
 //!   CONNPROP_FINAL   signature              -->
 //!                <--  CONNPROP_FINAL   signature
 //! ```
-//! Each signature covers the transcript of everything both ends said up to it: the protocol version,
-//! the private data of both ends, every property of every CONNPROP message in order and whether the
-//! message was a FINAL, and every host authentication message before it. An end with more to say sends
-//! further MIDDLEs between; the signatures of the FINALs cover them too.
+//! Each signature covers the transcript of everything that both ends said before it: the protocol version, the private
+//! data of both ends, every property of every CONNPROP message in order and whether the message was a FINAL, and every
+//! host authentication message before it. An end with more to say sends further MIDDLEs between; the signatures of the
+//! FINALs cover them too.
 //!
 //! Each connection is given an authenticator of its own before it is established:
 //!
@@ -40,26 +40,23 @@
 //! ```
 //!
 //! # What it guarantees
-//! When [`Authenticator::peer`] returns a key, whoever holds its secret took part in this very
-//! connection setup, and said and heard what we heard and said: version, private data, properties. A
-//! recorded handshake played again, our own messages sent back, and any change to what the transcript
-//! covers end in a [`Refused`] at one end at least, and with it the connection. So does a peer whose
-//! key is not known. (P9)
+//! When [`Authenticator::peer`] returns a key, the holder of its secret took part in this very connection setup, and
+//! both ends saw the same version, private data and properties. A replayed handshake, our own messages sent back, and
+//! any change to what the transcript covers end in a [`Refused`] at one end at least, and with it the connection. So
+//! does a peer whose key is not known. (P9)
 //!
 //! # What it does not guarantee
-//! - An attacker between the ends who passes every octet on unchanged is not noticed: nothing ties the
-//!   handshake to the hardware path it took.
-//! - Nothing after the handshake is protected. There is no session key: whoever can change packets on
-//!   the network can change RPC messages and the data RDMA moves. That takes IPsec, MACsec or a network
-//!   nobody else is on.
-//! - Nothing is secret: nonces, keys and signatures travel in the clear, so an observer learns which
-//!   hosts talk.
-//! - With [`Policy::Optional`] at both ends, whoever can change messages can remove host authentication
-//!   from them.
+//! - An attacker between the ends who passes every octet on unchanged is not noticed: nothing ties the handshake to the
+//!   hardware path that it took.
+//! - Nothing after the handshake is protected. There is no session key: an attacker who can change packets on the
+//!   network can change RPC messages and the data that RDMA moves. Protection takes IPsec, MACsec or a private network.
+//! - Nothing is secret: nonces, keys and signatures travel in the clear, so an observer learns which hosts talk.
+//! - With [`Policy::Optional`] at both ends, an attacker who can change messages can remove host authentication from
+//!   them.
 //!
 //! # Limits
-//! A message has at most [`MESSAGE_MAX`] octets and each has one exact length. Both ends keep a running
-//! hash, not the transcript.
+//! A message has at most [`MESSAGE_MAX`] octets, and each kind has one exact length. Both ends keep a running hash, not
+//! the transcript.
 //!
 //! Nothing is compared that an attacker does not already know, so no comparison here needs to take
 //! constant time; signing does, in the library that signs.
@@ -91,26 +88,26 @@ pub struct KeyAuthenticator {
     nonce: Nonce,
     role: Role,
     transcript: Transcript,
-    /// Whether the message last heard is a FINAL.
+    /// Whether the last CONNPROP message is a FINAL.
     last: bool,
-    /// Whom the peer says it is.
+    /// The key that the peer claims.
     peer: Option<PublicKey>,
     state: State,
 }
 
-/// What comes next. Both ends agree on it at every moment.
+/// The next step. Both ends agree on it at every moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// This message.
+    /// This message is due.
     Due(Kind),
-    /// Nothing; both ends have proved who they are.
+    /// Both ends have proved who they are.
     Finished,
-    /// Nothing; this is why.
+    /// The authentication failed for this reason.
     Failed(Refused),
 }
 
 impl KeyAuthenticator {
-    /// Prepares for one connection, which must not be another's.
+    /// Makes the authenticator of one connection, which must not be used for another.
     pub fn new(keys: Arc<HostKeys>) -> Result<Self, NoEntropy> {
         Ok(Self::with_nonce(keys, Nonce::fresh()?))
     }
@@ -162,8 +159,8 @@ impl KeyAuthenticator {
         Ok(self.progress())
     }
 
-    /// Returns the host authentication message that belongs into the CONNPROP message last heard, which
-    /// is `author`'s, if one does.
+    /// Returns the kind of the host authentication message that belongs into the last CONNPROP message, if one does.
+    /// `author` sent that message.
     fn falls_to(&self, author: Role) -> Result<Option<Kind>, Refused> {
         let kind = match self.state {
             State::Due(kind) => kind,
@@ -173,11 +170,11 @@ impl KeyAuthenticator {
         if kind.author() == author && kind.is_final() == self.last {
             return Ok(Some(kind));
         }
-        // Whoever ends its properties must have nothing left to wait for, and a hello is not for the end.
+        // An end that sends a FINAL must have nothing left to wait for, and no hello travels in a FINAL.
         if self.last { Err(Refused::Unfinished) } else { Ok(None) }
     }
 
-    /// Goes on behind a message that was sent or accepted.
+    /// Moves on after a message that was sent or accepted.
     fn pass(&mut self, kind: Kind, octets: &[u8]) {
         self.transcript.said(kind, octets);
         self.state = kind.next().map_or(State::Finished, State::Due);

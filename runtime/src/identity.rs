@@ -1,15 +1,15 @@
-//! Who our Calls say makes them.
+//! The identity that our Calls claim.
 
 use haulage_proto::rpc::{AuthSys, CallHeader, Credential};
 use haulage_proto::xdr::{Truncated, Writer};
 
-/// What the credential of our Calls says.
+/// The identity in the credential of our Calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Identity {
-    /// Nobody in particular: AUTH_NONE.
+    /// Anonymous: AUTH_NONE.
     #[default]
     Nobody,
-    /// A user of a machine, as far as the server believes it: AUTH_SYS.
+    /// A user of a machine, which the server may or may not believe: AUTH_SYS.
     User(User),
 }
 
@@ -23,7 +23,7 @@ pub struct User {
 }
 
 impl Identity {
-    /// Appends the header of a Call that this makes.
+    /// Appends `header` with the credential of this identity.
     #[cold]
     pub(crate) fn encode<'a>(
         &'a self,
@@ -33,7 +33,7 @@ impl Identity {
         CallHeader { credential: self.credential(), ..header }.encode(w)
     }
 
-    /// Returns the credential.
+    /// Returns the credential of this identity.
     pub fn credential(&self) -> Credential<'_> {
         match self {
             Self::Nobody => Credential::None,
@@ -43,8 +43,8 @@ impl Identity {
 }
 
 impl User {
-    /// Names a user by number. Of the machine's name and of the further groups as much is told as a
-    /// credential takes.
+    /// Names a user by number. A credential has no room for more than 255 octets of the machine's name and 16
+    /// supplementary groups; the rest is left out.
     pub fn new(machine: &str, uid: u32, gid: u32, gids: &[u32]) -> Self {
         let machine = machine.bytes().take(MACHINE_MAX).collect();
         let gids = gids.iter().take(GIDS_MAX).map(|gid| gid.to_be_bytes()).collect();
@@ -57,8 +57,9 @@ impl User {
     }
 }
 
-/// Octets of a machine's name, and further groups, that a credential takes (RFC 5531 appendix A).
+/// Octets of the longest machine name in an AUTH_SYS credential (RFC 5531 appendix A).
 const MACHINE_MAX: usize = 255;
+/// Supplementary groups in an AUTH_SYS credential, at most (RFC 5531 appendix A).
 const GIDS_MAX: usize = 16;
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! Where other threads talk to a core: pairs of single-producer rings, one pair per client thread.
+//! The inbox by which other threads reach a core: pairs of single-producer rings, one pair per client thread.
 //!
 //! # Normal operation
-//! A client pushes entries into its submission ring, sets its bit in the core's ready bitmap and, only
-//! if the core said it sleeps, wakes it. The core takes entries in batches and pushes completions,
-//! waking the client only if it said it sleeps. No lock, and no system call while both are awake.
+//! A client pushes entries into its submission ring, sets its bit in the core's ready bitmap and, only if the core said
+//! that it sleeps, wakes it. The core takes entries in batches and pushes completions, waking the client only if the
+//! client said that it sleeps. There is no lock, and no system call while both are awake.
 //!
 //! # Limits
-//! A client has at most [`CALLS_MAX`] Calls begun of which it has not told its caller, and `LEASES_MAX` leases
-//! asked for and not answered; it counts both and refuses more. Each takes one place in either ring, of which
-//! there are as many: neither can be full.
+//! A client has at most [`CALLS_MAX`] Calls begun whose end its caller does not know, and `LEASES_MAX` leases requested
+//! and not answered; it counts both and refuses more. Each takes one entry in either ring, and a ring has as many
+//! entries: neither can be full.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -25,10 +25,10 @@ use crate::core::requester::{Caller, NewCall, Requester};
 use crate::service::{CallError, ConnectionId, Finished, Request};
 use crate::sys::wake::Waker;
 
-/// Calls that one client on another thread may have begun of which it has not told its caller.
+/// Calls that one client on another thread may have begun and not yet reported as ended.
 pub const CALLS_MAX: usize = 64;
 
-/// Leases that one client may have asked for and not been answered.
+/// Leases that one client may have requested and that the core has not answered.
 pub(crate) const LEASES_MAX: usize = 2;
 
 /// Entries of each ring.
@@ -48,22 +48,22 @@ pub struct Inbox {
     ready: u64,
 }
 
-/// What another thread needs to become a client of a core.
+/// Lets other threads become clients of a core.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
     shared: Arc<Shared>,
 }
 
-/// What both sides may touch at any time.
+/// The state that both sides may touch at any time.
 #[derive(Debug)]
 struct Shared {
-    /// One bit a client: it pushed something. The top bit: somebody arrived.
+    /// A bit for each client that pushed something. The top bit: a client arrived.
     ready: AtomicU64,
     /// NEED_WAKEUP: the core is asleep or about to be.
     sleeping: AtomicBool,
-    /// New clients, made by other threads: at most one a number.
+    /// New clients, made by other threads: at most one for each number.
     arrivals: ArrayQueue<Client>,
-    /// The core is gone, and takes nobody in.
+    /// Whether the core is gone, and takes no client in.
     closed: AtomicBool,
     /// Client numbers that are taken.
     taken: AtomicU64,
@@ -88,7 +88,7 @@ pub(crate) struct Wake {
     pub(crate) waker: Waker,
 }
 
-/// What a client asks of a core.
+/// A request of a client to a core.
 #[derive(Debug)]
 pub(crate) enum Entry {
     /// A lease of this many octets.
@@ -97,12 +97,12 @@ pub(crate) enum Entry {
     Call { connection: ConnectionId, token: u64, arguments: Local, request: Request },
 }
 
-/// What a core answers.
+/// An answer of a core to a client.
 #[derive(Debug)]
 pub(crate) enum Completion {
     /// The lease asked for, or none if the pool has no room.
     Lease(Option<Local>),
-    /// A Call ended. `buffer` is what its arguments were in, and now holds its results.
+    /// A Call ended. `buffer` held its arguments, and now holds its results.
     Call {
         token: u64,
         buffer: Option<Local>,
@@ -139,7 +139,7 @@ impl Inbox {
         }
     }
 
-    /// Returns what another thread needs to become a client.
+    /// Returns a door, by which another thread becomes a client.
     pub(crate) fn door(&self) -> Door {
         self.door.clone()
     }
@@ -234,7 +234,8 @@ impl Inbox {
         }
     }
 
-    /// Tells a client how its Call ended. The results are copied into `buffer`, which is its own.
+    /// Tells a client how its Call ended. The results are copied into `buffer`, which the client lent, or into a longer
+    /// one.
     pub(crate) fn complete(
         &mut self,
         pool: &Pool,
@@ -274,7 +275,8 @@ impl Inbox {
 
     fn push(&mut self, number: usize, completion: Completion) {
         let Some(client) = self.clients.get_mut(number).and_then(Option::as_mut) else { return };
-        // A client that is gone counts nothing; what its ring has no room for is dropped here, and its leases go home.
+        // A client that is gone counts nothing; a completion that finds no room in its ring is dropped here, and its
+        // leases go home.
         let pushed = client.completions.push(completion);
         assert!(
             pushed.is_ok() || client.completions.is_abandoned(),
@@ -303,7 +305,7 @@ impl Drop for Inbox {
     }
 }
 
-/// What a new client holds.
+/// A new client's ends of its rings.
 #[derive(Debug)]
 pub(crate) struct Entered {
     pub(crate) number: usize,
@@ -329,7 +331,7 @@ impl Door {
         let (entries_in, entries) = RingBuffer::new(RING);
         let (completions, completions_out) = RingBuffer::new(RING);
         let client = Client { number, entries, completions, wake: Arc::clone(&wake) };
-        // There is a place for each number.
+        // The queue has a place for each number.
         shared.arrivals.push(client).ok()?;
         // Pairs with the fence in `Inbox::drop`: either the core finds the client, or we find the core gone.
         fence(Ordering::SeqCst);
@@ -364,7 +366,7 @@ impl Wake {
     }
 }
 
-/// The bit that says that somebody arrived; clients have the ones below.
+/// The bit that says that a client arrived; clients have the bits below.
 const ARRIVAL_BIT: u32 = 63;
 
 #[cfg(test)]

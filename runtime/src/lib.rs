@@ -5,7 +5,7 @@
 //! RNIC or software that behaves like one. The same core makes Calls, for its own service or, through
 //! a [`RemoteClient`](remote::RemoteClient), for any other thread.
 //!
-//! `examples/echo.rs` is a service and its client; the chapter `docs/book/src/services.md` takes it apart.
+//! `examples/echo.rs` is a service and its client; the chapter `docs/book/src/services.md` explains it.
 #![deny(unsafe_code)]
 
 pub mod core;

@@ -1,4 +1,4 @@
-//! What one core may hold, agreed before the first byte of memory is reserved.
+//! The limits of one core, fixed before any of its memory is reserved.
 
 use std::time::Duration;
 
@@ -32,15 +32,15 @@ pub enum Versions {
 /// The bounds of one core.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Versions it speaks.
+    /// Versions of RPC-over-RDMA that the core speaks.
     pub versions: Versions,
     /// Connections, in both roles together.
     pub connections_max: u32,
-    /// Connections of one address (IPv6: of one network of 64 bits; `shm`: of one process) to us.
+    /// Accepted connections from one address (IPv6: from one network of 64 bits; `shm`: from one process).
     pub connections_each_max: u32,
-    /// How long a connection to us may be idle before it is closed; `None`: for ever.
+    /// How long an accepted connection may be idle before it is closed; `None` for ever.
     pub idle_timeout: Option<Duration>,
-    /// Credits a busy connection is granted, less the Calls of it that are not answered.
+    /// Credits that a busy connection may be granted; its unanswered Calls count against them.
     pub credits_max: u32,
     /// Receives in the shared queue. Inbound Calls in progress are bounded by it too: each holds the
     /// Receive buffer it arrived in until it is answered.
@@ -51,21 +51,21 @@ pub struct Limits {
     pub send_buffers_max: u32,
     /// Threads outside the core that may hold a client of it.
     pub remote_clients_max: u32,
-    /// How long connection setup may take, transport and first message each.
+    /// How long connection setup may take: the transport's part, and the first messages, each.
     pub setup_timeout: Duration,
-    /// How long a peer may leave an RDMA Read unanswered, output untaken or a message incomplete without
-    /// any progress before its connection ends. Providers hold peers to it, so it is told to them as well;
-    /// RDMA devices have retries of their own instead.
+    /// How long a peer may leave an RDMA Read unanswered, output untaken or a message incomplete without any progress
+    /// before its connection ends. Providers enforce this, and are configured with it as well; RDMA devices have
+    /// retries of their own instead.
     pub progress_timeout: Duration,
-    /// How long a Call may take before its caller is told so.
+    /// How long a Call may take before its caller is told that it timed out.
     pub call_timeout: Duration,
-    /// How long the memory of a cancelled Call stays open to the peer before it is taken back.
+    /// How long the memory of a Call that was given up stays exposed to the peer before it is taken back.
     pub grace_timeout: Duration,
-    /// How long messages may wait for the peer's credit before the connection is closed.
+    /// How long Replies may wait for the peer's credit before the connection is closed.
     pub stall_timeout: Duration,
     /// How long a Call may wait for memory of the pool before it is refused.
     pub memory_timeout: Duration,
-    /// How long a shutdown waits for what is in flight.
+    /// How long a shutdown waits for Calls in flight.
     pub drain_timeout: Duration,
 }
 
@@ -89,38 +89,37 @@ pub const LIMITS_DEFAULT: Limits = Limits {
     drain_timeout: Duration::from_secs(5),
 };
 
-/// Receives a connection holds however quiet it is.
+/// Receives reserved for every connection, however quiet it is.
 ///
-/// Decision P4 says one credit and one for `RDMA2_GRANT`. Decision P2 keeps one credit from Calls,
-/// so a connection with a single credit could never make one; and the peer's own grants use credits
-/// it is not told of at once: the floor is two credits more.
+/// Decision P4 says one credit and one for `RDMA2_GRANT`. Decision P2 keeps one credit from Calls, so a connection with
+/// a single credit could never make one; and the peer's own grants use credits that it is not told of at once: the
+/// minimum is two credits more.
 pub const RECEIVES_IDLE: u32 = {
     let mut receives = 0;
     receives += 1; // a Call
-    receives += 1; // what P2 keeps for Replies and errors
-    receives += 1; // what one grant of the peer used
+    receives += 1; // the one that P2 keeps for Replies and errors
+    receives += 1; // the one that a grant of the peer used
     receives += 1; // an asynchronous RDMA2_GRANT (E3)
     receives
 };
 
-/// Connections that may be on their way out while others have taken their places.
+/// Connections that may still be closing while others have taken their places.
 pub const LEAVING_MAX: u32 = 8;
 
-/// Octets of one Receive buffer, and of the largest message we send inline: a page of payload, and what
-/// goes before it. Private data counts in units of 1024 octets.
+/// Octets of one Receive buffer, and of the largest message we send inline: a page of payload, and the headers before
+/// it. Private data counts in units of 1024 octets.
 pub const INLINE_SIZE: usize = 5 << 10;
 
 /// Segments in one chunk, ours and the peer's.
 pub const SEGMENTS_MAX: usize = 16;
 
-/// The same, as peers count them.
+/// [`SEGMENTS_MAX`], as the type of the fields on the wire.
 pub(crate) const SEGMENTS_MAX_WIRE: u32 = 16;
 
 /// Data items reduced in one direction of one RPC.
 pub const CHUNKS_MAX: u32 = 1;
 
-/// Leases that one Call of ours may have open to the peer: its argument and itself, its result and its
-/// Reply.
+/// Leases that one Call of ours may expose to the peer: argument, Payload stream, result and Reply.
 pub const ITEMS_MAX: u32 = 4;
 
 /// Calls of our own that one core can have in flight: as many as its XIDs tell apart.
@@ -142,7 +141,7 @@ pub const HEADER_ROOM: usize = {
 /// Octets of one send buffer.
 pub const SEND_BUFFER: usize = HEADER_ROOM + INLINE_SIZE;
 
-/// What a Call we receive on version 2 may carry.
+/// Limits for the chunks of a Call received on version 2.
 pub const CHUNK_LIMITS: ChunkLimits = ChunkLimits {
     read_chunks_max: CHUNKS_MAX,
     write_chunks_max: CHUNKS_MAX,
@@ -159,10 +158,10 @@ const CALL_LIMITS: CallLimits = CallLimits {
 /// Octets of the longest Payload stream that is fetched as a whole.
 pub const BODY_MAX: usize = 256 << 10;
 
-/// The largest data item moved by one RPC; values and files beyond it take several.
+/// Octets of the largest data item that one RPC moves; larger values and files take several RPCs.
 pub const ITEM_MAX: usize = 64 << 20;
 
-/// What we tell every peer about ourselves (P7: segments cover the largest item).
+/// Returns the properties that every peer is told (P7: segments cover the largest item).
 fn our_properties() -> Properties {
     Properties {
         send_size_max: wire(INLINE_SIZE),
@@ -173,11 +172,11 @@ fn our_properties() -> Properties {
     }
 }
 
-/// What we tell every peer about our version 1 while connecting, and how the connection manager carries
-/// it.
+/// Returns the private data about version 1 that every peer is told while connecting, also as the octets that the
+/// connection manager carries.
 ///
-/// As a server we can always send with invalidation. As a client every registration is of one Call, so
-/// all may be invalidated (P8), if the provider promises to tell us of it.
+/// A server can always send with invalidation. Each registration of a client is for one Call, so all may be invalidated
+/// (P8), if the provider promises to report that.
 pub(crate) fn our_private_data(
     role: Role,
     promises: &Promises,
@@ -192,7 +191,7 @@ pub(crate) fn our_private_data(
 }
 
 impl Limits {
-    /// Returns how a connection behaves.
+    /// Returns the configuration of a connection's engine.
     pub(crate) fn engine(&self, role: Role, first_xid: u32) -> negotiate::Config {
         let one = v1::connection::Config {
             role,
@@ -207,7 +206,7 @@ impl Limits {
             properties: our_properties(),
             first_xid,
             chunks: CHUNK_LIMITS,
-            // A message is as long as a Receive; what is longer goes by chunks.
+            // A message is as long as a Receive; a longer one goes by chunks.
             continued_max: 0,
             continues_replies: false,
             setup_timeout: self.setup_timeout,
@@ -223,17 +222,17 @@ fn wire(size: usize) -> u32 {
 }
 
 impl Limits {
-    /// Octets of pool the core keeps for itself: what is left is for data items.
+    /// Octets of the pool that the core keeps for itself; the rest is for data items.
     pub const fn transport_bytes(&self) -> usize {
         let mut bytes = 0;
         bytes += self.receives_max as usize * INLINE_SIZE;
-        // And one for Replies that leave at once.
+        // And one for Replies that are made to leave at once.
         let send_buffers = self.send_buffers_max as usize + 1;
         bytes += send_buffers * SEND_BUFFER.next_multiple_of(1024);
         bytes
     }
 
-    /// Returns these limits, reduced to what the provider offers.
+    /// Returns these limits, reduced to the abilities of the provider.
     #[must_use]
     pub fn within(mut self, caps: &Caps) -> Self {
         let receives = u32::try_from(caps.receive_queue_max).unwrap_or(u32::MAX);
@@ -258,7 +257,7 @@ impl Limits {
 }
 
 const _: () = {
-    // Every connection can have its floor of Receives (P4), and as many are left for the busy ones.
+    // Every connection can have its minimum of Receives (P4), and as many are left for the busy ones.
     assert!(LIMITS_DEFAULT.connections_max * RECEIVES_IDLE * 2 <= LIMITS_DEFAULT.receives_max);
     assert!(RECEIVES_IDLE > WINDOW_MIN);
     // [V2-4.2.1-6] credit limits stay below 2^31 - 1.

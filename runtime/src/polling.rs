@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use haulage_proto::time::Instant;
 
-/// What a core does when a turn found nothing to do.
+/// The behaviour of a core whose turn found no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polling {
-    /// Turns again at once, always: for dedicated cores.
+    /// Turns again at once: for dedicated cores.
     Busy,
     /// Turns again for a while, then sleeps until something arrives.
     Adaptive {
-        /// How long it turns without having found anything.
+        /// How long the core turns without work before it sleeps.
         spin: Duration,
     },
     /// Sleeps at once.
@@ -19,8 +19,8 @@ pub enum Polling {
 }
 
 impl Polling {
-    /// Adaptive, with a spin longer than a round trip on the same machine and shorter than what an
-    /// operator would notice in `top`.
+    /// Adaptive, with a spin longer than a round trip on the same machine and shorter than an operator would notice in
+    /// `top`.
     pub const ADAPTIVE: Self = Self::Adaptive { spin: Duration::from_micros(100) };
 
     /// Returns whether a core that has been idle since `idle_since` is to sleep.

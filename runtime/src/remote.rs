@@ -19,7 +19,7 @@ use crate::limits::INLINE_SIZE;
 use crate::service::{CallError, ConnectionId, Request};
 use crate::sys::{clock, wake};
 
-/// Makes Calls through a core from another thread. `Send`; for a second thread, `try_clone`.
+/// Makes Calls through a core from another thread. It is `Send`; `try_clone` makes another one for a second thread.
 #[derive(Debug)]
 pub struct RemoteClient {
     door: Door,
@@ -29,18 +29,18 @@ pub struct RemoteClient {
     completions: Consumer<Completion>,
     wake: Arc<Wake>,
     next_token: u64,
-    /// Hold the arguments of one Call each, then its results; used again and again.
+    /// Free buffers. Each holds the arguments of one Call, then its results.
     buffers: Vec<Local>,
-    /// Calls that ended while something else was waited for.
+    /// Calls that ended while the client waited for something else.
     ended: VecDeque<Ended>,
-    /// Calls begun of which `ended` has not told yet, at most [`CALLS_MAX`].
+    /// Calls begun whose end the caller does not know yet, at most [`CALLS_MAX`].
     begun: usize,
-    /// Leases asked for of which the core has not answered yet, at most [`LEASES_MAX`]. More than one only if
-    /// the core was too late for an earlier one.
+    /// Requests for a lease that the core has not answered, at most [`LEASES_MAX`]. There is more than one only if the
+    /// core was too late for an earlier one.
     leases_due: usize,
-    /// Tokens of Calls that [`Self::call`] stopped waiting for, of those begun.
+    /// Tokens of begun Calls that [`Self::call`] stopped waiting for.
     given_up: Vec<u64>,
-    /// The longest any of them may take.
+    /// The longest timeout of any Call so far.
     patience: Duration,
 }
 
@@ -50,17 +50,17 @@ pub type Ended = (u64, Result<RemoteReply, Failed>);
 /// A Call that failed or was not made, with the leases of its request.
 #[derive(Debug)]
 pub struct Failed {
-    /// Why.
+    /// Why the Call failed.
     pub error: CallError,
-    /// The argument's lease, ours again. None if there was none, or if the peer may still read it.
+    /// The argument's lease. `None` if the Call had none, or if the peer may still read it.
     pub argument: Option<Local>,
-    /// The result's lease, ours again. None if there was none, or if the peer may still write it. Its octets
-    /// may have changed.
+    /// The result's lease, whose octets may have changed. `None` if the Call had none, or if the peer may still write
+    /// it.
     pub result: Option<Local>,
 }
 
 impl Failed {
-    /// Returns the failure of a request that was not made.
+    /// Makes the failure of a Call that was not made.
     fn unmade(error: CallError, request: Request) -> Self {
         let Request { argument, result, .. } = request;
         Self { error, argument, result }
@@ -87,26 +87,26 @@ impl fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
-/// What a Call from another thread came to.
+/// The Reply to a Call from another thread.
 #[derive(Debug)]
 pub struct RemoteReply {
     buffer: Option<Local>,
     reduction: Reduction,
-    /// The argument's lease, ours again.
+    /// The argument's lease, if the Call had one.
     pub argument: Option<Local>,
-    /// The result's lease, ours again, as long as what was written.
+    /// The result's lease, if the Call had one, cut to the octets that were written.
     pub result: Option<Local>,
 }
 
 impl RemoteReply {
-    /// Returns the results; a reduced one left only its length here.
+    /// Returns the results; of a reduced result they hold only the length.
     pub fn results(&self) -> PayloadReader<'_> {
         let bytes = self.buffer.as_ref().map(Local::bytes).unwrap_or_default();
         let Reduction { reduced, version } = self.reduction;
         PayloadReader::reply(bytes, 0, reduced).of_version(version)
     }
 
-    /// Returns the version of RPC-over-RDMA it came in.
+    /// Returns the version of RPC-over-RDMA in which the Reply came.
     pub const fn version(&self) -> Version {
         self.reduction.version
     }
@@ -141,7 +141,7 @@ impl RemoteClient {
     ///
     /// # Errors
     /// `NoMemory` if the pool has no room, `Busy` if the core owes answers to earlier requests that timed out,
-    /// `Closed` if the core is gone.
+    /// `TimedOut` if the core does not answer, `Closed` if the core is gone.
     pub fn lease(&mut self, length: usize) -> Result<Local, CallError> {
         if self.entries.is_abandoned() {
             return Err(CallError::Closed);
@@ -160,7 +160,7 @@ impl RemoteClient {
             match self.wait(LEASE_TIMEOUT)? {
                 Completion::Lease(lease) => {
                     self.leases_due -= 1;
-                    // The core answers in order: all but the last are of requests that timed out.
+                    // The core answers in order: all answers but the last belong to requests that timed out.
                     if self.leases_due == 0 {
                         return lease.ok_or(CallError::NoMemory);
                     }
@@ -173,11 +173,10 @@ impl RemoteClient {
         }
     }
 
-    /// Makes one Call and waits for its Reply. `encode` writes the arguments other than the reduced
-    /// one.
+    /// Makes one Call and waits for its Reply. `encode` writes the arguments other than the reduced one.
     ///
     /// # Errors
-    /// See [`CallError`]; the leases come back with it.
+    /// See [`CallError`]. The leases come back with it, unless the peer may still use them or the core does not answer.
     pub fn call(
         &mut self,
         request: Request,
@@ -193,7 +192,7 @@ impl RemoteClient {
                 Ok(Some(other)) => self.ended.push_back(other),
                 Ok(None) => {}
                 Err(error) => {
-                    // Nobody asks for it any more: `on_end` drops what it comes to.
+                    // Nobody asks for the Call any more: `on_end` drops its outcome.
                     self.given_up.push(token);
                     return Err(error.into());
                 }
@@ -201,11 +200,11 @@ impl RemoteClient {
         }
     }
 
-    /// Begins a Call, of which [`Self::ended`] tells how it ended. Returns its token.
+    /// Begins a Call, whose end [`Self::ended`] reports. Returns the token of the Call.
     ///
     /// # Errors
-    /// `Busy` if [`CALLS_MAX`] Calls have begun of which `ended` has not told: ask `ended`, then try again. The
-    /// other errors keep the Call from being made at all. The leases come back with each.
+    /// `Busy` if [`CALLS_MAX`] Calls have begun whose end `ended` has not reported: call `ended`, then try again. Any
+    /// other error means that the Call cannot be made. Every error returns the leases.
     pub fn begin(
         &mut self,
         request: Request,
@@ -239,10 +238,10 @@ impl RemoteClient {
         Ok(token)
     }
 
-    /// Waits until one of the Calls that were begun has ended. They end in any order.
+    /// Waits until one of the begun Calls has ended, and returns its end. Calls end in any order.
     ///
     /// # Errors
-    /// `NothingBegun` if no Call is under way, `Closed` if the core is gone.
+    /// `NothingBegun` if no Call is under way, `TimedOut` if the core does not answer, `Closed` if the core is gone.
     pub fn ended(&mut self) -> Result<Ended, CallError> {
         loop {
             if let Some(ended) = self.ended.pop_front() {
@@ -262,9 +261,9 @@ impl RemoteClient {
         self.keep(reply.buffer);
     }
 
-    /// Waits for the core to say something; returns the Call that has ended, if it is about one.
+    /// Waits for the next completion from the core. Returns the Call that ended, if the completion is about one.
     fn next_from_core(&mut self) -> Result<Option<Ended>, CallError> {
-        // The core tells us in time; this only guards against a core that is gone.
+        // The core reports timeouts itself; this deadline only guards against a core that is gone.
         let completion = self.wait(self.patience.saturating_add(LEASE_TIMEOUT))?;
         Ok(self.on_end(completion))
     }
@@ -290,7 +289,7 @@ impl RemoteClient {
     }
 
     fn keep(&mut self, buffer: Option<Local>) {
-        // A longer one was made for a longer Reply.
+        // A longer buffer was leased for a longer Reply and goes home.
         self.buffers.extend(buffer.filter(|buffer| buffer.capacity() < 2 * INLINE_SIZE));
     }
 
@@ -311,7 +310,7 @@ impl RemoteClient {
                 std::hint::spin_loop();
             }
             self.wake.sleeping.store(true, Ordering::Relaxed);
-            // Pairs with the fence in `Wake::signal`: either the core sees `sleeping`, or we its push.
+            // Pairs with the fence in `Wake::signal`: either the core sees `sleeping`, or we see its push.
             fence(Ordering::SeqCst);
             let now = clock::now();
             if self.completions.is_empty() && !self.completions.is_abandoned() && now < deadline {
@@ -338,8 +337,8 @@ impl Drop for RemoteClient {
     }
 }
 
-/// Looks at the ring this often before sleeping.
+/// How often `wait` looks at the ring before it sleeps.
 const SPINS: u32 = 2000;
 
-/// How long a core may take to answer what needs no peer.
+/// How long a core may take to answer a request that needs no peer.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);

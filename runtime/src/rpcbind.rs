@@ -1,12 +1,12 @@
-//! Says where services are: a client of rpcbind (RFC 1833, versions 3 and 4).
+//! Registers services and looks them up: a client of rpcbind (RFC 1833, versions 3 and 4).
 //!
 //! # Normal operation
-//! A server registers when it starts and unregisters when it stops; a client looks a service up before
-//! it connects. Each call blocks, on a connection of its own, for at most the timeout: this is for the
-//! edges of a program's life, not for a core.
+//! A server registers when it starts and unregisters when it stops; a client looks a service up before it connects.
+//! Each call blocks, on its own connection, for at most the timeout: this is for the start and the end of a program,
+//! not for a core.
 //!
-//! Whoever registers talks to the rpcbind of the same machine, over its local socket if there is one:
-//! there rpcbind knows the user who asks, and lets nobody else unregister.
+//! A server registers with the rpcbind of its own machine, over the local socket if there is one: there rpcbind knows
+//! the user who asks, and lets no other user unregister.
 //!
 //! ```no_run
 //! use haulage::rpcbind::{Need, Netid, Program, Registered, Rpcbind};
@@ -63,44 +63,44 @@ pub struct Rpcbind {
     timeout: Duration,
 }
 
-/// Whether a server can do without being registered.
+/// Whether a server must be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// It can.
+    /// The server runs without it as well.
     Optional,
-    /// It cannot.
+    /// The server does not run without it.
     Required,
 }
 
-/// What came of registering.
+/// The outcome of registering.
 #[derive(Debug)]
 pub enum Registered {
     /// The service is registered.
     Yes,
-    /// It is not, because there is no rpcbind, and it need not be. The fault's text says so.
+    /// The service is not registered, because there is no rpcbind, and it need not be. The text of the fault says so.
     Absent(Fault),
 }
 
 impl Rpcbind {
-    /// Names the rpcbind of this machine.
+    /// Makes a client of the rpcbind of this machine.
     pub fn here() -> Self {
         let loopback = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
         Self::at(vec![Place::Local(PathBuf::from(SOCKET)), Place::Tcp(loopback)], TIMEOUT)
     }
 
-    /// Names the rpcbind of another machine.
+    /// Makes a client of the rpcbind of another machine.
     pub fn of(host: IpAddr) -> Self {
         Self::at(vec![Place::Tcp(SocketAddr::new(host, PORT))], TIMEOUT)
     }
 
-    /// Names the rpcbind at the first of `places` where somebody listens. Each call takes at most
+    /// Makes a client of the rpcbind at the first of `places` that accepts a connection. Each call takes at most
     /// `timeout`, for all places and versions together.
     pub const fn at(places: Vec<Place>, timeout: Duration) -> Self {
         Self { places, timeout }
     }
 
-    /// Registers a service as its server's start should: in place of what an earlier server left
-    /// behind, and without insisting on rpcbind unless it is required.
+    /// Registers a service when its server starts: replaces the registration that an earlier server left behind, and
+    /// succeeds without an rpcbind unless `need` requires one.
     pub fn register(
         &self,
         program: Program,
@@ -116,7 +116,7 @@ impl Rpcbind {
         }
     }
 
-    /// Registers a program's version at an address (SET).
+    /// Registers a version of a program at an address (SET).
     pub fn set(&self, program: Program, address: SocketAddr) -> Result<(), Fault> {
         // [V2-12-1] [R5666-12-1] the netid follows the kind of address.
         let netid = Netid::of(address.ip());
@@ -125,17 +125,18 @@ impl Rpcbind {
         if done { Ok(()) } else { Err(Fault::Taken(program, netid)) }
     }
 
-    /// Ends the registration of a program's version (UNSET). There need not be one.
+    /// Ends the registration of a version of a program (UNSET). If there is none, rpcbind may answer with success or as
+    /// if another user owned it ([`Fault::NotOurs`]).
     pub fn unset(&self, program: Program, netid: Netid) -> Result<(), Fault> {
         let mapping = Mapping { program, netid: netid.name(), address: "" };
         let (done, _) = self.ask(Procedure::Unset, Some(&mapping), message::boolean)?;
         if done { Ok(()) } else { Err(Fault::NotOurs(program, netid)) }
     }
 
-    /// Finds where a program's version is served over RDMA (DUMP).
+    /// Finds the address at which a version of a program is served over RDMA (DUMP).
     ///
-    /// A server registered at no address in particular is at that of its rpcbind, if they are of one
-    /// kind.
+    /// If the registered IP address is unspecified, the IP address of the rpcbind takes its place, provided that it is
+    /// of the same kind.
     pub fn look_up(&self, program: Program, netid: Netid) -> Result<Option<SocketAddr>, Fault> {
         let (entries, place) = self.ask(Procedure::Dump, None, message::entries)?;
         let wanted = |entry: &&Entry| entry.program == program && entry.netid == netid.name();
@@ -158,20 +159,20 @@ impl Rpcbind {
         self.ask(Procedure::Dump, None, message::entries).map(|(entries, _)| entries)
     }
 
-    /// Finds where a program is served over TCP (GETADDR), which is the transport this is asked over:
-    /// in this version, or if there is none in another.
+    /// Finds the address at which a program is served over TCP, the transport of the question (GETADDR): in this
+    /// version, or in another one if there is none in this.
     pub fn get_addr(&self, program: Program) -> Result<Option<SocketAddr>, Fault> {
         self.address_over_tcp(Procedure::GetAddr, program)
     }
 
-    /// Finds where this very version of a program is served over TCP (GETVERSADDR, version 4 only).
+    /// Finds the address at which exactly this version of a program is served over TCP (GETVERSADDR, version 4 only).
     pub fn get_vers_addr(&self, program: Program) -> Result<Option<SocketAddr>, Fault> {
         self.address_over_tcp(Procedure::GetVersAddr, program)
     }
 
     fn replace(&self, program: Program, address: SocketAddr) -> Result<(), Fault> {
         match self.unset(program, Netid::of(address.ip())) {
-            // If there is nothing to unregister, some say that too with this.
+            // Some rpcbinds give this answer, too, if there is nothing to unregister.
             Ok(()) | Err(Fault::NotOurs(..)) => self.set(program, address),
             Err(fault) => Err(fault),
         }
@@ -193,7 +194,7 @@ impl Rpcbind {
         parse_universal(&address).map(Some).ok_or(Fault::Malformed)
     }
 
-    /// Asks the first place where somebody listens, and returns the result and that place.
+    /// Asks at the first place that accepts a connection. Returns the result, and the place.
     fn ask<T>(
         &self,
         procedure: Procedure,
@@ -214,7 +215,7 @@ impl Rpcbind {
     }
 }
 
-/// Asks in version 4, and in version 3 if that is all there is.
+/// Asks in version 4, and in version 3 if rpcbind does not speak version 4.
 fn converse<T>(
     stream: &mut Stream,
     place: &Place,
@@ -242,9 +243,11 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | ConnectionRefused | NetworkUnreachable | AddrNotAvailable)
 }
 
-/// Where rpcbind listens (RFC 1833 section 3), and its local socket where Linux has it.
+/// TCP port of rpcbind (RFC 1833 section 3).
 const PORT: u16 = 111;
+/// Local socket of rpcbind on Linux.
 const SOCKET: &str = "/run/rpcbind.sock";
+/// Timeout of a call to rpcbind.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

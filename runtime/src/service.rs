@@ -1,4 +1,4 @@
-//! What an engineer writes: a service, its binding, and what it sees of a Call.
+//! The interface of a service: its binding, the Calls that it serves, and the Calls that it makes.
 
 use std::net::SocketAddr;
 
@@ -22,20 +22,20 @@ pub(crate) use call::{Ended, Placement, allows_to_reduce};
 pub use error::CallError;
 pub use reply::{Data, Outcome, Reply};
 
-/// A server's program, or the calling half of a client, or both. Lives on one core.
+/// A server's program, or the calling half of a client, or both. It lives on one core.
 ///
 /// Every method runs to completion on the core's thread: it must not block.
 pub trait Service {
-    /// Returns what may be moved by direct data placement. Asked once.
+    /// Returns the procedures, and the items that direct data placement may move. Called once.
     fn binding(&self) -> Binding;
 
-    /// Returns the authentication flavors (RFC 5531 section 8.2) of the Calls that the service takes. A Call of
-    /// another flavor is denied with `AUTH_ERROR` and never reaches the service. Asked once.
+    /// Returns the authentication flavors (RFC 5531 section 8.2) of the Calls that the service takes. A Call of another
+    /// flavor is denied with `AUTH_ERROR` and never reaches the service. Called once.
     fn flavors(&self) -> &[u32] {
         &[AUTH_NONE, AUTH_SYS]
     }
 
-    /// Returns where the DDP-eligible result of a procedure comes from. Asked once for each procedure.
+    /// Returns where the DDP-eligible result of a procedure comes from. Called once for each procedure.
     fn result_source(&self, procedure: u32) -> ResultSource {
         let _ = procedure;
         ResultSource::Resident
@@ -60,29 +60,28 @@ pub trait Service {
         false
     }
 
-    /// Learns that a connection is ready, in either role, before any Call on it is served. Told once for each
-    /// connection that becomes ready.
+    /// Called once for each connection that becomes ready, in either role, before any Call on it is served.
     fn opened(&mut self, cx: &mut Cx<'_>, peer: &Peer) {
         let _ = (cx, peer);
     }
 
-    /// Learns that a connection has ended that it was told of by [`Self::opened`]; told once, unless the core is
-    /// dropped before. [`CallError::Closed`] says that this end closed it. Nothing more comes of the connection: how
-    /// Calls on it ended has been told.
+    /// Called once for each connection for which [`Self::opened`] was called, when it has ended, unless the core is
+    /// dropped before. [`CallError::Closed`] says that this end closed it. The service has already been told how every
+    /// Call on the connection ended.
     fn closed(&mut self, cx: &mut Cx<'_>, peer: &Peer, why: &CallError) {
         let _ = (cx, peer, why);
     }
 
-    /// Acts on one Call. The results go into `reply`.
+    /// Serves one Call. The results go into `reply`.
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome;
 
-    /// Finishes a Call for which [`Outcome::Later`] was returned, after [`Cx::resume`].
+    /// Finishes a Call that was answered with [`Outcome::Later`], after [`Cx::resume`].
     fn resume(&mut self, cx: &mut Cx<'_>, token: CallToken, reply: &mut Reply) -> Outcome {
         let _ = (cx, token, reply);
         Outcome::Failed(AcceptStat::SystemErr)
     }
 
-    /// Learns how a Call made through [`Cx::call`] ended.
+    /// Called when a Call made through [`Cx::call`] has ended. `token` is that of the Call.
     fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
         let _ = (cx, token, finished);
     }

@@ -1,14 +1,14 @@
-//! Who may connect when a core is full, and which connection goes in favour of a newcomer.
+//! Admission: which peers may connect when a core is full, and which connection goes in favour of a newcomer.
 //!
 //! # Normal operation
 //!
-//! A newcomer is admitted while there is room, for its address and for all. When there is none, one
-//! connection with nothing under way goes in its favour: one that never made a Call, or else one that has
-//! been idle for [`IDLE_MIN`]. Of several, one of the address with the most connections goes, and of these
-//! the one that has been idle longest. Without such a connection the newcomer is rejected.
+//! A newcomer is admitted while there is room, for its address and for all. When there is none, one connection with
+//! nothing under way goes in its favour: one that never made a Call, or else one that has been idle for [`IDLE_MIN`].
+//! Of several, one of the address with the most connections goes, and of these the one that has been idle longest. If
+//! none may go, the newcomer is rejected.
 //!
-//! An address never gains by this: a newcomer takes the place of an idle connection of its own address, or
-//! of one with more connections than its own. So what an attacker holds is what it loses first.
+//! An address never gains by this: a newcomer takes the place of an idle connection of its own address, or of one with
+//! more connections than its own. So an attacker loses its own connections first.
 //!
 //! # Limits
 //!
@@ -20,14 +20,14 @@ use std::time::Duration;
 
 use haulage_proto::time::Instant;
 
-/// Where connections come from, as far as they are limited together.
+/// The origin of connections: connections of one origin share a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
     /// This core made the connection.
     Ours,
     /// An IPv4 address.
     V4([u8; 4]),
-    /// The first 64 bits of an IPv6 address: who has one such address has them all.
+    /// The first 64 bits of an IPv6 address: a host with one address of a network can have them all.
     V6([u8; 8]),
     /// A process of this machine.
     Process(u32),
@@ -48,7 +48,7 @@ impl Origin {
     }
 }
 
-/// How many connections there are, without those that are on their way out.
+/// The numbers of connections, without those that are closing.
 #[derive(Debug, Default)]
 pub(crate) struct Occupancy {
     all: u32,
@@ -62,7 +62,7 @@ impl Occupancy {
         *self.by_origin.entry(origin).or_default() += 1;
     }
 
-    /// Counts a connection no more.
+    /// Stops counting a connection.
     pub(crate) fn leave(&mut self, origin: Origin) {
         self.all -= 1;
         if let Some(count) = self.by_origin.get_mut(&origin) {
@@ -78,7 +78,7 @@ impl Occupancy {
         self.all
     }
 
-    /// Returns how many connections of one origin there are.
+    /// Returns the number of connections of one origin.
     pub(crate) fn of(&self, origin: Origin) -> u32 {
         self.by_origin.get(&origin).copied().unwrap_or(0)
     }
@@ -95,7 +95,7 @@ impl Occupancy {
     }
 }
 
-/// What becomes of a newcomer.
+/// The verdict on a newcomer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// There is room.
@@ -149,7 +149,7 @@ pub(crate) fn victim<K>(
     };
     let rank = |candidate: &Candidate<K>| {
         let idle = now.saturating_since(candidate.active);
-        // Who has just come may be about to make its first Call, and goes last.
+        // A connection that has just come may be about to make its first Call, and goes last.
         let reason = match candidate.calls {
             Calls::Never if idle < SETTLING_MAX => 0,
             Calls::Some => 1,

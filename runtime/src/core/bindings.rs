@@ -15,14 +15,14 @@ pub struct Unsupported {
     pub declared: Declared,
 }
 
-/// What a procedure declares that this runtime does not carry out.
+/// The kinds of declaration that this runtime does not carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Declared {
     /// More than one DDP-eligible argument.
     Arguments,
     /// More than one DDP-eligible result.
     Results,
-    /// That there is never a Reply.
+    /// A procedure that is never answered with a Reply.
     CallOnly,
 }
 

@@ -1,17 +1,17 @@
-//! The buffers that messages are sent from.
+//! Send buffers: the registered memory that messages are sent from.
 
 use haulage_mr_pool::{Local, Pool};
 
 use crate::limits::SEND_BUFFER;
 
-/// What messages are sent from.
+/// The send buffers of a core.
 #[derive(Debug)]
 pub(crate) struct SendBuffers {
-    /// Those not in use, the one used last on top.
+    /// Buffers not in use, the one used last on top.
     free: Vec<Local>,
-    /// Those in use beyond the ones there are to be.
+    /// Buffers leased beyond the initial number.
     spares: u32,
-    /// How many of these there may be.
+    /// The largest number of spares.
     spares_max: u32,
 }
 
@@ -22,7 +22,8 @@ impl SendBuffers {
         Some(Self { free, spares: 0, spares_max })
     }
 
-    /// Takes one for a control message, or leases one when all are in use.
+    /// Takes a buffer for a control message, or leases a spare when all are in use. `None` if all spares are in use,
+    /// too, or the pool has no room.
     pub(crate) fn pop_or_lease(&mut self, pool: &Pool) -> Option<Local> {
         if let Some(buffer) = self.free.pop() {
             return Some(buffer);
@@ -33,25 +34,25 @@ impl SendBuffers {
         Some(buffer)
     }
 
-    /// Returns how many are not in use.
+    /// Returns the number of buffers not in use.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.free.len()
     }
 
-    /// Borrows the one that would be taken next.
+    /// Borrows the buffer that [`Self::pop`] would take.
     #[inline]
     pub(crate) fn top(&mut self) -> Option<&mut Local> {
         self.free.last_mut()
     }
 
-    /// Takes one that is not in use.
+    /// Takes a buffer that is not in use.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Local> {
         self.free.pop()
     }
 
-    /// Puts one back. One more than there are to be goes home instead.
+    /// Puts a buffer back, or returns it to the pool while there are spares.
     #[inline]
     pub(crate) fn recycle(&mut self, mut buffer: Local) {
         if self.spares > 0 {

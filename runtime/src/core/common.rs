@@ -1,5 +1,5 @@
-//! What serving Calls and making them have in common: the connections, what messages are received in and sent from,
-//! the work that providers do for both, and the time.
+//! The state that the Responder and the Requester share: connections, Receives, send buffers, posted work, memory, and
+//! the time.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ use crate::limits::{CHUNKS_MAX, ITEMS_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, o
 use crate::provider::{Caps, Counters, Operation, Promises, WorkRequest};
 use crate::service::CallError;
 
-/// What both halves of a core use.
+/// The state that both halves of a core use.
 #[derive(Debug)]
 pub(crate) struct Common {
     pub(crate) limits: Limits,
@@ -42,17 +42,17 @@ pub(crate) struct Common {
     /// The earliest moment at which a deadline may have passed.
     pub(crate) next_deadline: Option<Instant>,
     pub(crate) counters: CoreCounters,
-    /// Tells operators what happens.
+    /// Reports events to operators.
     pub(crate) trace: Trace,
-    /// What the provider moved until this turn.
+    /// The provider's counters, as last read in this turn.
     pub(crate) moved: Counters,
-    /// Where connections' first XIDs come from.
+    /// Seed of the connections' first XIDs.
     seed: u64,
-    /// Last, so that whatever the other fields lease is home when it goes.
+    /// Declared last, so that every lease of the other fields is home when the pool is dropped.
     pub(crate) pool: Pool,
 }
 
-/// What a core looks up of its provider again and again.
+/// The abilities of the provider that a core looks up often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Abilities {
     /// Octets of the longest message that the provider sends inline.
@@ -60,12 +60,12 @@ pub(crate) struct Abilities {
     /// Octets of the longest argument that the provider reads at once.
     pub(crate) read_max: u32,
     pub(crate) promises: Promises,
-    /// The provider's name, how it opens memory to peers, and how it posts, if that can differ.
+    /// The provider's name, its strategy for exposing memory, and how it posts, if that can differ.
     pub(crate) provider: (&'static str, Strategy, Option<&'static str>),
 }
 
 impl Common {
-    /// Makes what an idle core has; `None` if the pool cannot hold the transport's own buffers.
+    /// Makes the state of an idle core; `None` if the pool cannot hold the transport's own buffers.
     pub(crate) fn new(
         limits: Limits,
         pool: Pool,
@@ -73,7 +73,7 @@ impl Common {
         caps: &Caps,
         seed: u64,
     ) -> Option<Self> {
-        // What is posted to one connection's own queue is no other's, so all is.
+        // Receives in a connection's own queue serve no other connection, so all of them are posted.
         let may_be_few = caps.promises.sends_wait && caps.receives_each.is_none();
         let posting = if may_be_few { Posting::AsManyAsUsed } else { Posting::All };
         let receives = Receives::new(&pool, &limits, posting)?;
@@ -108,7 +108,7 @@ impl Common {
         })
     }
 
-    /// Makes sure that deadlines are looked at no later than `at`.
+    /// Makes sure that deadlines are checked no later than `at`.
     #[inline]
     pub(crate) fn wake_by(&mut self, at: Instant) {
         if self.next_deadline.is_none_or(|next| at < next) {
@@ -145,7 +145,7 @@ impl Common {
         self.connections.enter(connection, origin)
     }
 
-    /// Notes what both ends of a connection agreed on: RPC messages may flow now.
+    /// Notes the terms that both ends of a connection agreed on: RPC messages may flow now.
     pub(crate) fn on_ready(&mut self, key: ConnectionKey) -> Option<()> {
         // Calls may have been waiting for this.
         let connection = self.connections.get_touched(key)?;
@@ -162,7 +162,7 @@ impl Common {
         Some(())
     }
 
-    /// Reserves Receives for a connection: what it has used is given again, and more if it is busy.
+    /// Reserves Receives for a connection: replaces those that it used, and adds some if it is busy.
     pub(crate) fn replenish(&mut self, key: ConnectionKey) {
         let touched = self.connections.touched();
         if let Some(connection) = self.connections.get_mut(key) {
@@ -181,7 +181,7 @@ impl Common {
         }
     }
 
-    /// Gives back what a connection was charged, which may be gone.
+    /// Gives back a charge to a connection, which may be gone.
     #[inline]
     pub(crate) fn discharge(&mut self, key: ConnectionKey, charge: Charge) {
         if charge.octets() == 0 {
@@ -246,7 +246,7 @@ impl Common {
         self.send_posted(key, buffer.into_source(), range, invalidate, written);
     }
 
-    /// Queues a message whose buffer the Writes before it have as a source, too.
+    /// Like [`Self::send`], for a buffer that may also be the source of a Write before the message.
     pub(crate) fn send_posted(
         &mut self,
         key: ConnectionKey,

@@ -1,4 +1,4 @@
-//! One connection as a core sees it: the protocol engine, and what waits for it.
+//! One connection as a core sees it: the protocol engine, and the messages that wait.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -30,74 +30,74 @@ use crate::service::{CallError, ConnectionId, Peer};
 pub(crate) struct Connection {
     pub(crate) qp: QpNum,
     pub(crate) role: Role,
-    /// Where the other end is.
+    /// The address of the other end.
     pub(crate) peer: SocketAddr,
-    /// The user there, where the service of a server asked for it.
+    /// The user at the other end, if the service of a server asked for it.
     pub(crate) user: PeerUser,
     /// The origin that this connection counts against; `None` once it is closing.
     pub(crate) origin: Option<Origin>,
-    /// When something last came or left, or when it was made.
+    /// The time of the last activity.
     pub(crate) active: Instant,
     /// Whether the peer has made a Call.
     pub(crate) called: bool,
     pub(crate) state: State,
     pub(crate) engine: Engine,
-    /// What both ends' private data says of version 1.
+    /// The terms for version 1, from the private data of both ends.
     pub(crate) agreed: Agreement,
-    /// What our Calls on it may reduce.
+    /// The binding of our Calls on this connection.
     pub(crate) binding: Rc<Bound>,
-    /// Who they say makes them.
+    /// The identity that our Calls claim.
     pub(crate) identity: Identity,
     pub(crate) terms: Terms,
-    /// What the templates mean that the peer sends with.
+    /// The meanings of the peer's header templates.
     pub(crate) meanings: Meanings,
     /// The memory that its Calls hold and wait for.
     pub(crate) share: Share,
     /// Replies that wait for credit, in the order they became ready.
     pub(crate) replies: VecDeque<CallKey>,
-    /// Calls of ours that wait for credit, as slots.
+    /// Calls of ours that wait for credit, by slot.
     pub(crate) calls: VecDeque<usize>,
     /// Work requests for the next doorbell.
     pub(crate) queue: WorkQueue,
-    /// Whether inline Sends wait for that doorbell.
+    /// Whether the port has Sends or requests that wait for a doorbell.
     pub(crate) rings: bool,
-    /// Receives reserved for the peer of which the provider has not been told.
+    /// Receives reserved for the peer that the provider does not know of yet.
     pub(crate) reserved: u32,
-    /// What it had of them when it was given some last.
+    /// The connection's part of the core's Receives.
     pub(crate) part: Part,
-    /// Since when messages have waited for credit.
+    /// Since when Replies have waited for credit.
     pub(crate) stalled_since: Option<Instant>,
     /// Whether it is on the core's list of connections with something to post.
     pub(crate) dirty: bool,
-    /// Whether it became ready, of which the service is told.
+    /// Whether the connection became ready. Only then does the service learn of its end.
     pub(crate) was_ready: bool,
-    /// RPC messages that came on it.
+    /// Counts of the RPC messages received on it.
     pub(crate) traffic: Traffic,
-    /// How it ends, unless we close it in order.
+    /// Whether its end is ordinary, unless we close it in order.
     pub(crate) manner: Manner,
-    /// Why it is going away, for the callers that are told so.
+    /// Why it is going away, for the callers of its Calls.
     pub(crate) failure: Option<CallError>,
 }
 
-/// Whom a new connection links us with.
+/// The ends of a new connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub(crate) qp: QpNum,
-    /// Ours.
+    /// Our role.
     pub(crate) role: Role,
-    /// Where the other end is.
+    /// The address of the other end.
     pub(crate) peer: SocketAddr,
 }
 
-/// What both ends agreed on, once the connection is ready.
+/// The terms that both ends agreed on, once the connection is ready.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) version: Version,
-    /// What our Calls have to keep to.
+    /// Limits for our Calls.
     pub(crate) calls: exchange::Terms,
-    /// Of these, how long messages without chunks may be.
+    /// Limits for our Calls without chunks, from `calls`.
     pub(crate) bare_max: BareMax,
-    /// What our Replies have to keep to.
+    /// Limits for our Replies.
     pub(crate) replies: exchange::Terms,
     /// Octets of the longest Payload stream of a Reply in one message without chunks.
     pub(crate) bare_reply_max: usize,
@@ -139,8 +139,7 @@ impl Terms {
         Self { version, calls, bare_max, replies, bare_reply_max }
     }
 
-    /// Returns how long the Payload stream of a Reply in one message may be, in octets; it returns the Write chunk
-    /// `write`.
+    /// Returns the octets of the longest Payload stream of a Reply in one message that returns the Write chunk `write`.
     pub(crate) fn reply_max(&self, write: Option<&Segments>) -> usize {
         let write = write.map(|write| [Returned { offered: write.as_slice(), length: 0 }]);
         let writes = write.as_ref().map_or(&[][..], |writes| writes.as_slice());
@@ -149,7 +148,7 @@ impl Terms {
         threshold.min(SEND_BUFFER - HEADER_ROOM).saturating_sub(header)
     }
 
-    /// Returns how many of the Write chunks that a Call offers are held against its binding.
+    /// Returns how many of the `offered` Write chunks of a Call are checked against the binding.
     pub(crate) const fn write_chunks_judged(&self, offered: u32) -> u32 {
         match self.version {
             // [R5666-3.4-7] a Write chunk that no result can take is returned unused.
@@ -159,7 +158,7 @@ impl Terms {
     }
 }
 
-/// Life of a connection.
+/// The states of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Transport setup is under way.
@@ -170,11 +169,11 @@ pub(crate) enum State {
     Ready,
     /// We asked the provider to close it.
     Draining,
-    /// It is gone; waiting until the provider holds nothing of it.
+    /// The connection is gone; the provider may still hold memory of it.
     Closed,
 }
 
-/// What can happen to a connection.
+/// The events that change the state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// The provider says that messages can be carried.
@@ -244,15 +243,15 @@ impl Connection {
         }
     }
 
-    /// Reserves Receives for the peer: what it has used is given again, and more if it is busy. So many Replies are
-    /// about to leave, if credit allows, and so many connections were `touched`.
+    /// Reserves Receives for the peer: replaces those that it used, and adds some if it is busy. `leaving` Replies are
+    /// about to be sent, if credit allows; `touched` connections have work this turn.
     #[inline]
     pub(crate) fn replenish(&mut self, receives: &mut Receives, leaving: usize, touched: usize) {
         // A connection that is to close is given no new credits.
         if !self.is_up() {
             return;
         }
-        // Such Replies hold no Receive any more, and are not owed for long.
+        // The Replies about to leave hold no Receive any more, and are not owed for long.
         let leaving = u32::try_from(leaving).unwrap_or(u32::MAX).min(self.engine.replies_left());
         let owed = self.engine.owed().saturating_sub(leaving);
         let more = receives.grow(&mut self.part, (self.engine.reserved(), owed), touched);
@@ -260,8 +259,8 @@ impl Connection {
         self.reserved += more;
     }
 
-    /// Gives the peer room for others than the `messages` of a run, of which it is told with the next one of ours; so
-    /// many Replies are about to leave.
+    /// Grants the peer credits to replace those that the `messages` of a run used; our next message advertises them.
+    /// `leaving` Replies are about to be sent, and `touched` connections have work this turn.
     #[inline(always)]
     pub(crate) fn give_credits(
         &mut self,
@@ -270,13 +269,13 @@ impl Connection {
         messages: usize,
         leaving: usize,
     ) {
-        // For one message that can wait until the turn ends, and what comes of it cannot.
+        // For a single message the grant can wait until the turn ends; the answer to the message cannot.
         if messages > 1 || self.engine.reserved() < PLENTY {
             self.replenish(receives, leaving, touched);
         }
     }
 
-    /// Tells the provider what is reserved for the peer, before the peer is told.
+    /// Tells the provider how many Receives are reserved for the peer, before the peer learns of them.
     #[inline]
     pub(crate) fn provide<P: Provider>(&mut self, provider: &mut P) {
         let reserved = std::mem::take(&mut self.reserved);
@@ -285,7 +284,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether anything waits to be sent, or was noted of something that did.
+    /// Returns whether anything waits to be sent, or a stall is noted.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
         !self.replies.is_empty()
@@ -294,7 +293,8 @@ impl Connection {
             || !self.engine.is_at_rest()
     }
 
-    /// Gives a request to the provider at once if `port` takes it so, or to the queue for the next doorbell.
+    /// Stages a request at `port`, or queues it for the next doorbell if others are queued or the port does not take
+    /// it.
     pub(crate) fn stage(&mut self, request: WorkRequest, port: &mut impl Port) {
         if !self.queue.is_empty() {
             return self.queue.push_back(request);
@@ -305,7 +305,7 @@ impl Connection {
         }
     }
 
-    /// Sends a message without a view of it, behind all that was staged. False if it is to be posted.
+    /// Sends `message` inline, behind all that was staged. Returns false if it must be posted instead.
     #[inline]
     pub(crate) fn send_inline(
         &mut self,
@@ -318,7 +318,7 @@ impl Connection {
         goes
     }
 
-    /// Takes what a server sent along when it accepted. The provider keeps these `promises`.
+    /// Takes in the private data that a server sent when it accepted. `promises` are those of our provider.
     pub(crate) fn heard(&mut self, private_data: &[u8], promises: &Promises) {
         if self.role == Role::Client {
             let (ours, _) = our_private_data(self.role, promises);
@@ -326,7 +326,7 @@ impl Connection {
         }
     }
 
-    /// Returns what the service is told of the other end of it, by its name in the core.
+    /// Describes the other end for the service. `key` is the name of the connection in the core.
     pub(crate) const fn described(&self, key: ConnectionKey) -> Peer {
         let Self { peer: address, user, role, .. } = *self;
         let (connection, version) = (ConnectionId(key), self.terms.version);
@@ -357,7 +357,7 @@ impl Connection {
         self.state = next.unwrap_or(self.state);
     }
 
-    /// Returns the memory it holds: its entry, and what its queues have grown to.
+    /// Returns the octets of memory that the connection takes: its entry, and its queues.
     pub(crate) fn bytes(&self) -> usize {
         let mut bytes = 0;
         bytes += size_of::<Self>();
@@ -368,7 +368,7 @@ impl Connection {
         bytes
     }
 
-    /// Returns whether it is not known yet whether there is anybody to talk to.
+    /// Returns whether the connection is still being set up.
     pub(crate) fn is_connecting(&self) -> bool {
         matches!(self.state, State::New | State::Negotiating)
     }
@@ -391,7 +391,7 @@ impl Connection {
     }
 }
 
-/// Receives that a peer can do with for a turn: for a Call, the credit that it leaves, and a grant.
+/// Receives that suffice a peer for a turn: for a Call, for the credit that it leaves, and for a grant.
 const PLENTY: u32 = 3;
 
 #[cfg(test)]

@@ -15,25 +15,25 @@ use crate::service::{Binding, CallError, Ended, Peer};
 #[derive(Debug)]
 pub(crate) struct Connections {
     table: Table<Connection, OfConnection>,
-    /// By queue pair slot.
+    /// The names of the connections, by queue pair slot.
     by_queue_pair: Vec<Option<ConnectionKey>>,
     occupancy: Occupancy,
-    /// Those with something to post.
+    /// Connections with something to post.
     touched: VecDeque<ConnectionKey>,
-    /// Those to be closed at the end of the turn.
+    /// Connections to be closed at the end of the turn.
     closing: Vec<ConnectionKey>,
-    /// Those that became ready, of which the service is still to be told.
+    /// Connections that became ready and that the service does not know of yet.
     pub(crate) ready: VecDeque<Peer>,
-    /// Of these, and of those it was told of, the connections that have ended.
+    /// Connections that became ready and have ended, for the service to learn of.
     pub(crate) gone: VecDeque<Ended>,
-    /// Why the last connections ended, for those who still call on them.
+    /// Why the last connections ended, for callers that still name them.
     ended: VecDeque<(ConnectionKey, CallError)>,
-    /// The binding of the connection we made last: those to one service share one.
+    /// The binding of the connection that we made last: connections to one service share it.
     bound: Rc<Bound>,
 }
 
 impl Connections {
-    /// Makes room for `most` connections on as many queue pairs. A turn tells the service of so many `events`.
+    /// Makes room for `most` connections on `queue_pairs` queue pairs, and for `events` notices to the service.
     pub(crate) fn new(most: u32, queue_pairs: usize, events: usize, bound: Rc<Bound>) -> Self {
         Self {
             table: Table::new(most),
@@ -83,7 +83,7 @@ impl Connections {
         self.table.find(slot, |_| true)
     }
 
-    /// Returns how many there are.
+    /// Returns the number of connections.
     pub(crate) const fn len(&self) -> u32 {
         self.table.len()
     }
@@ -93,7 +93,7 @@ impl Connections {
         self.table.slots()
     }
 
-    /// Returns who has how many of those that are not on their way out.
+    /// Returns the numbers of connections by origin, without those that are closing.
     pub(crate) const fn occupancy(&self) -> &Occupancy {
         &self.occupancy
     }
@@ -108,7 +108,7 @@ impl Connections {
         self.table.has_room()
     }
 
-    /// Enters a connection, which counts against this origin; `None` if there is no place for it.
+    /// Enters a connection, which counts against `origin`; `None` if there is no place for it.
     pub(crate) fn enter(
         &mut self,
         mut connection: Connection,
@@ -132,14 +132,14 @@ impl Connections {
         Some(connection)
     }
 
-    /// Counts a connection no more, as it is on its way out.
+    /// Stops counting a connection against its origin, because it is closing.
     pub(crate) fn vacate(&mut self, key: ConnectionKey) {
         if let Some(origin) = self.get_mut(key).and_then(|found| found.origin.take()) {
             self.occupancy.leave(origin);
         }
     }
 
-    /// Returns what a connection that we make is bound to.
+    /// Returns a binding with its templates. Equal bindings in a row share them.
     pub(crate) fn bind(&mut self, binding: Binding) -> Rc<Bound> {
         if **self.bound != binding {
             self.bound = Rc::new(Bound::new(binding));
@@ -153,7 +153,7 @@ impl Connections {
         self.get_touched(key);
     }
 
-    /// Finds a connection that has something to post from now on, and remembers that.
+    /// Finds a connection that has something to post, and remembers that.
     #[inline]
     pub(crate) fn get_touched(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
         let connection = self.table.get_mut(key)?;
@@ -163,13 +163,13 @@ impl Connections {
         Some(connection)
     }
 
-    /// Returns how many have something to post.
+    /// Returns how many connections have something to post.
     #[inline]
     pub(crate) fn touched(&self) -> usize {
         self.touched.len()
     }
 
-    /// Takes the next that has something to post, which stays marked.
+    /// Takes the next connection that has something to post. It stays marked.
     pub(crate) fn next_touched(&mut self) -> Option<ConnectionKey> {
         self.touched.pop_front()
     }
@@ -193,7 +193,7 @@ impl Connections {
         }
     }
 
-    /// Takes the next that is to be closed.
+    /// Takes the next connection that is to be closed.
     pub(crate) fn next_closing(&mut self) -> Option<ConnectionKey> {
         self.closing.pop()
     }
@@ -206,7 +206,7 @@ impl Connections {
         self.ended.push_back((key, reason));
     }
 
-    /// Says why a connection takes no Calls.
+    /// Returns the error for a Call on a connection that takes none.
     #[cold]
     pub(crate) fn why_ended(&self, key: ConnectionKey) -> CallError {
         if self.get(key).is_some_and(Connection::is_up) {
@@ -217,5 +217,5 @@ impl Connections {
     }
 }
 
-/// Connections whose end is remembered.
+/// Number of connections whose end is remembered.
 const ENDED_MAX: usize = 32;

@@ -1,25 +1,25 @@
-//! What a core tells of itself in numbers.
+//! The numbers that a core reports of itself.
 
-/// What a core did since it started. Plain integers of one core.
+/// Counts of a core since it started: plain integers that only the core changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoreCounters {
     /// Calls served.
     pub calls_served: u64,
     /// Calls answered with a transport error.
     pub calls_refused: u64,
-    /// Calls of ours that ended.
+    /// Calls of ours that have ended.
     pub calls_made: u64,
     /// Replies that matched no Call.
     pub replies_unmatched: u64,
     /// Messages that could not be decoded.
     pub messages_bad: u64,
-    /// Calls received that were to be fetched as a whole.
+    /// Calls received in a Call chunk.
     pub call_chunks: u64,
-    /// Arguments received that were to be fetched.
+    /// Calls received with a reduced argument, in a Read chunk.
     pub read_chunks: u64,
-    /// Calls received that offered a place for a result.
+    /// Calls received with a Write chunk for a result.
     pub write_chunks: u64,
-    /// Calls received that offered a place for the whole Reply.
+    /// Calls received with a Reply chunk.
     pub reply_chunks: u64,
     /// Octets of data items copied because they came or went inline.
     pub bytes_inline: u64,
@@ -36,22 +36,22 @@ pub struct CoreCounters {
     pub connections_idle: u64,
 }
 
-/// What a core holds for Calls that have not ended. All of it but `receives_unreserved` is zero once every
-/// connection is gone.
+/// The resources that a core holds for Calls that have not ended. All of them but `receives_unreserved` are zero once
+/// every connection is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Census {
-    /// Receives that hold messages.
+    /// Messages that count as holding a Receive.
     pub receives_held: u32,
-    /// Receives that are reserved for connections. A peer that sent more than was reserved for it counts as less
-    /// than none, until its connection is gone.
+    /// Receives that are reserved for connections. A peer that sent more than was reserved for it counts as negative
+    /// until its connection is gone.
     pub receives_reserved: i64,
-    /// Receives that are reserved for no connection and hold no message. With the reserved ones and those that hold
-    /// messages they are all there are. Negative while messages are held that lost connections sent beyond their
-    /// reservations.
+    /// Receives that are reserved for no connection and hold no message. The sum of this number, `receives_reserved`
+    /// and `receives_held` is the number of all Receives. It is negative while messages are held that lost connections
+    /// sent beyond their reservations.
     pub receives_unreserved: i64,
     /// Calls of peers that wait: for memory, for an RDMA Read, for the service, or for credit.
     pub calls_served: u32,
-    /// Leases, and invalidations, that the provider has not reported as done.
+    /// Work requests that the provider has not reported as complete.
     pub work_requests: u32,
     /// Octets of memory that Calls hold.
     pub memory_charged: usize,

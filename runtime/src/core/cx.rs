@@ -1,4 +1,4 @@
-//! What a service may do with its core while it runs.
+//! The view of a core that its service has while it runs.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,11 +14,11 @@ use super::requester::{Caller, Exit, Lane, NewCall};
 use crate::provider::{Counters, PeerUser};
 use crate::service::{CallError, CallToken, ConnectionId, Request};
 
-/// What a service may do with its core while it runs.
+/// The view of a core that its service has while it runs.
 pub struct Cx<'a> {
     pub(crate) now: Instant,
     pub(crate) inner: &'a mut Inner,
-    /// Takes Calls at once, which leave by `exit`.
+    /// The open lane, whose Calls leave at once by `exit`.
     pub(crate) lane: Option<Lane>,
     exit: Exit<'a>,
 }
@@ -30,12 +30,13 @@ impl fmt::Debug for Cx<'_> {
 }
 
 impl<'a> Cx<'a> {
-    /// Shows a service its core.
+    /// Makes the view of a core for a service whose Calls are queued.
     pub(crate) const fn new(now: Instant, inner: &'a mut Inner) -> Self {
         Self::within(now, inner, None, Exit::Closed)
     }
 
-    /// Shows a service its core while its Calls can leave at once: by `exit`, on `lane` if that is open already.
+    /// Makes the view of a core for a service whose Calls can leave at once: by `exit`, on `lane` if one is open
+    /// already.
     pub(crate) const fn within(
         now: Instant,
         inner: &'a mut Inner,
@@ -45,8 +46,8 @@ impl<'a> Cx<'a> {
         Self { now, inner, lane, exit }
     }
 
-    /// Makes a Call. `encode` writes the arguments other than the reduced one. How it ended is told
-    /// to [`Service::replied`](crate::service::Service::replied) with `token`.
+    /// Makes a Call. `encode` writes the arguments other than the reduced one. The core calls
+    /// [`Service::replied`](crate::service::Service::replied) with `token` when the Call has ended.
     ///
     /// # Errors
     /// The request comes back, with its leases, if it cannot be queued.
@@ -59,7 +60,7 @@ impl<'a> Cx<'a> {
         token: u64,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), (CallError, Request)> {
-        // By parts, so that without leases the request need not be in memory.
+        // Taken apart, so that a request without leases need not be in memory.
         let Request { procedure, argument, result, timeout } = request;
         let caller = Caller::Service(token);
         if argument.is_none() && result.is_none() {
@@ -78,8 +79,8 @@ impl<'a> Cx<'a> {
         self.call_otherwise(connection, request, caller, encode)
     }
 
-    /// Makes a Call that has leases, or does not leave at once.
-    #[expect(clippy::result_large_err, reason = "as of `call`")]
+    /// Makes a Call that has leases, or cannot leave at once.
+    #[expect(clippy::result_large_err, reason = "like `call`")]
     #[inline(never)]
     fn call_otherwise(
         &mut self,
@@ -101,7 +102,7 @@ impl<'a> Cx<'a> {
         called.map_err(|error| (error, request))
     }
 
-    /// Opens the lane of a connection, if there may be others than the one there is.
+    /// If `exit` serves any connection, closes the open lane and opens that of `connection`, unless it is the same.
     #[inline(never)]
     fn open_lane(&mut self, connection: ConnectionId) {
         let is_another = !self.lane.as_ref().is_some_and(|lane| lane.is_of(connection.0));
@@ -116,16 +117,16 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// Notes what left on the lane there is: no other Call does.
+    /// Closes the open lane, if there is one: no further Call leaves on it.
     #[inline]
     pub(crate) fn close_lane(&mut self) {
-        // Where it is: what it counted was just written, and a copy would wait for that to reach the cache.
+        // By reference: the counts in it were just written, and a copy would wait for them to reach the cache.
         if let Some(lane) = &self.lane {
             lane.close(&mut self.inner.common);
         }
     }
 
-    /// Lets a Call answered with `Later` be finished: `Service::resume` runs for it.
+    /// Has a Call that was answered with `Later` finished: `Service::resume` runs for it.
     pub fn resume(&mut self, token: CallToken) {
         self.inner.responder.resume(token.0);
     }
@@ -135,18 +136,19 @@ impl<'a> Cx<'a> {
         self.inner.responder.awaits(token.0)
     }
 
-    /// Returns where the other end of a connection is, while there is one.
+    /// Returns the address of the other end of a connection, as long as the connection exists.
     pub fn peer(&self, connection: ConnectionId) -> Option<SocketAddr> {
         self.inner.common.connections.get(connection.0).map(|connection| connection.peer)
     }
 
-    /// Returns the user at the other end of a connection, while there is one. It was asked for when the peer
-    /// connected, and only if [`Service::identifies_peers`](crate::service::Service::identifies_peers) wanted it.
+    /// Returns the user at the other end of a connection, as long as the connection exists. The user is looked up when
+    /// the peer connects, and only if [`Service::identifies_peers`](crate::service::Service::identifies_peers) returns
+    /// true.
     pub fn peer_user(&self, connection: ConnectionId) -> Option<PeerUser> {
         self.inner.common.connections.get(connection.0).map(|connection| connection.user)
     }
 
-    /// Returns whether it is not known yet whether there is anybody to talk to on a connection.
+    /// Returns whether a connection is still being set up.
     pub fn is_connecting(&self, connection: ConnectionId) -> bool {
         self.inner.common.connections.get(connection.0).is_some_and(Connection::is_connecting)
     }
@@ -156,12 +158,12 @@ impl<'a> Cx<'a> {
         self.now
     }
 
-    /// Returns the core's memory.
+    /// Returns the core's memory pool.
     pub const fn pool(&self) -> &Pool {
         &self.inner.common.pool
     }
 
-    /// Returns how many connections there are.
+    /// Returns the number of connections.
     pub const fn connections(&self) -> u32 {
         self.inner.common.connections.len()
     }
@@ -171,22 +173,22 @@ impl<'a> Cx<'a> {
         self.inner.common.pool.gauges()
     }
 
-    /// Returns what the pool's pages are.
+    /// Returns the report on the pool's pages.
     pub fn pages(&self) -> &PageReport {
         self.inner.common.pool.pages()
     }
 
-    /// Returns what the core did so far.
+    /// Returns the core's counters.
     pub const fn counters(&self) -> &CoreCounters {
         &self.inner.common.counters
     }
 
-    /// Returns the provider's name, how it opens memory to peers, and how it posts, if that can differ.
+    /// Returns the provider's name, its strategy for exposing memory, and how it posts, if that can differ.
     pub const fn provider(&self) -> (&'static str, Strategy, Option<&'static str>) {
         self.inner.common.abilities.provider
     }
 
-    /// Returns what the provider moved until this turn.
+    /// Returns the provider's counters, as last read in this turn.
     pub const fn moved(&self) -> &Counters {
         &self.inner.common.moved
     }
@@ -196,17 +198,17 @@ impl<'a> Cx<'a> {
         self.inner.common.connections.iter().map(Connection::bytes).sum()
     }
 
-    /// Returns how many leases are `Posted` as Receives, as they are with no connection at all.
+    /// Returns how many leases are always `Posted` as Receives, even without any connection.
     pub fn receives_posted(&self) -> usize {
         self.inner.common.receives.count()
     }
 
-    /// Returns how many Receives are reserved for peers: what their credits let them use at once.
+    /// Returns how many Receives are reserved for peers, as their credits allow.
     pub fn receives_reserved(&self) -> u32 {
         u32::try_from(self.census().receives_reserved).unwrap_or(0)
     }
 
-    /// Returns what the core holds for Calls that have not ended.
+    /// Returns the resources that the core holds for Calls that have not ended.
     pub fn census(&self) -> Census {
         self.inner.census()
     }

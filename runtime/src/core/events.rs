@@ -1,4 +1,4 @@
-//! What the provider reports, and what it means.
+//! Takes in the events that the provider reports.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -24,15 +24,15 @@ use crate::provider::{
 use crate::service::{CallError, Reply, Service};
 use crate::sys::complete;
 
-/// What takes in the events of a turn.
+/// The parts of a core that take in the events of a turn.
 pub(crate) struct Events<'a, P, S> {
     pub(crate) now: Instant,
     pub(crate) provider: &'a mut P,
     pub(crate) service: &'a mut S,
     pub(crate) inner: &'a mut Inner,
-    /// What Replies are made in.
+    /// The Reply for Calls that are answered at once.
     pub(crate) reply: &'a mut Option<Reply>,
-    /// Why nobody is let in, if that is so.
+    /// The reason for turning every newcomer away, if there is one.
     pub(crate) shut: Option<&'static str>,
 }
 
@@ -65,7 +65,7 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
         self.on_received(&mut run);
     }
 
-    /// Acts on messages of one queue pair that lie in Receives, and makes `received` empty.
+    /// Handles messages of one queue pair that lie in Receives, and empties `received`.
     fn on_received(&mut self, received: &mut ReceivedRun) {
         let Some(qp) = received.qp.take() else { return };
         let Self { now, provider, service, inner, reply, .. } = self;
@@ -84,7 +84,7 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
         inner.common.receives.restore(buffers);
         for (place, at) in received.messages.iter_mut().take(count).zip(0..) {
             match place.take() {
-                // The run counted it, and what it came to.
+                // The run has counted the message already.
                 Some(received) if at < taken => inner.common.receives.reuse(&received),
                 Some(received) => inner.on_receive(*now, qp, received, None),
                 None => {}
@@ -122,7 +122,7 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
         }
     }
 
-    /// A peer wants a connection.
+    /// Answers a peer that wants a connection.
     fn on_request(&mut self, qp: QpNum, peer: SocketAddr, origin: Origin, theirs: &[u8]) {
         let Self { now, provider, service, inner, shut, .. } = self;
         let refusal = if shut.is_some() {
@@ -164,7 +164,7 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
     }
 }
 
-/// Why a newcomer is turned away that finds no place.
+/// The reason for turning a newcomer away that finds no place.
 const NO_ROOM: &str = "there is no room";
 
 /// Messages of one queue pair that lie in Receives, in order of arrival.
@@ -179,7 +179,7 @@ impl ReceivedRun {
     /// Adds a message.
     ///
     /// # Errors
-    /// The message comes back if it is of another queue pair than those before, or one too many.
+    /// The message comes back if it belongs to another queue pair than the run, or the run is full.
     fn add(&mut self, qp: QpNum, received: Filled) -> Result<(), Filled> {
         let is_behind = self.qp.is_none_or(|of| of == qp);
         match self.messages.get_mut(self.count).filter(|_| is_behind) {

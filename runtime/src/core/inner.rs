@@ -1,4 +1,5 @@
-//! All that a core owns apart from its provider, its service and its doors: what serves, what calls, and what both use.
+//! The state of a core apart from its provider, service and inbox: the Responder, the Requester, and the state that
+//! they share.
 
 use super::common::Common;
 use super::connection::Connection;
@@ -7,12 +8,12 @@ use super::requester::Requester;
 use super::responder::Responder;
 use super::table::ConnectionKey;
 
-/// The two halves of a core, and what they have in common.
+/// The two halves of a core, and the state that they share.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) responder: Responder,
     pub(crate) requester: Requester,
-    /// Last: it has the pool that the others lease from.
+    /// Declared last: it has the pool that the others lease from.
     pub(crate) common: Common,
 }
 
@@ -36,10 +37,10 @@ impl Inner {
         std::iter::successors(connections.from(0), |key| connections.from(key.slot() + 1))
     }
 
-    /// Returns what the core holds for Calls that have not ended.
+    /// Returns the resources that the core holds for Calls that have not ended.
     pub(crate) fn census(&self) -> Census {
         let Common { receives, posted, memory, connections, .. } = &self.common;
-        // Of a peer that sent more than was reserved for it, the number is next to 2^32.
+        // If a peer sent more than was reserved for it, the number is just below 2^32.
         let reserved = |connection: &Connection| connection.engine.reserved().cast_signed();
         Census {
             receives_reserved: connections.iter().map(|one| i64::from(reserved(one))).sum(),

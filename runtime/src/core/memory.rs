@@ -1,4 +1,4 @@
-//! The memory of the pool that inbound Calls take: how much each connection may have, and what waits for it.
+//! The memory of the pool that inbound Calls take: how much each connection may have, and which Calls wait for it.
 //!
 //! # Normal operation
 //! A Call takes memory for a reduced argument, for itself if it is in a Call chunk, for a Reply that may go into a
@@ -6,14 +6,14 @@
 //! on until the Reply has left. A Call takes memory for a chunk when its RDMA Reads can be posted, not before: the
 //! granted ORD bounds how many Calls of a connection read at once.
 //!
-//! A connection that holds nothing may take what there is. One that holds memory may take more while all that it
-//! then holds is no more than what is then free. So a connection with several Calls has at most half of the pool,
-//! and leaves as much free as it has. A Call that holds memory already may take what there is, to end sooner.
+//! A connection that holds nothing may take all that is free. A connection that holds memory may take more as long as
+//! it then holds no more than is then free. So a connection with several Calls has at most half of the pool, and leaves
+//! as much free as it has. A Call that holds memory already may take all that is free, to end sooner.
 //!
 //! # Recovery
-//! A Call without memory waits in its connection's queue. Connections with such Calls have their turns before new
-//! messages are taken, and before Calls of connections where none waits. A Call is refused only if the memory will
-//! not come: it exceeds the pool, no other Call holds memory that could come back, or the Call has waited for
+//! A Call without memory waits in its connection's queue. Connections with waiting Calls have their turns before new
+//! messages are taken, and before Calls of connections where none waits. A Call is refused only if the memory will not
+//! come: it exceeds the pool, no other Call holds memory that could come back, or the Call has waited for
 //! [`Limits::memory_timeout`](crate::limits::Limits).
 
 use std::collections::VecDeque;
@@ -35,13 +35,13 @@ pub(crate) struct Memory {
     waiting: VecDeque<ConnectionKey>,
     /// Whether memory came home, or was asked for, since those connections were looked at.
     has_changed: bool,
-    /// When they are looked at anyway.
+    /// The time at which they are looked at even if nothing has changed.
     due: Option<Instant>,
     /// The time of this turn.
     now: Instant,
 }
 
-/// One connection's part of that.
+/// One connection's part of the [`Memory`].
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     /// Octets charged to this connection.
@@ -81,11 +81,11 @@ pub(crate) struct Wanted {
     pub(crate) lease: usize,
     /// Further octets that the service will lease while it acts on the Call.
     pub(crate) later: usize,
-    /// Whether RDMA Reads fill the lease.
+    /// The purpose of the lease.
     pub(crate) purpose: Purpose,
 }
 
-/// What a lease is for.
+/// The purpose of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// RDMA Reads of ours fill it.
@@ -94,18 +94,18 @@ pub(crate) enum Purpose {
     Reply,
 }
 
-/// What became of a request for memory.
+/// The answer to a request for memory.
 #[derive(Debug)]
 pub(crate) enum Grant {
-    /// The lease, and what the connection is charged for it and for what the service will lease.
+    /// The lease, and the charge for it and for the octets that the service will lease.
     Taken(Local, Charge),
-    /// There is none now.
+    /// There is not enough memory now.
     Waits(Until),
-    /// There is none, and none is to be expected.
+    /// There is not enough memory, and none is to be expected.
     Never,
 }
 
-/// What a Call waits for.
+/// The event that a Call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
     /// Memory comes home.
@@ -117,9 +117,9 @@ pub(crate) enum Until {
 /// Whether a Call that waited goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Supply {
-    /// It does.
+    /// It goes on, or it was refused.
     Done,
-    /// It does not.
+    /// It waits on.
     Waits(Until),
 }
 
@@ -137,7 +137,7 @@ impl Charge {
 }
 
 impl Memory {
-    /// Returns when connections that wait are to be looked at though nothing happens.
+    /// Returns the time at which waiting connections are looked at even if nothing happens.
     pub(super) const fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -189,12 +189,12 @@ impl Memory {
         }
     }
 
-    /// Lets the service lease what its Call was promised.
+    /// Ends the promise to a Call: its service leases the memory now.
     pub(super) fn keep_promise(&mut self, charge: &mut Charge) {
         self.promised -= std::mem::take(&mut charge.promised);
     }
 
-    /// Gives back what a connection was charged, which may be gone.
+    /// Gives back a charge. `share` is `None` if the connection is gone.
     #[inline]
     pub(super) fn discharge(&mut self, share: Option<&mut Share>, charge: &Charge) {
         self.held -= charge.octets;
@@ -205,8 +205,8 @@ impl Memory {
         }
     }
 
-    /// Has a Call wait. One that holds memory waits in front of those of its connection that hold none, as they may
-    /// wait for its memory.
+    /// Has a Call wait. A Call that holds memory waits in front of the Calls of its connection that hold none, as these
+    /// may wait for its memory.
     pub(super) fn wait(
         &mut self,
         key: ConnectionKey,
@@ -223,7 +223,7 @@ impl Memory {
         self.queue(key, share);
     }
 
-    /// Notes that the Reads of a Call ended, which others may have waited for.
+    /// Notes that the Reads of a Call ended, for which other Calls may have waited.
     pub(super) fn end_reading(&mut self, key: ConnectionKey, share: &mut Share) {
         share.reading -= 1;
         if !share.waiting.is_empty() {
@@ -250,8 +250,8 @@ impl Memory {
         self.waiting.pop_front()
     }
 
-    /// Says when the connections that still wait are looked at again: leases also come home without an event,
-    /// dropped by a service or on another thread.
+    /// Ends a look at the connections that wait, and sets the time of the next one: leases also come home without an
+    /// event, dropped by a service or on another thread.
     pub(super) fn end_supply(&mut self) {
         self.due = self.is_awaited().then(|| self.now.saturating_add(SUPPLY_INTERVAL));
     }
@@ -271,7 +271,7 @@ impl Share {
         self.reading += 1;
     }
 
-    /// Notes that the connection has its turn, and is queued for it no more.
+    /// Notes that the connection is not queued any more.
     pub(super) const fn leave_queue(&mut self) {
         self.is_queued = false;
     }
@@ -281,7 +281,7 @@ impl Share {
         self.waiting.pop_front()
     }
 
-    /// Has a Call wait on, in front of all others.
+    /// Puts a Call that still waits back in front of all others.
     pub(super) fn put_back(&mut self, waiter: Waiter) {
         self.waiting.push_front(waiter);
     }
@@ -297,7 +297,7 @@ impl Share {
     }
 }
 
-/// How often a core that has nothing else to do looks for memory that came home.
+/// Interval at which an idle core looks for memory that came home.
 const SUPPLY_INTERVAL: Duration = Duration::from_millis(1);
 
 #[cfg(test)]

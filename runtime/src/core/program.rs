@@ -1,4 +1,4 @@
-//! The program that a core's service implements: which Calls are for it, and what each may move.
+//! The program that a core's service implements: its Calls, and the items that each may move.
 
 use std::rc::Rc;
 
@@ -16,19 +16,19 @@ use super::segments::Segments;
 use super::templates::Bound;
 use crate::service::{Binding, Placement, Refusal, Reply, ResultSource};
 
-/// What a service declares when its core starts.
+/// The declarations of a service, read when its core starts.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// Its procedures, and what they may reduce.
+    /// The binding: its procedures, and the items that they may reduce.
     pub(crate) binding: Rc<Bound>,
     /// The authentication flavors that it takes.
     flavors: Box<[u32]>,
     /// Where the results of each procedure come from.
     sources: Box<[ResultSource]>,
-    /// What its commonest Calls begin with.
+    /// Matches the RPC headers of AUTH_NONE Calls.
     pub(crate) plain_calls: PlainCalls,
-    /// Where the Payload stream of a Reply may end whatever its procedure: behind the shortest results that the
-    /// binding declares as the longest of a procedure.
+    /// The length of the RPC header and of the smallest `results_max` of the binding: a Payload stream of this length
+    /// keeps to the declarations of every procedure.
     results_end_min: usize,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct ReadChunk {
     pub(crate) segments: Segments,
 }
 
-/// A reduced argument of which it is known what became of it.
+/// A reduced argument that was placed or refused.
 #[derive(Debug)]
 pub(crate) struct Argument {
     /// Where it belongs in the Payload stream.
@@ -79,17 +79,17 @@ pub(crate) struct Room {
     pub(crate) result: usize,
 }
 
-/// What is to be done about the reduced argument of a Call.
+/// The next step for the reduced argument of a Call.
 #[derive(Debug)]
 pub(crate) enum Fetch {
-    /// Nothing: there is none, or it is settled already.
+    /// None: there is no argument, or it is settled already.
     Settled(Option<Argument>),
-    /// It is to be read.
+    /// RDMA Reads of the argument.
     Read,
 }
 
 impl Program {
-    /// Describes the program of a service that declares this.
+    /// Describes the program of a service with these declarations.
     pub(crate) fn new(
         binding: Rc<Bound>,
         flavors: Box<[u32]>,
@@ -103,7 +103,7 @@ impl Program {
         Self { binding, flavors, sources, plain_calls, results_end_min }
     }
 
-    /// Reads the RPC header of a Call that came under this XID. Returns it, and where the arguments start.
+    /// Reads the RPC header of a Call that arrived under this XID. Returns the header, and where the arguments start.
     ///
     /// # Errors
     /// The Call is not for the service.
@@ -134,10 +134,10 @@ impl Program {
         Err(Unserved::Verdict(ReplyHeader::accepted(xid, stat)))
     }
 
-    /// Decides about the chunks of a Call for one of its procedures, which came on `connection`.
+    /// Checks the chunks of a Call for a procedure, which arrived on `connection`.
     ///
     /// # Errors
-    /// The binding does not allow them, or the argument cannot be had.
+    /// The binding does not allow them, or the peer serves no Reads of the argument.
     pub(crate) fn check_chunks(
         &self,
         number: u32,
@@ -151,13 +151,13 @@ impl Program {
             position: *position,
             length: u32::try_from(segments.length()).unwrap_or(u32::MAX),
         });
-        // P12: nothing is asked of a peer that serves no Reads.
+        // P12: no Read is posted to a peer that serves none.
         if reduced.is_some() && !connection.may_read() {
             return Err(Violation::Arguments { max: 0 }.report());
         }
         let write_chunks = connection.terms.write_chunks_judged(offers.write.map_or(0, |_| 1));
         match procedure.check_call(reduced.into_iter(), write_chunks) {
-            // What is too long stays where it is, and the service hears of it.
+            // An argument that is too long stays where it is, and the service learns of it.
             Ok(()) | Err(Violation::TooLong { .. }) => {}
             Err(violation) => return Err(violation.report()),
         }
@@ -194,7 +194,7 @@ impl Program {
         Room { body, result }
     }
 
-    /// Returns whether a Call with one chunk may be acted upon as it comes: its procedure has an argument that can be
+    /// Returns whether a Call with one chunk may be handled as it arrives: its procedure has an argument that can be
     /// read from there, or a result that can be written there and that takes no memory of the pool.
     #[inline]
     pub(crate) fn allows(&self, chunk: &OneChunk, call: &[u8]) -> bool {
@@ -220,7 +220,7 @@ impl Program {
         }
     }
 
-    /// Returns whether results are those that the binding declares of a procedure.
+    /// Returns whether results keep to the declarations of the binding for a procedure.
     #[inline]
     pub(crate) fn keeps_to(&self, procedure: u32, reply: &Reply) -> bool {
         reply.at <= self.results_end_min || reply.keeps_to(self.results_max(procedure))
@@ -231,7 +231,7 @@ impl Program {
         self.procedure(procedure).is_some_and(|procedure| !procedure.results.is_empty())
     }
 
-    /// Returns how many octets the results of a procedure may have, items aside.
+    /// Returns how many octets the results of a procedure may have, beside its eligible items.
     fn results_max(&self, procedure: u32) -> u32 {
         self.procedure(procedure).map_or(0, |bound| bound.results_max)
     }
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
     use crate::service::AUTH_SYS;
 
-    /// Returns why a Call that came under this XID is not served, which says of itself that it has XID 7.
+    /// Returns why a Call with XID 7 in its RPC header, which arrived under the XID `under`, is not served.
     fn why_unserved(program: &Program, under: u32, asked: [u32; 3]) -> Option<Unserved> {
         let mut octets = [0; CallHeader::PLAIN_LEN];
         let [number, version, procedure] = asked;

@@ -1,22 +1,20 @@
-//! The shared receive pool: who may fill how much of it.
+//! The Receives of a core, and how many of them each connection may use.
 //!
 //! # Limits
-//! A Receive is *reserved* for a connection from the moment the peer is told of it until a message
-//! used it. The sum of reservations never exceeds what is posted (P4), so no peer within its credit
-//! ever finds the queue empty because of another. Reservations are not taken back: a connection
-//! shrinks by not being given new ones (P1).
+//! A Receive is *reserved* for a connection from the moment that the peer learns of it until a message uses it. The sum
+//! of reservations never exceeds the Receives that are posted (P4), so no peer within its credit ever finds the queue
+//! empty because of another. Reservations are not taken back: a connection shrinks by not being given new ones (P1).
 //!
-//! Every connection has its *floor* reserved for it from the moment it is admitted. Of what there is beyond the
-//! floors it is given more for messages that it sends, up to its share: as much as others have that are busy, however
-//! many are idle.
+//! Every connection has its *minimum* reserved for it from the moment it is admitted. Of the Receives beyond all
+//! minimums it is given more as it sends messages, up to its share: the busy connections have equal shares, however
+//! many connections are idle.
 //!
-//! Where each connection has a receive queue of its own, the provider is told of reservations, and the same
-//! sum shows that it can meet them: see [`Supply`](crate::provider).
+//! Where each connection has its own receive queue, the provider is told of reservations, and the same sum shows that
+//! it can meet them: see [`Supply`](crate::provider).
 //!
-//! The floors of idle connections are memory that nobody touches. Where a Send may wait for its Receive,
-//! and Receives are shared,
-//! only as many are posted as busy connections use, the one used last first, so that these stay in a cache;
-//! each turn posts more of the others if that was not enough.
+//! The minimums of idle connections are memory that no message touches. Where a Send may wait for its Receive, and
+//! Receives are shared, only as many are posted as busy connections use, the one used last first, so that these stay in
+//! a cache. Each turn posts more of the others if these were not enough.
 
 use haulage_mr_pool::{Local, Pool, PostedSink};
 use haulage_proto::verbs::Completion;
@@ -28,30 +26,30 @@ use crate::provider::Receive;
 /// The Receives of one core.
 #[derive(Debug)]
 pub(crate) struct Receives {
-    /// Every buffer, in its place from the beginning to the end.
+    /// All buffers, by number.
     buffers: Buffers,
-    /// Buffers that are not posted, by number, the one used last at the end.
+    /// Numbers of the free buffers, the one used last at the end.
     returned: Vec<u32>,
-    /// How many of them were left when the last were posted.
+    /// Length of `returned` after the last posting.
     cold: u32,
-    /// Buffers that are posted.
+    /// Number of buffers that are posted.
     posted: u32,
-    /// How many of them there are to be.
+    /// Number of buffers to keep posted.
     posted_max: u32,
-    /// The same as the provider takes them.
+    /// Receives to post, as the provider takes them.
     batch: Vec<Receive>,
-    /// Buffers with messages in them.
+    /// Messages that count as holding a Receive.
     held: u32,
     /// Receives posted or to be posted that are reserved for no connection. Negative while Receives hold messages
     /// that a lost connection sent beyond its reservation.
     unreserved: i64,
-    /// What all connections hold of their floors, of each as it was when it grew last.
-    floors: u32,
-    /// What each connection there can be may have whatever the others do, and what it begins with.
+    /// Sum of the Receives that connections hold within their minimums, each as noted when the connection grew last.
+    minimums: u32,
+    /// Receives that every connection may ask for, busy or not. A connection begins at this level.
     fair: u32,
-    /// How many had more than that then.
+    /// Connections whose level exceeds `fair`, each as noted when the connection grew last.
     busy: u32,
-    /// What there is beyond all floors.
+    /// Receives beyond the minimums of all connections.
     beyond: u32,
     limits: Limits,
 }
@@ -65,23 +63,23 @@ pub(crate) enum Posting {
     AsManyAsUsed,
 }
 
-/// What a connection had of the Receives when it grew last.
+/// A connection's part of the Receives, as noted when it grew last.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// Reserved for it.
+    /// Receives reserved for the connection.
     reserved: u32,
-    /// The same, and those of Calls that were not answered.
+    /// `reserved`, and the Receives of Calls that are not answered.
     level: u32,
-    /// Messages it has sent since it was given one more for the others.
+    /// Messages that the peer has sent since they last earned the connection an extra Receive.
     used: u32,
 }
 
-/// The buffers of all Receives. Lent while others work with the [`Receives`].
+/// The buffers of all Receives. They are lent while messages are read and the [`Receives`] change.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers(Box<[PostedSink]>);
 
-/// A message in its Receive buffer, which is not posted again before this is given back. Or one that
-/// took none ([`Receives::book`]), but counts as one.
+/// A message in its Receive buffer, which is posted again only after this value is given back. Also a message without a
+/// buffer that counts as if it had one ([`Receives::book`]).
 #[derive(Debug)]
 pub(crate) struct Filled {
     buffer: u32,
@@ -89,7 +87,7 @@ pub(crate) struct Filled {
 }
 
 impl Filled {
-    /// Returns its octets.
+    /// Returns the length of the message, in octets.
     pub(crate) const fn len(&self) -> usize {
         self.length as usize
     }
@@ -99,7 +97,7 @@ impl Buffers {
     /// Borrows a message.
     pub(crate) fn bytes(&self, received: &Filled) -> &[u8] {
         let filled = self.0.get(received.buffer as usize).and_then(PostedSink::filled);
-        // A view that is left would be a broken provider's: nothing is read then.
+        // Only a broken provider still has a view; then nothing is read.
         filled.unwrap_or_default().get(..received.len()).unwrap_or_default()
     }
 }
@@ -120,17 +118,17 @@ impl Message {
     }
 }
 
-/// The number of none.
+/// The number that stands for no buffer.
 const NO_BUFFER: u32 = u32::MAX;
 
 impl Receives {
     /// Leases every buffer; `None` if the pool is too small.
     pub(crate) fn new(pool: &Pool, limits: &Limits, posting: Posting) -> Option<Self> {
         let count = limits.receives_max;
-        let floors = limits.connections_max.saturating_mul(RECEIVES_IDLE);
+        let minimums = limits.connections_max.saturating_mul(RECEIVES_IDLE);
         let most = (limits.credits_max + 1).max(RECEIVES_IDLE);
-        let beyond = count.saturating_sub(floors);
-        let shared = beyond.saturating_add(FLOORS_POSTED);
+        let beyond = count.saturating_sub(minimums);
+        let shared = beyond.saturating_add(MINIMUMS_POSTED);
         let posted_max = match posting {
             Posting::All => count,
             Posting::AsManyAsUsed => shared.min(count),
@@ -145,8 +143,9 @@ impl Receives {
             batch: Vec::with_capacity(posted_max as usize),
             held: 0,
             unreserved: count.into(),
-            floors: 0,
-            // Less than its part of all: while all are touched, their floors are kept as well.
+            minimums: 0,
+            // Less than an equal part of all Receives: while all connections are touched, their minimums are kept as
+            // well.
             fair: (beyond / limits.connections_max.max(1)).clamp(RECEIVES_IDLE, most),
             busy: 0,
             beyond,
@@ -161,13 +160,13 @@ impl Receives {
         Filled { buffer: u32::try_from(buffer).unwrap_or(u32::MAX), length: done.length }
     }
 
-    /// Counts a message that was taken without a Receive, though one was reserved for it.
+    /// Counts a message as holding a Receive, though no buffer keeps it.
     pub(crate) const fn book(&mut self) -> Filled {
         self.held += 1;
         Filled { buffer: NO_BUFFER, length: 0 }
     }
 
-    /// Counts such messages that are done with at once.
+    /// Frees the reservations of messages that a run has handled, whether they came in Receives or not.
     #[inline]
     pub(crate) fn pass(&mut self, messages: u32) {
         self.unreserved += i64::from(messages);
@@ -178,13 +177,13 @@ impl Receives {
         std::mem::take(&mut self.buffers)
     }
 
-    /// Takes back what was lent.
+    /// Takes the lent buffers back.
     pub(crate) fn restore(&mut self, buffers: Buffers) {
         let lent = std::mem::replace(&mut self.buffers, buffers);
         debug_assert!(lent.0.is_empty(), "they were lent");
     }
 
-    /// Queues a buffer to be posted again.
+    /// Queues the buffer of a message to be posted again, and counts its Receive as unreserved.
     pub(crate) fn give_back(&mut self, received: Filled) {
         self.held -= 1;
         if received.buffer != NO_BUFFER {
@@ -193,20 +192,20 @@ impl Receives {
         self.unreserved += 1;
     }
 
-    /// Queues the buffer of a message to be posted again, where the message is counted apart from it: by
-    /// [`Self::pass`] or [`Self::book`].
+    /// Queues the buffer of a message to be posted again. The message itself is counted by [`Self::pass`] or
+    /// [`Self::book`].
     #[inline]
     pub(crate) fn reuse(&mut self, received: &Filled) {
         self.held -= 1;
         self.returned.push(received.buffer);
     }
 
-    /// Returns how many buffers there are: they count as posted leases, with or without messages.
+    /// Returns the number of buffers: all count as posted leases, with or without messages.
     pub(crate) const fn count(&self) -> usize {
         self.limits.receives_max as usize
     }
 
-    /// Returns how many buffers have messages in them.
+    /// Returns the number of messages that count as holding a Receive.
     pub(crate) const fn held(&self) -> u32 {
         self.held
     }
@@ -244,18 +243,19 @@ impl Receives {
         self.left() >= RECEIVES_IDLE
     }
 
-    /// Reserves the floor for a new connection; `None` if there is not even that.
+    /// Reserves the minimum for a new connection; `None` if fewer Receives are left.
     pub(crate) fn admit(&mut self) -> Option<Part> {
         self.left().checked_sub(RECEIVES_IDLE)?;
         self.unreserved -= i64::from(RECEIVES_IDLE);
-        self.floors += RECEIVES_IDLE;
+        self.minimums += RECEIVES_IDLE;
         Some(Part { reserved: RECEIVES_IDLE, level: self.fair, used: 0 })
     }
 
-    /// Reserves more for a connection that has `reserved` left and awaits `owed` Replies. Of a peer that sent more than
-    /// was reserved for it the first is next to 2^32, and it is given none.
-    /// So many connections were `touched`, this one or others: what they used of theirs is perhaps not noted yet.
-    /// Returns how many.
+    /// Reserves more Receives for a connection that has `reserved` left and owes its peer `owed` Replies. Returns how
+    /// many.
+    ///
+    /// `touched` connections, this one or others, may have used Receives that are not noted yet. If the peer sent more
+    /// than was reserved for it, `reserved` is just below 2^32, and the connection is given none.
     #[inline]
     pub(crate) fn grow(
         &mut self,
@@ -264,15 +264,15 @@ impl Receives {
         touched: usize,
     ) -> u32 {
         let Limits { connections_max, credits_max, .. } = self.limits;
-        self.floors -= part.floor();
+        self.minimums -= part.minimum();
         self.busy -= u32::from(part.level > self.fair);
-        // Every connection there can be gets its floor, whatever the busy ones would like.
+        // Every possible connection keeps its minimum, whatever the busy ones ask for.
         let touched = u32::try_from(touched).unwrap_or(u32::MAX);
         let others = connections_max.saturating_sub(1).saturating_add(touched);
-        let floors = others.saturating_mul(RECEIVES_IDLE).saturating_sub(self.floors);
+        let minimums = others.saturating_mul(RECEIVES_IDLE).saturating_sub(self.minimums);
         let left = self.left();
-        let spare = left.saturating_sub(floors);
-        // Who has sent some may have more in flight than there is room for.
+        let spare = left.saturating_sub(minimums);
+        // A peer that sent messages may have more of them waiting for credit.
         let used = part.used.saturating_add(part.reserved.saturating_sub(reserved));
         let asked = part.level.saturating_add(used / USED_FOR_ONE).min(credits_max + 1);
         part.used = used % USED_FOR_ONE;
@@ -282,45 +282,46 @@ impl Receives {
             asked.min(RECEIVES_IDLE + self.beyond / (self.busy + 1)).max(self.fair)
         };
         let busy = level.saturating_sub(reserved.saturating_add(owed)).min(spare);
-        // Calls that are not answered hold Receives: who has so many waiting waits too.
+        // Unanswered Calls hold Receives: a peer with too many of them has to wait.
         let least = if owed <= level { RECEIVES_IDLE.saturating_sub(reserved) } else { 0 };
         let more = busy.max(least).min(left);
         self.unreserved -= i64::from(more);
         part.reserved = reserved.saturating_add(more);
         part.level = part.reserved.saturating_add(owed);
-        self.floors += part.floor();
+        self.minimums += part.minimum();
         self.busy += u32::from(part.level > self.fair);
         more
     }
 
-    /// Returns how many Receives may be reserved: none while messages beyond what was reserved are held.
+    /// Returns how many Receives may be reserved: none while messages beyond the reservations are held.
     fn left(&self) -> u32 {
         u32::try_from(self.unreserved).unwrap_or(0)
     }
 
-    /// Forgets the reservations of a connection that is gone. `reserved` is modulo 2^32: a peer that sent more
-    /// than was reserved for it gives back less than nothing.
+    /// Ends the reservations of a connection that is gone. `reserved` is modulo 2^32: it is negative if the peer sent
+    /// more than was reserved for it.
     pub(crate) fn release(&mut self, part: &Part, reserved: u32) {
         self.unreserved += i64::from(reserved.cast_signed());
-        self.floors -= part.floor();
+        self.minimums -= part.minimum();
         self.busy -= u32::from(part.level > self.fair);
     }
 }
 
 impl Part {
-    fn floor(&self) -> u32 {
+    fn minimum(&self) -> u32 {
         self.reserved.min(RECEIVES_IDLE)
     }
 }
 
-/// Messages for which a connection is given one Receive more: nobody says how many Calls wait for credit.
+/// Messages for which a connection is given one Receive more: a peer does not say how many of its Calls wait for
+/// credit.
 const USED_FOR_ONE: u32 = 4;
-/// Receives posted for the floors of connections that are idle: what a turn may bring of them at once.
-const FLOORS_POSTED: u32 = 512;
+/// Receives posted for the minimums of idle connections: as many of their messages may arrive in one turn.
+const MINIMUMS_POSTED: u32 = 512;
 
 impl Drop for Receives {
     fn drop(&mut self) {
-        // The provider is gone, and with it every view of what it was given; these are the others.
+        // The provider is gone with its views; the batch has the others.
         self.batch.clear();
         for sink in std::mem::take(&mut self.buffers.0) {
             // Only a provider that outlives its core still has views: its buffers stay out of use.
@@ -339,14 +340,14 @@ mod tests {
 
     const BEYOND: u32 = 60;
 
-    /// Has a message arrive and be done with.
+    /// Has one message arrive and be handled.
     fn used(receives: &mut Receives, buffer: u32) {
         receives.held += 1;
         receives.posted -= 1;
         receives.give_back(Filled { buffer, length: 0 });
     }
 
-    /// Connections that use what is reserved for them as they are told to.
+    /// Connections whose peers use the reservations as a test says.
     struct Peers {
         receives: Receives,
         parts: Vec<(Part, u32)>,
@@ -365,7 +366,7 @@ mod tests {
             Self { receives, parts, touched: Vec::new() }
         }
 
-        /// Has one send as many messages, or as many as it may, which are done with at once.
+        /// Has a peer send `messages`, or as many as are reserved for it. They are handled at once.
         fn send(&mut self, peer: usize, messages: u32) {
             let reserved = &mut self.parts[peer].1;
             let sent = messages.min(*reserved);
@@ -382,7 +383,7 @@ mod tests {
             *reserved
         }
 
-        /// Ends a turn: all that sent something are given more, each at least its floor.
+        /// Ends a turn: each connection whose peer sent something is given more Receives, at least its minimum.
         fn flush(&mut self) {
             while let Some(peer) = self.touched.pop() {
                 let reserved = self.grow(peer);
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn the_busy_share_what_is_beyond_the_floors_of_all() {
+    fn the_busy_share_what_is_beyond_the_minimums_of_all() {
         let mut peers = Peers::new(500, 500 * RECEIVES_IDLE + BEYOND, 40);
         let turns = |peers: &mut Peers, busy: &[usize]| {
             for _ in 0..200 {
@@ -404,7 +405,7 @@ mod tests {
             }
             busy.iter().map(|peer| peers.parts[*peer].1).collect::<Vec<_>>()
         };
-        // Alone, it has what one may have; of two, none has more than half, whoever was first.
+        // A connection alone has the most that one may have; of two, neither has more than half, whichever was first.
         assert_eq!(turns(&mut peers, &[3]), [41]);
         let each = RECEIVES_IDLE + BEYOND / 2;
         assert_eq!(turns(&mut peers, &[3, 7]), [each, each]);
@@ -413,12 +414,12 @@ mod tests {
         let all: Vec<_> = (0..500).collect();
         let most = turns(&mut peers, &all).into_iter().max();
         assert_eq!(most, Some(RECEIVES_IDLE + 1), "there is not one more for each");
-        // Those that go give back all.
+        // Connections that go give back all.
         for (part, reserved) in std::mem::take(&mut peers.parts) {
             peers.receives.release(&part, reserved);
         }
-        let Receives { floors, busy, unreserved, limits, .. } = peers.receives;
-        assert_eq!((floors, busy, unreserved), (0, 0, i64::from(limits.receives_max)));
+        let Receives { minimums, busy, unreserved, limits, .. } = peers.receives;
+        assert_eq!((minimums, busy, unreserved), (0, 0, i64::from(limits.receives_max)));
     }
 
     #[test]
@@ -467,20 +468,20 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_those_that_were_touched_has_its_floor() {
+    fn the_last_of_those_that_were_touched_has_its_minimum() {
         let mut peers = Peers::new(3, 3 * RECEIVES_IDLE + BEYOND, 100);
         for _ in 0..200 {
             peers.send(2, u32::MAX);
             peers.flush();
         }
-        // It has all there is for one, and the others would like more than their floors.
+        // It has the most that one may have, and the others would take more than their minimums.
         assert_eq!(peers.parts[2].1, RECEIVES_IDLE + BEYOND);
         (0..3).for_each(|peer| peers.send(peer, u32::MAX));
         peers.flush();
     }
 
     #[test]
-    fn each_always_has_its_floor_whatever_others_do() {
+    fn each_always_has_its_minimum_whatever_others_do() {
         let mut random = Rng::new(1);
         let mut chance = |below: usize| random.below(below);
         for (connections, beyond) in [(1, 0), (1, 50), (3, 1), (9, 40), (40, 200), (40, 3)] {
@@ -515,9 +516,9 @@ mod tests {
         drop(eager);
         let mut receives = Receives::new(&pool, &limits, Posting::AsManyAsUsed).unwrap();
         let mut posted = names(&mut receives);
-        assert_eq!(posted.len(), (FLOORS_POSTED + BEYOND) as usize);
+        assert_eq!(posted.len(), (MINIMUMS_POSTED + BEYOND) as usize);
         assert!(names(&mut receives).is_empty(), "there are enough");
-        // What is used comes back; what is kept is made up for.
+        // A used buffer comes back; for one that is kept, another is posted.
         for buffer in [5, 3] {
             used(&mut receives, buffer);
         }

@@ -1,16 +1,14 @@
 //! The Requester: a Call of ours from its arguments to its results.
 //!
 //! # Normal operation
-//! The arguments are encoded into a send buffer at once, behind the room for the transport header.
-//! When credit allows, the Call is planned by the terms of its connection: what goes by chunks is
-//! registered under fresh handles, the header is written in front of the arguments, and registrations
-//! and message leave with one doorbell. A Reply is trusted in nothing: the chunks it returns are checked
-//! against our own record of what was offered.
+//! The arguments are encoded into a send buffer at once, behind the room for the transport header. When credit allows,
+//! the Call is planned by the terms of its connection: its chunks are registered under fresh handles, the header is
+//! written in front of the arguments, and registrations and message leave with one doorbell. Nothing in a Reply is
+//! trusted: the chunks that it returns are checked against our own record of the chunks offered.
 //!
 //! # Memory ownership
-//! An exposed lease comes back only against proof that its handle is dead: the Reply's own Remote
-//! Invalidation for one of them, a LocalInv for the others, or the end of the connection. The caller
-//! is told the results only then.
+//! An exposed lease comes back only against proof that its handle is dead: the Reply's own Remote Invalidation for one
+//! of the leases, a LocalInv for the others, or the end of the connection. The caller gets the results only then.
 //!
 //! # Recovery
 //! A Call that is given up (P10) releases its caller at once. Its leases stay exposed, owned by the
@@ -42,25 +40,25 @@ mod plan;
 mod send;
 
 pub(crate) use aim::Direct;
-pub(crate) use calls::{Caller, NewCall, Over, Placed};
+pub(crate) use calls::{Caller, EndedCall, NewCall, Placed};
 pub(crate) use exit::Exit;
 pub(crate) use lane::Lane;
 
-/// What makes Calls.
+/// The Calls that this core makes.
 #[derive(Debug)]
 pub(crate) struct Requester {
-    /// Those that are not over.
+    /// The Calls that have not ended.
     pub(crate) calls: MadeCalls,
-    /// How the last Call that opened anything was planned.
+    /// The plan of the last Call that exposed memory.
     planned: Option<Planned>,
 }
 
 /// A Call that is encoded for a lane.
 struct Begun<'a> {
     named: Named,
-    /// Its message without headers.
+    /// The message, whose headers are not written yet.
     message: &'a mut [u8],
-    /// What that consists of.
+    /// The lengths of its parts.
     encoded: Encoded,
 }
 
@@ -70,7 +68,8 @@ impl Requester {
         Self { calls: MadeCalls::new(limits, seed), planned: None }
     }
 
-    /// Queues a Call. Takes the leases of the request, unless that is not possible.
+    /// Queues a Call and takes the leases of `request`. Returns the slot of the Call. If the Call cannot be queued, the
+    /// leases stay in `request`.
     pub(crate) fn call(
         &mut self,
         common: &mut Common,
@@ -93,7 +92,7 @@ impl Requester {
         let Binding { program, version, .. } = **connection.binding;
         let header = CallHeader::new(named.xid, program, version, new.procedure);
         let argument = request.argument.as_ref().map(Local::len);
-        let encoded = Encoded::of_anybody(buffer, header, &connection.identity, encode, argument);
+        let encoded = Encoded::write(buffer, header, &connection.identity, encode, argument);
         let Ok(encoded) = encoded else {
             self.calls.forget(named.slot);
             return Err(CallError::TooLong);
@@ -104,7 +103,7 @@ impl Requester {
         Ok(named.slot)
     }
 
-    /// Sends a Call without leases on the lane of its connection at once, unless it is too long for that.
+    /// Sends a Call without leases on the lane of its connection at once, or queues it if it is too long for that.
     #[inline]
     pub(crate) fn call_at_once(
         &mut self,
@@ -123,8 +122,8 @@ impl Requester {
         Ok(())
     }
 
-    /// Sends a Call with one lease, of an argument or for a result, on the lane of its connection at once, unless more is
-    /// to be done for it than to open that lease.
+    /// Sends a Call with one lease, of an argument or for a result, on the lane of its connection at once, or queues it
+    /// if it needs more than the exposure of that lease.
     pub(crate) fn call_opening_at_once(
         &mut self,
         common: &mut Common,
@@ -189,7 +188,7 @@ impl Requester {
         common.connections.touch(key);
     }
 
-    /// Forgets plans that were made by terms which hold no more.
+    /// Forgets the stored plan, because terms have changed.
     pub(crate) fn forget_plans(&mut self) {
         self.planned = None;
     }

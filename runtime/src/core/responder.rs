@@ -1,17 +1,17 @@
-//! The Responder: the Calls of peers that wait for something, from what a Call lacks to its Reply.
+//! The Responder: the Calls of peers that wait for something, until their Replies leave.
 //!
 //! # Normal operation
-//! A Call that lacks nothing is acted upon as it comes and never gets here ([`runs`](super::runs)). One whose Payload
-//! stream is in a Call chunk is fetched first ([`fetch`]). Then it is checked against the
-//! binding before anything is taken for it. Its reduced argument, if there is one, is read straight into
-//! a lease that then belongs to the service. The service runs once the argument is complete
-//! ([`serve`](super::serve)); its Reply waits for credit in the connection's queue and leaves with the Writes of its
-//! result, and of itself if it goes into the Reply chunk, in one doorbell ([`answer`]).
+//! A Call that lacks nothing is handled as it arrives and never gets here ([`runs`](super::runs)). A Call whose Payload
+//! stream is in a Call chunk is fetched first ([`fetch`]). Then it is checked against the binding before anything is
+//! taken for it. Its reduced argument, if there is one, is read straight into a lease that then belongs to the service.
+//! The service runs once the argument is complete ([`serve`](super::serve)); its Reply waits for credit in the
+//! connection's queue and leaves with the Writes of its result, and of itself if it goes into the Reply chunk, in one
+//! doorbell ([`answer`]).
 //!
 //! # Memory ownership
-//! The Receive buffer belongs to the Call until the service has answered it, because the arguments
-//! live in it; so a slow service stops the credits of those who call it. From then on the Call holds
-//! a send buffer instead: no Call holds neither, which bounds how many there can be.
+//! The Receive buffer belongs to the Call until the service has answered it, because the arguments live in it; so a
+//! slow service stops the credits of its callers. From then on the Call holds a send buffer instead. Every Call holds
+//! one of the two, which bounds the number of Calls.
 
 use std::collections::VecDeque;
 
@@ -39,23 +39,23 @@ mod send;
 
 pub(crate) use send::send;
 
-/// The Calls of peers that are not over.
+/// The Calls of peers that have not been answered, and the program that they call.
 #[derive(Debug)]
 pub(crate) struct Responder {
     pub(crate) program: Program,
     pub(crate) calls: OwnedTable<ServedCall, OfCall>,
-    /// Those that can go on, oldest first.
+    /// Calls that can go on, oldest first.
     ready: VecDeque<CallKey>,
-    /// The Call the service is acting on.
+    /// The Call that the service is handling.
     pub(crate) running: Option<Running>,
 }
 
-/// The Call a service is acting on.
+/// The Call that a service is handling.
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// Its name, or the one that it will have if it comes to be answered later.
+    /// The name of the Call, or the name that it will get if it is answered later.
     pub(crate) key: CallKey,
-    /// Whether the service asked to be called again before it had said that it would answer later.
+    /// Whether the service resumed the Call before it returned `Outcome::Later`.
     pub(crate) is_resumed: bool,
 }
 
@@ -64,23 +64,23 @@ pub(crate) struct Running {
 pub(crate) struct ServedCall {
     pub(crate) connection: ConnectionKey,
     pub(crate) xid: u32,
-    /// What its RPC header says, once that was read.
+    /// The parts of its RPC header, once that was read.
     pub(crate) header: Header,
-    /// What our Reply may invalidate.
+    /// The handle that our Reply may invalidate.
     pub(super) invalidate: Option<Handle>,
-    /// Where the peer wants the reduced result, if it offered a Write chunk.
+    /// The room for the reduced result at the peer, if it offered a Write chunk.
     pub(super) write: Option<Segments>,
-    /// Where the whole Reply may go, if the peer offered a Reply chunk.
+    /// The room for the whole Reply at the peer, if it offered a Reply chunk.
     pub(super) reply: Option<Segments>,
-    /// What it arrived in, until it is answered.
+    /// The message that the Call arrived in, until the Call is answered.
     pub(super) message: Option<Message>,
-    /// The Payload stream, if it was fetched.
+    /// The Payload stream, if it was fetched from a Call chunk.
     pub(super) body: Option<Local>,
-    /// Where its Reply is made that may go into the Reply chunk.
+    /// The lease in which the Reply is made, if that may go into the Reply chunk.
     pub(super) reply_body: Option<Local>,
     /// Memory that its Reply may take.
     room: Room,
-    /// What its connection is charged for its memory.
+    /// The memory charged to the connection for this Call.
     pub(super) charge: Charge,
     /// Whether a result may go into the Write chunk. Settled when the service first runs.
     pub(super) reduces: bool,
@@ -93,7 +93,7 @@ impl Owned for ServedCall {
     }
 }
 
-/// What is still needed of the RPC header of a Call.
+/// The parts of the RPC header of a Call that are needed later.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Header {
     pub(crate) procedure: u32,
@@ -101,14 +101,14 @@ pub(crate) struct Header {
     pub(crate) arguments_at: usize,
 }
 
-/// What a Call being served waits for.
+/// The event that a Call being served waits for.
 #[derive(Debug)]
 pub(crate) enum Stage {
     /// For memory.
     Waiting(Want),
-    /// For itself, which is being read; its reduced argument comes after it.
+    /// For its Payload stream, which is being read; its reduced argument comes after it.
     Fetching { read: Option<ReadChunk> },
-    /// For its argument; what that is read into belongs to the work request.
+    /// For its argument, which is being read; the lease belongs to the work request.
     Reading { position: u32 },
     /// For its turn: the service can run.
     Ready { argument: Option<Argument> },
@@ -116,25 +116,25 @@ pub(crate) enum Stage {
     Verdict(ReplyHeader),
     /// For the service, which will answer later.
     Later,
-    /// For its turn: the service was told to finish.
+    /// For its turn: the service resumed it.
     Resumed,
     /// For credit for its Reply.
     Replying(Answer),
 }
 
-/// What a Call waits for memory for.
+/// The purpose for which a Call waits for memory.
 #[derive(Debug)]
 pub(crate) enum Want {
-    /// For itself, which is in the Call chunk `body`. Its reduced argument comes after it.
+    /// To fetch its Payload stream from the Call chunk `body`. Its reduced argument comes after it.
     Call { body: Segments, read: Option<ReadChunk> },
-    /// For its reduced argument.
+    /// To fetch its reduced argument.
     Argument(ReadChunk),
     /// For its Reply; then the service can run.
     Reply { argument: Option<Argument> },
 }
 
 impl Want {
-    /// Returns the memory wanted; `room` is that of the Reply.
+    /// Returns the memory wanted. `room` is the memory that the Reply may take.
     fn wanted(&self, room: Room) -> Wanted {
         let octets = |segments: &Segments| usize::try_from(segments.length()).unwrap_or(usize::MAX);
         let (lease, purpose) = match self {
@@ -167,7 +167,7 @@ impl Responder {
         Self { program, calls: OwnedTable::new(calls), ready, running: None }
     }
 
-    /// Takes in a Call the engine found acceptable.
+    /// Takes in a Call that the engine accepted.
     pub(crate) fn on_call(
         &mut self,
         common: &mut Common,
@@ -214,7 +214,7 @@ impl Responder {
         }
     }
 
-    /// Does what was decided about a Call; `read` is its reduced argument.
+    /// Carries out the verdict on a Call. `read` is its reduced argument.
     fn proceed(
         &mut self,
         common: &mut Common,
@@ -240,7 +240,7 @@ impl Responder {
         }
     }
 
-    /// Has a Call wait for its turn.
+    /// Queues a Call for its turn, in this stage.
     fn be_ready(&mut self, name: CallKey, stage: Stage) {
         if let Some(call) = self.calls.get_mut(name) {
             call.stage = stage;
@@ -259,7 +259,7 @@ impl Responder {
         self.ready.pop_front()
     }
 
-    /// Lets a Call that was answered with `Later` be finished.
+    /// Queues a Call that was answered with `Later`, so that the service finishes it.
     pub(crate) fn resume(&mut self, name: CallKey) {
         if let Some(running) = self.running.as_mut().filter(|running| running.key == name) {
             running.is_resumed = true;
@@ -306,7 +306,7 @@ impl Responder {
     /// Enters a Call.
     ///
     /// # Panics
-    /// If there is no room: there is an entry for everything that a Call can hold.
+    /// If the table is full: it has an entry for every Receive and every send buffer.
     pub(crate) fn insert(&mut self, call: ServedCall) -> CallKey {
         let inserted = self.calls.insert(call);
         let Ok(name) = inserted else { panic!("an entry for everything that a Call can hold") };
@@ -315,7 +315,7 @@ impl Responder {
 }
 
 impl ServedCall {
-    /// Makes one without chunks, or with this one, whose message nothing is needed of any more.
+    /// Makes the record of a Call whose message is not needed any more, with its only chunk, if it has one.
     pub(crate) fn with(connection: ConnectionKey, xid: u32, chunk: Option<&OneChunk>) -> Self {
         let write = chunk.filter(|one| one.position.is_none());
         Self {
@@ -335,21 +335,21 @@ impl ServedCall {
         }
     }
 
-    /// Adds what its connection is charged for memory that it has already.
+    /// Adds the charge for memory that the Call has already.
     pub(crate) fn charged(mut self, charge: Charge) -> Self {
         self.charge.join(charge);
         self
     }
 
-    /// Counts a Receive as its own until it is answered.
+    /// Has the Call hold a Receive until it is answered.
     pub(crate) fn hold(&mut self, received: Filled) {
         self.message = Some(Message { received, payload_at: 0 });
     }
 
-    /// Completes its Reply, which then waits for credit. Its results are in `reply`, unless it is `header` alone.
+    /// Completes the Reply, which then waits for credit: `header`, and the results in `reply`.
     ///
     /// # Errors
-    /// It fits neither the message nor what the Call offers. The buffer comes back.
+    /// The Reply fits neither a message nor the chunks that the Call offers. The buffer comes back.
     pub(crate) fn answer(
         &mut self,
         header: &ReplyHeader,
@@ -365,13 +365,13 @@ impl ServedCall {
         Ok(())
     }
 
-    /// Gives up what it arrived in. Returns the Receive that it held, or was counted as holding.
+    /// Gives up the message of the Call. Returns the Receive that the Call held, or counted as holding.
     pub(crate) fn release(&mut self) -> Option<Filled> {
         self.body = None;
         self.message.take().map(|message| message.received)
     }
 
-    /// Decides about a Call whose Payload stream is here, and notes what is needed of its header.
+    /// Judges a Call whose Payload stream has arrived, and notes the parts of its header.
     fn judge(
         &mut self,
         program: &Program,
@@ -396,12 +396,12 @@ impl ServedCall {
         Ok(fetch)
     }
 
-    /// Returns what it offers for its Reply.
+    /// Returns the chunks that the Call offers for its Reply.
     pub(crate) fn offers(&self) -> Offers<'_> {
         Offers { read: None, write: self.write.as_ref(), reply: self.reply.as_ref() }
     }
 
-    /// Returns what the peer offered for a result that may be reduced, in octets.
+    /// Returns the octets of the Write chunk offered for a result that may be reduced.
     pub(crate) fn offered(&self) -> Option<u64> {
         self.write.as_ref().filter(|_| self.reduces).map(Segments::length)
     }

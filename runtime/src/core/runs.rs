@@ -1,18 +1,18 @@
-//! Runs of messages: Calls and Replies without chunks, or with one for an argument or a result, acted upon as they come.
+//! Runs of messages: handles Calls and Replies as they arrive, without chunks or with one for an argument or a result.
 //!
 //! # Normal operation
-//! Messages come in runs of one connection: from the provider, where they lie, or in Receives that completed in one
-//! poll. What holds for all of a run is settled once: that nothing is out of the ordinary, what credits the peer is
-//! given, and how many Replies, or Calls, may leave at once and with which credit word. Then each Call is given to
-//! the service, and its Reply leaves; each Reply is told, and the Call that its caller makes next leaves by the
-//! [`Lane`](crate::core::requester::Lane) of the connection. A Reply that invalidates the handle of its Call's lease
-//! has the handle retired first.
+//! Messages arrive in runs of one connection: from the provider, in its own memory, or in Receives that completed in
+//! one poll. The core settles once for all of a run that nothing is out of the ordinary, which credits the peer is
+//! given, and how many Replies, or Calls, may leave at once and with which credit word. Then each Call is given to the
+//! service, and its Reply leaves; the caller of each Reply is told, and the Call that it makes next leaves by the
+//! [`Lane`](crate::core::requester::Lane) of the connection. If a Reply invalidates the handle of its Call's lease, the
+//! handle is retired first.
 //!
-//! A message that cannot be acted upon so is left. A provider then keeps it, and reports it in a Receive; one that
-//! came in a Receive is decoded and judged by itself.
+//! A message that cannot be handled in a run is left. A provider then keeps it, and reports it in a Receive; a message
+//! that came in a Receive is decoded and judged by itself.
 //!
-//! What a message comes to leaves by the [`Port`] that came with the run. Some providers show it to the
-//! peer at the end of the turn; so this comes as late in it as it can.
+//! Answers leave by the [`Port`] that came with the run. Some providers show them to the peer only at the end of the
+//! turn; so runs are handled as late in the turn as possible.
 
 use haulage_proto::negotiate::{Version, bare, bare_header_len, labeled};
 use haulage_proto::v2::continuation::Kind;
@@ -47,7 +47,7 @@ impl<S: Service> Inlet for Runs<'_, S> {
 }
 
 impl<S: Service> Runs<'_, S> {
-    /// Takes messages from the front of a run. Returns how many.
+    /// Handles messages at the front of a run. Returns how many.
     #[inline]
     fn take_whole(&mut self, from: Sender, run: &[&[u8]], port: &mut impl Port) -> usize {
         let mut taken = 0;
@@ -64,7 +64,7 @@ impl<S: Service> Runs<'_, S> {
         taken
     }
 
-    /// Takes messages with one template from the front of a run. Returns how many.
+    /// Handles messages with one template at the front of a run. Returns how many.
     #[inline]
     fn take_like(
         &mut self,
@@ -76,7 +76,7 @@ impl<S: Service> Runs<'_, S> {
     ) -> usize {
         let meaning = meaning(self.inner, &from, like);
         let Some(kind) = meaning.kind() else { return 0 };
-        // Older Calls are acted upon first.
+        // Older Calls come first.
         if kind == Kind::Call && self.inner.responder.has_ready() {
             return 0;
         }
@@ -97,14 +97,14 @@ impl<S: Service> Runs<'_, S> {
         done
     }
 
-    /// Takes messages without chunks from the front of a run, all of them Calls or all of them Replies. Returns
-    /// how many.
+    /// Handles messages without chunks at the front of a run, all of them Calls or all of them Replies. Returns how
+    /// many.
     #[inline]
     fn take_bare(&mut self, from: Sender, run: &[&[u8]], port: &mut impl Port) -> usize {
         let version = from.version;
         let Some(first) = run.first().and_then(|message| bare(version, message)) else { return 0 };
         let kind = first.kind;
-        // Older Calls are acted upon first.
+        // Older Calls come first.
         if kind == Kind::Call && self.inner.responder.has_ready() {
             return 0;
         }
@@ -130,8 +130,7 @@ impl<S: Service> Runs<'_, S> {
     }
 }
 
-/// Returns what the messages are that came on a connection with a template. Those have templates that are of
-/// version 2.
+/// Returns the meaning of a template that arrived on a connection. Only version 2 has templates.
 #[inline]
 fn meaning(inner: &mut Inner, from: &Sender, like: NamedTemplate<'_>) -> Meaning {
     match inner.common.connections.get_mut(from.key) {

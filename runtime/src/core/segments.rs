@@ -1,4 +1,4 @@
-//! The segments of a chunk, once they are kept apart from the message that they came in.
+//! The segments of a chunk, kept apart from the message that they came in.
 
 use haulage_proto::verbs::Segment;
 
@@ -11,7 +11,7 @@ pub(crate) enum Segments {
     Many(Box<[Segment]>),
 }
 
-/// Segments that are kept in place.
+/// Segments that take no block of the heap.
 const SEGMENTS_FEW: usize = 2;
 
 impl Default for Segments {
@@ -39,7 +39,7 @@ impl Segments {
         }
     }
 
-    /// Returns them in order.
+    /// Returns the segments in order.
     pub(crate) fn as_slice(&self) -> &[Segment] {
         match self {
             Self::Few(few, count) => few.get(..usize::from(*count)).unwrap_or_default(),
@@ -47,12 +47,12 @@ impl Segments {
         }
     }
 
-    /// Returns how many there are.
+    /// Returns the number of segments.
     pub(crate) fn len(&self) -> usize {
         self.as_slice().len()
     }
 
-    /// Returns how much they hold together.
+    /// Returns the octets of all segments together.
     pub(crate) fn length(&self) -> u64 {
         self.as_slice().iter().map(|segment| u64::from(segment.length)).sum()
     }

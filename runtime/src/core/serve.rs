@@ -1,4 +1,4 @@
-//! Having the service act on Calls, and taking in what it made of them.
+//! Runs the service for Calls, and takes in the outcome.
 
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::PayloadReader;
@@ -16,35 +16,36 @@ use crate::service::{
     Arguments, Call, CallToken, ConnectionId, Data, Outcome, Placement, Reply, Service,
 };
 
-/// A Call of which all is at hand.
+/// A Call whose message and argument are at hand.
 #[derive(Debug)]
 pub(crate) struct Whole<'a> {
     pub(crate) connection: ConnectionKey,
     pub(crate) version: Version,
     pub(crate) xid: u32,
-    /// Its name, or the one that it will have if it comes to be answered later.
+    /// The name of the Call, or the name that it will get if it is answered later.
     pub(crate) name: CallKey,
     pub(crate) header: Header,
     pub(crate) credential: Credential<'a>,
-    /// The Payload stream, or what of it begins with the arguments.
+    /// The Payload stream, or only its part from the arguments on.
     pub(crate) payload: &'a [u8],
     pub(crate) argument: Option<Argument>,
 }
 
-/// What became of a Call.
+/// The outcome of a Call.
 #[derive(Debug)]
 pub(crate) enum Acted {
-    /// Its results are complete: so many octets of the Payload stream.
+    /// The results are complete; the Payload stream has this many octets.
     Results(usize),
     /// The RPC layer answers, without results.
     Verdict(ReplyHeader),
     /// The transport refuses it.
     Refused(ErrorBody),
-    /// It is to be answered later: for the first time, or again.
+    /// The service answers later: `Some` when it says so first, `None` when it says so again.
     Later(Option<Deferred>),
 }
 
-/// Has the service act on a Call, with a Reply that is ready for it. What is then `running` is to be forgotten.
+/// Runs the service for a Call whose RPC header is decoded. The results go into `reply`. The caller has to clear
+/// `running` afterwards.
 #[inline(always)]
 pub(crate) fn serve<S: Service>(
     cx: &mut Cx<'_>,
@@ -73,11 +74,12 @@ pub(crate) fn serve<S: Service>(
             let reduces = reply.offered.is_some();
             Acted::Later(Some(Deferred { is_resumed, reduces, header }))
         }
-        (outcome, refusal) => came_to(cx.inner, outcome, refusal, xid, header, reply),
+        (outcome, refusal) => outcome_of(cx.inner, outcome, refusal, xid, header, reply),
     }
 }
 
-/// Has the service act on a Call that says who makes it, or is not for the service: its RPC header is still to be read.
+/// Reads the RPC header of a Call and runs the service for it. A Call that is not for the service gets a verdict
+/// instead.
 #[inline(never)]
 pub(crate) fn serve_other<S: Service>(
     cx: &mut Cx<'_>,
@@ -99,9 +101,9 @@ pub(crate) fn serve_other<S: Service>(
     }
 }
 
-/// Says what the service made of a Call that it does not answer later.
+/// Returns the outcome of a Call that the service does not answer later.
 #[inline(always)]
-fn came_to(
+fn outcome_of(
     inner: &mut Inner,
     outcome: Outcome,
     refusal: Option<ErrorBody>,
@@ -117,14 +119,14 @@ fn came_to(
     }
 }
 
-/// Counts results that break the binding of their own service. Returns what the Requester hears instead.
+/// Counts results that break the binding of their own service. Returns the header of the Reply that is sent instead.
 #[cold]
 fn misdeclared(inner: &mut Inner, xid: u32) -> ReplyHeader {
     inner.common.counters.results_misdeclared += 1;
     ReplyHeader::accepted(xid, AcceptStat::SystemErr)
 }
 
-/// Runs at most `budget` Calls whose turn it is. Returns how many.
+/// Lets at most `budget` Calls go on whose turn it is. Returns how many went on.
 pub(crate) fn run<S: Service>(
     inner: &mut Inner,
     service: &mut S,
@@ -142,7 +144,7 @@ pub(crate) fn run<S: Service>(
     ran
 }
 
-/// Lets a Call go on whose turn it is. Its Reply is made in `buffer`.
+/// Lets the Call `name` go on, whose turn it is. Its Reply is made in `buffer`.
 fn go_on<S: Service>(
     inner: &mut Inner,
     service: &mut S,
@@ -161,14 +163,14 @@ fn go_on<S: Service>(
     let (version, fits_inline) = (terms.version, terms.reply_max(call.write.as_ref()));
     let stage = std::mem::replace(&mut call.stage, Stage::Later);
     common.memory.keep_promise(&mut call.charge);
-    // What fits the message goes into the message where there is no memory for the Reply chunk.
+    // Without memory for the Reply chunk, the Reply is limited to the length of a message.
     let body = call.reply_body.take();
     let length_max = body.as_ref().map_or(fits_inline, Local::len);
     let mut reply = Reply::new(buffer, body, length_max, call.offered());
     let acted = match stage {
         Stage::Verdict(header) => Acted::Verdict(header),
         Stage::Ready { argument } => {
-            // The service reads the message while it may do anything else to the core.
+            // The service reads the message while it may change anything else in the core.
             let (message, body) = (call.message.take(), call.body.take());
             let buffers = common.receives.lend();
             let payload = match (&message, &body) {
@@ -191,7 +193,7 @@ fn go_on<S: Service>(
         Stage::Resumed => {
             match service.resume(&mut Cx::new(now, inner), CallToken(name), &mut reply) {
                 Outcome::Later => Acted::Later(None),
-                outcome => came_to(inner, outcome, reply.refusal(), xid, header, &reply),
+                outcome => outcome_of(inner, outcome, reply.refusal(), xid, header, &reply),
             }
         }
         // The service resumed it, and answered it before its turn came.
@@ -203,7 +205,7 @@ fn go_on<S: Service>(
     settle(inner, name, acted, reply);
 }
 
-/// Takes in what a Call in the table came to, in a Reply that was ready for it.
+/// Applies the outcome of a Call in the table. Its results are in `reply`.
 pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: Reply) {
     let Inner { responder, common, .. } = inner;
     let Some(call) = responder.calls.get_mut(name) else {

@@ -1,4 +1,4 @@
-//! What happens on a connection: the messages that the fast paths leave, the changes of its state, and its end.
+//! The life of a connection: the messages that no run takes, the changes of its state, and its end.
 
 use std::fmt::Display;
 
@@ -24,8 +24,8 @@ use crate::service::{CallError, Ended};
 use crate::sys::complete;
 
 impl Inner {
-    /// Messages can be carried on a connection, which had to be set up for that. So many RDMA Reads may be under way
-    /// at once. `private_data` is what a server sent along.
+    /// Takes in that a connection is established. `ord` RDMA Reads may be under way on it at once. `private_data` came
+    /// from the server.
     pub(crate) fn on_established(
         &mut self,
         now: Instant,
@@ -34,7 +34,7 @@ impl Inner {
         private_data: &[u8],
     ) {
         let promises = self.common.abilities.promises;
-        // A connection that was closed meanwhile has no use for it.
+        // A connection that was closed meanwhile ignores this.
         let connection = self.common.connections.get_mut(key);
         let Some(connection) = connection.filter(|found| found.is_up()) else { return };
         connection.change(Change::Established);
@@ -43,7 +43,7 @@ impl Inner {
         self.drive(now, key, Input::Established);
     }
 
-    /// A connection is gone; what was posted on it may not be back yet.
+    /// Takes in that a connection is gone. Work requests that were posted on it may not have come back yet.
     pub(crate) fn on_disconnected(&mut self, key: ConnectionKey, reason: &DisconnectReason) {
         self.common.connections.vacate(key);
         if let Some(connection) = self.common.connections.get_mut(key) {
@@ -55,12 +55,12 @@ impl Inner {
         self.common.connections.fail(key, CallError::Disconnected(reason.to_string()));
     }
 
-    /// A work request ended, other than a Receive.
+    /// Takes in the completion of a work request other than a Receive.
     pub(crate) fn on_completion(&mut self, done: &Done) {
         let bits = match Name::of(done.id) {
             Name::Receive(_) => return debug_assert!(false, "a message comes in a run"),
             Name::Work(bits) => bits,
-            // An unsignaled request only reports failure, and the connection's end says it all.
+            // An unsignaled request only reports a failure, which the end of the connection reports as well.
             Name::Unsignaled => return,
         };
         let Self { responder, requester, common } = self;
@@ -99,7 +99,7 @@ impl Inner {
         }
     }
 
-    /// The provider holds nothing of a connection any more: everything comes home.
+    /// Takes in that the provider holds nothing of a connection any more: everything comes home.
     pub(crate) fn on_quiesced(&mut self, key: ConnectionKey, proof: &Quiesced) {
         let common = &mut self.common;
         // Requests that were never posted drop their views first.
@@ -126,7 +126,7 @@ impl Inner {
         self.end(key, CallError::Closed, Some(proof));
     }
 
-    /// Takes in a message of any form. `proof` is what its Send invalidated.
+    /// Takes in a message of any form. `proof` names the handle that its Send invalidated.
     pub(crate) fn on_receive(
         &mut self,
         now: Instant,
@@ -143,13 +143,14 @@ impl Inner {
         let trusted = self.on_message(now, key, message, received, proof);
         self.common.receives.restore(buffers);
         if !trusted {
-            let why = CallError::BadReply("it invalidates a handle that is not its Call's");
+            let why =
+                CallError::BadReply("it invalidates a handle that does not belong to its call");
             self.common.connections.close(key, why);
         }
     }
 
-    /// Lets the engine judge a message, and takes it in. `proof` is what its Send invalidated. False if the
-    /// connection must go.
+    /// Has the engine judge a message, and takes the message in. `proof` names the handle that its Send invalidated.
+    /// Returns false if the connection must be closed.
     fn on_message(
         &mut self,
         now: Instant,
@@ -205,8 +206,8 @@ impl Inner {
         proof.is_none()
     }
 
-    /// Applies one input to a connection's engine and carries out what it asks for. Returns what is to
-    /// be done with the message just received.
+    /// Applies one input to a connection's engine and carries out what it asks for. Returns the event of the message
+    /// just received, if there is one.
     pub(crate) fn drive(
         &mut self,
         now: Instant,
@@ -215,15 +216,15 @@ impl Inner {
     ) -> Option<EngineEvent> {
         let connection = self.common.connections.get_mut(key)?;
         connection.engine.handle(now, input);
-        // Once it is ready that is done when the turn's messages leave.
+        // A connection that is ready is replenished when the turn's messages leave.
         if connection.state != State::Ready {
             self.common.replenish(key);
         }
         self.carry_out(key)
     }
 
-    /// Carries out what a connection's engine asks for. Returns what is to be done with the message
-    /// just received.
+    /// Carries out what a connection's engine asks for. Returns the event of the message just received, if there is
+    /// one.
     pub(crate) fn carry_out(&mut self, key: ConnectionKey) -> Option<EngineEvent> {
         let mut happened = None;
         while let Some(output) = self.common.connections.get_mut(key)?.engine.poll() {
@@ -232,7 +233,7 @@ impl Inner {
                     self.common.send_control(key, &control);
                 }
                 Output::Event(EngineEvent::Ready(_)) => {
-                    // It may be by terms that held before.
+                    // The stored plan may be by earlier terms.
                     self.requester.forget_plans();
                     self.common.on_ready(key)?;
                 }
@@ -261,9 +262,9 @@ impl Inner {
         happened
     }
 
-    /// A message of version 1 that makes no sense is about a Call of ours, or else it is answered.
+    /// Takes in a malformed message of version 1: fails the Call of ours with its XID, or else answers with an error.
     fn on_malformed(&mut self, key: ConnectionKey, xid: u32) {
-        let why = CallError::BadReply("its transport header");
+        let why = CallError::BadReply("its transport header is malformed");
         let ours = self.requester.calls.fail_call(&mut self.common, key, xid, why);
         let Some(connection) = self.common.connections.get_mut(key) else { return };
         match connection.engine.engine_mut() {
@@ -272,7 +273,7 @@ impl Inner {
         }
     }
 
-    /// Removes a connection and tells everyone who waits for it.
+    /// Removes a connection, and ends everything that waits for it.
     pub(crate) fn end(&mut self, key: ConnectionKey, reason: CallError, proof: Option<&Quiesced>) {
         let Self { responder, requester, common } = self;
         let Some(mut connection) = common.connections.remove(key) else { return };
@@ -295,7 +296,7 @@ impl Inner {
         common.connections.note_end(key, reason);
     }
 
-    /// Lets engines notice their deadlines and closes what has stalled.
+    /// Has engines act on their deadlines, and closes connections that have stalled.
     pub(crate) fn expire_connections(&mut self, now: Instant) {
         let mut next = self.common.connections.from(0);
         while let Some(key) = next {
@@ -308,7 +309,9 @@ impl Inner {
             let Some(since) = stalled else { continue };
             let until = since.saturating_add(self.common.limits.stall_timeout);
             if until <= now {
-                let why = CallError::Disconnected("replies found no credit".into());
+                let why = CallError::Disconnected(
+                    "the peer granted no credit for replies in time".into(),
+                );
                 self.common.connections.close(key, why);
             } else {
                 self.common.wake_by(until);
@@ -317,7 +320,7 @@ impl Inner {
     }
 }
 
-/// Returns what is wrong with a message, if anything is. That it is of another version is ordinary.
+/// Returns the fault of a message that could not be decoded. A message of another version is ordinary.
 fn fault_of<'a>(message: &'a Received<'_>) -> Option<(Manner, &'a dyn Display)> {
     let (is_of_another_version, fault): (_, &dyn Display) = match message {
         Received::One(Err(fault)) => {

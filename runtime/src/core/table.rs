@@ -1,11 +1,11 @@
 //! A table of fixed capacity whose entries are named by slot and generation.
 //!
-//! A name says of what it is by a type, which need not be that of the entry: who holds a name need not know what
-//! is behind it.
+//! The type of a name says what it names. It need not be the type of the entry, so code can hold a name without knowing
+//! the entry.
 //!
 //! # Limits
-//! All its memory is reserved when it is made, and touched only as far as entries were ever needed: a
-//! table for the worst case costs what the common one does, and looking through it as well.
+//! All memory is reserved when the table is made, and touched only as far as entries were ever needed: a table for the
+//! worst case costs no more memory, and no more time to search, than the common case.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -19,28 +19,29 @@ pub(crate) type ConnectionKey = Key<OfConnection>;
 /// Names a Call that a core serves.
 pub(crate) type CallKey = Key<OfCall>;
 
-/// What a [`ConnectionKey`] names.
+/// Marks the type [`ConnectionKey`].
 #[derive(Debug)]
 pub(crate) enum OfConnection {}
 
-/// What a [`CallKey`] names.
+/// Marks the type [`CallKey`].
 #[derive(Debug)]
 pub(crate) enum OfCall {}
 
-/// Names an entry of a [`Table`] of what `N` says; stale names find nothing.
+/// Names an entry of a [`Table`]; `N` says what it names. A stale name finds nothing.
 pub(crate) struct Key<N> {
-    /// The slot, and above it the generation: as one word it is handed on at once.
+    /// The slot in the lower half and the generation in the upper half: one word, which is passed in a register.
     name: u64,
     of: PhantomData<fn() -> N>,
 }
 
-/// Entries in place, named by a `Key<N>` each, free slots chained, nothing allocated after construction.
+/// Entries that stay in place, each named by a `Key<N>`. Free slots are chained, and nothing is allocated after
+/// construction.
 #[derive(Debug)]
 pub(crate) struct Table<T, N = T> {
-    /// Those that were ever in use; within its capacity.
+    /// Slots that were ever in use, at most `capacity`.
     slots: Vec<Slot<T>>,
     capacity: u32,
-    /// The first of the chain; beyond the slots, the next that was never in use.
+    /// The first free slot of the chain, or else the next slot that was never in use.
     free: u32,
     count: u32,
     of: PhantomData<fn() -> N>,
@@ -101,7 +102,7 @@ impl<T, N> Table<T, N> {
         Some(entry)
     }
 
-    /// Returns the name of the entry whose name was packed into `bits`, if that is its slot's present one.
+    /// Returns the name that was packed into `bits`, if it is the present name of its slot.
     fn unpack(&self, bits: u64) -> Option<Key<N>> {
         self.name_at(low(bits)).filter(|key| key.matches(bits))
     }
@@ -145,7 +146,7 @@ impl<T, N> Table<T, N> {
         self.slots.len()
     }
 
-    /// Returns how many entries there are.
+    /// Returns the number of entries.
     pub(crate) const fn len(&self) -> u32 {
         self.count
     }

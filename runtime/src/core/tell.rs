@@ -8,7 +8,7 @@ use haulage_proto::time::Instant;
 
 use super::cx::Cx;
 use super::inner::Inner;
-use super::requester::{Caller, Over, Placed};
+use super::requester::{Caller, EndedCall, Placed};
 use crate::inbox::Inbox;
 use crate::service::{CallError, Ended, Finished, Service};
 
@@ -38,21 +38,22 @@ pub(crate) fn tell<S: Service>(
         && let Some(over) = inner.requester.calls.next_finished(&inner.common.abilities)
     {
         inner.common.counters.calls_made += 1;
-        tell_over(inner, service, inbox, now, over);
+        tell_ended(inner, service, inbox, now, over);
         told += 1;
     }
     told
 }
 
 /// Tells a caller how its Call ended.
-fn tell_over<S: Service>(
+fn tell_ended<S: Service>(
     inner: &mut Inner,
     service: &mut S,
     inbox: &mut Inbox,
     now: Instant,
-    over: Over,
+    over: EndedCall,
 ) {
-    let Over { slot, caller, version, reply, error, argument, mut result, chunk, arrived } = over;
+    let EndedCall { slot, caller, version, reply, error, argument, mut result, chunk, arrived } =
+        over;
     let buffers = inner.common.receives.lend();
     let results = match (error, &reply, &arrived) {
         (Some(error), _, _) => Err(error),
@@ -80,7 +81,7 @@ fn tell_over<S: Service>(
             let lent = inner.requester.calls.give_back(slot);
             inbox.complete(&inner.common.pool, (client, token), lent, finished);
         }
-        // What came home with a Call that was given up simply goes back to the pool.
+        // The leases of a Call that was given up go back to the pool.
         Caller::Nobody => {}
     }
     inner.common.receives.restore(buffers);
@@ -100,7 +101,7 @@ pub(crate) fn tell_ready<S: Service>(inner: &mut Inner, service: &mut S, now: In
     told
 }
 
-/// Tells the service which connections have ended, once it was told how the Calls on them ended. Returns how many.
+/// Tells the service which connections have ended, once it knows how the Calls on them ended. Returns how many.
 pub(crate) fn tell_gone<S: Service>(inner: &mut Inner, service: &mut S, now: Instant) -> usize {
     let mut told = 0;
     while !inner.requester.calls.has_news()
@@ -112,7 +113,7 @@ pub(crate) fn tell_gone<S: Service>(inner: &mut Inner, service: &mut S, now: Ins
     told
 }
 
-/// Tells the service of a Reply without chunks whose Payload stream is at hand. It is counted elsewhere.
+/// Tells the service of a Reply without chunks, whose Payload stream is `payload`. It does not count the Reply.
 #[inline]
 pub(crate) fn tell_inline<S: Service>(
     cx: &mut Cx<'_>,
@@ -130,7 +131,7 @@ pub(crate) fn tell_inline<S: Service>(
     service.replied(cx, token, Finished { results, argument: None, result: None });
 }
 
-/// Tells the service of a Reply in version 2 that has these results and no chunk. It is counted elsewhere.
+/// Tells the service of a Reply in version 2 that has these results and no chunk. It does not count the Reply.
 #[inline]
 pub(crate) fn tell_results<S: Service>(
     cx: &mut Cx<'_>,
@@ -142,7 +143,7 @@ pub(crate) fn tell_results<S: Service>(
     service.replied(cx, token, Finished { results, argument: None, result: None });
 }
 
-/// Tells the service of a Call that had one lease open, but does not count it.
+/// Tells the service how a Call with one exposed lease ended. It does not count the Call.
 #[inline]
 pub(crate) fn tell_placed<S: Service>(
     cx: &mut Cx<'_>,
@@ -169,15 +170,15 @@ pub(crate) fn tell_placed<S: Service>(
     service.replied(cx, token, Finished { results, argument, result });
 }
 
-/// Reads the RPC header of a Reply; what is left are the results, less what is in Write chunks.
+/// Reads the RPC header of a Reply. Returns a reader of the results behind it, of which `writes` are in Write chunks.
 #[inline]
 fn parse_reply<'a>(
     payload: &'a [u8],
     writes: &'a [Returned],
     version: Version,
 ) -> Result<PayloadReader<'a>, CallError> {
-    let (header, results_at) =
-        ReplyHeader::decode(payload).map_err(|_| CallError::BadReply("its RPC header"))?;
+    let (header, results_at) = ReplyHeader::decode(payload)
+        .map_err(|_| CallError::BadReply("its RPC header is malformed"))?;
     match header.body {
         ReplyBody::Accepted(AcceptStat::Success) => {
             Ok(PayloadReader::reply_of_many(payload, results_at, writes).of_version(version))

@@ -1,13 +1,12 @@
-//! What messages begin with that leave, or come, with a template: see
-//! [`NamedTemplate`].
+//! Templates for the headers of common messages: see [`NamedTemplate`].
 //!
 //! # Normal operation
-//! Number 0 is of Replies that have results, and those behind it are of Calls, by their procedure: the binding of a
-//! connection says which procedures there are. A peer gives its own numbers, and what its templates mean is found out
-//! when a number comes for the first time on a connection.
+//! Template 0 is for Replies that have results; template `n + 1` is for Calls of procedure `n` of the connection's
+//! binding. A peer numbers its templates itself: a core works out the meaning of a template when its number first
+//! arrives on a connection, and remembers it.
 //!
 //! # Limits
-//! Procedures beyond the numbers there are have no template: their Calls leave whole.
+//! Procedures beyond the last template number have no template: their Calls leave with their headers written out.
 
 use std::cell::OnceCell;
 use std::ops::Deref;
@@ -17,20 +16,20 @@ use haulage_proto::rpc::{Binding, PlainCalls};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::verbs::{HeaderTemplate, NamedTemplate, TemplateId};
 
-/// What Replies that have results begin with.
+/// The template of Replies that have results.
 pub(crate) const RESULTS: NamedTemplate<'static> =
     NamedTemplate { id: RESULTS_ID, template: &PlainHeaders::RESULTS };
 
 const RESULTS_ID: TemplateId = match TemplateId::new(0) {
     Some(id) => id,
-    None => panic!("there are some"),
+    None => panic!("template 0 exists"),
 };
 
-/// What Calls are bound to, and what those of each procedure begin with that have AUTH_NONE for a credential.
+/// A binding, with a header template for the AUTH_NONE Calls of each procedure.
 #[derive(Debug)]
 pub(crate) struct Bound {
     binding: Binding,
-    /// By the number of the template, without that of Replies. Each takes memory once there was such a Call.
+    /// Templates by procedure number. Each is made at the first Call of its procedure.
     templates: [OnceCell<Box<HeaderTemplate>>; TemplateId::COUNT - 1],
 }
 
@@ -39,7 +38,7 @@ impl Bound {
         Self { binding, templates: Default::default() }
     }
 
-    /// Returns what Calls of a procedure begin with; `None` if there is no number for that.
+    /// Returns the template for Calls of a procedure; `None` if there is no template number for it.
     #[inline]
     pub(crate) fn template(&self, procedure: u32) -> Option<NamedTemplate<'_>> {
         let template = self.templates.get(usize::try_from(procedure).ok()?)?;
@@ -67,23 +66,23 @@ impl Deref for Bound {
     }
 }
 
-/// What the templates of a peer mean, as far as they have come. It takes memory once one has.
+/// The meanings of the peer's templates that have arrived. Allocated when the first one arrives.
 #[derive(Debug, Default)]
 pub(crate) struct Meanings(Option<Box<[Option<Meaning>; TemplateId::COUNT]>>);
 
-/// What messages with a template of the peer are.
+/// The kind of message that a template of the peer stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// Replies that have results.
     Results,
-    /// Calls with AUTH_NONE for a credential, of this procedure.
+    /// Calls of this procedure that carry AUTH_NONE.
     Call(u32),
-    /// Messages that are acted on one by one, whatever they are.
+    /// Any other message: each is decoded by itself.
     Unknown,
 }
 
 impl Meaning {
-    /// Finds out what a template means to a core that serves these Calls.
+    /// Determines the meaning of a template for a core that serves `plain_calls`.
     fn of(template: &HeaderTemplate, plain_calls: &PlainCalls) -> Self {
         match PlainHeaders::of(template) {
             Some(PlainHeaders::Results) => Self::Results,
@@ -94,7 +93,7 @@ impl Meaning {
         }
     }
 
-    /// Returns what the messages are, if that is known.
+    /// Returns whether the messages are Calls or Replies, if that is known.
     #[inline]
     pub(crate) const fn kind(self) -> Option<Kind> {
         match self {
@@ -106,7 +105,7 @@ impl Meaning {
 }
 
 impl Meanings {
-    /// Returns what a template means, which has had its number since it came for the first time.
+    /// Returns the meaning of a template. A number keeps the meaning of the template that first arrived with it.
     #[inline]
     pub(crate) fn of(&mut self, like: NamedTemplate<'_>, plain_calls: &PlainCalls) -> Meaning {
         let number = usize::from(like.id.number());

@@ -30,7 +30,7 @@ const LIMITS: Limits = Limits {
     ..LIMITS_DEFAULT
 };
 
-/// Keeps the last item it was sent and returns it.
+/// A service that keeps the last item it was sent and returns it.
 #[derive(Debug, Default)]
 struct Keeper {
     item: Option<haulage_mr_pool::Shared>,
@@ -42,13 +42,13 @@ const FETCH: u32 = 2;
 const LIST: u32 = 3;
 const TELL: u32 = 4;
 const GATHER: u32 = 5;
-/// Takes an item, and may answer at such length that its Reply is given a chunk.
+/// Takes an item, and may answer at such length that the Call offers a Reply chunk.
 const EXCHANGE: u32 = 6;
 const ITEM_MAX: usize = 4 << 20;
 const LIST_MAX: u32 = 40_000;
-/// As long as the longest message.
+/// Octets of the longest argument, as long as the longest message.
 const TELL_MAX: usize = INLINE_SIZE;
-/// Octets of an echo of as many, with its length word.
+/// Octets of the longest echo, with its length word.
 const TOLD_MAX: u32 = 4 + 4096;
 
 fn binding() -> Binding {
@@ -75,7 +75,7 @@ impl Service for Keeper {
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
         match call.procedure {
-            // What is shorter than the chunk that would name it comes inline.
+            // An item shorter than the chunk that would name it comes inline.
             STORE => match call.arguments.item(24) {
                 Ok(Argument::Inline(bytes)) => {
                     let mut lease = cx.pool().lease(bytes.len()).unwrap();
@@ -87,7 +87,7 @@ impl Service for Keeper {
                 _ => return Outcome::Failed(AcceptStat::GarbageArgs),
             },
             FETCH => reply.item(self.item.clone().map_or(Data::Empty, Data::Shared)),
-            // As many octets as are asked for, none of them eligible for a chunk of their own.
+            // Answers with as many octets as the Call asks for, none of them eligible for a chunk of their own.
             LIST => {
                 let Ok(count) = call.arguments.u32() else {
                     return Outcome::Failed(AcceptStat::GarbageArgs);
@@ -96,7 +96,7 @@ impl Service for Keeper {
                     return Outcome::Failed(AcceptStat::SystemErr);
                 }
             }
-            // The item without every third part of it.
+            // Answers with the item without every third part of it.
             GATHER => {
                 let whole = Piece::whole(self.item.clone().unwrap());
                 let mut pieces = Pieces::default();
@@ -118,11 +118,11 @@ impl Service for Keeper {
     }
 }
 
-/// Makes Calls it is told to and remembers how they ended.
+/// A service that makes Calls when told to, and remembers how they ended.
 #[derive(Debug, Default)]
 struct Caller {
     ended: Vec<(u64, Result<u32, CallError>, Option<Local>)>,
-    /// What came inline with each.
+    /// The inline part of each result.
     results: Vec<Vec<u8>>,
 }
 
@@ -161,7 +161,7 @@ impl World {
 }
 
 impl<S: Service> World<S> {
-    /// A core that serves, one that calls, and their limits.
+    /// Makes a core that serves and one that calls, with these limits.
     fn with(service: S, limits: [Limits; 2], fabric: FabricConfig) -> Self {
         let fabric = Fabric::new(fabric);
         let node = |n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n));
@@ -210,7 +210,7 @@ impl<S: Service> World<S> {
         panic!("no progress");
     }
 
-    /// Turns both cores until nothing is on its way: only a deadline could change anything.
+    /// Turns both cores until nothing is on its way, so that only a deadline could change anything.
     fn settle(&mut self) {
         for _ in 0..1_000_000 {
             let worked = self.server.turn(self.now) | self.client.turn(self.now);
@@ -237,7 +237,7 @@ impl<S: Service> World<S> {
         all_home(&mut self.client, self.now);
     }
 
-    /// How the Call of this token ended; others may have ended before it.
+    /// Returns how the Call of this token ended; others may have ended before it.
     fn ended_of(&self, token: u64) -> &(u64, Result<u32, CallError>, Option<Local>) {
         let mut of_it = self.ended().iter().filter(|(ended, ..)| *ended == token);
         let ended = of_it.next().expect("the Call has ended");
@@ -250,15 +250,15 @@ impl<S: Service> World<S> {
     }
 }
 
-/// Stores at once, and answers everything else in a later turn, as far as it may.
+/// A service that stores at once, and answers everything else in a later turn, as far as it may.
 #[derive(Debug, Default)]
 struct Slow {
     keeper: Keeper,
     waiting: VecDeque<CallToken>,
-    /// How many more it may answer.
+    /// How many more Calls it may answer.
     answers: usize,
     resumed: usize,
-    /// Whom it does not admit.
+    /// An address that it does not admit.
     shuns: Option<IpAddr>,
 }
 
@@ -273,7 +273,7 @@ impl Service for Slow {
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
         if call.procedure == STORE {
-            // One that is answered needs no resuming: nothing comes of it.
+            // A Call that is answered needs no resuming: nothing comes of it.
             cx.resume(call.token);
             return self.keeper.call(cx, call, reply);
         }
@@ -353,13 +353,13 @@ fn a_silent_server_is_an_error_at_the_deadline() {
     assert!(world.now.saturating_since(started) >= LIMITS.call_timeout + LIMITS.grace_timeout);
 }
 
-/// As with registrations that last as long as their connection.
+/// Some providers have registrations that last as long as their connection.
 #[test]
 fn a_call_given_up_ends_its_connection_if_its_handle_stays_good() {
     for handles_end in [true, false] {
         let promises = Promises { handles_end, ..Promises::ALL };
         let fabric = FabricConfig { promises, ..FabricConfig::default() };
-        // It never answers.
+        // The server never answers.
         let mut world = World::with(Slow::default(), [LIMITS; 2], fabric);
         let given_up = LIMITS.call_timeout + LIMITS.grace_timeout;
         let started = world.now;
@@ -392,7 +392,7 @@ fn an_item_beyond_the_binding_is_not_fetched() {
     assert_eq!(world.server.service().refused, Some((ITEM_MAX as u64 + 1, Refusal::TooLarge)));
 }
 
-/// Every lease is home: nothing is posted but the shared Receives, nothing exposed, nothing orphaned.
+/// Checks that every lease is home: nothing is posted but the shared Receives, nothing exposed, nothing orphaned.
 fn all_home<P: Provider, S: Service>(core: &mut Core<P, S>, now: Instant) {
     let (cx, _) = core.cx(now);
     let gauges = cx.gauges();
@@ -437,7 +437,7 @@ fn a_reply_may_come_in_a_later_turn() {
     world.call(2, Request { result: Some(result), ..request(FETCH) });
     world.call(3, request(0));
     world.settle();
-    // Each keeps the Receive it came in.
+    // Each Call keeps the Receive that it came in.
     assert_eq!((world.ended().len(), world.server.inner.responder.calls.len()), (1, 2));
     assert_eq!(world.server.inner.common.receives.held(), 2);
     world.server.service.answers = 2;
@@ -459,7 +459,7 @@ fn a_call_whose_connection_is_lost_is_resumed_in_vain() {
             let result = world.lease(100_000, 2);
             world.call(token, Request { result: Some(result), ..request(FETCH) });
         }
-        // Half of them may be under way when it happens.
+        // Half of the Calls may be under way when it happens.
         world.server.service.answers = 3;
         for _ in 0..moment {
             let worked = world.server.turn(world.now) | world.client.turn(world.now);
@@ -492,12 +492,12 @@ fn a_service_that_does_not_answer_stops_the_credits_of_its_callers() {
     let queued = |w: &World<Slow>| {
         w.client.inner.common.connections.get(w.connection.0).map_or(0, |c| c.calls.len())
     };
-    // P2: the last credit is not for Calls. The floor of a connection comes on top of its credits.
+    // P2: the last credit is not for Calls. The minimum of a connection comes on top of its credits.
     let bounds = 7..=8 + RECEIVES_IDLE as usize;
     let waiting = world.server.service.waiting.len();
     assert!(bounds.contains(&waiting), "{waiting} wait");
     assert_eq!(waiting + queued(&world), 30);
-    // What is answered lets others through.
+    // An answered Call lets others through.
     world.server.service.answers = waiting;
     world.settle();
     assert_eq!(world.ended().len(), waiting);
@@ -544,7 +544,7 @@ fn a_thousand_calls_in_any_order_leave_every_lease_home() {
         let mut world = World::with(slow, [LIMITS; 2], fabric);
         let mut made = 0;
         while made < 1000 {
-            // One after the other for a while, then many at once.
+            // One Call after the other for a while, then many at once.
             for _ in 0..if rng.below(0..2) == 0 { 1 } else { rng.below(2..25) } {
                 let length = usize::try_from(rng.below(1..20_000)).unwrap();
                 let procedure = u32::try_from(rng.below(0..3)).unwrap();
@@ -573,7 +573,7 @@ fn a_thousand_calls_in_any_order_leave_every_lease_home() {
 
 #[test]
 fn a_shutdown_lets_what_is_in_flight_finish() {
-    // As many may be in flight from the first.
+    // With few connections, six Calls may be in flight from the first.
     let wide = Limits { connections_max: 2, ..LIMITS };
     let mut world = World::with(Keeper::default(), [wide; 2], FabricConfig::default());
     for token in 0..6 {
@@ -612,7 +612,7 @@ fn nothing_is_reduced_that_the_binding_does_not_allow() {
     let asked = Request { argument: Some(argument), ..request(FETCH) };
     let refused = cx.call(world.connection, asked, 1, |_| Ok(()));
     assert!(matches!(refused, Err((CallError::NotEligible, Request { argument: Some(_), .. }))));
-    // A client that believes otherwise is told by the server's transport.
+    // The transport of the server refuses a client whose binding allows more.
     let mut other = binding();
     other.procedures[FETCH as usize].arguments = vec![Eligible::opaque(ITEM_MAX)];
     let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20050);
@@ -694,8 +694,7 @@ fn a_full_core_turns_connections_away_and_serves_the_others() {
     assert_eq!(world.ended()[0].1, Ok(0));
 }
 
-/// Connections that come and go, each with a receive queue of its own, where a Send that finds no Receive ends
-/// its connection.
+/// Connections come and go, each with its own receive queue, where a Send that finds no Receive ends its connection.
 #[test]
 fn whoever_has_credit_finds_a_receive_in_the_queue_of_its_connection() {
     for seed in 0..20 {
@@ -771,7 +770,7 @@ fn a_full_send_queue_goes_on_with_its_completions_alone() {
     for token in 0..6 {
         world.call(token, request(0));
     }
-    // Nobody answers, and too few have arrived for a grant: only the Sends' own ends are heard of.
+    // The server does not answer, and too few Calls have arrived for a grant: only the Sends complete.
     world.settle();
     assert_eq!(world.server.inner.responder.calls.len(), 6);
 }
@@ -786,7 +785,7 @@ fn a_send_queue_that_stays_full_keeps_nobody_busy() {
     }
     world.until(|w| w.ended().len() == 24);
     assert!(world.ended().iter().all(|(_, result, _)| result.is_ok()));
-    // A peer that takes nothing any more leaves the queue full: there is nothing to do but wait.
+    // A peer that takes nothing any more leaves the queue full: the client can only wait.
     world.fabric.black_hole(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
     for token in 24..40 {
         world.call(token, request(0));

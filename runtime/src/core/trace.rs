@@ -1,17 +1,17 @@
-//! Tells operators of every change of a connection's state and of every refusal.
+//! Reports every change of a connection's state, and every refusal, to operators.
 //!
 //! # Normal operation
 //! Each event is one `tracing` event of the target `haulage` whose message is a static name, such as
-//! `connection.ready`. None is told per message. Without a subscriber an event costs a comparison.
+//! `connection.ready`. Messages in order cause no event. Without a subscriber an event costs a comparison.
 //!
-//! A server warns of what its operator may want to act on: connections turned away, connections that broke, and
-//! Calls that it could not act on. Everything else is information: at the connecting end, the caller learns of a
-//! failure anyway.
+//! A server reports at level WARN the events that its operator may want to act on: connections turned away, connections
+//! that broke, and Calls that it could not act on. Everything else has level INFO: at the connecting end, the caller
+//! learns of a failure anyway.
 //!
 //! # Limits
-//! A peer that connects and fails without end, or makes one Call after the other that is refused, must not fill a
-//! disk: each kind of event has a [`Bucket`] in each core, and an event tells in `left_out` how many of its kind
-//! were left out before it.
+//! A peer that connects and fails without end, or makes one Call after the other that is refused, must not fill a disk:
+//! each kind of event has a [`Bucket`] in each core, and the field `left_out` of an event counts the events of its kind
+//! that were left out before it.
 
 use std::fmt::{Debug, Display};
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ use self::bucket::Bucket;
 
 mod bucket;
 
-/// What a core remembers of the events it told.
+/// The event reporter of a core.
 #[derive(Debug)]
 pub(crate) struct Trace {
     /// The time of the turn.
@@ -40,7 +40,7 @@ pub(crate) struct Trace {
     call_refused: Bucket,
 }
 
-/// Tells an event if somebody listens and its bucket lets it pass.
+/// Reports an event if a subscriber wants it and the bucket has a token.
 macro_rules! tell {
     ($trace:ident.$bucket:ident, $level:expr, $name:literal, $($fields:tt)+) => {
         if tracing::enabled!(target: "haulage", $level)
@@ -53,7 +53,7 @@ macro_rules! tell {
 }
 
 impl Trace {
-    /// Begins with all tokens there are.
+    /// Makes a reporter whose buckets are full.
     pub(crate) const fn new(provider: &'static str) -> Self {
         Self {
             now: Instant::ZERO,
@@ -66,27 +66,27 @@ impl Trace {
         }
     }
 
-    /// Says what time it is for the events of a turn.
+    /// Sets the time for the events of a turn.
     #[inline]
     pub(crate) const fn begin_turn(&mut self, now: Instant) {
         self.now = now;
     }
 
-    /// A newcomer is let in; its setup goes on.
+    /// Reports that a newcomer was accepted; its setup goes on.
     #[cold]
     pub(crate) fn accepted(&mut self, Subject { conn, peer, .. }: Subject<'_>) {
         let provider = self.provider;
         tell!(self.accepted, Level::INFO, "connection.accepted", ?conn, %peer, provider);
     }
 
-    /// A newcomer is turned away.
+    /// Reports that a newcomer was turned away.
     #[cold]
     pub(crate) fn rejected(&mut self, peer: SocketAddr, reason: &str) {
         let provider = self.provider;
         tell!(self.refused, Level::WARN, "connection.refused", %peer, provider, reason);
     }
 
-    /// Calls may flow on a connection.
+    /// Reports that a connection is ready for Calls.
     #[cold]
     pub(crate) fn ready(&mut self, Subject { conn, peer, role }: Subject<'_>, agreed: &Agreed) {
         let Agreed { version, send_max, receive_max, receives } = *agreed;
@@ -105,14 +105,14 @@ impl Trace {
         );
     }
 
-    /// A connection that we were making could not be made.
+    /// Reports that this end could not connect.
     #[cold]
     pub(crate) fn unmade(&mut self, Subject { conn, peer, .. }: Subject<'_>, reason: &dyn Display) {
         let provider = self.provider;
         tell!(self.refused, Level::INFO, "connection.refused", ?conn, %peer, provider, %reason);
     }
 
-    /// A connection has ended.
+    /// Reports that a connection has ended.
     #[cold]
     pub(crate) fn ended(
         &mut self,
@@ -132,7 +132,7 @@ impl Trace {
         }
     }
 
-    /// A Call of the peer's is answered with a transport error.
+    /// Reports that a Call of the peer was answered with a transport error.
     #[cold]
     pub(crate) fn call_refused(
         &mut self,
@@ -140,7 +140,7 @@ impl Trace {
         (xid, error): (u32, &ErrorBody),
     ) {
         match error {
-            // How a Requester learns how much room a result needs.
+            // These errors tell a Requester how much room a result needs.
             ErrorBody::WriteResource { .. } | ErrorBody::ReplyResource { .. } => {
                 tell!(self.call_refused, Level::INFO, "call.refused", ?conn, %peer, xid, %error);
             }
@@ -148,8 +148,8 @@ impl Trace {
         }
     }
 
-    /// The transport header of a message makes no sense, or is of a version that this core does not speak: so a
-    /// client learns which version to go on with.
+    /// Reports a message whose transport header is malformed, or of a version that this core does not speak. The latter
+    /// is ordinary: the answer tells a client which version to go on with.
     #[cold]
     pub(crate) fn message_refused(
         &mut self,
@@ -170,13 +170,13 @@ impl Trace {
 /// The connection that an event is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject<'a> {
-    /// Its name in this core.
+    /// The name of the connection in this core.
     pub(crate) conn: &'a dyn Debug,
     pub(crate) peer: SocketAddr,
     pub(crate) role: Role,
 }
 
-/// What both ends of a connection agreed on.
+/// The terms that both ends of a connection agreed on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agreed {
     pub(crate) version: Version,
@@ -188,17 +188,17 @@ pub(crate) struct Agreed {
     pub(crate) receives: u32,
 }
 
-/// How a connection ended, or what to think of a message.
+/// Whether the end of a connection, or a refused message, is ordinary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// By a failure of the peer, of the network or of ours.
+    /// A failure of the peer, of the network or of this end.
     #[default]
     Broken,
-    /// In the ordinary course: an end closed it, it was idle for too long, or the version is being settled.
+    /// The ordinary course: an end closed the connection, it was idle for too long, or the version is being settled.
     Ordinary,
 }
 
-/// RPC messages that came on a connection.
+/// Counts of the RPC messages received on a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) calls_received: u64,

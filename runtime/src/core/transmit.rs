@@ -1,4 +1,4 @@
-//! The last stage of a turn: what is ready leaves, one doorbell per queue pair.
+//! The last stage of a turn: posts what is ready, with one doorbell for each queue pair.
 
 use haulage_proto::negotiate::{Class, Input};
 use haulage_proto::time::Instant;
@@ -11,12 +11,12 @@ use super::responder::{self, Responder};
 use super::table::ConnectionKey;
 use crate::provider::{Port, Provider};
 
-/// Posts everything that is ready. Returns how many connections had something.
+/// Posts everything that is ready. Returns the number of connections that had something to post, or were closed.
 pub(crate) fn flush(provider: &mut impl Provider, inner: &mut Inner, now: Instant) -> usize {
-    // Receives first: P1, a limit is told only once the Receives behind it are posted.
+    // Receives first (P1): a credit limit is advertised only once the Receives behind it are posted.
     post_receives(provider, &mut inner.common);
     let mut flushed = 0;
-    // What is touched meanwhile has its turn next time; the bound is what stands here now.
+    // Connections touched meanwhile wait for the next turn; this bounds the loop.
     for _ in 0..inner.common.connections.touched() {
         let Some(key) = inner.common.connections.next_touched() else { break };
         flush_connection(provider, inner, now, key);
@@ -25,7 +25,7 @@ pub(crate) fn flush(provider: &mut impl Provider, inner: &mut Inner, now: Instan
     flushed + close_connections(provider, &mut inner.common, now)
 }
 
-/// Has the provider provide for the first messages of a connection, before its peer can send any.
+/// Posts Receives, and tells the provider how many are reserved for a new connection, before its peer can send.
 pub(crate) fn provide(provider: &mut impl Provider, common: &mut Common, key: ConnectionKey) {
     post_receives(provider, common);
     if let Some(connection) = common.connections.get_mut(key) {
@@ -56,7 +56,7 @@ fn flush_connection(
         return;
     }
     connection.active = now;
-    // It stays marked meanwhile: what is queued now leaves below.
+    // The connection stays marked while it sends: messages queued meanwhile leave below.
     let leaving = connection.replies.len();
     connection.replenish(receives, leaving, touched);
     connection.provide(provider);
@@ -70,13 +70,13 @@ fn flush_connection(
         connection.rings = false;
         connection.provide(provider);
         if let Some(mut port) = provider.port(connection.qp) {
-            // What a full send queue leaves here goes on with the next completion.
+            // Requests that do not fit the send queue are posted after the next completion.
             let _ = port.post(&mut connection.queue);
         }
     }
 }
 
-/// Sends the Replies and the Calls of a connection that wait, and what its engine has to say.
+/// Sends the waiting Replies and Calls of a connection, and the messages of its engine.
 #[inline(never)]
 fn send_waiting(inner: &mut Inner, now: Instant, key: ConnectionKey, port: &mut impl Port) {
     let Inner { responder, requester, common } = inner;
@@ -104,7 +104,7 @@ fn send_replies(
     }
 }
 
-/// P3: Replies that wait for credit must not wait for ever.
+/// Notes since when Replies wait for credit, so that they do not wait for ever (P3).
 fn note_stall(common: &mut Common, now: Instant, key: ConnectionKey) {
     let Some(connection) = common.connections.get_mut(key) else { return };
     if connection.replies.is_empty() {
@@ -115,7 +115,7 @@ fn note_stall(common: &mut Common, now: Instant, key: ConnectionKey) {
     }
 }
 
-/// Carries out what was decided during the turn: connections that are to go.
+/// Disconnects the connections that the turn decided to close. Returns how many it decided on.
 fn close_connections(provider: &mut impl Provider, common: &mut Common, now: Instant) -> usize {
     let mut closed = 0;
     while let Some(key) = common.connections.next_closing() {

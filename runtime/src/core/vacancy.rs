@@ -1,4 +1,4 @@
-//! Connections that make room for others, those that are idle for too long, and all of them in a shutdown.
+//! Closes connections: to make room for others, because they are idle for too long, or in a shutdown.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::table::ConnectionKey;
 use super::trace::Manner;
 use crate::service::{CallError, ConnectionId, Service};
 
-/// Returns whether there is room for a newcomer, after a connection has gone in its favour if need be.
+/// Makes room for a newcomer, if need be by closing an idle connection. Returns whether there is room.
 pub(crate) fn make_room(
     inner: &mut Inner,
     service: &impl Service,
@@ -19,7 +19,7 @@ pub(crate) fn make_room(
     newcomer: Origin,
 ) -> bool {
     let common = &inner.common;
-    // Nobody goes for a newcomer that finds no place all the same, while others are on their way out.
+    // No connection is closed for a newcomer that would find no place even then, because closing connections have it.
     if !common.connections.has_room() || !common.receives.has_minimum() {
         return false;
     }
@@ -38,7 +38,7 @@ pub(crate) fn make_room(
     true
 }
 
-/// Closes the connections to us that have been idle for too long.
+/// Closes the accepted connections that have been idle for too long.
 pub(crate) fn close_idle(inner: &mut Inner, service: &impl Service, now: Instant) {
     let Some(limit) = inner.common.limits.idle_timeout else { return };
     let is_over = |active: Instant| active.saturating_add(limit) <= now;
@@ -58,7 +58,7 @@ pub(crate) fn close_idle(inner: &mut Inner, service: &impl Service, now: Instant
     let served = common.connections.iter().filter(|connection| connection.role == Role::Server);
     let due = served.filter(|connection| connection.origin.is_some()).map(|connection| {
         let due = connection.active.saturating_add(limit);
-        // It may go when what is under way has ended.
+        // A busy connection is looked at again after as long a time.
         if due <= now { now.saturating_add(limit) } else { due }
     });
     if let Some(due) = due.min() {
@@ -66,7 +66,7 @@ pub(crate) fn close_idle(inner: &mut Inner, service: &impl Service, now: Instant
     }
 }
 
-/// Closes connections that have nothing in flight, and all of them once it is `by`.
+/// Closes the connections that have nothing in flight, and all of them once the time is `by`.
 pub(crate) fn drain(inner: &mut Inner, now: Instant, by: Instant) {
     let busy = inner.busy_slots();
     let keys: Vec<_> = inner.keys().collect();
@@ -87,7 +87,7 @@ fn promised(service: &impl Service, key: ConnectionKey) -> bool {
     service.has_promised(ConnectionId(key))
 }
 
-/// Returns the connections to us with nothing under way.
+/// Returns the accepted connections with nothing under way.
 fn idle_connections(inner: &Inner) -> impl Iterator<Item = Candidate<ConnectionKey>> {
     let busy = inner.busy_slots();
     inner.keys().filter_map(move |key| {

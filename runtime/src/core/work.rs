@@ -1,4 +1,4 @@
-//! What the provider holds for us: every lease in a posted work request, named by the request.
+//! Posted work requests, and the leases that the provider holds for each.
 //!
 //! # Memory ownership
 //! A lease enters this table before the work request that uses it is queued and leaves it with that
@@ -16,19 +16,18 @@ use crate::provider::{Done, Quiesced};
 use crate::service::Data;
 use crate::sys::complete;
 
-/// The work requests whose completion we wait for.
+/// The signaled work requests that have not completed.
 #[derive(Debug)]
 pub(crate) struct Posted {
     table: OwnedTable<Work>,
-    /// Its entries for Writes whose Replies left without a view of their memory.
+    /// Entries for Writes that are posted apart from their Reply ([`Held::Written`]).
     written: u32,
-    /// How many of these there may be.
+    /// The largest number of these entries.
     written_max: u32,
 }
 
 impl Posted {
-    /// Makes room for `most` requests, `written_max` of them for Writes whose Replies left without a view of their
-    /// memory.
+    /// Makes a table for `most` requests, `written_max` of them for Writes that are posted apart from their Reply.
     pub(crate) fn new(most: u32, written_max: u32) -> Self {
         Self { table: OwnedTable::new(most), written: 0, written_max }
     }
@@ -36,7 +35,7 @@ impl Posted {
     /// Enters a request that is about to be posted. Returns its identifier.
     ///
     /// # Panics
-    /// If there is no room: there is an entry for all that can be posted at once.
+    /// If the table is full: it has an entry for every request that can be posted at once.
     pub(crate) fn enter(&mut self, connection: ConnectionKey, held: Held) -> WrId {
         self.written += u32::from(held.is_written());
         let entered = self.table.insert(Work { connection, held });
@@ -44,14 +43,14 @@ impl Posted {
         Name::Work(name.to_bits()).wr_id()
     }
 
-    /// Takes out the request whose identifier has this rest.
+    /// Takes out the request whose identifier carries `bits`; `None` if there is none.
     pub(crate) fn complete(&mut self, bits: u64) -> Option<Work> {
         let work = self.table.remove_bits(bits)?;
         self.written -= u32::from(work.held.is_written());
         Some(work)
     }
 
-    /// Takes out a request of a connection that has quiesced.
+    /// Takes out the newest request of a connection that has quiesced.
     pub(crate) fn next_of(&mut self, connection: ConnectionKey) -> Option<Held> {
         let work = self.table.remove_newest_of(connection.slot())?;
         debug_assert!(work.connection == connection, "no work request outlives its connection");
@@ -59,18 +58,18 @@ impl Posted {
         Some(work.held)
     }
 
-    /// Returns whether another Reply may leave without a view of the memory that its Writes read.
+    /// Returns whether the Writes of another Reply may be posted apart from it.
     #[inline]
     pub(crate) const fn has_room_for_writes(&self) -> bool {
         self.written < self.written_max
     }
 
-    /// Returns how many requests there are.
+    /// Returns the number of requests.
     pub(crate) fn len(&self) -> u32 {
         self.table.len()
     }
 
-    /// Returns the connection of each.
+    /// Returns the connection of each request.
     pub(crate) fn connections(&self) -> impl Iterator<Item = ConnectionKey> {
         self.table.iter().map(|work| work.connection)
     }
@@ -95,28 +94,28 @@ impl Owned for Work {
     }
 }
 
-/// What it holds, and what its end means.
+/// The memory that a work request holds, and the purpose of its completion.
 #[derive(Debug)]
 pub(crate) enum Held {
-    /// A message, and what was written before it.
+    /// A Send, and the Writes posted before it.
     Send {
         /// The message's buffer.
         buffer: PostedSource<Local>,
         /// The sources of the Writes posted just before it.
         written: Written,
     },
-    /// The source of Writes, of which this was the last. The Reply behind them left inline.
+    /// The last of the Writes of a Reply that is sent apart from them.
     Written {
-        /// The source.
+        /// The source of the Writes.
         data: PostedData,
-        /// What the Call it answers is charged.
+        /// The memory charged to the Call that the Reply answers.
         charge: Charge,
     },
     /// The last RDMA Read of a Call or of a reduced argument.
     Read {
-        /// Where it goes.
+        /// The lease that the Read fills.
         sink: PostedSink,
-        /// The Call that waits for it.
+        /// The Call that waits for the Read.
         call: CallKey,
     },
     /// An invalidation on behalf of one of our Calls.
@@ -127,23 +126,23 @@ pub(crate) enum Held {
 }
 
 impl Held {
-    /// Returns whether it is of Writes whose Reply left without a view of their memory.
+    /// Returns whether this is the entry of Writes posted apart from their Reply.
     const fn is_written(&self) -> bool {
         matches!(self, Self::Written { .. })
     }
 }
 
-/// What was written before a message.
+/// The sources of the Writes posted before a Send.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    /// The sources: a data item, and the Payload stream.
+    /// A data item, and the Payload stream.
     pub(crate) sources: [PostedData; 2],
-    /// What the Call that the message answers is charged.
+    /// The memory charged to the Call that the message answers.
     pub(crate) charge: Charge,
 }
 
 impl Written {
-    /// Makes one of a data item alone.
+    /// Makes the record of Writes from one data item.
     pub(crate) const fn one(data: PostedData, charge: Charge) -> Self {
         Self { sources: [data, PostedData::None], charge }
     }
@@ -156,12 +155,12 @@ pub(crate) enum PostedData {
     None,
     Local(PostedSource<Local>),
     Shared(PostedSource<Shared>),
-    /// Each with the part of it that counts.
+    /// Pieces, each with the range of it that is written.
     Pieces(Box<[(PostedSource<Shared>, Range<usize>)]>),
 }
 
 impl PostedData {
-    /// Takes a result as the source of Writes.
+    /// Makes a result the source of Writes.
     pub(crate) fn of(data: Data) -> Self {
         match data {
             Data::Local(lease) if !lease.is_empty() => Self::Local(lease.into_source()),
@@ -174,7 +173,7 @@ impl PostedData {
         }
     }
 
-    /// Returns its octets.
+    /// Returns the length in octets.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::None => 0,
@@ -184,7 +183,7 @@ impl PostedData {
         }
     }
 
-    /// Tells `each` the views that a part of it takes, in order: one, unless it is in pieces.
+    /// Calls `each` with the views that cover `range`, in order: one view, or one for each piece.
     #[inline]
     pub(crate) fn sources(&self, range: Range<usize>, each: &mut dyn FnMut(Source)) {
         match self {
@@ -204,7 +203,7 @@ impl PostedData {
         }
     }
 
-    /// Takes the memory back; the provider is done with it.
+    /// Takes the memory back once the provider has completed the request.
     pub(crate) fn complete(self, done: &Done) {
         match self {
             Self::None => {}
@@ -216,7 +215,7 @@ impl PostedData {
         }
     }
 
-    /// Takes the memory back; the connection has quiesced.
+    /// Takes the memory back once the connection has quiesced.
     pub(crate) fn quiesced(self, proof: &Quiesced) {
         match self {
             Self::None => {}
@@ -229,12 +228,12 @@ impl PostedData {
     }
 }
 
-/// What a completion's identifier names. The kind is in the top byte.
+/// The entry that the identifier of a completion names. The kind is in the top byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
-    /// An unsignaled request: its end is told by a later one, or by the end of the connection.
+    /// An unsignaled request: a later completion, or the end of the connection, covers it.
     Unsignaled,
-    /// An entry of the work table, as packed key.
+    /// An entry of the work table, by packed key.
     Work(u64),
     /// A Receive, by buffer number.
     Receive(usize),

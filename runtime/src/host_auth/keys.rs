@@ -1,9 +1,8 @@
 //! Host keys, and the text files they are kept in.
 //!
-//! A secret key is a file with one line of 64 hexadecimal digits, the seed of an Ed25519 key, that only
-//! its owner may read; `openssl rand -hex 32` makes one. Known peers are a file with one line for each:
-//! the 64 digits of its public key, and behind a space whatever helps people to tell them apart. In
-//! both, empty lines and lines that begin with `#` mean nothing.
+//! A secret key is a file with one line of 64 hexadecimal digits, the seed of an Ed25519 key, that only its owner may
+//! read; `openssl rand -hex 32` makes one. Known peers are a file with one line for each: the 64 digits of its public
+//! key and, behind a space, any remark. In both files, empty lines and lines that begin with `#` are ignored.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,19 +15,19 @@ use std::str::FromStr;
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use zeroize::Zeroizing;
 
-/// Who we are, and whom we accept.
+/// Our secret key, and the peers that we accept.
 #[derive(Debug)]
 pub struct HostKeys {
-    /// Ours.
+    /// Our own key.
     pub secret: SecretKey,
-    /// The peers'. Our own is not among them unless it was put there.
+    /// The accepted peers. Our own key is not among them unless it was put there.
     pub known: KnownPeers,
 }
 
-/// The key a host proves itself with. Its memory is wiped when it is dropped.
+/// The key with which a host proves its identity. Its memory is wiped when it is dropped.
 pub struct SecretKey(SigningKey);
 
-/// What others know a host by.
+/// The key by which other hosts know a host.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PublicKey(VerifyingKey);
 
@@ -36,14 +35,14 @@ pub struct PublicKey(VerifyingKey);
 #[derive(Clone, Debug, Default)]
 pub struct KnownPeers(BTreeMap<[u8; PublicKey::LEN], PublicKey>);
 
-/// Why there is no key.
+/// Why keys could not be read.
 #[derive(Debug)]
 pub enum KeyFault {
     /// The file cannot be read.
     Unreadable(io::Error),
-    /// Others than its owner may read a secret.
+    /// Users other than its owner may read a secret.
     Exposed,
-    /// A line does not begin with 64 hexadecimal digits, or a secret's has more than them.
+    /// A line does not begin with 64 hexadecimal digits, or a line of a secret has more than these.
     NotAKey {
         /// The line, from 1.
         line: usize,
@@ -53,13 +52,13 @@ pub enum KeyFault {
         /// The line, from 1.
         line: usize,
     },
-    /// The file is too long for what it should hold.
+    /// The file of a secret is too long.
     TooLong,
-    /// There is no key.
+    /// There is no key in the file of a secret.
     Missing,
-    /// A secret is one key.
+    /// There is more than one key in the file of a secret.
     TooMany {
-        /// The second one's line, from 1.
+        /// The line of the second key, from 1.
         line: usize,
     },
 }
@@ -88,19 +87,19 @@ impl std::error::Error for KeyFault {
 }
 
 impl SecretKey {
-    /// Makes the key of a seed, which must be random and nobody else's.
+    /// Makes the key of a seed, which must be random and known to nobody else.
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         Self(SigningKey::from_bytes(seed))
     }
 
-    /// Reads a file that only its owner may read.
+    /// Reads a file, which only its owner may be able to read.
     pub fn read(path: &Path) -> Result<Self, KeyFault> {
         let mut file = File::open(path).map_err(KeyFault::Unreadable)?;
         let mode = file.metadata().map_err(KeyFault::Unreadable)?.mode();
         if mode & 0o077 != 0 {
             return Err(KeyFault::Exposed);
         }
-        // Of a size that never grows, so that no copy is left behind.
+        // A buffer of fixed size never moves, so no copy of the secret is left behind.
         let mut memory = Zeroizing::new([0; SECRET_FILE_MAX + 1]);
         let mut length = 0;
         while let Some(room) = memory.get_mut(length..).filter(|room| !room.is_empty()) {
@@ -114,7 +113,7 @@ impl SecretKey {
         text.map_err(|_| KeyFault::NotAKey { line: 1 })?.parse()
     }
 
-    /// Returns what others are to know this host by.
+    /// Returns the key by which other hosts know this host.
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key())
     }
@@ -147,10 +146,10 @@ impl fmt::Debug for SecretKey {
 }
 
 impl PublicKey {
-    /// Octets of one.
+    /// Octets of a public key.
     pub const LEN: usize = 32;
 
-    /// Returns the key with these octets, unless it is none or one that anybody can sign for.
+    /// Returns the key with these octets; `None` if they are no key, or a weak one for which anybody can sign.
     pub fn from_octets(octets: &[u8; Self::LEN]) -> Option<Self> {
         VerifyingKey::from_bytes(octets).ok().filter(|key| !key.is_weak()).map(Self)
     }
@@ -178,7 +177,7 @@ impl fmt::Debug for PublicKey {
 }
 
 impl KnownPeers {
-    /// Reads a file. One without a key accepts nobody.
+    /// Reads a file. A file without a key accepts no peer.
     pub fn read(path: &Path) -> Result<Self, KeyFault> {
         std::fs::read_to_string(path).map_err(KeyFault::Unreadable)?.parse()
     }
@@ -208,7 +207,7 @@ impl FromStr for KnownPeers {
     }
 }
 
-/// Returns the lines that mean something, and their numbers from 1.
+/// Returns the lines that are neither empty nor remarks, with their numbers from 1.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let numbered = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
     numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))

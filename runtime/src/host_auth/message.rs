@@ -1,4 +1,4 @@
-//! The four messages.
+//! The four messages of host authentication.
 //!
 //! ```text
 //! client hello:  'H' 'A' 1 1   nonce[32]  public key[32]
@@ -17,7 +17,7 @@ use super::nonce::Nonce;
 /// Octets of the longest message.
 pub const MESSAGE_MAX: usize = TAG + Nonce::LEN + PublicKey::LEN + SIGNATURE;
 
-/// Which message, in the order they are exchanged.
+/// The kinds of message, in the order in which they are exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     ClientHello,
@@ -29,9 +29,9 @@ pub(super) enum Kind {
 /// A message of the kind that was due, borrowed from what arrived.
 #[derive(Debug)]
 pub(super) struct Message<'a> {
-    /// Who a hello says it is from: nonce and public key.
+    /// The nonce and the public key of a hello.
     pub(super) identity: Option<(&'a [u8; Nonce::LEN], &'a [u8; PublicKey::LEN])>,
-    /// All before the signature, which the signature covers.
+    /// The octets before the signature, which the signature covers.
     pub(super) said: &'a [u8],
     pub(super) signature: Option<&'a [u8; SIGNATURE]>,
 }
@@ -62,7 +62,7 @@ impl Kind {
         }
     }
 
-    /// Returns what the message begins with.
+    /// Returns the octets that the message begins with.
     pub(super) const fn tag(self) -> [u8; TAG] {
         let number = match self {
             Self::ClientHello => 1,
@@ -89,7 +89,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Parses a message from the peer, of whom `due` is expected.
+    /// Parses a message from the peer, which must be of the kind `due`.
     pub(super) fn decode(due: Kind, octets: &'a [u8]) -> Result<Self, Refused> {
         let mut r = Reader::new(octets);
         let tag = take::<TAG>(&mut r)?;
@@ -111,10 +111,10 @@ fn take<'a, const N: usize>(r: &mut Reader<'a>) -> Result<&'a [u8; N], Refused> 
 }
 
 const TAG: usize = 4;
-/// Of an Ed25519 signature.
+/// Octets of an Ed25519 signature.
 pub(super) const SIGNATURE: usize = 64;
-/// The messages' format, and with it the primitives: another one is another protocol.
+/// Number of the message format, and so of its cryptographic primitives: another number is another protocol.
 const FORMAT: u8 = 1;
 
-// What a signature covers is settled by the one CONNPROP message it is in.
+// Each message fits one CONNPROP message, which settles what its signature covers.
 const _: () = assert!(MESSAGE_MAX <= WHOLE_MAX);

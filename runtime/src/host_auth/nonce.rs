@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// A number no other connection uses. It travels in the clear.
+/// A number that no other connection uses. It travels in the clear.
 pub(super) struct Nonce([u8; Self::LEN]);
 
-/// The system has no randomness to give, without which a recorded handshake could be played again.
+/// The system gave no random octets, without which a recorded handshake could be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoEntropy;
 
@@ -20,14 +20,14 @@ impl std::error::Error for NoEntropy {}
 impl Nonce {
     pub(super) const LEN: usize = 32;
 
-    /// Takes one from the system.
+    /// Takes a nonce from the system's random source.
     pub(super) fn fresh() -> Result<Self, NoEntropy> {
         let mut octets = [0; Self::LEN];
         getrandom::fill(&mut octets).map_err(|_| NoEntropy)?;
         Ok(Self(octets))
     }
 
-    /// Makes one that can be repeated.
+    /// Makes a nonce that can be repeated.
     #[cfg(test)]
     pub(super) const fn fixed(octets: [u8; Self::LEN]) -> Self {
         Self(octets)

@@ -4,7 +4,7 @@ mod attacks;
 
 const VERSION: u32 = 2;
 
-/// A CONNPROP message on its way: what the attacker may change.
+/// A CONNPROP message on its way, which an attacker may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wire {
     from: Role,
@@ -13,12 +13,12 @@ struct Wire {
     octets: Vec<u8>,
 }
 
-/// One end, and the messages it has left to say.
+/// One end, and the messages that it has still to send.
 struct End {
     auth: KeyAuthenticator,
     role: Role,
     properties: Vec<&'static [u8]>,
-    /// What its last call said; an error ends its part.
+    /// The result of its last step; an error ends its part.
     said: Result<Progress, Refused>,
     finals: (bool, bool),
 }
@@ -40,7 +40,7 @@ impl End {
         end
     }
 
-    /// Says the next message, as the connection does: FINAL once nothing more is due.
+    /// Returns the next message to send, like a connection: a FINAL once nothing more is due.
     fn say(&mut self) -> Option<Wire> {
         let next = *self.properties.first()?;
         let last = self.properties.len() == 1 && self.said == Ok(Progress::Done);
@@ -72,7 +72,7 @@ const fn conn_prop_kind(last: bool) -> ConnPropKind {
     if last { ConnPropKind::Final } else { ConnPropKind::Middle }
 }
 
-/// Lets both ends talk, each message changed on its way by `attack`. Returns what arrived.
+/// Lets both ends talk, each message changed on its way by `attack`. Returns the messages that arrived.
 fn talk(client: &mut End, server: &mut End, mut attack: impl FnMut(usize, &mut Wire)) -> Vec<Wire> {
     let mut arrived = Vec::new();
     while arrived.len() < 8 {
@@ -119,7 +119,7 @@ fn honest() -> Vec<Wire> {
     talk(&mut client(0xc1), &mut server(0x51), |_, _| {})
 }
 
-/// Lets `attack` change the messages of an honest pair. Returns what each end makes of it.
+/// Lets `attack` change the messages of an honest pair. Returns the outcome at each end.
 fn under(attack: impl FnMut(usize, &mut Wire)) -> [Result<bool, Refused>; 2] {
     let (mut client, mut server) = (client(0xc1), server(0x51));
     talk(&mut client, &mut server, attack);
@@ -146,7 +146,7 @@ fn nobody_is_named_before_all_is_said() {
     assert!(client_at(4).auth.peer().is_some());
 }
 
-/// A client that has seen the first `count` messages of an honest exchange.
+/// Returns a client that has seen the first `count` messages of an honest exchange.
 fn client_at(count: usize) -> End {
     let mut end = client(0xc1);
     for message in honest().iter().take(count) {

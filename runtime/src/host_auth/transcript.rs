@@ -1,4 +1,4 @@
-//! What was said, as one running hash.
+//! The transcript of a connection's setup, as one running hash.
 //!
 //! Every entry begins with a letter of its own and says how long its parts are, so that no two
 //! histories of a connection are hashed from the same octets.
@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::message::Kind;
 
-/// Everything both ends said up to now.
+/// The hash of everything that both ends have said.
 #[derive(Clone)]
 pub(super) struct Transcript(Sha256);
 
@@ -18,7 +18,7 @@ impl Transcript {
         Self(Sha256::new_with_prefix(PURPOSE))
     }
 
-    /// Enters what was agreed before the first message.
+    /// Enters the version and the private data, which are agreed before the first message.
     pub(super) fn bind(&mut self, version: u32, client: &[u8], server: &[u8]) {
         self.0.update(b"B");
         self.0.update(version.to_be_bytes());
@@ -38,7 +38,7 @@ impl Transcript {
         self.put(octets);
     }
 
-    /// Returns what the author of `kind` signs: that it said `said` after all that was entered.
+    /// Returns the octets that the author of `kind` signs: they stand for the transcript so far, followed by `said`.
     pub(super) fn statement(&self, kind: Kind, said: &[u8]) -> Vec<u8> {
         let mut all = self.clone();
         all.said(kind, said);
@@ -58,7 +58,7 @@ const fn letter(role: Role) -> u8 {
     }
 }
 
-/// Keeps signatures made for this from meaning anything elsewhere.
+/// A prefix that keeps these signatures from being valid for any other purpose.
 const PURPOSE: &[u8] = b"Haulage RPC-over-RDMA host authentication\0";
 
 #[cfg(test)]
@@ -110,7 +110,7 @@ mod tests {
         let made = |kind, said| statement(|_| {}, kind, said);
         let one = made(Kind::ClientProof, b"a");
         assert_ne!(one, made(Kind::ClientProof, b"b"));
-        // The tag stands beside the hash too: the same history, another message.
+        // The tag stands beside the hash, too: the same history makes another statement for another message.
         let tag = PURPOSE.len()..PURPOSE.len() + 4;
         assert_eq!(one[tag.clone()], Kind::ClientProof.tag());
         assert_eq!(made(Kind::ServerProof, b"a")[tag], Kind::ServerProof.tag());

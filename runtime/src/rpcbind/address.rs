@@ -6,7 +6,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Which kind of addresses an RDMA service is reached at. Assigned for any RDMA network that names
+/// The netid of an RDMA service, by the kind of its IP address. The netids are assigned for any RDMA network that names
 /// services by IP address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Netid {
@@ -17,7 +17,7 @@ pub enum Netid {
 }
 
 impl Netid {
-    /// Returns the netid of services at this kind of address.
+    /// Returns the netid of services at addresses of this kind.
     pub const fn of(ip: IpAddr) -> Self {
         match ip {
             IpAddr::V4(_) => Self::Rdma,
@@ -25,7 +25,7 @@ impl Netid {
         }
     }
 
-    /// Returns its name.
+    /// Returns the name of the netid.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rdma => "rdma",
@@ -40,13 +40,13 @@ impl fmt::Display for Netid {
     }
 }
 
-/// Returns an address as rpcbind has it.
+/// Returns an address in the form of a universal address.
 pub fn universal(address: SocketAddr) -> String {
     let [high, low] = address.port().to_be_bytes();
     format!("{}.{high}.{low}", address.ip())
 }
 
-/// Reads an address as rpcbind has it.
+/// Parses a universal address.
 pub fn parse_universal(text: &str) -> Option<SocketAddr> {
     let mut parts = text.rsplitn(3, '.');
     let low = octet(parts.next()?)?;
@@ -60,7 +60,7 @@ pub fn parse_universal(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, u16::from_be_bytes([high, low])))
 }
 
-/// Reads digits only, where the language would take a sign as well.
+/// Parses decimal digits alone: the standard library would accept a sign as well.
 fn octet(digits: &str) -> Option<u8> {
     digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }

@@ -10,28 +10,28 @@ use super::stream::Place;
 /// Why rpcbind did not do what it was asked.
 #[derive(Debug)]
 pub enum Fault {
-    /// Nobody listens at any of these places.
+    /// No program listens at any of these places.
     Absent(Vec<Place>),
-    /// It did not answer in time.
+    /// rpcbind did not answer in time.
     TimedOut(Place),
-    /// The connection to it failed.
+    /// The connection to rpcbind failed.
     Io(Place, io::Error),
-    /// It does not let us do that.
+    /// rpcbind does not permit the request.
     Denied,
-    /// What answers is not rpcbind, or too old a one.
+    /// The program that answers is not rpcbind of version 3 or 4.
     Unsupported,
-    /// It failed.
+    /// rpcbind failed to do what it was asked.
     Failed,
-    /// Its reply cannot be parsed.
+    /// The reply of rpcbind cannot be parsed.
     Malformed,
-    /// The program's version is registered already, with another address.
+    /// The version of the program is registered already, with another address.
     Taken(Program, Netid),
-    /// It is registered by another user.
+    /// Another user registered the version of the program.
     NotOurs(Program, Netid),
 }
 
 impl Fault {
-    /// Says why asking the rpcbind at `place` failed.
+    /// Returns why asking the rpcbind at `place` failed.
     pub(super) fn of(place: &Place, error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::TimedOut => Self::TimedOut(place.clone()),

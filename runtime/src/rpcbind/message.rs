@@ -1,4 +1,4 @@
-//! What is said to rpcbind, and what it answers.
+//! Calls to rpcbind, and its replies.
 
 use haulage_proto::rpc::{AcceptStat, CallHeader, RejectStat, ReplyBody, ReplyHeader};
 use haulage_proto::xdr::{Reader, Writer};
@@ -6,7 +6,7 @@ use haulage_proto::xdr::{Reader, Writer};
 use super::fault::Fault;
 use super::program::Program;
 
-/// What can be asked.
+/// The procedures of rpcbind that we call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Procedure {
     Set,
@@ -27,7 +27,7 @@ impl Procedure {
         }
     }
 
-    /// Returns the versions that have it, the one to try first at the front.
+    /// Returns the versions that have the procedure, the one to try first at the front.
     pub(super) fn versions(self) -> impl Iterator<Item = u32> {
         let versions: &[u32] = if self == Self::GetVersAddr { &[4] } else { &[4, 3] };
         versions.iter().copied()
@@ -45,25 +45,25 @@ pub(super) struct Mapping<'a> {
 /// One registered service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What is served.
+    /// The program and version that are served.
     pub program: Program,
-    /// Over which transport.
+    /// The netid of the transport.
     pub netid: String,
-    /// At which universal address; a path for local transports.
+    /// The universal address; a path for local transports.
     pub address: String,
-    /// By whom: a user, as rpcbind names it.
+    /// The user who registered the service, as rpcbind names it.
     pub owner: String,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 pub(super) enum Outcome<'a> {
     Success(Reader<'a>),
-    /// This version of the protocol is not spoken.
+    /// rpcbind does not speak this version of the protocol.
     OtherVersion,
     Refused(Fault),
 }
 
-/// Returns a call, unless a netid or address is far longer than any is.
+/// Encodes a call; `None` if a netid or address is far longer than any real one.
 pub(super) fn call(
     version: u32,
     procedure: Procedure,
@@ -82,7 +82,7 @@ pub(super) fn call(
     Some(w.written().to_vec())
 }
 
-/// Judges a reply's header.
+/// Judges the header of a reply.
 pub(super) fn outcome(reply: &[u8]) -> Outcome<'_> {
     let (header, at) = match ReplyHeader::decode(reply) {
         Ok((header, at)) if header.xid == XID => (header, at),
@@ -130,7 +130,7 @@ pub(super) fn entries(r: &mut Reader<'_>) -> Option<Vec<Entry>> {
 
 /// rpcbind's own program number.
 const PROGRAM: u32 = 100_000;
-/// Each call has a connection of its own, so any number names it.
+/// The XID of every call: each call has its own connection.
 const XID: u32 = 0x7270_6362;
 /// Octets of the longest call: a header and three short strings.
 const CALL_MAX: usize = 256;

@@ -1,13 +1,13 @@
-//! What is registered with rpcbind.
+//! The unit of registration with rpcbind.
 
 use std::fmt;
 
-/// A program's version, which is what is registered.
+/// A version of a program, which is what servers register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Its number.
+    /// The number of the program.
     pub program: u32,
-    /// Its version.
+    /// The number of the version.
     pub version: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Where rpcbind listens, and one connection to it: records, before a deadline.
+//! A connection to rpcbind that exchanges records until a deadline.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -30,7 +30,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A connection that is given up at a deadline.
+/// A connection that fails at a deadline.
 #[derive(Debug)]
 pub struct Stream {
     socket: Socket,
@@ -44,10 +44,10 @@ enum Socket {
 }
 
 impl Stream {
-    /// Connects.
+    /// Connects to `place`.
     ///
     /// # Errors
-    /// The system's; `TimedOut` at the deadline.
+    /// The system's error; `TimedOut` at the deadline.
     pub fn connect(place: &Place, deadline: Instant) -> io::Result<Self> {
         let left = left(deadline)?;
         let socket = match place {
@@ -60,7 +60,7 @@ impl Stream {
     /// Sends a record and returns the next one received.
     ///
     /// # Errors
-    /// The system's; `TimedOut` at the deadline, `InvalidData` if the record is too long.
+    /// The system's error; `TimedOut` at the deadline, `InvalidData` if the record is too long.
     pub fn exchange(&mut self, record: &[u8]) -> io::Result<Vec<u8>> {
         let length = u32::try_from(record.len()).ok();
         let mark = length.and_then(Mark::last).ok_or(ErrorKind::InvalidData)?;
@@ -120,13 +120,13 @@ impl Write for Stream {
     }
 }
 
-/// Returns the time that is left, which is not none.
+/// Returns the time that is left, which is never zero.
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_since(clock::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// Names what a socket says when its time is over.
+/// Reports the end of a socket's timeout as `TimedOut`.
 fn in_time<T>(result: io::Result<T>) -> io::Result<T> {
     result.map_err(|error| match error.kind() {
         ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),

@@ -1,5 +1,4 @@
-//! Against an rpcbind of our own making, which says what the test wants. The real one is met in the
-//! crate of tests.
+//! Tests against an rpcbind of our own, which answers as a test wants. The crate of tests runs against the real one.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -9,8 +8,8 @@ use super::*;
 
 const NFS: Program = Program { program: 100_003, version: 4 };
 
-/// Answers each call on one connection with the next of `answers`, marks included, and returns what
-/// it was asked. Then hangs up.
+/// Answers each call on one connection with the next of `answers`, marks included, and then hangs up. Returns the
+/// calls.
 fn serve(listener: &TcpListener, answers: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let (mut stream, _) = listener.accept().unwrap();
     let mut asked = Vec::new();
@@ -37,8 +36,8 @@ fn listen() -> (TcpListener, Place) {
     (listener, place)
 }
 
-/// Lets `client` talk to connections that are answered as said. Returns its result and what each
-/// connection was asked.
+/// Runs `client` against connections that are answered with these replies. Returns its result, and the calls on each
+/// connection.
 fn with<T>(
     connections: &[&[Vec<u8>]],
     client: impl FnOnce(&Rpcbind) -> T,
@@ -50,13 +49,13 @@ fn with<T>(
             connections.iter().map(|answers| serve(&listener, answers)).collect::<Vec<_>>()
         });
         let result = client(&Rpcbind::at(vec![place], LONG));
-        // A client that made fewer connections is not waited for: this one is, in vain.
+        // A client that made fewer connections leaves the server waiting: these connections end that.
         connections.iter().for_each(|_| drop(TcpStream::connect(at)));
         (result, fake.join().unwrap())
     })
 }
 
-/// The record of a Reply with these words behind its XID.
+/// Returns the record of a Reply with these words behind its XID.
 fn reply(words: &[u32]) -> Vec<u8> {
     fragment(true, &message(words))
 }
@@ -75,14 +74,14 @@ const TRUE: [u32; 5] = [0, 0, 0, 0, 1];
 const FALSE: [u32; 5] = [0, 0, 0, 0, 0];
 const VERSION_3_ONLY: [u32; 6] = [0, 0, 0, 2, 3, 3];
 
-/// A string's words.
+/// Returns the words of a string.
 fn string(text: &str) -> Vec<u32> {
     let padded = text.bytes().chain([0; 3]).collect::<Vec<_>>();
     let words = padded.chunks_exact(4).map(|word| u32::from_be_bytes(word.try_into().unwrap()));
     [u32::try_from(text.len()).unwrap()].into_iter().chain(words).collect()
 }
 
-/// Version and procedure of a call.
+/// Returns the version and the procedure of a call.
 fn asked(call: &[u8]) -> (u32, u32) {
     let word = |at: usize| u32::from_be_bytes(call[at..at + 4].try_into().unwrap());
     assert_eq!([word(4), word(8), word(12)], [0, 2, 100_000]);

@@ -1,4 +1,4 @@
-//! What a service sees of a Call, and what it says of one that it makes.
+//! The types of the Calls that a service serves or makes.
 
 use std::net::SocketAddr;
 
@@ -16,11 +16,11 @@ use crate::provider::PeerUser;
 /// Where the DDP-eligible result of a procedure comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultSource {
-    /// From memory that the service holds whether it is asked or not.
+    /// From memory that the service holds whether it is called or not.
     Resident,
-    /// From memory of the core's pool that the service leases as it is called, for this Call alone. The core calls
-    /// the service once the pool has room for as long a result as the Requester takes, and counts the room as the
-    /// connection's until the Reply has left.
+    /// From memory of the core's pool that the service leases as it is called, for this Call alone. The core calls the
+    /// service once the pool has room for the longest result that the Requester takes, and charges the room to the
+    /// connection until the Reply has left.
     Leased,
 }
 
@@ -33,10 +33,10 @@ pub struct ConnectionId(pub(crate) ConnectionKey);
 pub struct Peer {
     /// The connection.
     pub connection: ConnectionId,
-    /// Where the peer is.
+    /// The address of the peer.
     pub address: SocketAddr,
-    /// The user there, where [`Service::identifies_peers`](super::Service::identifies_peers) wanted the user of a
-    /// client looked up.
+    /// The user at the other end of an accepted connection, if
+    /// [`Service::identifies_peers`](super::Service::identifies_peers) returns true.
     pub user: PeerUser,
     /// The version of RPC-over-RDMA that both ends settled on.
     pub version: Version,
@@ -44,7 +44,7 @@ pub struct Peer {
     pub role: Role,
 }
 
-/// A connection that has ended, of which the service is still to be told.
+/// A connection that has ended, which the service does not know yet.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) peer: Peer,
@@ -58,15 +58,15 @@ pub struct CallToken(pub(crate) CallKey);
 /// A Call being served.
 #[derive(Debug)]
 pub struct Call<'a> {
-    /// What the Requester calls it: the same if it is sent again on another connection.
+    /// The XID that the Requester gave the Call: the same if it is sent again on another connection.
     pub xid: u32,
-    /// Procedure number; bound, or the runtime had answered it.
+    /// Procedure number: always one of the binding.
     pub procedure: u32,
-    /// Who says they call.
+    /// The identity that the caller claims.
     pub credential: Credential<'a>,
     /// The connection it came on.
     pub connection: ConnectionId,
-    /// Its name, for [`Outcome::Later`](super::Outcome::Later).
+    /// The name of the Call, for [`Outcome::Later`](super::Outcome::Later).
     pub token: CallToken,
     /// The arguments.
     pub arguments: Arguments<'a>,
@@ -80,14 +80,14 @@ pub struct Arguments<'a> {
     pub(crate) placed: Placement,
 }
 
-/// What became of a reduced argument.
+/// The place of a reduced argument.
 #[derive(Debug)]
 pub(crate) enum Placement {
     /// There is none, or it has been taken.
     None,
     /// It was read into this lease.
     Placed(Local),
-    /// It was left where it is.
+    /// It was not fetched.
     Refused(Refusal),
 }
 
@@ -107,18 +107,18 @@ pub enum Argument<'a> {
     Inline(&'a [u8]),
     /// It came by direct data placement and stays where it is.
     Placed(Local),
-    /// It was not fetched; `length` is what the peer offered.
+    /// It was not fetched; the peer offered `length` octets.
     Refused {
         /// Octets offered.
         length: u64,
-        /// Why.
+        /// Why it was not fetched.
         why: Refusal,
     },
 }
 
 impl<'a> Arguments<'a> {
-    /// Gives up what there is, for a service that reads it in its own way: the stream, and where a
-    /// reduced argument was placed, or why it was not.
+    /// Takes the arguments apart, for a service with its own decoder: the Payload stream, and the lease of a reduced
+    /// argument, or why it was not fetched.
     pub fn into_parts(self) -> (PayloadReader<'a>, Result<Option<Local>, Refusal>) {
         let placed = match self.placed {
             Placement::None => Ok(None),
@@ -163,21 +163,21 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// What a client asks of a server in one Call.
+/// One Call of a client to a server.
 #[derive(Debug)]
 pub struct Request {
     /// Procedure number.
     pub procedure: u32,
     /// The DDP-eligible argument, moved by RDMA Read. It must be the last argument.
     pub argument: Option<Local>,
-    /// Where the DDP-eligible result goes, moved by RDMA Write; its length is what it may hold.
+    /// Room for the DDP-eligible result, moved by RDMA Write; the length of the lease is the most that it may hold.
     pub result: Option<Local>,
-    /// When to stop waiting; the core's `call_timeout` unless given.
+    /// How long to wait; `None` for the core's `call_timeout`.
     pub timeout: Option<std::time::Duration>,
 }
 
 impl Request {
-    /// Returns whether it has leases, which are opened to the server.
+    /// Returns whether it has leases, which are exposed to the server.
     #[inline]
     pub(crate) const fn opens(&self) -> bool {
         self.argument.is_some() || self.result.is_some()
@@ -187,16 +187,16 @@ impl Request {
 /// How a Call of ours ended.
 #[derive(Debug)]
 pub struct Finished<'a> {
-    /// The results, without the RPC header; a reduced result left only its length here.
+    /// The results, without the RPC header; of a reduced result they hold only the length.
     pub results: Result<PayloadReader<'a>, CallError>,
-    /// The argument's lease, ours again.
+    /// The argument's lease; `None` if there was none, or if the peer may still read it.
     pub argument: Option<Local>,
-    /// The result's lease, ours again: as long as what was written, or as it was if the Call failed. Either way
-    /// the peer may have changed any octet that the lease had.
+    /// The result's lease: as long as the octets that were written, or as it was if the Call failed. Either way the
+    /// peer may have changed any octet that the lease had. `None` if there was none, or if the peer may still write it.
     pub result: Option<Local>,
 }
 
-/// Returns whether a Call may reduce what `request` wants to have reduced.
+/// Returns whether the binding allows the reductions that `request` asks for.
 pub(crate) fn allows_to_reduce(binding: &Binding, request: &Request) -> bool {
     let Some(procedure) = binding.procedure(request.procedure) else { return true };
     let argument = request.argument.as_ref().map(|lease| DataItem::opaque(0, lease.len()));

@@ -10,7 +10,7 @@ use crate::core::Unsupported;
 /// Why a Call of ours failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallError {
-    /// Nothing was heard in time. Whether the Call was carried out is unknown.
+    /// No Reply came in time. Whether the Call was carried out is unknown.
     TimedOut,
     /// The connection could not be made.
     Connect(crate::provider::ConnectError),
@@ -22,7 +22,7 @@ pub enum CallError {
     Denied,
     /// The peer's transport could not act on the Call.
     Refused(TransportError),
-    /// The Reply makes no sense: the rule it breaks.
+    /// The Reply breaks this rule.
     BadReply(&'static str),
     /// The caller asked for something the binding does not allow.
     NotEligible,
@@ -34,13 +34,13 @@ pub enum CallError {
     Busy,
     /// The core's pool has no room for a lease that the Call needs; try again when leases have gone home.
     NoMemory,
-    /// [`RemoteClient::ended`](crate::remote::RemoteClient::ended) was asked while no Call was under way.
+    /// [`RemoteClient::ended`](crate::remote::RemoteClient::ended) was called while no Call was under way.
     NothingBegun,
-    /// The core is shutting down or gone.
+    /// This end closed the connection, or the core is shutting down or gone.
     Closed,
     /// The peer made the connection, and Calls go from the end that connects: reverse-direction Calls are not built.
     NoReverse,
-    /// The connection's binding declares something that this runtime does not do.
+    /// The connection's binding declares something that this runtime does not support.
     Unsupported(Unsupported),
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for CallError {
             Self::Busy => f.write_str("too many calls in flight"),
             Self::NoMemory => f.write_str("the core's memory pool has no room"),
             Self::NothingBegun => f.write_str("no call is under way"),
-            Self::Closed => f.write_str("the core is shut down"),
+            Self::Closed => f.write_str("the connection is closed, or the core is shut down"),
             Self::NoReverse => f.write_str(
                 "this end accepted the connection, and only the end that connects makes calls",
             ),

@@ -1,4 +1,4 @@
-//! A Reply that a service makes, and what becomes of its results.
+//! The Reply that a service makes, and the data that it sends.
 
 use haulage_mr_pool::{Local, PIECES_MAX, Piece, Pieces, Shared};
 use haulage_proto::exchange::{Shortage, padded};
@@ -8,12 +8,12 @@ use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::limits::HEADER_ROOM;
 
-/// What a service did with a Call.
+/// How a service answers a Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The reply is complete.
     Done,
-    /// No results; the RPC layer says why.
+    /// There are no results; the RPC layer says why.
     Failed(AcceptStat),
     /// The reply comes in a later turn: keep the token, then [`Cx::resume`](crate::core::Cx::resume) it.
     Later,
@@ -30,27 +30,27 @@ pub struct Reply {
     pub(crate) at: usize,
     /// Octets the Payload stream may have.
     length_max: usize,
-    /// What the peer offered for the reduced result.
+    /// Octets of the Write chunk that the peer offered for the reduced result, if it did.
     pub(crate) offered: Option<u64>,
     pub(crate) data: Data,
     /// The results that fit neither a Write chunk nor the Payload stream.
     unplaced: Option<Unplaced>,
     /// Octets of eligible items that went into the Payload stream, padding included.
     inlined: usize,
-    /// What became of the Write chunk.
+    /// The use of the Write chunk.
     chunk: ChunkUse,
 }
 
 /// Results of one Reply for which the Requester offered too little room.
 #[derive(Clone, Copy, Debug)]
 struct Unplaced {
-    /// Octets of the first such result.
+    /// Octets of the first of these results.
     length: u32,
     /// Octets all of them add to the Payload stream.
     stream: u32,
 }
 
-/// What became of the Write chunk that a peer offered for a result.
+/// The use of the Write chunk that a peer offered for a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChunkUse {
     /// No item has gone into it.
@@ -68,12 +68,12 @@ pub enum Data {
     Local(Local),
     /// One reference to memory that many Replies may be sending.
     Shared(Shared),
-    /// Parts of such memory, one behind the other.
+    /// Parts of shared memory, one behind the other.
     Pieces(Box<Pieces>),
 }
 
 impl Data {
-    /// Returns how many octets there are.
+    /// Returns the number of octets.
     pub fn len(&self) -> usize {
         match self {
             Self::Empty => 0,
@@ -83,7 +83,7 @@ impl Data {
         }
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no octets.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -120,7 +120,7 @@ impl Data {
         one.into_iter().chain(pieces.into_iter().flatten())
     }
 
-    /// Appends the octets, their padding with them.
+    /// Appends the octets and their padding.
     fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         self.parts().try_for_each(|part| w.put(part))?;
         w.pad(self.len())
@@ -128,8 +128,7 @@ impl Data {
 }
 
 impl Reply {
-    /// Makes one whose RPC header is still to be written; `offered` is the room for
-    /// a reduced result, in octets.
+    /// Makes a Reply whose RPC header is still to be written. `offered` is the room for a reduced result, in octets.
     pub(crate) fn new(
         buffer: Local,
         body: Option<Local>,
@@ -141,12 +140,13 @@ impl Reply {
         Self { buffer, body, at, length_max, offered, data, unplaced, inlined, chunk }
     }
 
-    /// Makes one in a send buffer, to [begin](Self::begin) with.
+    /// Makes a Reply in a send buffer, for [`Self::begin`].
     pub(crate) fn inline(buffer: Local) -> Self {
         Self::new(buffer, None, 0, None)
     }
 
-    /// Begins another in the same buffer, of whose results so many octets may go into a chunk.
+    /// Begins another Reply in the same buffer: its Payload stream may have `length_max` octets, its Write chunk has
+    /// `offered`.
     #[inline]
     pub(crate) const fn begin(&mut self, length_max: usize, offered: Option<u64>) {
         self.at = ReplyHeader::SUCCESS_LEN;
@@ -157,7 +157,7 @@ impl Reply {
         self.chunk = ChunkUse::Unused;
     }
 
-    /// Has every result go inline: the Call's credential forbids to reduce.
+    /// Has every result go inline, because the Call's credential forbids reduction.
     pub(crate) const fn unreduced(&mut self) {
         self.offered = None;
     }
@@ -185,8 +185,8 @@ impl Reply {
 
     /// Appends the DDP-eligible result: by RDMA Write if the peer offered a Write chunk, else inline.
     ///
-    /// If it fits neither way the Requester is told how much room it needs, in place of the Reply. A Write chunk
-    /// takes one item: a second one for it makes the Reply a system error.
+    /// If it fits neither way, the Requester is told how much room it needs, in place of the Reply. A Write chunk takes
+    /// one item: a second item for it makes the Reply a system error.
     pub fn item(&mut self, data: Data) {
         // No data is longer than ITEM_MAX.
         let word = u32::try_from(data.len()).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! A port to any queue pair, for what leaves while a provider hands over no messages.
+//! A port to any queue pair, for messages that leave while the provider delivers none.
 
 use haulage_mr_pool::Local;
 use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Label, NamedTemplate, QpNum};
@@ -7,26 +7,26 @@ use crate::provider::{OpenResult, Port, Provider, QueueFull, Refused, WorkQueue,
 
 /// A port that can be turned to another queue pair.
 pub(crate) trait Aim: Port {
-    /// Sends there from now on.
+    /// Aims the port at another queue pair.
     fn aim(&mut self, qp: QpNum);
 }
 
-/// Sends as a provider does while it takes no messages.
+/// A port that borrows the provider, for use while that delivers no messages.
 pub(crate) struct Direct<'a, P> {
     provider: &'a mut P,
-    /// Where to.
+    /// The queue pair that the port is aimed at.
     qp: QpNum,
-    /// The next message is the first one there, and may stay the only one.
+    /// Whether the next message is the first one there: it may stay the only one, and leaves without a template.
     is_first: bool,
 }
 
 impl<'a, P: Provider> Direct<'a, P> {
-    /// Makes one that is not aimed at any queue pair yet.
+    /// Makes a port that is not aimed at any queue pair yet.
     pub(crate) const fn new(provider: &'a mut P) -> Self {
         Self::to(provider, QpNum::new(0, 0))
     }
 
-    /// Makes one that sends on `qp`.
+    /// Makes a port that is aimed at `qp`.
     pub(crate) const fn to(provider: &'a mut P, qp: QpNum) -> Self {
         Self { provider, qp, is_first: true }
     }

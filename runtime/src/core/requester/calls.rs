@@ -1,4 +1,4 @@
-//! The Calls of ours that are not over, and how they end.
+//! Our Calls that have not ended, and how they end.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,34 +21,34 @@ use crate::limits::Limits;
 use crate::provider::{ConnectError, Operation, Quiesced, WorkRequest};
 use crate::service::CallError;
 
-/// The Calls of ours that are not over.
+/// Our Calls that have not ended.
 #[derive(Debug)]
 pub(crate) struct MadeCalls {
     xids: Xids,
-    /// By slot.
+    /// The Calls, by slot.
     calls: Vec<Option<MadeCall>>,
-    /// Beside those, for the Calls that have anything open.
+    /// The leases of the Calls that expose any, by slot.
     opened: Box<[Opened]>,
-    /// Calls that have ended and whose callers do not know yet, by slot.
+    /// Calls that have ended and whose callers do not know it yet, by slot.
     finished: VecDeque<usize>,
-    /// Callers of Calls that were given up, who do not know yet.
+    /// Callers of Calls that were given up, who do not know it yet.
     released: VecDeque<Caller>,
-    /// How long a Call may take unless it says otherwise.
+    /// How long a Call may take unless it says otherwise, in nanoseconds.
     timeout_nanos: u64,
 }
 
 /// A Call that is about to be made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewCall {
-    /// The time.
+    /// The time now.
     pub(crate) now: Instant,
     pub(crate) procedure: u32,
-    /// How long it may take, unless as long as any.
+    /// How long the Call may take; `None` for the default.
     pub(crate) timeout: Option<Duration>,
     pub(crate) caller: Caller,
 }
 
-/// What a Call is known by: its slot, and the XID that names it.
+/// The names of a Call: its slot, and its XID.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Named {
     pub(super) slot: usize,
@@ -64,7 +64,7 @@ pub(crate) struct MadeCall {
     pub(crate) deadline: Instant,
     pub(crate) stage: Stage,
     pub(super) procedure: u32,
-    /// Whether it has, or may come to have, anything [`Opened`].
+    /// Whether the Call exposes memory, or may yet do so: only then its entry of [`Opened`] means anything.
     pub(super) opens: bool,
     /// The version it was sent in.
     pub(super) version: Version,
@@ -72,14 +72,14 @@ pub(crate) struct MadeCall {
     error: Option<CallError>,
 }
 
-/// Who waits for a Call.
+/// The caller that waits for a Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// The core's own service, under its own token.
     Service(u64),
     /// A client on another thread, under its own token.
     Remote { client: usize, token: u64 },
-    /// Nobody any more.
+    /// Nobody any more: the Call was given up.
     Nobody,
 }
 
@@ -92,15 +92,15 @@ pub(crate) enum Stage {
     Sent,
     /// Answered, or given up; waits until its handles are dead.
     Fencing,
-    /// Over; the caller has not been told.
+    /// Ended; the caller does not know it yet.
     Finished,
     /// Given up and never answered: the slot rests until the connection ends.
     Resting,
 }
 
-/// A Call of ours that is over, as its caller is told.
+/// A Call of ours that has ended, with the outcome for its caller.
 #[derive(Debug)]
-pub(crate) struct Over {
+pub(crate) struct EndedCall {
     pub(crate) slot: usize,
     pub(crate) caller: Caller,
     pub(crate) version: Version,
@@ -108,13 +108,13 @@ pub(crate) struct Over {
     pub(crate) error: Option<CallError>,
     pub(crate) argument: Option<Local>,
     pub(crate) result: Option<Local>,
-    /// What the Reply chunk was.
+    /// The lease of the Reply chunk.
     pub(crate) chunk: Option<Local>,
-    /// What the Reply says of its chunks, if the Call had any.
+    /// The lengths that the Reply gives for its chunks, if the Call had any.
     pub(crate) arrived: Option<Arrived>,
 }
 
-/// A Call of our own service that is over, with the lease that it had opened.
+/// A Call of our own service that has ended, with the lease that it had exposed.
 pub(crate) struct Placed {
     pub(crate) token: u64,
     pub(crate) lease: Local,
@@ -123,13 +123,12 @@ pub(crate) struct Placed {
 }
 
 impl MadeCall {
-    /// Returns whether a Reply or a deadline still means something to it.
+    /// Returns whether the Call waits to be sent, or for its Reply.
     fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Queued(..) | Stage::Sent)
     }
 
-    /// Returns the token of our own service, if nothing is left of the Call once a Reply without chunks
-    /// has come on this connection.
+    /// Returns the token of our own service, if a Reply without chunks on the connection `key` ends the Call.
     #[inline]
     fn over_with(&self, key: ConnectionKey) -> Option<u64> {
         let waits = self.connection == key && !self.opens && matches!(self.stage, Stage::Sent);
@@ -161,13 +160,13 @@ impl MadeCalls {
         Some(Named { slot, xid })
     }
 
-    /// Finds a Call, and what it has open.
+    /// Finds a Call, and its leases.
     #[inline]
     pub(super) fn get_mut(&mut self, slot: usize) -> Option<(&mut MadeCall, &mut Opened)> {
         Some((self.calls.get_mut(slot)?.as_mut()?, self.opened.get_mut(slot)?))
     }
 
-    /// Enters a Call that is encoded and opens nothing, in the state of one that was sent.
+    /// Enters an encoded Call that exposes nothing, as if it had been sent.
     #[inline(always)]
     pub(super) fn enter(
         &mut self,
@@ -208,7 +207,7 @@ impl MadeCalls {
         self.calls.iter().flatten().map(|call| call.connection)
     }
 
-    /// Returns the only Call: its slot, its XID, and what it has open.
+    /// Returns the only Call: its slot, its XID, and its leases.
     #[cfg(test)]
     pub(in crate::core) fn only(&self) -> (usize, u32, &Opened) {
         let calls = (0..).zip(&self.calls);
@@ -227,15 +226,15 @@ impl MadeCalls {
         self.fence_rest(common, slot);
     }
 
-    /// Finds a Call of a connection that still waits for its Reply.
+    /// Finds a Call of a connection that has been neither answered nor given up.
     fn find_open(&self, key: ConnectionKey, xid: u32) -> Option<(usize, &MadeCall)> {
         let slot = self.xids.find(xid)?;
         let call = self.calls.get(slot)?.as_ref()?;
         (call.connection == key && call.is_open()).then_some((slot, call))
     }
 
-    /// Takes in a Reply, whose chunks are held against our own record of its Call. `proof` is what its
-    /// Send invalidated. False if the connection must go.
+    /// Takes in a Reply, and checks its chunks against our own record of the Call. `proof` names the handle that its
+    /// Send invalidated. Returns false if the connection must be closed.
     pub(crate) fn on_reply(
         &mut self,
         common: &mut Common,
@@ -265,7 +264,7 @@ impl MadeCalls {
                     None => None,
                 },
             ),
-            // If it is in order it is inline.
+            // A Call without chunks has its Reply inline, if that is in order.
             None => (check_reply(call.version, &Offered::default(), lists).map(drop), proof),
         };
         if let Err(fault) = checked {
@@ -277,8 +276,8 @@ impl MadeCalls {
         stray.is_none()
     }
 
-    /// Finds the Call of our own service with this XID, if nothing is left of it once a Reply has come on this
-    /// connection that says how much was `written` into its only chunk, or has none, and `handle` is retired.
+    /// Finds the Call of our own service with this XID, if a Reply on the connection `key` ends it once `handle` is
+    /// retired. `written` is the length that the Reply gives for its only chunk; `None` if it has no chunk.
     #[inline]
     pub(crate) fn over_with_fence(
         &self,
@@ -299,8 +298,8 @@ impl MadeCalls {
         (opened.is_over_with(handle, written) && is_placed).then_some(slot)
     }
 
-    /// Forgets the Call with this XID, if it is over with a Reply without chunks on this connection. Returns the
-    /// token of our own service, which waits for it.
+    /// Forgets the Call with this XID, if a Reply without chunks on this connection ends it. Returns the token of our
+    /// own service, which waits for the Call.
     #[inline]
     pub(crate) fn end(&mut self, key: ConnectionKey, xid: u32) -> Option<u64> {
         let slot = self.xids.find(xid)?;
@@ -309,7 +308,7 @@ impl MadeCalls {
         Some(token)
     }
 
-    /// Forgets a Call that is over with its fence. Returns what its caller is told.
+    /// Forgets a Call whose only lease `proof` fences. Returns the outcome for its caller.
     #[inline]
     pub(crate) fn end_opened(
         &mut self,
@@ -324,7 +323,7 @@ impl MadeCalls {
         Some(Placed { token, lease, written })
     }
 
-    /// Gives a slot back in which there is no Call, or one whose caller knows, or is about to know, how it ended.
+    /// Frees a slot without a Call, or with a Call whose caller knows its outcome, or is about to learn it.
     #[inline]
     pub(super) fn forget(&mut self, slot: usize) {
         if let Some(place) = self.calls.get_mut(slot) {
@@ -333,7 +332,8 @@ impl MadeCalls {
         self.xids.close(slot);
     }
 
-    /// The peer does not support the header type of a Call: none like it leaves on this connection again.
+    /// Notes that the peer does not support the header type of a Call: no Call of that format leaves on this connection
+    /// again.
     pub(crate) fn on_not_supported(&self, common: &mut Common, key: ConnectionKey, xid: u32) {
         let Some((slot, call)) = self.find_open(key, xid) else { return };
         let is_fetched =
@@ -344,7 +344,7 @@ impl MadeCalls {
         }
     }
 
-    /// Ends the Call of this XID, if there is one that waits for its Reply. Returns whether there was.
+    /// Fails the Call with this XID, if it has been neither answered nor given up. Returns whether there was one.
     pub(crate) fn fail_call(
         &mut self,
         common: &mut Common,
@@ -357,7 +357,7 @@ impl MadeCalls {
         true
     }
 
-    /// A LocalInv on behalf of a Call has completed.
+    /// Takes in the completion of a LocalInv on behalf of a Call.
     pub(crate) fn on_fenced(&mut self, slot: usize, proof: Invalidated<'_>) {
         let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) else { return };
         let Some(opened) = self.opened.get_mut(slot).filter(|_| call.opens) else { return };
@@ -368,7 +368,7 @@ impl MadeCalls {
         }
     }
 
-    /// Posts a LocalInv for every handle of an answered Call that is still alive, or finishes it.
+    /// Posts a LocalInv for every handle of an answered Call that is still valid, or finishes the Call.
     fn fence_rest(&mut self, common: &mut Common, slot: usize) {
         let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) else { return };
         let opened = self.opened.get(slot).filter(|opened| call.opens && !opened.is_fenced());
@@ -384,7 +384,7 @@ impl MadeCalls {
         common.connections.touch(key);
     }
 
-    /// Returns whether anybody is to be told how a Call ended.
+    /// Returns whether a caller does not know yet how its Call ended.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         !self.released.is_empty() || !self.finished.is_empty()
@@ -395,8 +395,8 @@ impl MadeCalls {
         self.released.pop_front()
     }
 
-    /// Takes out the next Call that is over.
-    pub(crate) fn next_finished(&mut self, abilities: &Abilities) -> Option<Over> {
+    /// Takes out the next Call that has ended.
+    pub(crate) fn next_finished(&mut self, abilities: &Abilities) -> Option<EndedCall> {
         let slot = self.finished.pop_front()?;
         let MadeCall { caller, version, opens, reply, mut error, .. } =
             self.calls.get_mut(slot).and_then(Option::take)?;
@@ -404,12 +404,12 @@ impl MadeCalls {
         let (mut leases, mut arrived) = ([None, None, None], None);
         if let Some(opened) = self.opened.get_mut(slot).filter(|_| opens) {
             if error.is_none() && abilities.promises.counts_placed && opened.is_overstated() {
-                error = Some(CallError::BadReply("it says that more was written than was"));
+                error = Some(CallError::BadReply("it claims more octets than were written"));
             }
             (leases, arrived) = (opened.take(), opened.arrived.take());
         }
         let [argument, result, chunk] = leases;
-        Some(Over { slot, caller, version, reply, error, argument, result, chunk, arrived })
+        Some(EndedCall { slot, caller, version, reply, error, argument, result, chunk, arrived })
     }
 
     /// Returns the buffer that a remote caller lent for this Call.
@@ -417,7 +417,7 @@ impl MadeCalls {
         self.opened.get_mut(slot)?.lent.take()
     }
 
-    /// A Call is over: its caller is told in the next stage.
+    /// Ends a Call: its caller is told later in the turn. A Call that was given up and never answered keeps its slot.
     fn finish(&mut self, slot: usize) {
         let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) else { return };
         if call.caller == Caller::Nobody && call.reply.is_none() {
@@ -429,7 +429,7 @@ impl MadeCalls {
         self.finished.push_back(slot);
     }
 
-    /// Ends every Call of a connection that has quiesced.
+    /// Ends every Call of a connection that has ended. `proof` takes back the leases that the Calls expose.
     pub(crate) fn fail_calls(
         &mut self,
         common: &mut Common,
@@ -462,7 +462,7 @@ impl MadeCalls {
         }
     }
 
-    /// Tells callers whose deadline has passed; takes back what nobody waits for any more.
+    /// Ends Calls whose deadline has passed, and takes back the leases of Calls that were given up a while ago.
     pub(crate) fn expire_calls(&mut self, common: &mut Common, now: Instant) {
         for slot in 0..self.calls.len() {
             let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) else { continue };
@@ -499,7 +499,7 @@ impl MadeCalls {
                         && call.opens
                         && !common.abilities.promises.handles_end =>
                 {
-                    let why = "a call was not answered, and its handle stays good";
+                    let why = "a call was not answered, and its handle stays valid";
                     common.connections.close(key, CallError::Disconnected(why.into()));
                 }
                 // The grace is over: nobody waits, the peer keeps silent, the memory comes home.
@@ -511,9 +511,10 @@ impl MadeCalls {
                 }
                 // [V2-7.4-1] memory that cannot be invalidated is protected by closing.
                 Stage::Fencing | Stage::Finished | Stage::Resting => {
-                    common
-                        .connections
-                        .close(key, CallError::Disconnected("an invalidation is stuck".into()));
+                    common.connections.close(
+                        key,
+                        CallError::Disconnected("an invalidation did not complete in time".into()),
+                    );
                 }
             }
             common.wake_by(later);

@@ -17,15 +17,15 @@ use crate::limits::HEADER_ROOM;
 pub(crate) struct Encoded {
     /// Where the arguments start.
     pub(super) arguments_at: usize,
-    /// Its octets.
+    /// Octets of the Payload stream.
     pub(super) length: usize,
 }
 
 impl Encoded {
-    /// Writes RPC header and arguments of a Call that `identity` makes, of an argument with a lease of its own the
-    /// length.
+    /// Writes the RPC header and the arguments of a Call that `identity` makes. Of an argument with a lease of its own,
+    /// only the length is written.
     #[inline]
-    pub(super) fn of_anybody(
+    pub(super) fn write(
         buffer: &mut Local,
         header: CallHeader<'_>,
         identity: &Identity,
@@ -44,13 +44,13 @@ impl Encoded {
         Ok(Self { arguments_at, length: writer.position() })
     }
 
-    /// Returns where in the buffer the message of a Call without chunks is.
+    /// Returns the range of the buffer that holds the message of a Call without chunks.
     #[inline]
     pub(super) const fn message(&self, version: Version) -> Range<usize> {
         HEADER_ROOM - bare_header_len(version, Kind::Call)..HEADER_ROOM + self.length
     }
 
-    /// Writes the transport header of a Call without chunks. Returns where in the buffer the message is.
+    /// Writes the transport header of a Call without chunks. Returns the range of the buffer that holds the message.
     #[inline]
     pub(super) fn complete(
         &self,
@@ -74,7 +74,7 @@ pub(super) fn put_length(
     argument: Option<usize>,
 ) -> Result<(), Truncated> {
     match argument {
-        // [V2-4.5.3.1-1] it stays in the Payload stream, wherever the octets go.
+        // [V2-4.5.3.1-1] the length stays in the Payload stream, wherever the octets go.
         Some(length) => writer.u32(u32::try_from(length).map_err(|_| Truncated { at: 0 })?),
         None => Ok(()),
     }

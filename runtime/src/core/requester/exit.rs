@@ -1,25 +1,25 @@
-//! What Calls leave by that leave at once.
+//! The ports by which Calls leave at once while a service runs.
 
 use super::aim::Aim;
 use super::lane::Lane;
 use crate::core::table::ConnectionKey;
 use crate::provider::Port;
 
-/// What Calls leave by while a service runs.
+/// The way by which the Calls of a service leave.
 pub(crate) enum Exit<'a> {
-    /// They are queued.
+    /// Every Call is queued.
     Closed,
-    /// Those of the connection whose messages are acted upon leave at once.
+    /// Calls on the connection whose messages are being handled leave at once, by this port.
     One(&'a mut dyn Port),
-    /// Those of any connection do.
+    /// Calls on any connection leave at once: the port is aimed at each.
     Any(&'a mut dyn Aim),
 }
 
-/// A lane, and what its Calls leave by.
+/// A lane, and the port by which its Calls leave.
 type Way<'a> = (&'a mut Lane, &'a mut dyn Port);
 
 impl Exit<'_> {
-    /// Returns the way of a Call on `connection`, if the lane takes it.
+    /// Returns the lane and the port for a Call on `connection`, if the lane takes the Call.
     #[inline]
     pub(crate) fn way<'a>(
         &'a mut self,
@@ -34,8 +34,8 @@ impl Exit<'_> {
         }
     }
 
-    /// Returns the way of a Call on `connection` that opens a lease, if the lane takes it. A port that is turned from
-    /// connection to connection opens none.
+    /// Returns the lane and the port for a Call on `connection` that exposes a lease, if the lane takes the Call. A
+    /// port that can be aimed at any connection exposes none.
     #[inline]
     pub(crate) fn way_of_opening<'a>(
         &'a mut self,

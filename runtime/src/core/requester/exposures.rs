@@ -1,4 +1,4 @@
-//! Opening to the peer what a Call of ours names, and listing it.
+//! Exposes the memory that a Call of ours names, and lists it as chunks.
 
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::exchange::{CallPlan, Format};
@@ -9,14 +9,13 @@ use haulage_proto::verbs::{Access, Handle, Segment};
 use haulage_proto::xdr::pad;
 
 use super::encoded::Encoded;
-use super::opened::{Item, Opened, What};
+use super::opened::{CallLease, LeaseRole, Opened};
 use crate::core::segments::Segments;
 use crate::limits::HEADER_ROOM;
 use crate::provider::{Port, Refused};
 use crate::service::CallError;
 
-/// The segments of what a Call exposes for being read. What is to be written to is in the Call's own
-/// record.
+/// The segments of the memory that a Call exposes for being read. The segments to be written are in [`Opened`].
 #[derive(Debug, Default)]
 pub(super) struct Exposures {
     argument: Option<(u32, Segments)>,
@@ -24,13 +23,13 @@ pub(super) struct Exposures {
 }
 
 impl Exposures {
-    /// Returns how a Call with these chunks goes.
+    /// Returns the format of a Call with these chunks.
     pub(super) const fn sending(&self) -> Sending {
         let format = if self.body.is_some() { Format::Special } else { Format::Simple };
         Sending { kind: Kind::Call, format, has_chunks: true, is_call_only: false }
     }
 
-    /// Lists the chunks of a Call.
+    /// Calls `f` with the chunk lists of a Call.
     pub(super) fn with<R>(
         &self,
         opened: &Opened,
@@ -51,8 +50,8 @@ impl Exposures {
 }
 
 impl Opened {
-    /// Puts everything where the plan has it: an argument that is not reduced into the Payload stream, a
-    /// Payload stream that is fetched into memory of its own. Takes memory for the Reply.
+    /// Prepares the memory that the plan needs: copies an argument that is not reduced into the Payload stream, copies
+    /// a Payload stream that is fetched into a lease of its own, and leases the Reply chunk.
     pub(super) fn place(
         &mut self,
         plan: &CallPlan,
@@ -61,7 +60,7 @@ impl Opened {
         encoded: &mut Encoded,
     ) -> Result<(), CallError> {
         if plan.reads.is_empty()
-            && let Item::Local(argument) = self.item(What::Argument)
+            && let CallLease::Local(argument) = self.item(LeaseRole::Argument)
         {
             let at = HEADER_ROOM + encoded.length;
             let gap = argument.len() + pad(argument.len());
@@ -75,51 +74,52 @@ impl Opened {
             let stream = HEADER_ROOM..HEADER_ROOM + encoded.length;
             let mut body = pool.lease(encoded.length).ok_or(CallError::NoMemory)?;
             body.bytes_mut().copy_from_slice(&buffer.bytes()[stream]);
-            *self.item(What::Body) = Item::Local(body);
+            *self.item(LeaseRole::Body) = CallLease::Local(body);
         }
         if let Some(length) = plan.reply {
             let length = usize::try_from(length).map_err(|_| CallError::NoMemory)?;
             let chunk = pool.lease(length).ok_or(CallError::NoMemory)?;
-            *self.item(What::Reply) = Item::Local(chunk);
+            *self.item(LeaseRole::Reply) = CallLease::Local(chunk);
         }
         // On version 1 the chunk has room for padding.
-        if let (Some(length), Item::Local(result)) = (plan.writes.first(), self.item(What::Result))
+        if let (Some(length), CallLease::Local(result)) =
+            (plan.writes.first(), self.item(LeaseRole::Result))
         {
             result.set_len(result.capacity().min(usize::try_from(*length).unwrap_or(usize::MAX)));
         }
         Ok(())
     }
 
-    /// Opens to the peer what the plan names.
+    /// Exposes the leases that the plan names.
     pub(super) fn expose(
         &mut self,
         plan: &CallPlan,
         port: &mut (impl Port + ?Sized),
     ) -> Result<Exposures, Unopened> {
-        let mut open = |item: &mut Item, access| expose(port, plan, item, access);
+        let mut open = |item: &mut CallLease, access| expose(port, plan, item, access);
         let mut exposures = Exposures::default();
         if let Some(argument) = plan.reads.first() {
-            let segments = open(self.item(What::Argument), Access::RemoteRead)?;
+            let segments = open(self.item(LeaseRole::Argument), Access::RemoteRead)?;
             exposures.argument = Some((argument.position, segments));
         }
         if plan.call.is_some() {
-            exposures.body = Some(open(self.item(What::Body), Access::RemoteRead)?);
+            exposures.body = Some(open(self.item(LeaseRole::Body), Access::RemoteRead)?);
         }
         if !plan.writes.is_empty() {
-            let segments = open(self.item(What::Result), Access::RemoteWrite)?;
+            let segments = open(self.item(LeaseRole::Result), Access::RemoteWrite)?;
             self.offered[0] = Some(segments);
         }
         if plan.reply.is_some() {
-            let segments = open(self.item(What::Reply), Access::RemoteWrite)?;
+            let segments = open(self.item(LeaseRole::Reply), Access::RemoteWrite)?;
             self.offered[1] = Some(segments);
         }
         Ok(exposures)
     }
 }
 
-/// Why the leases of a Call are not open to the peer.
+/// Why the leases of a Call are not exposed.
 pub(super) enum Unopened {
-    /// The connection is gone, which is about to be reported.
+    /// The connection is gone; its end is about to be reported.
     Gone,
     /// The Call cannot be made.
     Failed(CallError),
@@ -131,20 +131,20 @@ impl From<CallError> for Unopened {
     }
 }
 
-/// Opens a lease to the peer and returns the segments that name it.
+/// Exposes a lease to the peer. Returns the segments that name it.
 fn expose(
     port: &mut (impl Port + ?Sized),
     plan: &CallPlan,
-    item: &mut Item,
+    item: &mut CallLease,
     access: Access,
 ) -> Result<Segments, Unopened> {
     let Some(lease) = item.take_local() else { return Ok(Segments::default()) };
     let opened = port.open(lease, access);
     let (exposed, Segment { handle, length, offset }) = opened.map_err(|(lease, why)| {
-        *item = Item::Local(lease);
+        *item = CallLease::Local(lease);
         if why == Refused::Gone { Unopened::Gone } else { CallError::Busy.into() }
     })?;
-    *item = Item::Exposed(exposed);
-    // P7: split at what the peer takes.
+    *item = CallLease::Exposed(exposed);
+    // P7: split at the largest segment that the peer takes.
     Ok(Segments::collect(plan.split(handle, offset, length)))
 }

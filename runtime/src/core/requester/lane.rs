@@ -1,12 +1,11 @@
-//! The short way of a Call: at once, while messages of its connection are acted upon, or in its service's turn.
+//! The lane: Calls that leave at once, while messages of their connection are handled, or in their service's turn.
 //!
 //! # Normal operation
-//! Who is told that a Call of theirs ended most often makes the next one, on the same connection, of a few
-//! octets and without chunks. For a run of Replies it is settled once whether such Calls may leave, how many,
-//! and with which credit word; each then is two headers from a template, its arguments, and a record of
-//! itself. A service that makes Calls in its turn has a lane opened to the connection of the first, and to that of
-//! each which is not on the connection of the one before. Whatever is in the way of that, the Call is queued as any
-//! other.
+//! A caller that learns of a Reply usually makes its next Call at once: short, without chunks, on the same connection.
+//! For a run of Replies the core settles once whether Calls may leave at once, how many, and with which credit word.
+//! Each Call then takes two headers from a template, its arguments, and its entry in the table. A service that makes
+//! Calls in its turn has a lane opened to the connection of the first Call, and another one whenever a Call is on
+//! another connection than the one before. A Call that cannot leave on a lane is queued.
 
 use std::rc::Rc;
 
@@ -29,20 +28,20 @@ use crate::limits::HEADER_ROOM;
 use crate::provider::Port;
 use crate::service::{Binding, Request, allows_to_reduce};
 
-/// Where Calls leave at once, and how many may.
+/// The permission for Calls to leave on a connection at once.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(super) connection: ConnectionKey,
     binding: Rc<Bound>,
     bare_max: BareMax,
-    /// Octets of the longest Payload stream that leaves so.
+    /// Octets of the longest Payload stream that leaves at once.
     length_max: usize,
-    /// How many may go, and with which credit word.
+    /// The credits of these Calls, and their credit word.
     grant: Grant,
 }
 
 impl Lane {
-    /// Opens the lane of a connection to at most `count` Calls. `None` if anything is in the way of all of them.
+    /// Opens the lane of a connection for at most `count` Calls. `None` if no Call can leave on it at once.
     #[inline(always)]
     pub(super) fn open(
         connection: &mut Connection,
@@ -68,7 +67,8 @@ impl Lane {
         })
     }
 
-    /// Opens a connection's lane to as many Calls as may leave, which do by `port`. `None` if anything is in the way.
+    /// Opens the lane of a connection for as many Calls as its credits allow, and aims `port` at it. `None` if no Call
+    /// can leave on it at once.
     pub(crate) fn open_by(
         common: &mut Common,
         key: ConnectionKey,
@@ -81,16 +81,16 @@ impl Lane {
         Some(lane)
     }
 
-    /// Notes how many Calls left on it: no other does.
+    /// Closes the lane: gives back the credits of Calls that did not leave.
     #[inline]
     pub(crate) fn close(&self, common: &mut Common) {
         common.settle_grant(self.connection, &self.grant);
     }
 
-    /// Where in a send buffer these messages start.
+    /// Where in a send buffer the message of a Call without chunks starts.
     pub(super) const START: usize = HEADER_ROOM - TRANSPORT_LEN;
 
-    /// Returns whether a Call is to try it here.
+    /// Returns whether a Call on `connection` may try to leave on this lane.
     #[inline]
     pub(crate) fn takes(&self, connection: ConnectionKey) -> bool {
         self.connection == connection && self.grant.has_more()
@@ -101,15 +101,15 @@ impl Lane {
         self.connection == connection
     }
 
-    /// Returns whether a Call opens one lease, which it may.
+    /// Returns whether a Call exposes exactly one lease, and the binding allows that.
     #[inline]
     pub(crate) fn opens(&self, request: &Request) -> bool {
         let is_one = request.argument.is_some() != request.result.is_some();
         is_one && allows_to_reduce(&self.binding, request)
     }
 
-    /// Writes the arguments of a Call to where they belong in `message`, of one with a lease of its own the
-    /// length; `None` if they do not fit.
+    /// Writes the arguments of a Call to their place in `message`; of an argument with a lease of its own, only the
+    /// length. `None` if they do not fit.
     #[inline]
     pub(super) fn encode(
         message: &mut [u8],
@@ -123,7 +123,7 @@ impl Lane {
         Some(Encoded { arguments_at, length: arguments_at + writer.position() })
     }
 
-    /// Returns what the Calls of a procedure ask for: program, version and procedure.
+    /// Returns the program, version and procedure that the Calls of a procedure name.
     #[inline]
     pub(super) fn asked(&self, procedure: u32) -> [u32; 3] {
         let Binding { program, version, .. } = **self.binding;
@@ -138,7 +138,7 @@ impl Lane {
         word
     }
 
-    /// Writes what a Call begins with that does not leave at once.
+    /// Writes the headers of a Call into `message`.
     #[inline(never)]
     pub(super) fn put(&self, message: &mut [u8], xid: u32, procedure: u32) {
         let headers = PlainHeaders::Call(self.asked(procedure));
@@ -146,7 +146,7 @@ impl Lane {
         debug_assert!(written.is_some(), "every send buffer has the room");
     }
 
-    /// Sends a Call that was encoded. Returns whether it left; else its headers are before its arguments.
+    /// Sends an encoded Call. Returns whether it left; if not, its headers are written in front of its arguments.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -185,5 +185,5 @@ impl Lane {
     }
 }
 
-/// Octets of the transport header of a Call on this way, which is of version 2 alone.
+/// Octets of the transport header of a Call without chunks in version 2, which lanes alone use.
 const TRANSPORT_LEN: usize = bare_header_len(Version::Two, Kind::Call);

@@ -1,4 +1,4 @@
-//! What a Call of ours has open to the peer. Most Calls open nothing, so it lies apart from them.
+//! The leases that a Call of ours exposes to the peer. Most Calls expose none, so this record lies apart from them.
 
 use haulage_mr_pool::{Exposed, Invalidated, Local};
 use haulage_proto::exchange::{Arrived, Body, Offered, ReplyFault, ReplyLists, check_reply};
@@ -10,14 +10,14 @@ use crate::limits::ITEMS_MAX;
 use crate::provider::Quiesced;
 use crate::sys::complete;
 
-/// The leases of one Call, and what is said of them on the wire.
+/// The leases of one Call, and the segments that name them on the wire.
 #[derive(Debug, Default)]
 pub(crate) struct Opened {
-    /// In the order of [`What`].
-    items: [Item; ITEMS_MAX as usize],
-    /// What we offered for the reduced result and for the Reply, in our own record.
+    /// The leases, in the order of [`LeaseRole`].
+    items: [CallLease; ITEMS_MAX as usize],
+    /// Our own record of the chunks that we offered: for the reduced result, and for the Reply.
     pub(super) offered: [Option<Segments>; 2],
-    /// What its Reply says was written.
+    /// The lengths that the Reply gives for its chunks.
     pub(super) arrived: Option<Arrived>,
     /// Octets that the peer placed in each lease that came back, as far as the provider counts them.
     placed: [u32; ITEMS_MAX as usize],
@@ -25,29 +25,29 @@ pub(crate) struct Opened {
     pub(crate) lent: Option<Local>,
 }
 
-/// What a Call may open to the peer.
+/// The purpose of a lease that a Call may expose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum LeaseRole {
     /// The reduced argument.
     Argument,
-    /// The Call itself.
+    /// The Payload stream of the Call.
     Body,
-    /// Where the reduced result goes.
+    /// The room for the reduced result.
     Result,
-    /// Where the Reply goes.
+    /// The room for the Reply.
     Reply,
 }
 
-/// A lease that is or was open to the peer, or will be.
+/// A lease that is or was exposed to the peer, or will be.
 #[derive(Debug, Default)]
-pub(super) enum Item {
+pub(super) enum CallLease {
     #[default]
     None,
     Local(Local),
     Exposed(Exposed),
 }
 
-impl Item {
+impl CallLease {
     pub(super) fn take_local(&mut self) -> Option<Local> {
         match std::mem::replace(self, Self::None) {
             Self::Local(lease) => Some(lease),
@@ -58,7 +58,7 @@ impl Item {
         }
     }
 
-    /// Takes the lease back if `proof` is about it; else the proof is returned.
+    /// Takes the lease back if `proof` is about its handle; otherwise returns the proof.
     fn fence<'t>(&mut self, proof: Invalidated<'t>) -> Option<Invalidated<'t>> {
         match std::mem::replace(self, Self::None) {
             Self::Exposed(exposed) => match exposed.fence(proof) {
@@ -67,7 +67,8 @@ impl Item {
                     None
                 }
                 Err((exposed, proof)) => {
-                    // A broken provider's: it stays exposed, and so out of everyone's reach.
+                    // The proof is about another handle, or a broken provider still has a view: the lease stays
+                    // exposed, out of everyone's reach.
                     debug_assert!(exposed.handle() != proof.handle(), "a view outlived its handle");
                     *self = Self::Exposed(exposed);
                     Some(proof)
@@ -108,33 +109,34 @@ impl Opened {
     /// Holds the leases of a Call that is to be sent.
     pub(super) fn begin(&mut self, argument: Option<Local>, result: Option<Local>) {
         let [argument, result] =
-            [argument, result].map(|lease| lease.map_or(Item::None, Item::Local));
-        self.items = [argument, Item::None, result, Item::None];
+            [argument, result].map(|lease| lease.map_or(CallLease::None, CallLease::Local));
+        self.items = [argument, CallLease::None, result, CallLease::None];
         (self.offered, self.arrived) = ([None, None], None);
         self.placed = Default::default();
     }
 
-    /// Holds an argument that is open already, or the room for a result, as one segment.
+    /// Holds an argument that is exposed already, or the room for a result, as one segment.
     #[inline]
-    pub(super) fn begin_open(&mut self, what: What, lease: Exposed, segment: Segment) {
-        self.items = [const { Item::None }; ITEMS_MAX as usize];
-        *self.item(what) = Item::Exposed(lease);
+    pub(super) fn begin_open(&mut self, role: LeaseRole, lease: Exposed, segment: Segment) {
+        self.items = [const { CallLease::None }; ITEMS_MAX as usize];
+        *self.item(role) = CallLease::Exposed(lease);
         let offered = || Segments::collect(std::iter::once(segment));
-        self.offered = [(what == What::Result).then(offered), None];
+        self.offered = [(role == LeaseRole::Result).then(offered), None];
         self.arrived = None;
     }
 
-    /// Returns what alone is open once a Reply has said how much was `written` into its only chunk, or has
-    /// none.
-    const fn only(written: Option<u32>) -> What {
-        if written.is_some() { What::Result } else { What::Argument }
+    /// Returns the role of the only exposed lease. `written` is the length that a Reply gives for its only chunk;
+    /// `None` if the Reply has no chunk.
+    const fn only(written: Option<u32>) -> LeaseRole {
+        if written.is_some() { LeaseRole::Result } else { LeaseRole::Argument }
     }
 
-    /// Returns whether such a Reply is in order, and nothing is open once `handle` is retired.
+    /// Returns whether a Reply is in order and leaves nothing exposed once `handle` is retired. `written` is the length
+    /// that the Reply gives for its only chunk; `None` if the Reply has no chunk.
     #[inline]
     pub(crate) fn is_over_with(&self, handle: Handle, written: Option<u32>) -> bool {
         let in_order = match (&self.offered, written) {
-            // As of any other Reply: handle and offset are not looked at.
+            // Handle and offset of a returned segment are not compared, in any Reply.
             ([Some(write), None], Some(written)) => {
                 matches!(write.as_slice(), [Segment { length, .. }] if written <= *length)
             }
@@ -144,20 +146,20 @@ impl Opened {
         let only = Self::only(written) as usize;
         in_order
             && self.items.iter().enumerate().all(|(at, item)| match item {
-                Item::Exposed(exposed) => at == only && exposed.handle() == handle,
-                Item::None => at != only,
-                Item::Local(_) => false,
+                CallLease::Exposed(exposed) => at == only && exposed.handle() == handle,
+                CallLease::None => at != only,
+                CallLease::Local(_) => false,
             })
     }
 
-    /// Returns whether the peer placed as many octets as such a Reply says were `written`.
+    /// Returns whether the peer placed the octets that a Reply says were `written` into its only chunk.
     #[inline]
     pub(super) fn has_placed(&self, written: Option<u32>) -> bool {
-        let placed = self.items[What::Result as usize].placed();
+        let placed = self.items[LeaseRole::Result as usize].placed();
         written.is_none_or(|written| placed.is_some_and(|placed| written <= placed))
     }
 
-    /// Returns whether the Reply says that more was written than the peer placed in leases that came back.
+    /// Returns whether the Reply claims more octets than the peer placed in the leases that came back.
     pub(super) fn is_overstated(&self) -> bool {
         let [_, _, result, reply] = self.placed;
         self.arrived.as_ref().is_some_and(|Arrived { writes, body }| {
@@ -166,7 +168,7 @@ impl Opened {
         })
     }
 
-    /// Takes back the lease that was open.
+    /// Takes back the only exposed lease.
     #[inline]
     pub(super) fn take_back(
         &mut self,
@@ -179,29 +181,29 @@ impl Opened {
         item.take_local()
     }
 
-    pub(super) const fn item(&mut self, what: What) -> &mut Item {
-        &mut self.items[what as usize]
+    pub(super) const fn item(&mut self, role: LeaseRole) -> &mut CallLease {
+        &mut self.items[role as usize]
     }
 
-    /// Returns whether the Call itself is in memory that the peer reads.
+    /// Returns whether the Payload stream of the Call is in memory that the peer reads.
     pub(super) const fn has_body(&self) -> bool {
-        !matches!(self.items[What::Body as usize], Item::None)
+        !matches!(self.items[LeaseRole::Body as usize], CallLease::None)
     }
 
-    /// Returns the octets of a lease that has not been exposed.
-    pub(super) fn length(&self, what: What) -> usize {
-        match &self.items[what as usize] {
-            Item::Local(lease) => lease.len(),
+    /// Returns the octets of a lease that has not been exposed; 0 if there is none.
+    pub(super) fn length(&self, role: LeaseRole) -> usize {
+        match &self.items[role as usize] {
+            CallLease::Local(lease) => lease.len(),
             _ => 0,
         }
     }
 
-    /// Returns the handles that are alive.
+    /// Returns the handles that are valid.
     pub(super) fn handles(&self) -> [Option<Handle>; ITEMS_MAX as usize] {
-        self.items.each_ref().map(Item::exposed)
+        self.items.each_ref().map(CallLease::exposed)
     }
 
-    /// Holds the chunks of a Reply against our own record, and keeps what they say was written.
+    /// Checks the chunks of a Reply against our own record, and keeps the lengths that they give.
     pub(super) fn check(
         &mut self,
         version: Version,
@@ -219,7 +221,7 @@ impl Opened {
         self.items.iter().all(|item| item.exposed().is_none())
     }
 
-    /// Takes back whichever lease `proof` is about; else the proof is returned.
+    /// Takes back the lease that `proof` is about; otherwise returns the proof.
     pub(super) fn fence<'t>(&mut self, proof: Invalidated<'t>) -> Option<Invalidated<'t>> {
         let mut items = self.items.iter_mut().zip(&mut self.placed);
         items
@@ -244,17 +246,18 @@ impl Opened {
         }
     }
 
-    /// Returns which handle we would like to see invalidated. Section 6.5: that of what the caller waits
-    /// for.
+    /// Returns the handle that we ask the peer to invalidate: the one of the lease that the caller waits for (section
+    /// 6.5).
     pub(crate) fn solicited(&self) -> Handle {
-        let order = [What::Result, What::Reply, What::Argument, What::Body];
-        let exposed = order.iter().find_map(|what| self.items[*what as usize].exposed());
+        let order = [LeaseRole::Result, LeaseRole::Reply, LeaseRole::Argument, LeaseRole::Body];
+        let exposed = order.iter().find_map(|role| self.items[*role as usize].exposed());
         exposed.unwrap_or(Handle(0))
     }
 
-    /// Takes the leases out: argument, result and Reply. The lease of the Call itself goes home.
+    /// Takes the leases out: argument, result and Reply. The lease of the Call's Payload stream goes home.
     pub(super) fn take(&mut self) -> [Option<Local>; 3] {
-        drop(self.item(What::Body).take_local());
-        [What::Argument, What::Result, What::Reply].map(|what| self.item(what).take_local())
+        drop(self.item(LeaseRole::Body).take_local());
+        [LeaseRole::Argument, LeaseRole::Result, LeaseRole::Reply]
+            .map(|role| self.item(role).take_local())
     }
 }

@@ -1,4 +1,4 @@
-//! How a Call of ours goes, which is planned by the terms of its connection and by its binding.
+//! Plans the format of our Calls, by the terms of the connection and its binding.
 
 use haulage_proto::chunk::DataItem;
 use haulage_proto::exchange::{BareMax, CallFault, CallPlan, CallShape, plan_call};
@@ -6,12 +6,12 @@ use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::xdr::pad;
 
 use super::encoded::Encoded;
-use super::opened::{Opened, What};
+use super::opened::{LeaseRole, Opened};
 use crate::core::connection::{Connection, Terms};
 use crate::core::table::ConnectionKey;
 use crate::service::CallError;
 
-/// Returns whether a Call goes in one message without chunks, and its longest Reply comes so.
+/// Returns whether a Call fits one message without chunks, and so does its longest Reply.
 #[inline]
 pub(super) fn goes_bare(
     procedure: u32,
@@ -23,21 +23,23 @@ pub(super) fn goes_bare(
     !procedure.call_only && bare_max.holds(encoded.length, procedure.reply_max(&[]))
 }
 
-/// All that the plan of a Call depends on.
+/// The properties of a Call that its plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outline {
-    /// It has the terms and the binding.
+    /// The connection, which has the terms and the binding.
     connection: ConnectionKey,
     procedure: u32,
-    /// Octets of the Payload stream, without the argument, and where the arguments start.
+    /// Octets of the Payload stream, without the argument.
     length: usize,
+    /// Where in the Payload stream the arguments start.
     arguments_at: usize,
-    /// Octets of the argument, and of the room for the result.
+    /// Octets of the argument.
     argument: usize,
+    /// Octets of the room for the result.
     result: usize,
 }
 
-/// A plan that was made, for the next Call of the same outline: that is most of them.
+/// A stored plan, for the next Call with the same outline: most Calls have it.
 #[derive(Debug)]
 pub(crate) struct Planned {
     outline: Outline,
@@ -53,25 +55,27 @@ impl Outline {
         opened: &Opened,
     ) -> Self {
         let Encoded { arguments_at, length, .. } = *encoded;
-        let [argument, result] = [What::Argument, What::Result].map(|what| opened.length(what));
+        let [argument, result] =
+            [LeaseRole::Argument, LeaseRole::Result].map(|role| opened.length(role));
         Self { connection, procedure, length, arguments_at, argument, result }
     }
 
-    /// Describes a Call with one lease of so many octets.
+    /// Describes a Call with one lease of this many octets.
     pub(super) fn of_one(
         connection: ConnectionKey,
         procedure: u32,
         encoded: &Encoded,
-        what: What,
+        role: LeaseRole,
         octets: usize,
     ) -> Self {
         let Encoded { arguments_at, length } = *encoded;
-        let (argument, result) = if what == What::Argument { (octets, 0) } else { (0, octets) };
+        let (argument, result) =
+            if role == LeaseRole::Argument { (octets, 0) } else { (0, octets) };
         Self { connection, procedure, length, arguments_at, argument, result }
     }
 
-    /// Returns whether such a Call goes in one message, with its lease as the only chunk, in one segment: the
-    /// position of that if it is a Read chunk.
+    /// Returns `Some` if a Call of this outline goes in one message with its lease as the only chunk, in one segment.
+    /// The inner value is the position of a Read chunk, or `None` for a Write chunk.
     pub(super) fn only_chunk(
         &self,
         made: &mut Option<Planned>,
@@ -86,7 +90,7 @@ impl Outline {
         }
     }
 
-    /// Returns the plan of such a Call: the one `made` last, if its outline was the same.
+    /// Returns the plan of a Call of this outline: the stored plan `made`, if its outline is the same.
     pub(super) fn plan<'a>(
         &self,
         made: &'a mut Option<Planned>,
@@ -99,7 +103,7 @@ impl Outline {
         made.as_ref().map(|made| &made.plan).ok_or(CallError::Busy)
     }
 
-    /// Plans how the Call goes and what is provided for its Reply.
+    /// Plans the format of the Call, and the chunks that it offers for its Reply.
     fn make_plan(&self, terms: &Terms, binding: &Binding) -> Result<CallPlan, CallError> {
         let Self { length, arguments_at, argument, result, .. } = *self;
         let procedure = binding.procedure(self.procedure).unwrap_or(&UNBOUND);
@@ -132,5 +136,5 @@ impl From<CallFault> for CallError {
     }
 }
 
-/// What is known of a procedure that the binding does not have: the peer will not have it either.
+/// Stands for a procedure that the binding does not have: the peer will not have it either.
 static UNBOUND: Procedure = Procedure::new("unbound");

@@ -1,5 +1,4 @@
-//! Sending a Call of ours: it is planned, what it exposes registered, and its header written, when it
-//! leaves.
+//! Sends a Call of ours: plans it, exposes its memory, and writes its header, all at the moment it leaves.
 
 use haulage_mr_pool::Local;
 use haulage_proto::negotiate::{Class, Refusal, Version, put_call_headers_with};
@@ -14,7 +13,7 @@ use super::calls::{Named, Stage};
 use super::encoded::Encoded;
 use super::exposures::Unopened;
 use super::lane::Lane;
-use super::opened::What;
+use super::opened::LeaseRole;
 use super::plan::{Outline, goes_bare};
 use crate::core::common::Common;
 use crate::core::connection::Connection;
@@ -101,7 +100,7 @@ impl Requester {
             opened.place(plan, &common.pool, &mut buffer, &mut encoded)?;
             opened.expose(plan, port)
         });
-        // What was opened leaves with the doorbell, whatever becomes of the Call.
+        // Registrations leave with the doorbell, whatever becomes of the Call.
         connection.rings = true;
         let sent = chunks.and_then(|chunks| {
             let credit = connection.engine.try_post(&chunks.sending()).map_err(CallError::from)?;
@@ -109,7 +108,7 @@ impl Requester {
         });
         let (chunks, credit) = match sent {
             Ok(sent) => sent,
-            // It waits for the end of the connection, which is about to be reported, as if it had been sent.
+            // The Call waits, as if it had been sent, for the end of the connection, which is about to be reported.
             Err(Unopened::Gone) => {
                 common.buffers.recycle(buffer);
                 return Progress::Made;
@@ -144,8 +143,8 @@ impl Requester {
         Progress::Made
     }
 
-    /// Opens the one lease of a Call that is encoded, and sends it on a lane, if no more than that is to be
-    /// done. Returns whether it left, or is about to; else nothing has happened.
+    /// Exposes the one lease of an encoded Call and sends the Call on a lane, if the Call needs no more than that.
+    /// Returns whether the Call left or is queued; if not, nothing has changed.
     #[inline(never)]
     pub(super) fn open_at_once(
         &mut self,
@@ -157,9 +156,9 @@ impl Requester {
         encoded: &Encoded,
     ) -> bool {
         const START: usize = HEADER_ROOM - OneChunk::CALL_LEN;
-        let (what, access, lease) = match &mut request.argument {
-            Some(_) => (What::Argument, Access::RemoteRead, &mut request.argument),
-            None => (What::Result, Access::RemoteWrite, &mut request.result),
+        let (role, access, lease) = match &mut request.argument {
+            Some(_) => (LeaseRole::Argument, Access::RemoteRead, &mut request.argument),
+            None => (LeaseRole::Result, Access::RemoteWrite, &mut request.result),
         };
         let (Some(connection), Some(buffer), Some((_, opened)), Some(length)) = (
             common.connections.get(lane.connection),
@@ -170,7 +169,7 @@ impl Requester {
             return false;
         };
         let range = START..HEADER_ROOM + encoded.length;
-        let outline = Outline::of_one(lane.connection, request.procedure, encoded, what, length);
+        let outline = Outline::of_one(lane.connection, request.procedure, encoded, role, length);
         let position = match outline.only_chunk(&mut self.planned, connection) {
             Some(position) if range.len() <= common.abilities.inline_max => position,
             _ => return false,
@@ -186,7 +185,7 @@ impl Requester {
                 return false;
             }
         };
-        opened.begin_open(what, exposed, segment);
+        opened.begin_open(role, exposed, segment);
         let inv_handle =
             if common.abilities.promises.remote_invalidation { segment.handle } else { Handle(0) };
         let message = buffer.bytes_mut().get_mut(range.clone()).unwrap_or_default();
@@ -202,8 +201,8 @@ impl Requester {
         true
     }
 
-    /// Gives a connection room for others than the `count` messages that came, and opens its lane to as many Calls,
-    /// which leave by `port`. `None` if anything is in the way of all of them.
+    /// Grants the peer credits for the `count` messages that arrived, sends the Calls that wait, and opens the lane of
+    /// the connection for `count` Calls, which leave by `port`. `None` if no Call can leave on it at once.
     #[inline(always)]
     pub(crate) fn open_lane(
         &mut self,
@@ -224,12 +223,12 @@ impl Requester {
     }
 }
 
-/// Whether a step got anywhere.
+/// Whether the front of a queue of Calls was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// It did: the queue is shorter.
+    /// It was: the queue is shorter.
     Made,
-    /// It did not: the front of the queue waits as before.
+    /// It was not: it waits for credit as before.
     Waits,
 }
 
@@ -241,7 +240,8 @@ struct Bare {
 }
 
 impl Bare {
-    /// Sends it at once: with a template, if others leave in this turn. Returns whether it left; else it is to be posted.
+    /// Sends the Call at once, with a template if other Calls leave in this turn. Returns whether it left; if not, it
+    /// is to be posted.
     #[inline]
     fn leave(
         &self,
@@ -274,7 +274,7 @@ impl Bare {
     }
 }
 
-/// Returns whether Calls without chunks begin with a template.
+/// Returns whether the Calls without chunks on a connection may begin with a template.
 fn has_templates(connection: &Connection) -> bool {
     connection.terms.version == Version::Two && connection.identity == Identity::Nobody
 }
@@ -282,7 +282,7 @@ fn has_templates(connection: &Connection) -> bool {
 impl From<Unsent> for CallError {
     fn from(unsent: Unsent) -> Self {
         match unsent {
-            // [V2-7.1.3-3] what the peer said of the first such Call.
+            // [V2-7.1.3-3] the answer that the peer gave to the first Call of this format.
             Unsent::NotSupported => Self::Refused(Refusal::Two(ErrorBody::InvalHtype)),
             Unsent::NotAnnounced => Self::NoReverse,
             _ => Self::Busy,

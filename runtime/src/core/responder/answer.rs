@@ -1,4 +1,4 @@
-//! A Reply that is complete, and in which format it goes.
+//! A complete Reply, and the choice of its format.
 
 use haulage_mr_pool::Local;
 use haulage_proto::exchange::{self, Format, Offer, OfferedChunk};
@@ -25,10 +25,10 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Chooses how a Reply goes to a Call that offers this.
+    /// Chooses the format of a Reply to a Call with these chunks.
     ///
     /// # Errors
-    /// It fits neither the message nor what was offered. The buffer comes back.
+    /// The Reply fits neither a message nor the chunks. The buffer comes back.
     pub(crate) fn new(
         mut reply: Reply,
         terms: &Terms,
@@ -37,7 +37,7 @@ impl Answer {
         let length = reply.at;
         let rest = u32::try_from(length).unwrap_or(u32::MAX);
         let format = match offers.reply {
-            // What fits the room that was given fits the message.
+            // The Reply was given no more room than fits a message.
             None => Some(Format::Simple),
             Some(_) => exchange::reply_format(&terms.replies, &offer(offers), rest),
         };
@@ -56,7 +56,7 @@ impl Answer {
     }
 }
 
-/// Returns what a Call offers for its Reply.
+/// Describes the chunks that a Call offers for its Reply.
 fn offer(offers: &Offers<'_>) -> Offer {
     let offered = |chunk: &Segments| OfferedChunk {
         length: u32::try_from(chunk.length()).unwrap_or(u32::MAX),

@@ -1,4 +1,4 @@
-//! Fetching what Calls have in memory of their Requesters, and waiting for the memory that it takes.
+//! Fetches chunks of Calls from their Requesters' memory, and waits for the local memory that this takes.
 
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
@@ -25,7 +25,7 @@ impl Responder {
         key: ConnectionKey,
         body: &Segments,
     ) -> Result<(), ErrorBody> {
-        // P12: nothing is asked of a peer that serves no Reads.
+        // P12: no Read is posted to a peer that serves none.
         if !common.connections.get(key).is_some_and(Connection::may_read) {
             return Err(ErrorBody::ReadChunks { max: 0 });
         }
@@ -36,8 +36,8 @@ impl Responder {
         }
     }
 
-    /// Has a Call wait for memory, or go on at once if there is that already. A Call that holds nothing goes on at
-    /// once only if nobody waits.
+    /// Has a Call wait for memory, or lets it go on at once if there is enough. A Call that holds no memory goes on at
+    /// once only if no other Call waits for any.
     pub(super) fn want(&mut self, common: &mut Common, name: CallKey, want: Want) {
         let Some(call) = self.calls.get_mut(name) else { return };
         call.stage = Stage::Waiting(want);
@@ -103,7 +103,7 @@ impl Responder {
         supplied
     }
 
-    /// Lets a Call that waits for memory go on if there is what it wants, or never will be.
+    /// Lets a Call that waits for memory go on if the memory is there, and refuses it if the memory will never come.
     fn supply_call(&mut self, common: &mut Common, name: CallKey) -> Supply {
         let Some(call) = self.calls.get_mut(name) else { return Supply::Done };
         let Stage::Waiting(want) = &call.stage else { return Supply::Done };
@@ -135,7 +135,7 @@ impl Responder {
         }
     }
 
-    /// Lets a Call go on without the memory that it waited for: the service hears of it, or its Requester.
+    /// Lets a Call go on without the memory that it waited for: the service learns of that, or the Call is refused.
     fn refuse_memory(&mut self, common: &mut Common, name: CallKey) {
         let Some(call) = self.calls.get_mut(name) else { return };
         match std::mem::replace(&mut call.stage, Stage::Later) {
@@ -188,7 +188,7 @@ impl Responder {
         common.connections.touch(key);
     }
 
-    /// A chunk of a Call is complete: the Call itself, or its argument.
+    /// Takes in a fetched chunk of a Call: its Payload stream, or its argument.
     pub(crate) fn on_fetched(&mut self, common: &mut Common, name: CallKey, lease: Local) {
         let Some(call) = self.calls.get_mut(name) else { return };
         match std::mem::replace(&mut call.stage, Stage::Later) {

@@ -78,9 +78,9 @@ pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port:
     common.send_posted(key, buffer, start..end, invalidate, written);
 }
 
-/// Gives the Writes of a result to `port`, or to the queue of the connection from the first on that it
-/// does not take. The last tells when they are done; `data` and `charge` are held until then. Returns `data`
-/// if there was nothing to write.
+/// Stages the Writes of a result at `port`; from the first Write that the port refuses, they go to the queue of the
+/// connection. The completion of the last one releases `data` and `charge`. Returns `data` if there is nothing to
+/// write.
 fn stage_writes(
     common: &mut Common,
     key: ConnectionKey,
@@ -105,8 +105,8 @@ fn stage_writes(
     PostedData::None
 }
 
-/// Tells `each` the Writes that fill a chunk of the peer's with `length` octets, of which `sources` tells which
-/// views a range of them takes.
+/// Calls `each` with the Writes that fill a chunk of the peer with `length` octets. `sources` lists the views that
+/// cover a range of the octets.
 #[inline]
 fn writes(
     segments: &[Segment],

@@ -1,4 +1,4 @@
-//! Calls that are acted upon as they come, and answered at once if that goes.
+//! Calls that are handled as they arrive, and answered at once if possible.
 
 use haulage_proto::negotiate::{
     Class, Grant, Version, bare_header_len, put_results_headers, put_results_headers_one,
@@ -54,8 +54,8 @@ impl<S: Service> Runs<'_, S> {
         done
     }
 
-    /// Has the service act on Calls, and answers them, as long as there is something to answer from. Returns
-    /// how many.
+    /// Runs the service for Calls and answers them, as long as there is a buffer for the Reply and the argument can be
+    /// read. Returns how many Calls were handled.
     #[inline(never)]
     pub(super) fn take_calls<'a>(
         &mut self,
@@ -68,7 +68,7 @@ impl<S: Service> Runs<'_, S> {
         let mut grant = lend_replies(&mut inner.common, from.key, calls.len());
         let (version, bare_len) = (from.version, bare_header_len(from.version, Kind::Reply));
         let leaves_max = inner.common.abilities.inline_max;
-        // Until the first does not leave at once: others leave behind it.
+        // True until the first Reply cannot leave at once: the others leave behind it.
         let mut leave = true;
         let (mut done, mut parked, mut refused) = (0, 0, None);
         let mut cx = Cx::new(*now, inner);
@@ -111,7 +111,7 @@ impl<S: Service> Runs<'_, S> {
                 && bare_len + chunk_len + length <= leaves_max
             {
                 let label = Label { xid, credit: grant.word() };
-                // Each of its users has one of its own, so that the first needs none in memory.
+                // Made anew for each use, so that the first one needs no copy in memory.
                 let results = || Results { label, chunk, length };
                 if making.leave(version, &results(), port).is_some()
                     || leave_behind(&mut cx.inner.common, connection, &results(), reply, port)
@@ -128,18 +128,18 @@ impl<S: Service> Runs<'_, S> {
             parked += 1;
             leave = false;
             if let Acted::Refused(_) = acted {
-                // It is told once what was lent is settled, and the others come again.
+                // The refusal is sent once the grant is settled; the Calls behind it are delivered again.
                 refused = Some((acted, making));
                 break;
             }
             settle(cx.inner, name, acted, making);
-            // The Call has the place that the name was of.
+            // The Call in the table has taken the name.
             let Some(next) = cx.inner.responder.calls.next_key() else { break };
             name = next;
         }
         let Inner { responder, common, .. } = &mut **inner;
         responder.running = None;
-        // No run has more messages than that.
+        // A run has far fewer messages than 2^32.
         let left = u32::try_from(done - parked).unwrap_or(u32::MAX);
         common.counters.calls_served += u64::from(left);
         common.receives.pass(left);
@@ -151,18 +151,17 @@ impl<S: Service> Runs<'_, S> {
     }
 }
 
-/// Returns how long the only chunk of a Call may be, if it is to be read, and if it is to be written.
+/// Returns the octets of the longest argument, and of the longest result, that may be the only chunk of a Call.
 fn chunk_max(common: &Common, key: ConnectionKey) -> [u32; 2] {
     let Some(connection) = common.connections.get(key) else { return [0; 2] };
     let [read_max, write_max] = connection.engine.chunk_max();
-    // P12: nothing is asked of a peer that serves no Reads.
+    // P12: no Read is posted to a peer that serves none.
     let read_max = read_max.min(common.abilities.read_max);
     [if connection.may_read() { read_max } else { 0 }, write_max]
 }
 
-/// Counts the chunk of a Call, and reads an argument that it has there. Returns the position of the argument
-/// in the Payload stream, its length, and its lease, and what the connection is charged for that; `None` if the
-/// argument cannot be read at once.
+/// Counts the chunk of a Call, and reads the argument if the chunk has it. Returns the argument and the charge for its
+/// lease; `None` if the argument cannot be read at once.
 #[inline(always)]
 fn read_argument(
     common: &mut Common,
@@ -196,8 +195,8 @@ fn read_argument(
     Some((Some(Argument { position, length, placed }), charge))
 }
 
-/// Grants the peer credits for as many other Calls, and takes credits for `count` Replies that leave at once: for
-/// none if others wait.
+/// Grants the peer credits for `count` further Calls, and takes credits for `count` Replies that leave at once; for
+/// none if other Replies wait.
 #[inline]
 fn lend_replies(common: &mut Common, key: ConnectionKey, count: usize) -> Grant {
     let touched = common.connections.touched();
@@ -209,8 +208,8 @@ fn lend_replies(common: &mut Common, key: ConnectionKey, count: usize) -> Grant 
     connection.engine.lend(Class::Reply, u32::try_from(count).unwrap_or(u32::MAX))
 }
 
-/// Sends the results of a Call behind a Write that has a view of what goes into its chunk. `None` if there is nothing
-/// to write so, or no room to remember it: nothing has changed then.
+/// Sends the results of a Call behind a Write that holds a view of the result. `None` if there is nothing to write, or
+/// no room for the record of the Write; then nothing has changed.
 #[inline(never)]
 fn leave_behind(
     common: &mut Common,
@@ -233,8 +232,8 @@ fn leave_behind(
     Some(())
 }
 
-/// Enters a Call in the table that does not leave at once, under the `name` it was promised. It counts as holding a
-/// Receive.
+/// Enters a Call that does not leave at once in the table, under the `name` that it was promised. The Call counts as
+/// holding a Receive.
 #[cold]
 fn park(Inner { responder, common, .. }: &mut Inner, name: CallKey, mut call: ServedCall) {
     call.hold(common.receives.book());
@@ -253,8 +252,8 @@ struct Results<'a> {
 }
 
 impl Reply {
-    /// Sends a Reply with such results, behind the Writes of what goes into a chunk. `None` if
-    /// it has not left: nothing has changed here then.
+    /// Sends a Reply with these results, behind the Write of a result that goes into a chunk. `None` if the Reply has
+    /// not left; then its results are unchanged.
     #[inline(always)]
     fn leave(
         &mut self,

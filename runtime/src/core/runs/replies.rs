@@ -1,4 +1,4 @@
-//! Replies that are told as they come.
+//! Replies whose callers are told as they arrive.
 
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
@@ -16,8 +16,7 @@ use crate::service::Service;
 use crate::sys::complete;
 
 impl<S: Service> Runs<'_, S> {
-    /// Tells by `tell` how Calls of ours with these XIDs ended, as long as nothing is left of them then. Returns
-    /// how many.
+    /// Calls `tell` for each Reply that ends its Call, up to the first one that does not. Returns how many ended.
     #[inline(never)]
     pub(super) fn take_replies<'a>(
         &mut self,
@@ -27,7 +26,7 @@ impl<S: Service> Runs<'_, S> {
         port: &mut impl Port,
     ) -> usize {
         let Self { inner, service, now, .. } = self;
-        // Who is told may call again, which leaves at once.
+        // A caller that is told may call again at once.
         let Inner { requester, common, .. } = &mut **inner;
         let lane = requester.open_lane(common, from.key, replies.len(), port);
         let mut cx = Cx::within(*now, inner, lane, Exit::One(port));
@@ -43,8 +42,8 @@ impl<S: Service> Runs<'_, S> {
         done as usize
     }
 
-    /// Tells how Calls ended each of whose leases is invalidated with its Reply, as long as nothing is left of
-    /// them then. Returns how many.
+    /// Handles Replies that each invalidate the only lease of their Call, up to the first one that does not end its
+    /// Call. Tells the callers. Returns how many ended.
     pub(super) fn take_fencing(
         &mut self,
         from: Sender,
@@ -81,8 +80,8 @@ impl<S: Service> Runs<'_, S> {
     }
 }
 
-/// Has the handle retired that a Reply invalidates, and forgets its Call, if nothing is left of that then.
-/// Returns what its caller is told, and where the Payload stream of the Reply starts.
+/// Retires the handle that a Reply invalidates, and forgets its Call, if that ends the Call. Returns the outcome for
+/// the caller, and where the Payload stream of the Reply starts.
 fn end_fenced(
     inner: &mut Inner,
     now: Instant,

@@ -1,4 +1,4 @@
-//! Whom a run of messages comes from, and what it takes to act on it.
+//! The sender of a run of messages, and the parts of a core that handle the run.
 
 use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
@@ -13,16 +13,16 @@ use crate::core::table::ConnectionKey;
 use crate::core::trace::Traffic;
 use crate::service::Reply;
 
-/// What acts on a run of messages.
+/// The parts of a core that handle a run of messages.
 pub(in crate::core) struct Runs<'a, S> {
     pub(in crate::core) inner: &'a mut Inner,
     pub(in crate::core) service: &'a mut S,
     pub(in crate::core) now: Instant,
-    /// The buffer that Replies are made in, one after the other; without it no Call is taken.
+    /// The Reply for Calls that are answered at once; without it no Call is taken.
     pub(in crate::core) reply: &'a mut Option<Reply>,
 }
 
-/// What is known of a connection while messages come from it.
+/// The properties of a connection that its runs of messages need.
 #[derive(Clone, Copy)]
 pub(super) struct Sender {
     pub(super) key: ConnectionKey,
@@ -32,7 +32,7 @@ pub(super) struct Sender {
 }
 
 impl Common {
-    /// Returns what is known of the connection of a queue pair.
+    /// Returns the connection of a queue pair, with the properties that a run needs.
     #[inline]
     pub(super) fn sender(&self, qp: QpNum) -> Option<Sender> {
         let (key, connection) = self.connections.get_at(qp)?;
@@ -40,7 +40,8 @@ impl Common {
         Some(Sender { key, version, bare_reply_max })
     }
 
-    /// Has a connection's engine take messages. Returns how many.
+    /// Has a connection's engine take messages, up to the first one that is out of the ordinary. Returns how many it
+    /// took.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -53,8 +54,8 @@ impl Common {
         connection.map_or(0, |connection| connection.engine.take(now, kind, run)) as usize
     }
 
-    /// Settles what of the messages that an engine took has been acted upon: it takes back the others. Marks the
-    /// connection, which nothing that has left had to wait for.
+    /// Settles a run: of the `taken` messages `done` were handled, and the engine takes the others back. Marks the
+    /// connection as one with something to post.
     #[inline]
     pub(super) fn settle_run(&mut self, key: ConnectionKey, kind: Kind, taken: usize, done: usize) {
         if done < taken {
@@ -72,7 +73,7 @@ impl Common {
         }
     }
 
-    /// Has a connection's engine take back that so many messages have been received.
+    /// Has a connection's engine take back the receipt of the last `count` messages.
     #[cold]
     fn put_back(&mut self, key: ConnectionKey, kind: Kind, count: usize) {
         if let Some(connection) = self.connections.get_mut(key) {

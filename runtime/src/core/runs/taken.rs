@@ -10,35 +10,35 @@ use crate::core::responder::Header;
 pub(super) struct Taken<'a> {
     pub(super) xid: u32,
     pub(super) chunk: Option<OneChunk>,
-    /// What its RPC header says, if that is known already.
+    /// The parts of its RPC header, if they are known already.
     pub(super) header: Option<Header>,
-    /// Its Payload stream; where the header is known, what begins with the arguments may be all.
+    /// The Payload stream; if `header` is given, it may begin with the arguments.
     pub(super) payload: &'a [u8],
 }
 
 impl<'a> Taken<'a> {
-    /// One without chunks, with a transport header of `header_len` octets, of which all is here.
+    /// Makes a Call without chunks from a whole message, whose transport header has `header_len` octets.
     #[inline]
     pub(super) fn bare(call: &'a [u8], header_len: usize) -> Self {
         let (xid, payload) = apart(call, header_len);
         Self { xid, chunk: None, header: None, payload }
     }
 
-    /// One with one chunk.
+    /// Makes a Call with one chunk from a whole message.
     #[inline]
     pub(super) fn with_chunk(call: &'a [u8]) -> Self {
         let (xid, payload) = apart(call, OneChunk::CALL_LEN);
         Self { xid, chunk: OneChunk::read(call), header: None, payload }
     }
 
-    /// One without chunks that nobody in particular makes, for this procedure with these arguments.
+    /// Makes an anonymous Call without chunks, for this procedure with these arguments.
     #[inline]
     pub(super) const fn asking(xid: u32, procedure: u32, arguments: &'a [u8]) -> Self {
         let header = Some(Header { procedure, arguments_at: 0 });
         Self { xid, chunk: None, header, payload: arguments }
     }
 
-    /// Returns the octets that the transport header of its Reply has more than one without chunks.
+    /// Returns by how many octets the transport header of the Reply is longer than that of a Reply without chunks.
     #[inline]
     pub(super) const fn reply_chunk_len(&self) -> usize {
         match self.chunk {
@@ -50,7 +50,7 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// Takes the transport header off a message, which has one of that length. Returns its XID, and the Payload stream.
+/// Splits a message behind its transport header of `header_len` octets. Returns its XID and the Payload stream.
 #[inline]
 pub(super) fn apart(message: &[u8], header_len: usize) -> (u32, &[u8]) {
     let (header, payload) = message.split_at_checked(header_len).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! A table whose entries belong to an owner each, and are found by it.
+//! A table whose entries each belong to an owner, and are found by it.
 //!
 //! # Limits
-//! An owner is a slot of another table. Each entry takes two words more than in a [`Table`], and each owner one; finding
-//! an owner's entries takes time for these alone.
+//! An owner is a slot of another table. Each entry takes two words more than in a [`Table`], and each owner one.
+//! Finding an owner's entries takes time for these alone.
 
 use std::ops::Deref;
 
@@ -10,7 +10,7 @@ use super::{Key, Table};
 
 /// An entry of an [`OwnedTable`].
 pub(crate) trait Owned {
-    /// Returns the slot of the owner, which stays the same.
+    /// Returns the slot of the owner, which never changes.
     fn owner(&self) -> usize;
 }
 

@@ -1,4 +1,4 @@
-//! What is left of a Call that has ended, and of a connection that is closed early.
+//! The remains of a Call that has ended, and of a connection that is closed early.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn the_memory_of_a_call_that_was_fetched_as_a_whole_goes_home_with_it() {
 
 #[test]
 fn a_connection_may_be_closed_just_before_it_is_established() {
-    // After some of these turns the event is on its way to the client's core.
+    // After some of these numbers of turns the event is on its way to the client's core.
     for turns in 0..6 {
         let mut world = World::new();
         world.call(1, request(0));

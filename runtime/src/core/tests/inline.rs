@@ -1,4 +1,4 @@
-//! Calls that are acted upon as they come, over shared memory: the provider that hands them over.
+//! Calls that are handled as they arrive, over shared memory: a provider that delivers messages without Receives.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::identity::{Identity, User};
 use crate::provider::shm::{Config, Shm};
 use crate::sys::clock;
 
-/// Sends back what it is sent: at once, or, every `later`th time, in the turn after the next.
+/// A service that sends back each argument: at once, or, every `later`th time, in the turn after the next.
 struct Echo {
     later: u64,
     calls: u64,
@@ -62,7 +62,7 @@ fn echoes(versions: Versions, later: u64, limits: Limits, ring_bytes: u32, longe
     let mut client = core(Caller::default(), Limits { versions, ..LIMITS }, ring_bytes);
     let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let identity = match versions {
-        // As a Linux client calls.
+        // A Linux client calls like this.
         Versions::OnlyOne => Identity::User(User::new("machine", 1000, 100, &[1, 2, 3])),
         _ => Identity::Nobody,
     };
@@ -79,7 +79,7 @@ fn echoes(versions: Versions, later: u64, limits: Limits, ring_bytes: u32, longe
             cx.call(connection, request(TELL), made, |w| w.opaque(&told(made))).unwrap();
             made += 1;
         }
-        // One end is ahead of the other, now this one, now that.
+        // Now one end is ahead, now the other.
         for _ in 0..1 + turns % 3 {
             client.turn(now);
         }
@@ -98,7 +98,7 @@ fn echoes(versions: Versions, later: u64, limits: Limits, ring_bytes: u32, longe
         stream.resize(stream.len().next_multiple_of(4), 0);
         assert!(*result == stream, "the result of {token}");
     }
-    // What is left to be told, and reported.
+    // Takes in the last reports.
     for _ in 0..100 {
         client.turn(clock::now());
         server.turn(clock::now());
@@ -111,8 +111,8 @@ fn echoes(versions: Versions, later: u64, limits: Limits, ring_bytes: u32, longe
 
 #[test]
 fn calls_are_answered_whatever_is_in_the_way() {
-    // Nothing is; some are answered later; hardly a buffer to answer from; few credits; a ring that is
-    // soon full; all of it.
+    // In turn: nothing is in the way; some Calls are answered later; hardly a buffer for answers; few credits; a ring
+    // that is soon full; all of it.
     let few = Limits { send_buffers_max: 2, ..LIMITS };
     let poor = Limits { credits_max: 6, receives_max: 40, ..LIMITS };
     let all = Limits { send_buffers_max: 2, ..poor };
@@ -132,7 +132,7 @@ fn calls_are_answered_whatever_is_in_the_way() {
     }
 }
 
-/// Says which procedure was called, and with what.
+/// A service that answers with the number of the procedure and its argument.
 struct Wide;
 
 /// Returns a binding with more procedures than there are numbers for templates.
@@ -155,7 +155,7 @@ impl Service for Wide {
     }
 }
 
-/// Calls every procedure by turns: as many as start, and then one for each that ends.
+/// A service that calls every procedure in turn: as many Calls as can begin, and then one for each that ends.
 struct Wider {
     connection: Option<ConnectionId>,
     made: u32,
@@ -163,7 +163,7 @@ struct Wider {
 }
 
 impl Wider {
-    /// Three Calls of a procedure follow each other.
+    /// Returns the procedure of a Call: three Calls of a procedure follow each other.
     const fn procedure(made: u32) -> u32 {
         made / 3 % 20
     }
@@ -218,7 +218,7 @@ fn calls_of_every_procedure_are_answered_whether_it_has_a_template_or_not() {
     all_home(&mut server, clock::now());
 }
 
-/// Brings an item: at once, or, every third time, in a later turn.
+/// A service that returns an item: at once, or, every third time, in a later turn.
 #[derive(Default)]
 struct Shelf {
     item: Option<Shared>,
@@ -272,7 +272,7 @@ fn a_call_behind_a_reply_that_waits_is_answered_later_under_its_own_name() {
         let mut turns = 0;
         while client.service.ended.len() < 30 * round {
             client.turn(clock::now());
-            // The ring does not take all Replies, and the client does not look meanwhile.
+            // The ring does not take all Replies, and the client takes none meanwhile.
             for _ in 0..30 {
                 server.turn(clock::now());
             }
@@ -284,7 +284,7 @@ fn a_call_behind_a_reply_that_waits_is_answered_later_under_its_own_name() {
     }
 }
 
-/// Answers with an item for which no room was offered.
+/// A service that answers with an item for which no room was offered.
 struct Boast;
 
 impl Service for Boast {
@@ -327,7 +327,7 @@ fn a_call_that_is_refused_as_it_comes_is_owed_nothing_any_more() {
     }
 }
 
-/// Answers every Call at length.
+/// A service that answers every Call at length.
 struct Shout(u64);
 
 impl Service for Shout {
@@ -355,7 +355,7 @@ fn calls_that_find_no_buffer_for_their_replies_wait_for_one() {
         for token in 0..20 {
             cx.call(connection, request(TELL), token, |w| w.opaque(b"?")).unwrap();
         }
-        // The ring takes four Replies, and the client does not look meanwhile.
+        // The ring takes four Replies, and the client takes none meanwhile.
         while client.service.ended.len() < ended + 20 {
             client.turn(clock::now());
             for _ in 0..30 {
@@ -374,14 +374,14 @@ fn calls_that_find_no_buffer_for_their_replies_wait_for_one() {
     all_home(&mut server, clock::now());
 }
 
-/// Makes Calls of all lengths on one connection or the other, the next ones as it is told of the last, or in its
-/// next turn.
+/// A service that makes Calls of all lengths on one connection or the other: the next ones when the last has ended, or
+/// in its next turn.
 struct Relay {
     in_turns: bool,
     connections: Vec<ConnectionId>,
     /// Calls that could not be made yet.
     owed: u64,
-    /// How many were made on each connection.
+    /// The number of Calls made on each connection.
     made: [u64; 2],
     ended: u64,
     longest: usize,
@@ -435,7 +435,7 @@ impl Service for Relay {
     }
 }
 
-/// How many Calls it makes.
+/// The number of Calls that the relay makes.
 const RELAYED: u64 = 600;
 
 #[test]
@@ -483,7 +483,7 @@ fn calls_made_as_others_end_go_where_they_are_to() {
 #[test]
 fn calls_made_in_a_turn_need_no_buffer_each() {
     let few = Limits { send_buffers_max: 2, ..LIMITS };
-    // As many may be in flight from the first.
+    // With few connections, many Calls may be in flight from the first.
     let wide = Limits { connections_max: 2, ..LIMITS };
     let mut server = core(Numbers::default(), wide, 64 << 10);
     let mut client = core(Burst::default(), few, 64 << 10);
@@ -505,7 +505,7 @@ fn calls_made_in_a_turn_need_no_buffer_each() {
     assert_eq!(server.service.seen, in_order);
 }
 
-/// Makes twenty Calls in a turn when it is told to where.
+/// A service that makes twenty Calls in a turn when it is given a connection.
 #[derive(Default)]
 struct Burst {
     to: Option<ConnectionId>,
@@ -538,7 +538,8 @@ impl Service for Burst {
     }
 }
 
-/// Numbers its Calls, of which more are in flight than there are credits, and notes the numbers of others'.
+/// A service that numbers its Calls, of which more are in flight than there are credits, and notes the numbers of the
+/// Calls that it serves.
 #[derive(Default)]
 struct Numbers {
     connection: Option<ConnectionId>,
@@ -587,7 +588,7 @@ fn calls_that_wait_for_credit_go_before_those_that_need_not() {
     }
     let mut turns = 0;
     while server.service.seen.len() < 2000 {
-        // One end is ahead of the other, now this one, now that.
+        // Now one end is ahead, now the other.
         for _ in 0..1 + turns % 3 {
             client.turn(clock::now());
         }

@@ -1,4 +1,4 @@
-//! A pool that many connections want: a share for each, and a turn for those that wait.
+//! A pool that many connections want: each has a share, and those that wait have turns.
 
 use super::*;
 use crate::core::table::ConnectionKey;
@@ -7,10 +7,10 @@ use crate::service::ResultSource;
 use crate::sys::clock;
 
 const MIB: usize = 1 << 20;
-/// Octets of the server's pool beside what the transport takes.
+/// Octets of the server's pool beside the transport's buffers.
 const ROOM: usize = 9 * MIB;
 
-/// Takes items and returns others that it leases, as a server of files does.
+/// A service that takes items and returns others that it leases, as a file server does.
 #[derive(Debug, Default)]
 struct Files {
     /// Items that are kept.
@@ -140,7 +140,7 @@ impl Bed {
         panic!("no progress");
     }
 
-    /// Lets whatever is under way arrive, and everybody act upon it.
+    /// Lets everything under way arrive and be handled.
     fn settle(&mut self) {
         for _ in 0..1_000_000 {
             if !self.turn() {
@@ -151,7 +151,7 @@ impl Bed {
         panic!("it never settles");
     }
 
-    /// Has the server receive what `client` has sent, and nothing that it sends afterwards.
+    /// Has the server receive what `client` has sent, and nothing that the client sends afterwards.
     fn silence(&mut self, client: usize) {
         self.clients[client].0.turn(self.now);
         self.fabric.black_hole(node(client));
@@ -205,7 +205,7 @@ fn a_peer_that_takes_no_results_leaves_as_much_as_it_holds() {
         bed.fetch(GREEDY);
     }
     bed.clients[GREEDY].0.turn(bed.now);
-    // Its acknowledgements are swallowed: no Write of the server's ever completes.
+    // The acknowledgements of the client are swallowed: no Write of the server ever completes.
     bed.fabric.black_hole(node(GREEDY));
     bed.settle();
     let (held, waiting) = bed.counts(GREEDY);
@@ -238,7 +238,7 @@ fn calls_that_find_no_memory_wait_until_some_comes_home() {
 
 #[test]
 fn calls_with_arguments_and_room_for_long_replies_do_not_wait_for_each_other() {
-    // One that has more than half of the pool for itself, and several that want all of it together.
+    // One Call that has more than half of the pool for itself, and several that want all of it together.
     for lengths in [&[4 * MIB][..], &[3 * MIB; 6], &[4 * MIB, 3 * MIB, 4 * MIB]] {
         let mut bed = Bed::new();
         lengths.iter().for_each(|length| bed.exchange(HONEST, *length));
@@ -252,7 +252,7 @@ fn calls_with_arguments_and_room_for_long_replies_do_not_wait_for_each_other() {
 #[test]
 fn memory_that_never_comes_is_refused_and_the_service_is_told() {
     let mut bed = Bed::new();
-    // More than the pool has in one piece: nothing holds it, so nothing gives it back.
+    // The Call wants more than the pool has in one piece: no Call holds it, so no Call gives it back.
     let kept = {
         let (cx, _) = bed.server.cx(bed.now);
         cx.pool().lease(ROOM - 2 * MIB).unwrap()
@@ -264,7 +264,7 @@ fn memory_that_never_comes_is_refused_and_the_service_is_told() {
         (2, &[Refusal::NoMemory][..])
     );
     drop(kept);
-    // Values that the service keeps are no Call's any more, and nobody waits for them.
+    // Values that the service keeps belong to no Call any more, and no Call waits for them.
     bed.server.cx(bed.now).1.keeps = true;
     for _ in 0..10 {
         bed.store(HONEST, MIB);
@@ -326,7 +326,7 @@ fn no_more_calls_hold_memory_to_be_read_than_may_read_at_once() {
     assert!(most >= 10, "others waited meanwhile");
 }
 
-/// Keeps each item until it is told to answer all.
+/// A service that keeps each item until it is told to answer all.
 #[derive(Debug, Default)]
 struct Holder {
     held: Vec<(CallToken, Local)>,

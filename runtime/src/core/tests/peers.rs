@@ -1,10 +1,10 @@
-//! What a service is told of its connections: `opened` and `closed` once each, and neither for a connection
+//! The notices about connections that a service gets: `opened` and `closed` once each, and neither for a connection
 //! that never became ready.
 
 use super::*;
 use crate::service::{Peer, Role, Version};
 
-/// What a service was told, in order.
+/// A notice to a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Heard {
     Opened(Peer),
@@ -13,13 +13,13 @@ enum Heard {
     Closed(Peer, CallError),
 }
 
-/// Notes what it is told, and answers at once or never.
+/// A service that notes what it is told, and answers at once or never.
 #[derive(Debug, Default)]
 struct Witness {
     heard: Vec<Heard>,
     never: bool,
     shuns: Option<IpAddr>,
-    /// Calls that it makes as soon as a connection is ready.
+    /// Number of Calls that it makes as soon as a connection is ready.
     greetings: u64,
 }
 
@@ -55,7 +55,7 @@ impl Service for Witness {
     }
 }
 
-/// Two witnesses, one of which connects to the other.
+/// Two cores with witnesses, one of which connects to the other.
 struct Pair {
     fabric: Fabric,
     now: Instant,
@@ -84,7 +84,7 @@ impl Pair {
         Self { fabric, now: Instant::ZERO, server, client, at, connection }
     }
 
-    /// One whose ends speak version 2 and whose client makes a Call at once, which is answered.
+    /// Makes a pair whose ends speak version 2 and whose client makes a Call at once, which is answered.
     fn ready() -> Self {
         let greeting = Witness { greetings: 1, ..Witness::default() };
         let mut pair = Self::new([Versions::Both; 2], Witness::default(), greeting);
@@ -113,13 +113,14 @@ impl Pair {
         });
     }
 
-    /// Returns what both ends heard.
+    /// Returns the notices at the server and at the client.
     fn heard(&self) -> [&[Heard]; 2] {
         [&self.server.service().heard, &self.client.service().heard]
     }
 }
 
-/// Checks that one connection was told of from its beginning to its end. Returns its peer, and why it ended.
+/// Checks that the notices are those of one connection from its beginning to its end. Returns its peer, and why it
+/// ended.
 fn one_life(heard: &[Heard]) -> (Peer, CallError) {
     let [Heard::Opened(opened), between @ .., Heard::Closed(closed, why)] = heard else {
         panic!("{heard:?}")
@@ -234,7 +235,7 @@ fn of_a_connection_whose_setup_fails_nobody_is_told() {
     let mut pair = Pair::new([Versions::Both; 2], shuns, Witness::default());
     pair.until_it_is_over();
     assert_eq!(pair.heard(), [&[][..]; 2]);
-    // Without a version in common. An end that speaks version 1 alone agrees on nothing, and is ready at once.
+    // The ends have no version in common. An end that speaks version 1 alone agrees on nothing, and is ready at once.
     for (versions, ready) in [
         ([Versions::OnlyOne, Versions::OnlyTwo], [true, false]),
         ([Versions::OnlyTwo, Versions::OnlyOne], [false, true]),
@@ -256,7 +257,7 @@ fn of_a_connection_whose_setup_fails_nobody_is_told() {
             }
         }
     }
-    // Closed, and severed, before anything came of it.
+    // The connection is closed, or severed, before it is ready.
     for sever in [true, false] {
         let mut pair = Pair::new([Versions::Both; 2], Witness::default(), Witness::default());
         if sever {

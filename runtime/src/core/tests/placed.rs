@@ -1,4 +1,5 @@
-//! Calls with an argument, or room for a result, that are acted upon as they come, over the providers that hand them over.
+//! Calls with an argument, or with room for a result, that are handled as they arrive, over the providers that deliver
+//! messages without Receives.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -18,7 +19,7 @@ use crate::provider::{OpenResult, Port, QueueFull, Refused, WorkQueue};
 use crate::service::{AUTH_NONE, ResultSource};
 use crate::sys::clock;
 
-/// How the Call of a number is answered, and with how many octets.
+/// Returns how the Call of a number is answered, and with how many octets.
 fn answer(number: u32) -> (Answer, usize) {
     const ANSWERS: [Answer; 7] = [
         Answer::Empty,
@@ -45,7 +46,7 @@ enum Answer {
     TooLong,
 }
 
-/// What a result of a number's Call consists of.
+/// Returns the octets of the result for a number's Call.
 fn octets(number: u32, length: usize) -> Vec<u8> {
     let fill = u8::try_from(number % 251).unwrap();
     let mut octets = vec![fill; length];
@@ -53,8 +54,8 @@ fn octets(number: u32, length: usize) -> Vec<u8> {
     octets
 }
 
-/// Answers FETCH as its number says, STORE with the number if it came with its octets, and TELL with what it is
-/// told.
+/// A service that answers FETCH as the Call's number says, STORE with the number if it came with its octets, and TELL
+/// with the argument.
 #[derive(Default)]
 struct Shelf {
     fetched: u64,
@@ -121,7 +122,7 @@ impl Service for Shelf {
                 reply.item(Data::Pieces(Box::new(pieces)));
             }
             Answer::Failed => {
-                // Which comes to nothing.
+                // The result comes to nothing.
                 reply.item(Data::Local(Self::lease(cx, number, length)));
                 return Outcome::Failed(AcceptStat::SystemErr);
             }
@@ -152,10 +153,10 @@ impl Service for Shelf {
     }
 }
 
-/// Makes Calls, the next as it is told of the last.
+/// A service that makes Calls, the next one when the last has ended.
 struct Fetcher {
     connection: Option<ConnectionId>,
-    /// What the Call of a number is.
+    /// Returns the procedure of the Call of a number.
     procedure: fn(u32) -> u32,
     /// Calls that could not be made yet.
     owed: u32,
@@ -165,9 +166,9 @@ struct Fetcher {
     ended: u32,
 }
 
-/// Fetches and stores, and tells now and then.
+/// Returns a procedure: mostly fetches and stores, and TELL now and then.
 fn anything(number: u32) -> u32 {
-    // In no step with how it is answered.
+    // Out of step with how Calls are answered.
     match number % 11 {
         0 | 4 => TELL,
         1 | 5 | 6 | 9 => STORE,
@@ -175,7 +176,7 @@ fn anything(number: u32) -> u32 {
     }
 }
 
-/// Fetches what comes at once.
+/// Returns FETCH where the answer comes at once.
 fn fetches(number: u32) -> u32 {
     match answer(number).0 {
         Answer::Later | Answer::TooLong => TELL,
@@ -257,7 +258,7 @@ impl Service for Fetcher {
                                 "{number}, {answer:?}"
                             );
                         }
-                        // Nothing, or what does not fit its room, but the message.
+                        // There is no item, or it does not fit its room and comes in the message.
                         Ok(Item::Inline(bytes))
                             if matches!(answer, Answer::TooLong | Answer::Empty) =>
                         {
@@ -281,10 +282,10 @@ impl Service for Fetcher {
     }
 }
 
-/// How many Calls it makes.
+/// The number of Calls that are made.
 const CALLS: u32 = 700;
 
-/// Has them made on a provider that `make` makes.
+/// Makes the Calls over a provider that `make` makes.
 fn moves<P: Provider>(limits: Limits, procedure: fn(u32) -> u32, make: impl Fn() -> (P, Pool)) {
     let (provider, pool) = make();
     let mut server = Core::new(provider, Shelf::default(), pool, limits, 7).unwrap();
@@ -297,7 +298,7 @@ fn moves<P: Provider>(limits: Limits, procedure: fn(u32) -> u32, make: impl Fn()
     let mut turns = 0;
     while client.service.ended < CALLS {
         let now = clock::now();
-        // One end is ahead of the other, now this one, now that.
+        // Now one end is ahead, now the other.
         for _ in 0..1 + turns % 3 {
             client.turn(now);
         }
@@ -319,7 +320,7 @@ fn moves<P: Provider>(limits: Limits, procedure: fn(u32) -> u32, make: impl Fn()
     all_home(&mut server, clock::now());
 }
 
-/// Nothing is in the way; hardly a buffer; few credits; more Calls than a short ring takes.
+/// Returns limits: nothing is in the way; hardly a buffer; few credits; more Calls than a short ring takes.
 fn circumstances() -> [Limits; 4] {
     let few = Limits { send_buffers_max: 2, ..LIMITS };
     let poor = Limits { credits_max: 6, receives_max: 40, ..LIMITS };
@@ -333,7 +334,7 @@ fn pool(pages: PagePreference) -> Pool {
 #[test]
 fn items_are_placed_over_shared_memory_whatever_is_in_the_way() {
     for limits in circumstances() {
-        // A ring that has room, and one that is soon full.
+        // A ring that has room, and a ring that is soon full.
         for ring_bytes in [64 << 10, 4 << 10] {
             moves(limits, anything, || {
                 let pool = pool(PagePreference::Shared);
@@ -355,7 +356,7 @@ fn items_are_placed_over_iwarp_whatever_is_in_the_way() {
     }
 }
 
-/// No message is handed over as it comes: each Call and each Reply is posted, and taken from a Receive.
+/// No message is delivered without a Receive: each Call and each Reply is posted, and taken from a Receive.
 #[test]
 fn items_are_placed_over_a_provider_without_optional_abilities() {
     for limits in circumstances() {
@@ -364,7 +365,7 @@ fn items_are_placed_over_a_provider_without_optional_abilities() {
     }
 }
 
-/// Opens memory, and has no room for the message that says so.
+/// A port that opens memory, and has no room for the message that names it.
 struct Full<'a> {
     provider: &'a mut Sim,
     qp: QpNum,
@@ -406,7 +407,7 @@ fn a_call_whose_room_is_open_leaves_even_if_not_at_once() {
         .unwrap();
     lane.close(common);
     common.connections.touch(key);
-    // What a Reply must be like that ends it.
+    // The conditions for a Reply that ends the Call.
     let (slot, xid, opened) = requester.calls.only();
     let handle = opened.solicited();
     let over = |handle, written| {
@@ -444,7 +445,7 @@ fn only_what_a_procedure_has_is_moved_by_the_short_way() {
         program.allows(&chunk, &message)
     };
     assert!(allowed([7, 1, STORE], Some(44), 100) && allowed([7, 1, FETCH], None, 100));
-    // A result's room may be longer than any result; an argument is refused by the service then.
+    // The room for a result may be longer than any result; the service refuses an argument that is too long.
     assert!(allowed([7, 1, FETCH], None, 101) && !allowed([7, 1, STORE], Some(44), 101));
     for procedure in [[7, 1, 0], [7, 1, FETCH], [7, 1, 3], [7, 2, STORE], [8, 1, STORE]] {
         assert!(!allowed(procedure, Some(44), 100), "{procedure:?}");

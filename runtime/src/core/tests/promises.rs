@@ -1,13 +1,13 @@
-//! What a service declares and may ask for is held: refused at the start, or answered, and never a core that stops.
+//! A service may declare or ask for anything: the core refuses it at the start, or answers it, and never stops.
 
 use super::*;
 use crate::core::{Declared, StartError, Unsupported};
 
-/// Answers as it is told to, and calls back on the connection that a Call came on if it is told to.
+/// A service that answers as it is told to, and calls back on the connection of a Call if it is told to.
 #[derive(Debug, Default)]
 struct Careless {
     procedures: Vec<Procedure>,
-    /// What the service was told when it called back.
+    /// The outcomes of calling back.
     called_back: Vec<Result<(), CallError>>,
     /// Calls that are answered when they are resumed.
     later: Vec<CallToken>,
@@ -19,9 +19,9 @@ const CALL_BACK: u32 = 1;
 const TALK: u32 = 2;
 /// Answers with eight octets in a later turn.
 const TALK_LATER: u32 = 3;
-/// Answers with two items; of the procedures that the client's binding has, it is the one with an eligible result.
+/// Answers with two items; of the procedures in the client's binding, it is the one with an eligible result.
 const TWICE: u32 = GATHER;
-/// Octets that results may have, items aside.
+/// Octets that results may have, beside items.
 const DECLARED: u32 = 4;
 
 fn careless() -> Vec<Procedure> {
@@ -103,7 +103,7 @@ fn a_service_that_calls_back_on_an_accepted_connection_is_refused_and_the_core_g
     let mut world = world();
     assert_eq!(world.ask(request(CALL_BACK), 0), Ok(0));
     assert_eq!(world.server.service().called_back, [Err(CallError::NoReverse)]);
-    // The connection is as good as before, and so are others.
+    // The connection is as good as before, and so are other connections.
     assert_eq!(world.ask(request(0), 0), Ok(0));
     let at = world.server.listen(SocketAddr::new(Ipv4Addr::new(10, 0, 0, 1).into(), 7)).unwrap();
     world.connection = world.client.connect(world.now, at, binding()).unwrap();
@@ -157,7 +157,7 @@ fn an_item_that_goes_inline_does_not_count_as_longer_results() {
     let argument = world.lease(3000, 7);
     world.call(1, Request { argument: Some(argument), ..request(STORE) });
     world.until(|w| w.ended().len() == 1);
-    // Without a place for the result it comes in the message.
+    // Without room for the result, the result comes in the message.
     world.call(2, request(FETCH));
     world.until(|w| w.ended().len() == 2);
     assert!(world.ended()[1].1.is_ok(), "{:?}", world.ended()[1].1);

@@ -1,9 +1,9 @@
-//! Who has to go when there is no room for all.
+//! The connections that have to go when there is no room for all.
 
 use super::*;
 use crate::core::admission::IDLE_MIN;
 
-/// Answers at once, but for what it is told to keep; promises to call back those it is told to.
+/// A service that answers at once, except Calls that it is told to keep; it promises callbacks to some connections.
 #[derive(Debug, Default)]
 struct Host {
     kept: Vec<CallToken>,
@@ -71,7 +71,7 @@ impl Inn {
         Self { fabric, now: Instant::ZERO, at, server, guests, tokens: 0 }
     }
 
-    /// Lets time pass, and all happen that does.
+    /// Lets time pass, with everything that happens in it.
     fn wait(&mut self, time: Duration) {
         self.now = self.now.saturating_add(time);
         for _ in 0..100_000 {
@@ -101,7 +101,7 @@ impl Inn {
         guest
     }
 
-    /// Makes a Call; returns how it ended, if it is answered at once.
+    /// Makes a Call. Returns how it ended, if it is answered at once.
     fn call(&mut self, guest: Guest, procedure: u32) -> Result<(), Option<CallError>> {
         self.tokens += 1;
         let token = self.tokens;
@@ -143,7 +143,7 @@ fn idle_connections_give_way_once_they_have_been_idle_long_enough() {
     inn.move_in(1);
     let alive: Vec<_> = idle.iter().map(|guest| inn.lives(*guest)).collect();
     assert_eq!((alive, inn.replaced()), (vec![true, false, true, true], 1));
-    // What is left of the crowd goes one by one, until as many are of either.
+    // The connections of the crowd go one by one, until either machine has as many.
     inn.move_in(1);
     let late = inn.arrive(1);
     assert_eq!((inn.replaced(), inn.lives(late)), (2, false));
@@ -191,7 +191,7 @@ fn what_is_under_way_and_what_was_promised_stay() {
     assert!(idle.iter().all(|idle| !inn.lives(*idle)));
     let late = inn.arrive(1);
     assert!(!inn.lives(late), "nobody can go");
-    // Once it is answered it can.
+    // Once its Call is answered, the connection can go.
     let (mut cx, host) = inn.server.cx(inn.now);
     host.kept.drain(..).for_each(|token| cx.resume(token));
     inn.wait(Duration::from_millis(1));
@@ -267,7 +267,7 @@ fn the_provider_is_never_full_before_the_core() {
     let pairs = inn.server.provider.caps().queue_pairs_max;
     let most = inn.server.inner.common.limits.connections_max as usize;
     assert!(most < pairs, "{most} connections of {pairs}");
-    // However many say nothing, the next one finds a place.
+    // However many connections stay silent, the next one finds a place.
     for round in 0..2 * pairs {
         let before = inn.replaced() + u64::from(inn.server.inner.common.connections.len());
         let guest = inn.arrive(round % 16);

@@ -1,4 +1,4 @@
-//! Servers of version 1 that are played by hand: each says and writes what a test wants.
+//! Servers of version 1 that are played by hand: each sends and writes what a test wants.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::provider::by_number::ByNumber as _;
 use crate::provider::{ConnectionParams, Done, Event, Operation, Receive, WorkRequest};
 use crate::sys::complete;
 
-/// A client and what its server is played with.
+/// A client, and the parts of its played server.
 struct Played {
     fabric: Fabric,
     now: Instant,
@@ -20,7 +20,7 @@ struct Played {
     pool: Pool,
     at: SocketAddr,
     connection: Option<ConnectionId>,
-    /// What the server says while connecting.
+    /// The private data that the server sends while connecting.
     private_data: Vec<u8>,
     qp: QpNum,
     ids: u64,
@@ -60,7 +60,7 @@ impl Played {
         played
     }
 
-    /// Connects anew to a server that says this.
+    /// Connects anew, to a server that sends this private data.
     fn connect(&mut self, private_data: &[u8]) {
         if let Some(connection) = self.connection.take() {
             self.client.close(connection);
@@ -105,7 +105,7 @@ impl Played {
         self.post(Operation::Write { source, target }, posted);
     }
 
-    /// Turns the client, lets the server hear what is there, and goes on in time if that was nothing.
+    /// Turns the client, and has the server take in what arrived; lets time pass if that was nothing.
     fn turn(&mut self) {
         let mut events = Vec::new();
         let worked = self.client.turn(self.now);
@@ -173,7 +173,7 @@ fn each_connection_has_the_thresholds_that_its_server_said() {
     let mut played = Played::new();
     for (private_data, form) in said {
         played.connect(private_data);
-        // More than the default threshold, less than the other.
+        // Longer than the default threshold, shorter than the announced one.
         let told = [&2000_u32.to_be_bytes()[..], &[7; 2000]].concat();
         played.call(request(TELL), &told);
         let message = played.message();
@@ -201,7 +201,7 @@ fn octets_of_a_write_chunk_that_a_reply_does_not_claim_are_no_result() {
             played.write(&vec![0x5a; written], segment);
         }
         let lists = [0, 1, 1, handle, claimed, high, low, 0, 0];
-        // The length of the result, and all of it where the chunk is not used.
+        // The length of the result, and the whole result where the chunk is not used.
         let results = if claimed > 0 { vec![claimed] } else { vec![4, 0x0102_0304] };
         let reply = [&[xid, 1, 8, MSG], &lists[..], &[xid, 1, 0, 0, 0, 0], &results].concat();
         played.send(&reply);

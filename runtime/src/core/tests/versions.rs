@@ -1,4 +1,4 @@
-//! Both protocol versions, and the payload formats they have in common.
+//! Both protocol versions, and the payload formats that they have in common.
 
 use haulage_mr_pool::PostedSink;
 use haulage_proto::negotiate::Version;
@@ -10,7 +10,7 @@ use crate::identity::{Identity, User};
 use crate::provider::by_number::ByNumber as _;
 use crate::provider::{ConnectionParams, Event, Promises, Receive};
 
-/// What client and server speak, and what comes of it.
+/// The versions that client and server speak, and the version that they settle on.
 const PAIRS: [([Versions; 2], Version); 4] = [
     ([Versions::Both, Versions::Both], Version::Two),
     ([Versions::Both, Versions::OnlyOne], Version::One),
@@ -67,7 +67,7 @@ fn an_item_goes_there_and_comes_back_in_either_version() {
     }
 }
 
-/// As on soft-iWARP. What a peer invalidates all the same costs it the connection here.
+/// As on soft-iWARP. A peer that invalidates a handle all the same loses its connection here.
 #[test]
 fn nobody_is_asked_to_invalidate_what_is_not_reported() {
     let promises = Promises { remote_invalidation: false, ..Promises::ALL };
@@ -104,7 +104,7 @@ fn a_result_in_pieces_arrives_in_one() {
         world.call(2, Request { result: Some(result), ..request(GATHER) });
         world.until(|w| w.ended().len() == 2);
         assert!(world.ended()[1].2.as_ref().unwrap().bytes() == expected, "{version}: by Writes");
-        // There is neither a Write chunk for it nor a Reply chunk.
+        // The Call offers neither a Write chunk for the item nor a Reply chunk.
         world.call(3, request(GATHER));
         world.until(|w| w.ended().len() == 3);
         assert!(world.ended()[2].1.is_err(), "{version}: nobody offered room");
@@ -133,7 +133,7 @@ fn a_long_reply_comes_in_the_reply_chunk() {
     }
 }
 
-/// What the leases held before is not taken for a result.
+/// The octets that a lease held before are not taken for a result.
 #[test]
 fn a_reply_that_claims_more_than_was_placed_is_a_bad_one() {
     for (pair, version) in PAIRS {
@@ -149,10 +149,10 @@ fn a_reply_that_claims_more_than_was_placed_is_a_bad_one() {
             world.call(2, Request { result: Some(result), ..request(FETCH) });
             world.call_with(3, LIST, &LIST_MAX.to_be_bytes());
             world.until(|w| w.ended().len() == 3);
-            let bad = CallError::BadReply("it says that more was written than was");
+            let bad = CallError::BadReply("it claims more octets than were written");
             assert_eq!(world.ended()[1].1, Err(bad.clone()), "{version}");
             assert_eq!(world.ended()[2].1, Err(bad), "{version}");
-            // It is the Call that fails, not the connection.
+            // The Call fails, and the connection stays.
             world.call(4, request(0));
             world.until(|w| w.ended().len() == 4);
             assert!(world.ended()[3].1.is_ok(), "{version}");
@@ -208,7 +208,7 @@ fn a_reply_chunk_of_the_length_that_was_told_is_enough() {
     };
     let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20050);
     let items = [5097, 19_999, 20_000, 1 << 20].map(|length| (FETCH, length, length));
-    // Of the pieces of this one, some fit the message.
+    // Of the pieces of this item, some fit the message.
     for (number, stored, length) in items.into_iter().chain([(GATHER, 20_000, 10_000)]) {
         let mut world = World::new();
         let argument = world.lease(stored, 3);
@@ -312,7 +312,7 @@ fn many_calls_are_in_flight_in_version_1() {
     world.all_home();
 }
 
-/// Notes who says they call, and what with.
+/// A service that notes the credential and the arguments of each Call.
 #[derive(Default)]
 struct Scribe {
     calls: Vec<(u32, Vec<u8>)>,

@@ -1,4 +1,4 @@
-//! A limit on how often one kind of event is told.
+//! A limit on how often one kind of event is reported.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use haulage_proto::time::Instant;
 pub(crate) struct Bucket {
     /// When every token is back.
     full_at: Instant,
-    /// Events left out since the last that passed.
+    /// Events left out since the last one that passed.
     left_out: u64,
 }
 

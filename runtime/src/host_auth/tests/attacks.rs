@@ -1,4 +1,4 @@
-//! What somebody between the ends, or at one of them, can try.
+//! Attacks by somebody between the ends, or at one of them.
 
 use super::*;
 
@@ -151,7 +151,7 @@ fn a_known_key_is_no_use_without_its_secret() {
         let said = forged.octets.len() - 64;
         let statement = transcript.statement(kind, &forged.octets[..said]);
         let owner = if forged.from == Role::Client { CLIENT } else { SERVER };
-        // What is forged is what the owner would have said.
+        // The forged message is the one that the owner of the key would have sent.
         assert_eq!(secret(owner).sign(&statement), forged.octets[said..]);
         forged.octets[said..].copy_from_slice(&secret(STRANGER).sign(&statement));
         forged
@@ -170,13 +170,13 @@ fn a_known_key_is_no_use_without_its_secret() {
 #[test]
 fn a_recorded_handshake_cannot_be_played_again() {
     let recorded = honest();
-    // To a server, whose nonce is another now.
+    // Replayed to a server, which has another nonce now.
     let mut victim = server(0x52);
     victim.take(&recorded[0]);
     victim.say().unwrap();
     victim.take(&recorded[2]);
     assert_eq!(victim.outcome(), Err(Refused::WrongProof));
-    // To a client.
+    // Replayed to a client.
     let mut victim = client(0xc2);
     victim.say().unwrap();
     victim.take(&recorded[1]);
@@ -199,17 +199,17 @@ fn our_own_messages_sent_back_are_refused() {
     let mut other = client_at(1);
     other.take(&sent_back(hello.octets.clone()));
     assert_eq!(other.outcome(), Err(Refused::Reflected));
-    // With the tag of a server's hello and some signature.
+    // The client's hello, with the tag of a server's hello and some signature.
     let mut octets = [&Kind::ServerHello.tag(), &hello.octets[4..]].concat();
     octets.extend([0; 64]);
     victim.take(&sent_back(octets));
     assert_eq!(victim.outcome(), Err(Refused::Reflected));
-    // A server's.
+    // A server's own hello.
     let mut victim = server_at(2);
     let own = honest()[1].octets.clone();
     victim.take(&Wire { octets: own, ..honest()[2].clone() });
     assert_eq!(victim.outcome(), Err(Refused::Reflected));
-    // And a client's last signature as the server's.
+    // A client's last signature as the server's.
     let mut victim = client_at(3);
     let proof = &honest()[2].octets;
     let octets = [&Kind::ServerProof.tag(), &proof[4..]].concat();
@@ -227,13 +227,13 @@ fn a_final_that_comes_too_early_is_refused() {
     let mut victim = client_at(1);
     victim.take(&early(&messages[1]));
     assert_eq!(victim.outcome(), Err(Refused::Unfinished));
-    // And we do not end before the peer has proved itself, if we are asked to.
+    // Nor do we end before the peer has proved itself, if we are asked to.
     let mut victim = server_at(2);
     victim.auth.hear(Role::Server, ConnPropKind::Final, b"");
     assert_eq!(victim.auth.send(&mut Vec::new()), Err(Refused::Unfinished));
 }
 
-/// A server that has seen the first `count` messages of an honest exchange.
+/// Returns a server that has seen the first `count` messages of an honest exchange.
 fn server_at(count: usize) -> End {
     let mut end = server(0x51);
     for message in honest().iter().take(count) {
