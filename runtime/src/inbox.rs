@@ -318,6 +318,8 @@ impl Door {
     /// Becomes a client, or `None` if there are too many already.
     pub(crate) fn enter(&self) -> Option<Entered> {
         let shared = &self.shared;
+        // Before a number is taken, so that no failure leaves one taken.
+        let waker = Waker::new().ok()?;
         let number = shared
             .taken
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| {
@@ -326,7 +328,6 @@ impl Door {
             })
             .ok()?
             .trailing_ones() as usize;
-        let waker = Waker::new().ok()?;
         let wake = Arc::new(Wake { sleeping: AtomicBool::new(false), waker });
         let (entries_in, entries) = RingBuffer::new(RING);
         let (completions, completions_out) = RingBuffer::new(RING);

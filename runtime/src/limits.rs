@@ -251,7 +251,7 @@ impl Limits {
         self.connections_each_max = self.connections_each_max.min(each.max(1));
         let each =
             caps.receives_each.map_or(u32::MAX, |each| u32::try_from(each).unwrap_or(u32::MAX));
-        self.credits_max = self.credits_max.min(self.receives_max.min(each) - 1);
+        self.credits_max = self.credits_max.min(self.receives_max.min(each).saturating_sub(1));
         self
     }
 }

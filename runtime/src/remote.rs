@@ -233,8 +233,10 @@ impl RemoteClient {
         let timeout = request.timeout.unwrap_or(LEASE_TIMEOUT);
         self.submit(Entry::Call { connection: self.connection, token, arguments, request });
         self.next_token += 1;
+        // With no other Call under way, none that ended long ago counts.
+        let others = if self.begun == 0 { Duration::ZERO } else { self.patience };
+        self.patience = others.max(timeout);
         self.begun += 1;
-        self.patience = self.patience.max(timeout);
         Ok(token)
     }
 
