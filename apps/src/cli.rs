@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::failure::Failure;
@@ -440,7 +441,7 @@ pub fn description() -> clap::Command {
 
 /// Bulk data placed directly: an RPC-over-RDMA stack for any machine
 #[derive(Debug, Parser)]
-#[command(name = NAME, version, disable_help_subcommand = true)]
+#[command(name = NAME, version, long_version = VERSION.as_str(), disable_help_subcommand = true)]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,
@@ -465,6 +466,18 @@ struct CommandLine {
 
 /// The name of the command.
 pub const NAME: &str = "haulage";
+
+/// The version, and what this build is made of.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let providers: Vec<_> = Provider::value_variants().iter().map(|it| it.name()).collect();
+    format!(
+        "{}\ncommit: {}\nfeatures: {}\nproviders: {}",
+        env!("CARGO_PKG_VERSION"),
+        env!("HAULAGE_COMMIT"),
+        if cfg!(feature = "verbs") { "verbs" } else { "none" },
+        providers.join(", ")
+    )
+});
 
 #[cfg(test)]
 mod tests {

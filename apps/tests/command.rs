@@ -6,6 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+#[expect(dead_code, clippy::print_stdout, reason = "its main function is for Cargo")]
+#[path = "../build.rs"]
+mod build;
+
 #[test]
 fn wrong_usage_is_status_2_and_one_line_that_says_what_to_do() {
     for (arguments, says) in [
@@ -39,12 +43,30 @@ fn a_wrong_version_of_rpc_over_rdma_is_answered_with_the_three_that_there_are() 
 #[test]
 fn help_and_version_are_results() {
     let expected = format!("haulage {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(haulage(&["-V"]).stdout, expected.as_bytes());
     let version = haulage(&["--version"]);
-    assert_eq!((version.status.code(), version.stdout), (Some(0), expected.into_bytes()));
+    let said = String::from_utf8(version.stdout).unwrap();
+    assert_eq!(version.status.code(), Some(0));
+    let rest: Vec<_> = said.strip_prefix(&expected).expect("that comes first").lines().collect();
+    let [commit, features, providers] = rest[..] else { panic!("{said}") };
+    let commit = commit.strip_prefix("commit: ").unwrap();
+    let known = commit.len() >= 12 && commit.bytes().all(|digit| digit.is_ascii_hexdigit());
+    assert!(if build::commit(here()).is_some() { known } else { commit == "unknown" }, "{said}");
+    let (features_expected, last) =
+        if cfg!(feature = "verbs") { ("verbs", ", verbs") } else { ("none", "") };
+    assert_eq!(features, format!("features: {features_expected}"));
+    assert_eq!(providers, format!("providers: iwarp, shm{last}"));
     let help = haulage(&["--help"]);
     assert_eq!(help.status.code(), Some(0));
     assert!(String::from_utf8(help.stdout).unwrap().contains("doctor"));
     assert!(help.stderr.is_empty());
+}
+
+#[test]
+fn a_copy_that_is_no_checkout_of_its_own_is_of_no_known_commit() {
+    let inside = place("inside/apps");
+    assert_eq!(build::commit(&inside), None, "it lies inside another checkout at most");
+    assert_eq!(build::commit(&inside.join("nowhere")), None);
 }
 
 #[test]
@@ -174,6 +196,11 @@ fn place(name: &str) -> PathBuf {
     let _ = fs::remove_dir_all(&place);
     fs::create_dir_all(&place).unwrap();
     place
+}
+
+/// Where the package lies.
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 fn haulage(arguments: &[&str]) -> Output {
