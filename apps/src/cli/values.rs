@@ -249,7 +249,9 @@ impl FromStr for Export {
         match text.split_once(':') {
             Some((MEMORY, bytes)) => bytes.parse().map(Self::Memory),
             Some((word, bytes))
-                if similar(word, &[MEMORY]).is_some() && super::bytes::parse(bytes).is_ok() =>
+                if !word.contains(['/', '.'])
+                    && similar(word, &[MEMORY]).is_some()
+                    && super::bytes::parse(bytes).is_ok() =>
             {
                 Err(format!(
                     "a directory of that name is ./{text}; did you mean `{MEMORY}:{bytes}`?"
