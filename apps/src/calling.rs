@@ -50,7 +50,7 @@ impl Callee {
 
 /// Settles where the one core of a client runs: its name, its CPU if it gets one, and how it waits.
 pub fn one_core(name: &str, options: &CoreOptions) -> Result<haulage::cores::Placement, Failure> {
-    let placement = Placement::new(options.cores.as_ref(), options.polling, &Cpus::here()?);
+    let placement = Placement::new(options.cores.as_ref(), options.polling, &Cpus::here()?)?;
     let [cpu] = placement.cores[..] else {
         return Err(Failure::usage("a client has one core: name one CPU with --cores"));
     };

@@ -37,7 +37,7 @@ pub fn run(options: &CoreOptions, output: &Output) -> Result<(), Failure> {
 
 fn run_over<P: Carrier>(options: &CoreOptions, output: &Output) -> Result<(), Failure> {
     let cpus = Cpus::here()?;
-    let placement = Placement::new(options.cores.as_ref(), options.polling, &cpus);
+    let placement = Placement::new(options.cores.as_ref(), options.polling, &cpus)?;
     // What there is to note of it the server says, which is placed alike.
     let (near, far) = placement
         .pair(options.cores.as_ref(), &cpus)

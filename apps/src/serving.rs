@@ -48,7 +48,7 @@ impl Termination {
 
 /// Settles where the one core of a server runs.
 pub fn one_core(name: &str, options: &CoreOptions, output: &Output) -> Result<Thread, Failure> {
-    let placement = Placement::new(options.cores.as_ref(), options.polling, &Cpus::here()?);
+    let placement = Placement::new(options.cores.as_ref(), options.polling, &Cpus::here()?)?;
     let [cpu] = placement.cores[..] else {
         return Err(Failure::usage("this build serves from one core: name one CPU with --cores"));
     };

@@ -286,7 +286,7 @@ fn more_connections_than_open_files_are_refused_with_the_fix() {
 fn what_cannot_be_done_is_said_before_anything_is_measured() {
     for (option, value, says) in [
         ("--plot", "/nonexistent/plot.svg", "cannot create /nonexistent/plot.svg"),
-        ("--cores", "0,8000", "CPU"),
+        ("--cores", "0,8000", "no CPU 8000 here ("),
     ] {
         let output = run(&["perf", "local", "null", "--seconds", "86400", option, value]);
         let said = text(&output.stderr);

@@ -46,7 +46,7 @@ pub fn against(
 ) -> Result<(), Failure> {
     let plan = Plan::new(options, Ends::Processes)?;
     let placement =
-        Placement::new(options.core.cores.as_ref(), options.core.polling, &Cpus::here()?);
+        Placement::new(options.core.cores.as_ref(), options.core.polling, &Cpus::here()?)?;
     let [near] = placement.cores[..] else {
         return Err(Failure::usage("a client has one core: name one CPU with --cores"));
     };
@@ -60,7 +60,7 @@ pub fn against(
 pub fn locally(options: &PerfOptions, ends: Ends, output: &Output) -> Result<(), Failure> {
     let plan = Plan::new(options, ends)?;
     let cpus = Cpus::here()?;
-    let placement = Placement::new(options.core.cores.as_ref(), options.core.polling, &cpus);
+    let placement = Placement::new(options.core.cores.as_ref(), options.core.polling, &cpus)?;
     let (near, far) = placement
         .pair(options.core.cores.as_ref(), &cpus)
         .ok_or_else(|| Failure::usage("the two ends need two CPUs: name them with --cores"))?;
@@ -260,12 +260,6 @@ impl FarEnd {
 
 /// Says that the machine could not be measured.
 pub(crate) fn measure_failed(error: &io::Error) -> Failure {
-    // What pinning a thread says.
-    if error.kind() == io::ErrorKind::InvalidInput {
-        return Failure::failed(
-            "a CPU of --cores does not exist, or may not be used by this process",
-        );
-    }
     Failure::failed(format!("cannot measure the limits of this machine: {error}"))
 }
 
