@@ -90,6 +90,9 @@ impl Bench<'_> {
     }
 
     fn run_all<P: Carrier>(&self, provider: &'static str, output: &Output) -> Result<(), Failure> {
+        if let Far::At(to) = self.far {
+            self.callee(to).probe::<P>(binding(), self.client_node())?;
+        }
         let plot = self.options.plot.as_deref().map(Plot::create).transpose()?;
         match self.far {
             // One end before the other is no measurement.
@@ -121,13 +124,12 @@ impl Bench<'_> {
         progress: &mut Progress,
         output: &Output,
     ) -> Result<(Tally, Option<Idle>), Failure> {
-        let Self { plan, options, near, timeout, .. } = self;
-        let (mode, crc) = (self.placement.polling, options.core.crc);
+        let Self { plan, options, near, .. } = self;
+        let mode = self.placement.polling;
         let (to, end) = self.start_far::<P>()?;
-        let callee = Callee { to, timeout: *timeout, served_by: "haulage perf serve" };
-        let limits = options.core.rpc_version.within(plan.client_limits(*timeout));
-        let (connections, active, room) = (plan.connections, plan.active, plan.memory());
-        let client = Client { callee, binding: binding(), connections, active, room, limits, crc };
+        let (callee, node) = (self.callee(to), self.client_node());
+        let (connections, active) = (plan.connections, plan.active);
+        let client = Client { callee, binding: binding(), connections, active, node };
         let name = "perf-client".to_owned();
         let client = client.start::<P, _>(Thread { name, cpu: *near, polling: polling(mode) })?;
         client.notes().details.iter().for_each(|note| output.detail(note));
@@ -139,6 +141,17 @@ impl Bench<'_> {
         client.stop()?;
         end.stop()?;
         Ok((tally, idle))
+    }
+
+    const fn callee(&self, to: SocketAddr) -> Callee {
+        let (timeout, provider) = (self.timeout, self.options.core.provider);
+        Callee { to, timeout, served_by: "haulage perf serve", provider }
+    }
+
+    fn client_node(&self) -> NodeConfig {
+        let (plan, core) = (&self.plan, &self.options.core);
+        let limits = core.rpc_version.within(plan.client_limits(self.timeout));
+        NodeConfig { room: plan.memory(), limits, crc: core.crc }
     }
 
     /// Starts the server, unless it runs already. Returns where it listens.

@@ -46,7 +46,8 @@ impl Session {
             .resolve()?;
         let mount_at = calling::reachable(&mount_at, timeout)?;
         let to = calling::reachable(&options.connect.resolve()?, timeout)?;
-        let callee = Callee { to, timeout, served_by: "haulage store serve" };
+        let provider = options.core.provider;
+        let callee = Callee { to, timeout, served_by: "haulage store serve", provider };
         let placement = calling::one_core("store-client", &options.core)?;
 
         let root = mount::mount(mount_at, options.export.as_bytes(), &identity, timeout);
@@ -55,7 +56,7 @@ impl Session {
         // Linux's software RNIC finds a CRC wrong that TCP has cut in two, so none is asked for.
         let crc = Some(options.core.crc.unwrap_or(Switch::Off));
         let how = How { placement, identity, crc, rpc_version: options.core.rpc_version };
-        let mut core = over!(options.core.provider, start, (how, callee))?;
+        let mut core = over!(provider, start, (how, callee))?;
         let client = core.started.take();
         let client = client.ok_or_else(|| Failure::failed("a core is asked once"))?;
         let client = Client::new(Remote::new(client, timeout), root, LIMITS);
