@@ -1,6 +1,7 @@
 //! A client's connection to a storage server: mounted over TCP, worked on over RDMA.
 
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -123,28 +124,41 @@ fn explain(callee: &Callee, error: &Error) -> Failure {
 
 /// Says why there is nothing to work on and what to do about it.
 fn no_mount(refusal: &Refusal, at: SocketAddr, export: &OsStr, timeout: Duration) -> Failure {
+    let path = printable(export.as_bytes());
+    let seconds = timeout.as_secs_f64();
     Failure::failed(match refusal {
         Refusal::Io(error) => match error.kind() {
-            std::io::ErrorKind::ConnectionRefused => format!(
+            ErrorKind::ConnectionRefused => format!(
                 "nobody listens at {at}, where to ask what to mount; start `haulage store serve`, or \
                  give the address with --mount-connect"
             ),
-            std::io::ErrorKind::TimedOut => format!(
-                "{at} did not say within {} s what to mount; look whether the server lives, or raise \
-                 --timeout",
-                timeout.as_secs_f64()
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => format!(
+                "{at} did not say within {seconds} s what to mount; is this a MOUNT server? look whether \
+                 it lives, or raise --timeout"
             ),
+            ErrorKind::UnexpectedEof
+            | ErrorKind::ConnectionReset
+            | ErrorKind::BrokenPipe
+            | ErrorKind::InvalidData => no_mount_server(at, "it closes the connection"),
             _ => format!("cannot ask {at} what to mount: {error}"),
         },
         Refusal::Path { exports, .. } if exports.iter().any(|path| path == export.as_bytes()) => {
             return not_from_here(at, export);
         }
         Refusal::Path { .. } => {
-            let path = printable(export.as_bytes());
             format!("cannot mount {path} of {at}: {refusal}; choose another with --export")
         }
-        _ => format!("cannot ask {at} what to mount: {refusal}"),
+        Refusal::NotServed | Refusal::Malformed => no_mount_server(at, &refusal.to_string()),
+        Refusal::Denied | Refusal::Flavor => format!("cannot ask {at} what to mount: {refusal}"),
     })
+}
+
+/// Says that something answers which is not what was expected.
+fn no_mount_server(at: SocketAddr, why: &str) -> String {
+    format!(
+        "cannot ask {at} what to mount ({why}): is this a MOUNT server? give the address of one with \
+         --mount-connect"
+    )
 }
 
 /// Says what Linux's refusal may mean: it does not tell who asks from a port above 1023 why.
