@@ -19,6 +19,7 @@ use crate::cli::CoreOptions;
 use crate::cli::values::Provider;
 use crate::failure::Failure;
 use crate::node::{Carrier, NodeConfig, client_limits, polling};
+use crate::output::progress::Step;
 use crate::placement::{Cpus, Placement};
 
 /// Who is called.
@@ -90,6 +91,7 @@ impl Callee {
         let limits = Limits { versions: node.limits.versions, ..client_limits(self.timeout) };
         let node = NodeConfig { room: PROBE_ROOM, limits, ..node };
         let mut core = self.connect::<P>(placement, binding, node)?;
+        let _step = Step::begin(format_args!("connecting to {}", self.to));
         let request =
             Request { procedure: NULL, argument: None, result: None, timeout: Some(self.timeout) };
         let called = core.started.call(request, |_| Ok(())).map(drop);
@@ -142,7 +144,10 @@ pub fn one_core(name: &str, options: &CoreOptions) -> Result<haulage::cores::Pla
 /// so that its error is the one to be told.
 pub fn reachable(addresses: &[SocketAddr], timeout: Duration) -> Result<SocketAddr, Failure> {
     let first = addresses.first().ok_or_else(|| Failure::failed("the server has no address"))?;
-    let listens = |to: &&SocketAddr| TcpStream::connect_timeout(to, timeout).is_ok();
+    let listens = |to: &&SocketAddr| {
+        let _step = Step::begin(format_args!("connecting to {to}"));
+        TcpStream::connect_timeout(to, timeout).is_ok()
+    };
     let found = if addresses.len() > 1 { addresses.iter().find(listens) } else { None };
     Ok(*found.unwrap_or(first))
 }

@@ -16,6 +16,7 @@ use crate::cli::address::Address;
 use crate::failure::Failure;
 use crate::metrics::http::Asking;
 use crate::node::polling;
+use crate::output::progress::Step;
 use crate::output::{Output, json};
 use crate::placement::{Cpus, Placement};
 
@@ -42,6 +43,7 @@ impl Termination {
         while !signal::end_requested() && !core.is_finished() {
             wake::wait(&self.waker, CHECK_INTERVAL);
         }
+        let _step = Step::begin(format_args!("waiting for calls under way to end"));
         Ok(core.stop()?)
     }
 }

@@ -67,11 +67,12 @@ fn measure<P: Carrier>(
     let client: AtWork<Calls> = client.start::<P, _>(thread)?;
     // As long as it takes.
     let filling = Pace { warm: std::time::Duration::ZERO, time: FILL_MAX, ..plan.pace };
+    progress.begin("storing the keys");
     let (_, calls) = client.run(filling, Calls::filling(options, plan.size), &mut progress)?;
+    progress.measure();
     let (tally, calls) = client.run(plan.pace, calls.at_random(), &mut progress)?;
     let idle = client.idle();
     client.stop()?;
-    progress.clear();
     let run = Run { provider, limits, tally, noise, idle, found: Some(calls.found) };
     if output.json {
         output.line(&report::json(&plan, &run))?;

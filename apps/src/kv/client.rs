@@ -20,6 +20,7 @@ use crate::cli::bytes;
 use crate::cli::values::{Provider, RpcVersion, Switch};
 use crate::failure::Failure;
 use crate::node::{Carrier, NodeConfig, client_limits, over};
+use crate::output::progress::Step;
 
 /// A connection to a server, on a core of its own.
 #[derive(Debug)]
@@ -140,6 +141,7 @@ impl KvClient {
     ) -> Result<(), Failure> {
         let mut at = 0;
         loop {
+            let step = Step::begin(format_args!("waiting for {}", self.config.to));
             let request = Request {
                 procedure: Procedure::Keys as u32,
                 argument: None,
@@ -147,6 +149,7 @@ impl KvClient {
                 timeout: Some(self.config.timeout),
             };
             let reply = self.core.started.call(request, |w| w.u32(at));
+            drop(step);
             let reply = reply.map_err(|failed| explain(&failed.error, &self.config))?;
             let results = reply.results();
             let keys = match Answer::decode(Procedure::Keys, results.rest(), Carriage::Inline) {
@@ -197,6 +200,7 @@ impl KvClient {
         argument: Option<Local>,
         result: Option<Local>,
     ) -> Result<RemoteReply, CallError> {
+        let _step = Step::begin(format_args!("waiting for {}", self.config.to));
         let empty_value = procedure == Procedure::Put && argument.is_none();
         let request = Request {
             procedure: procedure as u32,

@@ -12,6 +12,7 @@ use super::progress::Progress;
 use crate::calling::Callee;
 use crate::failure::Failure;
 use crate::node::{Carrier, NodeConfig, Notes};
+use crate::output::progress::Step;
 
 /// A client to be.
 #[derive(Debug)]
@@ -56,6 +57,7 @@ impl Client {
                 Ok(load)
             })?;
             let driver = driver.ok_or_else(|| Failure::failed("a core has one service"))?;
+            let _step = Step::begin(format_args!("connecting to {}", callee.to));
             let mut connecting = Connecting { core: &mut core, callee, binding };
             let (made, idle) = connecting.all(connections as usize)?;
             let evenly = made.iter().step_by((connections / active.max(1)).max(1) as usize);

@@ -109,12 +109,10 @@ impl Bench<'_> {
             let (tally, idle) = self.run_once::<P>(&mut progress, output)?;
             let run = Run { provider, limits, tally, noise, idle, found: None };
             if output.json {
-                progress.clear();
                 output.line(&report::json(&self.plan, &run))?;
             }
             runs.push(run);
         }
-        progress.clear();
         report::finish(&self.plan, &runs, &self.wording(), output)?;
         plot.map_or(Ok(()), |plot| plot.write(&self.plan, &runs, &self.wording()))
     }
@@ -126,6 +124,7 @@ impl Bench<'_> {
     ) -> Result<(Tally, Option<Idle>), Failure> {
         let Self { plan, options, near, .. } = self;
         let mode = self.placement.polling;
+        progress.begin("starting");
         let (to, end) = self.start_far::<P>()?;
         let (callee, node) = (self.callee(to), self.client_node());
         let (connections, active) = (plan.connections, plan.active);
@@ -135,6 +134,7 @@ impl Bench<'_> {
         client.notes().details.iter().for_each(|note| output.detail(note));
         client.notes().warnings.iter().for_each(|note| output.detail(note));
         let calls = Calls::new(options.test, plan);
+        progress.measure();
         let (tally, _) = client.run(plan.pace, calls, progress)?;
         // One process of both ends cannot tell what which of them takes.
         let idle = client.idle().filter(|_| plan.ends == Ends::Processes);

@@ -24,6 +24,7 @@ use crate::cli::values::{RpcVersion, Switch};
 use crate::failure::Failure;
 use crate::node::{Carrier, NodeConfig, client_limits, over};
 use crate::output::Output;
+use crate::output::progress::Step;
 
 /// A mounted file system, on a core of its own.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub struct Session {
     pub client: Client<Remote>,
     callee: Callee,
     core: CoreThread<Option<RemoteClient>>,
+    /// What is being done for it.
+    pub step: Step,
 }
 
 impl Session {
@@ -51,6 +54,7 @@ impl Session {
         let callee = Callee { to, timeout, served_by: "haulage store serve", provider };
         let placement = calling::one_core("store-client", &options.core)?;
 
+        let mut step = Step::begin(format_args!("asking {mount_at} what to mount"));
         let root = mount::mount(mount_at, options.export.as_bytes(), &identity, timeout);
         let root =
             root.map_err(|refusal| no_mount(&refusal, mount_at, &options.export, timeout))?;
@@ -58,6 +62,7 @@ impl Session {
         let crc = Some(options.core.crc.unwrap_or(Switch::Off));
         let how = How { placement, identity, crc, rpc_version: options.core.rpc_version };
         let mut core = over!(provider, start, (how, callee))?;
+        step.next(format_args!("waiting for {to}"));
         let client = core.started.take();
         let client = client.ok_or_else(|| Failure::failed("a core is asked once"))?;
         let client = Client::new(Remote::new(client, timeout), root, LIMITS);
@@ -65,7 +70,7 @@ impl Session {
             Some(Status::Perm | Status::Acces) => not_from_here(to, &options.export),
             _ => explain(&callee, &error.at(b"/")),
         })?;
-        Ok(Self { client, callee, core })
+        Ok(Self { client, callee, core, step })
     }
 
     /// Says what went wrong and what to do about it.
