@@ -66,7 +66,7 @@ const LIMITS: &str = "measuring the machine's limits";
 
 #[test]
 fn a_benchmark_says_what_it_does_and_takes_it_away_again() {
-    let shown = Watched::start(&["perf", "local", "null", "--seconds", "0.3", "--runs", "2"]);
+    let shown = Watched::start(&["perf", "local", "null", "--seconds", "0.6", "--runs", "2"]);
     let (status, seen, left) = shown.end();
     assert!(status.success(), "{seen:?}");
     for what in [&format!("run 1 of 2  {LIMITS}")[..], "run 2 of 2  starting", " of 0.", "[#####"] {
@@ -129,7 +129,7 @@ fn a_file_on_its_way_and_a_demo_say_how_far_they_have_come() {
     let mut put = Watched::start(&put);
     let mut source = put.process.stdin.take().unwrap();
     // Something is always there to be sent, until the command ends.
-    let feed = move || while source.write_all(&[7; 4096]).is_ok() {};
+    let feed = move || while source.write_all(&[7; 512]).is_ok() {};
     let feed = std::thread::Builder::new().spawn(feed).unwrap();
     put.until("iB sent");
     drop(put);
