@@ -1,15 +1,25 @@
 //! What commands that call a server have in common: finding where it listens, and saying in one line
 //! why a Call failed and what to do about it.
 
+use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use clap::ValueEnum;
+use haulage::cores::{self, CoreThread};
+use haulage::limits::Limits;
+use haulage::polling::Polling;
+use haulage::proto::rpc::AcceptStat;
 use haulage::provider::ConnectError;
-use haulage::service::CallError;
+use haulage::remote::RemoteClient;
+use haulage::service::{Binding, CallError, NoService, Request};
+use haulage::sys::clock;
 
 use crate::cli::CoreOptions;
+use crate::cli::values::Provider;
 use crate::failure::Failure;
-use crate::node::polling;
+use crate::node::{Carrier, NodeConfig, client_limits, polling};
+use crate::output::progress::Step;
 use crate::placement::{Cpus, Placement};
 
 /// Who is called.
@@ -21,16 +31,27 @@ pub struct Callee {
     pub timeout: Duration,
     /// What starts such a server.
     pub served_by: &'static str,
+    /// What carries the messages.
+    pub provider: Provider,
 }
 
 impl Callee {
     /// Says what went wrong with a Call and what to do about it.
     pub fn explain(&self, error: &CallError) -> Failure {
-        let Self { to, timeout, served_by } = self;
+        let Self { to, timeout, served_by, provider } = self;
         let seconds = timeout.as_secs_f64();
         Failure::failed(match error {
-            CallError::Connect(ConnectError::Refused) => format!(
-                "nobody listens at {to}; start `{served_by}`, or give its address with --connect"
+            CallError::Connect(ConnectError::Refused) => match self.listens_over() {
+                Some(other) => {
+                    let (other, asked) = (other.name(), provider.name());
+                    format!("{to}: it listens over {other}, not {asked}; give --provider {other}")
+                }
+                None => format!(
+                    "nobody listens at {to}; start `{served_by}`, or give its address with --connect"
+                ),
+            },
+            CallError::Rejected(AcceptStat::ProgUnavail) => format!(
+                "{to} is another server than `{served_by}`; start that, or give its address with --connect"
             ),
             CallError::Connect(ConnectError::TimedOut) => format!(
                 "{to} did not finish connecting within {seconds} s; check that it is such a server"
@@ -46,11 +67,72 @@ impl Callee {
             error => format!("{to}: {error}"),
         })
     }
+
+    /// Returns the provider over which a server listens at this address, where it is another than the client's.
+    fn listens_over(&self) -> Option<Provider> {
+        let Self { to, provider, .. } = *self;
+        let listens = |other| match other {
+            Provider::Iwarp => TcpStream::connect_timeout(&to, LOOK_TIME).is_ok(),
+            Provider::Shm => to.ip().is_loopback() && listens_over_shm(to.port()),
+            #[cfg(feature = "verbs")]
+            Provider::Verbs => false,
+        };
+        let others = Provider::value_variants().iter().filter(|other| **other != provider);
+        others.copied().find(|other| listens(*other))
+    }
+
+    /// Makes sure that the server is there, by a Call that asks for nothing.
+    ///
+    /// # Errors
+    /// It is not, or it is another server.
+    pub fn probe<P: Carrier>(self, binding: Binding, node: NodeConfig) -> Result<(), Failure> {
+        let placement =
+            cores::Placement { name: "probe".to_owned(), cpu: None, polling: Polling::Event };
+        let limits = Limits { versions: node.limits.versions, ..client_limits(self.timeout) };
+        let node = NodeConfig { room: PROBE_ROOM, limits, ..node };
+        let mut core = self.connect::<P>(placement, binding, node)?;
+        let _step = Step::begin(format_args!("connecting to {}", self.to));
+        let request =
+            Request { procedure: NULL, argument: None, result: None, timeout: Some(self.timeout) };
+        let called = core.started.call(request, |_| Ok(())).map(drop);
+        called.map_err(|failed| self.explain(&failed.error))?;
+        Ok(core.stop()?)
+    }
+
+    /// Starts a core that connects to the server.
+    ///
+    /// # Errors
+    /// What keeps the core from working here.
+    pub fn connect<P: Carrier>(
+        self,
+        placement: cores::Placement,
+        binding: Binding,
+        node: NodeConfig,
+    ) -> Result<CoreThread<RemoteClient>, Failure> {
+        cores::start(placement, move || {
+            let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
+            let connection = core.connect(clock::now(), self.to, binding);
+            let connection = connection.map_err(|error| self.explain(&error))?;
+            let client = core.remote_client(connection);
+            let client = client.ok_or_else(|| Failure::failed("a core has room for a client"))?;
+            Ok::<_, Failure>((core, client))
+        })
+    }
+}
+
+/// Returns whether a process of this machine accepts connections through shared memory at a port.
+fn listens_over_shm(port: u16) -> bool {
+    let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let name = format!("@haulage-shm-{port}");
+    sockets.lines().any(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        fields.nth(3) == Some(ACCEPTS) && fields.last() == Some(&name)
+    })
 }
 
 /// Settles where the one core of a client runs: its name, its CPU if it gets one, and how it waits.
 pub fn one_core(name: &str, options: &CoreOptions) -> Result<haulage::cores::Placement, Failure> {
-    let placement = Placement::new(options.cores.as_ref(), options.polling, &Cpus::here()?);
+    let placement = Placement::new(options.cores.as_ref(), options.polling, &Cpus::here()?)?;
     let [cpu] = placement.cores[..] else {
         return Err(Failure::usage("a client has one core: name one CPU with --cores"));
     };
@@ -62,7 +144,19 @@ pub fn one_core(name: &str, options: &CoreOptions) -> Result<haulage::cores::Pla
 /// so that its error is the one to be told.
 pub fn reachable(addresses: &[SocketAddr], timeout: Duration) -> Result<SocketAddr, Failure> {
     let first = addresses.first().ok_or_else(|| Failure::failed("the server has no address"))?;
-    let listens = |to: &&SocketAddr| TcpStream::connect_timeout(to, timeout).is_ok();
+    let listens = |to: &&SocketAddr| {
+        let _step = Step::begin(format_args!("connecting to {to}"));
+        TcpStream::connect_timeout(to, timeout).is_ok()
+    };
     let found = if addresses.len() > 1 { addresses.iter().find(listens) } else { None };
     Ok(*found.unwrap_or(first))
 }
+
+/// The procedure of every program that does nothing.
+const NULL: u32 = 0;
+/// Memory of a client that calls it.
+const PROBE_ROOM: usize = 1 << 20;
+/// How long it is looked whether a server listens over another provider.
+const LOOK_TIME: Duration = Duration::from_secs(1);
+/// The flags of a socket that accepts connections, as the kernel writes them.
+const ACCEPTS: &str = "00010000";

@@ -2,15 +2,18 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
 use crate::failure::Failure;
 use crate::output::Output;
 
 pub mod address;
 pub mod bytes;
+mod mistakes;
 pub mod perf;
 pub mod values;
 
@@ -50,7 +53,27 @@ pub enum Command {
     Wire(Wire),
     /// Says what this machine lacks to run Haulage well, and the command that fixes it
     Doctor,
+    /// Prints a script that completes commands and options in a shell
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Writes the manual pages, one for each command
+    #[command(after_help = MAN_HELP)]
+    Man {
+        /// Where to put them; made if it is not there
+        dir: PathBuf,
+    },
 }
+
+const COMPLETIONS_HELP: &str = "\
+For this user, bash reads ~/.local/share/bash-completion/completions/haulage, fish reads
+~/.config/fish/completions/haulage.fish, and zsh reads _haulage in any directory of its fpath.";
+
+const MAN_HELP: &str = "\
+Pages in DIR/man1 are found by man if DIR is in MANPATH: `haulage man ~/.local/share/man/man1`.";
 
 /// What to do with the key-value service.
 #[derive(Debug, Subcommand)]
@@ -357,7 +380,7 @@ pub struct PeerOptions {
 #[derive(Clone, Debug, Args)]
 pub struct CoreOptions {
     /// What carries the messages
-    #[arg(long, value_name = "NAME", default_value = "iwarp")]
+    #[arg(long, value_name = "NAME", value_enum, default_value = "iwarp")]
     pub provider: Provider,
     /// CPUs to pin cores to, one core each, such as 0,2-3 [default: one core, not pinned; demo: the
     /// first two CPUs]
@@ -406,14 +429,19 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Parsed, Fa
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 Ok(Parsed::Help(error.to_string()))
             }
-            _ => Err(Failure::usage(in_one_line(&error))),
+            _ => Err(Failure::usage(mistakes::in_one_line(&error))),
         },
     }
 }
 
+/// Returns the description of all that can be typed.
+pub fn description() -> clap::Command {
+    CommandLine::command()
+}
+
 /// Bulk data placed directly: an RPC-over-RDMA stack for any machine
 #[derive(Debug, Parser)]
-#[command(name = "haulage", version, disable_help_subcommand = true)]
+#[command(name = NAME, version, long_version = VERSION.as_str(), disable_help_subcommand = true)]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,
@@ -436,20 +464,20 @@ struct CommandLine {
     log_format: LogFormat,
 }
 
-/// Folds a complaint of the parser into one line, and names the help that says more.
-fn in_one_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let told = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    let told = told.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
-    let told = told.collect::<Vec<_>>().join(" ");
-    let told = told.strip_prefix("error: ").unwrap_or(&told);
-    match error.kind() {
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            "say what to do; --help lists it".to_owned()
-        }
-        _ => format!("{told}; --help says more"),
-    }
-}
+/// The name of the command.
+pub const NAME: &str = "haulage";
+
+/// The version, and what this build is made of.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let providers: Vec<_> = Provider::value_variants().iter().map(|it| it.name()).collect();
+    format!(
+        "{}\ncommit: {}\nfeatures: {}\nproviders: {}",
+        env!("CARGO_PKG_VERSION"),
+        env!("HAULAGE_COMMIT"),
+        if cfg!(feature = "verbs") { "verbs" } else { "none" },
+        providers.join(", ")
+    )
+});
 
 #[cfg(test)]
 mod tests {
@@ -490,6 +518,8 @@ mod tests {
             "--json doctor".to_owned(),
             "wire decode --iwarp --json".to_owned(),
             "wire encode --json".to_owned(),
+            "completions bash --json".to_owned(),
+            "man directory --json".to_owned(),
         ] {
             let Ok(Parsed::Command(_, output)) = parsed(&line) else { panic!("{line}") };
             assert!(output.json, "{line}");

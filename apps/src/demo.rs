@@ -13,13 +13,14 @@ use haulage::cores::{self, CoreThread, Placement as Thread};
 use haulage::limits::LIMITS_DEFAULT;
 use haulage::sys::clock;
 
-use crate::cli::CoreOptions;
 use crate::cli::values::Polling;
+use crate::cli::{CoreOptions, bytes};
 use crate::failure::Failure;
 use crate::kv::client::{ClientConfig, explain};
 use crate::kv::service::binding;
 use crate::limits::{self, Limits, Pair};
 use crate::node::{Carrier, NodeConfig, over, polling};
+use crate::output::progress::Step;
 use crate::output::{Output, json};
 use crate::placement::{Cpus, Placement};
 use crate::serving::child::{Server, Start};
@@ -37,11 +38,12 @@ pub fn run(options: &CoreOptions, output: &Output) -> Result<(), Failure> {
 
 fn run_over<P: Carrier>(options: &CoreOptions, output: &Output) -> Result<(), Failure> {
     let cpus = Cpus::here()?;
-    let placement = Placement::new(options.cores.as_ref(), options.polling, &cpus);
+    let placement = Placement::new(options.cores.as_ref(), options.polling, &cpus)?;
     // What there is to note of it the server says, which is placed alike.
     let (near, far) = placement
         .pair(options.cores.as_ref(), &cpus)
         .ok_or_else(|| Failure::usage("the demo needs two CPUs: name them with --cores"))?;
+    let mut step = Step::begin(format_args!("starting the server"));
     let server = Server::start(&Start {
         arguments: &[
             "kv",
@@ -68,14 +70,17 @@ fn run_over<P: Carrier>(options: &CoreOptions, output: &Output) -> Result<(), Fa
     let mut rows = Vec::new();
     let mut measured = Measured::default();
     for (size, depth) in SIZES {
+        step.next(format_args!("measuring values of {}", bytes::format(size as u64)));
         rows.extend(measure_size(&driver.started, pair, size, depth, &mut measured)?);
         if output.json {
             rows.iter().rev().take(2).rev().try_for_each(|row| output.line(&row.to_json()))?;
         }
     }
+    step.next(format_args!("measuring memory"));
     let limits = measured.limits(pair)?;
     driver.stop()?;
     server.stop()?;
+    drop(step);
     if output.json {
         return output.line(&json::object(|o| {
             o.object("limits", |o| limits.write(o)).flag("ok", rows.iter().all(|row| row.verified));

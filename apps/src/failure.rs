@@ -1,19 +1,22 @@
 //! How a command ends when it does not succeed.
 
-use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
 use haulage::cores::Panicked;
+use thiserror::Error;
 
 /// Why a command stopped. Its text is one line that says what happened and what to do.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Error)]
 pub enum Failure {
     /// What was asked could not be done: exit status 1.
+    #[error("{0}")]
     Failed(String),
     /// What was typed cannot be asked: exit status 2.
+    #[error("{0}")]
     Usage(String),
     /// Whoever read our output has seen enough: exit status 0, and nothing to say.
+    #[error("standard output is closed")]
     ClosedPipe,
 }
 
@@ -46,17 +49,6 @@ impl Failure {
         }
     }
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Failed(text) | Self::Usage(text) => f.write_str(text),
-            Self::ClosedPipe => f.write_str("standard output is closed"),
-        }
-    }
-}
-
-impl std::error::Error for Failure {}
 
 impl From<Panicked> for Failure {
     fn from(panicked: Panicked) -> Self {

@@ -10,6 +10,7 @@
 //! - [`node`]: what every core of the command is made of; [`serving`] and
 //!   [`calling`]: what servers and clients have in common.
 //! - [`placement`]: which CPUs the cores get.
+//! - `manual`: completions for shells, and manual pages.
 //! - [`doctor`]: what this machine lacks; [`limits`]: what it can do at best;
 //!   [`samples`]: what is said about measured durations.
 #![forbid(unsafe_code)]
@@ -33,6 +34,7 @@ pub mod failure;
 pub mod kv;
 pub mod limits;
 pub mod logging;
+mod manual;
 mod memory;
 pub mod metrics;
 pub mod node;
@@ -109,5 +111,7 @@ fn execute(command: &Command, output: &Output) -> Result<(), Failure> {
         Command::Wire(Wire::Decode { iwarp: true }) => wire::decode_iwarp(output),
         Command::Wire(Wire::Encode) => wire::encode(output),
         Command::Doctor => doctor::run(output),
+        Command::Completions { shell } => manual::completions(*shell, output),
+        Command::Man { dir } => manual::pages(dir),
     }
 }

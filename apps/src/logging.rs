@@ -17,7 +17,7 @@ use tracing_subscriber::filter::Directive;
 
 use crate::cli::values::LogFormat;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, progress};
 
 /// The log of this process.
 #[derive(Debug)]
@@ -83,8 +83,11 @@ enum Entry {
 fn print(entries: &Receiver<Entry>) {
     for entry in entries {
         match entry {
-            // A closed standard error leaves nobody to tell.
-            Entry::Line(line) => drop(io::stderr().lock().write_all(&line)),
+            Entry::Line(line) => {
+                progress::clear();
+                // A closed standard error leaves nobody to tell.
+                drop(io::stderr().lock().write_all(&line));
+            }
             Entry::End(done) => drop(done.send(())),
         }
     }

@@ -19,6 +19,7 @@ use crate::cli::{PeerOptions, bytes};
 use crate::failure::Failure;
 use crate::memory;
 use crate::output::Output;
+use crate::output::progress::Step;
 use crate::placement::Cpus;
 
 #[cfg(feature = "verbs")]
@@ -126,6 +127,7 @@ impl NodeConfig {
         service: impl FnOnce(&Pool, &Waker) -> Result<S, Failure>,
     ) -> Result<(Core<P, S>, Notes), Failure> {
         let size = self.room + self.limits.transport_bytes();
+        let _step = Step::begin(format_args!("filling {} of memory", bytes::rounded(size as u64)));
         let config = PoolConfig { bytes: size, pages: P::PAGES, node: None };
         let pool = Pool::new(&config).map_err(|error| {
             let size = bytes::rounded(size as u64);

@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::logging::COMMAND;
 
 pub mod json;
+pub mod progress;
 pub mod table;
 
 /// How results are printed.
@@ -23,6 +24,7 @@ pub struct Output {
 impl Output {
     /// Prints one line of results and flushes it.
     pub fn line(&self, line: &str) -> Result<(), Failure> {
+        progress::clear();
         let mut stdout = io::stdout().lock();
         let written = stdout.write_all(line.as_bytes()).and_then(|()| stdout.write_all(b"\n"));
         written.and_then(|()| stdout.flush()).map_err(|error| Failure::of_output(&error))
@@ -35,6 +37,7 @@ impl Output {
 
     /// Prints bytes as they are.
     pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+        progress::clear();
         let mut stdout = io::stdout().lock();
         let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
         written.map_err(|error| Failure::of_output(&error))
@@ -68,6 +71,7 @@ impl Output {
 }
 
 fn say(line: &str) {
+    progress::clear();
     // A closed standard error leaves nobody to tell.
     let _ = writeln!(io::stderr().lock(), "haulage: {line}");
 }

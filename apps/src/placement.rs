@@ -31,6 +31,19 @@ impl Cpus {
     pub fn is_single(&self) -> bool {
         self.usable.len() <= 1 && self.isolated.iter().all(|cpu| self.usable.contains(cpu))
     }
+
+    /// Checks that a core can be pinned to a CPU.
+    fn check(&self, cpu: usize) -> Result<(), Failure> {
+        // The system alone knows: some CPUs to which it moves no thread, threads can move to.
+        if affinity::pin(cpu).and_then(|()| affinity::unpin()).is_ok() {
+            return Ok(());
+        }
+        let mut all = [&self.usable[..], &self.isolated].concat();
+        all.sort_unstable();
+        all.dedup();
+        let all = cpu::format_list(&all).replace('-', " to ").replace(',', ", ");
+        Err(Failure::failed(format!("no CPU {cpu} here ({all}); name others with --cores")))
+    }
 }
 
 /// Where the cores run and how they wait.
@@ -46,16 +59,20 @@ pub struct Placement {
 
 impl Placement {
     /// Places what was asked for on `cpus`: one core a CPU named, or one that is not pinned.
-    pub fn new(asked: Option<&CoreList>, polling: Polling, cpus: &Cpus) -> Self {
+    ///
+    /// # Errors
+    /// A CPU that was asked for is not there, or not for this process.
+    pub fn new(asked: Option<&CoreList>, polling: Polling, cpus: &Cpus) -> Result<Self, Failure> {
         let cores = match asked {
             Some(list) => list.cpus().iter().copied().map(Some).collect(),
             None => vec![None],
         };
         if cpus.is_single() {
             let cores = vec![None; cores.len()];
-            return Self { cores, polling: Polling::Adaptive, note: Some(ONE_CPU) };
+            return Ok(Self { cores, polling: Polling::Adaptive, note: Some(ONE_CPU) });
         }
-        Self { cores, polling, note: None }
+        cores.iter().flatten().try_for_each(|cpu| cpus.check(*cpu))?;
+        Ok(Self { cores, polling, note: None })
     }
 
     /// Returns where two ends run: on the first two CPUs, unless others were `asked` for; nowhere in
@@ -97,20 +114,35 @@ mod tests {
     #[test]
     fn cores_are_pinned_only_where_asked() {
         let cpus = Cpus { usable: vec![0, 1], isolated: vec![] };
-        let free = Placement::new(None, Polling::Event, &cpus);
+        let here = affinity::usable().unwrap();
+        let free = Placement::new(None, Polling::Event, &cpus).unwrap();
         assert_eq!(free, Placement { cores: vec![None], polling: Polling::Event, note: None });
-        let list = "0-1".parse().unwrap();
-        let pinned = Placement::new(Some(&list), Polling::Busy, &cpus);
-        assert_eq!((pinned.cores, pinned.polling), (vec![Some(0), Some(1)], Polling::Busy));
+        let list = cpu::format_list(here).parse().unwrap();
+        let pinned = Placement::new(Some(&list), Polling::Busy, &cpus).unwrap();
+        let cores: Vec<_> = here.iter().copied().map(Some).collect();
+        assert_eq!((pinned.cores, pinned.polling), (cores, Polling::Busy));
     }
 
     #[test]
     fn one_cpu_is_shared_by_everything_and_the_user_is_told() {
         let cpus = Cpus { usable: vec![3], isolated: vec![] };
         let list = "0,3".parse().unwrap();
-        let placement = Placement::new(Some(&list), Polling::Busy, &cpus);
+        let placement = Placement::new(Some(&list), Polling::Busy, &cpus).unwrap();
         assert_eq!(placement.cores, [None, None]);
         assert_eq!((placement.polling, placement.note), (Polling::Adaptive, Some(ONE_CPU)));
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_named_with_those_that_are() {
+        let list = "8191".parse().unwrap();
+        for (usable, isolated, says) in [
+            (vec![0, 1], vec![], "no CPU 8191 here (0 to 1)"),
+            (vec![0, 2, 3], vec![1, 7], "no CPU 8191 here (0 to 3, 7)"),
+        ] {
+            let cpus = Cpus { usable, isolated };
+            let refused = Placement::new(Some(&list), Polling::Busy, &cpus).unwrap_err();
+            assert!(refused.to_string().starts_with(says), "{refused}");
+        }
     }
 
     #[test]

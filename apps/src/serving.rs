@@ -16,6 +16,7 @@ use crate::cli::address::Address;
 use crate::failure::Failure;
 use crate::metrics::http::Asking;
 use crate::node::polling;
+use crate::output::progress::Step;
 use crate::output::{Output, json};
 use crate::placement::{Cpus, Placement};
 
@@ -42,13 +43,14 @@ impl Termination {
         while !signal::end_requested() && !core.is_finished() {
             wake::wait(&self.waker, CHECK_INTERVAL);
         }
+        let _step = Step::begin(format_args!("waiting for calls under way to end"));
         Ok(core.stop()?)
     }
 }
 
 /// Settles where the one core of a server runs.
 pub fn one_core(name: &str, options: &CoreOptions, output: &Output) -> Result<Thread, Failure> {
-    let placement = Placement::new(options.cores.as_ref(), options.polling, &Cpus::here()?);
+    let placement = Placement::new(options.cores.as_ref(), options.polling, &Cpus::here()?)?;
     let [cpu] = placement.cores[..] else {
         return Err(Failure::usage("this build serves from one core: name one CPU with --cores"));
     };

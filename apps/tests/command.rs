@@ -1,6 +1,14 @@
 //! The command as a process: exit status, and what goes to which stream.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+
+#[expect(dead_code, clippy::print_stdout, reason = "its main function is for Cargo")]
+#[path = "../build.rs"]
+mod build;
 
 #[test]
 fn wrong_usage_is_status_2_and_one_line_that_says_what_to_do() {
@@ -34,13 +42,122 @@ fn a_wrong_version_of_rpc_over_rdma_is_answered_with_the_three_that_there_are() 
 
 #[test]
 fn help_and_version_are_results() {
-    let version = haulage(&["--version"]);
     let expected = format!("haulage {}\n", env!("CARGO_PKG_VERSION"));
-    assert_eq!((version.status.code(), version.stdout), (Some(0), expected.into_bytes()));
+    assert_eq!(haulage(&["-V"]).stdout, expected.as_bytes());
+    let version = haulage(&["--version"]);
+    let said = String::from_utf8(version.stdout).unwrap();
+    assert_eq!(version.status.code(), Some(0));
+    let rest: Vec<_> = said.strip_prefix(&expected).expect("that comes first").lines().collect();
+    let [commit, features, providers] = rest[..] else { panic!("{said}") };
+    let commit = commit.strip_prefix("commit: ").unwrap();
+    let known = commit.len() >= 12 && commit.bytes().all(|digit| digit.is_ascii_hexdigit());
+    assert!(if build::commit(here()).is_some() { known } else { commit == "unknown" }, "{said}");
+    let (features_expected, last) =
+        if cfg!(feature = "verbs") { ("verbs", ", verbs") } else { ("none", "") };
+    assert_eq!(features, format!("features: {features_expected}"));
+    assert_eq!(providers, format!("providers: iwarp, shm{last}"));
     let help = haulage(&["--help"]);
     assert_eq!(help.status.code(), Some(0));
     assert!(String::from_utf8(help.stdout).unwrap().contains("doctor"));
     assert!(help.stderr.is_empty());
+}
+
+#[test]
+fn a_copy_that_is_no_checkout_of_its_own_is_of_no_known_commit() {
+    let inside = place("inside/apps");
+    assert_eq!(build::commit(&inside), None, "it lies inside another checkout at most");
+    assert_eq!(build::commit(&inside.join("nowhere")), None);
+}
+
+#[test]
+fn what_was_meant_is_guessed_in_the_same_line() {
+    for (typed, meant) in [
+        ("demoo", "demo"),
+        ("kv bnech", "bench"),
+        ("kv keys --conect :1", "--connect"),
+        ("kv keys --provider iwrap", "iwarp"),
+        ("kv keys --polling adaptve", "adaptive"),
+        ("kv keys --timeout 2s", "2"),
+        ("kv serve --memory 64MB", "64MiB"),
+        ("store serve --export memroy:1GiB", "memory:1GiB"),
+        ("store serve --export memory:1GiB --tcp-listen Off", "off"),
+        ("completions bsh", "bash"),
+    ] {
+        let output = haulage(&typed.split(' ').collect::<Vec<_>>());
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{typed}: {stderr}");
+        let guess = format!("; did you mean `{meant}`? --help says more\n");
+        assert!(stderr.ends_with(&guess) && stderr.lines().count() == 1, "{stderr}");
+    }
+}
+
+#[test]
+fn providers_are_listed_in_help_and_where_one_is_wrong() {
+    let help = String::from_utf8(haulage(&["kv", "keys", "--help"]).stdout).unwrap();
+    for provider in ["- iwarp: ", "- shm: "] {
+        assert!(help.contains(provider), "{help}");
+    }
+    let short = String::from_utf8(haulage(&["kv", "keys", "-h"]).stdout).unwrap();
+    assert!(short.contains("[possible values: iwarp, shm"), "{short}");
+    let wrong = haulage(&["kv", "keys", "--provider", "tcp"]);
+    let said = String::from_utf8(wrong.stderr).unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(said.contains("'tcp'") && said.contains("[possible values: iwarp, shm"), "{said}");
+}
+
+#[test]
+fn completions_know_commands_options_and_values() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let output = haulage(&["completions", shell]);
+        assert_eq!((output.status.code(), output.stderr), (Some(0), vec![]));
+        let script = String::from_utf8(output.stdout).unwrap();
+        for word in ["haulage", "bench", "mount-connect", "doctor"] {
+            assert!(script.contains(word), "{word} for {shell}");
+        }
+    }
+    let script = String::from_utf8(haulage(&["completions", "bash"]).stdout).unwrap();
+    let complete = "\nCOMP_WORDS=(haulage kv keys --provider i); COMP_CWORD=4\n\
+        _haulage haulage i --provider; printf '%s' \"${COMPREPLY[*]}\"\n";
+    let bash = Command::new("bash").args(["-c", &(script + complete)]).output().unwrap();
+    assert_eq!(String::from_utf8(bash.stdout).unwrap(), "iwarp");
+}
+
+#[test]
+fn there_is_a_manual_page_for_each_command() {
+    let directory = place("man").join("man1");
+    let output = haulage(&["man", directory.to_str().unwrap()]);
+    assert_eq!((output.status.code(), output.stderr, output.stdout), (Some(0), vec![], vec![]));
+    let pages = fs::read_dir(&directory).unwrap().map(|page| page.unwrap().file_name());
+    let pages: BTreeSet<_> = pages.map(|page| page.into_string().unwrap()).collect();
+    assert_eq!(pages, with_commands_below(&["haulage".to_owned()]));
+    for page in &pages {
+        let text = fs::read_to_string(directory.join(page)).unwrap();
+        let name = page.strip_suffix(".1").unwrap();
+        assert!(text.contains(&format!(".TH {name} 1")) && text.contains(".SH OPTIONS"), "{page}");
+    }
+    let text = fs::read_to_string(directory.join("haulage-store-serve.1")).unwrap();
+    assert!(text.contains("unstable\\-names") && text.contains("CAP_DAC_OVERRIDE"), "{text}");
+
+    let file = place("no-directory").join("file");
+    fs::write(&file, "").unwrap();
+    let refused = haulage(&["man", file.to_str().unwrap()]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!((refused.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("cannot write manual pages to"), "{said}");
+}
+
+/// Returns the pages of a command and of those that its help lists.
+fn with_commands_below(command: &[String]) -> BTreeSet<String> {
+    let arguments: Vec<_> = command[1..].iter().map(String::as_str).chain(["-h"]).collect();
+    let help = String::from_utf8(haulage(&arguments).stdout).unwrap();
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names = listed.take_while(|line| !line.is_empty()).filter_map(|line| {
+        line.split_whitespace()
+            .next()
+            .filter(|_| line.starts_with("  ") && !line.starts_with("   "))
+    });
+    let below = names.flat_map(|name| with_commands_below(&[command, &[name.to_owned()]].concat()));
+    below.chain([format!("{}.1", command.join("-"))]).collect()
 }
 
 #[test]
@@ -71,6 +188,19 @@ fn output_that_cannot_be_written_is_status_1() {
     let output = command(&["doctor"]).stdout(full).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), stderr.lines().count()), (Some(1), 1), "{stderr}");
+}
+
+/// A directory of this test's own.
+fn place(name: &str) -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("command").join(name);
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).unwrap();
+    place
+}
+
+/// Where the package lies.
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 fn haulage(arguments: &[&str]) -> Output {

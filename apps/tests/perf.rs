@@ -1,7 +1,8 @@
 //! The benchmark as people and programs run it.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
 
 use haulage::sys::{clock, process};
@@ -286,13 +287,45 @@ fn more_connections_than_open_files_are_refused_with_the_fix() {
 fn what_cannot_be_done_is_said_before_anything_is_measured() {
     for (option, value, says) in [
         ("--plot", "/nonexistent/plot.svg", "cannot create /nonexistent/plot.svg"),
-        ("--cores", "0,8000", "CPU"),
+        ("--cores", "0,8000", "no CPU 8000 here ("),
     ] {
         let output = run(&["perf", "local", "null", "--seconds", "86400", option, value]);
         let said = text(&output.stderr);
         assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
         assert!(said.contains(says), "{said}");
     }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_told_before_anything_is_measured() {
+    // What raw TCP can do would be measured at the port after that of the server, were it asked first.
+    let (next, at) = loop {
+        let next = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = next.local_addr().unwrap().port() - 1;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            break (next, format!("127.0.0.1:{port}"));
+        }
+    };
+    let file = format!("{}/refused.svg", env!("CARGO_TARGET_TMPDIR"));
+    let output = run(&["perf", "run", "null", "--connect", &at, "--plot", &file]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(
+        said.contains(&format!("nobody listens at {at}; start `haulage perf serve`")),
+        "{said}"
+    );
+    next.set_nonblocking(true).unwrap();
+    assert_eq!(next.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "nothing was measured");
+    assert!(!std::path::Path::new(&file).exists(), "nothing is drawn");
+}
+
+#[test]
+fn another_server_is_told_from_the_one_that_is_called() {
+    let server = Server::start(&[]);
+    let output = run(&["kv", "bench", "--connect", &server.address]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("is another server than `haulage kv serve`"), "{said}");
 }
 
 /// A server, killed with the test.

@@ -168,6 +168,18 @@ fn a_port_in_use_and_a_server_that_is_not_there_are_clear_errors() {
 }
 
 #[test]
+fn a_server_that_listens_over_another_provider_is_told_so() {
+    for (served, asked) in [("shm", "iwarp"), ("iwarp", "shm")] {
+        let server = Server::start(&["--provider", served]);
+        let refused = run(&mut server.client(&["keys", "--provider", asked]));
+        assert_eq!(refused.status.code(), Some(1));
+        let says = format!("it listens over {served}, not {asked}; give --provider {served}");
+        assert!(complaint(&refused).contains(&says), "{}", complaint(&refused));
+        assert!(run(&mut server.client(&["keys", "--provider", served])).status.success());
+    }
+}
+
+#[test]
 fn clients_killed_at_any_moment_leave_the_server_serving_and_every_lease_home() {
     let server = Server::start(&[]);
     let directory = std::env::temp_dir().join(format!("haulage-test-{}", std::process::id()));

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -135,6 +135,41 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 #[test]
+fn what_is_no_mount_server_is_asked_whether_it_is_one() {
+    // One closes what it does not understand, one answers another protocol, and one says nothing.
+    let closes = Server::start(&[]).nfs.clone();
+    for answer in [None, Some(&b"SSH-2.0-OpenSSH_9.2\r\n220 ready\r\n"[..])] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap().to_string();
+        let other = std::thread::Builder::new().spawn(move || {
+            let (mut caller, _) = listener.accept().unwrap();
+            caller.read_exact(&mut [0; 40]).unwrap();
+            if let Some(answer) = answer {
+                caller.write_all(answer).unwrap();
+                let _ = caller.read_to_end(&mut Vec::new());
+            }
+        });
+        let said = of_no_mount_server(&["--mount-connect", &at, "--connect", &closes]);
+        assert!(said.contains(&at) && !said.contains("fill whole buffer"), "{said}");
+        other.unwrap().join().unwrap();
+    }
+    let server = Server::start(&[]);
+    of_no_mount_server(&["--mount-connect", &server.nfs, "--connect", &server.nfs]);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = silent.local_addr().unwrap().to_string();
+    of_no_mount_server(&["--mount-connect", &at, "--timeout", "0.2"]);
+}
+
+/// Lists what cannot be mounted, and returns what is said about it.
+fn of_no_mount_server(arguments: &[&str]) -> String {
+    let output = haulage(&["store", "ls"]).args(arguments).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("is this a MOUNT server?"), "{said}");
+    said.to_owned()
+}
+
+#[test]
 fn files_go_there_and_back() {
     let server = Server::start(&["--squash", "none"]);
     for length in [0, 1, 4095, 5001, 1 << 20, (3 << 20) + 1] {
@@ -167,7 +202,7 @@ fn files_go_there_and_back() {
     assert!(text(&stat).contains(r#""kind":"directory""#), "{}", text(&stat));
     let room = server.done(&["df", "--json"]);
     assert!(text(&room).contains(r#""total_files":"#), "{}", text(&room));
-    assert!(text(&server.done(&["df", "/file"])).starts_with("of "));
+    assert!(text(&server.done(&["df", "/file"])).contains("used %"));
 
     // It is ours, and we are told on request in which version.
     let uid = format!(r#""uid":{},"#, fs::metadata(&place).unwrap().uid());

@@ -5,6 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
 use crate::failure::Failure;
+use crate::output::progress::Step;
 
 /// An address that may still be a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,7 @@ pub struct Address {
 impl Address {
     /// Looks the name up. Returns at least one address; blocks as long as the resolver does.
     pub fn resolve(&self) -> Result<Vec<SocketAddr>, Failure> {
+        let _step = Step::begin(format_args!("looking for {}", self.host));
         let found: Vec<_> = match (self.host.as_str(), self.port).to_socket_addrs() {
             Ok(found) => found.collect(),
             Err(error) => {

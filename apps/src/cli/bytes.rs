@@ -9,10 +9,28 @@ pub fn parse(text: &str) -> Result<u64, String> {
         .unwrap_or((text, 1_u64));
     // `parse` would also take a sign.
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err("give an integer, or one with KiB, MiB or GiB behind it".to_owned());
+        let wrong = "give an integer, or one with KiB, MiB or GiB behind it";
+        return Err(match guess(text) {
+            Some(meant) => format!("{wrong}; did you mean `{meant}`?"),
+            None => wrong.to_owned(),
+        });
     }
     let number = digits.parse::<u64>().ok();
     number.and_then(|n| n.checked_mul(unit)).ok_or_else(|| "that is 16 EiB or more".to_owned())
+}
+
+/// Guesses what was meant by an integer with a unit of another spelling.
+fn guess(text: &str) -> Option<String> {
+    let at = text.find(|c: char| !c.is_ascii_digit()).filter(|at| *at > 0)?;
+    let (digits, unit) = text.split_at(at);
+    let unit = match unit.trim_start().to_ascii_lowercase().as_str() {
+        "b" | "bytes" => "",
+        "k" | "kb" | "kib" => "KiB",
+        "m" | "mb" | "mib" => "MiB",
+        "g" | "gb" | "gib" => "GiB",
+        _ => return None,
+    };
+    Some(format!("{digits}{unit}"))
 }
 
 /// Writes octets with the largest unit that keeps the number whole.
@@ -67,6 +85,15 @@ mod tests {
         for large in ["18446744073709551616", "17179869184GiB"] {
             assert!(parse(large).unwrap_err().contains("EiB"), "{large}");
         }
+    }
+
+    #[test]
+    fn a_unit_of_another_spelling_is_understood_and_corrected() {
+        for (typed, meant) in [("1MB", "1MiB"), ("64 k", "64KiB"), ("2g", "2GiB"), ("7B", "7")] {
+            let error = parse(typed).unwrap_err();
+            assert!(error.ends_with(&format!("did you mean `{meant}`?")), "{error}");
+        }
+        assert!(!parse("1TiB").unwrap_err().contains("mean"));
     }
 
     #[test]

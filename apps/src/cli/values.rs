@@ -9,27 +9,21 @@ use clap::ValueEnum;
 use haulage::limits::{Limits, Versions};
 use haulage::sys::cpu;
 
+use super::mistakes::similar;
+
 /// What carries the messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Provider {
-    /// MPA, DDP and RDMAP on TCP: any machine, no hardware.
+    /// MPA, DDP and RDMAP on TCP: any machine, no hardware
     Iwarp,
-    /// Rings and regions in shared memory: both ends on one machine.
+    /// Shared memory: both ends on one machine
     Shm,
-    /// An RDMA device.
+    /// An RDMA device
     #[cfg(feature = "verbs")]
     Verbs,
 }
 
 impl Provider {
-    /// Those of this build.
-    const ALL: &[Self] = &[
-        Self::Iwarp,
-        Self::Shm,
-        #[cfg(feature = "verbs")]
-        Self::Verbs,
-    ];
-
     /// Returns the name that is typed.
     pub const fn name(self) -> &'static str {
         match self {
@@ -39,21 +33,15 @@ impl Provider {
             Self::Verbs => "verbs",
         }
     }
-}
 
-impl FromStr for Provider {
-    type Err = String;
+    /// Returns the names of this build's providers, in words.
+    pub fn list() -> String {
+        Self::value_variants().iter().map(|it| it.name()).collect::<Vec<_>>().join(" and ")
+    }
 
-    fn from_str(name: &str) -> Result<Self, String> {
-        if let Some(provider) = Self::ALL.iter().find(|provider| provider.name() == name) {
-            return Ok(*provider);
-        }
-        let has: Vec<_> = Self::ALL.iter().map(|provider| provider.name()).collect();
-        let has = has.join(" and ");
-        Err(match name {
-            "verbs" => format!("this build lacks the feature `{name}`; it has {has}"),
-            _ => format!("this build has the providers {has}"),
-        })
+    /// Returns the names of providers that only other builds have; each is that of a feature, too.
+    pub const fn of_other_builds() -> &'static [&'static str] {
+        if cfg!(feature = "verbs") { &[] } else { &["verbs"] }
     }
 }
 
@@ -216,7 +204,10 @@ impl FromStr for Timeout {
         let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         match duration {
             Some(duration) if !duration.is_zero() => Ok(Self(duration)),
-            _ => Err("give seconds, more than 0 and at most 86400, such as 2 or 0.5".to_owned()),
+            _ => Err(match text.strip_suffix('s').map(|text| (text, text.parse::<Self>())) {
+                Some((text, Ok(_))) => format!("give seconds; did you mean `{text}`?"),
+                _ => "give seconds, more than 0 and at most 86400, such as 2 or 0.5".to_owned(),
+            }),
         }
     }
 }
@@ -252,12 +243,21 @@ impl FromStr for Export {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.strip_prefix("memory:") {
-            Some(bytes) => bytes.parse().map(Self::Memory),
-            None if text.is_empty() => {
-                Err("give a directory, or memory:BYTES such as memory:1GiB".to_owned())
+        if text.is_empty() {
+            return Err("give a directory, or memory:BYTES such as memory:1GiB".to_owned());
+        }
+        match text.split_once(':') {
+            Some((MEMORY, bytes)) => bytes.parse().map(Self::Memory),
+            Some((word, bytes))
+                if !word.contains(['/', '.'])
+                    && similar(word, &[MEMORY]).is_some()
+                    && super::bytes::parse(bytes).is_ok() =>
+            {
+                Err(format!(
+                    "a directory of that name is ./{text}; did you mean `{MEMORY}:{bytes}`?"
+                ))
             }
-            None => Ok(Self::Directory(text.into())),
+            _ => Ok(Self::Directory(text.into())),
         }
     }
 }
@@ -270,9 +270,20 @@ impl<T: FromStr<Err = String>> FromStr for Maybe<T> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "off" { Ok(Self(None)) } else { text.parse().map(Some).map(Self) }
+        if text == OFF {
+            return Ok(Self(None));
+        }
+        text.parse().map(|value| Self(Some(value))).map_err(|error| match similar(text, &[OFF]) {
+            Some(off) => format!("{error}, or {off}; did you mean `{off}`?"),
+            None => format!("{error}, or {OFF}"),
+        })
     }
 }
+
+/// What is typed for something that is turned off.
+const OFF: &str = "off";
+/// What is typed for an export of memory, before its size.
+const MEMORY: &str = "memory";
 
 /// Whom a storage server does not believe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -312,18 +323,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_this_build_lacks_is_named_with_its_feature() {
-        for provider in Provider::ALL {
-            assert_eq!(provider.name().parse(), Ok(*provider));
-        }
-        if !cfg!(feature = "verbs") {
-            let error = "verbs".parse::<Provider>().unwrap_err();
-            assert!(error.contains("`verbs`") && error.contains("iwarp and shm"), "{error}");
-        }
-        assert!("tcp".parse::<Provider>().is_err());
-    }
-
-    #[test]
     fn a_timeout_is_a_positive_number_of_seconds() {
         assert_eq!("0.5".parse(), Ok(Timeout(Duration::from_millis(500))));
         assert_eq!("86400".parse(), Ok(Timeout(Duration::from_secs(86_400))));
@@ -343,6 +342,9 @@ mod tests {
 
     #[test]
     fn names_are_what_is_typed() {
+        for provider in Provider::value_variants() {
+            assert_eq!(Provider::from_str(provider.name(), false), Ok(*provider));
+        }
         for polling in Polling::value_variants() {
             assert_eq!(Polling::from_str(polling.name(), false), Ok(*polling));
         }

@@ -1,7 +1,6 @@
 //! What the demo says at the end.
 
 use super::load::{Op, Tally};
-use crate::cli::bytes;
 use crate::limits::Limits;
 use crate::output::json;
 use crate::output::table::{self, Align};
@@ -55,7 +54,7 @@ impl Row {
     fn cells(&self) -> Vec<String> {
         vec![
             self.op.to_owned(),
-            bytes::format(self.size as u64),
+            self.size.to_string(),
             format!("{:.0}", self.rate_per_s),
             format!("{:.3}", self.gib_per_s),
             format!("{:.1}", self.p50_us),
@@ -79,7 +78,7 @@ pub(super) fn table(rows: &[Row], limits: &Limits, ratios: &Ratios) -> String {
     let right = Align::Right;
     let columns = [
         ("op", Align::Left),
-        ("size", right),
+        ("bytes", right),
         ("rate/s", right),
         ("GiB/s", right),
         ("p50 us", right),
@@ -90,7 +89,7 @@ pub(super) fn table(rows: &[Row], limits: &Limits, ratios: &Ratios) -> String {
     ];
     let mut text = table::layout(&columns, &rows.iter().map(Row::cells).collect::<Vec<_>>());
     text.push_str(
-        "\nLatencies are of one call at a time, rates of 16 (64 B, 4 KiB), 8 (64 KiB) or 4 in flight.\n\
+        "\nLatencies are of one call at a time, rates of 16 (up to 4 KiB), 8 (64 KiB) or 4 in flight.\n\
          Copies are per payload byte, both ends together, from counters: ours, and the system's\n\
          between memory and sockets, which an RDMA NIC does not need.\n\n",
     );
@@ -115,4 +114,19 @@ pub(super) fn table(rows: &[Row], limits: &Limits, ratios: &Ratios) -> String {
     limit("memcpy of 1 MiB", memcpy_gib_per_s, "GiB/s", None, "");
     limit("cache line round trip", cacheline_rtt_us, "us", None, "");
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_all_in_bytes() {
+        let row = |size| Row::new(Op::Get, size, &Tally::default(), &Tally::default());
+        let ratios = Ratios { stream: None, rtt: None };
+        let text = table(&[row(64), row(4 << 20)], &Limits::default(), &ratios);
+        let column: Vec<_> =
+            text.lines().take(3).filter_map(|line| line.split_whitespace().nth(1)).collect();
+        assert_eq!(column, ["bytes", "64", "4194304"], "{text}");
+    }
 }

@@ -12,7 +12,7 @@ use crate::calling::{self, Callee};
 use crate::cli::{BenchKv, bytes};
 use crate::failure::Failure;
 use crate::limits::{Limits, Noise, Pair};
-use crate::node::{Carrier, over};
+use crate::node::{Carrier, NodeConfig, over};
 use crate::output::Output;
 use crate::perf::client::{AtWork, Client};
 use crate::perf::load::{Pace, Stopped, Work};
@@ -37,6 +37,11 @@ fn measure<P: Carrier>(
     let thread = calling::one_core("kv-bench", &options.connect.core)?;
     let timeout = options.connect.timeout.0;
     let to = calling::reachable(&options.connect.connect.resolve()?, timeout)?;
+    let core = &options.connect.core;
+    let callee = Callee { to, timeout, served_by: "haulage kv serve", provider: core.provider };
+    let limits = core.rpc_version.within(plan.client_limits(timeout));
+    let node = NodeConfig { room: plan.memory(), limits, crc: core.crc };
+    callee.probe::<P>(binding(ITEM_MAX), node.clone())?;
     if !to.ip().is_loopback() {
         // One end before the other, on one machine, would be no measurement.
         placement::favour(output);
@@ -52,23 +57,22 @@ fn measure<P: Carrier>(
     };
     let noise = Noise::measure(pair, LIMIT_TIME).map_err(|error| measure_failed(&error))?;
     let client = Client {
-        callee: Callee { to, timeout, served_by: "haulage kv serve" },
+        callee,
         binding: binding(ITEM_MAX),
         connections: plan.connections,
         active: plan.active,
-        room: plan.memory(),
-        limits: options.connect.core.rpc_version.within(plan.client_limits(timeout)),
-        crc: options.connect.core.crc,
+        node,
     };
     let place = place(&thread);
     let client: AtWork<Calls> = client.start::<P, _>(thread)?;
     // As long as it takes.
     let filling = Pace { warm: std::time::Duration::ZERO, time: FILL_MAX, ..plan.pace };
+    progress.begin("storing the keys");
     let (_, calls) = client.run(filling, Calls::filling(options, plan.size), &mut progress)?;
+    progress.measure();
     let (tally, calls) = client.run(plan.pace, calls.at_random(), &mut progress)?;
     let idle = client.idle();
     client.stop()?;
-    progress.clear();
     let run = Run { provider, limits, tally, noise, idle, found: Some(calls.found) };
     if output.json {
         output.line(&report::json(&plan, &run))?;

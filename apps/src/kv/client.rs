@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use haulage::cores::{self, CoreThread, Placement};
+use haulage::cores::{CoreThread, Placement};
 use haulage::limits::ITEM_MAX;
 use haulage::polling::Polling;
 use haulage::pool::Local;
 use haulage::proto::v1;
 use haulage::proto::v2::error::ErrorBody;
 use haulage::remote::{RemoteClient, RemoteReply};
-use haulage::service::{CallError, NoService, Request, TransportError};
+use haulage::service::{CallError, Request, TransportError};
 
 use super::protocol::{Answer, Carriage, Key, Procedure, Value};
 use super::service::binding;
@@ -20,6 +20,7 @@ use crate::cli::bytes;
 use crate::cli::values::{Provider, RpcVersion, Switch};
 use crate::failure::Failure;
 use crate::node::{Carrier, NodeConfig, client_limits, over};
+use crate::output::progress::Step;
 
 /// A connection to a server, on a core of its own.
 #[derive(Debug)]
@@ -140,6 +141,7 @@ impl KvClient {
     ) -> Result<(), Failure> {
         let mut at = 0;
         loop {
+            let step = Step::begin(format_args!("waiting for {}", self.config.to));
             let request = Request {
                 procedure: Procedure::Keys as u32,
                 argument: None,
@@ -147,6 +149,7 @@ impl KvClient {
                 timeout: Some(self.config.timeout),
             };
             let reply = self.core.started.call(request, |w| w.u32(at));
+            drop(step);
             let reply = reply.map_err(|failed| explain(&failed.error, &self.config))?;
             let results = reply.results();
             let keys = match Answer::decode(Procedure::Keys, results.rest(), Carriage::Inline) {
@@ -197,6 +200,7 @@ impl KvClient {
         argument: Option<Local>,
         result: Option<Local>,
     ) -> Result<RemoteReply, CallError> {
+        let _step = Step::begin(format_args!("waiting for {}", self.config.to));
         let empty_value = procedure == Procedure::Put && argument.is_none();
         let request = Request {
             procedure: procedure as u32,
@@ -218,32 +222,29 @@ fn start<P: Carrier>(
     config: ClientConfig,
     room: usize,
 ) -> Result<CoreThread<RemoteClient>, Failure> {
-    let ClientConfig { cpu, polling, .. } = config;
+    let ClientConfig { cpu, polling, crc, .. } = config;
     let placement = Placement { name: "kv-client".to_owned(), cpu, polling };
-    cores::start(placement, move || {
-        let limits = config.rpc_version.within(client_limits(config.timeout));
-        // A few pages more than the values: keys, arguments, and the slabs they come from.
-        let node = NodeConfig { room: room + OVERHEAD, limits, crc: config.crc };
-        let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
-        let now = haulage::sys::clock::now();
-        let connection = core
-            .connect(now, config.to, binding(ITEM_MAX))
-            .map_err(|error| explain(&error, &config))?;
-        let client = core.remote_client(connection);
-        let client = client.ok_or_else(|| Failure::failed("a core has room for a client"))?;
-        Ok::<_, Failure>((core, client))
-    })
+    let limits = config.rpc_version.within(client_limits(config.timeout));
+    // A few pages more than the values: keys, arguments, and the slabs they come from.
+    let node = NodeConfig { room: room + OVERHEAD, limits, crc };
+    config.callee().connect::<P>(placement, binding(ITEM_MAX), node)
+}
+
+impl ClientConfig {
+    const fn callee(&self) -> Callee {
+        let Self { to, timeout, provider, .. } = *self;
+        Callee { to, timeout, served_by: "haulage kv serve", provider }
+    }
 }
 
 /// Says in one line what went wrong with a Call and what to do about it.
 pub fn explain(error: &CallError, config: &ClientConfig) -> Failure {
-    let callee = Callee { to: config.to, timeout: config.timeout, served_by: "haulage kv serve" };
     match error {
         CallError::NoMemory => Failure::failed(format!(
             "out of memory for values; {} is the most one may have",
             bytes::format(ITEM_MAX as u64)
         )),
-        error => callee.explain(error),
+        error => config.callee().explain(error),
     }
 }
 

@@ -12,7 +12,6 @@ use super::protocol::Key;
 use crate::calling;
 use crate::cli::{ConnectOptions, CoreOptions, bytes};
 use crate::failure::Failure;
-use crate::output::table::{self, Align};
 use crate::output::{Output, json};
 
 /// `kv put KEY [FILE|-]`.
@@ -57,11 +56,7 @@ pub fn stat(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
     let mut client = KvClient::connect(config(connect)?, 0)?;
     let stat = client.stat()?;
     client.close()?;
-    if output.json {
-        return output.line(&stat.to_json());
-    }
-    let columns = [("figure", Align::Left), ("value", Align::Right)];
-    output.text(&table::layout(&columns, &stat.to_rows()))
+    if output.json { output.line(&stat.to_json()) } else { output.text(&stat.to_text()) }
 }
 
 fn config(connect: &ConnectOptions) -> Result<ClientConfig, Failure> {

@@ -19,8 +19,10 @@
 use std::fmt;
 
 use haulage_proto::xdr::{Reader, Truncated, Writer};
+use thiserror::Error;
 
 use super::stat::Stat;
+use crate::cli::bytes;
 
 /// The program number, out of the range left to users (RFC 5531 section 8.2).
 pub const PROGRAM: u32 = 0x2048_4b56;
@@ -177,38 +179,24 @@ fn key_of_list<'a>(r: &mut Reader<'a>) -> Result<Option<Key<'a>>, Truncated> {
 }
 
 /// Why the server did not do what was asked. Travels as the status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// 1: nothing is stored under that key.
+    #[error("no such key")]
     NotFound,
     /// 2, and an unsigned hyper: the value is longer than the server takes.
+    #[error("the value is larger than {}; raise --value-max of the server", bytes::format(*max))]
     TooLarge {
         /// Octets of the longest value it takes.
         max: u64,
     },
     /// 3: the server's memory is full.
+    #[error("the server's memory is full; delete keys or raise its --memory")]
     NoSpace,
     /// 4: a key is 1 to 512 octets of UTF-8.
+    #[error("a key is 1 to {KEY_MAX} bytes of UTF-8")]
     BadKey,
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotFound => f.write_str("no such key"),
-            Self::TooLarge { max } => {
-                let max = crate::cli::bytes::format(*max);
-                write!(f, "the value is larger than {max}; raise --value-max of the server")
-            }
-            Self::NoSpace => {
-                f.write_str("the server's memory is full; delete keys or raise its --memory")
-            }
-            Self::BadKey => write!(f, "a key is 1 to {KEY_MAX} bytes of UTF-8"),
-        }
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 /// What the server answers: the results of one Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,30 +214,15 @@ pub enum Answer<'a> {
 }
 
 /// A Reply that does not follow the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadReply {
     /// It ends too early, or too late.
-    Garbage(Truncated),
+    #[error("the reply makes no sense: {0}")]
+    Garbage(#[from] Truncated),
     /// Its status is none that we know.
+    #[error("the reply has the unknown status {0}")]
     Status(u32),
 }
-
-impl From<Truncated> for BadReply {
-    fn from(truncated: Truncated) -> Self {
-        Self::Garbage(truncated)
-    }
-}
-
-impl fmt::Display for BadReply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Garbage(truncated) => write!(f, "the reply makes no sense: {truncated}"),
-            Self::Status(status) => write!(f, "the reply has the unknown status {status}"),
-        }
-    }
-}
-
-impl std::error::Error for BadReply {}
 
 impl<'a> Answer<'a> {
     /// Reads the results of a Reply.

@@ -3,8 +3,8 @@
 use haulage::pool::{PageKind, PageReport};
 use haulage_proto::xdr::{Reader, Truncated, Writer};
 
-use crate::cli::bytes;
 use crate::output::json;
+use crate::output::table::{self, Align};
 
 /// The figures of `kv stat`. Memory is in octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,41 +113,42 @@ impl Stat {
         })
     }
 
-    /// Writes the figures for people, one row each.
-    pub fn to_rows(&self) -> Vec<Vec<String>> {
-        let octets = bytes::format;
-        let count = |count: u64| count.to_string();
+    /// Writes the figures for people: a table with one row each, counts and octets in columns of their own.
+    pub fn to_text(&self) -> String {
         let pages = [
-            ("1 GiB", self.pages_1g),
-            ("2 MiB", self.pages_2m),
-            ("transparent huge", self.pages_thp),
-            ("4 KiB", self.pages_4k),
+            ("memory in 1 GiB pages", self.pages_1g),
+            ("memory in 2 MiB pages", self.pages_2m),
+            ("memory in transparent huge pages", self.pages_thp),
+            ("memory in 4 KiB pages", self.pages_4k),
         ];
-        let rows = [
-            ("shards", count(self.shards)),
-            ("keys", count(self.keys)),
-            ("values", octets(self.value_bytes)),
-            ("values that fit", octets(self.value_bytes_max)),
-            ("memory for values and index", octets(self.memory_bytes)),
-            ("resident memory", octets(self.resident_bytes)),
-            ("connections", count(self.connections)),
-            ("memory of connections", octets(self.connection_bytes)),
-            ("leases, local", count(self.leases_local)),
-            ("leases, shared", count(self.leases_shared)),
-            ("leases, posted", count(self.leases_posted)),
-            ("leases, exposed", count(self.leases_exposed)),
-            ("leases, orphaned", count(self.orphans)),
-            ("registrations", count(self.registrations)),
-            ("invalidations by peers", count(self.invalidations_remote)),
-            ("invalidations by us", count(self.invalidations_local)),
-            ("copied in user space", octets(self.copied_user)),
-            ("copied by the system", octets(self.copied_system)),
+        let count =
+            |what: &str, count: u64| [what, &count.to_string(), ""].map(str::to_owned).to_vec();
+        let octets =
+            |what, octets: u64| [what, "", &octets.to_string()].map(str::to_owned).to_vec();
+        let mut rows = vec![
+            count("shards", self.shards),
+            count("keys", self.keys),
+            octets("values", self.value_bytes),
+            octets("values that fit", self.value_bytes_max),
+            octets("memory for values and index", self.memory_bytes),
+            octets("resident memory", self.resident_bytes),
+            count("connections", self.connections),
+            octets("memory of connections", self.connection_bytes),
+            count("leases, local", self.leases_local),
+            count("leases, shared", self.leases_shared),
+            count("leases, posted", self.leases_posted),
+            count("leases, exposed", self.leases_exposed),
+            count("leases, orphaned", self.orphans),
+            count("registrations", self.registrations),
+            count("invalidations by peers", self.invalidations_remote),
+            count("invalidations by us", self.invalidations_local),
+            octets("copied in user space", self.copied_user),
+            octets("copied by the system", self.copied_system),
         ];
-        let rows = rows.into_iter().map(|(what, figure)| vec![what.to_owned(), figure]);
         let pages = pages.into_iter().filter(|(_, bytes)| *bytes > 0);
-        let pages =
-            pages.map(|(kind, bytes)| vec![format!("memory in {kind} pages"), octets(bytes)]);
-        rows.chain(pages).collect()
+        rows.extend(pages.map(|(kind, bytes)| octets(kind, bytes)));
+        let columns = [("figure", Align::Left), ("count", Align::Right), ("bytes", Align::Right)];
+        table::layout(&columns, &rows)
     }
 
     /// The figures in the order in which they travel.
@@ -182,6 +183,21 @@ impl Stat {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_and_octets_have_columns_of_their_own() {
+        let stat = Stat { keys: 3, value_bytes: 10_000, pages_2m: 4 << 20, ..Stat::default() };
+        let text = stat.to_text();
+        let mut lines = text.lines();
+        let title = lines.next().unwrap();
+        let (count, bytes) = (title.find("count").unwrap() + 5, title.len());
+        for line in lines {
+            let counts = ["shards", "keys", "connections", "leases", "registrations", "invalid"];
+            let end = if counts.iter().any(|it| line.starts_with(it)) { count } else { bytes };
+            assert_eq!(line.len(), end, "{line:?} in {text}");
+        }
+        assert!(text.contains(" 10000\n") && text.contains(" 4194304\n"), "{text}");
+    }
 
     #[test]
     fn json_has_the_keys_of_the_contract_in_their_order() {

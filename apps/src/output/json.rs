@@ -18,21 +18,8 @@ pub fn array(values: impl IntoIterator<Item = String>) -> String {
 
 /// Writes a string, escaped as RFC 8259 asks.
 pub fn string(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if c < ' ' => write_to(&mut out, format_args!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
+    // There is no string that cannot be written.
+    serde_json::to_string(text).unwrap_or_default()
 }
 
 /// An object being written.

@@ -2,7 +2,6 @@
 
 use haulage::core::{Core, Cx};
 use haulage::cores::{self, CoreThread, Placement as Thread};
-use haulage::limits::Limits;
 use haulage::provider::Provider;
 use haulage::service::{Binding, CallError, ConnectionId};
 use haulage::sys::clock;
@@ -11,9 +10,9 @@ use super::figures::Figures;
 use super::load::{Driver, Load, Pace, Stopped, Tally, Work};
 use super::progress::Progress;
 use crate::calling::Callee;
-use crate::cli::values::Switch;
 use crate::failure::Failure;
 use crate::node::{Carrier, NodeConfig, Notes};
+use crate::output::progress::Step;
 
 /// A client to be.
 #[derive(Debug)]
@@ -26,12 +25,8 @@ pub(crate) struct Client {
     pub(crate) connections: u32,
     /// Those of them that have Calls.
     pub(crate) active: u32,
-    /// Octets for its items.
-    pub(crate) room: usize,
-    /// Bounds of its core.
-    pub(crate) limits: Limits,
-    /// Whether messages carry a CRC, if that is not left to the provider.
-    pub(crate) crc: Option<Switch>,
+    /// How its core is made.
+    pub(crate) node: NodeConfig,
 }
 
 /// A client's core, at work for this thread.
@@ -53,16 +48,16 @@ pub(crate) struct Idle {
 impl Client {
     /// Starts its core, which connects.
     pub(crate) fn start<P: Carrier, W: Work>(self, thread: Thread) -> Result<AtWork<W>, Failure> {
-        let Self { callee, binding, connections, active, room, limits, crc } = self;
+        let Self { callee, binding, connections, active, node } = self;
         let core = cores::start(thread, move || {
             let mut driver = None;
-            let node = NodeConfig { room, limits, crc };
             let (mut core, notes) = node.build::<P, _>(|_, waker| {
                 let (load, made) = Load::<W>::new(waker.clone());
                 driver = Some(made);
                 Ok(load)
             })?;
             let driver = driver.ok_or_else(|| Failure::failed("a core has one service"))?;
+            let _step = Step::begin(format_args!("connecting to {}", callee.to));
             let mut connecting = Connecting { core: &mut core, callee, binding };
             let (made, idle) = connecting.all(connections as usize)?;
             let evenly = made.iter().step_by((connections / active.max(1)).max(1) as usize);

@@ -1,15 +1,15 @@
 //! How far a benchmark has come, for whoever watches a terminal.
 
-use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use super::plan::Plan;
+use crate::output::progress;
 
-/// A bar on standard error; nothing where that is not a terminal.
+/// A line, and a bar while it is known how long it takes.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    shown: bool,
-    drawn: bool,
+    /// What is being done, unless it is measured.
+    stage: Option<&'static str>,
     run: u32,
     runs: u32,
     time: Duration,
@@ -18,44 +18,50 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn new(plan: &Plan) -> Self {
         let time = plan.pace.warm + plan.pace.time;
-        Self { shown: io::stderr().is_terminal(), drawn: false, run: 0, runs: plan.runs, time }
+        Self { stage: None, run: 0, runs: plan.runs, time }
     }
 
     /// A run begins, with the limits of the machine.
     pub(crate) fn begin_run(&mut self, number: u32) {
         self.run = number;
-        self.draw("measuring the machine's limits");
+        self.begin("measuring the machine's limits");
+    }
+
+    /// Something begins of which it is not known how long it takes.
+    pub(crate) fn begin(&mut self, what: &'static str) {
+        self.stage = Some(what);
+        self.draw(what);
+    }
+
+    /// What was planned begins.
+    pub(crate) const fn measure(&mut self) {
+        self.stage = None;
     }
 
     /// Returns how long to wait until the bar is drawn again: this thread may be on a CPU that is measured.
-    pub(crate) const fn interval(&self) -> Duration {
-        if self.shown { TICK } else { Duration::MAX }
+    pub(crate) fn interval(&self) -> Duration {
+        if progress::is_shown() { progress::TICK } else { Duration::MAX }
     }
 
     /// Calls have been made for so long.
-    pub(crate) fn tick(&mut self, since: Duration) {
-        let line = bar(since, self.time);
-        self.draw(&line);
-    }
-
-    /// Takes the bar away.
-    pub(crate) fn clear(&mut self) {
-        if std::mem::take(&mut self.drawn) {
-            // A closed terminal leaves nobody to show it to.
-            let _ = write!(io::stderr().lock(), "\r\x1b[K");
+    pub(crate) fn tick(&self, since: Duration) {
+        match self.stage {
+            Some(what) => self.draw(&format!("{what}: {:.1} s", since.as_secs_f64())),
+            None => self.draw(&bar(since, self.time)),
         }
     }
 
-    fn draw(&mut self, what: &str) {
-        if !self.shown {
-            return;
-        }
+    fn draw(&self, what: &str) {
         let run = self.run + 1;
         let of =
             if self.runs > 1 { format!("run {run} of {}  ", self.runs) } else { String::new() };
-        let mut stderr = io::stderr().lock();
-        let _ = write!(stderr, "\r\x1b[K{of}{what}").and_then(|()| stderr.flush());
-        self.drawn = true;
+        progress::draw(format_args!("{of}{what}"));
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        progress::clear();
     }
 }
 
@@ -70,8 +76,6 @@ fn bar(since: Duration, time: Duration) -> String {
 }
 
 const WIDTH: usize = 40;
-/// How often the bar is drawn.
-const TICK: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {

@@ -46,7 +46,7 @@ pub fn against(
 ) -> Result<(), Failure> {
     let plan = Plan::new(options, Ends::Processes)?;
     let placement =
-        Placement::new(options.core.cores.as_ref(), options.core.polling, &Cpus::here()?);
+        Placement::new(options.core.cores.as_ref(), options.core.polling, &Cpus::here()?)?;
     let [near] = placement.cores[..] else {
         return Err(Failure::usage("a client has one core: name one CPU with --cores"));
     };
@@ -60,7 +60,7 @@ pub fn against(
 pub fn locally(options: &PerfOptions, ends: Ends, output: &Output) -> Result<(), Failure> {
     let plan = Plan::new(options, ends)?;
     let cpus = Cpus::here()?;
-    let placement = Placement::new(options.core.cores.as_ref(), options.core.polling, &cpus);
+    let placement = Placement::new(options.core.cores.as_ref(), options.core.polling, &cpus)?;
     let (near, far) = placement
         .pair(options.core.cores.as_ref(), &cpus)
         .ok_or_else(|| Failure::usage("the two ends need two CPUs: name them with --cores"))?;
@@ -90,6 +90,9 @@ impl Bench<'_> {
     }
 
     fn run_all<P: Carrier>(&self, provider: &'static str, output: &Output) -> Result<(), Failure> {
+        if let Far::At(to) = self.far {
+            self.callee(to).probe::<P>(binding(), self.client_node())?;
+        }
         let plot = self.options.plot.as_deref().map(Plot::create).transpose()?;
         match self.far {
             // One end before the other is no measurement.
@@ -106,12 +109,10 @@ impl Bench<'_> {
             let (tally, idle) = self.run_once::<P>(&mut progress, output)?;
             let run = Run { provider, limits, tally, noise, idle, found: None };
             if output.json {
-                progress.clear();
                 output.line(&report::json(&self.plan, &run))?;
             }
             runs.push(run);
         }
-        progress.clear();
         report::finish(&self.plan, &runs, &self.wording(), output)?;
         plot.map_or(Ok(()), |plot| plot.write(&self.plan, &runs, &self.wording()))
     }
@@ -121,24 +122,36 @@ impl Bench<'_> {
         progress: &mut Progress,
         output: &Output,
     ) -> Result<(Tally, Option<Idle>), Failure> {
-        let Self { plan, options, near, timeout, .. } = self;
-        let (mode, crc) = (self.placement.polling, options.core.crc);
+        let Self { plan, options, near, .. } = self;
+        let mode = self.placement.polling;
+        progress.begin("starting");
         let (to, end) = self.start_far::<P>()?;
-        let callee = Callee { to, timeout: *timeout, served_by: "haulage perf serve" };
-        let limits = options.core.rpc_version.within(plan.client_limits(*timeout));
-        let (connections, active, room) = (plan.connections, plan.active, plan.memory());
-        let client = Client { callee, binding: binding(), connections, active, room, limits, crc };
+        let (callee, node) = (self.callee(to), self.client_node());
+        let (connections, active) = (plan.connections, plan.active);
+        let client = Client { callee, binding: binding(), connections, active, node };
         let name = "perf-client".to_owned();
         let client = client.start::<P, _>(Thread { name, cpu: *near, polling: polling(mode) })?;
         client.notes().details.iter().for_each(|note| output.detail(note));
         client.notes().warnings.iter().for_each(|note| output.detail(note));
         let calls = Calls::new(options.test, plan);
+        progress.measure();
         let (tally, _) = client.run(plan.pace, calls, progress)?;
         // One process of both ends cannot tell what which of them takes.
         let idle = client.idle().filter(|_| plan.ends == Ends::Processes);
         client.stop()?;
         end.stop()?;
         Ok((tally, idle))
+    }
+
+    const fn callee(&self, to: SocketAddr) -> Callee {
+        let (timeout, provider) = (self.timeout, self.options.core.provider);
+        Callee { to, timeout, served_by: "haulage perf serve", provider }
+    }
+
+    fn client_node(&self) -> NodeConfig {
+        let (plan, core) = (&self.plan, &self.options.core);
+        let limits = core.rpc_version.within(plan.client_limits(self.timeout));
+        NodeConfig { room: plan.memory(), limits, crc: core.crc }
     }
 
     /// Starts the server, unless it runs already. Returns where it listens.
@@ -260,12 +273,6 @@ impl FarEnd {
 
 /// Says that the machine could not be measured.
 pub(crate) fn measure_failed(error: &io::Error) -> Failure {
-    // What pinning a thread says.
-    if error.kind() == io::ErrorKind::InvalidInput {
-        return Failure::failed(
-            "a CPU of --cores does not exist, or may not be used by this process",
-        );
-    }
     Failure::failed(format!("cannot measure the limits of this machine: {error}"))
 }
 

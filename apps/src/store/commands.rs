@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use haulage_store::nfs3::{FileType, Status};
 
 use super::session::Session;
 use super::show::{self, Named};
-use crate::cli::MountOptions;
+use crate::cli::{MountOptions, bytes};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -31,6 +31,7 @@ pub fn ls(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), Fai
             return output.line(&named.to_json());
         }
         names.push(named);
+        session.step.update(format_args!("{} names", names.len()));
         if names.len() > NAMES_MAX {
             return Err(Failure::failed(format!(
                 "more than {NAMES_MAX} names; --json prints them as they come"
@@ -98,9 +99,15 @@ pub fn get(
     let found = found.map_err(|error| session.explain(&error))?;
     // Not before it is known that there is something to get.
     let mut target = Target::create(file)?;
-    let read = session
-        .client
-        .read(&found.file, found.attributes.size, |octets| target.write(octets, output));
+    let (mut fetched, size, watched) = (0, found.attributes.size, target.is_watched_apart());
+    let Session { client, step, .. } = &mut session;
+    let read = client.read(&found.file, size, |octets| {
+        fetched += octets.len() as u64;
+        if watched {
+            step.update(format_args!("{} of {}", bytes::rounded(fetched), bytes::rounded(size)));
+        }
+        target.write(octets, output)
+    });
     if let Err(error) = read {
         return Err(match error {
             Error::Local(error) => target.failure(&error),
@@ -130,7 +137,14 @@ pub fn put(mount: &MountOptions, files: &[OsString], output: &Output) -> Result<
         if found.attributes.size > 0 {
             session.client.truncate(&found.file, 0)?;
         }
-        session.client.write(&found.file, |room| source.read(room))
+        let Session { client, step, .. } = &mut session;
+        let mut written = 0;
+        client.write(&found.file, |room| {
+            let read = source.read(room)?;
+            written += read as u64;
+            step.update(format_args!("{} sent", bytes::rounded(written)));
+            Ok(read)
+        })
     });
     if let Err(error) = written {
         return Err(match error {
@@ -186,6 +200,11 @@ impl<'a> Target<'a> {
             }),
             Self::File(_, file) => file.write_all(octets),
         }
+    }
+
+    /// Returns whether a line about it would stand by itself, not in the middle of what is fetched.
+    fn is_watched_apart(&self) -> bool {
+        matches!(self, Self::File(..)) || !io::stdout().is_terminal()
     }
 
     /// Says why it could not be written to.

@@ -1,6 +1,7 @@
 //! A client's connection to a storage server: mounted over TCP, worked on over RDMA.
 
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use crate::cli::values::{RpcVersion, Switch};
 use crate::failure::Failure;
 use crate::node::{Carrier, NodeConfig, client_limits, over};
 use crate::output::Output;
+use crate::output::progress::Step;
 
 /// A mounted file system, on a core of its own.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub struct Session {
     pub client: Client<Remote>,
     callee: Callee,
     core: CoreThread<Option<RemoteClient>>,
+    /// What is being done for it.
+    pub step: Step,
 }
 
 impl Session {
@@ -46,16 +50,19 @@ impl Session {
             .resolve()?;
         let mount_at = calling::reachable(&mount_at, timeout)?;
         let to = calling::reachable(&options.connect.resolve()?, timeout)?;
-        let callee = Callee { to, timeout, served_by: "haulage store serve" };
+        let provider = options.core.provider;
+        let callee = Callee { to, timeout, served_by: "haulage store serve", provider };
         let placement = calling::one_core("store-client", &options.core)?;
 
+        let mut step = Step::begin(format_args!("asking {mount_at} what to mount"));
         let root = mount::mount(mount_at, options.export.as_bytes(), &identity, timeout);
         let root =
             root.map_err(|refusal| no_mount(&refusal, mount_at, &options.export, timeout))?;
         // Linux's software RNIC finds a CRC wrong that TCP has cut in two, so none is asked for.
         let crc = Some(options.core.crc.unwrap_or(Switch::Off));
         let how = How { placement, identity, crc, rpc_version: options.core.rpc_version };
-        let mut core = over!(options.core.provider, start, (how, callee))?;
+        let mut core = over!(provider, start, (how, callee))?;
+        step.next(format_args!("waiting for {to}"));
         let client = core.started.take();
         let client = client.ok_or_else(|| Failure::failed("a core is asked once"))?;
         let client = Client::new(Remote::new(client, timeout), root, LIMITS);
@@ -63,7 +70,7 @@ impl Session {
             Some(Status::Perm | Status::Acces) => not_from_here(to, &options.export),
             _ => explain(&callee, &error.at(b"/")),
         })?;
-        Ok(Self { client, callee, core })
+        Ok(Self { client, callee, core, step })
     }
 
     /// Says what went wrong and what to do about it.
@@ -122,28 +129,41 @@ fn explain(callee: &Callee, error: &Error) -> Failure {
 
 /// Says why there is nothing to work on and what to do about it.
 fn no_mount(refusal: &Refusal, at: SocketAddr, export: &OsStr, timeout: Duration) -> Failure {
+    let path = printable(export.as_bytes());
+    let seconds = timeout.as_secs_f64();
     Failure::failed(match refusal {
         Refusal::Io(error) => match error.kind() {
-            std::io::ErrorKind::ConnectionRefused => format!(
+            ErrorKind::ConnectionRefused => format!(
                 "nobody listens at {at}, where to ask what to mount; start `haulage store serve`, or \
                  give the address with --mount-connect"
             ),
-            std::io::ErrorKind::TimedOut => format!(
-                "{at} did not say within {} s what to mount; look whether the server lives, or raise \
-                 --timeout",
-                timeout.as_secs_f64()
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => format!(
+                "{at} did not say within {seconds} s what to mount; is this a MOUNT server? look whether \
+                 it lives, or raise --timeout"
             ),
+            ErrorKind::UnexpectedEof
+            | ErrorKind::ConnectionReset
+            | ErrorKind::BrokenPipe
+            | ErrorKind::InvalidData => no_mount_server(at, "it closes the connection"),
             _ => format!("cannot ask {at} what to mount: {error}"),
         },
         Refusal::Path { exports, .. } if exports.iter().any(|path| path == export.as_bytes()) => {
             return not_from_here(at, export);
         }
         Refusal::Path { .. } => {
-            let path = printable(export.as_bytes());
             format!("cannot mount {path} of {at}: {refusal}; choose another with --export")
         }
-        _ => format!("cannot ask {at} what to mount: {refusal}"),
+        Refusal::NotServed | Refusal::Malformed => no_mount_server(at, &refusal.to_string()),
+        Refusal::Denied | Refusal::Flavor => format!("cannot ask {at} what to mount: {refusal}"),
     })
+}
+
+/// Says that something answers which is not what was expected.
+fn no_mount_server(at: SocketAddr, why: &str) -> String {
+    format!(
+        "cannot ask {at} what to mount ({why}): is this a MOUNT server? give the address of one with \
+         --mount-connect"
+    )
 }
 
 /// Says what Linux's refusal may mean: it does not tell who asks from a port above 1023 why.

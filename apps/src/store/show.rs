@@ -121,36 +121,20 @@ pub fn listing(names: &[Named]) -> String {
     table::layout(&COLUMNS, &rows)
 }
 
-/// Returns a table of how much room there is.
+/// Returns a table of how much room there is, and one of how many files.
 pub fn room_text(room: &FsStat) -> String {
-    let used = room.total_bytes.saturating_sub(room.free_bytes);
-    let percent = |part: u64, of: u64| match part.saturating_mul(100).checked_div(of) {
-        Some(percent) => format!("{percent}%"),
-        None => "-".to_owned(),
+    let table = |of, total: u64, free, available: u64| {
+        let used = total.saturating_sub(free);
+        let percent = used.saturating_mul(100).checked_div(total);
+        let percent = percent.map_or_else(|| "-".to_owned(), |percent| percent.to_string());
+        let row = vec![total.to_string(), used.to_string(), available.to_string(), percent];
+        table::layout(
+            &[of, "used", "available", "used %"].map(|title| (title, Align::Right)),
+            &[row],
+        )
     };
-    let used_files = room.total_files.saturating_sub(room.free_files);
-    let bytes = [
-        "bytes".to_owned(),
-        room.total_bytes.to_string(),
-        used.to_string(),
-        room.available_bytes.to_string(),
-        percent(used, room.total_bytes),
-    ];
-    let files = [
-        "files".to_owned(),
-        room.total_files.to_string(),
-        used_files.to_string(),
-        room.available_files.to_string(),
-        percent(used_files, room.total_files),
-    ];
-    let columns = [
-        ("of", Align::Left),
-        ("total", Align::Right),
-        ("used", Align::Right),
-        ("available", Align::Right),
-        ("use", Align::Right),
-    ];
-    table::layout(&columns, &[bytes.to_vec(), files.to_vec()])
+    let bytes = table("bytes", room.total_bytes, room.free_bytes, room.available_bytes);
+    bytes + &table("files", room.total_files, room.free_files, room.available_files)
 }
 
 /// Returns a JSON object of how much room there is.
@@ -349,7 +333,10 @@ mod tests {
         };
         let text = room_text(&room);
         let lines: Vec<_> = text.lines().collect();
-        assert!(lines[1].starts_with("bytes   1000   667        300  66%"), "{text}");
-        assert!(lines[2].ends_with('-'), "{text}");
+        assert_eq!(
+            lines[..2],
+            ["bytes  used  available  used %", " 1000   667        300      66"]
+        );
+        assert!(lines[2].starts_with("files") && lines[3].ends_with('-'), "{text}");
     }
 }

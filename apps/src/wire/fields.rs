@@ -1,14 +1,14 @@
 //! Descriptions as they are read: JSON that must hold exactly the fields of its message.
 
-use std::fmt;
-
 use haulage_proto::xdr::Truncated;
 use serde_json::{Map, Value};
+use thiserror::Error;
 
 use super::{MESSAGE_MAX, hex};
 
 /// Why a description cannot be encoded: the field, and what is wrong with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
 pub struct Complaint(String);
 
 impl Complaint {
@@ -20,12 +20,6 @@ impl Complaint {
     /// Complains about the length of the description, or of what it describes.
     pub fn too_long() -> Self {
         Self::new(format!("longer than a message of {MESSAGE_MAX} bytes"))
-    }
-}
-
-impl fmt::Display for Complaint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

@@ -3,10 +3,9 @@
 //! Decoding borrows from the Payload stream and allocates nothing; every length is bounded before it
 //! is believed.
 
-use std::fmt;
-
 use haulage_proto::chunk::{Item, PayloadReader};
 use haulage_proto::xdr::{Truncated, Writer};
+use thiserror::Error;
 
 mod list;
 pub use list::{List, ListWriter};
@@ -21,11 +20,13 @@ pub trait Wire<'a>: Sized {
 }
 
 /// Why bytes are no such arguments, or no such results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
     /// They end early, or an item is longer than it may be.
-    Truncated(Truncated),
+    #[error(transparent)]
+    Truncated(#[from] Truncated),
     /// A discriminator or an enum has a value that the protocol does not know.
+    #[error("unknown value {value} before byte {at}")]
     Unknown {
         /// Offset behind it.
         at: usize,
@@ -33,28 +34,11 @@ pub enum Malformed {
         value: u32,
     },
     /// Something follows that does not belong there.
+    #[error("more than there should be at byte {at}")]
     Excess {
         /// Offset at which it begins.
         at: usize,
     },
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated(truncated) => truncated.fmt(f),
-            Self::Unknown { at, value } => write!(f, "unknown value {value} before byte {at}"),
-            Self::Excess { at } => write!(f, "more than there should be at byte {at}"),
-        }
-    }
-}
-
-impl std::error::Error for Malformed {}
-
-impl From<Truncated> for Malformed {
-    fn from(truncated: Truncated) -> Self {
-        Self::Truncated(truncated)
-    }
 }
 
 /// Takes a value that is all there is.

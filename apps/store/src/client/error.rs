@@ -1,6 +1,5 @@
 //! Why something could not be done, in words.
 
-use std::fmt;
 use std::io;
 
 use haulage::service::CallError;
@@ -9,21 +8,28 @@ use crate::codec::Malformed;
 use crate::nfs3::{Procedure, Results, Status};
 
 /// Why something could not be done.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A Call did not bring results.
-    Call(CallError),
+    #[error(transparent)]
+    Call(#[from] CallError),
     /// The server refused, and it is clear of which file.
+    #[error("{}", words(*.0))]
     Refused(Status),
     /// The server refused to do something with the file of this path.
+    #[error("{}: {}", words(*.1), printable(.0))]
     File(Vec<u8>, Status),
     /// A path leads from symbolic link to symbolic link without end.
+    #[error("too many symbolic links: {}", printable(.0))]
     Links(Vec<u8>),
     /// Results cannot be parsed.
+    #[error("the results of {0:?} make no sense: {1}")]
     Malformed(Procedure, Malformed),
     /// The server contradicts itself.
+    #[error("the server makes no sense: {0}")]
     Nonsense(&'static str),
     /// What was to be written could not be read, or what was read not be written.
+    #[error(transparent)]
     Local(io::Error),
 }
 
@@ -48,30 +54,6 @@ impl Error {
             Self::Refused(status) | Self::File(_, status) => Some(*status),
             _ => None,
         }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Call(error) => error.fmt(f),
-            Self::Refused(status) => f.write_str(words(*status)),
-            Self::File(path, status) => write!(f, "{}: {}", words(*status), printable(path)),
-            Self::Links(path) => write!(f, "too many symbolic links: {}", printable(path)),
-            Self::Malformed(procedure, fault) => {
-                write!(f, "the results of {procedure:?} make no sense: {fault}")
-            }
-            Self::Nonsense(what) => write!(f, "the server makes no sense: {what}"),
-            Self::Local(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<CallError> for Error {
-    fn from(error: CallError) -> Self {
-        Self::Call(error)
     }
 }
 

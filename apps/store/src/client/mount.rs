@@ -3,7 +3,6 @@
 //! A server is told at once that the directory is not mounted any more: what it notes is for people to
 //! look at, and nothing of it outlives a client that ends without a word.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,15 +19,19 @@ use super::error::printable;
 use crate::mount3::{Arguments, PROGRAM, Path, Procedure, Results, Status, VERSION};
 
 /// Why there is nothing to work on.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The server was not reached, or did not answer.
-    Io(io::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
     /// Its RPC layer does not let us ask.
+    #[error("it denied the call")]
     Denied,
     /// It does not serve MOUNT version 3.
+    #[error("it does not serve MOUNT version 3")]
     NotServed,
     /// It refuses this path.
+    #[error("{}", of_path(*status, exports))]
     Path {
         /// Why.
         status: Status,
@@ -36,8 +39,10 @@ pub enum Refusal {
         exports: Vec<Vec<u8>>,
     },
     /// It wants callers to prove who they are, which AUTH_SYS does not.
+    #[error("it wants Kerberos or the like, which is not spoken here")]
     Flavor,
     /// What answers makes no sense.
+    #[error("what answers is no MOUNT service")]
     Malformed,
 }
 
@@ -127,41 +132,22 @@ fn results(procedure: Procedure, reply: &[u8]) -> Result<Results<'_>, Refusal> {
     Results::decode(procedure, &mut reader).map_err(|_| Refusal::Malformed)
 }
 
-impl From<io::Error> for Refusal {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
+/// Says why a path is refused, and what may be mounted instead.
+fn of_path(status: Status, exports: &[Vec<u8>]) -> String {
+    let why = match status {
+        Status::NoEnt => "there is no such export",
+        Status::Perm | Status::Acces => "not exported to us",
+        Status::NotDir => "not a directory",
+        Status::Inval | Status::NameTooLong => "no path that can be exported",
+        _ => "the server failed",
+    };
+    let exports: Vec<_> = exports.iter().map(|path| printable(path)).collect();
+    if exports.is_empty() {
+        why.to_owned()
+    } else {
+        format!("{why}; it exports {}", exports.join(", "))
     }
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => error.fmt(f),
-            Self::Denied => f.write_str("it denied the call"),
-            Self::NotServed => f.write_str("it does not serve MOUNT version 3"),
-            Self::Path { status, exports } => {
-                f.write_str(match status {
-                    Status::NoEnt => "there is no such export",
-                    Status::Perm | Status::Acces => "not exported to us",
-                    Status::NotDir => "not a directory",
-                    Status::Inval | Status::NameTooLong => "no path that can be exported",
-                    _ => "the server failed",
-                })?;
-                match exports.as_slice() {
-                    [] => Ok(()),
-                    [first, rest @ ..] => {
-                        write!(f, "; it exports {}", printable(first))?;
-                        rest.iter().try_for_each(|path| write!(f, ", {}", printable(path)))
-                    }
-                }
-            }
-            Self::Flavor => f.write_str("it wants Kerberos or the like, which is not spoken here"),
-            Self::Malformed => f.write_str("what answers is no MOUNT service"),
-        }
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 /// A flavor's number; below it is only that of nobody in particular.
 const AUTH_SYS: u32 = 1;

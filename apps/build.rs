@@ -1,0 +1,38 @@
+//! Tells the command which commit it is built from.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
+    let commit = commit(&here);
+    println!("cargo::rustc-env=HAULAGE_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
+    if commit.is_none() {
+        return;
+    }
+    // What names HEAD: itself, the branch it is at, and the log of where it was.
+    let branch = git(&here, &["symbolic-ref", "--quiet", "HEAD"]);
+    for name in [Some("HEAD"), Some("logs/HEAD"), branch.as_deref()].into_iter().flatten() {
+        let path = git(&here, &["rev-parse", "--git-path", name]).map(|path| here.join(path));
+        // Cargo would run this each time for a file that is not there.
+        if let Some(path) = path.filter(|path| path.exists()) {
+            println!("cargo::rerun-if-changed={}", path.display());
+        }
+    }
+}
+
+/// Returns the commit of the checkout whose package lies at `here`; nothing for a copy that is no checkout of its own,
+/// be it inside another.
+pub(crate) fn commit(here: &Path) -> Option<String> {
+    let top = git(here, &["rev-parse", "--show-toplevel"])?;
+    let ours = here.parent()?.canonicalize().ok()? == Path::new(&top).canonicalize().ok()?;
+    if ours { git(here, &["rev-parse", "--short=12", "HEAD"]) } else { None }
+}
+
+/// Returns what git answers, if there is any.
+fn git(here: &Path, arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).current_dir(here).output().ok()?;
+    let answer = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
+    Some(answer.trim_end().to_owned()).filter(|answer| !answer.is_empty())
+}
