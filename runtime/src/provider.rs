@@ -250,8 +250,8 @@ pub trait Port {
         Err(Refused::TooLong)
     }
 
-    /// Opens a lease to the peer to be read, or written, under a fresh handle: an unsignaled FastReg, ahead of all
-    /// that is sent from now on. Returns where the lease is in the peer's terms.
+    /// Opens a lease to the peer to be read, or written, under a fresh handle, ahead of all that is sent from
+    /// now on. Returns where the lease is in the peer's terms.
     ///
     /// # Errors
     /// The lease comes back, and nothing happened. [`Refused::Full`]: all registrations are in use.
@@ -273,8 +273,7 @@ pub trait Port {
         Err(request)
     }
 
-    /// Posts a prefix of `batch` with one doorbell, removing what it took. A FastReg is not posted: [`Self::open`]
-    /// reserves the handle that it would need.
+    /// Posts a prefix of `batch` with one doorbell, removing what it took.
     ///
     /// The connection may have ended already. Before a `poll` finds that out, what is posted is taken, and flushed; from
     /// then on it is flushed or left.

@@ -300,7 +300,6 @@ fn posted(request: &WorkRequest) -> Step {
         }
         Operation::Write { source, target } => (digest(source.bytes()), target.handle().0),
         Operation::Read { source, .. } => (u64::from(source.length()), source.handle().0),
-        Operation::FastReg { handle, offset, .. } => (*offset, handle.0),
         Operation::LocalInv { handle } => (0, handle.0),
     };
     Step::Post { opcode: request.operation.opcode(), id: request.id.0, octets, handle }

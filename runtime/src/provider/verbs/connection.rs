@@ -1,13 +1,14 @@
 //! One connection: how far it is, and the library's objects for it.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
-use super::super::{DisconnectReason, WorkQueue};
-use crate::sys::ibverbs::{CmId, Domain, Polled, QueuePair, Region};
+use super::super::DisconnectReason;
+use crate::sys::ibverbs::{Binding, CmId, Domain, Polled, QueuePair, Region};
 
 /// One end of a connection.
 #[derive(Debug)]
@@ -31,8 +32,8 @@ pub(super) struct Connection {
     pub(super) is_flushed: bool,
     /// We asked for the connection on an iWARP device, and no message of the peer has arrived.
     pub(super) is_unheard: bool,
-    /// Requests that open memory, which go before whatever is posted next.
-    pub(super) opening: WorkQueue,
+    /// Windows that are to be bound before whatever is posted next is carried out.
+    pub(super) bindings: VecDeque<Binding>,
 }
 
 /// How far a connection is.
@@ -99,7 +100,7 @@ impl Connection {
             early: Vec::new(),
             is_flushed: false,
             is_unheard: false,
-            opening: WorkQueue::new(),
+            bindings: VecDeque::new(),
         }
     }
 
