@@ -21,6 +21,7 @@ pub mod delaying;
 mod events;
 pub mod iwarp;
 pub mod lending;
+mod pass_on;
 mod requests;
 pub mod shm;
 pub mod sim;
