@@ -288,7 +288,8 @@ pub enum Opcode {
 pub enum Status {
     /// Done.
     Success,
-    /// The connection was lost before it was done; whether the peer saw any of it is unknown.
+    /// The connection was lost before it was done; whether the peer saw any of it is unknown. A Send that was longer than
+    /// its Receive ends so, too.
     Flushed,
     /// The request itself was wrong: unknown handle, lengths that differ, a range out of bounds.
     LocalFault,
