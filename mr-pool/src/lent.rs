@@ -40,12 +40,12 @@ impl Local {
         PostedSink::new(self)
     }
 
-    /// Opens all of it to be read by the peer under `handle`; the view goes into the FastReg.
+    /// Opens all of it to be read by the peer under `handle`; the view goes into the registration.
     pub fn expose_read(self, handle: Handle) -> (Exposed, Source) {
         Exposed::for_reading(self, handle)
     }
 
-    /// Opens all of it to be written by the peer under `handle`; the view goes into the FastReg.
+    /// Opens all of it to be written by the peer under `handle`; the view goes into the registration.
     pub fn expose_write(self, handle: Handle) -> (Exposed, Sink) {
         Exposed::for_writing(self, handle)
     }

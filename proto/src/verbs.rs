@@ -125,7 +125,7 @@ pub enum Access {
     RemoteWrite,
 }
 
-/// Memory handed to the RNIC by a FastReg, which fixes the access it grants.
+/// Memory that the RNIC opens to a peer, and the access it grants.
 #[derive(Debug)]
 pub enum Exposure<S, D> {
     /// The peer may RDMA Read this memory.
@@ -217,16 +217,7 @@ pub enum Operation<S, D> {
         /// Where the bytes are.
         source: ClaimedSegment,
     },
-    /// Opens memory to the peer of this queue pair under `handle`, reserved with the provider.
-    FastReg {
-        /// The name under which the peer will address it.
-        handle: Handle,
-        /// The peer's offset of the first octet.
-        offset: u64,
-        /// The memory, and the access granted.
-        memory: Exposure<S, D>,
-    },
-    /// Takes back what `FastReg` opened.
+    /// Takes memory back that was opened to the peer of this queue pair.
     LocalInv {
         /// The handle to retire.
         handle: Handle,
@@ -240,7 +231,6 @@ impl<S, D> Operation<S, D> {
             Self::Send { .. } => Opcode::Send,
             Self::Write { .. } => Opcode::Write,
             Self::Read { .. } => Opcode::Read,
-            Self::FastReg { .. } => Opcode::FastReg,
             Self::LocalInv { .. } => Opcode::LocalInv,
         }
     }
@@ -287,8 +277,6 @@ pub enum Opcode {
     Write,
     /// An RDMA Read.
     Read,
-    /// A fast registration.
-    FastReg,
     /// A local invalidation.
     LocalInv,
     /// A Receive.
@@ -300,7 +288,8 @@ pub enum Opcode {
 pub enum Status {
     /// Done.
     Success,
-    /// The connection was lost before it was done; whether the peer saw any of it is unknown.
+    /// The connection was lost before it was done; whether the peer saw any of it is unknown. A Send that was longer than
+    /// its Receive ends so, too.
     Flushed,
     /// The request itself was wrong: unknown handle, lengths that differ, a range out of bounds.
     LocalFault,

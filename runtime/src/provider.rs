@@ -21,6 +21,7 @@ pub mod delaying;
 mod events;
 pub mod iwarp;
 pub mod lending;
+mod pass_on;
 mod requests;
 pub mod shm;
 pub mod sim;
@@ -75,7 +76,9 @@ pub use crate::sys::wake::Waker;
 /// 15. Receives are used in the order they were posted, by whichever queue pair a message is for, or by those
 ///     they are reserved for (line 25).
 /// 16. A Send that finds no Receive waits; neither end loses the connection over it.
-/// 17. A Send larger than the Receive it meets ends the connection, and only that one.
+/// 17. A Send larger than the Receive it meets ends the connection, and only that one. The Receive stays posted for
+///     another message, and no completion names it. The Send completes with `Success` where its own end was done
+///     with it before the peer refused it, otherwise with `Flushed`: the reasons of the two `Disconnected` tell.
 /// 18. A Receive fills its scatter list in order.
 ///
 /// Registration
@@ -105,6 +108,8 @@ pub use crate::sys::wake::Waker;
 ///     that is sent behind it arrives, and a handle that it retired is out of the peer's reach.
 /// 27. What it sends with a template is a message like any other: the octets of the template with the label in their
 ///     places, and what was behind them. A run names a template by the number that its sender gave it.
+/// 28. It refuses as [`Refused::Full`] no message that it takes otherwise, and no Write, once the peer has taken all
+///     that was sent, and all completions were polled: one of either fits.
 pub trait Provider: sealed::Sealed {
     /// Names a listener of this provider.
     type Listener: Copy + Eq + fmt::Debug;
@@ -211,7 +216,8 @@ pub trait Port {
     /// Sends a message of at most [`Caps::inline_max`] octets. It may invalidate a handle of the peer's.
     ///
     /// # Errors
-    /// [`Refused`]: nothing happened. The message can be posted, behind what waits.
+    /// [`Refused`]: nothing happened. The message can be posted, behind what waits. How many messages fit before the
+    /// peer takes some is the provider's affair: at least one (line 28 of the contract).
     fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused>;
 
     /// Sends a message that begins with a template, for which it has room: what is there may change. Others with the
@@ -233,7 +239,7 @@ pub trait Port {
     /// Writes octets to memory of the peer, part behind part, as many as `target` has: RDMA Writes.
     ///
     /// # Errors
-    /// [`Refused`]: nothing happened. The Writes can be staged, or posted.
+    /// [`Refused`]: nothing happened. The Writes can be staged, or posted. There is room as for [`Self::send`].
     fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {
         let _ = (parts, target);
         Err(Refused::TooLong)
@@ -250,8 +256,8 @@ pub trait Port {
         Err(Refused::TooLong)
     }
 
-    /// Opens a lease to the peer to be read, or written, under a fresh handle: an unsignaled FastReg, ahead of all
-    /// that is sent from now on. Returns where the lease is in the peer's terms.
+    /// Opens a lease to the peer to be read, or written, under a fresh handle, ahead of all that is sent from
+    /// now on. Returns where the lease is in the peer's terms.
     ///
     /// # Errors
     /// The lease comes back, and nothing happened. [`Refused::Full`]: all registrations are in use.
@@ -273,8 +279,7 @@ pub trait Port {
         Err(request)
     }
 
-    /// Posts a prefix of `batch` with one doorbell, removing what it took. A FastReg is not posted: [`Self::open`]
-    /// reserves the handle that it would need.
+    /// Posts a prefix of `batch` with one doorbell, removing what it took.
     ///
     /// The connection may have ended already. Before a `poll` finds that out, what is posted is taken, and flushed; from
     /// then on it is flushed or left.

@@ -49,6 +49,8 @@ use settings::Serves;
 #[derive(Debug)]
 pub struct World {
     choices: Choices,
+    /// What decides how patient servers are: apart, so that other worlds are as they were without.
+    manners: Choices,
     fabric: Fabric,
     trace: Trace,
     now: Instant,
@@ -114,6 +116,15 @@ pub struct Report {
     pub lines: u64,
 }
 
+impl Client {
+    /// Returns when the next of its links may be connected that may not be now.
+    fn again(&mut self, now: Instant) -> Option<Instant> {
+        let (_, caller) = self.node.caller(now);
+        let links = 0..caller.links();
+        links.map(|link| caller.link(link).not_before()).filter(|again| *again > now).min()
+    }
+}
+
 impl World {
     /// Makes the world of a seed. If it fails, it says what passed last between cores and providers, in
     /// `lines_kept` lines.
@@ -134,6 +145,7 @@ impl World {
             holes: Vec::new(),
             mix: Mix::default(),
             steps: 0,
+            manners: Choices::seeded(!seed),
             choices,
         };
         for number in 0..world.choices.of(1..=2) {
@@ -166,7 +178,10 @@ impl World {
         }
         for server in &mut self.servers {
             let node = server.node.as_mut().expect("a server that was shut down");
-            mix.note_if(node.core.cx(self.now).0.counters().call_chunks > 0, Event::LongCall);
+            let counters = *node.core.cx(self.now).0.counters();
+            mix.note_if(counters.call_chunks > 0, Event::LongCall);
+            mix.add(Event::Idle, counters.connections_idle);
+            mix.add(Event::GaveWay, counters.connections_replaced);
             node.check_home(self.now);
         }
         mix.join(&self.ledger.borrow().mix);
@@ -274,14 +289,19 @@ impl World {
         let back = self.servers.iter().filter(|server| server.node.is_none());
         let back = back.map(|server| server.back).min();
         let cores = self.nodes().filter_map(|node| node.deadline()).min();
-        let next = [network, holes, back, cores].into_iter().flatten().min();
+        let again = self.clients.iter_mut().filter_map(|client| client.again(self.now)).min();
+        let next = [network, holes, back, cores, again].into_iter().flatten().min();
         let Some(next) = next else { return false };
         if next <= self.now.saturating_add(limit) {
             self.now = self.now.max(next);
             self.stir();
             let now = self.now;
-            (0..self.servers.len())
-                .for_each(|server| self.each_link(server, |link| link.doom_if_silent(now)));
+            (0..self.servers.len()).for_each(|server| {
+                self.each_link(server, |link| {
+                    link.doom_if_silent(now);
+                    link.doom_if_idle(now);
+                });
+            });
         }
         let (now, fabric) = (self.now, &self.fabric);
         self.holes.retain(|hole| {

@@ -46,6 +46,7 @@ macro_rules! provider_conformance {
                 line_25_receives_are_there_for_whom_they_are_reserved
                 line_26_a_port_does_what_work_requests_do
                 line_27_messages_with_a_template_are_whole
+                line_28_there_is_room_once_all_was_taken
             }
         }
     };

@@ -50,7 +50,7 @@ pub struct Promises {
     /// A peer's Send with Invalidate is reported (line 21). Where it is not, handles are retired by
     /// LocalInv, whatever the peer did.
     pub remote_invalidation: bool,
-    /// A handle is good for what was told of it, from FastReg to invalidation, and what a peer may write and
+    /// A handle is good for what was told of it, from [`Port::open`](super::Port::open) to invalidation, and what a peer may write and
     /// does not stays as it was (lines 19 to 21). Where not, handles are of memory set apart for their
     /// connection: a peer that uses one early, late or beyond what it was told reaches no lease, but may
     /// spoil what its own connection receives, and what it does not write is zero or what it wrote before.

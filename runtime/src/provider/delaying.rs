@@ -1,18 +1,13 @@
 //! Any provider, with its events held back for a while, for tests.
 
 use std::collections::VecDeque;
-use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::QpNum;
 
+use super::pass_on::pass_on;
 use super::sim::Rng;
-use super::{
-    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Inlet, PeerUser,
-    Provider, QueueFull, Receive, Waker, sealed,
-};
+use super::{Event, Inlet, Provider, QueueFull, Receive, sealed};
 
 /// Wraps a provider and withholds what it reports, in order, for a few polls chosen by a seed.
 ///
@@ -55,6 +50,11 @@ impl<P: Provider> Provider for Delaying<P> {
     where
         Self: 'a;
 
+    pass_on! {
+        caps, listen, unlisten, connect, answer, peer_user, disconnect, port,
+        reserve_receives, waker, counters,
+    }
+
     fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<P::Listener>>) {
         let room = budget.min(HELD_MAX.saturating_sub(self.held.len()));
         self.inner.poll(now, room, &mut self.arrived);
@@ -76,44 +76,6 @@ impl<P: Provider> Provider for Delaying<P> {
         self.inner.sleep(if self.held.is_empty() { limit } else { Some(Duration::ZERO) });
     }
 
-    fn caps(&self) -> &Caps {
-        self.inner.caps()
-    }
-
-    fn listen(&mut self, at: SocketAddr) -> io::Result<(P::Listener, SocketAddr)> {
-        self.inner.listen(at)
-    }
-
-    fn unlisten(&mut self, listener: P::Listener) {
-        self.inner.unlisten(listener);
-    }
-
-    fn connect(
-        &mut self,
-        now: Instant,
-        to: SocketAddr,
-        params: &ConnectionParams<'_>,
-    ) -> Result<QpNum, ConnectError> {
-        self.inner.connect(now, to, params)
-    }
-
-    fn peer_user(&mut self, qp: QpNum) -> PeerUser {
-        self.inner.peer_user(qp)
-    }
-
-    fn answer(&mut self, now: Instant, qp: QpNum, answer: &ConnectionAnswer<'_>) {
-        self.inner.answer(now, qp, answer);
-    }
-
-    fn disconnect(&mut self, now: Instant, qp: QpNum) {
-        self.inner.disconnect(now, qp);
-    }
-
-    #[inline]
-    fn port(&mut self, qp: QpNum) -> Option<P::Port<'_>> {
-        self.inner.port(qp)
-    }
-
     /// Nothing is taken before what is held back.
     fn receive_inline(
         &mut self,
@@ -130,17 +92,5 @@ impl<P: Provider> Provider for Delaying<P> {
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
         self.inner.post_receives(batch)
-    }
-
-    fn reserve_receives(&mut self, qp: QpNum, count: u32) {
-        self.inner.reserve_receives(qp, count);
-    }
-
-    fn waker(&self) -> Waker {
-        self.inner.waker()
-    }
-
-    fn counters(&self) -> Counters {
-        self.inner.counters()
     }
 }

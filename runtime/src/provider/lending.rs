@@ -1,8 +1,6 @@
 //! Any provider whose queue pairs share their Receives, with messages that may be taken without one, for tests.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage_mr_pool::{Local, Pool, PostedSink};
@@ -12,11 +10,11 @@ use haulage_proto::verbs::{
 };
 
 use super::corrupting::{Corrupting, Fate};
+use super::pass_on::pass_on;
 use super::sim::Rng;
 use super::{
-    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Done, Event, Inlet,
-    OpenResult, Operation, PeerUser, Port, Provider, QueueFull, RUN_MAX, Receive, Refused, Run,
-    RunKind, Waker, WorkQueue, WorkRequest, sealed,
+    Done, Event, Inlet, OpenResult, Operation, Port, Provider, QueueFull, RUN_MAX, Receive,
+    Refused, Run, RunKind, WorkQueue, WorkRequest, sealed,
 };
 use crate::sys::complete;
 
@@ -232,6 +230,11 @@ impl<P: Provider> Provider for Lending<P> {
     where
         Self: 'a;
 
+    pass_on! {
+        caps, listen, unlisten, connect, answer, peer_user, disconnect, port,
+        reserve_receives, waker, counters,
+    }
+
     fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<P::Listener>>) {
         for _ in 0..budget {
             match self.held.pop_front() {
@@ -267,43 +270,6 @@ impl<P: Provider> Provider for Lending<P> {
 
     fn sleep(&mut self, limit: Option<Duration>) {
         self.inner.sleep(if self.held.is_empty() { limit } else { Some(Duration::ZERO) });
-    }
-
-    fn caps(&self) -> &Caps {
-        self.inner.caps()
-    }
-
-    fn listen(&mut self, at: SocketAddr) -> io::Result<(P::Listener, SocketAddr)> {
-        self.inner.listen(at)
-    }
-
-    fn unlisten(&mut self, listener: P::Listener) {
-        self.inner.unlisten(listener);
-    }
-
-    fn connect(
-        &mut self,
-        now: Instant,
-        to: SocketAddr,
-        params: &ConnectionParams<'_>,
-    ) -> Result<QpNum, ConnectError> {
-        self.inner.connect(now, to, params)
-    }
-
-    fn peer_user(&mut self, qp: QpNum) -> PeerUser {
-        self.inner.peer_user(qp)
-    }
-
-    fn answer(&mut self, now: Instant, qp: QpNum, answer: &ConnectionAnswer<'_>) {
-        self.inner.answer(now, qp, answer);
-    }
-
-    fn disconnect(&mut self, now: Instant, qp: QpNum) {
-        self.inner.disconnect(now, qp);
-    }
-
-    fn port(&mut self, qp: QpNum) -> Option<P::Port<'_>> {
-        self.inner.port(qp)
     }
 
     /// Offers, of each queue pair of which nothing else is to be reported first, the messages that are held.
@@ -351,18 +317,6 @@ impl<P: Provider> Provider for Lending<P> {
         self.receives.extend(batch.drain(..room.min(batch.len())));
         self.replenish();
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
-    }
-
-    fn reserve_receives(&mut self, qp: QpNum, count: u32) {
-        self.inner.reserve_receives(qp, count);
-    }
-
-    fn waker(&self) -> Waker {
-        self.inner.waker()
-    }
-
-    fn counters(&self) -> Counters {
-        self.inner.counters()
     }
 }
 

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,10 +13,10 @@ use haulage_proto::verbs::{
     Access, ClaimedSegment, Handle, Label, NamedTemplate, Opcode, QpNum, Status,
 };
 
+use super::pass_on::pass_on;
 use super::{
-    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Done, Event, Inlet,
-    OpenResult, Operation, PeerUser, Port, Provider, QueueFull, Receive, Refused, Run, Waker,
-    WorkQueue, WorkRequest, sealed,
+    ConnectError, ConnectionAnswer, ConnectionParams, Done, Event, Inlet, OpenResult, Operation,
+    Port, Provider, QueueFull, Receive, Refused, Run, WorkQueue, WorkRequest, sealed,
 };
 
 /// Wraps a provider and writes each verb, completion and event into a [`Trace`].
@@ -300,7 +299,6 @@ fn posted(request: &WorkRequest) -> Step {
         }
         Operation::Write { source, target } => (digest(source.bytes()), target.handle().0),
         Operation::Read { source, .. } => (u64::from(source.length()), source.handle().0),
-        Operation::FastReg { handle, offset, .. } => (*offset, handle.0),
         Operation::LocalInv { handle } => (0, handle.0),
     };
     Step::Post { opcode: request.operation.opcode(), id: request.id.0, octets, handle }
@@ -419,6 +417,8 @@ impl<P: Provider> Provider for Tracing<P> {
     where
         Self: 'a;
 
+    pass_on! { caps, listen, unlisten, peer_user, waker, counters }
+
     fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<P::Listener>>) {
         self.now = now;
         let before = events.len();
@@ -437,18 +437,6 @@ impl<P: Provider> Provider for Tracing<P> {
         self.inner.sleep(limit);
     }
 
-    fn caps(&self) -> &Caps {
-        self.inner.caps()
-    }
-
-    fn listen(&mut self, at: SocketAddr) -> io::Result<(P::Listener, SocketAddr)> {
-        self.inner.listen(at)
-    }
-
-    fn unlisten(&mut self, listener: P::Listener) {
-        self.inner.unlisten(listener);
-    }
-
     fn connect(
         &mut self,
         now: Instant,
@@ -458,10 +446,6 @@ impl<P: Provider> Provider for Tracing<P> {
         let qp = self.inner.connect(now, to, params)?;
         self.note(qp, Step::Connect);
         Ok(qp)
-    }
-
-    fn peer_user(&mut self, qp: QpNum) -> PeerUser {
-        self.inner.peer_user(qp)
     }
 
     fn answer(&mut self, now: Instant, qp: QpNum, answer: &ConnectionAnswer<'_>) {
@@ -510,13 +494,5 @@ impl<P: Provider> Provider for Tracing<P> {
     fn reserve_receives(&mut self, qp: QpNum, count: u32) {
         self.note(qp, Step::Reserve { count });
         self.inner.reserve_receives(qp, count);
-    }
-
-    fn waker(&self) -> Waker {
-        self.inner.waker()
-    }
-
-    fn counters(&self) -> Counters {
-        self.inner.counters()
     }
 }

@@ -25,14 +25,24 @@ pub fn heavy() {
     }
 }
 
-/// The barrier of who publishes: nothing but order for the compiler, if this process and the one that
-/// sleeps have both [`join`]ed.
-#[inline]
-pub fn light(both_joined: bool) {
-    if both_joined {
-        compiler_fence(Ordering::SeqCst);
-    } else {
-        fence(Ordering::SeqCst);
+/// The barrier of a thread that publishes something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Barrier {
+    /// Nothing but order for the compiler. It is enough if this process and the one that sleeps have both
+    /// [`join`]ed.
+    Light,
+    /// A barrier of the thread's own.
+    Full,
+}
+
+impl Barrier {
+    /// Has what was stored before be seen before what is loaded after is looked up.
+    #[inline]
+    pub fn pass(self) {
+        match self {
+            Self::Light => compiler_fence(Ordering::SeqCst),
+            Self::Full => fence(Ordering::SeqCst),
+        }
     }
 }
 
@@ -43,7 +53,6 @@ fn membarrier(command: libc::c_int) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Barrier;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
     use super::*;
@@ -51,10 +60,10 @@ mod tests {
     #[test]
     fn one_of_two_sees_the_other() {
         // Both store, then look: without a barrier between, both can miss each other.
-        let both = join();
+        let barrier = if join() { Barrier::Light } else { Barrier::Full };
         let words = [const { AtomicU32::new(0) }; 2];
         let missed = [const { AtomicBool::new(false) }; 2];
-        let round_ends = Barrier::new(2);
+        let round_ends = std::sync::Barrier::new(2);
         std::thread::scope(|threads| {
             for end in [0, 1] {
                 let (words, missed, round_ends) = (&words, &missed, &round_ends);
@@ -62,7 +71,7 @@ mod tests {
                     for round in 1..=1_000 {
                         words[end].store(round, Relaxed);
                         if end == 0 {
-                            light(both);
+                            barrier.pass();
                         } else {
                             heavy();
                         }

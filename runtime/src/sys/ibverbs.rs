@@ -46,7 +46,9 @@ pub(crate) use device::{Attributes, Device, Fault, Link};
 pub(crate) use grant::Grant;
 pub(crate) use memory::{Again, Domain, Region, Registered, WindowUse};
 pub(crate) use names::sequence_of;
-pub(crate) use queue_pair::{Chain, Ended, Posting, QueuePair, QueuePairLimits, Subject};
+pub(crate) use queue_pair::{
+    Binding, CarriedOut, Chain, Ended, Posting, QueuePair, QueuePairLimits,
+};
 pub(crate) use receives::{Arrival, SharedReceives};
 pub(crate) use window::Window;
 

@@ -1,4 +1,4 @@
-//! Lines 26 and 27.
+//! Lines 26 to 28.
 
 use std::collections::VecDeque;
 
@@ -124,6 +124,58 @@ pub fn line_27_messages_with_a_template_are_whole<N: Network>(network: N) {
         }
     }
     eprintln!("{arrived} messages were taken as they came, {alike} as what is behind a template");
+}
+
+/// Once the peer has taken all that was sent, and all completions were polled, one message fits, and one Write.
+pub fn line_28_there_is_room_once_all_was_taken<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let link = bed.connect();
+    let length = LENGTH.min(bed.ends[ACTIVE].provider.caps().inline_max);
+    let (exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &[0; 8], Access::RemoteWrite);
+    for round in 0..3 {
+        let octets = pattern::of(length, round);
+        let Some(sent) = fill(&mut bed.ends[ACTIVE].provider, link[ACTIVE], &octets, segment)
+        else {
+            eprintln!("skipped: no message goes so");
+            break;
+        };
+        assert!(sent > 0, "round {round}: all was taken, and there is no room");
+        eprintln!("{sent} messages fitted");
+        for _ in 0..sent {
+            let (id, sink) = bed.ends[PASSIVE].receive(link[PASSIVE], length);
+            let done = bed.succeeded(PASSIVE, id);
+            assert!(filled(sink, &done).bytes() == octets, "round {round}");
+        }
+        bed.settle();
+    }
+    let id = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
+    drop(fence(exposed, &bed.succeeded(PASSIVE, id)));
+}
+
+/// Writes to what a segment names, and sends a message as often as there is room. Returns how often that was; `None` where
+/// no message goes so.
+fn fill<P: Provider>(
+    provider: &mut P,
+    qp: QpNum,
+    octets: &[u8],
+    segment: Segment,
+) -> Option<usize> {
+    let mut port = provider.port(qp).expect("a queue pair");
+    let written = port.write(&[&[9; 8]], &claim(segment));
+    assert_ne!(written, Err(Refused::Full), "all was taken, and there is no room for a Write");
+    let mut sent = 0;
+    while sent < FILLING_MAX {
+        match port.send(octets, None) {
+            Ok(()) => sent += 1,
+            Err(Refused::TooLong) => return None,
+            Err(refused) => {
+                assert_eq!(refused, Refused::Full);
+                break;
+            }
+        }
+    }
+    assert_eq!(port.post(&mut WorkQueue::new()), Ok(()));
+    Some(sent)
 }
 
 /// Sends a message, which `inlet` may take. Returns the completion of the Receive that it came in, if not.
@@ -342,3 +394,6 @@ const MESSAGE: usize = 64;
 const ANSWERS: usize = 16;
 /// How often a message is offered before there is a Receive for it.
 const TURNS: usize = 40;
+
+/// Messages sent at most to find out how many fit.
+const FILLING_MAX: usize = 600;

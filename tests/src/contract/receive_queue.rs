@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use haulage::provider::{DisconnectReason, Event, Inlet, Port, Provider, Receive, Run, WorkQueue};
 use haulage_mr_pool::PostedSink;
-use haulage_proto::verbs::{QpNum, WrId};
+use haulage_proto::verbs::{QpNum, Status, WrId};
 
 use super::connections::ending;
 use crate::bed::{ACTIVE, Bed, End, Link, PARAMS, PASSIVE, SIGNALED, filled, spent};
@@ -53,17 +53,29 @@ pub fn line_16_a_send_without_a_receive_waits<N: Network>(network: N) {
     }
 }
 
-/// A Send larger than the Receive it meets ends the connection, and only that one.
+/// A Send larger than the Receive it meets ends the connection, and only that one. It completes once, and says nothing of
+/// a fault of its own end; no completion names the Receive, which is another's.
 pub fn line_17_a_send_larger_than_its_receive_ends_its_connection<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let (doomed, other) = (bed.connect(), bed.connect());
     let (receive, sink) = bed.ends[PASSIVE].receive(doomed[PASSIVE], 16);
     let long = pattern::of(17, 7);
-    let (_, _source) = bed.ends[ACTIVE].send(doomed[ACTIVE], &long, None, SIGNALED);
+    let (sent, _source) = bed.ends[ACTIVE].send(doomed[ACTIVE], &long, None, SIGNALED);
     let reason = ending(&mut bed, PASSIVE, doomed[PASSIVE]).reason;
     let explained = bed.ends[PASSIVE].provider.caps().promises.explains_ends;
     let blamed = matches!(reason, DisconnectReason::PeerMisbehaved(_));
     assert!(blamed || !explained, "{reason:?}");
+    bed.until("the sender's Quiesced", |bed| {
+        let is_it =
+            |event: &Event<_>| matches!(event, Event::Quiesced(q) if q.qp() == doomed[ACTIVE]);
+        bed.ends[ACTIVE].log.iter().any(is_it).then_some(())
+    });
+    let of_it = bed.ends[ACTIVE].log.iter().filter_map(|event| match event {
+        Event::Completion(done) if done.id == sent => Some(done.status),
+        _ => None,
+    });
+    let statuses: Vec<_> = of_it.collect();
+    assert!(matches!(statuses[..], [Status::Success | Status::Flushed]), "{statuses:?}");
     let reason = ending(&mut bed, ACTIVE, doomed[ACTIVE]).reason;
     let told = matches!(reason, DisconnectReason::Terminated { .. });
     assert!(told || !explained, "{reason:?}");

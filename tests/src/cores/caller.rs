@@ -1,6 +1,7 @@
 //! The service of a core that only calls: makes the Calls of its programs, and checks how each ends.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use haulage::core::Cx;
 use haulage::limits::LIMITS_DEFAULT;
@@ -63,6 +64,15 @@ pub struct Link {
     made: u32,
     /// Whether anything has befallen the connection that may fail Calls.
     doomed: bool,
+    /// How long the server keeps a connection that is idle.
+    pub idle_timeout: Option<Duration>,
+    /// Whether the server has no room for all: it may turn a connection away, or have it give way to another.
+    pub is_crowded: bool,
+    /// When the connection was made, or last heard of.
+    active: Instant,
+    /// How often it was turned away since a Call was answered, and when it may be made anew.
+    turned_away: u32,
+    not_before: Instant,
     /// When the connection was made, until a Call on it was answered.
     silent_since: Option<Instant>,
     /// Connections that are of no use any more and may not be closed.
@@ -143,9 +153,9 @@ impl Caller {
                 match error {
                     CallError::Busy | CallError::NoMemory => self.mix.note(Event::Postponed),
                     error => {
-                        let may_fail = link.doomed || link.is_misled;
+                        let may_fail = link.doomed || link.is_misled || link.is_crowded;
                         assert!(may_fail, "nothing befell the connection: {error:?}");
-                        link.disconnect();
+                        link.give_up(cx.now());
                     }
                 }
                 false
@@ -162,6 +172,11 @@ impl Link {
             version,
             falls_back,
             is_misled: false,
+            idle_timeout: None,
+            is_crowded: false,
+            active: Instant::ZERO,
+            turned_away: 0,
+            not_before: Instant::ZERO,
             connection: None,
             made: 0,
             doomed: false,
@@ -174,6 +189,7 @@ impl Link {
     pub const fn connect(&mut self, connection: ConnectionId, now: Instant) {
         self.connection = Some(connection);
         self.silent_since = Some(now);
+        self.active = now;
         self.made += 1;
         self.doomed = false;
     }
@@ -187,6 +203,28 @@ impl Link {
     pub fn doom_if_silent(&mut self, now: Instant) {
         let for_long = |since| now.saturating_since(since) >= LIMITS_DEFAULT.setup_timeout;
         self.doomed |= self.silent_since.is_some_and(for_long);
+    }
+
+    /// Allows Calls to fail if the server may have closed the connection, or may do so before they reach it, as nothing
+    /// came of it for a while.
+    pub fn doom_if_idle(&mut self, now: Instant) {
+        let for_long = |limit| now.saturating_since(self.active) >= limit / 2;
+        self.doomed |= self.idle_timeout.is_some_and(for_long);
+    }
+
+    /// Returns when it may be connected anew.
+    pub const fn not_before(&self) -> Instant {
+        self.not_before
+    }
+
+    /// Gives the connection up. Where there is no room, the next one has to wait, longer each time.
+    pub fn give_up(&mut self, now: Instant) {
+        if self.is_crowded {
+            let wait = Duration::from_micros(100) * 2_u32.pow(self.turned_away.min(12));
+            self.not_before = now.saturating_add(wait);
+            self.turned_away += 1;
+        }
+        self.disconnect();
     }
 
     /// Returns the connection, unless that is lost.
@@ -235,7 +273,7 @@ impl Service for Caller {
                     | CallError::Closed)
             );
             if is_lost && pending.made == link.made {
-                link.disconnect();
+                link.give_up(cx.now());
             }
             return;
         }
@@ -243,6 +281,7 @@ impl Service for Caller {
             let spoken = results.version();
             if pending.made == link.made {
                 link.silent_since = None;
+                (link.active, link.turned_away) = (cx.now(), 0);
             }
             assert_eq!(spoken, link.version, "the version that both ends speak");
             let event = match spoken {
@@ -256,18 +295,20 @@ impl Service for Caller {
         if let Some(what) = what {
             let Err(error) = &finished.results else { unreachable!("results are as they must be") };
             let is_old = pending.made < link.made || link.connection.is_none();
-            let may_fail = is_old || link.doomed;
+            let may_fail = is_old || link.doomed || link.is_crowded;
             assert!(may_fail, "nothing befell the connection: {error:?} to {what}");
             let event = match error {
                 CallError::TimedOut => Event::TimedOut,
                 CallError::Connect(_) => Event::Unconnected,
                 CallError::Disconnected(_) => Event::Lost,
                 CallError::Closed => Event::Closed,
+                // It came as the server was about to close the connection, which had been idle until then.
+                CallError::Refused(_) if link.idle_timeout.is_some() => Event::Lost,
                 error => panic!("a lost connection does not do this: {token:x} {error:?}"),
             };
             self.mix.note(event);
             if pending.made == link.made {
-                link.disconnect();
+                link.give_up(cx.now());
             }
         }
         if self.settings.in_replies && self.choices.one_in(2) {

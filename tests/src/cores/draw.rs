@@ -22,7 +22,7 @@ use crate::world::choices::Choices;
 
 impl World {
     pub(super) fn draw_server(&mut self, number: usize) -> Server {
-        let choices = &mut self.choices;
+        let Self { choices, manners, .. } = self;
         let serves = match choices.below(4) {
             0 => Serves::Kv,
             1 => Serves::Nfs,
@@ -45,7 +45,7 @@ impl World {
             number: u32::try_from(number).expect("few servers"),
             serves,
             flavors,
-            limits: settings::limits(choices, versions),
+            limits: settings::patience(manners, settings::limits(choices, versions)),
             delayed_percent: choices.pick(&[0, 10, 40]),
             lent_percent: choices.pick(&LENT),
             corrupted_percent: corrupted(choices, 12),
@@ -130,6 +130,8 @@ impl World {
             let falls_back = versions == both && server.limits.versions == one;
             let version = version.expect("a version in common");
             let mut link = Link::new(program, version, falls_back);
+            link.idle_timeout = server.limits.idle_timeout;
+            link.is_crowded = server.limits.connections_max < 16;
             link.is_misled = corrupted_percent > 0 || server.corrupted_percent > 0;
             link
         };

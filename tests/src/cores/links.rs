@@ -40,7 +40,8 @@ impl World {
         let way = &ways[link];
         let server = &servers[way.server];
         let (_, caller) = node.caller(*now);
-        if caller.link(link).connection().is_some() {
+        let own = caller.link(link);
+        if own.connection().is_some() || own.not_before() > *now {
             return false;
         }
         for lost in caller.link(link).take_lost() {

@@ -102,6 +102,10 @@ events! {
     ShutDown,
     /// A client closed a connection with Calls on it.
     ClosedEarly,
+    /// A server closed a connection that was idle for too long.
+    Idle,
+    /// A connection gave way to another one.
+    GaveWay,
     /// A connection was made anew.
     Reconnected,
     /// A client that was sent other octets than its servers sent was told how a Call ended.

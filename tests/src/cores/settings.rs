@@ -1,5 +1,7 @@
 //! What a world is like: drawn before anything happens in it.
 
+use std::time::Duration;
+
 use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::provider::Promises;
 use haulage::provider::sim::FabricConfig;
@@ -61,6 +63,19 @@ pub fn limits(choices: &mut Choices, versions: Versions) -> Limits {
         ..LIMITS_DEFAULT
     }
 }
+
+/// Draws how long a server keeps connections that are idle, and how many it has room for.
+pub fn patience(choices: &mut Choices, limits: Limits) -> Limits {
+    let idle_timeout = choices.pick(&[None, None, None, Some(IDLE_SHORT), Some(IDLE_LONG)]);
+    // Where there is room for few, idle ones go soon: others wait for their places.
+    let is_crowded = idle_timeout == Some(IDLE_SHORT) && choices.one_in(2);
+    let connections_max = if is_crowded { choices.of(1..=3) } else { 16 };
+    let connections_max = u32::try_from(connections_max).expect("few connections");
+    Limits { idle_timeout, connections_max, connections_each_max: connections_max, ..limits }
+}
+
+const IDLE_SHORT: Duration = Duration::from_millis(5);
+const IDLE_LONG: Duration = Duration::from_secs(2);
 
 /// Returns the version that two ends come to, unless they have none in common.
 pub fn common(client: Versions, server: Versions) -> Option<Version> {

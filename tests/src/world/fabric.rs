@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use haulage_proto::verbs::{Access, ClaimedSegment, Exposure, Handle, Operation};
+use haulage_proto::verbs::{ClaimedSegment, Handle, Operation};
 
 use super::memory::{BlockId, Memory, Part};
 
@@ -173,7 +173,7 @@ impl<T: Clone> QueuePair<T> {
                 (Some(source.block), None)
             }
             Operation::Read { sink, .. } => (Some(sink.block), Some(sink.clone())),
-            Operation::FastReg { .. } | Operation::LocalInv { .. } => (None, None),
+            Operation::LocalInv { .. } => (None, None),
         };
         if let Some(block) = block {
             self.memory.post(block);
@@ -254,12 +254,6 @@ impl<T: Clone> QueuePair<T> {
                 self.reading += 1;
                 self.outbound.push_back(Travelling::Read { number, source });
             }
-            Operation::FastReg { handle, offset, memory } => {
-                let access = memory.access();
-                let (Exposure::RemoteRead(part) | Exposure::RemoteWrite(part)) = memory;
-                self.memory.expose(handle, access, offset, part);
-                entry.done = true;
-            }
             Operation::LocalInv { handle } => {
                 assert!(self.memory.invalidate(handle), "a handle is invalidated that is not open");
                 entry.done = true;
@@ -283,15 +277,6 @@ impl<T: Clone> QueuePair<T> {
             entry.done = true;
         }
     }
-}
-
-/// Returns the operation that opens part of a block under a reserved handle.
-pub fn fast_reg(handle: Handle, access: Access, offset: u64, part: Part) -> Operation<Part, Part> {
-    let memory = match access {
-        Access::RemoteRead => Exposure::RemoteRead(part),
-        Access::RemoteWrite => Exposure::RemoteWrite(part),
-    };
-    Operation::FastReg { handle, offset, memory }
 }
 
 #[cfg(test)]

@@ -60,8 +60,6 @@ pub enum Tag {
     Message(BlockId),
     /// The last message of the Reply with this XID.
     Reply(BlockId, u32),
-    /// Memory is open.
-    Opened,
     /// Memory of this Call of ours is closed.
     Closed(usize),
     /// Octets of this Call of the peer's have come.
@@ -138,7 +136,6 @@ impl Peer {
                 queue.memory.release(block);
                 self.responder.on_reply_sent(xid);
             }
-            Tag::Opened => {}
             Tag::Closed(slot) => self.requester.on_closed(&self.line, queue, slot),
             Tag::Fetched(call) => self.responder.on_fetched(call),
             Tag::Written(block) => {

@@ -269,7 +269,7 @@ impl Connection {
         if entry.flags.fence && reads > 0 {
             return false;
         }
-        let is_local = matches!(entry.work, Work::FastReg { .. } | Work::LocalInv { .. });
+        let is_local = matches!(entry.work, Work::LocalInv { .. });
         if !is_local && !self.may_send {
             return false;
         }
@@ -304,15 +304,6 @@ impl Connection {
                 }
             }
             Work::Read { .. } => return self.seal_read(nic, lane),
-            Work::FastReg { .. } => {
-                let work = std::mem::replace(&mut entry.work, Work::Done(Status::Success));
-                if let Work::FastReg { handle, offset, memory } = work
-                    && nic.stags.register(handle, self.qp, offset, memory).is_err()
-                {
-                    entry.work = Work::Done(Status::LocalFault);
-                }
-                lane.start_next();
-            }
             Work::LocalInv { handle } => {
                 let handle: Handle = *handle;
                 if lane.is_read(handle) {

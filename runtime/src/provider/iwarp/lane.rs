@@ -18,10 +18,10 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use haulage_mr_pool::{Sink, Source, Stags};
+use haulage_mr_pool::{Sink, Stags};
 use haulage_proto::iwarp::rdmap::ReadRequest;
 use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
-use haulage_proto::verbs::{ClaimedSegment, Exposure, Flags, Handle, Opcode, QpNum, Status, WrId};
+use haulage_proto::verbs::{ClaimedSegment, Flags, Handle, Opcode, QpNum, Status, WrId};
 
 use crate::provider::base::{Payload, Reports};
 use crate::provider::{Operation, WorkRequest};
@@ -72,11 +72,6 @@ pub(super) enum Work {
     Read {
         sink: Sink,
         source: ClaimedSegment,
-    },
-    FastReg {
-        handle: Handle,
-        offset: u64,
-        memory: Exposure<Source, Sink>,
     },
     LocalInv {
         handle: Handle,
@@ -142,9 +137,6 @@ impl Lane {
                 Work::Read { sink, source }
             }
             Operation::Write { .. } | Operation::Read { .. } => Work::Done(Status::LocalFault),
-            Operation::FastReg { handle, offset, memory } => {
-                Work::FastReg { handle, offset, memory }
-            }
             Operation::LocalInv { handle } => Work::LocalInv { handle },
         };
         self.entries.push_back(Entry { id: request.id, flags: request.flags, opcode, work });

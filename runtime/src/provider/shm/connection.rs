@@ -20,10 +20,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use haulage_mr_pool::{Sink, Source};
+use haulage_mr_pool::Sink;
 use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{ClaimedSegment, Exposure, Flags, Handle, Opcode, QpNum, Status, WrId};
+use haulage_proto::verbs::{ClaimedSegment, Flags, Handle, Opcode, QpNum, Status, WrId};
 
 use super::ended::{BAD_RING, Ended, MEMORY_LOST};
 use super::nic::Nic;
@@ -98,7 +98,6 @@ pub(super) enum Work {
     Send { payload: Payload, invalidate: Option<Handle> },
     Write { payload: Payload, target: ClaimedSegment },
     Read { sink: Sink, source: ClaimedSegment },
-    FastReg { handle: Handle, offset: u64, memory: Option<Exposure<Source, Sink>> },
     LocalInv { handle: Handle },
 }
 
@@ -108,7 +107,6 @@ impl Work {
             Self::Send { .. } => Opcode::Send,
             Self::Write { .. } => Opcode::Write,
             Self::Read { .. } => Opcode::Read,
-            Self::FastReg { .. } => Opcode::FastReg,
             Self::LocalInv { .. } => Opcode::LocalInv,
         }
     }

@@ -20,7 +20,7 @@ use super::nic::Nic;
 use super::outlet::Far;
 use super::regions::Mapped;
 use super::ring::{JOINING_MAX, Kind, Producer};
-use super::table::{Extent, Retired};
+use super::table::Retired;
 use crate::provider::base::{Payload, State};
 use crate::provider::{
     DisconnectReason, OpenResult, Operation, QueueFull, Refused, WorkQueue, WorkRequest,
@@ -269,25 +269,6 @@ impl Connection {
                 }
                 self.read(nic, sink, source, moved, budget)
             }
-            Work::FastReg { handle, offset, memory } => {
-                let Some(memory) = memory.take() else { return Ran::Wrong };
-                let region = nic.region.as_ref().filter(|_| self.exposes);
-                let found = region.and_then(|region| region.find(&memory));
-                let fits = |length| offset.checked_add(length).is_some();
-                let (Some((start, length)), Some(producer)) =
-                    (found.filter(|(_, length)| fits(*length)), &self.producer)
-                else {
-                    return Ran::Wrong;
-                };
-                let (slot, extent) =
-                    (nic.handles.slot(*handle), Extent { base: *offset, start, length });
-                let segment = producer.segment();
-                if self.registrations.expose(segment, slot, *handle, extent, memory) {
-                    Ran::Done
-                } else {
-                    Ran::Wrong
-                }
-            }
             Work::LocalInv { handle } => {
                 let Some(producer) = &self.producer else { return Ran::Wrong };
                 let slot = nic.handles.slot(*handle);
@@ -502,9 +483,6 @@ impl From<WorkRequest> for Entry {
                 Work::Write { payload: Payload::View(source), target }
             }
             Operation::Read { sink, source } => Work::Read { sink, source },
-            Operation::FastReg { handle, offset, memory } => {
-                Work::FastReg { handle, offset, memory: Some(memory) }
-            }
             Operation::LocalInv { handle } => Work::LocalInv { handle },
         };
         Self { id, flags, work, moved: 0 }

@@ -13,6 +13,7 @@ use super::segment::{Layout, Segment};
 use super::setup::{Exposure, Setup, Theirs, Unusable, hello};
 use crate::provider::base::{State, Step};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
+use crate::sys::barrier::Barrier;
 use crate::sys::unix::{self, Stream};
 
 /// What the two messages of a setup come to.
@@ -216,7 +217,8 @@ impl Connection {
     fn open(&mut self, nic: &Nic, segment: Segment, theirs: Theirs, agreed: Agreed) {
         let Agreed { barriers, exposure, ord, ird } = agreed;
         self.state.step(Step::Agreed);
-        self.producer = Some(Producer::new(segment, nic.barriers && barriers));
+        let barrier = if nic.barriers && barriers { Barrier::Light } else { Barrier::Full };
+        self.producer = Some(Producer::new(segment, barrier));
         self.consumer = Some(Consumer::new(theirs.segment));
         (self.region, self.exposes) = (theirs.region, exposure == Exposure::Whole);
         (self.ord, self.ird) = (ord, ird);

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
-use haulage_mr_pool::{Handles, Pool, Sink, Source, Strategy};
+use haulage_mr_pool::{Handles, Pool, Strategy};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Completion, Exposure, Handle, Opcode, QpNum, Status, WrId};
+use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status, WrId};
 
 use super::config::Config;
 use super::leaving::{INLINE_MAX, READ_MAX};
@@ -82,15 +82,6 @@ impl Region {
         let memfd = memfd.as_fd().try_clone_to_owned()?;
         let region = pool.region();
         Ok(Some(Self { memfd, start: region.addr().get() as u64, length: region.len() as u64 }))
-    }
-
-    /// Returns where in the region memory is, and how long, if it is there.
-    pub(super) fn find(&self, memory: &Exposure<Source, Sink>) -> Option<(u64, u64)> {
-        let (address, length) = match memory {
-            Exposure::RemoteRead(source) => (source.address(), source.len()),
-            Exposure::RemoteWrite(sink) => (sink.address(), sink.len()),
-        };
-        self.locate(address, length as u64).map(|at| (at, length as u64))
     }
 
     /// Returns where in the region so many octets at an address are, if they are there.

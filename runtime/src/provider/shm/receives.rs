@@ -189,13 +189,15 @@ mod tests {
     use super::super::ring::Producer;
     use super::super::segment::{Layout, RING, Segment};
     use super::*;
+    use crate::sys::barrier::Barrier;
 
     #[test]
     fn a_message_the_peer_changes_between_two_looks_is_not_appended() {
         let layout = Layout::new(4096, 1).unwrap();
         let (ours, fd) = Segment::create(layout).unwrap();
         let theirs = Segment::open(fd.as_fd(), layout).unwrap();
-        let (mut producer, mut consumer) = (Producer::new(ours, false), Consumer::new(theirs));
+        let (mut producer, mut consumer) =
+            (Producer::new(ours, Barrier::Full), Consumer::new(theirs));
         let label = Label { xid: 7, credit: 1 };
         let offsets = LabelOffsets { xid: [0, 0], credit: 4 };
         let template = HeaderTemplate::new(&[1; 12], offsets).unwrap();

@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 
 use haulage_mr_pool::{Sink, Source};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{
-    ClaimedSegment, Exposure, Flags, Handle, Opcode, Operation, Status, WrId,
-};
+use haulage_proto::verbs::{ClaimedSegment, Flags, Handle, Opcode, Operation, Status, WrId};
 
 use super::schedule::{End, Message};
 use crate::provider::base::Payload;
@@ -103,11 +101,6 @@ pub(super) enum Work {
         sink: Sink,
         source: ClaimedSegment,
     },
-    FastReg {
-        handle: Handle,
-        offset: u64,
-        memory: Exposure<Source, Sink>,
-    },
     LocalInv {
         handle: Handle,
     },
@@ -155,9 +148,6 @@ impl QueuePair {
             }
             Operation::Write { source, target } => Work::Write { payload: payload(source), target },
             Operation::Read { sink, source } => Work::Read { sink, source },
-            Operation::FastReg { handle, offset, memory } => {
-                Work::FastReg { handle, offset, memory }
-            }
             Operation::LocalInv { handle } => Work::LocalInv { handle },
         };
         self.append(Entry {

@@ -214,10 +214,6 @@ impl World {
                 let kept = Work::Read { sink, source };
                 Started::Sent(Message::ReadRequest { seq, source }, Some(kept))
             }
-            Work::FastReg { handle, offset, memory } => {
-                let registered = node.stags.register(handle, end.qp, offset, memory);
-                Started::Ended(registered.map_or(Status::LocalFault, |()| Status::Success))
-            }
             Work::LocalInv { handle } if node.stags.invalidate(handle, end.qp).is_ok() => {
                 node.counters.invalidated_local += 1;
                 if let Some(entry) = node.qp(end.qp).and_then(|qp| qp.entry(seq)) {

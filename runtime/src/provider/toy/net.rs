@@ -162,7 +162,6 @@ impl Net {
             }
             let Entry { mut done, signaled, work } = entry;
             let result = self.run(from, to, work);
-            // No status tells of a Send that is too long.
             (done.status, done.invalidated) = match result {
                 Ok(invalidated) => (Status::Success, invalidated),
                 Err(Fault::Local) => (Status::LocalFault, None),

@@ -1,13 +1,15 @@
 //! One connection: how far it is, and the library's objects for it.
 
+use std::collections::VecDeque;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
-use super::super::{DisconnectReason, WorkQueue};
-use crate::sys::ibverbs::{CmId, Domain, Polled, QueuePair, Region};
+use super::super::{ConnectError, DisconnectReason};
+use crate::sys::ibverbs::{Binding, CmId, Domain, Polled, QueuePair, Region};
 
 /// One end of a connection.
 #[derive(Debug)]
@@ -31,8 +33,10 @@ pub(super) struct Connection {
     pub(super) is_flushed: bool,
     /// We asked for the connection on an iWARP device, and no message of the peer has arrived.
     pub(super) is_unheard: bool,
-    /// Requests that open memory, which go before whatever is posted next.
-    pub(super) opening: WorkQueue,
+    /// How often the peer was asked.
+    pub(super) tries: u8,
+    /// Windows that are to be bound before whatever is posted next is carried out.
+    pub(super) bindings: VecDeque<Binding>,
 }
 
 /// How far a connection is.
@@ -99,8 +103,19 @@ impl Connection {
             early: Vec::new(),
             is_flushed: false,
             is_unheard: false,
-            opening: WorkQueue::new(),
+            tries: 0,
+            bindings: VecDeque::new(),
         }
+    }
+
+    /// Tells whether the peer is to be asked once more, from another port of ours, though it failed for `reason`.
+    ///
+    /// Soft-iWARP has a TCP socket for each connection and binds it to the port that the connection manager chose. That
+    /// knows nothing of the TCP sockets of others, one of which may have the port.
+    pub(super) fn may_ask_again(&self, reason: &ConnectError) -> bool {
+        self.phase == Phase::Connecting
+            && *reason == ConnectError::System(io::ErrorKind::AddrInUse)
+            && self.tries < TRIES_MAX
     }
 
     pub(super) fn pair(&mut self) -> Option<&mut QueuePair> {
@@ -157,6 +172,9 @@ impl Numbers {
     }
 }
 
+/// How often a peer is asked at most.
+const TRIES_MAX: u8 = 5;
+
 /// Why a queue pair failed of which nothing else was heard: its device found the peer at fault.
 pub(super) const MISBEHAVED: DisconnectReason =
     DisconnectReason::PeerMisbehaved("what our RNIC does not allow");
@@ -164,6 +182,24 @@ pub(super) const MISBEHAVED: DisconnectReason =
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peer_is_asked_five_times_if_our_port_is_taken() {
+        let taken = ConnectError::System(io::ErrorKind::AddrInUse);
+        let mut connection = Connection::new(Phase::Connecting, Instant::ZERO);
+        connection.tries = 1;
+        while connection.may_ask_again(&taken) {
+            connection.tries += 1;
+        }
+        assert_eq!(connection.tries, 5);
+        connection.tries = 1;
+        let other = ConnectError::System(io::ErrorKind::NetworkUnreachable);
+        for reason in [ConnectError::TimedOut, ConnectError::Refused, other] {
+            assert!(!connection.may_ask_again(&reason), "{reason:?}");
+        }
+        connection.phase = Phase::Resolving;
+        assert!(!connection.may_ask_again(&taken), "it was not the socket's bind that failed");
+    }
 
     #[test]
     fn a_device_number_leads_to_its_queue_pair() {

@@ -108,7 +108,7 @@ impl Verbs {
         // Windows first: soft-RoCE keeps a queue pair alive while a window is bound to it. The queue pair
         // has failed, so the peer reaches nothing by the others either.
         let Some(connection) = self.slots.get(qp) else { return };
-        connection.opening.clear();
+        connection.bindings.clear();
         self.registrations.release(qp);
         connection.phase = Phase::Gone;
         let objects = std::mem::replace(&mut connection.objects, Objects::Nothing);

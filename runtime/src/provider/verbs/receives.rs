@@ -148,6 +148,15 @@ impl Receives {
         }
     }
 
+    /// Takes back what the own queue of `qp` had, which was destroyed, and keeps it for the next one of `qp`.
+    pub(super) fn kept(&mut self, qp: QpNum, left: Vec<Receive>) {
+        if let Self::Own(supply) = self {
+            let count = left.len();
+            left.into_iter().for_each(|receive| supply.unused(receive));
+            supply.reserve(qp, u32::try_from(count).unwrap_or(u32::MAX));
+        }
+    }
+
     /// Takes back what the own queue of `qp` had when it was destroyed.
     pub(super) fn left(&mut self, qp: QpNum, left: impl Iterator<Item = Receive>) {
         if let Self::Own(supply) = self {

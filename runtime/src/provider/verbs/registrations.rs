@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use haulage_mr_pool::{Local, Strategy};
-use haulage_proto::verbs::{Access, Handle, QpNum};
+use haulage_mr_pool::{Local, Sink, Source, Strategy};
+use haulage_proto::verbs::{Access, Exposure, Handle, QpNum};
 
 use super::bounces::{Bounces, Copied};
 use super::config::Unavailable;
 use super::grants::Grants;
 use super::windows::Windows;
 use crate::provider::Operation;
-use crate::sys::ibverbs::{Domain, Subject};
+use crate::sys::ibverbs::{Binding, CarriedOut, Domain, Window};
 
 /// The registrations of one provider.
 #[derive(Debug)]
@@ -70,24 +70,45 @@ impl Registrations {
         }
     }
 
-    /// Says what a request that is about to be posted on `qp` is about.
-    pub(super) fn subject(&self, operation: &Operation, qp: QpNum) -> Subject<'_> {
+    /// Opens memory under a handle that `qp` has reserved. Returns the binding that a window is to get.
+    pub(super) fn open(
+        &self,
+        handle: Handle,
+        qp: QpNum,
+        memory: Exposure<Source, Sink>,
+    ) -> Option<Binding> {
+        let is_open = match self {
+            Self::Windows(_) => return Some(Binding { handle, memory }),
+            Self::Grants(grants) => {
+                grants.reserved(handle, qp).map(|grant| grant.opened(memory)).is_some()
+            }
+            Self::Bounces(bounces) => {
+                bounces.reserved(handle, qp).is_some_and(|bounce| bounce.opened(memory).is_ok())
+            }
+        };
+        debug_assert!(is_open, "it was reserved");
+        None
+    }
+
+    /// Finds the window that `qp` reserved as `handle` and that is not bound yet.
+    pub(super) fn window(&self, handle: Handle, qp: QpNum) -> Option<&Window> {
+        match self {
+            Self::Windows(windows) => windows.reserved(handle, qp),
+            Self::Grants(_) | Self::Bounces(_) => None,
+        }
+    }
+
+    /// Says who carries out a request that is about to be posted on `qp`.
+    pub(super) fn carried_out(&self, operation: &Operation, qp: QpNum) -> CarriedOut {
         match (self, operation) {
-            (Self::Windows(windows), Operation::FastReg { handle, .. }) => {
-                windows.reserved(*handle, qp).map_or(Subject::Nothing, Subject::Window)
-            }
-            (Self::Windows(windows), Operation::LocalInv { handle }) => {
-                if windows.is_open(*handle, qp) { Subject::Nothing } else { Subject::Done }
-            }
-            (Self::Grants(grants), Operation::FastReg { handle, .. }) => {
-                grants.reserved(*handle, qp).map_or(Subject::Nothing, Subject::Grant)
-            }
-            (Self::Bounces(bounces), Operation::FastReg { handle, .. }) => {
-                bounces.reserved(*handle, qp).map_or(Subject::Nothing, Subject::Bounce)
+            (Self::Windows(windows), Operation::LocalInv { handle })
+                if !windows.is_open(*handle, qp) =>
+            {
+                CarriedOut::Already
             }
             // A call or a copy takes it back, when the request's turn has come.
-            (Self::Grants(_) | Self::Bounces(_), Operation::LocalInv { .. }) => Subject::Done,
-            _ => Subject::Nothing,
+            (Self::Grants(_) | Self::Bounces(_), Operation::LocalInv { .. }) => CarriedOut::Already,
+            _ => CarriedOut::ByDevice,
         }
     }
 

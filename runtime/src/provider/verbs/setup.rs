@@ -13,7 +13,7 @@ use super::names::{LISTENER, ListenerId, token};
 use super::state::Verbs;
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::ibverbs::{
-    Answer, CmEvent, CmEventKind, CmId, Fault, Parameters, QueuePair, Refused,
+    Answer, CmEvent, CmEventKind, CmId, Fault, Parameters, QueuePair, Refused, Region,
 };
 
 impl Verbs {
@@ -152,18 +152,19 @@ impl Verbs {
     fn on_place(&mut self, now: Instant, qp: QpNum, place: Result<Place, Refused>) {
         let made = place.and_then(|place| self.make_queue_pair(qp, place));
         match self.slots.peek(qp).map(|connection| connection.phase) {
-            Some(Phase::Resolving) => self.ask_peer(qp, made),
+            Some(Phase::Resolving) => self.ask_peer(now, qp, made),
             Some(Phase::Accepting) => self.answer_peer(now, qp, made),
             _ => {}
         }
     }
 
     /// Asks a peer to which the way is known.
-    fn ask_peer(&mut self, qp: QpNum, made: Result<(), Refused>) {
+    fn ask_peer(&mut self, now: Instant, qp: QpNum, made: Result<(), Refused>) {
         let Some(connection) = self.slots.get(qp) else { return };
         connection.phase = Phase::Connecting;
+        connection.tries += 1;
         if let Err(refused) = made.and_then(|()| self.tell_peer(qp, CmId::connect)) {
-            self.failed(qp, failure(&refused.error));
+            self.set_up_failed(now, qp, failure(&refused.error));
         }
     }
 
@@ -219,9 +220,12 @@ impl Verbs {
         let (retries, retries_no_receive) = (self.config.retries, self.config.retries_no_receive);
         let Some(connection) = self.slots.get(qp) else { return Ok(()) };
         let (ird, ord) = (connection.ird, connection.ord);
-        let private_data = &*std::mem::take(&mut connection.private_data);
-        let told = Parameters { private_data, ird, ord, retries, retries_no_receive };
-        connection.id().map_or(Ok(()), |id| say(id, &told))
+        // It may have to be said again.
+        let kept = std::mem::take(&mut connection.private_data);
+        let told = Parameters { private_data: &kept, ird, ord, retries, retries_no_receive };
+        let result = connection.id().map_or(Ok(()), |id| say(id, &told));
+        connection.private_data = kept;
+        result
     }
 
     /// Gives a connection its queues.
@@ -274,6 +278,7 @@ impl Verbs {
         connection.is_unheard = self.limits.is_iwarp && connection.phase == Phase::Connecting;
         connection.deadline = now.saturating_add(NUDGE_AFTER);
         connection.phase = Phase::Established;
+        connection.private_data = Box::default();
         let (ord, ird) = (u32::from(connection.ord), u32::from(connection.ird));
         let early = std::mem::take(&mut connection.early);
         self.reports.push_back(Event::Established { qp, private_data, ord, ird });
@@ -295,6 +300,10 @@ impl Verbs {
         if reason == ConnectError::TimedOut && self.resolve_again(qp) {
             return;
         }
+        let asks = self.slots.peek(qp).is_some_and(|connection| connection.may_ask_again(&reason));
+        if asks && self.begin_again(now, qp).is_ok() {
+            return;
+        }
         match self.slots.get(qp).map(|connection| connection.phase) {
             Some(Phase::Resolving | Phase::Connecting) => self.failed(qp, reason),
             // The peer gave up meanwhile; the core learns it when it has answered.
@@ -312,6 +321,34 @@ impl Verbs {
             return false;
         };
         connection.id().is_some_and(|id| id.resolve(source, to, RESOLVE_AGAIN).is_ok())
+    }
+}
+
+impl Verbs {
+    /// Starts to connect anew, with another id, which has another port of ours. The deadline of the setup stays.
+    fn begin_again(&mut self, now: Instant, qp: QpNum) -> Result<(), Refused> {
+        let gone = || Refused::of("connecting", io::ErrorKind::NotConnected.into());
+        let connection = self.slots.get(qp).ok_or_else(gone)?;
+        let to = connection.id().and_then(|id| id.peer()).ok_or_else(gone)?;
+        let objects = std::mem::replace(&mut connection.objects, Objects::Nothing);
+        let regions = std::mem::take(&mut connection.regions);
+        if let Objects::Pair(pair) = objects {
+            self.numbers.remove(pair.number());
+            // Nothing can have been posted to its send queue.
+            let left: Vec<_> = pair.destroy(drop).collect();
+            // What the device reported of its Receives is not the next one's.
+            self.reap(now, usize::MAX);
+            self.receives.kept(qp, left);
+        }
+        self.domains.let_go(regions.into_iter().map(Region::into_registered).collect());
+        let mut id = CmId::new(&self.channel, token(qp))?;
+        id.resolve(self.config.source, to, RESOLVE_AGAIN)?;
+        let connection = self.slots.get(qp).ok_or_else(gone)?;
+        connection.objects = Objects::Id(id);
+        connection.to = Some(to);
+        connection.phase = Phase::Resolving;
+        connection.is_flushed = false;
+        Ok(())
     }
 }
 

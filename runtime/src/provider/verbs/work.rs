@@ -2,15 +2,12 @@
 
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{
-    Access, Completion, Flags, Handle, Opcode, QpNum, Segment, Status, WrId,
-};
+use haulage_proto::verbs::{Access, Completion, Handle, Opcode, QpNum, Segment, Status};
 
 use super::connection::{Objects, Phase};
 use super::state::Verbs;
 use crate::provider::{
-    DisconnectReason, Done, Event, OpenResult, Operation, QueueFull, Refused, WorkQueue,
-    WorkRequest, expose,
+    DisconnectReason, Done, Event, OpenResult, QueueFull, Refused, WorkQueue, expose,
 };
 use crate::sys::ibverbs::{Arrival, Ended, Polled, QueuePair, Region, WorkStatus, sequence_of};
 
@@ -21,25 +18,29 @@ impl Verbs {
             return Err(QueueFull);
         };
         let Objects::Pair(pair) = &mut connection.objects else { return Err(QueueFull) };
-        while let Some(request) = connection.opening.pop_back() {
-            batch.push_front(request);
-        }
         let own = &connection.regions;
         let regions = if own.is_empty() { &self.regions } else { own };
         let before = pair.occupied();
         let room = self.share.room(self.occupied, before);
         let (mut is_wrong, mut is_refused) = (false, false);
-        while !batch.is_empty() && !is_wrong {
+        let bindings = &mut connection.bindings;
+        while (!bindings.is_empty() || !batch.is_empty()) && !is_wrong {
             let mut doorbell = pair.doorbell(&mut self.chain, regions, qp);
             let mut added = 0;
-            while let Some(request) = batch.front()
-                && doorbell.fits(request)
-                && doorbell.occupied() - before < room
-                && !is_wrong
-            {
-                let subject = self.registrations.subject(&request.operation, qp);
-                let Some(request) = batch.pop_front() else { break };
-                is_wrong = doorbell.add(request, subject).is_err();
+            while doorbell.occupied() - before < room && !is_wrong {
+                let result =
+                    if let Some(binding) = bindings.pop_front_if(|_| doorbell.fits_binding()) {
+                        let window = self.registrations.window(binding.handle, qp);
+                        window.ok_or(()).and_then(|window| doorbell.bind(window, binding))
+                    } else if bindings.is_empty()
+                        && let Some(request) = batch.pop_front_if(|request| doorbell.fits(request))
+                    {
+                        let carried_out = self.registrations.carried_out(&request.operation, qp);
+                        doorbell.add(request, carried_out)
+                    } else {
+                        break;
+                    };
+                is_wrong = result.is_err();
                 added += 1;
             }
             is_refused = doorbell.ring().is_err();
@@ -57,7 +58,7 @@ impl Verbs {
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }
 
-    /// Opens a lease to the peer by a request that goes before whatever is posted next.
+    /// Opens a lease to the peer, at once or by a request that goes before whatever is posted next.
     pub(super) fn open(&mut self, qp: QpNum, lease: Local, access: Access) -> OpenResult {
         let Self { slots, regions, registrations, .. } = self;
         let Some(connection) = slots.get(qp).filter(|connection| connection.phase.is_open()) else {
@@ -69,12 +70,7 @@ impl Verbs {
         let Some(handle) = reserved else { return Err((lease, Refused::Full)) };
         let offset = registrations.offset(&lease);
         let (exposed, memory) = expose(lease, handle, access);
-        let operation = Operation::FastReg { handle, offset, memory };
-        connection.opening.push_back(WorkRequest {
-            id: WrId(0),
-            flags: Flags::default(),
-            operation,
-        });
+        connection.bindings.extend(registrations.open(handle, qp, memory));
         Ok((exposed, Segment { handle, length, offset }))
     }
 
@@ -183,12 +179,10 @@ impl Verbs {
 
     /// A work request is over. Its views are dropped.
     pub(super) fn on_ended(&mut self, qp: QpNum, ended: &Ended, status: Status) {
-        if ended.is_mark {
-            return;
-        }
+        let Some((id, opcode)) = ended.named else { return };
         let mut invalidated: Option<Handle> = None;
         if status == Status::Success {
-            match ended.opcode {
+            match opcode {
                 Opcode::Send => self.counters.sends += 1,
                 Opcode::Write => self.counters.tagged_sent += ended.octets,
                 Opcode::Read => {
@@ -201,13 +195,12 @@ impl Verbs {
                         invalidated.is_some_and(|handle| self.registrations.closed(handle, qp));
                     self.counters.invalidated_local += u64::from(closed);
                 }
-                Opcode::FastReg | Opcode::Receive => {}
+                Opcode::Receive => {}
             }
             if !ended.is_signaled {
                 return;
             }
         }
-        let (id, opcode) = (ended.id, ended.opcode);
         self.report(Completion { id, qp, opcode, status, length: 0, invalidated });
     }
 

@@ -68,7 +68,7 @@ impl Bounce {
     /// # Errors
     ///
     /// The lease is longer, or exposed for the other access.
-    pub(super) fn opened(&self, memory: Exposure<Source, Sink>) -> Result<(), ()> {
+    pub(crate) fn opened(&self, memory: Exposure<Source, Sink>) -> Result<(), ()> {
         let (access, length) = match &memory {
             Exposure::RemoteRead(source) => (Access::RemoteRead, source.len()),
             Exposure::RemoteWrite(sink) => (Access::RemoteWrite, sink.len()),

@@ -28,7 +28,7 @@ mod posting;
 
 pub(crate) use create::Posting;
 use create::Way;
-pub(crate) use posting::{Chain, Subject};
+pub(crate) use posting::{Binding, CarriedOut, Chain};
 
 /// One end of a connection that has queues.
 ///
@@ -78,11 +78,10 @@ pub(crate) struct QueuePairLimits {
 /// A work request the device has not said to be done with.
 #[derive(Debug)]
 struct Posted {
-    id: WrId,
-    opcode: Opcode,
+    /// What the consumer calls it, and what it is; `None` of the provider's own, of which no completion tells.
+    named: Option<(WrId, Opcode)>,
     /// To be reported though it went well.
     is_signaled: bool,
-    is_mark: bool,
     /// The handle that a LocalInv retires.
     handle: Option<Handle>,
     /// Octets of a Read or a Write.
@@ -99,7 +98,7 @@ struct Posted {
     _held: Held,
 }
 
-/// The views of a work request. Those of a FastReg are in its window.
+/// The views of a work request. That of a binding is in its window.
 #[derive(Debug)]
 #[expect(dead_code, reason = "what is held is held for its own sake")]
 enum Held {
@@ -111,13 +110,11 @@ enum Held {
 /// A work request that the device is done with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
-    pub(crate) id: WrId,
-    pub(crate) opcode: Opcode,
+    /// What the consumer calls it, and what it is; `None` of the provider's own, of which no completion tells.
+    pub(crate) named: Option<(WrId, Opcode)>,
     pub(crate) is_signaled: bool,
     pub(crate) handle: Option<Handle>,
     pub(crate) octets: u64,
-    /// It is nobody's: a mark.
-    pub(crate) is_mark: bool,
     pub(crate) status: WorkStatus,
 }
 
@@ -250,8 +247,8 @@ impl QueuePair {
     fn pop(&mut self, status: WorkStatus) -> Option<Ended> {
         let posted = self.posted.pop_front()?;
         self.occupied = self.occupied.saturating_sub(posted.entries);
-        let Posted { id, opcode, is_signaled, is_mark, handle, octets, .. } = posted;
-        Some(Ended { id, opcode, is_signaled, is_mark, handle, octets, status })
+        let Posted { named, is_signaled, handle, octets, .. } = posted;
+        Some(Ended { named, is_signaled, handle, octets, status })
     }
 
     /// Destroys the queue pair, then hands what its send queue still held to `each`, oldest first, and

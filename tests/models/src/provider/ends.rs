@@ -2,6 +2,7 @@
 
 use super::ring::{Consumer, Producer};
 use super::segment::{Layout, RING, RING_BYTES_MIN, Segment};
+use crate::sys::barrier::Barrier;
 use crate::sys::shared::{LINE, Shared};
 
 /// Makes a segment with a ring of `lines` and one registration, as its owner has it and as the peer does.
@@ -16,5 +17,5 @@ pub(super) fn segment(lines: usize) -> [Segment; 2] {
 /// Makes a ring of `lines`, all but one of which can hold records.
 pub(super) fn ring(lines: usize) -> (Producer, Consumer) {
     let [ours, theirs] = segment(lines);
-    (Producer::new(ours, false), Consumer::new(theirs))
+    (Producer::new(ours, Barrier::Full), Consumer::new(theirs))
 }

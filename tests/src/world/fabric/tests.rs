@@ -1,5 +1,5 @@
 use super::*;
-use haulage_proto::verbs::Segment;
+use haulage_proto::verbs::{Access, Segment};
 
 fn link(eager: bool) -> Link<&'static str> {
     Link::new(Traits { eager, reads_max: 1 }, [16, 16])
@@ -14,9 +14,7 @@ fn open(
     let end = link.end(at);
     let block = end.memory.lease(bytes.to_vec());
     let handle = end.memory.reserve_handle();
-    end.post("open", fast_reg(handle, access, 7, Part { block, range: 0..bytes.len() }));
-    assert!(link.transmit(at));
-    assert_eq!(link.end(at).complete(), Some("open"));
+    end.memory.expose(handle, access, 7, Part { block, range: 0..bytes.len() });
     let length = u32::try_from(bytes.len()).expect("it is short");
     (block, Segment { handle, length, offset: 7 })
 }

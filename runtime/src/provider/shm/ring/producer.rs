@@ -12,7 +12,7 @@ use super::{
     span,
 };
 use crate::provider::shm::segment::Segment;
-use crate::sys::barrier;
+use crate::sys::barrier::Barrier;
 use crate::sys::shared::{LINE, LINE_OCTETS, Line, last_word};
 
 mod series;
@@ -68,16 +68,16 @@ pub(in crate::provider::shm) struct Producer {
     capacity: u64,
     /// Octets that one record holds.
     part_max: usize,
-    /// The consumer issues the barrier that we then need not.
-    light: bool,
+    /// What is passed between publishing and looking whether the consumer sleeps.
+    barrier: Barrier,
     /// The messages with one template that are the last record, if they are.
     series: Series,
     introduced: Introduced,
 }
 
 impl Producer {
-    /// Sends on the ring of a fresh segment. `light`: see [`barrier::light`].
-    pub(in crate::provider::shm) const fn new(segment: Segment, light: bool) -> Self {
+    /// Sends on the ring of a fresh segment.
+    pub(in crate::provider::shm) const fn new(segment: Segment, barrier: Barrier) -> Self {
         let capacity = segment.layout().ring_bytes() as u64;
         let (limit, first) = (capacity, FirstLine { header: 0, octets: [0; LINE_OCTETS / 8] });
         let part_max = part_max(capacity);
@@ -91,7 +91,7 @@ impl Producer {
             owned: 0,
             capacity,
             part_max,
-            light,
+            barrier,
             series: Series::NONE,
             introduced: Introduced::NONE,
         }
@@ -291,7 +291,7 @@ impl Producer {
             // The next batch may be of one line. What it waits for then is that alone.
             self.end_at(next);
         }
-        barrier::light(self.light);
+        self.barrier.pass();
         let waits = self.segment.waits();
         waits.load(Ordering::Relaxed) != 0 && waits.swap(0, Ordering::Relaxed) != 0
     }

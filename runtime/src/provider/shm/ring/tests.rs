@@ -10,7 +10,7 @@ use haulage_proto::verbs::{
 use super::super::segment::{Layout, Segment};
 use super::*;
 use crate::provider::sim::Rng;
-use crate::sys::barrier;
+use crate::sys::barrier::{self, Barrier};
 
 const RING_BYTES: u32 = 4096;
 
@@ -18,7 +18,7 @@ fn pair(ring_bytes: u32) -> (Producer, Consumer) {
     let layout = Layout::new(ring_bytes, 1).unwrap();
     let (ours, fd) = Segment::create(layout).unwrap();
     let theirs = Segment::open(fd.as_fd(), layout).unwrap();
-    (Producer::new(ours, false), Consumer::new(theirs))
+    (Producer::new(ours, Barrier::Full), Consumer::new(theirs))
 }
 
 fn buffer(length: usize) -> (Pool, PostedSink) {
@@ -292,7 +292,7 @@ fn two_threads_agree_on_every_octet() {
             drop(posted.complete().unwrap());
             drop(pool);
         });
-        let mut producer = Producer::new(ours, false);
+        let mut producer = Producer::new(ours, Barrier::Full);
         for number in 0..count {
             while !producer.push(Kind::Send, Handle(0), &message(number, number % 300)).unwrap() {
                 producer.publish();

@@ -4,6 +4,7 @@ use super::super::hello::{Hello, Incoming, Kind as HelloKind, LENGTH_MAX};
 use super::super::ring::{Kind, Producer};
 use super::super::segment::{Layout, RING, Segment};
 use super::*;
+use crate::sys::barrier::Barrier;
 use crate::sys::shared::Shared;
 
 /// The active end of a connection that was accepted.
@@ -56,7 +57,7 @@ impl Rogue {
         let (answer, fds) = Incoming::default().take(&octets[..count], fds).unwrap().unwrap();
         assert_eq!(answer.kind, HelloKind::Accept);
         let theirs = Segment::open(fds[0].as_fd(), answer.layout).unwrap();
-        Self { stream, producer: Producer::new(segment, false), theirs }
+        Self { stream, producer: Producer::new(segment, Barrier::Full), theirs }
     }
 
     pub(super) fn push(&mut self, kind: Kind, handle: Handle, bytes: &[u8]) {

@@ -10,7 +10,7 @@ use super::part::{Part, Place, Work};
 use super::{Held, Posted, QueuePair, QueuePairLimits};
 use crate::provider::{Operation, WorkRequest};
 use crate::sys::ibverbs::names::{SEQUENCE_MASK, name_of};
-use crate::sys::ibverbs::{Bounce, Grant, Refused, Region, Window, window};
+use crate::sys::ibverbs::{Grant, Refused, Region, Window, window};
 
 /// Storage of the requests that are posted together.
 pub(crate) struct Chain {
@@ -43,20 +43,20 @@ pub(crate) struct Doorbell<'w> {
     bound: [Option<(&'w Window, u32)>; CHAIN_MAX],
 }
 
-/// What a request is about, beside its memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Subject<'w> {
-    /// Nothing.
-    Nothing,
-    /// The window that a FastReg binds.
-    Window(&'w Window),
-    /// The registration that a FastReg fills: it is done, and has only to complete.
-    Grant(&'w Grant),
-    /// The place that a FastReg lets stand for its memory: that is a copy at most, and it has only to
-    /// complete.
-    Bounce(&'w Bounce),
-    /// The request is done already, or is not the device's, and has only to complete.
-    Done,
+/// Memory that a window is to be bound to, and the key under which the peer will reach it.
+#[derive(Debug)]
+pub(crate) struct Binding {
+    pub(crate) handle: Handle,
+    pub(crate) memory: Exposure<Source, Sink>,
+}
+
+/// Who carries out a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CarriedOut {
+    /// The device does.
+    ByDevice,
+    /// It is done already, or is not the device's, and has only to complete.
+    Already,
 }
 
 impl QueuePair {
@@ -85,26 +85,51 @@ impl<'w> Doorbell<'w> {
         self.queue_pair.occupied()
     }
 
+    /// Tells whether a binding can be added.
+    pub(crate) fn fits_binding(&self) -> bool {
+        self.chain.parts.len() < CHAIN_MAX && self.queue_pair.fits(1)
+    }
+
+    /// Adds the binding of a window, for which there is [room](Self::fits_binding). If it fails, the end of the
+    /// connection tells.
+    ///
+    /// # Errors
+    ///
+    /// The memory is in no region. The queue pair must go.
+    pub(crate) fn bind(&mut self, window: &'w Window, binding: Binding) -> Result<(), ()> {
+        let Binding { handle, memory } = binding;
+        let (addr, octets) = match &memory {
+            Exposure::RemoteRead(source) => (source.address(), source.len()),
+            Exposure::RemoteWrite(sink) => (sink.address(), sink.len()),
+        };
+        let region = self.regions.iter().find(|region| region.holds(addr, octets)).ok_or(())?;
+        let place = self.bound.iter_mut().find(|place| place.is_none()).ok_or(())?;
+        *place = Some((window, handle.0));
+        // A window for nothing would be no window, and its handle unknown.
+        let (addr, length) = if octets == 0 { (region.scrap(), 1) } else { (addr, octets as u64) };
+        let bind_info = ibv_mw_bind_info {
+            mr: region.raw(),
+            addr,
+            length,
+            mw_access_flags: window::flags(memory.access()),
+        };
+        window.opened(memory);
+        self.chain(Work::Bind(window.raw(), handle, bind_info), None);
+        self.finish(Entry::OWN);
+        Ok(())
+    }
+
     /// Adds a request that [`fits`](Self::fits).
     ///
     /// # Errors
     ///
     /// The request itself is wrong. It is remembered as posted, and the queue pair must go.
-    pub(crate) fn add(&mut self, request: WorkRequest, subject: Subject<'w>) -> Result<(), ()> {
+    pub(crate) fn add(&mut self, request: WorkRequest, carried_out: CarriedOut) -> Result<(), ()> {
         let WorkRequest { id, flags, operation } = request;
         let before = self.chain.parts.len();
-        let opcode = operation.opcode();
         let octets = length(&operation);
-        let mut entry = Entry {
-            id,
-            flags,
-            octets,
-            handle: None,
-            entries: 1,
-            is_told: false,
-            grant: None,
-            held: Held::Nothing,
-        };
+        let named = Some((id, operation.opcode()));
+        let mut entry = Entry { named, flags, octets, ..Entry::OWN };
         let done = match operation {
             Operation::Send { source, invalidate } => {
                 let done = self.send(source.address(), octets, invalidate);
@@ -138,29 +163,13 @@ impl<'w> Doorbell<'w> {
                     self.transfer(Work::Read, memory, None, from, source.length())
                 }
             }
-            Operation::FastReg { handle, memory, .. } => {
-                entry.octets = 0;
-                match subject {
-                    Subject::Window(window) => self.bind(window, handle, memory),
-                    Subject::Grant(grant) => {
-                        grant.opened(memory);
-                        entry.entries = self.complete_only(flags);
-                        Ok(())
-                    }
-                    Subject::Bounce(bounce) => bounce.opened(memory).map(|()| {
-                        entry.entries = self.complete_only(flags);
-                    }),
-                    Subject::Done => {
-                        entry.entries = self.complete_only(flags);
-                        Ok(())
-                    }
-                    Subject::Nothing => Err(()),
-                }
-            }
             Operation::LocalInv { handle } => {
                 entry.handle = Some(handle);
-                let is_done = matches!(subject, Subject::Done);
-                self.chain(if is_done { Work::NOTHING } else { Work::LocalInv(handle) }, None);
+                let work = match carried_out {
+                    CarriedOut::ByDevice => Work::LocalInv(handle),
+                    CarriedOut::Already => Work::NOTHING,
+                };
+                self.chain(work, None);
                 Ok(())
             }
         };
@@ -169,7 +178,7 @@ impl<'w> Doorbell<'w> {
             entry.is_told = true;
             self.chain.parts.truncate(before);
         }
-        self.finish(entry, opcode);
+        self.finish(entry);
         done
     }
 
@@ -182,21 +191,7 @@ impl<'w> Doorbell<'w> {
         }
         self.chain(Work::NOTHING, None);
         let flags = Flags { signaled: true, ..Flags::default() };
-        let (id, held) = (WrId(0), Held::Nothing);
-        let entry = Entry {
-            id,
-            flags,
-            octets: 0,
-            handle: None,
-            entries: 1,
-            is_told: false,
-            grant: None,
-            held,
-        };
-        self.finish(entry, Opcode::Write);
-        if let Some(posted) = self.queue_pair.posted.back_mut() {
-            posted.is_mark = true;
-        }
+        self.finish(Entry { flags, ..Entry::OWN });
         true
     }
 
@@ -257,32 +252,6 @@ impl<'w> Doorbell<'w> {
         }
     }
 
-    fn bind(
-        &mut self,
-        window: &'w Window,
-        handle: Handle,
-        memory: Exposure<Source, Sink>,
-    ) -> Result<(), ()> {
-        let (addr, octets) = match &memory {
-            Exposure::RemoteRead(source) => (source.address(), source.len()),
-            Exposure::RemoteWrite(sink) => (sink.address(), sink.len()),
-        };
-        let region = self.regions.iter().find(|region| region.holds(addr, octets)).ok_or(())?;
-        let place = self.bound.iter_mut().find(|place| place.is_none()).ok_or(())?;
-        *place = Some((window, handle.0));
-        // A window for nothing would be no window, and its handle unknown.
-        let (addr, length) = if octets == 0 { (region.scrap(), 1) } else { (addr, octets as u64) };
-        let bind_info = ibv_mw_bind_info {
-            mr: region.raw(),
-            addr,
-            length,
-            mw_access_flags: window::flags(memory.access()),
-        };
-        window.opened(memory);
-        self.chain(Work::Bind(window.raw(), handle, bind_info), None);
-        Ok(())
-    }
-
     /// Returns the entry of a scatter list for octets of a region; `None` for no octets.
     fn piece(&self, addr: u64, octets: u64, lkey: Option<u32>) -> Result<Option<ibv_sge>, ()> {
         if octets == 0 {
@@ -297,14 +266,6 @@ impl<'w> Doorbell<'w> {
         Ok(Some(ibv_sge { addr, length, lkey: region.lkey() }))
     }
 
-    /// Chains what completes in its turn, if that is asked for; returns how many entries that takes.
-    fn complete_only(&mut self, flags: Flags) -> u32 {
-        if flags.signaled {
-            self.chain(Work::NOTHING, None);
-        }
-        u32::from(flags.signaled)
-    }
-
     fn chain(&mut self, work: Work, piece: Option<ibv_sge>) {
         debug_assert!(self.chain.parts.len() < CHAIN_MAX, "`fits` was asked");
         let mut part = Part::new(work, piece);
@@ -316,8 +277,8 @@ impl<'w> Doorbell<'w> {
     }
 
     /// Remembers a request that was chained, and names its last entry.
-    fn finish(&mut self, entry: Entry, opcode: Opcode) {
-        let Entry { id, flags, octets, handle, entries, is_told, grant, held } = entry;
+    fn finish(&mut self, entry: Entry) {
+        let Entry { named, flags, octets, handle, entries, is_told, grant, held } = entry;
         let queue_pair = &mut *self.queue_pair;
         queue_pair.next = queue_pair.next.wrapping_add(entries) & SEQUENCE_MASK;
         queue_pair.occupied = queue_pair.occupied.saturating_add(entries);
@@ -334,10 +295,8 @@ impl<'w> Doorbell<'w> {
         }
         let is_signaled = flags.signaled;
         let posted = Posted {
-            id,
-            opcode,
+            named,
             is_signaled,
-            is_mark: false,
             handle,
             octets,
             entries,
@@ -371,7 +330,7 @@ impl QueuePairLimits {
 
 /// A request that is being added.
 struct Entry {
-    id: WrId,
+    named: Option<(WrId, Opcode)>,
     flags: Flags,
     octets: u64,
     handle: Option<Handle>,
@@ -379,6 +338,20 @@ struct Entry {
     is_told: bool,
     grant: Option<Grant>,
     held: Held,
+}
+
+impl Entry {
+    /// A request of the provider's own, of one entry.
+    const OWN: Self = Self {
+        named: None,
+        flags: Flags { signaled: false, fence: false, inline: false },
+        octets: 0,
+        handle: None,
+        entries: 1,
+        is_told: false,
+        grant: None,
+        held: Held::Nothing,
+    };
 }
 
 /// Names the parts of one request. The first waits for what is fenced off, the last tells of all.
@@ -396,7 +369,7 @@ fn length(operation: &Operation) -> u64 {
     let octets = match operation {
         Operation::Send { source, .. } | Operation::Write { source, .. } => source.len(),
         Operation::Read { sink, .. } => sink.len(),
-        Operation::FastReg { .. } | Operation::LocalInv { .. } => 0,
+        Operation::LocalInv { .. } => 0,
     };
     octets as u64
 }

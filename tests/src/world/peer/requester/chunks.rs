@@ -4,7 +4,7 @@ use haulage_proto::exchange::CallPlan;
 use haulage_proto::verbs::{Access, Handle, Segment};
 
 use crate::world::choices::Choices;
-use crate::world::fabric::{QueuePair, fast_reg};
+use crate::world::fabric::QueuePair;
 use crate::world::memory::{BlockId, Part};
 use crate::world::peer::Tag;
 
@@ -55,7 +55,7 @@ impl Chunks {
         for segment in &segments[..count] {
             let end = if each { at + segment.length as usize } else { length as usize };
             let part = Part { block, range: at..end };
-            queue.post(Tag::Opened, fast_reg(segment.handle, access, segment.offset, part));
+            queue.memory.expose(segment.handle, access, segment.offset, part);
             self.open.push(segment.handle);
             at = end;
         }
