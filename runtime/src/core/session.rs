@@ -177,11 +177,15 @@ impl Inner {
             |payload: &[u8]| u32::try_from(message.len() - payload.len()).unwrap_or(u32::MAX);
         match event {
             Some(EngineEvent::Call) => {
+                let mut is_up = false;
                 if let Some(connection) = self.common.connections.get_mut(key) {
                     connection.called = true;
                     connection.traffic.calls_received += 1;
+                    is_up = connection.is_up();
                 }
-                if let Some(call) = negotiate::Call::of(&decoded, &agreed) {
+                // A Call on a connection that is being closed is lost with it: a refusal would say that the Call is at
+                // fault.
+                if let Some(call) = negotiate::Call::of(&decoded, &agreed).filter(|_| is_up) {
                     let payload_at = payload_at(call.payload);
                     let message = Message { received, payload_at };
                     self.responder.on_call(&mut self.common, key, &call, message);

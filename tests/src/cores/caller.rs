@@ -302,8 +302,6 @@ impl Service for Caller {
                 CallError::Connect(_) => Event::Unconnected,
                 CallError::Disconnected(_) => Event::Lost,
                 CallError::Closed => Event::Closed,
-                // It came as the server was about to close the connection, which had been idle until then.
-                CallError::Refused(_) if link.idle_timeout.is_some() => Event::Lost,
                 error => panic!("a lost connection does not do this: {token:x} {error:?}"),
             };
             self.mix.note(event);
