@@ -24,6 +24,11 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+/// The example of README.md, which runs as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod chunk;
 pub mod engine;
 pub mod exchange;
