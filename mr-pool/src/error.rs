@@ -6,6 +6,7 @@ use crate::size::Octets;
 
 /// Why a pool could not be made. The message says how much was asked for and what would help.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PoolError {
     /// More than one pool can manage, which is 2^32 - 1 pages of 4 KiB.
     TooLarge {

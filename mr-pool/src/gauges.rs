@@ -6,6 +6,7 @@ use crate::region::PageKind;
 
 /// A pool's state, as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Gauges {
     /// The pages the region is made of.
     pub kind: PageKind,
@@ -35,6 +36,7 @@ pub struct Gauges {
 
 /// Leases of one size class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClassGauge {
     /// Octets of each; `None` for leases made of whole pages, each as long as was asked.
     pub capacity: Option<usize>,

@@ -71,6 +71,7 @@ pub struct ClaimedSegment {
 
 /// Why a claim, or a part of one, was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
     /// `offset + length` exceeds 2^64.
     OffsetWraps,

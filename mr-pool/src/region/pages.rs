@@ -6,6 +6,7 @@ use crate::size::{GIB, MIB_2, Octets, PAGE};
 
 /// Which pages to try, each in turn, until one works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PagePreference {
     /// 1 GiB, 2 MiB, transparent huge pages, 4 KiB.
     Best,
@@ -83,6 +84,7 @@ impl PageKind {
 
 /// What a region is made of, and what stood in the way of better.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PageReport {
     /// The pages in use.
     pub kind: PageKind,
@@ -121,6 +123,7 @@ impl fmt::Display for PageReport {
 
 /// A kind of pages that could not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Declined {
     /// The kind.
     pub kind: PageKind,

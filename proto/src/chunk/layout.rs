@@ -35,6 +35,7 @@ pub enum Source {
 
 /// Why a Payload stream cannot be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RestoreFault {
     /// A position is not a multiple of four, or zero where only data items may stand.
     BadPosition,

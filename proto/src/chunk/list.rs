@@ -11,6 +11,7 @@ use crate::xdr::{Reader, Truncated, UNIT};
 
 /// Why a chunk list was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ListFault {
     /// It ends early.
     Truncated(Truncated),

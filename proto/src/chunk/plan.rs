@@ -56,6 +56,7 @@ pub fn split(
 
 /// How a returned chunk differs from what it must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReturnFault {
     /// It has another number of segments.
     Count,

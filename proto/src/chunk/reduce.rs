@@ -123,6 +123,7 @@ impl DataItem {
 
 /// Why a stream cannot be reduced by an item: what the caller says is not what it encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReduceFault {
     /// The item does not start at, or is not, a whole number of units.
     Misaligned,

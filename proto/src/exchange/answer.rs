@@ -89,6 +89,7 @@ pub struct WriteUse {
 
 /// Why a Reply cannot be conveyed by what was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Shortage {
     /// A Write chunk is too short.
     Write {

@@ -58,6 +58,7 @@ pub enum Body {
 
 /// Why a Reply is refused. The RPC fails; the connection can stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReplyFault {
     /// It returns another number of Write chunks.
     WriteCount,

@@ -21,6 +21,7 @@ pub const REFUSALS_MAX: u8 = 4;
 
 /// Why a Call is not sent again: it ends with the error the Responder sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Ended {
     /// The error is not about what the Call offered, or does not say what would do.
     Unspecific,

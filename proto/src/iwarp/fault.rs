@@ -4,6 +4,7 @@ use core::fmt;
 
 /// A rule the peer broke. Each one ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Fault {
     /// The CRC of an FPDU is wrong (RFC 5044 section 4.4).
     Crc,

@@ -79,6 +79,7 @@ pub enum Refusal {
 
 /// Why a connection closes itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CloseReason {
     /// In version 1.
     One(v1::connection::CloseReason),

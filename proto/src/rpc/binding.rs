@@ -168,6 +168,7 @@ impl Procedure {
 
 /// How a peer's Call differs from what the binding allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Violation {
     /// More arguments are reduced than are DDP-eligible.
     Arguments {

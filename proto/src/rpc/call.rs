@@ -23,6 +23,7 @@ pub struct CallHeader<'a> {
 
 /// Why a Call's header was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CallFault {
     /// It ends early, or an opaque is longer than it may be.
     Truncated(Truncated),

@@ -25,6 +25,7 @@ pub enum ReplyBody {
 
 /// Why a Reply's header was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReplyFault {
     /// It ends early.
     Truncated(Truncated),

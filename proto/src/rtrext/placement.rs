@@ -20,6 +20,7 @@ use crate::xdr::{UNIT, pad};
 
 /// Why items make no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
     /// For this the draft has an error to report.
     Report(ReportInfo),

@@ -121,6 +121,7 @@ pub fn encode_call(
 
 /// Why a server's answer is of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AnswerFault {
     /// It is no RPC Reply, or one without whole results.
     Malformed,

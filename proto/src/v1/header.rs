@@ -109,6 +109,7 @@ pub enum Direction {
 
 /// Why a message was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HeaderFault {
     /// The rule it breaks.
     pub rule: &'static str,

@@ -65,6 +65,7 @@ pub enum Arrived {
 
 /// What a peer does wrong with credits. Either way the connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CreditFault {
     /// Its limit is farther from what we sent than any window.
     Implausible,

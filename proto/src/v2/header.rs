@@ -186,6 +186,7 @@ pub struct Extended<'a> {
 
 /// Why a message was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HeaderFault {
     /// The rule it breaks.
     pub rule: &'static str,

@@ -71,6 +71,7 @@ pub enum Progress {
 
 /// Why an authenticator ends the connection. Says nothing of any secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Refused {
     /// The peer's octets are not those of the message that was due.
     Malformed,

@@ -43,6 +43,7 @@ pub enum ConnPropKind {
 
 /// Why a property set was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PropertyFault {
     /// The set itself ends early.
     Truncated(Truncated),

@@ -6,6 +6,7 @@ use crate::iwarp::fault::{self as iwarp, Code};
 
 /// Why a handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
     /// Not an MPA frame of the expected kind.
     NotMpa,

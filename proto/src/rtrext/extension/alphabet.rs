@@ -8,6 +8,7 @@ use crate::v2::error::ErrorBody;
 
 /// What became of a message of the extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
     /// It is one of several transmissions; the others are to come.
     More,

@@ -72,6 +72,7 @@ pub enum Source {
 
 /// Why an RPC message cannot be sent by this extension. The base protocol may have a way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Unfit {
     /// The peer has not offered the header type this needs.
     NotAgreed,

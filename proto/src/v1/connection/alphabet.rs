@@ -72,6 +72,7 @@ pub enum Event {
 
 /// Why a connection closes itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CloseReason {
     /// The peer does not speak version 1; it named the versions it speaks.
     Unsupported {

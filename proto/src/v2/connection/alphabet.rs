@@ -26,6 +26,7 @@ pub type Control = engine::Control<ControlBody>;
 
 /// What a control message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ControlBody {
     /// `RDMA2_GRANT`.
     Grant,
@@ -42,6 +43,7 @@ pub enum ControlBody {
 
 /// Something the application wants to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
     /// Calls may be made; these are the peer's properties.
     Ready(Properties),
@@ -83,6 +85,7 @@ pub enum Event {
 
 /// Why a connection closes itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CloseReason {
     /// The peer did not come to the end of setup in time.
     SetupTimedOut,

@@ -33,6 +33,7 @@ pub struct Sending {
 
 /// Why an RPC message is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Unsent {
     /// Not yet: ask again after the next input, or once a Call of the peer is
     /// [refused](super::Connection::refuse) or [gets no Reply](super::Connection::no_reply), for which a
