@@ -16,6 +16,12 @@
 //! - [`v1`]: RPC-over-RDMA version 1.
 //! - [`v2`]: RPC-over-RDMA version 2.
 //! - [`rtrext`]: its round-trip extensions.
+//!
+//! # Items left out of this documentation
+//!
+//! The Haulage runtime handles short messages in runs: it recognises them by comparing whole headers, takes credits for
+//! several at a time and writes headers from templates. The functions and types that serve only this are public and
+//! `#[doc(hidden)]`: they change with the runtime. Everything they do can be done with the documented functions.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]

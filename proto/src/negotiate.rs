@@ -145,6 +145,7 @@ impl Connection {
 
     /// Takes Calls or Replies without chunks in a run, as far as that goes: see
     /// [`v1::connection::Connection::take`] and [`v2::connection::Connection::take`].
+    #[doc(hidden)]
     #[inline]
     pub fn take(&mut self, now: Instant, kind: Kind, run: impl IntoIterator<Item = Bare>) -> u32 {
         match (&mut self.engine, &self.fallback) {
@@ -156,6 +157,7 @@ impl Connection {
 
     /// Returns how long the only chunk of a Call may be that goes that way: see
     /// [`v2::connection::Connection::chunk_max`].
+    #[doc(hidden)]
     #[inline]
     pub const fn chunk_max(&self) -> [u32; 2] {
         match &self.engine {
@@ -166,6 +168,7 @@ impl Connection {
 
     /// Takes back that the last `count` of them have been received: see
     /// [`v2::connection::Connection::put_back`].
+    #[doc(hidden)]
     #[cold]
     pub fn put_back(&mut self, kind: Kind, count: u32) {
         match &mut self.engine {
@@ -176,6 +179,7 @@ impl Connection {
 
     /// Takes a Call or a Reply of any form the short way, if that goes: as
     /// [`v2::connection::Connection::take_whole`].
+    #[doc(hidden)]
     #[inline]
     pub fn take_whole(&mut self, now: Instant, received: &Received<'_>) -> Option<Kind> {
         match (&mut self.engine, &self.fallback, received) {

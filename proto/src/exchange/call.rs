@@ -45,6 +45,7 @@ impl CallPlan {
     }
 
     /// Returns the octets of the only chunk of a Call in one message, if that is a Write chunk of one segment.
+    #[doc(hidden)]
     pub fn only_write(&self) -> Option<u32> {
         let [length] = *self.writes else { return None };
         let alone = self.format == Format::Simple && self.reads.is_empty() && self.reply.is_none();
@@ -52,6 +53,7 @@ impl CallPlan {
     }
 
     /// Returns the only chunk of a Call in one message, if that is a Read chunk of one segment.
+    #[doc(hidden)]
     pub fn only_read(&self) -> Option<ReducedArgument> {
         let [argument] = *self.reads else { return None };
         let alone = self.format == Format::Simple && self.writes.is_empty() && self.reply.is_none();
@@ -97,6 +99,7 @@ pub fn plan_call(terms: &Terms, shape: &CallShape<'_>) -> Result<CallPlan, CallF
 }
 
 /// The longest messages without chunks.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BareMax {
     call: u32,

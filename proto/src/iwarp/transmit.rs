@@ -40,6 +40,7 @@ impl Fpdu {
 }
 
 /// Padding and CRC of an FPDU.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Trailer {
     octets: [u8; TRAILER_MAX],
@@ -97,6 +98,7 @@ impl Transmitter {
 
     /// Begins a Send that is one FPDU: returns the octets before its `length` octets of payload, at most
     /// [`Self::send_payload_max`]. Behind these goes [`Self::end_whole`].
+    #[doc(hidden)]
     #[inline]
     pub fn begin_whole(
         &mut self,
@@ -117,6 +119,7 @@ impl Transmitter {
     }
 
     /// Returns the octets behind those of an FPDU that `sealed` holds: padding and CRC.
+    #[doc(hidden)]
     #[inline]
     pub fn end_whole(&self, sealed: &[u8]) -> Trailer {
         let pad = mpa::pad(sealed.len().saturating_sub(mpa::LENGTH_LEN));

@@ -7,6 +7,7 @@ use crate::v1;
 ///
 /// [`Connection::lend`] makes it, [`Connection::settle`] takes it back before anything else is made known to the
 /// connection. In a debug build the connection notices one that is forgotten with its next input.
+#[doc(hidden)]
 #[derive(Debug)]
 #[must_use = "credits that are not settled are lost"]
 pub struct Grant {
@@ -51,6 +52,7 @@ impl Grant {
 
 impl Connection {
     /// Asks to post at most `count` RPC messages of this class now, each as of [`Self::try_send`].
+    #[doc(hidden)]
     #[inline]
     pub fn lend(&mut self, class: Class, count: u32) -> Grant {
         #[cfg(debug_assertions)]
@@ -75,6 +77,7 @@ impl Connection {
     ///
     /// # Panics
     /// If more were posted than were lent.
+    #[doc(hidden)]
     #[inline]
     pub fn settle(&mut self, grant: &Grant) {
         // Read where it is: a copy would wait until what was counted last has reached the cache.

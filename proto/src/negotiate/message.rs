@@ -135,6 +135,7 @@ impl<'a> Reply<'a> {
 
 /// Looks whether a message of this version is a Call or a Reply without chunks, all of it in one message; `None` if
 /// it is any other, be it good or bad.
+#[doc(hidden)]
 #[inline]
 pub fn bare(version: Version, message: &[u8]) -> Option<Bare> {
     match version {
@@ -146,6 +147,7 @@ pub fn bare(version: Version, message: &[u8]) -> Option<Bare> {
 /// Writes the transport header of a Call or a Reply without chunks to the beginning of `message`: what
 /// [`CallChunks`] or [`ReplyChunks`] without any write. It has [`bare_header_len`] octets; nothing is written
 /// if `message` has less.
+#[doc(hidden)]
 #[inline]
 pub fn put_bare_header(
     version: Version,
@@ -170,6 +172,7 @@ pub fn put_bare_header(
 }
 
 /// Returns the octets of the transport header of a Call or a Reply without chunks.
+#[doc(hidden)]
 #[inline]
 pub const fn bare_header_len(version: Version, kind: Kind) -> usize {
     match (version, kind) {
@@ -181,6 +184,7 @@ pub const fn bare_header_len(version: Version, kind: Kind) -> usize {
 
 /// Writes the headers of transport and RPC of a Reply in version 1 that has results and no chunks to the beginning
 /// of `message`; `None` if it has no room for them.
+#[doc(hidden)]
 #[inline]
 pub fn put_results_headers_one(message: &mut [u8], xid: u32, credit: u32) -> Option<()> {
     const REPLY: u32 = 1;
@@ -192,6 +196,7 @@ pub fn put_results_headers_one(message: &mut [u8], xid: u32, credit: u32) -> Opt
 /// beginning of `message`; `None` if it has no room for them.
 ///
 /// They are written in pairs of words, as what copies them soon reads them.
+#[doc(hidden)]
 #[inline(always)]
 pub fn put_results_headers(message: &mut [u8], xid: u32, credit: u32) -> Option<()> {
     use v2::header::REPLY_INLINE;
@@ -205,6 +210,7 @@ pub fn put_results_headers(message: &mut [u8], xid: u32, credit: u32) -> Option<
 }
 
 /// Does the same for one that returns a Write chunk of one segment, with the octets that were written.
+#[doc(hidden)]
 #[inline(always)]
 pub fn put_results_headers_with(
     message: &mut [u8],
@@ -250,6 +256,7 @@ fn put_call_headers(
 
 /// Does the same for one with a chunk of one segment, and asks for `inv_handle` to be invalidated: a Read chunk
 /// if it has a position, else a Write chunk.
+#[doc(hidden)]
 #[inline(always)]
 pub fn put_call_headers_with(
     message: &mut [u8],
@@ -283,6 +290,7 @@ pub fn put_call_headers_with(
 }
 
 /// The headers of transport and RPC that many messages in version 2 without chunks have alike, but for a [`Label`].
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlainHeaders {
     /// Of a Call with AUTH_NONE for credential and verifier, of this program, version and procedure.
@@ -354,6 +362,7 @@ impl PlainHeaders {
 
 /// Returns what a message in version 2 with this label says of itself to the transport, if it is a Call or a Reply
 /// without chunks: as [`Bare::of`] finds in it.
+#[doc(hidden)]
 #[inline]
 pub const fn labeled(kind: Kind, Label { xid, credit }: Label) -> Bare {
     #[expect(clippy::cast_possible_truncation, reason = "of a few words")]

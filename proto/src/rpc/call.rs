@@ -82,6 +82,7 @@ impl<'a> CallHeader<'a> {
     }
 
     /// Reads the credential again of a Call whose header [`Self::decode`] has found in order.
+    #[doc(hidden)]
     pub fn credential_of(payload: &'a [u8]) -> Credential<'a> {
         let at_credential = payload.get(CREDENTIAL_AT..).unwrap_or_default();
         Credential::decode(&mut Reader::new(at_credential)).unwrap_or(Credential::None)
@@ -109,6 +110,7 @@ const PLAIN_LEN: usize = 40;
 const CREDENTIAL_AT: usize = 24;
 
 /// What the Calls of one program begin with whose credential and verifier are AUTH_NONE.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct PlainCalls {
     /// What follows the XID: message type, RPC version, program, version of the program.

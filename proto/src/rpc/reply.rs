@@ -52,6 +52,7 @@ impl ReplyHeader {
 
     /// Returns whether `payload` starts with the header of a Reply with results whose verifier is AUTH_NONE,
     /// which has [`SUCCESS_LEN`](Self::SUCCESS_LEN) octets.
+    #[doc(hidden)]
     #[inline]
     pub fn is_plain(payload: &[u8]) -> bool {
         payload.get(4..).is_some_and(|rest| rest.starts_with(&ACCEPTED))

@@ -207,6 +207,7 @@ impl Connection {
     /// Asks to post at most `count` RPC messages of this class now, each as of [`Self::try_send`]. Returns how
     /// many may go, and the credit word of each. [`Self::settle`] is to be told how many went before anything
     /// else is made known to this connection.
+    #[doc(hidden)]
     #[inline]
     pub fn lend(&mut self, class: Class, count: u32) -> (u32, u32) {
         if !self.is_forward(class) || !self.gate.is_open() || !self.is_open_to_send() {
@@ -218,6 +219,7 @@ impl Connection {
     }
 
     /// Tells how many of the `lent` messages were posted.
+    #[doc(hidden)]
     #[inline]
     pub fn settle(&mut self, class: Class, lent: u32, posted: u32) {
         self.credits.settle(class, lent, posted);

@@ -125,6 +125,7 @@ impl Credits {
 
     /// Counts as many messages of this class as may be posted now, at most `count`, as posted, until
     /// [`Self::settle`] says which were. Returns how many, and the credit word of each.
+    #[doc(hidden)]
     #[inline]
     pub fn lend(&mut self, class: Class, count: u32) -> (u32, u32) {
         let kept = match class {
@@ -141,6 +142,7 @@ impl Credits {
     }
 
     /// Notes that of the `lent` messages of this class so many were posted.
+    #[doc(hidden)]
     #[inline]
     pub fn settle(&mut self, class: Class, lent: u32, posted: u32) {
         let left = lent.saturating_sub(posted);
@@ -193,6 +195,7 @@ impl Credits {
 
     /// Counts messages that were received one behind the other with these credit words, as long as there is
     /// no fault. Returns how many.
+    #[doc(hidden)]
     #[inline]
     pub fn on_run(&mut self, run: impl IntoIterator<Item = u32>) -> u32 {
         let room = u32::try_from(distance(self.reserved, self.received)).unwrap_or_default();
@@ -228,6 +231,7 @@ impl Credits {
     }
 
     /// Takes back that the last `count` messages of [`Self::on_run`] have been received.
+    #[doc(hidden)]
     pub const fn put_back(&mut self, count: u32) {
         self.received = self.received.wrapping_sub(count);
         self.used = self.used.saturating_sub(count);

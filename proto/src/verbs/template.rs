@@ -6,6 +6,7 @@
 use core::fmt;
 
 /// Octets that many messages begin with, in whole words, and where among them the words of a [`Label`] belong.
+#[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HeaderTemplate {
     /// The octets, with zeros where a label belongs and behind the last.
@@ -15,6 +16,7 @@ pub struct HeaderTemplate {
 }
 
 /// Where in a [`HeaderTemplate`] the words of a [`Label`] belong, in octets from its beginning.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelOffsets {
     /// Of the XID, which a transport header has, and often the header behind it too. One that is there once has the
@@ -25,6 +27,7 @@ pub struct LabelOffsets {
 }
 
 /// The words in which messages of one [`HeaderTemplate`] differ.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Label {
     /// The XID, wherever the template has it.
@@ -35,10 +38,12 @@ pub struct Label {
 
 /// The number of a template, on one queue pair and in one direction. It means the same template as long as the queue
 /// pair lives.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TemplateId(u8);
 
 /// A template and the number that stands for it.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct NamedTemplate<'a> {
     /// The number.

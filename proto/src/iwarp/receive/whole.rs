@@ -11,6 +11,7 @@ use crate::verbs::Handle;
 use crate::xdr::Reader;
 
 /// An FPDU that is whole and right: a segment of a Write, or a Send that is one FPDU.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whole<'a> {
     segment: Segment,
@@ -19,6 +20,7 @@ pub struct Whole<'a> {
 }
 
 /// What a [`Whole`] FPDU is for.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carried {
     /// Its payload belongs into memory we opened for writing. The caller checks handle and bounds,
@@ -66,6 +68,7 @@ impl Receiver {
     /// Looks at the FPDU that `bytes` start with, behind so many Sends that were looked at before and are still
     /// to be passed. `None` if the stream does not stand between two, or it is not all there, or anything about
     /// it is to be judged by [`Self::next`].
+    #[doc(hidden)]
     #[inline]
     pub fn whole<'a>(&self, bytes: &'a [u8], behind: u32) -> Option<Whole<'a>> {
         // The shortest FPDU, a Write of no octets, is as long as the longest header.
@@ -99,6 +102,7 @@ impl Receiver {
 
     /// Moves the stream behind an FPDU that [`Self::whole`] has just returned, and those before it, whose
     /// payloads are in their places.
+    #[doc(hidden)]
     #[inline]
     pub fn pass(&mut self, whole: &Whole<'_>) {
         if let Kind::Send { msn, .. } = whole.segment.kind {

@@ -7,6 +7,7 @@ use crate::v2::header::Bare;
 
 /// Messages of one class that may be posted now, all with one credit word. [`Connection::settle`] is to be told how
 /// many were, before anything else is made known to the connection.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lent {
     /// Messages that may be posted.
@@ -25,6 +26,7 @@ impl Connection {
     ///
     /// Returns how many were taken: of the first ones, which are of this kind. With the others nothing has happened.
     /// What cannot be acted upon after all, [`Self::put_back`] and then `handle` are for.
+    #[doc(hidden)]
     #[inline]
     pub fn take(&mut self, kind: Kind, run: impl IntoIterator<Item = Bare>) -> u32 {
         if !self.is_plain(kind) {
@@ -44,6 +46,7 @@ impl Connection {
 
     /// Takes back that the last `count` messages, which [`Self::take`] took, have been received. What their credit
     /// words said remains.
+    #[doc(hidden)]
     #[cold]
     pub const fn put_back(&mut self, kind: Kind, count: u32) {
         match kind {
@@ -53,6 +56,7 @@ impl Connection {
     }
 
     /// Asks to post at most `count` RPC messages of this class now, each as of [`Self::try_send`].
+    #[doc(hidden)]
     #[inline]
     pub fn lend(&mut self, class: Class, count: u32) -> Lent {
         let is_open = self.phase == Phase::Open && self.errors.is_empty();
@@ -70,6 +74,7 @@ impl Connection {
     }
 
     /// Tells how many of the lent messages were posted.
+    #[doc(hidden)]
     #[inline]
     pub fn settle(&mut self, class: Class, lent: Lent, posted: u32) {
         let Lent { count, word, granted_before } = lent;

@@ -6,12 +6,14 @@ use crate::v2::continuation::Kind;
 use crate::v2::header::Bare;
 
 /// Octets of the transport header of a message without chunks.
+#[doc(hidden)]
 pub const BARE_LEN: usize = 28;
 
 /// Looks whether a message is an `RDMA_MSG` without chunks; `None` if it is any other, be it good or bad.
 ///
 /// [`decode_transport`](super::decode_transport) finds the same in it. Which way the message goes, the second word
 /// of the RPC message says; the first is the XID, as of the transport header.
+#[doc(hidden)]
 #[inline]
 pub fn bare(message: &[u8]) -> Option<Bare> {
     let words: &[[u8; 4]; 9] = message.first_chunk::<36>()?.as_chunks().0.try_into().ok()?;

@@ -14,6 +14,7 @@ impl Connection {
     ///
     /// Returns how many were taken: of the first ones, which are of this kind. With the others nothing has
     /// happened. What cannot be acted upon after all, [`Self::put_back`] and then `handle` are for.
+    #[doc(hidden)]
     #[inline]
     pub fn take(&mut self, now: Instant, kind: Kind, run: impl IntoIterator<Item = Bare>) -> u32 {
         if !self.is_plain(kind) {
@@ -27,6 +28,7 @@ impl Connection {
 
     /// Returns how long the only chunk of a Call may be that a server takes so, if that is of one segment: a
     /// Read chunk, and a Write chunk. Zero if there may be none.
+    #[doc(hidden)]
     #[inline]
     pub const fn chunk_max(&self) -> [u32; 2] {
         let ChunkLimits { read_chunks_max, write_chunks_max, segments_max } = self.config.chunks;
@@ -39,6 +41,7 @@ impl Connection {
 
     /// Takes back that the last `count` messages, which [`Self::take`] took, have been received. What their
     /// credit words said remains.
+    #[doc(hidden)]
     #[cold]
     pub fn put_back(&mut self, kind: Kind, count: u32) {
         self.credits.put_back(count);
@@ -50,6 +53,7 @@ impl Connection {
 
     /// Takes a Call or a Reply that is all in one message, whatever its chunks, as [`Self::take`] does:
     /// if those of a Call are served here. Returns which of them it is.
+    #[doc(hidden)]
     pub fn take_whole(&mut self, now: Instant, message: &Message<'_>) -> Option<Kind> {
         let is_whole = matches!(
             message,

@@ -7,6 +7,7 @@ use crate::v2::continuation::Kind;
 /// A Call or a Reply without chunks, all of it in one message.
 ///
 /// [`decode`](super::decode) finds the same in it; only faster is it to look for nothing else.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bare {
     /// Which of the two it is.

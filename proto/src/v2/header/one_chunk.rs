@@ -10,6 +10,7 @@ use crate::verbs::{Handle, Segment};
 /// Read chunk that is not at position zero.
 ///
 /// [`decode_transport`](super::decode_transport) finds the same in it.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OneChunk {
     /// All but the chunk.
