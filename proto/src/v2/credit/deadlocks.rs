@@ -1,5 +1,5 @@
-//! What the rules about credits prevent: with any one of them switched off, two ends that are well
-//! with all of them get stuck, or overrun each other.
+//! The deadlocks and overruns that the credit rules prevent: two ends that finish under all rules
+//! get stuck, or overrun each other, once any one rule is switched off.
 //!
 //! A rule is switched off in the [`End`] that drives [`Credits`], at the one decision the rule is
 //! about. The code under test has no switch.
