@@ -33,7 +33,7 @@ impl Strategy {
 pub enum MrState {
     /// No handle is valid; the memory is local.
     Idle,
-    /// FastReg is posted; the peer has not been told the handle.
+    /// FastReg is posted; the handle was not sent to the peer yet.
     Registering,
     /// The peer may access the memory.
     Exposed,
@@ -49,7 +49,7 @@ pub enum MrState {
 pub enum MrEvent {
     /// FastReg was posted.
     FastRegPosted,
-    /// A Send that tells the peer the handle was posted behind the FastReg.
+    /// A Send with the handle was posted after the FastReg.
     SendPosted,
     /// LocalInv was posted.
     LocalInvPosted,

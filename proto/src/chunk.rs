@@ -46,7 +46,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// How a message conveys its Payload stream.
+/// The format in which a message conveys its Payload stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Simple format: the whole stream is in one message (`RDMA2_CALL_INLINE`,

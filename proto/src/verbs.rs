@@ -117,7 +117,7 @@ impl ClaimedSegment {
     }
 }
 
-/// What a peer may do with an exposed range; never both.
+/// The access of a peer to an exposed range: reading or writing, never both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The peer may RDMA Read the range.

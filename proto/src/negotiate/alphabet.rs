@@ -9,7 +9,7 @@ use crate::v2;
 
 pub use crate::engine::Class;
 
-/// What a client learnt about one server from earlier connections.
+/// The knowledge of a client about one server from earlier connections.
 ///
 /// A server can be upgraded, so a client should forget this after some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
