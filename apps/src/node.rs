@@ -136,6 +136,7 @@ impl NodeConfig {
                 PoolError::TooLarge { .. } => {
                     format!("cannot have {size} of memory: one core manages at most 16 TiB; ask for less")
                 }
+                error => error.to_string(),
             })
         })?;
         let mut notes = Notes::default();

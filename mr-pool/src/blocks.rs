@@ -1,7 +1,7 @@
-//! Which parts of a region are lent: blocks of a size class from slabs; larger ones, and those no slab
-//! has room for, as page runs.
+//! The allocator of a region's blocks: blocks of a size class come from slabs; larger blocks, and those that no slab
+//! has room for, are page runs.
 //!
-//! Plain arithmetic on page numbers; no memory of the region is touched here.
+//! It is plain arithmetic on page numbers and does not access the memory of the region.
 //!
 //! # Limits
 //!
@@ -21,23 +21,23 @@ mod tests;
 /// The longest lease, in octets.
 pub(crate) const LEASE_MAX: usize = 1 << 30;
 
-/// Size classes of slabs, and one more for everything larger.
+/// The number of size classes of slabs, and one more for all larger blocks.
 pub(crate) const KINDS: usize = CLASSES + 1;
 
-/// Names a block that is out: the first page of its run, and its place in the slab there.
+/// The name of a block in use: the first page of its run, and its index in the slab there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     pub(crate) first: u32,
     pub(crate) index: u8,
 }
 
-/// A block just taken.
+/// A block that was just allocated.
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) block: Block,
-    /// Octets from the start of the region.
+    /// The offset from the start of the region, in octets.
     pub(crate) offset: usize,
-    /// Octets, at least what was asked for.
+    /// The length in octets, at least the length requested.
     pub(crate) capacity: usize,
 }
 
@@ -45,21 +45,22 @@ pub(crate) struct Grant {
 #[derive(Debug)]
 pub(crate) struct Blocks {
     runs: Runs,
-    /// For each class the first of its slabs that have room.
+    /// The first slab with room of each class.
     roomy: [u32; CLASSES],
-    /// Blocks out, by class; the last counts page runs.
+    /// The number of blocks in use, by class; the last entry counts page runs.
     out: [u32; KINDS],
     leased_bytes: usize,
 }
 
 impl Blocks {
-    /// Starts with `pages` free pages; `None` if there is no memory for their books.
+    /// Creates an allocator of `pages` free pages. Returns `None` if there is no memory for its
+    /// state.
     pub(crate) fn new(pages: u32) -> Option<Self> {
         let runs = Runs::new(pages)?;
         Some(Self { runs, roomy: [NONE; CLASSES], out: [0; KINDS], leased_bytes: 0 })
     }
 
-    /// Takes a block of at least `length` octets.
+    /// Allocates a block of at least `length` octets.
     pub(crate) fn take(&mut self, length: usize) -> Option<Grant> {
         if length > LEASE_MAX {
             return None;
@@ -78,7 +79,7 @@ impl Blocks {
         Some(Grant { block, offset, capacity })
     }
 
-    /// Takes a block home.
+    /// Frees a block.
     pub(crate) fn give(&mut self, block: Block) {
         let (_, capacity, kind) = self.place(block);
         self.out[kind] -= 1;
@@ -90,11 +91,11 @@ impl Blocks {
         }
     }
 
-    /// Returns the number of the count of references to a block: no other block that is out has it.
+    /// Returns the index of the reference count of a block: no other block in use has it.
     ///
-    /// Counts lie beside the region, where no peer can write them. Blocks of a page and more have the count of
-    /// the page they start in. For smaller ones each doubling of their size has counts of its own: as many for
-    /// a page as blocks of the least size are in it. So counts in use lie as close as the blocks do.
+    /// Counts are stored outside the region, where no peer can write them. A block of a page or more has the count of
+    /// the page it starts in. Smaller blocks have separate counts for each doubling of their size: as many for a page
+    /// as it holds blocks of the least size. So the counts in use are as close together as the blocks are.
     #[inline]
     pub(crate) fn count_index(&self, block: Block) -> usize {
         let Page::Slab { class, .. } = *self.runs.page(block.first) else {
@@ -109,37 +110,38 @@ impl Blocks {
         before + ((block.first as usize) << shift) + usize::from(block.index)
     }
 
-    /// Returns how many counts blocks among `pages` have.
+    /// Returns the number of counts for the blocks of `pages` pages.
     pub(crate) const fn counts(pages: u32) -> usize {
         pages as usize * COUNTS_PER_PAGE
     }
 
-    /// Returns how many blocks of each class are out; the last counts page runs.
+    /// Returns the number of blocks in use of each class; the last entry counts page runs.
     pub(crate) const fn out(&self) -> &[u32; KINDS] {
         &self.out
     }
 
-    /// Returns whether no block is out.
+    /// Returns whether every block is free.
     pub(crate) fn all_home(&self) -> bool {
         self.leased_bytes == 0
     }
 
-    /// Returns the capacities of all blocks out, in octets.
+    /// Returns the capacity of all blocks in use, in octets.
     pub(crate) const fn leased_bytes(&self) -> usize {
         self.leased_bytes
     }
 
-    /// Returns the octets in free pages.
+    /// Returns the number of octets in free pages.
     pub(crate) const fn free_bytes(&self) -> usize {
         self.runs.free_pages() as usize * PAGE
     }
 
-    /// Returns the octets of a free run such that no other is an eighth longer.
+    /// Returns the length of a free run in octets; no other free run is more than an eighth longer.
     pub(crate) fn largest_run(&self) -> usize {
         self.runs.largest() as usize * PAGE
     }
 
-    /// Returns the capacity of blocks of a kind, or `None` for page runs, which are as asked.
+    /// Returns the capacity of blocks of a kind, or `None` for page runs, which are as long as
+    /// requested.
     pub(crate) fn capacity_of(kind: usize) -> Option<usize> {
         (kind < CLASSES).then(|| Class::nth(kind).size())
     }
@@ -194,7 +196,7 @@ impl Blocks {
         }
     }
 
-    /// Puts a slab that has room again at the head of its class.
+    /// Inserts a slab with room at the head of the list of its class.
     fn list(&mut self, first: u32) {
         let Page::Slab { class, next, prev, .. } = self.runs.page_mut(first) else {
             unreachable!("only slabs are listed");
@@ -207,7 +209,7 @@ impl Blocks {
         }
     }
 
-    /// Takes a slab out of the list of those with room.
+    /// Removes a slab from the list of those with room.
     fn unlist(&mut self, first: u32) {
         let Page::Slab { class, prev, next, .. } = *self.runs.page(first) else {
             unreachable!("only slabs are listed");
@@ -226,7 +228,8 @@ const fn address(page: u32) -> usize {
     page as usize * PAGE
 }
 
-/// Counts of one page for blocks of the smallest sizes.
+/// The number of counts of one page for blocks of the smallest sizes.
 const COUNTS_PER_PAGE_MAX: usize = PAGE / Class::nth(0).size();
-/// Counts of one page: one for blocks that start there, and those of each doubling below a page.
+/// The number of counts of one page: one for a block that starts there, and those of each doubling
+/// below a page.
 const COUNTS_PER_PAGE: usize = 1 + 2 * (COUNTS_PER_PAGE_MAX - 1);

@@ -1,22 +1,23 @@
-//! Why a pool could not be made.
+//! The errors of creating a pool.
 
 use std::fmt;
 
 use crate::size::Octets;
 
-/// Why a pool could not be made. The message says how much was asked for and what would help.
+/// Why a pool could not be created. The message states the size requested and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PoolError {
-    /// More than one pool can manage, which is 2^32 - 1 pages of 4 KiB.
+    /// The size exceeds what one pool can manage, which is 2^32 - 1 pages of 4 KiB.
     TooLarge {
-        /// Octets asked for.
+        /// The size requested, in octets.
         bytes: usize,
     },
-    /// The machine would not give the memory.
+    /// The system did not provide the memory.
     NoMemory {
-        /// Octets asked for, rounded up to whole pages.
+        /// The size requested, rounded up to whole pages, in octets.
         bytes: usize,
-        /// What stood in the way.
+        /// The reason in words.
         reason: String,
     },
 }

@@ -1,48 +1,53 @@
-//! What a pool counts.
+//! The gauges and counters of a pool.
 
 use std::cell::Cell;
 
 use crate::region::PageKind;
 
-/// A pool's state, as numbers.
+/// The state of a pool in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Gauges {
-    /// The pages the region is made of.
+    /// The kind of pages in the region.
     pub kind: PageKind,
-    /// Octets of the region.
+    /// The size of the region, in octets.
     pub bytes: usize,
-    /// Octets in free pages: room for leases of any size, fragmentation apart.
+    /// The number of octets in free pages: room for leases of any size, fragmentation aside.
     pub free_bytes: usize,
-    /// Octets of a free run such that no other is an eighth longer.
+    /// The length of a free run in octets; no other free run is more than an eighth longer.
     pub largest_run: usize,
-    /// Octets of all blocks out, at their capacities.
+    /// The capacity of all leased blocks, in octets.
     pub leased_bytes: usize,
-    /// `Local` leases, those on other threads included until the pool has collected them.
+    /// The number of `Local` leases. Leases dropped on other threads count until the pool has
+    /// collected them.
     pub local: u64,
-    /// `Shared` references.
+    /// The number of `Shared` references.
     pub shared: u64,
-    /// Leases in posted work requests.
+    /// The number of leases in posted work requests.
     pub posted: u64,
-    /// Leases a peer may touch: registrations in flight.
+    /// The number of leases that a peer may access.
     pub exposed: u64,
-    /// Leases dropped while posted or exposed, since the start. Their memory stays out of use.
+    /// The number of leases dropped while posted or exposed, since the start. Their memory is never
+    /// reused.
     pub orphans: u64,
-    /// Registrations since the start.
+    /// The number of registrations since the start.
     pub registrations: u64,
-    /// Registrations taken back by an invalidation since the start.
+    /// The number of registrations that ended by an invalidation, since the start.
     pub fenced: u64,
 }
 
-/// Leases of one size class.
+/// The leases of one size class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClassGauge {
-    /// Octets of each; `None` for leases made of whole pages, each as long as was asked.
+    /// The capacity of each lease in octets; `None` for leases of whole pages, each as long as
+    /// requested.
     pub capacity: Option<usize>,
-    /// How many are out.
+    /// The number of leases.
     pub leases: u32,
 }
 
-/// Who may touch a lease's bytes.
+/// The states of a lease, which say who may access its octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Local,
@@ -51,7 +56,7 @@ pub(crate) enum State {
     Exposed,
 }
 
-/// Leases by state, kept on the owner's thread.
+/// The numbers of leases by state, kept on the owner's thread.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     leases: [Cell<u64>; 4],
@@ -78,19 +83,19 @@ impl Counters {
         self.enter(to);
     }
 
-    /// Counts a lease that was dropped where it must not be returned.
+    /// Counts a lease that was dropped in a state in which it must not be returned.
     pub(crate) fn orphan(&self, from: State) {
         self.leave(from, 1);
         bump(&self.orphans);
     }
 
-    /// Returns the leases in a state.
+    /// Returns the number of leases in a state.
     pub(crate) fn get(&self, state: State) -> u64 {
         self.leases[state as usize].get()
     }
 }
 
-/// Adds one.
+/// Increments a counter.
 pub(crate) fn bump(counter: &Cell<u64>) {
     counter.set(counter.get() + 1);
 }

@@ -1,4 +1,4 @@
-//! Handles nobody can guess.
+//! Unpredictable handles.
 //!
 //! ```text
 //!  31                       8 7         0
@@ -6,8 +6,8 @@
 //! | random           | slot  | key       |
 //! +------------------+-------+-----------+
 //! ```
-//! The slot is an index into a table. Everything else is fresh for each registration, and the whole
-//! handle is compared: a peer that guesses, or uses a handle that is past, meets another number.
+//! The slot is an index into a table. All other bits are new for each registration, and the whole
+//! handle is compared: a guessed or expired handle does not match.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use haulage_proto::verbs::Handle;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{RngCore as _, SeedableRng as _};
 
-/// The system has no randomness to give, without which handles could be guessed.
+/// The error of a system that provides no randomness, without which handles could be guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoEntropy;
 
@@ -27,18 +27,18 @@ impl fmt::Display for NoEntropy {
 
 impl std::error::Error for NoEntropy {}
 
-/// Makes handles and offsets for the registrations of an RNIC that is our own software.
+/// A generator of handles and offsets for the registrations of a software RNIC.
 pub struct Handles {
     random: ChaCha12Rng,
     slot_bits: u32,
 }
 
 impl Handles {
-    /// Starts from the system's randomness, for `slots` slots.
+    /// Creates a generator for `slots` slots, seeded with the system's randomness.
     ///
     /// # Errors
     ///
-    /// If the system has none to give.
+    /// [`NoEntropy`] if the system provides no randomness.
     ///
     /// # Panics
     ///
@@ -49,7 +49,7 @@ impl Handles {
         Ok(Self::from(ChaCha12Rng::from_seed(seed), slots))
     }
 
-    /// Starts from a seed, so that a test can be repeated.
+    /// Creates a generator for `slots` slots from a seed, so that a test can be repeated.
     ///
     /// # Panics
     ///
@@ -58,7 +58,8 @@ impl Handles {
         Self::from(ChaCha12Rng::seed_from_u64(seed), slots)
     }
 
-    /// Makes a handle for a slot whose last one was `last`; its key is another, and not 0.
+    /// Makes a handle for a slot whose last handle was `last`. The key of the new handle differs
+    /// from the last one and from 0.
     pub fn fresh(&mut self, slot: u32, last: Handle) -> Handle {
         let random = self.random.next_u32();
         let last_key = last.0 & 0xff;
@@ -68,13 +69,14 @@ impl Handles {
         Handle(index << 8 | key)
     }
 
-    /// Returns the slot a handle names, if it is one of ours.
+    /// Returns the slot in a handle. It is meaningful only if the handle is one of this
+    /// generator's.
     pub const fn slot(&self, handle: Handle) -> usize {
         (handle.0 >> 8 & ((1 << self.slot_bits) - 1)) as usize
     }
 
-    /// Returns a random offset below 2^47, a multiple of 4096: where a registration begins, in the
-    /// peer's terms. It tells nothing of addresses, and no length of memory makes it wrap.
+    /// Returns a random offset below 2^47, a multiple of 4096, by which a peer addresses the first
+    /// octet of a registration. It reveals no address, and does not wrap for any length of memory.
     pub fn offset(&mut self) -> u64 {
         self.random.next_u64() >> 17 & !0xfff
     }
@@ -91,7 +93,7 @@ impl fmt::Debug for Handles {
     }
 }
 
-/// Slots a table may have: a handle then keeps at least 15 bits that cannot be known.
+/// The most slots of a table, which leave at least 15 unpredictable bits in a handle.
 const SLOTS_MAX: usize = 1 << 16;
 
 #[cfg(test)]

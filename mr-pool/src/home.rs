@@ -1,16 +1,16 @@
-//! A pool's books, the pointer by which leases find them from any thread, and the counts that keep a
-//! block from going home.
+//! The bookkeeping of a pool, the pointer by which leases reach it from any thread, and the reference counts that keep
+//! a block from being freed.
 //!
 //! # Memory ownership
 //!
-//! The books and the region are freed by [`Keeper`] when the pool is dropped with every block home,
-//! and never otherwise. A lease is a block that is not home, so [`Home`], the pointer each lease
-//! carries, is good for as long as the lease. Everything but [`Returns`] is touched by the owner's
-//! thread only, which [`Bound`] checks.
+//! [`Keeper`] frees the bookkeeping and the region when the pool is dropped while every block is
+//! free, and never otherwise. A lease is a block in use, so [`Home`], the pointer in each lease, is
+//! valid as long as the lease. Only the owner's thread accesses anything but [`Returns`], which
+//! [`Bound`] checks.
 //!
-//! Of a block that is shared or lent, every `Shared` and every view holds a [`Reference`], and a
-//! lent `Local` counts as one. The block goes home with the last, so a view keeps it out as a lease
-//! does.
+//! Every `Shared` and every view of a shared, posted or exposed block holds a [`Reference`], and a
+//! posted or exposed `Local` counts as one. The block is freed with the last reference, so a view
+//! keeps it in use as a lease does.
 
 use std::alloc::{self, Layout};
 use std::cell::{Cell, RefCell};
@@ -24,38 +24,40 @@ use crate::gauges::{Counters, State};
 use crate::region::Region;
 use crate::returns::Returns;
 
-/// Everything of a pool that its leases need.
+/// The parts of a pool that its leases need.
 struct Body {
     returns: Returns,
     owner: Bound<Owner>,
     region: Region,
 }
 
-/// What only the owner's thread touches.
+/// The bookkeeping that only the owner's thread accesses.
 #[derive(Debug)]
 pub(crate) struct Owner {
     pub(crate) blocks: RefCell<Blocks>,
     pub(crate) counters: Counters,
-    /// What is counted of each block that is shared or lent.
+    /// The counts of each block that is shared, posted or exposed.
     counts: Box<[Tally]>,
 }
 
-/// What is counted of a block that is shared or lent.
+/// The counts of one block that is shared, posted or exposed.
 #[derive(Debug)]
 #[repr(C)]
 struct Tally {
     references: Cell<u32>,
-    /// Octets that a peer placed in the block while it was exposed, as far as its RNIC tells.
+    /// The number of octets that a peer placed in the block while it was exposed, as far as its
+    /// RNIC counts them.
     placed: Cell<u32>,
 }
 
-/// Frees the books and the region, or leaks both if a block is out.
+/// The owner of the bookkeeping and the region: dropping it frees both, or leaks both if a block is
+/// in use.
 #[derive(Debug)]
 pub(crate) struct Keeper(Home);
 
 impl Keeper {
-    /// Starts the books of a region of `pages`, owned by the calling thread; `None`, and the region is freed,
-    /// if there is no memory for them.
+    /// Creates the bookkeeping of a region of `pages`, owned by the calling thread. Returns `None`, and frees the
+    /// region, if there is no memory for it.
     pub(crate) fn new(region: Region, pages: u32) -> Option<Self> {
         let owner = Owner {
             blocks: RefCell::new(Blocks::new(pages)?),
@@ -66,17 +68,17 @@ impl Keeper {
         Some(Self(Home(NonNull::from(Box::leak(Box::new(body))))))
     }
 
-    /// Returns the pointer leases carry.
+    /// Returns the pointer that leases hold.
     pub(crate) const fn home(&self) -> Home {
         self.0
     }
 
-    /// Returns the memfd the region is in, if it is in one.
+    /// Returns the memfd of the region, if it has one.
     pub(crate) fn memfd(&self) -> Option<BorrowedFd<'_>> {
         self.0.body().region.memfd()
     }
 
-    /// Returns where the region starts. Whoever reads or writes there needs a lease or a view.
+    /// Returns the start of the region. Reading or writing there needs a lease or a view.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.0.body().region.at(0)
     }
@@ -97,7 +99,8 @@ impl Drop for Keeper {
     }
 }
 
-/// Where a lease belongs. Exists in the pool, in leases and in views, never longer than these.
+/// The pointer from a lease to its pool. It exists in the pool, in leases and in views, never
+/// longer than these.
 #[derive(Clone, Copy)]
 pub(crate) struct Home(NonNull<Body>);
 
@@ -106,7 +109,7 @@ pub(crate) struct Home(NonNull<Body>);
 unsafe impl Send for Home {}
 
 impl Home {
-    /// Takes a block of at least `length` octets out of the region; returns it, and where its octets start.
+    /// Allocates a block of at least `length` octets; returns it, and the start of its octets.
     #[inline]
     pub(crate) fn take(self, length: usize) -> Option<(Grant, NonNull<u8>)> {
         let owner = self.owner();
@@ -121,7 +124,7 @@ impl Home {
         Some((grant, start))
     }
 
-    /// Takes the block of a `Local` home, from any thread.
+    /// Frees the block of a `Local`, from any thread.
     pub(crate) fn give(self, block: Block) {
         let body = self.body();
         match body.owner.get() {
@@ -136,7 +139,7 @@ impl Home {
         }
     }
 
-    /// Takes home what other threads gave back; returns whether there was anything.
+    /// Frees the blocks that other threads returned; returns whether there were any.
     pub(crate) fn collect(self) -> bool {
         let owner = self.owner();
         let count = self.body().returns.drain(|block| owner.blocks.borrow_mut().give(block));
@@ -144,7 +147,7 @@ impl Home {
         count > 0
     }
 
-    /// Starts counting references to a block, from one, which is the caller's.
+    /// Starts counting references to a block. The first reference is the caller's.
     #[inline]
     pub(crate) fn count(self, block: Block) -> Count {
         let owner = self.owner();
@@ -155,7 +158,7 @@ impl Home {
         count
     }
 
-    /// Returns the owner's books.
+    /// Returns the owner's bookkeeping.
     ///
     /// # Panics
     ///
@@ -178,8 +181,8 @@ impl fmt::Debug for Home {
     }
 }
 
-/// The count of references to a block that is out. Exists in its leases and views, never longer, and
-/// only on the thread of the pool.
+/// The count of references to a block in use. It exists in the block's leases and views, never longer, and only on the
+/// thread of the pool.
 #[derive(Clone, Copy)]
 pub(crate) struct Count {
     tally: NonNull<Tally>,
@@ -188,18 +191,18 @@ pub(crate) struct Count {
 }
 
 impl Count {
-    /// Counts one more.
+    /// Adds a reference.
     ///
     /// # Panics
     ///
-    /// At 2^32 references, which only forgotten ones can add up to.
+    /// At 2^32 references, which only leaked references can add up to.
     pub(crate) fn more(self) -> Reference {
         let Tally { references, .. } = self.tally();
         references.set(references.get().checked_add(1).expect("fewer than 2^32 references"));
         Reference(self)
     }
 
-    /// Makes a reference of the one that [`Home::count`] began with.
+    /// Returns the first reference, the one that [`Home::count`] counted.
     pub(crate) const fn into_first(self) -> Reference {
         Reference(self)
     }
@@ -215,17 +218,17 @@ impl Count {
         placed.set(placed.get().saturating_add(octets));
     }
 
-    /// Forgets the octets that were counted.
+    /// Resets the number of octets that a peer placed in the block.
     pub(crate) fn forget_placed(self) {
         self.tally().placed.set(0);
     }
 
-    /// Returns how many octets were counted since then.
+    /// Returns the number of octets that a peer placed in the block since [`Self::forget_placed`].
     pub(crate) fn placed(self) -> u32 {
         self.tally().placed.get()
     }
 
-    /// Returns the pool's books.
+    /// Returns the pointer to the pool.
     pub(crate) const fn home(self) -> Home {
         self.home
     }
@@ -246,12 +249,12 @@ impl fmt::Debug for Count {
     }
 }
 
-/// One reference to a block, which goes home with the last.
+/// One reference to a block, which is freed with its last reference.
 #[derive(Debug)]
 pub(crate) struct Reference(Count);
 
 impl Reference {
-    /// Returns the count this is part of.
+    /// Returns the count that this reference is part of.
     pub(crate) const fn count(&self) -> Count {
         self.0
     }
@@ -269,8 +272,8 @@ impl Drop for Reference {
     }
 }
 
-/// Returns counts of zero, which take memory only as they are used: the system gives zeroed memory. Returns
-/// `None` if it gives none, or for no counts at all.
+/// Allocates counts of zero, as zeroed memory that the system provides on first use. Returns `None` if there is no
+/// memory, or if `length` is zero.
 fn zeroes(length: usize) -> Option<Box<[Tally]>> {
     let layout = Layout::array::<Tally>(length).ok().filter(|layout| layout.size() > 0)?;
     // SAFETY: the layout is not of size zero.

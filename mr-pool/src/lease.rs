@@ -1,4 +1,4 @@
-//! Leases whose bytes can be read: owned ones and shared ones.
+//! Leases with readable octets: owned leases and shared ones.
 
 use std::mem;
 use std::ptr::NonNull;
@@ -8,12 +8,13 @@ use crate::gauges::State;
 use crate::home::{Count, Home, Reference};
 use crate::view::{Frozen, Span};
 
-/// Registered memory that no peer can reach and no posted request holds.
+/// An owned lease: registered memory that no peer can access and no posted request holds.
 ///
-/// It may go to any thread, be read, written and dropped there: it comes home by itself. It changes
-/// its state (every method that consumes it) only on the thread of its pool, and panics elsewhere.
+/// A `Local` may move to any thread and be read, written and dropped there; dropping it returns its
+/// block to the pool. The methods that consume it change its state, and panic on any thread but
+/// that of its pool.
 ///
-/// Contents are what the last lease of the block left.
+/// The contents are those that the last lease of the block left.
 #[derive(Debug)]
 pub struct Local {
     span: Span,
@@ -25,7 +26,8 @@ impl Local {
         Self { span, berth: Berth { home, block } }
     }
 
-    /// Changes the length. What it grows by is what the last lease of the block left.
+    /// Changes the length. Additional octets have the contents that the last lease of the block
+    /// left.
     ///
     /// # Panics
     ///
@@ -35,7 +37,7 @@ impl Local {
         self.span.set_len(length);
     }
 
-    /// Borrows the contents to change them.
+    /// Borrows the contents mutably.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.span.bytes_mut()
@@ -58,12 +60,12 @@ impl Local {
         self.len() == 0
     }
 
-    /// Returns the octets the block has, at least the length it was leased with.
+    /// Returns the length of the block in octets, which is at least the length requested.
     pub const fn capacity(&self) -> usize {
         self.span.capacity()
     }
 
-    /// Gives up writing it, so that many requests can read it at once.
+    /// Makes the lease immutable, so that many requests can read it at once.
     pub fn share(self) -> Shared {
         self.berth.home.owner().counters.pass(State::Local, State::Shared);
         let reference = self.count().into_first();
@@ -72,7 +74,8 @@ impl Local {
         Shared { octets: span.freeze(), reference }
     }
 
-    /// Returns where the octets are. The state the lease is in says who may touch them.
+    /// Returns the start and the length of the octets. The state of the lease says who may access
+    /// them.
     pub(crate) const fn octets(&self) -> (NonNull<u8>, usize) {
         self.span.octets()
     }
@@ -84,7 +87,7 @@ impl Local {
     }
 }
 
-/// A block that is out. Dropping it sends the block home, from any thread.
+/// A block in use. Dropping it returns the block to the pool, from any thread.
 #[derive(Debug)]
 struct Berth {
     home: Home,
@@ -97,10 +100,10 @@ impl Drop for Berth {
     }
 }
 
-/// Registered memory that any number of requests may read and nobody writes.
+/// A shared lease: immutable registered memory that any number of requests may read.
 ///
-/// Clones count references, on the thread of the pool, and so do views. The block goes home with the
-/// last of them, those inside posted requests included.
+/// Clones and views count references, on the thread of the pool. The block returns to the pool with the last of them,
+/// those in posted requests included.
 #[derive(Debug)]
 pub struct Shared {
     octets: Frozen,
@@ -125,7 +128,7 @@ impl Shared {
         self.len() == 0
     }
 
-    /// Returns where the octets are, which nobody writes.
+    /// Returns the start and the length of the octets, which are immutable.
     #[inline]
     pub(crate) const fn octets(&self) -> (NonNull<u8>, usize) {
         self.octets.octets()

@@ -1,18 +1,18 @@
-//! Leases lent to an RNIC, which have no bytes, and the evidence that takes them back.
+//! Posted and exposed leases, whose octets cannot be read, and the evidence that ends these states.
 //!
 //! # Memory ownership
 //!
-//! A lease is lent to our own RNIC ([`PostedSource`], [`PostedSink`]) or through it to a peer
-//! ([`Exposed`]). Views are made of lent leases only, and counted. A lease that could be written is
-//! taken back only when no view of it is left; a shared one at any time, as nobody writes it, and its
-//! block stays out until the last view is gone. Dropping a lent lease never returns its block: whether
-//! the other party is done is unknown, so the block becomes an orphan.
+//! A lease is posted to the local RNIC ([`PostedSource`], [`PostedSink`]) or exposed through it to a peer
+//! ([`Exposed`]). Only posted and exposed leases have views, which are counted. A writable lease leaves the state only
+//! when no view of it is left. A shared lease may leave it at any time, because it is immutable; its block stays in use
+//! until the last view is dropped. Dropping a posted or exposed lease never returns its block: it is not known whether
+//! the other party has finished, so the block becomes an orphan.
 //!
-//! Proofs that a peer does not write speak of a peer that an RNIC keeps to what is exposed. One that has mapped a
+//! Proofs that a peer does not write assume an RNIC that restricts the peer to exposed memory. A peer that has mapped a
 //! shared region itself is trusted instead: see "Shared regions" in the documentation of the crate.
 //!
-//! What the types cannot see is a peer, so an exposed lease needs a token too, [`Invalidated`], which
-//! an `unsafe fn` makes.
+//! The type system cannot track a peer, so ending an exposure also needs an [`Invalidated`] token, which an `unsafe fn`
+//! makes.
 
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
@@ -27,25 +27,25 @@ use crate::lease::{Local, Shared};
 use crate::view::{Sink, Source, window};
 
 impl Local {
-    /// Makes it the source of Sends and Writes.
+    /// Makes the lease the source of Sends and Writes.
     #[inline]
     pub fn into_source(self) -> PostedSource<Self> {
         let loan = Loan::begin(self.count(), State::Local, State::Posted);
         PostedSource::new(loan, self.octets(), self)
     }
 
-    /// Makes it the sink of Receives and Reads.
+    /// Makes the lease the sink of Receives and Reads.
     #[inline]
     pub fn into_sink(self) -> PostedSink {
         PostedSink::new(self)
     }
 
-    /// Opens all of it to be read by the peer under `handle`; the view goes into the registration.
+    /// Exposes the whole lease for reading by the peer under `handle`. The registration takes the view.
     pub fn expose_read(self, handle: Handle) -> (Exposed, Source) {
         Exposed::for_reading(self, handle)
     }
 
-    /// Opens all of it to be written by the peer under `handle`; the view goes into the registration.
+    /// Exposes the whole lease for writing by the peer under `handle`. The registration takes the view.
     pub fn expose_write(self, handle: Handle) -> (Exposed, Sink) {
         Exposed::for_writing(self, handle)
     }
@@ -60,7 +60,7 @@ impl Shared {
     }
 }
 
-/// A lease our RNIC may read: the source of posted Sends and Writes. `L` is [`Local`] or
+/// A lease that the local RNIC may read: the source of posted Sends and Writes. `L` is [`Local`] or
 /// [`crate::Shared`].
 #[derive(Debug)]
 pub struct PostedSource<L> {
@@ -71,12 +71,12 @@ pub struct PostedSource<L> {
 }
 
 impl<L> PostedSource<L> {
-    /// Lends a lease whose octets these are.
+    /// Makes a posted source of a lease with these octets.
     pub(crate) fn new(loan: Loan, (start, length): (NonNull<u8>, usize), lease: L) -> Self {
         Self { loan, start, length, lease: ManuallyDrop::new(lease) }
     }
 
-    /// Returns the RNIC's view of a range, or `None` if it is not within the lease.
+    /// Returns a view of a range for the RNIC, or `None` if the range is not within the lease.
     pub fn source(&self, range: Range<usize>) -> Option<Source> {
         let (start, length) = window(self.start, self.length, range)?;
         // SAFETY: the octets are the lease's, so initialized. Nobody writes them while the view is
@@ -98,11 +98,11 @@ impl<L> PostedSource<L> {
 }
 
 impl PostedSource<Local> {
-    /// Takes the lease back once our RNIC has read it.
+    /// Ends the posted state, once the local RNIC has read the lease.
     ///
     /// # Errors
     ///
-    /// It is returned as it was while a view of it is left.
+    /// Returns the lease unchanged while a view of it exists.
     #[inline]
     pub fn complete(self) -> Result<Local, Self> {
         if !self.loan.count.is_one() {
@@ -114,7 +114,7 @@ impl PostedSource<Local> {
 }
 
 impl PostedSource<Shared> {
-    /// Takes the reference back. Views that are left go on reading.
+    /// Ends the posted state. Remaining views may still read the octets.
     #[inline]
     pub fn complete(self) -> Shared {
         self.loan.end();
@@ -122,7 +122,7 @@ impl PostedSource<Shared> {
     }
 }
 
-/// A lease our RNIC may write at any moment: the sink of a posted Receive or Read.
+/// A lease that the local RNIC may write at any moment: the sink of a posted Receive or Read.
 #[derive(Debug)]
 pub struct PostedSink {
     loan: Loan,
@@ -136,7 +136,7 @@ impl PostedSink {
         Self { loan, lease: ManuallyDrop::new(lease) }
     }
 
-    /// Returns the RNIC's view of a range, or `None` if it is not within the lease.
+    /// Returns a view of a range for the RNIC, or `None` if the range is not within the lease.
     #[inline]
     pub fn sink(&mut self, range: Range<usize>) -> Option<Sink> {
         let (start, length) = self.lease.octets();
@@ -148,19 +148,19 @@ impl PostedSink {
         Some(unsafe { Sink::new(start, length, self.loan.count.more()) })
     }
 
-    /// Borrows what our RNIC has written, if no view of it is left, without taking the lease back: the
-    /// next request it is the sink of costs nothing but a view.
+    /// Borrows the octets that the local RNIC has written, if no view is left, without ending the posted state. The
+    /// next request into the same lease then needs only a view.
     #[inline]
     pub fn filled(&self) -> Option<&[u8]> {
         // No view can be made while the bytes are borrowed.
         self.loan.count.is_one().then(|| self.lease.bytes())
     }
 
-    /// Takes the lease back once our RNIC has written it.
+    /// Ends the posted state, once the local RNIC has written the lease.
     ///
     /// # Errors
     ///
-    /// It is returned as it was while a view of it is left.
+    /// Returns the lease unchanged while a view of it exists.
     #[inline]
     pub fn complete(self) -> Result<Local, Self> {
         if !self.loan.count.is_one() {
@@ -181,10 +181,10 @@ impl PostedSink {
     }
 }
 
-/// A lease a peer may read or write at any moment, under one handle.
+/// An exposed lease, which a peer may read or write at any moment under one handle.
 ///
-/// There is deliberately no way to its bytes, not even when the peer may only read: the peer's RNIC
-/// is a party the borrow checker cannot see.
+/// Its octets are deliberately inaccessible, even if the peer may only read them, because the
+/// borrow checker cannot track the peer's RNIC.
 ///
 /// ```compile_fail,E0599
 /// # use haulage_mr_pool::Exposed;
@@ -228,11 +228,12 @@ impl Exposed {
         Self { loan, handle, access, lease: ManuallyDrop::new(lease) }
     }
 
-    /// Takes the memory back, given proof that the peer has lost access.
+    /// Ends the exposure, given proof that the peer has lost access.
     ///
     /// # Errors
     ///
-    /// Both are returned if the proof is of another handle, or while the view is left.
+    /// Returns the lease and the proof if the proof is for another handle, or if the view still
+    /// exists.
     #[inline]
     pub fn fence<'turn>(
         self,
@@ -246,18 +247,18 @@ impl Exposed {
         Ok(ManuallyDrop::into_inner(self.lease))
     }
 
-    /// Returns how many octets the peer placed, as far as its RNIC counts them
-    /// ([`Sink::count_placed`]): octets placed twice count twice, and which ones were placed is not known.
+    /// Returns the number of octets that the peer placed, as far as the RNIC counts them ([`Sink::count_placed`]).
+    /// Octets placed twice count twice, and the count does not say which octets were placed.
     pub fn placed(&self) -> u32 {
         self.loan.count.placed()
     }
 
-    /// Returns the handle the peer knows.
+    /// Returns the handle under which the lease is exposed.
     pub const fn handle(&self) -> Handle {
         self.handle
     }
 
-    /// Returns what the peer may do.
+    /// Returns the access that the peer has.
     pub const fn access(&self) -> Access {
         self.access
     }
@@ -273,8 +274,9 @@ impl Exposed {
     }
 }
 
-/// That a lease is lent: the pool shows it as such until the loan ends. One that is dropped instead
-/// shows an orphan. Stays on the thread of its pool, with the count of the lease and its views.
+/// The record of a posted or exposed lease: the pool's gauges show the lease in that state until
+/// the record ends. A record that is dropped instead counts as an orphan. It stays on the thread of
+/// its pool, with the count of the lease and its views.
 #[derive(Debug)]
 pub(crate) struct Loan {
     count: Count,
@@ -303,8 +305,8 @@ impl Drop for Loan {
 /// Evidence that a handle was invalidated: a LocalInv completed, a Receive carried Remote
 /// Invalidation, or the queue pair is quiesced and its registrations destroyed.
 ///
-/// Spent in the turn that mints it: handles recur, so a token kept could match a later exposure.
-/// Safe code cannot make one, nor take it to another thread:
+/// A token must be used in the turn that made it: handles recur, so that an old token could match a
+/// later exposure. Safe code can neither make a token nor move it to another thread:
 ///
 /// ```compile_fail,E0133
 /// # use haulage_mr_pool::Invalidated;
@@ -323,13 +325,13 @@ pub struct Invalidated<'turn> {
 }
 
 impl Invalidated<'_> {
-    /// Makes the evidence.
+    /// Makes the evidence that the registration of `handle` has ended.
     ///
     /// # Safety
     ///
-    /// The registration of `handle` is gone, or was never of the memory itself: whatever a peer sends, no
-    /// octet of what was exposed as `handle` is read or written under it. (Should another provider have drawn the same handle, it still holds the view, and `fence`
-    /// refuses.)
+    /// The registration of `handle` has ended, or never covered the memory itself: whatever a peer sends, no octet of
+    /// the lease exposed as `handle` is read or written under it. (If another provider has chosen the same handle, it
+    /// still holds the view, and `fence` refuses.)
     pub const unsafe fn mint(handle: Handle) -> Self {
         Self { handle, _turn: PhantomData }
     }
@@ -340,7 +342,7 @@ impl Invalidated<'_> {
     }
 }
 
-/// Evidence made up by tests, which have no peer.
+/// Evidence for tests, which have no peer.
 #[cfg(test)]
 pub(crate) mod evidence {
     use super::{Exposed, Handle, Invalidated, Local};

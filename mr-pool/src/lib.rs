@@ -1,8 +1,8 @@
-//! Registered memory: where it comes from, who may touch it now, and by which handle.
+//! Registered memory: regions, leases that say who may access the memory, and registrations.
 //!
-//! A [`Pool`] belongs to one core. It takes one region from the machine at start, in the largest
-//! pages to be had, and lends it out as leases without ever asking for memory again. A lease's type
-//! says who may touch the bytes:
+//! A [`Pool`] belongs to one core. At start it takes one region from the system, in the largest
+//! pages available, and hands it out as leases without allocating again. The type of a lease says
+//! who may access its octets:
 //!
 //! ```text
 //!            share            into_source           complete
@@ -15,11 +15,11 @@
 //!                               (a peer reads or writes)
 //! ```
 //!
-//! Only [`Local`] and [`Shared`] have bytes. What goes to the RNIC is a view, [`Source`] or [`Sink`].
-//! Views are counted: a `Local` comes back from `Posted` and from [`Exposed`] only when no view of it
-//! is left, and a shared block goes home only then. What no count shows is a peer: to come back from
-//! [`Exposed`] takes an [`Invalidated`] token too, which only an `unsafe fn` makes. Dropping a lease in
-//! those states never returns it: it is counted as an orphan and its memory stays out of use.
+//! Only [`Local`] and [`Shared`] give access to octets. The RNIC gets a view, [`Source`] or [`Sink`]. Views are
+//! counted: a `Local` leaves the states `Posted` and [`Exposed`] only when no view of it is left, and a shared block
+//! returns to the pool only then. No count can track a peer: leaving [`Exposed`] also takes an [`Invalidated`] token,
+//! which only an `unsafe fn` makes. A lease that is dropped in those states never returns to the pool: it is counted as
+//! an orphan and its memory is never reused.
 //!
 //! ```
 //! use haulage_mr_pool::{Invalidated, PagePreference, Pool, PoolConfig};
@@ -46,41 +46,40 @@
 //!
 //! # Memory ownership
 //!
-//! All bookkeeping is outside the region, so no peer can corrupt it: not even one that has mapped all of
-//! the region. Contents are not cleared between leases: whoever sends a block to another tenant fills all of
-//! it first.
+//! All bookkeeping is outside the region, so that no peer can corrupt it, not even one that has mapped the whole
+//! region. Contents are not cleared between leases: a caller that sends a block to another tenant must fill all of it
+//! first.
 //!
 //! # Shared regions
 //!
-//! A region of [`PagePreference::Shared`] lies in a memfd. A peer that is given it, by
-//! [`Pool::memfd`], is its own RNIC: nothing but its honesty keeps it to what is exposed to it. The proofs in
-//! this crate that neither our RNIC nor a peer writes certain octets hold on one condition, which whoever
-//! passes the memfd vouches for: *the peer writes only octets of leases that are exposed to it for writing, and
-//! only until their handle is retired*.
+//! A region of [`PagePreference::Shared`] is in a memfd. A peer that receives the memfd ([`Pool::memfd`]) is its own
+//! RNIC: nothing enforces that it accesses exposed memory only. The proofs in this crate that neither the local RNIC
+//! nor a peer writes certain octets hold on one condition, for which the caller that passes the memfd is responsible:
+//! *the peer writes only octets of leases that are exposed to it for writing, and only until their handle is retired*.
 //!
-//! Of a peer that breaks the condition this holds:
+//! A peer that breaks the condition has this power:
 //!
-//! - It can read and change any octet of any lease of the pool, in any state, at any moment, and it can take
-//!   pages away, which ends the process by SIGBUS.
-//! - It cannot change where a lease lies, how long it is, which state it is in, how many views of it are left,
-//!   or which blocks are free.
-//! - The slices that leases lend ([`Local::bytes`], [`Local::bytes_mut`], [`Shared::bytes`],
-//!   [`PostedSink::filled`], [`Source::bytes`], [`Piece::bytes`]) can change while they are borrowed. Rust's
-//!   rules call that undefined behaviour. In practice two reads of an octet can differ, so that a check of the
-//!   contents proves nothing about a later read: for instance, a `str` that was valid UTF-8 may be no longer.
+//! - It can read and change any octet of any lease of the pool, in any state, at any moment, and it can remove pages,
+//!   which ends the process by SIGBUS.
+//! - It cannot change the place, the length or the state of a lease, the number of its views, or the set of free
+//!   blocks.
+//! - The slices that leases lend ([`Local::bytes`], [`Local::bytes_mut`], [`Shared::bytes`], [`PostedSink::filled`],
+//!   [`Source::bytes`], [`Piece::bytes`]) can change while they are borrowed, which is undefined behaviour in Rust. In
+//!   practice two reads of an octet can differ, so that a check of the contents proves nothing about a later read: for
+//!   instance, a `str` that was valid UTF-8 may become invalid.
 //!
-//! Copying octets out before they are checked is not enough to make this sound, as the copy begins with a
-//! slice. What would be is a memfd that holds only leases to be exposed, which lend no slices before their
-//! octets are copied to private memory. Until then, pass the memfd only to peers that are trusted like a part
-//! of the program.
+//! Copying octets before checking them does not make this sound, because the copy begins with a slice. A sound design
+//! would put only exposed leases into the memfd, and lend no slices of them before their octets are copied to private
+//! memory. Until then, pass the memfd only to peers that are trusted like a part of the program.
 //!
-//! The crate's `unsafe` code is in four files, each proving its part:
+//! The crate's `unsafe` code is in four files, each of which proves one part:
 //!
-//! - `region/map.rs`: memory comes from the system, once, and goes back once.
-//! - `home.rs`: only the owner's thread touches a pool's books; they outlive every lease and view.
+//! - `region/map.rs`: memory is mapped once and unmapped once.
+//! - `home.rs`: only the owner's thread accesses a pool's bookkeeping, which outlives every lease
+//!   and view.
 //! - `view.rs`: octets are read and written through pointers only here.
-//! - `lent.rs`: while a view is counted its lease is not given back; the one thing left for a caller to
-//!   prove is that a peer has lost access.
+//! - `lent.rs`: a lease stays posted or exposed while a view of it exists; the caller has to prove only that a peer has
+//!   lost access.
 #![deny(unsafe_code)]
 
 mod blocks;

@@ -1,29 +1,29 @@
-//! Data that lies in several shared blocks, or in a part of one: what is sent of it leaves from there.
+//! Data in several shared blocks, or in a part of one, that is sent without a copy.
 //!
 //! # Memory ownership
-//! A piece is a reference to a block of the pool and a part of it. Nobody writes the block while a
-//! piece of it is left, so its octets can leave from where they are.
+//! A piece is a reference to a shared block of the pool and a range of it. The block is immutable
+//! while a piece of it exists, so that its octets can be sent in place.
 
 use std::ops::Range;
 
 use crate::Shared;
 
-/// A part of a block that nobody writes.
+/// A range of a shared block.
 #[derive(Clone, Debug)]
 pub struct Piece {
     block: Shared,
-    /// Within the block.
+    /// The range within the block.
     range: Range<usize>,
 }
 
 impl Piece {
-    /// Takes all of a block.
+    /// Makes a piece of a whole block.
     pub const fn whole(block: Shared) -> Self {
         let range = 0..block.len();
         Self { block, range }
     }
 
-    /// Returns a part of the piece: at most `length` octets from `start`, as many as there are.
+    /// Returns a part of the piece: at most `length` octets from `start` on.
     #[must_use]
     pub fn part(&self, start: usize, length: usize) -> Self {
         let from = self.range.start.saturating_add(start).min(self.range.end);
@@ -36,22 +36,22 @@ impl Piece {
         &self.block.bytes()[self.range.clone()]
     }
 
-    /// Returns how many octets there are.
+    /// Returns the number of octets.
     pub const fn len(&self) -> usize {
         self.range.end - self.range.start
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no octets.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Gives up the reference and the range it was to: what a transport sends from.
+    /// Returns the reference and the range, from which a transport sends.
     pub fn into_parts(self) -> (Shared, Range<usize>) {
         (self.block, self.range)
     }
 
-    /// Becomes one with `next` if that follows in the same block.
+    /// Extends the piece by `next` if that follows in the same block. Returns whether it did.
     fn join(&mut self, next: &Self) -> bool {
         // Blocks are told apart by where they are: a block that is out has its place to itself.
         let same = self.block.bytes().as_ptr() == next.block.bytes().as_ptr();
@@ -63,10 +63,11 @@ impl Piece {
     }
 }
 
-/// A row of pieces: what it holds is what they hold, in order.
+/// A sequence of pieces, whose contents are the octets of the pieces in order.
 ///
 /// # Limits
-/// At most [`PIECES_MAX`], in place, so that collecting them takes nothing from the heap.
+/// A sequence has at most [`PIECES_MAX`] pieces, stored in place, so that collecting them allocates
+/// nothing.
 #[derive(Debug, Default)]
 pub struct Pieces {
     pieces: [Option<Piece>; PIECES_MAX],
@@ -75,10 +76,10 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Appends a piece; one without octets is left out.
+    /// Appends a piece, unless it is empty.
     ///
     /// # Errors
-    /// It comes back if there is no room for one more.
+    /// Returns the piece if there is no room for another one.
     pub fn push(&mut self, piece: Piece) -> Result<(), Piece> {
         let length = piece.len();
         let last = self.count.checked_sub(1).and_then(|last| self.pieces[last].as_mut());
@@ -97,12 +98,12 @@ impl Pieces {
         self.pieces.iter().flatten()
     }
 
-    /// Returns how many octets there are.
+    /// Returns the number of octets.
     pub const fn len(&self) -> usize {
         self.length
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no octets.
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -117,7 +118,7 @@ impl IntoIterator for Pieces {
     }
 }
 
-/// Pieces of one row: 1 MiB touches at most as many blocks of 64 KiB.
+/// The most pieces of one sequence: 1 MiB touches at most this number of 64 KiB blocks.
 pub const PIECES_MAX: usize = 17;
 
 #[cfg(test)]

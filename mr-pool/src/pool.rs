@@ -1,4 +1,4 @@
-//! The pool: one region, one owner, leases.
+//! The pool: one region with one owner, which hands out leases.
 
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
@@ -13,21 +13,21 @@ use crate::region::{PagePreference, PageReport, Region};
 use crate::size::PAGE;
 use crate::view::Span;
 
-/// What a pool is made of.
+/// The configuration of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolConfig {
-    /// Octets, rounded up to whole pages: 2 MiB where huge pages are wanted, else 4 KiB. 1 GiB pages
-    /// are used if that is a multiple of 1 GiB.
+    /// The size in octets, rounded up to whole pages: 2 MiB if huge pages are preferred, else 4 KiB. 1 GiB pages are
+    /// used only if the size is a multiple of 1 GiB.
     pub bytes: usize,
-    /// Which pages to try.
+    /// The kinds of pages to try.
     pub pages: PagePreference,
     /// The NUMA node to take memory from; `None` leaves it to the system.
     pub node: Option<u32>,
 }
 
-/// A core's registered memory.
+/// The registered memory of one core.
 ///
-/// Made on the core's own thread and used there only:
+/// A pool is created on the core's own thread and used only there:
 ///
 /// ```compile_fail,E0277
 /// # use haulage_mr_pool::Pool;
@@ -37,8 +37,8 @@ pub struct PoolConfig {
 ///
 /// # Memory ownership
 ///
-/// Dropping a pool gives its region back to the system if every block is home, and leaks it
-/// otherwise: someone may still read or write it.
+/// Dropping a pool returns its region to the system if every block is free, and leaks the region
+/// otherwise, because it may still be read or written.
 #[derive(Debug)]
 pub struct Pool {
     keeper: Keeper,
@@ -47,12 +47,12 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Takes a region from the machine, fills it with pages and owns it on this thread.
+    /// Creates a pool: maps a region, fills it with pages, and makes this thread its owner.
     ///
     /// # Errors
     ///
-    /// If the machine has not that much memory, or no pool could manage it. Pages that are not to be
-    /// had are no error: the next kind is taken, and [`Pool::pages`] tells why.
+    /// If the system does not have that much memory, or if no pool could manage it. Unavailable kinds of pages are not
+    /// an error: the next kind is used, and [`Pool::pages`] tells why.
     pub fn new(config: &PoolConfig) -> Result<Self, PoolError> {
         let too_large = PoolError::TooLarge { bytes: config.bytes };
         let bytes = config.pages.round_up(config.bytes).ok_or(too_large.clone())?;
@@ -63,47 +63,49 @@ impl Pool {
         Ok(Self { keeper, report, _here: PhantomData })
     }
 
-    /// Leases a block of at least `length` octets, with that length. Zero is a length.
+    /// Leases a block of at least `length` octets. The lease has exactly that length, which may be
+    /// zero.
     ///
-    /// Returns `None` if there is none: the pool is exhausted, or too fragmented for so long a run, or
-    /// `length` exceeds 1 GiB.
-    /// Takes bounded time and nothing from the heap.
+    /// Returns `None` if the pool is exhausted or too fragmented, or if `length` exceeds 1 GiB. Leasing takes bounded
+    /// time and allocates nothing from the heap.
     pub fn lease(&self, length: usize) -> Option<Local> {
         let home = self.keeper.home();
         Span::take(home, length).map(|(block, span)| Local::new(home, block, span))
     }
 
-    /// Takes home the leases that were dropped on other threads. `lease` does so when it runs short.
+    /// Frees the leases that were dropped on other threads. [`Self::lease`] does so itself when memory runs short.
     pub fn collect(&self) {
         self.keeper.home().collect();
     }
 
-    /// Returns what the region is made of, and what would make it better.
+    /// Returns the report on the region's pages, and on the commands that would improve them.
     pub const fn pages(&self) -> &PageReport {
         &self.report
     }
 
-    /// Returns where the region is, for who registers it with the system. Who may touch the octets is
-    /// said by leases alone.
+    /// Returns the address range of the region, for registering it with the system. Only leases permit access to the
+    /// octets.
     pub fn region(&self) -> NonNull<[u8]> {
         NonNull::slice_from_raw_parts(self.keeper.start(), self.usable())
     }
 
-    /// Returns the sealed memfd the region is in, if it was made with [`PagePreference::Shared`].
+    /// Returns the sealed memfd of the region, if the pool was created with
+    /// [`PagePreference::Shared`].
     ///
-    /// Whoever is given it can read and write every octet of the region, at any moment and in any state of
-    /// its lease, also while a slice of it is borrowed. Who passes it vouches for the peer: see "Shared
-    /// regions" in the documentation of the crate.
+    /// A process that receives the memfd can read and write every octet of the region, at any moment and in any state
+    /// of its lease, even while a slice of it is borrowed. The caller is responsible for the peer it passes the memfd
+    /// to: see "Shared regions" in the documentation of the crate.
     pub fn memfd(&self) -> Option<BorrowedFd<'_>> {
         self.keeper.memfd()
     }
 
-    /// Returns the octets of the region.
+    /// Returns the size of the region in octets.
     pub const fn usable(&self) -> usize {
         self.report.bytes
     }
 
-    /// Returns the octets in free pages: room for leases of any size, fragmentation apart.
+    /// Returns the number of octets in free pages: room for leases of any size, fragmentation
+    /// aside.
     pub fn free_bytes(&self) -> usize {
         self.blocks(Blocks::free_bytes)
     }
@@ -128,7 +130,7 @@ impl Pool {
         }
     }
 
-    /// Returns the leases out by size class, smallest first.
+    /// Returns the numbers of leases by size class, smallest class first.
     pub fn classes(&self) -> impl Iterator<Item = ClassGauge> + use<> {
         let out = self.blocks(|blocks| *blocks.out());
         let gauge = |(kind, leases)| ClassGauge { capacity: Blocks::capacity_of(kind), leases };

@@ -1,11 +1,12 @@
-//! One region of memory, in the best pages the machine has.
+//! One region of memory, in the largest pages that the system offers.
 //!
 //! # Normal operation
 //!
-//! Kinds of pages are tried in order, largest first; the first that works is taken, and the report
-//! says why the larger ones did not and which command would change that. The region is bound to a
-//! NUMA node if one is asked for, kept out of forked children (a copy on write would part us from
-//! memory an RNIC has pinned), and filled with pages at once, so no fault waits in the data path.
+//! Kinds of pages are tried in order, largest first; the first that works is used, and the report
+//! says why the larger ones failed and which command would change that. The region is bound to a
+//! NUMA node if one is configured, excluded from forked children (copy on write would replace pages
+//! that an RNIC has pinned), and filled with pages at once, so that the data path causes no page
+//! faults.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -24,14 +25,14 @@ mod pages;
 #[cfg(test)]
 mod tests;
 
-/// Memory taken from the system, given back when dropped.
+/// Memory of the system, which is returned when the region is dropped.
 #[derive(Debug)]
 pub(crate) struct Region {
     mapping: Mapping,
 }
 
 impl Region {
-    /// Takes `bytes`, rounded up as `preference` says, and fills them with pages.
+    /// Maps `bytes` octets, rounded up for the pages of `preference`, and fills them with pages.
     pub(crate) fn new(
         bytes: usize,
         preference: PagePreference,
@@ -69,12 +70,12 @@ impl Region {
         Err(PoolError::NoMemory { bytes, reason })
     }
 
-    /// Returns the octet at `offset`, which is within the region.
+    /// Returns the address of the octet at `offset`, which must be within the region.
     pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
         self.mapping.at(offset)
     }
 
-    /// Returns what another process needs to map the region, if it may.
+    /// Returns the memfd by which another process can map the region, if there is one.
     pub(crate) fn memfd(&self) -> Option<BorrowedFd<'_>> {
         self.mapping.memfd()
     }
@@ -106,7 +107,7 @@ impl Region {
     }
 }
 
-/// Locks the pages, unless their kind is never swapped. Returns why not.
+/// Locks the pages, unless their kind is never swapped. Returns the reason if that fails.
 fn lock(kind: PageKind, mapping: &Mapping) -> Option<String> {
     match kind {
         PageKind::Transparent | PageKind::Small => {

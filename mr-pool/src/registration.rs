@@ -1,21 +1,23 @@
-//! How memory is opened to a peer, and the life of one registration.
+//! Registration strategies, and the states of one registration.
 
-/// How memory is opened to a peer.
+/// The strategy by which memory is exposed to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
-    /// A work request on the send queue registers, another or the peer's Send invalidates: FRWR.
+    /// FRWR: a work request on the send queue registers memory, and another one, or the peer's
+    /// Send, invalidates the registration.
     FastReg,
-    /// The same by memory windows of type 2, which user space has in its stead.
+    /// Memory windows of type 2, the counterpart of FRWR in user space: a work request binds a
+    /// window, and another one, or the peer's Send, invalidates it.
     Window,
-    /// A call registers and another takes back, each of which takes the system.
+    /// One call registers memory and another deregisters it; both enter the kernel.
     PerCall,
-    /// Registered once for each connection, beside the leases, which are copied there or from there: the
-    /// handles stay good, and are never invalidated. For who asks for it.
+    /// Buffers registered once for each connection, to and from which leases are copied. Their handles stay valid and
+    /// are never invalidated. This strategy is used only on request.
     Persistent,
 }
 
 impl Strategy {
-    /// Returns the name reports use.
+    /// Returns the name of the strategy in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::FastReg => "FastReg",
@@ -26,41 +28,42 @@ impl Strategy {
     }
 }
 
-/// Life of one registration, as the core that posts its work requests sees it.
+/// The state of one registration, as seen by the core that posts its work requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MrState {
-    /// No handle is valid; the memory is ours.
+    /// No handle is valid; the memory is local.
     Idle,
-    /// FastReg is posted; the peer has not been told the handle.
+    /// FastReg is posted; the handle was not sent to the peer yet.
     Registering,
-    /// The peer may touch the memory.
+    /// The peer may access the memory.
     Exposed,
     /// LocalInv is posted, not yet complete.
     Fencing,
-    /// A request on it was flushed: whether the handle is valid is unknown. Only destroying the
-    /// registration brings the memory back.
+    /// A work request of the registration was flushed, so that the handle may be valid or not. Only
+    /// destroying the registration releases the memory.
     Orphaned,
 }
 
-/// What a post or a completion did to a registration.
+/// An event of a registration: a post or a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MrEvent {
     /// FastReg was posted.
     FastRegPosted,
-    /// A Send that tells the peer the handle was posted behind the FastReg.
+    /// A Send with the handle was posted after the FastReg.
     SendPosted,
     /// LocalInv was posted.
     LocalInvPosted,
     /// LocalInv completed, or the peer's Send with Invalidate arrived.
     Invalidated,
-    /// One of our requests on it was flushed.
+    /// A work request of the registration was flushed.
     Flushed,
     /// The queue pair is quiesced and its registrations are destroyed.
     Destroyed,
 }
 
 impl MrState {
-    /// The whole transition table; anything not listed is a bug of the caller.
+    /// Applies the transition table. Returns `None` for a pair that is not in it, which is a bug of
+    /// the caller.
     pub const fn on(self, event: MrEvent) -> Option<Self> {
         use MrEvent::{Destroyed, FastRegPosted, Flushed, Invalidated, LocalInvPosted, SendPosted};
         Some(match (self, event) {

@@ -1,11 +1,11 @@
-//! The way home for blocks freed on other threads.
+//! The return of blocks that were freed on other threads.
 //!
-//! A stack of runs, each with a bit per block that came back. A thread that frees a block sets its
-//! bit; the one that set the first bit of a run pushes the run. Nothing locks and nothing allocates.
-//! The owner takes the whole stack at once, so there is no ABA.
+//! Freed blocks are kept in a stack of runs, each with one bit per returned block. A thread that frees a block sets its
+//! bit; the thread that sets the first bit of a run pushes the run. There are no locks and no allocations. The owner
+//! takes the whole stack at once, which avoids the ABA problem.
 //!
-//! `tests/models/src/homecoming.rs` shows, in all orders of the accesses with at most three preemptions, that
-//! every block comes home once, and that the thread that sent it accesses neither it nor the stack after that.
+//! `tests/models/src/homecoming.rs` checks, for all orders of the accesses with at most three preemptions, that every
+//! block is returned once, and that the thread that returned it accesses neither the block nor the stack afterwards.
 
 use std::sync::atomic::Ordering;
 
@@ -13,19 +13,19 @@ use crate::blocks::Block;
 use crate::sync::{AtomicU32, AtomicU64};
 use crate::table::table;
 
-/// Blocks on their way home.
+/// The blocks that other threads have returned.
 #[derive(Debug)]
 pub(crate) struct Returns {
-    /// First run of the stack.
+    /// The first run of the stack.
     pub(crate) head: AtomicU32,
-    /// For each page that is the head of a run, the blocks that came back.
+    /// The returned blocks of each run, indexed by the run's first page.
     pub(crate) marks: Box<[AtomicU64]>,
-    /// For each page that is the head of a run, the next one on the stack.
+    /// The next run on the stack, indexed by a run's first page.
     pub(crate) links: Box<[AtomicU32]>,
 }
 
 impl Returns {
-    /// Starts empty, for runs among `pages`; `None` if there is no memory for that.
+    /// Creates an empty stack for runs among `pages`. Returns `None` if there is no memory for it.
     pub(crate) fn new(pages: u32) -> Option<Self> {
         Some(Self {
             head: AtomicU32::new(NONE),
@@ -34,11 +34,11 @@ impl Returns {
         })
     }
 
-    /// Sends a block home from any thread.
+    /// Returns a block to the owner, from any thread.
     ///
-    /// After the last atomic operation in here the owner may have freed the stack. So this takes the
-    /// parts, all atomics, and not `&self`: a reference to atomics promises no more than each
-    /// operation needs.
+    /// After the last atomic operation in this function the owner may have freed the stack. So the function takes the
+    /// parts, which are all atomics, and not `&self`: a reference to atomics requires validity only while each
+    /// operation runs.
     pub(crate) fn push(
         head: &AtomicU32,
         marks: &[AtomicU64],
@@ -63,7 +63,7 @@ impl Returns {
         }
     }
 
-    /// Takes everything that came back; the owner's side. Returns how many blocks that were.
+    /// Takes all returned blocks, on the owner's thread. Returns their number.
     pub(crate) fn drain(&self, mut each: impl FnMut(Block)) -> u64 {
         if self.head.load(Ordering::Relaxed) == NONE {
             return 0;

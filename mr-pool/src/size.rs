@@ -1,8 +1,8 @@
-//! Sizes: those of pages, and any as people write them.
+//! Page sizes, and human-readable sizes.
 
 use std::fmt;
 
-/// A number of octets, as people write it.
+/// A number of octets that is displayed in human-readable units.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Octets(pub(crate) usize);
 
@@ -18,9 +18,9 @@ impl fmt::Display for Octets {
     }
 }
 
-/// Octets of a page of 4 KiB, the unit that runs of blocks are made of.
+/// The size of a 4 KiB page in octets, which is the unit of page runs.
 pub(crate) const PAGE: usize = 4096;
-/// Octets of a page of 2 MiB.
+/// The size of a 2 MiB page in octets.
 pub(crate) const MIB_2: usize = 2 << 20;
-/// Octets of a page of 1 GiB.
+/// The size of a 1 GiB page in octets.
 pub(crate) const GIB: usize = 1 << 30;

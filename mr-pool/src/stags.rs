@@ -1,19 +1,20 @@
-//! The registrations of an RNIC that is our own software.
+//! The registrations of a software RNIC.
 //!
-//! The iWARP, shared memory and simulated providers ask here whether a peer may touch what it names.
-//! A peer's every number is checked before any octet moves: the whole handle, the queue pair it was
-//! made for, the access it grants, and the bounds.
+//! The iWARP, shared memory and simulated providers use this table to check that a peer may access the memory it names.
+//! Every number of the peer is checked before any octet is moved: the whole handle, the queue pair of the registration,
+//! the access it grants, and the bounds.
 //!
 //! # Normal operation
 //!
-//! `reserve` names a registration to come, so the handle can be told to the peer in the Send posted
-//! behind the FastReg; `register` gives it memory; `invalidate` takes the memory back. A slot is used
-//! again only after all other free ones, so a late message of a peer meets nothing for a while.
+//! `reserve` allocates the handle of a later registration, so that the Send posted after the FastReg can announce it to
+//! the peer; `register` sets the memory; `invalidate` removes it. A slot is reused only after all other free ones, so
+//! that a late message of a peer finds no registration for some time.
 //!
 //! # Limits
 //!
 //! The capacity is fixed; nothing is allocated after [`Stags::new`]. Every operation takes bounded
-//! time, but [`Stags::destroy`], which takes time in proportion to what the queue pair had.
+//! time, except [`Stags::destroy`], whose time is proportional to the registrations of the queue
+//! pair.
 
 use haulage_proto::verbs::{Exposure, Handle, QpNum};
 
@@ -35,11 +36,11 @@ pub struct Stags {
 }
 
 impl Stags {
-    /// Starts empty with room for `capacity` registrations.
+    /// Creates an empty table with room for `capacity` registrations.
     ///
     /// # Errors
     ///
-    /// If the system has no randomness to give.
+    /// [`NoEntropy`] if the system provides no randomness.
     ///
     /// # Panics
     ///
@@ -48,7 +49,8 @@ impl Stags {
         Ok(Self { handles: Handles::new(capacity)?, slots: Slots::new(capacity) })
     }
 
-    /// Starts empty with handles that follow from a seed: for simulations, which must repeat.
+    /// Creates an empty table whose handles follow from a seed, for simulations, which must be
+    /// repeatable.
     ///
     /// # Panics
     ///
@@ -63,11 +65,11 @@ impl Stags {
         self.slots.take(qp, |slot, last| handles.fresh(slot, last), Held::Nothing)
     }
 
-    /// Gives back a handle that was reserved and never registered.
+    /// Releases a handle that was reserved and never registered.
     ///
     /// # Errors
     ///
-    /// If it is not reserved, by this queue pair.
+    /// If the handle is not reserved by this queue pair.
     pub fn release(&mut self, handle: Handle, qp: QpNum) -> Result<(), StagFault> {
         match self.held(handle, qp)? {
             Held::Nothing => self.free(handle),
@@ -76,12 +78,12 @@ impl Stags {
         Ok(())
     }
 
-    /// Registers memory under a reserved handle; its first octet is `offset` to the peer.
+    /// Registers memory under a reserved handle; the peer addresses its first octet by `offset`.
     ///
     /// # Errors
     ///
-    /// If the handle is not reserved, by this queue pair, or already in use, or if the offset of the
-    /// memory's end exceeds 2^64. The view is dropped then.
+    /// If the handle is not reserved by this queue pair, if it is already in use, or if the offset of the memory's end
+    /// exceeds 2^64. The view is dropped then.
     pub fn register(
         &mut self,
         handle: Handle,
@@ -102,7 +104,8 @@ impl Stags {
         Ok(())
     }
 
-    /// Registers the sink of one RDMA Read of ours, at a random offset: only its response fills it.
+    /// Registers the sink of one local RDMA Read, at a random offset. Only the response to that
+    /// Read fills it.
     ///
     /// Returns `None` if the table is full; the view is dropped then.
     pub fn read_sink(&mut self, qp: QpNum, sink: Sink) -> Option<(Handle, u64)> {
@@ -113,7 +116,7 @@ impl Stags {
         Some((handle, offset))
     }
 
-    /// Takes back the sink of an RDMA Read that ended.
+    /// Removes the sink of an RDMA Read that ended, and returns it.
     pub fn take_read_sink(&mut self, handle: Handle) -> Option<Sink> {
         let slot = self.handles.slot(handle);
         match self.slots.get(slot, handle)?.1 {
@@ -125,11 +128,11 @@ impl Stags {
         }
     }
 
-    /// Puts the octets of a peer's RDMA Write where they belong.
+    /// Writes the octets of a peer's RDMA Write to the memory they address.
     ///
     /// # Errors
     ///
-    /// If the peer may not write them there; nothing is written then.
+    /// If the peer may not write to that memory; nothing is written then.
     pub fn place(
         &mut self,
         handle: Handle,
@@ -144,11 +147,11 @@ impl Stags {
         Ok(())
     }
 
-    /// Puts the octets of a peer's RDMA Read Response where they belong.
+    /// Writes the octets of a peer's RDMA Read Response to the sink they address.
     ///
     /// # Errors
     ///
-    /// If the handle is not that of a Read of ours, or the octets go beyond its sink; nothing is
+    /// If the handle is not that of a local Read, or the octets extend beyond its sink; nothing is
     /// written then.
     pub fn place_response(
         &mut self,
@@ -161,12 +164,12 @@ impl Stags {
         sink.place(at, bytes).map_err(|_| StagFault::BaseOrBounds)
     }
 
-    /// Finds where `length` octets of a peer's RDMA Write go: a sink, and the offset in it. Whoever has them
-    /// written there counts them ([`Sink::count_placed`]).
+    /// Returns the sink, and the offset in it, for `length` octets of a peer's RDMA Write. The caller counts the octets
+    /// it places there ([`Sink::count_placed`]).
     ///
     /// # Errors
     ///
-    /// If the peer may not write them there.
+    /// If the peer may not write to that memory.
     pub fn sink(
         &mut self,
         handle: Handle,
@@ -182,11 +185,11 @@ impl Stags {
         }
     }
 
-    /// Finds where `length` octets of a peer's RDMA Read Response go: a sink, and the offset in it.
+    /// Returns the sink, and the offset in it, for `length` octets of a peer's RDMA Read Response.
     ///
     /// # Errors
     ///
-    /// If the handle is not that of a Read of ours, or the octets go beyond its sink.
+    /// If the handle is not that of a local Read, or the octets extend beyond its sink.
     pub fn response_sink(
         &mut self,
         handle: Handle,
@@ -202,11 +205,11 @@ impl Stags {
         }
     }
 
-    /// Returns the octets a peer's RDMA Read asks for.
+    /// Returns the octets that a peer's RDMA Read requests.
     ///
     /// # Errors
     ///
-    /// If the peer may not read them.
+    /// If the peer may not read that memory.
     pub fn source(
         &self,
         handle: Handle,
@@ -229,12 +232,12 @@ impl Stags {
         }
     }
 
-    /// Ends a registration: for LocalInv, and for a peer's Send with Invalidate. Drops the view.
+    /// Invalidates a registration, for a LocalInv or for a peer's Send with Invalidate, and drops
+    /// the view.
     ///
     /// # Errors
     ///
-    /// If there is no such registration of this queue pair. The sink of an RDMA Read is not one a peer
-    /// can invalidate.
+    /// If this queue pair has no such registration. A peer cannot invalidate the sink of an RDMA Read.
     pub fn invalidate(&mut self, handle: Handle, qp: QpNum) -> Result<(), StagFault> {
         match self.held(handle, qp)? {
             Held::Source { .. } | Held::Sink { .. } => self.free(handle),
@@ -243,23 +246,23 @@ impl Stags {
         Ok(())
     }
 
-    /// Ends everything a queue pair has: registrations, reservations and sinks of Reads. Drops the
-    /// views and returns how many there were.
+    /// Ends all registrations, reservations and sinks of Reads of a queue pair. Drops the views and
+    /// returns the number of entries ended.
     pub fn destroy(&mut self, qp: QpNum) -> usize {
         self.slots.free_all(qp)
     }
 
-    /// Returns a random offset below 2^47, a multiple of 4096, to register memory at.
+    /// Returns a random offset below 2^47, a multiple of 4096, for a registration.
     pub fn random_offset(&mut self) -> u64 {
         self.handles.offset()
     }
 
-    /// Returns how many handles are reserved, registered or in use by Reads.
+    /// Returns the number of handles that are reserved, registered or in use by Reads.
     pub const fn in_use(&self) -> usize {
         self.slots.in_use()
     }
 
-    /// Finds what a handle stands for, of one queue pair. A handle that is only reserved counts.
+    /// Returns the entry of a handle of one queue pair, also if the handle is only reserved.
     fn held(&mut self, handle: Handle, qp: QpNum) -> Result<&mut Held, StagFault> {
         let slot = self.handles.slot(handle);
         let (owner, held) = self.slots.get_mut(slot, handle).ok_or(StagFault::InvalidStag)?;
@@ -271,8 +274,8 @@ impl Stags {
     }
 }
 
-/// Returns where `to` is in memory of `size` octets that begins at `base`, if `length` octets from
-/// there are all in it.
+/// Returns the index of offset `to` in memory of `size` octets that begins at offset `base`, if the
+/// memory contains `length` octets from there.
 fn bounded(base: u64, size: usize, to: u64, length: usize) -> Result<usize, StagFault> {
     to.checked_add(length as u64).ok_or(StagFault::OffsetWraps)?;
     let at = to.checked_sub(base).and_then(|at| usize::try_from(at).ok());

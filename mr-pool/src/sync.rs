@@ -1,3 +1,3 @@
-//! The atomics of what `tests/models` compiles over those of a model checker.
+//! The atomics of the files that `tests/models` compiles with those of a model checker instead.
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};

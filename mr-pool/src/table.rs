@@ -1,6 +1,6 @@
-//! The large tables of a pool's books, for which there may be no memory.
+//! The large tables of a pool's bookkeeping, for which there may be no memory.
 
-/// Makes a table of values that `make` returns; `None` if the allocator has no room for it.
+/// Makes a table of values that `make` returns. Returns `None` if there is no memory for it.
 pub(crate) fn table<T>(length: usize, make: impl FnMut() -> T) -> Option<Box<[T]>> {
     let mut table = Vec::new();
     table.try_reserve_exact(length).ok()?;

@@ -1,12 +1,12 @@
-//! Octets of a region, and who reads or writes them: the only file that follows a pointer to them.
+//! Access to the octets of a region: the only file that dereferences pointers to them.
 //!
 //! The owner reads and writes a [`Span`], or reads a [`Frozen`]. An RNIC reads through a [`Source`]
-//! and writes through a [`Sink`]. The states of a lease keep these apart in time, and the count of
-//! its views tells when they are over.
+//! and writes through a [`Sink`]. The states of a lease separate these accesses in time, and the
+//! count of its views tells when those of an RNIC have ended.
 //!
-//! Where a proof below says that a peer does not write octets, it relies on an RNIC that keeps the peer to what
-//! is exposed. A peer that has mapped a shared region is its own RNIC: there, and only there, such a proof holds
-//! as far as the peer is honest. The documentation of the crate says what a lying one can do.
+//! A proof below that a peer does not write octets relies on an RNIC that restricts the peer to exposed memory. A peer
+//! that has mapped a shared region is its own RNIC: in such a region, and only there, the proof assumes an honest peer.
+//! The documentation of the crate says what a dishonest one can do.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use crate::blocks::{Block, Grant};
 use crate::home::{Home, Reference};
 
-/// The right to a block's octets while no RNIC has any: one per block, not copied.
+/// The exclusive right to a block's octets while no RNIC accesses them. It cannot be copied.
 pub(crate) struct Span {
     start: NonNull<u8>,
     length: usize,
@@ -26,7 +26,8 @@ pub(crate) struct Span {
 unsafe impl Send for Span {}
 
 impl Span {
-    /// Takes a block of at least `length` octets out of the region of `home`, and charge of its octets.
+    /// Allocates a block of at least `length` octets in the region of `home`, and returns it with the right to its
+    /// octets.
     #[inline]
     pub(crate) fn take(home: Home, length: usize) -> Option<(Block, Self)> {
         let (Grant { block, capacity, .. }, start) = home.take(length)?;
@@ -39,12 +40,12 @@ impl Span {
         Some((block, span))
     }
 
-    /// Takes charge of `capacity` octets.
+    /// Makes the right to `capacity` octets, of which `length` are in use.
     ///
     /// # Safety
     ///
-    /// They are initialized, live as long as the span and all made from it, and no one else reads or
-    /// writes them meanwhile. `length` is at most `capacity`.
+    /// The octets are initialized, live as long as the span and everything made from it, and are read and written by
+    /// nothing else meanwhile. `length` is at most `capacity`.
     const unsafe fn new(start: NonNull<u8>, length: usize, capacity: usize) -> Self {
         Self { start, length, capacity }
     }
@@ -82,7 +83,7 @@ impl Span {
         (self.start, self.length)
     }
 
-    /// Gives up the right to write, for good.
+    /// Gives up the right to write, permanently.
     pub(crate) const fn freeze(self) -> Frozen {
         Frozen { start: self.start, length: self.length }
     }
@@ -94,7 +95,8 @@ impl fmt::Debug for Span {
     }
 }
 
-/// Octets nobody writes until the last copy is gone, which their holder counts.
+/// Immutable octets. Their holder counts the copies of this right, and the octets are not written
+/// before the last copy is gone.
 #[derive(Clone, Copy)]
 pub(crate) struct Frozen {
     start: NonNull<u8>,
@@ -127,10 +129,10 @@ impl fmt::Debug for Frozen {
     }
 }
 
-/// Octets an RNIC may read: the source of a Send or a Write, or of a peer's Read.
+/// A view of octets that an RNIC may read: the source of a Send or a Write, or of a peer's Read.
 ///
-/// Holding one proves that nobody writes the octets. A lease that could be written again is not given
-/// back before the last view of it is dropped.
+/// While a view exists nothing writes the octets: a writable lease stays posted or exposed until its last view is
+/// dropped.
 pub struct Source {
     start: NonNull<u8>,
     length: usize,
@@ -142,8 +144,8 @@ impl Source {
     ///
     /// # Safety
     ///
-    /// The octets are initialized and in the block that `reference` counts, and nobody writes them
-    /// while it does.
+    /// The octets are initialized and in the block that `reference` counts, and nothing writes them
+    /// as long as it exists.
     pub(crate) const unsafe fn new(
         start: NonNull<u8>,
         length: usize,
@@ -172,7 +174,8 @@ impl Source {
         self.length == 0
     }
 
-    /// Returns the address of the first octet, for a scatter list. Never tell it to a peer.
+    /// Returns the address of the first octet, for a scatter list. It must not be revealed to a
+    /// peer.
     pub fn address(&self) -> u64 {
         self.start.addr().get() as u64
     }
@@ -184,10 +187,10 @@ impl fmt::Debug for Source {
     }
 }
 
-/// Octets an RNIC may write: the sink of a Receive or a Read, or of a peer's Write.
+/// A view of octets that an RNIC may write: the sink of a Receive or a Read, or of a peer's Write.
 ///
-/// They cannot be read through it: until the request completes or the handle is invalidated they may
-/// change at any moment. The lease is not given back before the last view of it is dropped.
+/// The octets cannot be read through the view, because they may change at any moment until the request completes or the
+/// handle is invalidated. The lease stays posted or exposed until its last view is dropped.
 pub struct Sink {
     start: NonNull<u8>,
     length: usize,
@@ -199,8 +202,8 @@ impl Sink {
     ///
     /// # Safety
     ///
-    /// The octets are in the block that `reference` counts, and while it does no Rust reference to any
-    /// of them exists.
+    /// The octets are in the block that `reference` counts, and no Rust reference to any of them exists as long as
+    /// `reference` does.
     pub(crate) const unsafe fn new(
         start: NonNull<u8>,
         length: usize,
@@ -221,15 +224,15 @@ impl Sink {
         Ok(())
     }
 
-    /// Counts octets that a peer's RNIC placed in an exposed lease through this view, for
+    /// Adds to the number of octets that the RNIC placed in an exposed lease through this view, for
     /// [`Exposed::placed`](crate::Exposed::placed).
     #[inline]
     pub fn count_placed(&mut self, octets: usize) {
         self.keeps.count().place(u32::try_from(octets).unwrap_or(u32::MAX));
     }
 
-    /// Returns `length` octets at `offset` for the system to write, or `None` if not all are in the
-    /// view. The pointer is good until the view is dropped.
+    /// Returns the address of `length` octets at `offset`, for a system call to write, or `None` if
+    /// they are not all in the view. The pointer is valid until the view is dropped.
     pub fn raw(&mut self, offset: usize, length: usize) -> Option<(NonNull<u8>, usize)> {
         let end = offset.checked_add(length)?;
         window(self.start, self.length, offset..end)
@@ -246,7 +249,8 @@ impl Sink {
         self.length == 0
     }
 
-    /// Returns the address of the first octet, for a scatter list. Never tell it to a peer.
+    /// Returns the address of the first octet, for a scatter list. It must not be revealed to a
+    /// peer.
     pub fn address(&self) -> u64 {
         self.start.addr().get() as u64
     }
@@ -258,7 +262,7 @@ impl fmt::Debug for Sink {
     }
 }
 
-/// The octets asked for are not all in the view.
+/// The error of a range that is not within the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfBounds;
 
@@ -270,7 +274,8 @@ impl fmt::Display for OutOfBounds {
 
 impl std::error::Error for OutOfBounds {}
 
-/// Returns start and length of `range` of the `length` octets at `start`, if it lies within them.
+/// Returns the start and the length of `range` of the `length` octets at `start`, if it is within
+/// them.
 pub(crate) fn window(
     start: NonNull<u8>,
     length: usize,

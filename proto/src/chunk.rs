@@ -1,11 +1,12 @@
-//! Chunks: where parts of an RPC message are, when they do not travel with it.
+//! Chunks: the parts of an RPC message that RDMA Reads and Writes move instead of Sends.
 //!
 //! - [`list`]: Read and Write lists as they arrive, validated once and borrowed from the message.
-//! - [`plan`]: which segments a data item fills, and whether a Reply filled them as it should.
-//! - [`reduce`](mod@reduce): which octets of an encoded Payload stream leave it.
-//! - [`restore`](mod@restore): how they come back, by RDMA Read; [`layout`] says where to.
-//! - [`payload`]: reading a Payload stream whose reduced items stay where they are.
-//! - [`few`]: short lists in place.
+//! - [`plan`]: the segments that a data item fills, and the check of those that a Reply returns.
+//! - [`reduce`](mod@reduce): takes data items out of an encoded Payload stream.
+//! - [`restore`](mod@restore): plans the RDMA Reads and copies that put data items back; [`layout`]
+//!   says where each one belongs.
+//! - [`payload`]: reads a Payload stream whose reduced items stay in their chunks.
+//! - [`few`]: short lists that are stored in place.
 
 pub mod few;
 pub mod layout;
@@ -45,36 +46,38 @@ impl fmt::Display for Version {
     }
 }
 
-/// How a message conveys its Payload stream.
+/// The format in which a message conveys its Payload stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// In one message: `RDMA2_CALL_INLINE`, `RDMA2_REPLY_INLINE`; `RDMA_MSG`.
+    /// Simple format: the whole stream is in one message (`RDMA2_CALL_INLINE`,
+    /// `RDMA2_REPLY_INLINE`; `RDMA_MSG`).
     Simple,
-    /// In several messages, which only version 2 can. At least two.
+    /// Continued format, version 2 only: the stream is divided over two or more messages.
     Continued {
-        /// How many.
+        /// The number of messages.
         messages: u32,
     },
-    /// In a body chunk: `RDMA2_CALL_EXTERNAL`, `RDMA2_REPLY_EXTERNAL`; `RDMA_NOMSG`.
+    /// Special format: the stream is in a body chunk (`RDMA2_CALL_EXTERNAL`,
+    /// `RDMA2_REPLY_EXTERNAL`; `RDMA_NOMSG`).
     Special,
 }
 
-/// What we accept in the chunk lists of one Call.
+/// Limits on the chunk lists of one received Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkLimits {
-    /// Read chunks.
+    /// The most Read chunks.
     pub read_chunks_max: u32,
-    /// Write chunks.
+    /// The most Write chunks.
     pub write_chunks_max: u32,
-    /// Segments in any one chunk.
+    /// The most segments in any one chunk.
     pub segments_max: u32,
 }
 
-/// A data item that is not in its Payload stream.
+/// A data item that was taken out of its Payload stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reduced {
-    /// Where it stands in the unreduced stream.
+    /// The offset of the item in the unreduced stream.
     pub position: u32,
-    /// Its octets, padding not counted.
+    /// The length of the item in octets, without padding.
     pub length: u32,
 }

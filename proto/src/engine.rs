@@ -1,18 +1,18 @@
-//! What goes into an engine and what comes out of it: a connection of version 1, of version 2, or of either.
+//! The inputs and outputs of an engine: a connection of version 1, of version 2, or of either.
 //!
-//! What each of them hears, asks for, tells and gives up for is a parameter of these types; its own names for
-//! them are in its own module.
+//! Messages, control messages, events and close reasons differ between the engines and are parameters of these types.
+//! Each engine's module defines aliases with its own parameters.
 
-/// Who opened the connection.
+/// The role of this end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// We did.
+    /// This end opened the connection.
     Client,
-    /// The peer did.
+    /// The peer opened the connection.
     Server,
 }
 
-/// What an RPC message is, as far as credits care.
+/// The kinds of RPC messages that credits distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// A Call.
@@ -21,39 +21,40 @@ pub enum Class {
     Reply,
 }
 
-/// Everything that can happen to a connection whose messages are decoded to `M`.
+/// An input to a connection whose messages are decoded to `M`.
 #[derive(Debug)]
 pub enum Input<'a, M> {
-    /// The queue pair carries messages now.
+    /// The queue pair is up and can carry messages.
     Established,
-    /// A Receive completed; this is what it held.
+    /// A Receive completed with this message.
     Received(&'a M),
-    /// The caller has no more messages for the moment: what waits for company may leave alone.
+    /// The caller has no more messages for the moment: a grant that waits to be sent with another
+    /// message may be sent alone.
     Idle,
-    /// The deadline that the connection last named has passed.
+    /// The deadline that the connection returned last has passed.
     Deadline,
 }
 
-/// Everything a connection can ask for.
+/// An action that a connection asks its caller for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output<Control, Event, CloseReason> {
-    /// Encode and post this control message, in this order, before any message asked for later.
+    /// Encode and post this control message, before any message that the connection permits later.
     Post(Control),
-    /// Tell the application.
+    /// Report this event to the application.
     Event(Event),
-    /// Close the connection and destroy every registration of it.
+    /// Close the connection and destroy every registration made for it.
     Close(CloseReason),
 }
 
 /// A message without RPC payload, ready to be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control<Body> {
-    /// Names the message it is about; zero if it is about none.
+    /// The XID of the message it is about; zero if it is about none.
     pub xid: u32,
-    /// The version word: ours, except where the peer's must be echoed.
+    /// The version word: this end's version, except where an answer echoes the peer's.
     pub vers: u32,
     /// The credit word.
     pub credit: u32,
-    /// What it says.
+    /// The content of the message.
     pub body: Body,
 }

@@ -1,24 +1,24 @@
-//! One RPC exchange: which format its messages have, which chunks they carry, and what comes back.
+//! One RPC exchange: plans the formats and chunks of its messages, and checks the Reply.
 //!
-//! Pure functions for both protocol versions. They speak of lengths, positions and segments; the
-//! octets and their registrations belong to the caller.
+//! These are pure functions for both protocol versions. They work on lengths, positions and
+//! segments; the octets and their registrations belong to the caller.
 //!
 //! # Normal operation
-//! 1. The Requester describes its Call ([`CallShape`]) and plans it: [`plan_call`] chooses the payload
-//!    format, the arguments to reduce, and what to provide for the Reply. Each chunk of the plan is
-//!    registered and divided into segments by [`CallPlan::split`].
-//! 2. The Responder restores the Call ([`crate::chunk::restore`](mod@crate::chunk::restore)) or reads
-//!    around what was reduced ([`PayloadReader`](crate::chunk::PayloadReader)), and plans its Reply
-//!    against what was offered: [`plan_reply`].
-//! 3. The Requester holds the Reply against its own record of the offer: [`check_reply`].
+//! 1. The Requester describes its Call ([`CallShape`]) and plans it: [`plan_call`] chooses the payload format, the
+//!    arguments to reduce, and the chunks to provide for the Reply. The caller registers memory for each chunk of the
+//!    plan and divides it into segments by [`CallPlan::split`].
+//! 2. The Responder restores the Call ([`crate::chunk::restore`](mod@crate::chunk::restore)) or reads it without its
+//!    reduced items ([`PayloadReader`](crate::chunk::PayloadReader)), and plans its Reply within the chunks that were
+//!    offered: [`plan_reply`].
+//! 3. The Requester checks the Reply against its own record of the offer: [`check_reply`].
 //!
 //! # Recovery
-//! A Responder that cannot use what was offered says what it needs. [`retry`](retry::retry) turns that
-//! into another plan, or into the end of the exchange; it never makes the same plan twice.
+//! A Responder that cannot use the offered chunks answers with an error that says what it needs.
+//! [`retry`](retry::retry) turns the error into another plan, or ends the exchange; it never makes the same plan twice.
 //!
 //! # Limits
-//! A plan has at most [`CHUNKS_MAX`](crate::chunk::CHUNKS_MAX) chunks of each sort, and allocates
-//! nothing.
+//! A plan has at most [`CHUNKS_MAX`](crate::chunk::CHUNKS_MAX) chunks of each kind. Planning
+//! allocates nothing.
 
 pub mod answer;
 pub mod call;

@@ -1,14 +1,15 @@
 //! iWARP without I/O: MPA framing, DDP placement and RDMAP operations over any octet stream.
 //!
-//! Three protocols stand on TCP: MPA (RFC 5044, its connection setup as extended by RFC 6581) cuts
-//! the stream into FPDUs, DDP (RFC 5041) says where the payload of each belongs, and RDMAP (RFC 5040)
-//! says what it is for. Markers are never used: we refuse a peer that asks for them.
+//! Three protocols run on TCP: MPA (RFC 5044, with the connection setup of RFC 6581) divides the stream into FPDUs, DDP
+//! (RFC 5041) places the payload of each, and RDMAP (RFC 5040) defines the operations. Markers are never used, and a
+//! peer that requires them is refused.
 //!
-//! - [`mpa::handshake`]: the Request and Reply frames and what the two ends agree on.
+//! - [`mpa::handshake`]: the Request and Reply frames and the agreement of the two ends.
 //! - [`ddp`], [`rdmap`]: the headers, one `decode` and one `encode` each.
-//! - [`receive`]: the stream in, fed in pieces of any size; it says what to place where.
-//! - [`transmit`]: messages out, as FPDUs whose payload is never copied.
-//! - [`terminate`]: every way a peer can break the rules, and how we tell it.
+//! - [`receive`]: the receiver of a stream, which takes pieces of any size and says where to place
+//!   payload.
+//! - [`transmit`]: the sender of a stream, which makes FPDUs without copying payload.
+//! - [`terminate`]: the Terminate message, which tells a peer the rule it broke.
 //!
 //! # Placement and delivery
 //!
@@ -29,8 +30,9 @@ mod testing;
 
 /// Adds octets to a raw CRC32C register (the polynomial of iSCSI, reflected).
 ///
-/// The register starts at [`CRC_INIT`]; the check value is its complement. A function keeps this
-/// crate free of dependencies and lets the caller pick the instructions its machine has.
+/// The register starts at [`CRC_INIT`]; the check value is its complement. Because the caller
+/// supplies the function, this crate has no dependencies and the caller can use its machine's CRC
+/// instructions.
 pub type Crc32c = fn(state: u32, bytes: &[u8]) -> u32;
 
 /// The CRC register before the first octet.

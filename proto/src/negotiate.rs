@@ -1,19 +1,19 @@
-//! Which version a connection speaks (version 2, section 4.3), and a connection that speaks either.
+//! Version negotiation (version 2, section 4.3), and a connection of either version.
 //!
 //! # Normal operation
-//! A client that has both versions begins with version 2. A server that has both takes up the version of
-//! the first message it gets. [`Connection`] holds the engine of whichever it is; what both versions
-//! have goes through it, and [`Connection::engine`] leads to the rest.
+//! A client that supports both versions begins with version 2. A server that supports both adopts the version of the
+//! first message it receives. [`Connection`] holds the engine of the version in use and offers what both versions have;
+//! [`Connection::engine`] gives access to the rest.
 //!
 //! # Recovery
-//! A server without version 2 says which versions it has: if version 1 is among them, the client goes on
-//! with that on the same connection. A server that says nothing, or that drops the connection, is taken
-//! for one of version 1 (P6): the connection ends, and [`Connection::remembered`] tells what to begin the
-//! next one with.
+//! A server without version 2 answers with the versions it supports: if version 1 is among them, the client continues
+//! with it on the same connection. A server that does not answer, or that drops the connection, is assumed to support
+//! only version 1 (P6): the connection ends, and [`Connection::remembered`] gives the version to begin the next one
+//! with.
 //!
 //! # Limits
-//! A version that is settled is never changed: what comes in another one later is answered with an
-//! error. Where host authentication is required there is no version 1 (P9).
+//! Once a version is settled it never changes: a later message of another version is answered with
+//! an error. Version 1 is not available where host authentication is required (P9).
 
 mod alphabet;
 mod grant;
@@ -43,35 +43,37 @@ use crate::v2::header::Bare;
 use crate::v2::host_auth::Policy;
 use crate::xdr::{Reader, Truncated, Writer};
 
-/// The versions one end has, and how a connection behaves in each.
+/// The versions that one end supports, and the configuration of each.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Version 1, if it is spoken.
+    /// The configuration of version 1, if this end supports it.
     pub one: Option<v1::connection::Config>,
-    /// Version 2, if it is spoken.
+    /// The configuration of version 2, if this end supports it.
     pub two: Option<v2::connection::Config>,
-    /// Whether the peer has to authenticate itself, which version 1 cannot.
+    /// The host authentication policy. `Required` excludes version 1, which has no host
+    /// authentication.
     pub auth: Policy,
 }
 
-/// The configuration leaves no version to speak.
+/// The error of a configuration that leaves no version to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoVersion;
 
-/// A connection of the version that one of its ends has chosen, or of the one we begin with.
+/// A connection of either version. Until the version is settled it is the one that this end begins
+/// with.
 #[derive(Debug)]
 pub struct Connection {
     role: Role,
     engine: Engine,
-    /// Version 1, while that may still be what the connection comes to speak.
+    /// The configuration of version 1, while the connection may still fall back to it.
     fallback: Option<Box<v1::connection::Config>>,
     remembered: Remembered,
-    /// Whether Calls, and Replies, are lent.
+    /// Whether a grant of Calls, or of Replies, is not settled yet.
     #[cfg(debug_assertions)]
     lent: [bool; 2],
 }
 
-/// A connection of one version.
+/// The engine of one version.
 #[derive(Debug)]
 pub enum Engine {
     /// Version 1.
@@ -81,11 +83,12 @@ pub enum Engine {
 }
 
 impl Connection {
-    /// Makes a connection whose queue pair is not up yet. [`Self::reserved`] says how many Receives it
-    /// takes to begin with. `remembered` is what a client knows of this server; a server knows nothing.
+    /// Makes a connection whose queue pair is not up yet. The caller posts as many Receives as [`Self::reserved`]
+    /// returns. A client passes as `remembered` the result of its previous connection to this server; a server passes
+    /// [`Remembered::Nothing`].
     ///
     /// # Errors
-    /// [`NoVersion`]
+    /// [`NoVersion`] if the configuration leaves no version to use.
     pub fn new(config: Config, remembered: Remembered) -> Result<Self, NoVersion> {
         let Config { one, two, auth } = config;
         // P9: version 1 has no host authentication.
@@ -111,7 +114,8 @@ impl Connection {
         })
     }
 
-    /// Decodes one received message by the rules of the version it is to be taken for.
+    /// Decodes one received message by the rules of the connection's version or, while that is
+    /// open, of the message's own.
     pub fn decode<'a>(&self, message: &'a [u8]) -> Received<'a> {
         let version = Reader::new(message.get(4..).unwrap_or_default()).u32();
         match (&self.engine, &self.fallback, self.role) {
@@ -143,8 +147,9 @@ impl Connection {
         }
     }
 
-    /// Takes Calls or Replies without chunks in a run, as far as that goes: see
+    /// Receives a run of Calls or Replies without chunks and returns how many it accepted: see
     /// [`v1::connection::Connection::take`] and [`v2::connection::Connection::take`].
+    #[doc(hidden)]
     #[inline]
     pub fn take(&mut self, now: Instant, kind: Kind, run: impl IntoIterator<Item = Bare>) -> u32 {
         match (&mut self.engine, &self.fallback) {
@@ -154,8 +159,10 @@ impl Connection {
         }
     }
 
-    /// Returns how long the only chunk of a Call may be that goes that way: see
+    /// Returns the longest single chunk of a Call that [`Self::take`] accepts, of one segment: a
+    /// Read chunk, and a Write chunk. Both are zero on version 1: see
     /// [`v2::connection::Connection::chunk_max`].
+    #[doc(hidden)]
     #[inline]
     pub const fn chunk_max(&self) -> [u32; 2] {
         match &self.engine {
@@ -164,8 +171,9 @@ impl Connection {
         }
     }
 
-    /// Takes back that the last `count` of them have been received: see
+    /// Undoes the receipt of the last `count` messages that [`Self::take`] accepted: see
     /// [`v2::connection::Connection::put_back`].
+    #[doc(hidden)]
     #[cold]
     pub fn put_back(&mut self, kind: Kind, count: u32) {
         match &mut self.engine {
@@ -174,8 +182,10 @@ impl Connection {
         }
     }
 
-    /// Takes a Call or a Reply of any form the short way, if that goes: as
+    /// Receives a decoded Call or Reply without going through [`Self::handle`] and returns its
+    /// kind; returns `None` if the message has to go through `handle`. See
     /// [`v2::connection::Connection::take_whole`].
+    #[doc(hidden)]
     #[inline]
     pub fn take_whole(&mut self, now: Instant, received: &Received<'_>) -> Option<Kind> {
         match (&mut self.engine, &self.fallback, received) {
@@ -197,8 +207,8 @@ impl Connection {
         }
     }
 
-    /// Asks to post one RPC message now, in one message. Returns its credit word, or `None` while it may
-    /// not go: ask again after the next input, [`Self::reserve`] or [`Self::refuse`].
+    /// Takes a credit to post one RPC message, which fits one message, now. Returns its credit word, or `None` while
+    /// the message must wait: call again after the next input, [`Self::reserve`] or [`Self::refuse`].
     #[inline]
     pub fn try_send(&mut self, class: Class) -> Option<u32> {
         match &mut self.engine {
@@ -207,10 +217,11 @@ impl Connection {
         }
     }
 
-    /// Asks to post one RPC message now, in one message of this format. Returns its credit word.
+    /// Takes the credits to post one RPC message in the format that `sending` describes now.
+    /// Returns the credit word of each message.
     ///
     /// # Errors
-    /// See [`Unsent`]; on version 1 it can only wait.
+    /// See [`Unsent`]. On version 1 the only error is [`Unsent::Wait`].
     pub fn try_post(&mut self, sending: &Sending) -> Result<u32, Unsent> {
         match &mut self.engine {
             Engine::One(one) => {
@@ -224,7 +235,7 @@ impl Connection {
         }
     }
 
-    /// Takes note that the peer does not support the format of a Call: see
+    /// Records that the peer does not support the format of a Call: see
     /// [`v2::connection::Connection::not_supported`].
     pub const fn not_supported(&mut self, format: Format) {
         if let Engine::Two(two) = &mut self.engine {
@@ -232,7 +243,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether one RPC message could be posted now.
+    /// Returns whether [`Self::try_send`] would let one RPC message be posted now.
     #[inline]
     pub fn may_send(&self, class: Class) -> bool {
         match &self.engine {
@@ -241,8 +252,8 @@ impl Connection {
         }
     }
 
-    /// Returns whether [`Self::try_post`] decides about a message now: it posts the message, or says why that
-    /// never goes.
+    /// Returns whether [`Self::try_post`] would decide about a message now, that is, return anything but
+    /// [`Unsent::Wait`].
     pub fn decides(&self, class: Class) -> bool {
         match &self.engine {
             Engine::One(one) => one.may_send(class),
@@ -250,7 +261,7 @@ impl Connection {
         }
     }
 
-    /// Returns how many Replies could be posted now.
+    /// Returns the number of Replies that could be posted now.
     #[inline]
     pub fn replies_left(&self) -> u32 {
         match &self.engine {
@@ -268,8 +279,8 @@ impl Connection {
         }
     }
 
-    /// Answers a Call that cannot be acted upon, in place of its Reply. Version 1 has one word for all
-    /// errors. The answer waits for [`Self::poll`], and only so many may wait: poll soon.
+    /// Answers a Call that cannot be served with an error instead of a Reply. On version 1 every error is `ERR_CHUNK`.
+    /// The answer is an output of [`Self::poll`]; the connection holds only a limited number of them.
     pub fn refuse(&mut self, xid: u32, error: v2::error::ErrorBody) {
         #[cfg(debug_assertions)]
         debug_assert_eq!(self.lent, [false; 2], "what was lent is not settled");
@@ -279,10 +290,10 @@ impl Connection {
         }
     }
 
-    /// Encodes a control message this connection asked to post.
+    /// Encodes a control message that this connection returned from [`Self::poll`].
     ///
     /// # Errors
-    /// If `w` has not room for the largest control message.
+    /// If `w` has no room for the message.
     pub fn encode(&self, control: &Control, w: &mut Writer<'_>) -> Result<(), Truncated> {
         match (control, &self.engine) {
             (Control::One(control), _) => control.encode(w),
@@ -292,7 +303,7 @@ impl Connection {
         }
     }
 
-    /// Returns when to call [`Self::handle`] with [`Input::Deadline`].
+    /// Returns the instant at which to call [`Self::handle`] with [`Input::Deadline`].
     pub fn poll_deadline(&self) -> Option<Instant> {
         match &self.engine {
             Engine::One(one) => one.poll_deadline(),
@@ -300,8 +311,8 @@ impl Connection {
         }
     }
 
-    /// Returns whether [`Input::Idle`] would change nothing, there is nothing to [`poll`](Self::poll), and no
-    /// deadline.
+    /// Returns whether the connection needs no attention: [`Input::Idle`] would change nothing, [`poll`](Self::poll)
+    /// would return `None`, and no deadline is set.
     #[inline]
     pub fn is_at_rest(&self) -> bool {
         match &self.engine {
@@ -310,8 +321,8 @@ impl Connection {
         }
     }
 
-    /// Returns the Receives that are reserved for the peer and not yet used, modulo 2^32: a peer that
-    /// was closed for an overrun has used more than that.
+    /// Returns the number of Receives that are reserved for the peer and not yet used, modulo 2^32. After an overrun
+    /// the number is below zero, and wraps.
     #[inline]
     pub fn reserved(&self) -> u32 {
         match &self.engine {
@@ -320,7 +331,7 @@ impl Connection {
         }
     }
 
-    /// Returns how many received Calls await a Reply or an error.
+    /// Returns the number of received Calls that await a Reply or an error.
     #[inline]
     pub fn owed(&self) -> u32 {
         match &self.engine {
@@ -338,19 +349,20 @@ impl Connection {
         }
     }
 
-    /// Returns the engine in use, for what only one version has. While [`Self::version`] is `None` it is
-    /// version 2's, and may be replaced.
+    /// Returns the engine in use, for functions that only one version has. While [`Self::version`] is `None` it is the
+    /// engine of version 2 and may be replaced.
     pub const fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Returns the engine in use. Not for its inputs and outputs, which pass through here.
+    /// Returns the engine in use, mutably. Inputs and outputs must go through this connection, not
+    /// through the engine.
     pub const fn engine_mut(&mut self) -> &mut Engine {
         &mut self.engine
     }
 
-    /// Returns what a client should remember of its server once this connection has ended. If it ended
-    /// before [`Event::Ready`], and this is not what it began with, connect again at once.
+    /// Returns what a client should remember about its server once this connection has ended. If the connection ended
+    /// before [`Event::Ready`] and this differs from what the client began with, it should connect again at once.
     pub const fn remembered(&self) -> Remembered {
         self.remembered
     }
@@ -397,7 +409,7 @@ impl Connection {
         }
     }
 
-    /// Goes on with version 1 where the server asks for it, else closes.
+    /// Falls back to version 1 if the server asked for it; otherwise closes the connection.
     fn on_close(&mut self, reason: v2::connection::CloseReason) -> Option<Output> {
         let Engine::Two(two) = &self.engine else { return None };
         let receives = two.reserved();
@@ -419,7 +431,7 @@ impl Connection {
         self.engine = Engine::one(v1::connection::Connection::take_over(config, receives));
     }
 
-    /// Names both versions in an error that says which there are, while there are two.
+    /// Makes an error that lists the supported versions list both while both are available.
     fn both_named(&self, mut control: v2::connection::Control) -> Control {
         use v2::connection::ControlBody::Error;
         use v2::error::ErrorBody::Vers;

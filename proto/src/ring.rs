@@ -1,4 +1,4 @@
-//! What waits inside a connection: a queue that never allocates.
+//! A queue of fixed capacity that never allocates.
 
 /// A first-in, first-out queue of fixed capacity, held in place.
 #[derive(Debug)]

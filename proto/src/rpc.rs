@@ -1,4 +1,4 @@
-//! ONC RPC message headers (RFC 5531), and the record marks they need on TCP.
+//! ONC RPC message headers (RFC 5531), and the record marks that delimit messages on TCP.
 
 pub mod auth;
 pub mod binding;
@@ -13,7 +13,7 @@ pub use binding::{Binding, Eligible, Procedure, Violation};
 pub use call::{CallFault, CallHeader, PlainCalls};
 pub use reply::{AcceptStat, RejectStat, ReplyBody, ReplyHeader};
 
-/// The RPC version everybody speaks (RFC 5531 section 9).
+/// The version of ONC RPC (RFC 5531 section 9).
 pub const RPC_VERSION: u32 = 2;
 
 const CALL: u32 = 0;

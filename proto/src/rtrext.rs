@@ -1,20 +1,19 @@
 //! Round-trip extensions of version 2 (draft-dnoveck-nfsv4-rpcrdma-rtrext-03).
 //!
-//! [RTR-0-1] Both are OPTIONAL, and offered as transport properties: an RPC message that travels in
-//! several transmissions, and bulk data that travels in those same transmissions and lands in the
-//! part of the peer's receive buffer that is meant for it. Where the base protocol needs an RDMA
-//! Read or Write, and the round trip that goes with it, these need only Sends.
+//! There are two extensions: an RPC message may be sent in several transmissions, and bulk data may
+//! be sent in these transmissions and placed in the part of the peer's receive buffer that is
+//! reserved for it. [RTR-0-1] Both are OPTIONAL, and offered as transport properties. Where the
+//! base protocol needs an RDMA Read or Write and its round trip, the extensions need only Sends.
 //!
-//! The draft's code points collide with version 2's, so ours are private (reading E10): header types
-//! and property codes are [`CODE_BASE`] plus the value in the draft.
+//! The draft's code points collide with those of version 2, so this module uses private ones (reading E10): header
+//! types and property codes are [`CODE_BASE`] plus the value in the draft.
 //!
-//! - [`header`]: the four header types; [`item`], [`direction`] and [`report`]: what they hold.
-//! - [`properties`]: what each end offers and what both agree on; [`structure`]: how a receive buffer
-//!   is made up.
-//! - [`plan`]: arranging a message in transmissions; [`respond`]: following a request's directions,
-//!   as [`table`] allows.
-//! - [`group`]: transmissions as they arrive; [`placement`]: where in them the items are.
-//! - [`extension`]: all of it, for one connection.
+//! - [`header`]: the four header types; [`item`], [`direction`] and [`report`]: their contents.
+//! - [`properties`]: the offer of each end and the terms of both; [`structure`]: the segments of a receive buffer.
+//! - [`plan`]: divides a message into transmissions; [`respond`]: follows the directions of a
+//!   request, as [`table`] allows.
+//! - [`group`]: checks transmissions as they arrive; [`placement`]: locates the items in them.
+//! - [`extension`]: the state of the extensions on one connection.
 
 pub mod array;
 pub mod direction;
@@ -42,12 +41,12 @@ pub use crate::v2::header::extended::{CODE_BASE, REPTERR, XMTCONT, XMTREQ, XMTRE
 use crate::chunk::ListFault;
 use crate::xdr::Truncated;
 
-/// How octets fail to be what the draft's XDR describes.
+/// The fault of octets that do not match the draft's XDR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// The rule they break.
+    /// The rule that the octets break.
     pub rule: &'static str,
-    /// Offset from where the reader started.
+    /// The offset from the start of the reader.
     pub at: usize,
 }
 

@@ -5,13 +5,13 @@ use core::time::Duration;
 
 /// A point in time: nanoseconds since the origin of the caller's clock.
 ///
-/// The real clock and the simulator's virtual one produce the same type, so no state machine can
-/// tell which world it lives in.
+/// The real clock and a simulator's virtual clock produce the same type, so that no state machine
+/// can tell them apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// The origin itself.
+    /// The origin of the caller's clock.
     pub const ZERO: Self = Self(0);
 
     /// Makes an instant from nanoseconds since the origin.
@@ -30,14 +30,14 @@ impl Instant {
         self.saturating_add_nanos(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Returns the instant so many nanoseconds after this one, at most the last representable one.
+    /// Returns the instant `later` nanoseconds after this one, at most the last representable one.
     #[must_use]
     #[inline]
     pub const fn saturating_add_nanos(self, later: u64) -> Self {
         Self(self.0.saturating_add(later))
     }
 
-    /// Returns how long ago `earlier` was, zero if it lies in the future.
+    /// Returns the time from `earlier` to this instant, zero if `earlier` is later.
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

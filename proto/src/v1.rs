@@ -1,8 +1,8 @@
-//! RPC-over-RDMA version 1 (RFC 5666), as its peers speak it today.
+//! RPC-over-RDMA version 1 (RFC 5666), as it is deployed today.
 //!
-//! Where RFC 8166 and Linux depart from RFC 5666 they win: nobody else is out there. What only
-//! RFC 5666 has, `RDMA_MSGP` and `RDMA_DONE`, is decoded always and honoured between ends that were
-//! configured for it (decision P11).
+//! Where RFC 8166 and Linux depart from RFC 5666, this module follows them, because they are the
+//! peers in use. `RDMA_MSGP` and `RDMA_DONE`, which only RFC 5666 has, are always decoded, and
+//! honoured between ends that were configured for them (decision P11).
 
 pub mod config;
 pub mod connection;

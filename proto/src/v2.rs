@@ -1,10 +1,10 @@
 //! RPC-over-RDMA version 2 (draft-ietf-nfsv4-rpcrdma-version-two-07).
 //!
-//! `READINGS.md` says how contradictory sentences of the draft are read; code cites them as `E1`,
-//! and decisions the draft leaves open as `P1`.
+//! `READINGS.md` explains how this module reads contradictory sentences of the draft; code cites
+//! these readings as `E1` and so on, and decisions that the draft leaves open as `P1` and so on.
 //!
-//! Below [`crate::rtrext`] lie the messages: [`error`], [`header`], [`properties`], [`continuation`]. Above it
-//! lies [`connection`], which composes all of them.
+//! [`crate::rtrext`] builds on the messages: [`error`], [`header`], [`properties`], [`continuation`]. [`connection`]
+//! composes all of them, [`crate::rtrext`] included.
 
 pub mod connection;
 pub mod continuation;

@@ -1,8 +1,8 @@
-//! The RDMA verbs alphabet: what a protocol asks of an RNIC and what the RNIC answers.
+//! RDMA verbs: the work requests that a protocol posts to an RNIC, and their completions.
 //!
-//! Work requests are generic over the memory they name: `S` is something the RNIC may read (the
-//! source of a Send or a Write), `D` something it may fill (the sink of a Receive or a Read). This
-//! crate owns no memory; the pool above it supplies both types.
+//! Work requests are generic over the memory they name: `S` is memory that the RNIC may read (the
+//! source of a Send or a Write), `D` is memory that it may fill (the sink of a Receive or a Read).
+//! This crate owns no memory; its caller supplies both types.
 
 mod template;
 
@@ -13,9 +13,9 @@ pub use template::{HeaderTemplate, Label, LabelOffsets, NamedTemplate, TemplateI
 
 use crate::xdr::{Reader, Truncated, Writer};
 
-/// Names one registration: an STag on iWARP, an R_key on InfiniBand.
+/// The handle of one registration: an STag on iWARP, an R_key on InfiniBand.
 ///
-/// Handles are secrets of a kind (RFC 5042): whoever knows one may use it, so `Debug` hides it.
+/// Handles are secret (RFC 5042): a peer that knows one can use it, so that `Debug` hides it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Handle(pub u32);
 
@@ -25,21 +25,21 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// Coordinates of one contiguous registered region, as they travel: HLOO.
+/// A segment: one contiguous range of registered memory, as it is sent (HLOO).
 ///
 /// Wire: handle u32, length u32, offset u64; all big-endian.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// The registration.
+    /// The handle of the registration.
     pub handle: Handle,
-    /// Length in octets; zero is a legal "empty segment".
+    /// The length in octets; zero is a legal "empty segment".
     pub length: u32,
-    /// Offset, meaningful only to the peer that registered it.
+    /// The offset of the first octet, which only the end that registered the memory can interpret.
     pub offset: u64,
 }
 
 impl Segment {
-    /// Octets on the wire.
+    /// The encoded length in octets.
     pub const WIRE_LEN: usize = 16;
 
     /// Parses one segment and advances `r`.
@@ -57,7 +57,7 @@ impl Segment {
     }
 }
 
-/// A segment the peer *claims* we may touch.
+/// A segment that the peer *claims* we may access.
 ///
 /// Holding one proves only that `offset + length` does not wrap. It does not prove that the handle
 /// is valid or that the region is that long; only the peer's RNIC can say so, and it says so by
@@ -69,12 +69,13 @@ pub struct ClaimedSegment {
     end: u64,
 }
 
-/// Why a claim, or a part of one, was refused.
+/// Why a claimed segment, or a part of one, was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
     /// `offset + length` exceeds 2^64.
     OffsetWraps,
-    /// The part asked for does not lie within the claim.
+    /// The requested part does not lie within the claim.
     OutOfBounds,
 }
 
@@ -105,7 +106,7 @@ impl ClaimedSegment {
         self.handle
     }
 
-    /// Returns the first offset, in the peer's terms.
+    /// Returns the offset of the first octet, as the peer counts it.
     pub const fn offset(&self) -> u64 {
         self.start
     }
@@ -116,7 +117,7 @@ impl ClaimedSegment {
     }
 }
 
-/// What a peer may do with an exposed range; never both.
+/// The access of a peer to an exposed range: reading or writing, never both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The peer may RDMA Read the range.
@@ -144,88 +145,90 @@ impl<S, D> Exposure<S, D> {
     }
 }
 
-/// Names a queue pair of one provider: a dense slot, and the generation of its use.
+/// The number of a queue pair of one provider: a dense slot and a generation.
 ///
-/// A slot is used again, with another generation, only once nothing of the old queue pair is left.
+/// A provider reuses a slot, with another generation, only once nothing of the old queue pair is
+/// left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QpNum(u32);
 
 impl QpNum {
-    /// Names the `generation`-th use of `slot`.
+    /// Makes the number of the `generation`-th use of `slot`.
     pub const fn new(slot: u16, generation: u16) -> Self {
         Self((generation as u32) << 16 | slot as u32)
     }
 
-    /// Returns the slot, an index into whatever tables the provider and the runtime keep.
+    /// Returns the slot, which indexes the tables of the provider and its user.
     pub const fn slot(self) -> usize {
         (self.0 & 0xffff) as usize
     }
 
-    /// Returns which use of the slot this is.
+    /// Returns the generation, which tells the uses of one slot apart.
     pub const fn generation(self) -> u16 {
         (self.0 >> 16) as u16
     }
 }
 
-/// The consumer's name for a work request, returned in its completion.
+/// The identifier that the consumer gives a work request; its completion returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WrId(pub u64);
 
-/// How a work request is to be carried out.
+/// Flags of a work request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     /// Report success with a completion. Failure is always reported.
     pub signaled: bool,
-    /// Do not start before every earlier RDMA Read of this queue pair has completed.
+    /// Start only after every earlier RDMA Read of this queue pair has completed.
     pub fence: bool,
-    /// Copy the source at post time; it may be reused at once.
+    /// Copy the source when the request is posted, so that it may be reused at once.
     pub inline: bool,
 }
 
 /// One entry of a send queue.
 #[derive(Debug)]
 pub struct WorkRequest<S, D> {
-    /// The consumer's name for it.
+    /// The consumer's identifier of the request.
     pub id: WrId,
-    /// How to carry it out.
+    /// The flags of the request.
     pub flags: Flags,
-    /// What to do.
+    /// The operation to perform.
     pub operation: Operation<S, D>,
 }
 
-/// What a send queue entry does.
+/// The operation of a send queue entry.
 #[derive(Debug)]
 pub enum Operation<S, D> {
-    /// Fills the peer's next Receive, and invalidates one of the peer's handles if asked.
+    /// Fills the peer's next Receive and, if `invalidate` is set, invalidates one of the peer's
+    /// handles.
     Send {
         /// The whole message.
         source: S,
-        /// The peer's handle to invalidate: Send with Invalidate.
+        /// The peer's handle to invalidate by Send with Invalidate.
         invalidate: Option<Handle>,
     },
-    /// Fills part of the peer's memory. The peer is not told.
+    /// Writes to the peer's memory, without a completion at the peer.
     Write {
-        /// Our bytes, exactly as many as `target` is long.
+        /// The octets to write, exactly as many as `target` has.
         source: S,
-        /// Where they go.
+        /// The peer's memory to write to.
         target: ClaimedSegment,
     },
-    /// Fetches part of the peer's memory.
+    /// Reads from the peer's memory.
     Read {
-        /// Our memory, exactly as long as `source`.
+        /// The memory to fill, exactly as long as `source`.
         sink: D,
-        /// Where the bytes are.
+        /// The peer's memory to read.
         source: ClaimedSegment,
     },
-    /// Takes memory back that was opened to the peer of this queue pair.
+    /// Invalidates a handle under which memory is exposed to the peer of this queue pair.
     LocalInv {
-        /// The handle to retire.
+        /// The handle to invalidate.
         handle: Handle,
     },
 }
 
 impl<S, D> Operation<S, D> {
-    /// Returns the kind, as completions name it.
+    /// Returns the opcode that the completion of the operation has.
     pub const fn opcode(&self) -> Opcode {
         match self {
             Self::Send { .. } => Opcode::Send,
@@ -236,17 +239,17 @@ impl<S, D> Operation<S, D> {
     }
 }
 
-/// Memory segments that a Receive may fill.
+/// The most buffers in the scatter list of one Receive.
 pub const SCATTER_MAX: usize = 4;
 
 /// One entry of a (shared) receive queue.
 #[derive(Debug)]
 pub struct Receive<D> {
-    /// The consumer's name for it.
+    /// The consumer's identifier of the request.
     pub id: WrId,
-    /// What is filled first, and mostly alone.
+    /// The buffer that is filled first; most Receives have no other.
     pub first: D,
-    /// What is filled behind it, in order: less than [`SCATTER_MAX`].
+    /// The buffers that are filled after it, in order: fewer than [`SCATTER_MAX`].
     pub rest: Box<[D]>,
 }
 
@@ -257,18 +260,18 @@ impl<D> Receive<D> {
         Self { id, first: sink, rest: Box::default() }
     }
 
-    /// Returns its scatter list.
+    /// Returns the buffers of the scatter list in order.
     pub fn sinks(&self) -> impl Iterator<Item = &D> {
         core::iter::once(&self.first).chain(&self.rest)
     }
 
-    /// Returns its scatter list, to fill it.
+    /// Returns the buffers of the scatter list in order, mutably.
     pub fn sinks_mut(&mut self) -> impl Iterator<Item = &mut D> {
         core::iter::once(&mut self.first).chain(&mut self.rest)
     }
 }
 
-/// What completed.
+/// The kind of work request that completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
     /// A Send, with or without Invalidate.
@@ -283,35 +286,36 @@ pub enum Opcode {
     Receive,
 }
 
-/// How a work request ended.
+/// The status of a completed work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Done.
+    /// The request was carried out.
     Success,
-    /// The connection was lost before it was done; whether the peer saw any of it is unknown. A Send that was longer than
-    /// its Receive ends so, too.
+    /// The connection was lost before the request completed; the peer may have seen some of it or nothing. A Send that was
+    /// longer than its Receive can end so, too.
     Flushed,
-    /// The request itself was wrong: unknown handle, lengths that differ, a range out of bounds.
+    /// The request itself was wrong: an unknown handle, lengths that differ, or a range out of
+    /// bounds.
     LocalFault,
-    /// The peer refused access to the memory the request named.
+    /// The peer refused access to its memory.
     RemoteAccess,
 }
 
-/// The end of one work request.
+/// The completion of one work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The consumer's name for the request.
+    /// The consumer's identifier of the request.
     pub id: WrId,
-    /// The queue pair it ran on; of a Receive, the one whose message filled it.
+    /// The queue pair of the request; for a Receive, the queue pair whose message filled it.
     pub qp: QpNum,
-    /// What it was.
+    /// The kind of work request.
     pub opcode: Opcode,
-    /// How it ended. The other fields mean nothing unless this is `Success`.
+    /// The status. Unless it is `Success`, `length` and `invalidated` are meaningless.
     pub status: Status,
-    /// Octets received by a Receive, else 0.
+    /// The number of octets received by a Receive, else 0.
     pub length: u32,
-    /// Our handle that is no longer valid: named by the peer's Send with Invalidate in a Receive, or
-    /// by our own LocalInv.
+    /// Our handle that is no longer valid: a Receive reports the handle in the peer's Send with Invalidate, a LocalInv
+    /// its own.
     pub invalidated: Option<Handle>,
 }
 

@@ -1,17 +1,18 @@
-//! XDR (RFC 4506) on slices: a reader that borrows and a writer that fills registered memory.
+//! XDR (RFC 4506) on slices: a bounded reader of received octets and a bounded writer into a
+//! buffer.
 //!
-//! Both know their position, because a Read chunk names the place of its data item by its offset in
-//! the Payload stream.
+//! Both track their position, because a Read chunk identifies its data item by an offset in the
+//! Payload stream.
 
 use core::fmt;
 
-/// Octets of one XDR unit.
+/// The length of one XDR unit in octets.
 pub const UNIT: usize = 4;
 
-/// The bytes ended before the item did, or the room did.
+/// The input ended before the item, or the output buffer has no room for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncated {
-    /// Offset at which more was wanted.
+    /// The offset at which more octets were needed.
     pub at: usize,
 }
 
@@ -23,23 +24,24 @@ impl fmt::Display for Truncated {
 
 impl core::error::Error for Truncated {}
 
-/// Returns the octets of roundup padding behind an opaque of `length` octets (RFC 4506 section 4.10).
+/// Returns the number of octets of roundup padding after an opaque of `length` octets (RFC 4506 section 4.10).
 pub const fn pad(length: usize) -> usize {
     // At most 3, so neither the negation nor the mask can overflow.
     length.wrapping_neg() & (UNIT - 1)
 }
 
-/// A cursor over received bytes.
+/// A cursor over received octets.
 #[derive(Clone, Copy)]
 pub struct Reader<'a> {
-    /// What has not been taken. The position follows from its length: one comparison takes a word.
+    /// The octets that were not taken yet. Their length gives the position, so that taking a word
+    /// needs one comparison.
     rest: &'a [u8],
-    /// Octets there were at the start.
+    /// The number of octets at the start.
     length: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at the first of `bytes`.
+    /// Creates a cursor at the first of `bytes`.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes, length: bytes.len() }
     }
@@ -73,15 +75,14 @@ impl<'a> Reader<'a> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
-    /// Takes the padding behind an opaque of `length` octets. Its contents are not judged.
+    /// Takes the padding after an opaque of `length` octets, whatever it contains.
     pub fn skip_pad(&mut self, length: usize) -> Result<(), Truncated> {
         self.take(pad(length)).map(|_| ())
     }
 
-    /// Takes a variable-length opaque of at most `max` octets, and its padding.
+    /// Takes a variable-length opaque of at most `max` octets and its padding.
     ///
-    /// A length beyond `max` is reported as truncation at the length word: to a receiver with that
-    /// bound the item is not there.
+    /// A length beyond `max` is reported as truncation at the length word.
     pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], Truncated> {
         let at = self.position();
         let length = usize::try_from(self.u32()?).map_err(|_| Truncated { at })?;
@@ -99,31 +100,32 @@ impl<'a> Reader<'a> {
         self.length.wrapping_sub(self.rest.len())
     }
 
-    /// Returns what has not been taken.
+    /// Returns the octets that were not taken yet.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Returns whether everything has been taken.
+    /// Returns whether all octets were taken.
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// By value and apart, so that a cursor over good bytes stays in registers.
+    /// Returns the fault of an item that ends early. By value and out of line, so that a cursor
+    /// over good input stays in registers.
     #[cold]
     const fn truncated(self) -> Truncated {
         Truncated { at: self.position() }
     }
 }
 
-/// A cursor over memory being filled, usually a registered send buffer.
+/// A cursor over a buffer that is being filled, usually a registered send buffer.
 pub struct Writer<'a> {
     bytes: &'a mut [u8],
     at: usize,
 }
 
 impl<'a> Writer<'a> {
-    /// Starts at the first of `bytes`.
+    /// Creates a cursor at the first of `bytes`.
     pub const fn new(bytes: &'a mut [u8]) -> Self {
         Self { bytes, at: 0 }
     }
@@ -157,7 +159,7 @@ impl<'a> Writer<'a> {
         self.put(value.to_be_bytes())
     }
 
-    /// Appends the padding behind an opaque of `length` octets.
+    /// Appends the padding after an opaque of `length` octets.
     pub fn pad(&mut self, length: usize) -> Result<(), Truncated> {
         self.put([0; UNIT].get(..pad(length)).unwrap_or_default())
     }
@@ -170,17 +172,17 @@ impl<'a> Writer<'a> {
         self.pad(bytes.len())
     }
 
-    /// Returns the octets written so far.
+    /// Returns the number of octets written so far.
     pub const fn position(&self) -> usize {
         self.at
     }
 
-    /// Returns the octets that still fit.
+    /// Returns the number of octets that still fit.
     pub fn room(&self) -> usize {
         self.bytes.len().saturating_sub(self.at)
     }
 
-    /// Returns what was written.
+    /// Returns the octets written so far.
     pub fn written(&self) -> &[u8] {
         self.bytes.get(..self.at).unwrap_or_default()
     }

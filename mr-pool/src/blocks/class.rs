@@ -1,14 +1,15 @@
-//! Size classes: eight per doubling, so a block is less than an eighth longer than was asked.
+//! Size classes: eight per doubling, so that a block is less than an eighth longer than requested.
 
 use crate::size::PAGE;
 
-/// The longest block a slab holds, in octets.
+/// The length of the longest block in a slab, in octets.
 pub(crate) const CLASS_MAX: usize = 64 << 10;
 
-/// Number of size classes: eight for each doubling from 64 octets to [`CLASS_MAX`], and the last.
+/// The number of size classes: eight for each doubling from 64 octets to [`CLASS_MAX`], and the
+/// last one.
 pub(super) const CLASSES: usize = 81;
 
-/// Sorts `n` into bins of which eight cover a doubling: returns the bin that holds it.
+/// Returns the bin that holds `n`, where eight bins cover a doubling.
 ///
 /// Bins 0 to 8 hold one number each.
 pub(super) const fn bin_of(n: u32) -> usize {
@@ -19,7 +20,7 @@ pub(super) const fn bin_of(n: u32) -> usize {
     (shift * 8 + (n >> shift)) as usize
 }
 
-/// Returns the least number a bin holds.
+/// Returns the least number in a bin.
 #[allow(clippy::cast_possible_truncation, reason = "there are fewer than 256 bins")]
 pub(super) const fn bin_start(bin: usize) -> u32 {
     if bin < 8 {
@@ -28,7 +29,7 @@ pub(super) const fn bin_start(bin: usize) -> u32 {
     (8 + bin as u32 % 8) << (bin as u32 / 8 - 1)
 }
 
-/// Returns the first bin of which every number is at least `n`.
+/// Returns the first bin in which every number is at least `n`.
 pub(super) const fn bin_above(n: u32) -> usize {
     let bin = bin_of(n);
     if bin_start(bin) == n { bin } else { bin + 1 }
@@ -39,7 +40,7 @@ pub(super) const fn bin_above(n: u32) -> usize {
 pub(super) struct Class(u8);
 
 impl Class {
-    /// Returns the least class whose blocks hold `length` octets, or `None` above the last.
+    /// Returns the least class whose blocks hold `length` octets, or `None` if no class does.
     pub(super) fn of(length: usize) -> Option<Self> {
         if length > CLASS_MAX {
             return None;
@@ -48,42 +49,42 @@ impl Class {
         Some(Self::nth(bin_above(units) - bin_of(UNITS_MIN)))
     }
 
-    /// Returns the class of a number.
+    /// Returns the class with this number.
     #[allow(clippy::cast_possible_truncation, reason = "there are 81 classes")]
     pub(super) const fn nth(number: usize) -> Self {
         assert!(number < CLASSES);
         Self(number as u8)
     }
 
-    /// Returns its number, from 0.
+    /// Returns the number of the class, from 0.
     pub(super) const fn number(self) -> usize {
         self.0 as usize
     }
 
-    /// Returns the octets of its blocks.
+    /// Returns the length of the blocks in octets.
     pub(super) const fn size(self) -> usize {
         bin_start(self.number() + bin_of(UNITS_MIN)) as usize * UNIT
     }
 
-    /// Returns the pages of its slabs.
+    /// Returns the number of pages in a slab of the class.
     pub(super) const fn pages(self) -> u32 {
         SHAPES[self.number()].pages as u32
     }
 
-    /// Returns the bitmap of a slab with no block out.
+    /// Returns the bitmap of a slab whose blocks are all free.
     pub(super) const fn all_free(self) -> u64 {
         u64::MAX >> (64 - SHAPES[self.number()].blocks)
     }
 
-    /// Returns the binary logarithm of the counts that each page has for blocks of this class, if they are
-    /// smaller than a page: enough for the blocks of every class of the same doubling.
+    /// Returns the binary logarithm of the number of counts per page for blocks of this class, if they are smaller than
+    /// a page: enough for the blocks of every class of the same doubling.
     pub(super) fn counts_shift(self) -> Option<u32> {
         // There are eight classes in each doubling.
         DOUBLINGS_BELOW_PAGE.checked_sub(self.0 as u32 / 8).filter(|shift| *shift > 0)
     }
 }
 
-/// How slabs of a class are laid out.
+/// The layout of a class's slabs.
 #[derive(Clone, Copy)]
 struct Shape {
     pages: u8,
@@ -100,8 +101,8 @@ const SHAPES: [Shape; CLASSES] = {
     shapes
 };
 
-/// Returns the shortest slab of at least four blocks that wastes at most a sixteenth, or else the
-/// one that wastes the least.
+/// Returns the shortest slab of at least four blocks that wastes at most a sixteenth of its octets,
+/// or else the slab that wastes the least.
 #[allow(clippy::cast_possible_truncation, reason = "a slab has at most 64 pages and 64 blocks")]
 const fn shape(class: Class) -> Shape {
     let size = class.size();
@@ -122,11 +123,11 @@ const fn shape(class: Class) -> Shape {
     best
 }
 
-/// Doublings from the smallest class to a page.
+/// The number of doublings from the smallest class to a page.
 const DOUBLINGS_BELOW_PAGE: u32 = PAGE.ilog2() - Class::nth(0).size().ilog2();
-/// Every class is a multiple of this many octets.
+/// The granularity of block lengths, in octets.
 const UNIT: usize = 8;
-/// Units of the smallest class.
+/// The length of the smallest class, in units.
 const UNITS_MIN: u32 = 8;
 const SLAB_PAGES_MAX: usize = 64;
 const BLOCKS_MIN: usize = 4;

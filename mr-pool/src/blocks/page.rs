@@ -1,26 +1,28 @@
-//! What is known of each page, out of band.
+//! The state of each page, which is stored outside the region.
 
 use super::class::Class;
 use crate::size::PAGE;
 
-/// No page; ends a list.
+/// The page number that ends a list.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The books of one page.
+/// The state of one page.
 ///
-/// Only the ends of a run are kept true: its head says what the run is, and the last page of a free
-/// run leads to its head, so neighbours can merge. What is inside a run may be out of date.
+/// Only the ends of a run are kept up to date: its head gives the kind of the run, and the last
+/// page of a free run refers to the head, so that neighbours can merge. The state of pages inside a
+/// run may be out of date.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Page {
-    /// Head of a free run.
+    /// The head of a free run.
     Free { pages: u32, prev: u32, next: u32 },
-    /// Last page of a free run longer than one page.
+    /// The last page of a free run longer than one page.
     FreeEnd { first: u32 },
-    /// Head of a run that is one block.
+    /// The head of a run that is one block.
     Run { pages: u32 },
-    /// Head of a slab: one bit per free block, and its neighbours in the list of those with room.
+    /// The head of a slab: one bit per free block, and its neighbours in the list of slabs with
+    /// room.
     Slab { class: Class, prev: u32, next: u32, free: u64 },
-    /// Any other page of a run that is out.
+    /// Any other page of a run in use.
     Held,
 }
 

@@ -1,11 +1,11 @@
-//! Page runs by two-level segregated fit: bins of which eight cover a doubling, a bitmap to find the
-//! first occupied one, and tags at both ends of free runs so that neighbours merge.
+//! Page runs by two-level segregated fit: eight bins per doubling, a bitmap to find the first occupied bin, and tags at
+//! both ends of free runs to merge neighbours.
 
 use super::class::{bin_above, bin_of, bin_start};
 use super::page::{NONE, Page};
 use crate::table::table;
 
-/// Free and lent runs of one region's pages.
+/// The free and used runs of one region's pages.
 #[derive(Debug)]
 pub(super) struct Runs {
     pages: Box<[Page]>,
@@ -17,7 +17,8 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Starts with one free run of all `pages`; `None` if there is no memory for their books.
+    /// Creates the state of one free run of all `pages`. Returns `None` if there is no memory for
+    /// it.
     pub(super) fn new(pages: u32) -> Option<Self> {
         let mut runs = Self {
             pages: table(pages as usize, || Page::Held)?,
@@ -31,12 +32,12 @@ impl Runs {
         Some(runs)
     }
 
-    /// Returns how many pages there are.
+    /// Returns the number of pages.
     pub(super) const fn pages(&self) -> usize {
         self.pages.len()
     }
 
-    /// Takes a run of `pages`, at least one, and returns its first page.
+    /// Allocates a run of at least one page and returns its first page.
     pub(super) fn take(&mut self, pages: u32) -> Option<u32> {
         let first = self.find(pages)?;
         let found = self.remove(first);
@@ -49,7 +50,7 @@ impl Runs {
         Some(first)
     }
 
-    /// Takes a run home and merges it with its free neighbours.
+    /// Frees a run and merges it with its free neighbours.
     pub(super) fn give(&mut self, mut first: u32, mut pages: u32) {
         self.free += pages;
         let before = first.checked_sub(1).and_then(|last| match *self.page(last) {
@@ -68,12 +69,12 @@ impl Runs {
         self.insert(first, pages);
     }
 
-    /// Returns the pages in free runs.
+    /// Returns the number of pages in free runs.
     pub(super) const fn free_pages(&self) -> u32 {
         self.free
     }
 
-    /// Returns the length of a run in the highest occupied bin, 0 if there is none.
+    /// Returns the length of a run in the highest occupied bin, or 0 if there is none.
     pub(super) fn largest(&self) -> u32 {
         let word = self.occupied.iter().rposition(|&word| word != 0);
         word.map_or(0, |word| {
@@ -82,17 +83,17 @@ impl Runs {
         })
     }
 
-    /// Returns the books of a page.
+    /// Returns the state of a page.
     pub(super) fn page(&self, page: u32) -> &Page {
         &self.pages[page as usize]
     }
 
-    /// Returns the books of a page, to be changed.
+    /// Returns the state of a page, mutably.
     pub(super) fn page_mut(&mut self, page: u32) -> &mut Page {
         &mut self.pages[page as usize]
     }
 
-    /// Returns the books of the page a list link leads to, if it leads anywhere.
+    /// Returns the state of the page that a list link refers to, if it refers to one.
     pub(super) fn link(&mut self, page: u32) -> Option<&mut Page> {
         self.pages.get_mut(page as usize)
     }
@@ -110,7 +111,7 @@ impl Runs {
         Some(self.heads[word * 64 + bits.trailing_zeros() as usize])
     }
 
-    /// Tries the first run of the bin that `pages` itself belongs to, which may be long enough.
+    /// Returns the first run of the bin that `pages` itself belongs to, if it is long enough.
     fn probe(&self, pages: u32) -> Option<u32> {
         let first = self.heads[bin_of(pages)];
         (first != NONE && self.length(first) >= pages).then_some(first)
@@ -136,7 +137,7 @@ impl Runs {
         *self.page_mut(first) = Page::Free { pages, prev: NONE, next };
     }
 
-    /// Takes a free run out of its bin and returns its length.
+    /// Removes a free run from its bin and returns its length.
     fn remove(&mut self, first: u32) -> u32 {
         let Page::Free { pages, prev, next } = *self.page(first) else {
             unreachable!("a bin lists heads of free runs");

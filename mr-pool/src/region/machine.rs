@@ -1,4 +1,4 @@
-//! What the machine says about its memory, and what that means for a region.
+//! The system's information about its memory, and the conclusions for a region.
 
 use std::fs;
 use std::io;
@@ -6,34 +6,35 @@ use std::io;
 use super::pages::{Declined, PageKind};
 use crate::size::{MIB_2, Octets};
 
-/// What the machine says. `None` is what it does not say.
+/// The system's information about its memory. A field is `None` if the system does not provide it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Machine {
-    /// Octets of the default huge page.
+    /// The size of the default huge page, in octets.
     pub(super) huge_size: Option<usize>,
-    /// Octets that can be had without swapping, or the limit of our control group if that is less.
+    /// The memory available without swapping, or the limit of the process's control group if that
+    /// is lower, in octets.
     pub(super) available: Option<usize>,
-    /// The switch of transparent huge pages.
+    /// The setting of transparent huge pages.
     pub(super) transparent: Option<String>,
-    /// Reserved 2 MiB pages.
+    /// The reserved 2 MiB pages.
     pub(super) huge: Option<Reserved>,
-    /// Reserved 1 GiB pages.
+    /// The reserved 1 GiB pages.
     pub(super) gigantic: Option<Reserved>,
 }
 
-/// Huge pages of one size.
+/// The reserved huge pages of one size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reserved {
-    /// Those the administrator set aside.
+    /// The number of pages that the administrator reserved.
     pub(super) total: usize,
-    /// Those nobody has or was promised.
+    /// The number of pages that are neither in use nor promised to a mapping.
     pub(super) free: usize,
     /// The file that sets `total`.
     pub(super) file: String,
 }
 
 impl Machine {
-    /// Asks the machine; about huge pages, those of `node` if there is one.
+    /// Reads the information from the system; that about huge pages for `node`, if one is given.
     pub(super) fn read(node: Option<u32>) -> Self {
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let limit = number_in("/sys/fs/cgroup/memory.max");
@@ -46,7 +47,7 @@ impl Machine {
         }
     }
 
-    /// Says why a kind cannot be used, as far as that is known before trying.
+    /// Returns why a kind of pages cannot be used, if that is known before trying it.
     pub(super) fn refuses(&self, kind: PageKind, bytes: usize) -> Option<Declined> {
         let reason = match kind {
             PageKind::Heap => return None,
@@ -78,7 +79,7 @@ impl Machine {
         Some(Declined { kind, reason, command: self.command(kind, bytes) })
     }
 
-    /// Says why a kind could not be used after all.
+    /// Returns why a kind of pages could not be used, after it failed with `error`.
     pub(super) fn explain(&self, kind: PageKind, bytes: usize, error: &io::Error) -> Declined {
         let reason = match self.reserved(kind) {
             Some(reserved) if reserved.free < bytes / kind.size() => {
@@ -89,7 +90,7 @@ impl Machine {
         Declined { kind, reason, command: self.command(kind, bytes) }
     }
 
-    /// Returns the command that makes a kind usable.
+    /// Returns the command that makes a kind of pages usable.
     fn command(&self, kind: PageKind, bytes: usize) -> Option<String> {
         match kind {
             PageKind::Gigantic | PageKind::Huge if bytes.is_multiple_of(kind.size()) => {
@@ -137,9 +138,10 @@ impl Reserved {
     }
 }
 
-/// Returns how many of the `length` octets from `start` are in huge pages, from `/proc/self/smaps`.
+/// Returns the number of octets in huge pages among the `length` octets from `start`, as in
+/// `/proc/self/smaps`.
 ///
-/// The system may have merged the mapping with a neighbour, and then speaks of both.
+/// If the system has merged the mapping with a neighbour, the number covers both.
 pub(super) fn huge_bytes(smaps: &str, start: usize, length: usize) -> usize {
     let lines = smaps.lines().skip_while(|line| !covers(line, start)).skip(1);
     // Of one mapping at most one of them is not zero: anonymous memory, or a memfd.
@@ -150,12 +152,13 @@ pub(super) fn huge_bytes(smaps: &str, start: usize, length: usize) -> usize {
     huge.min(length)
 }
 
-/// Returns whether a line opens a mapping: others are fields, whose names end with a colon.
+/// Returns whether a line is the header of a mapping: other lines are fields, whose names end with
+/// a colon.
 fn opens(line: &str) -> bool {
     !line.split(' ').next().is_some_and(|name| name.ends_with(':'))
 }
 
-/// Returns whether a line opens the mapping that `address` is in.
+/// Returns whether a line is the header of the mapping that contains `address`.
 pub(super) fn covers(line: &str, address: usize) -> bool {
     let range = line.split(' ').next().and_then(|range| range.split_once('-'));
     let parse = |digits| usize::from_str_radix(digits, 16).ok();

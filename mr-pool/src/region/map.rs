@@ -1,4 +1,4 @@
-//! The system calls that take memory, shape it and give it back.
+//! The system calls that map memory, configure it and unmap it.
 
 use std::alloc::{self, Layout};
 use std::io;
@@ -10,7 +10,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 
 use crate::size::{GIB, MIB_2, PAGE};
 
-/// Zeroed memory of our own, writable, until dropped. Private to the process unless it is a memfd's.
+/// A mapping of zeroed, writable memory, which dropping it unmaps. It is private to the process unless it maps a memfd.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,
@@ -18,30 +18,30 @@ pub(super) struct Mapping {
     origin: Origin,
 }
 
-/// Who takes the memory back.
+/// The origin of the memory, which frees it.
 #[derive(Debug)]
 enum Origin {
-    /// memmap2. What is ours may be a part of what was mapped.
+    /// A mapping of memmap2, of which this mapping may use only a part.
     Mapped(#[expect(dead_code, reason = "its drop gives the memory back")] MmapRaw),
-    /// The system: it is mapped from this memfd, by which another process can map it.
+    /// A mapping of this memfd, which another process can map as well.
     Memfd(OwnedFd),
     HugepageRs,
-    /// The heap; so many octets come before the first one that is ours.
+    /// An allocation on the heap, which starts some octets before the mapping.
     Heap {
         skip: usize,
     },
 }
 
 impl Mapping {
-    /// Takes `length` octets of 1 GiB pages, a multiple of that.
+    /// Maps `length` octets of 1 GiB pages; `length` is a multiple of 1 GiB.
     pub(super) fn gigantic(length: usize) -> io::Result<Self> {
         // Of another length memmap2 could not give it back.
         multiple(length, GIB)?;
         Self::map(MmapOptions::new().len(length).huge(Some(GIB_LOG2)), 1)
     }
 
-    /// Takes `length` octets of 2 MiB pages, a multiple of that. Those must be the machine's default
-    /// huge pages.
+    /// Maps `length` octets of 2 MiB pages; `length` is a multiple of 2 MiB, which must be the system's default huge
+    /// page size.
     pub(super) fn huge(length: usize) -> io::Result<Self> {
         let layout = layout(length, MIB_2)?;
         multiple(length, MIB_2)?;
@@ -51,7 +51,7 @@ impl Mapping {
         Ok(Self { start, length, origin: Origin::HugepageRs })
     }
 
-    /// Takes `length` octets, aligned to 2 MiB, for the system to make of huge pages.
+    /// Maps `length` octets, aligned to 2 MiB, for which the system may use transparent huge pages.
     pub(super) fn transparent(length: usize) -> io::Result<Self> {
         multiple(length, MIB_2)?;
         let with_slack = length.checked_add(MIB_2).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -60,19 +60,20 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Takes `length` octets of 4 KiB pages, a multiple of that.
+    /// Maps `length` octets of 4 KiB pages; `length` is a multiple of 4 KiB.
     pub(super) fn small(length: usize) -> io::Result<Self> {
         multiple(length, PAGE)?;
         Self::map(MmapOptions::new().len(length), 1)
     }
 
-    /// Takes `length` octets, a multiple of 2 MiB, that another process can map, sealed so that nobody
-    /// can shrink them under it.
+    /// Maps `length` octets of a new memfd that another process can map as well; `length` is a multiple of 2 MiB. The
+    /// memfd is sealed against shrinking.
     pub(super) fn shared(length: usize) -> io::Result<Self> {
         Self::sealed(length, MemfdFlags::empty())
     }
 
-    /// Like `shared`, but takes 2 MiB pages.
+    /// Maps `length` octets of a new memfd in 2 MiB pages that another process can map as well;
+    /// `length` is a multiple of 2 MiB. The memfd is sealed against shrinking.
     pub(super) fn shared_huge(length: usize) -> io::Result<Self> {
         Self::sealed(length, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB)
     }
@@ -87,7 +88,7 @@ impl Mapping {
         Ok(Self { start, length, origin: Origin::Memfd(memfd) })
     }
 
-    /// Takes `length` octets from the heap.
+    /// Allocates `length` octets on the heap.
     pub(super) fn heap(length: usize) -> io::Result<Self> {
         // Aligned by hand: of an allocator that is asked for alignment, zeroing takes every page.
         let with_slack = length.checked_add(PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -100,19 +101,19 @@ impl Mapping {
         Ok(Self { start, length, origin: Origin::Heap { skip } })
     }
 
-    /// Returns the octet at `offset`, which is within the mapping.
+    /// Returns the address of the octet at `offset`, which must be within the mapping.
     pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset < self.length, "offset {offset} is beyond the region");
         // SAFETY: the offset is within the one allocation `start` points to.
         unsafe { self.start.add(offset) }
     }
 
-    /// Returns the octets of the mapping.
+    /// Returns the length of the mapping in octets.
     pub(super) const fn len(&self) -> usize {
         self.length
     }
 
-    /// Has pages taken from one NUMA node. A system without nodes has only node 0.
+    /// Binds the mapping to one NUMA node. A system without NUMA has only node 0.
     pub(super) fn bind(&self, node: u32) -> io::Result<()> {
         let mut mask = [0_u64; NODES_MAX / 64];
         let word = usize::try_from(node / 64).ok().and_then(|word| mask.get_mut(word));
@@ -136,7 +137,8 @@ impl Mapping {
         }
     }
 
-    /// Keeps the memory out of children, whose writes would part us from pages an RNIC has pinned.
+    /// Excludes the memory from forked children, because copy on write would replace pages that an
+    /// RNIC has pinned.
     pub(super) fn keep_from_children(&self) -> io::Result<()> {
         self.advise(libc::MADV_DONTFORK)
     }
@@ -153,13 +155,13 @@ impl Mapping {
         }
     }
 
-    /// Has huge pages made of the small ones that were filled in, as far as the system finds any: a
-    /// memfd gets none otherwise.
+    /// Asks the system to replace the small pages of the mapping by huge pages, as far as it has
+    /// any: a memfd gets none otherwise.
     pub(super) fn collapse(&self) -> io::Result<()> {
         self.advise(libc::MADV_COLLAPSE)
     }
 
-    /// Returns what another process needs to map the memory, if it may.
+    /// Returns the memfd by which another process can map the memory, if there is one.
     pub(super) fn memfd(&self) -> Option<BorrowedFd<'_>> {
         match &self.origin {
             Origin::Memfd(memfd) => Some(memfd.as_fd()),
@@ -167,7 +169,7 @@ impl Mapping {
         }
     }
 
-    /// Keeps the pages in memory.
+    /// Locks the pages in memory.
     pub(super) fn lock(&self) -> io::Result<()> {
         // SAFETY: the range is a mapping of ours; locking changes neither contents nor access.
         check(unsafe { libc::mlock(self.start.as_ptr().cast(), self.length) } == 0)
@@ -181,8 +183,8 @@ impl Mapping {
         }
     }
 
-    /// Maps memory of the process's own, of which all is ours from the first multiple of `align` on, less the slack
-    /// that this takes: none, or one `align`.
+    /// Maps private memory and uses it from the first multiple of `align` on. The mapping made is longer than the part
+    /// used by the slack for the alignment: none, or one `align`.
     fn map(options: &MmapOptions, align: usize) -> io::Result<Self> {
         let mapped = MmapRaw::from(options.map_anon()?);
         let skip = mapped.as_ptr().addr().wrapping_neg() % align;
@@ -225,12 +227,12 @@ impl Drop for Mapping {
     }
 }
 
-/// Maps the first `length` octets of a memfd, readable, writable and shared. If they are a multiple of 2 MiB,
-/// they are mapped where a huge page can begin, if there is room. The caller unmaps them.
+/// Maps the first `length` octets of a memfd, readable, writable and shared. If `length` is a multiple of 2 MiB, the
+/// address is aligned for huge pages if possible. The caller unmaps the memory.
 ///
 /// # Errors
 ///
-/// Those of the system, which then has changed no address.
+/// The error of the system, after which no address is mapped.
 pub fn map_memfd(memfd: BorrowedFd<'_>, length: usize) -> io::Result<NonNull<u8>> {
     if length.is_multiple_of(MIB_2) {
         for _ in 0..ALIGNED_TRIES {
@@ -245,10 +247,10 @@ pub fn map_memfd(memfd: BorrowedFd<'_>, length: usize) -> io::Result<NonNull<u8>
     map_memfd_near(ptr::null_mut(), memfd, length)
 }
 
-/// Maps a memfd at `hint` if nothing is mapped there, or else anywhere.
+/// Maps a memfd at `hint` if nothing is mapped there, or else at any address.
 ///
-/// `MAP_FIXED` into reserved room will not do: if the memfd cannot be mapped, the system may have given up the
-/// room before it noticed, and another thread may have mapped something there before we unmap what is left.
+/// `MAP_FIXED` into a reserved range would be wrong: if the memfd cannot be mapped, the system may already have freed
+/// the range, and another thread may map memory there before this one unmaps the rest.
 fn map_memfd_near(
     hint: *mut libc::c_void,
     memfd: BorrowedFd<'_>,
@@ -261,7 +263,7 @@ fn map_memfd_near(
     NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
-/// Returns an address, a multiple of 2 MiB, from which on `length` octets were free a moment ago.
+/// Returns an address, a multiple of 2 MiB, from which `length` octets were unmapped a moment ago.
 fn aligned_room(length: usize) -> io::Result<*mut libc::c_void> {
     let with_slack = length.checked_add(MIB_2).ok_or(io::ErrorKind::OutOfMemory)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -273,14 +275,14 @@ fn aligned_room(length: usize) -> io::Result<*mut libc::c_void> {
     Ok(room.wrapping_byte_add(room.addr().wrapping_neg() % MIB_2))
 }
 
-/// How often aligned room is looked for: another thread may take what was found.
+/// The most tries to find an aligned range: another thread may map memory in the range found.
 const ALIGNED_TRIES: usize = 8;
 
-/// The size of a 1 GiB page as the system is told it.
+/// The size of a 1 GiB page, as `mmap` encodes it.
 const GIB_LOG2: u8 = 30;
 const _: () = assert!(1 << GIB_LOG2 == GIB);
 
-/// What every allocator gives without being asked.
+/// The alignment that every allocator guarantees.
 const HEAP_ALIGN: usize = 16;
 
 fn layout(length: usize, align: usize) -> io::Result<Layout> {
@@ -296,5 +298,5 @@ fn check(ok: bool) -> io::Result<()> {
     if ok { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// NUMA nodes a Linux system can have.
+/// The most NUMA nodes of a Linux system.
 const NODES_MAX: usize = 1024;

@@ -1,11 +1,12 @@
-//! Kinds of pages: which to try, which were had, and what stood in the way of better ones.
+//! Kinds of pages: those to try, those in use, and the reasons why better ones are not.
 
 use std::fmt;
 
 use crate::size::{GIB, MIB_2, Octets, PAGE};
 
-/// Which pages to try, each in turn, until one works.
+/// The kinds of pages to try, in order, until one works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PagePreference {
     /// 1 GiB, 2 MiB, transparent huge pages, 4 KiB.
     Best,
@@ -13,11 +14,11 @@ pub enum PagePreference {
     Transparent,
     /// 4 KiB.
     Small,
-    /// 2 MiB, transparent huge pages, 4 KiB; in a sealed memfd, which a peer on the same machine can
-    /// map: what the `shm` provider exposes lies in such a region. A peer that has mapped it is trusted with
-    /// all of it: see "Shared regions" in the documentation of the crate.
+    /// 2 MiB, transparent huge pages, 4 KiB, in a sealed memfd that a peer on the same machine can map: the `shm`
+    /// provider exposes memory of such a region. A peer that has mapped the region is trusted with all of it: see
+    /// "Shared regions" in the documentation of the crate.
     Shared,
-    /// The allocator's heap: for tests, which then need nothing of the machine.
+    /// The heap, for tests, which then depend on no system setting.
     Heap,
 }
 
@@ -34,7 +35,7 @@ impl PagePreference {
         }
     }
 
-    /// Rounds a length up to what these pages need, at least one page.
+    /// Rounds a length up to a multiple of the page size, at least one page.
     pub(crate) fn round_up(self, bytes: usize) -> Option<usize> {
         let page = match self {
             Self::Best | Self::Transparent | Self::Shared => MIB_2,
@@ -44,23 +45,23 @@ impl PagePreference {
     }
 }
 
-/// What a region is made of.
+/// The kind of pages of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// 1 GiB pages, reserved by the administrator.
     Gigantic,
     /// 2 MiB pages, reserved by the administrator.
     Huge,
-    /// 2 MiB pages where the system finds them, 4 KiB pages elsewhere.
+    /// 2 MiB pages where the system has them, 4 KiB pages elsewhere.
     Transparent,
     /// 4 KiB pages.
     Small,
-    /// The allocator's heap.
+    /// Memory of the heap.
     Heap,
 }
 
 impl PageKind {
-    /// Returns the name reports use.
+    /// Returns the name of the kind in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gigantic => "1 GiB pages",
@@ -71,7 +72,7 @@ impl PageKind {
         }
     }
 
-    /// Returns the octets of one page.
+    /// Returns the size of one page in octets.
     pub const fn size(self) -> usize {
         match self {
             Self::Gigantic => GIB,
@@ -81,22 +82,23 @@ impl PageKind {
     }
 }
 
-/// What a region is made of, and what stood in the way of better.
+/// A report on the pages of a region, and on the reasons why better kinds are not in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PageReport {
-    /// The pages in use.
+    /// The kind of pages in use.
     pub kind: PageKind,
-    /// Octets of the region.
+    /// The size of the region in octets.
     pub bytes: usize,
-    /// Octets that are in pages of 2 MiB and more, as far as the system tells.
+    /// The number of octets in pages of 2 MiB and more, as far as the system reports it.
     pub huge_bytes: usize,
-    /// The NUMA node the region is bound to.
+    /// The NUMA node that the region is bound to.
     pub node: Option<u32>,
-    /// Why it is not bound to the node that was asked for.
+    /// The reason why the region is not bound to the configured node.
     pub unbound: Option<String>,
-    /// Why the memory could not be locked, so that the system may swap it out.
+    /// The reason why the memory could not be locked, so that the system may swap it out.
     pub unlocked: Option<String>,
-    /// The kinds that were tried before, best first.
+    /// The kinds of pages that were tried before, best first.
     pub declined: Vec<Declined>,
 }
 
@@ -121,12 +123,13 @@ impl fmt::Display for PageReport {
 
 /// A kind of pages that could not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Declined {
-    /// The kind.
+    /// The kind of pages.
     pub kind: PageKind,
-    /// Why not.
+    /// The reason why it could not be used.
     pub reason: String,
-    /// The command that would make it usable, where there is one.
+    /// The command that would make it usable, if there is one.
     pub command: Option<String>,
 }
 

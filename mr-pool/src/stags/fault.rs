@@ -7,7 +7,7 @@ use std::fmt;
 pub enum StagFault {
     /// No registration has this handle.
     InvalidStag,
-    /// The registration is another queue pair's.
+    /// The registration belongs to another queue pair.
     NotYours,
     /// The registration does not grant this access.
     AccessViolation,

@@ -1,25 +1,25 @@
-//! Slots of a fixed table: a queue of free ones, and a list of those in use for each queue pair.
+//! The slots of a fixed table: a queue of free slots, and a list of used slots for each queue pair.
 
 use haulage_proto::verbs::{Handle, QpNum};
 
 use super::fault::StagFault;
 use crate::view::{Sink, Source};
 
-/// What a handle stands for.
+/// The memory that a handle stands for.
 #[derive(Debug)]
 pub(super) enum Held {
-    /// Reserved; no memory yet.
+    /// The handle is reserved and has no memory yet.
     Nothing,
-    /// The peer may read this, which begins at `offset` to it.
+    /// Memory that the peer may read, from `offset` on.
     Source { offset: u64, source: Source },
-    /// The peer may write this, which begins at `offset` to it.
+    /// Memory that the peer may write, from `offset` on.
     Sink { offset: u64, sink: Sink },
-    /// The response to one RDMA Read of ours fills this.
+    /// Memory that the response to a local RDMA Read fills.
     ReadSink { offset: u64, sink: Sink },
 }
 
 impl Held {
-    /// Returns the fault of an access to this that is for something else.
+    /// Returns the fault of an access of the wrong kind.
     pub(super) const fn not_this(&self) -> StagFault {
         match self {
             // Not registered, so to the peer it does not exist.
@@ -31,11 +31,12 @@ impl Held {
 
 #[derive(Debug)]
 struct Slot {
-    /// The handle in use, or the last one.
+    /// The current handle, or the last one of a free slot.
     handle: Handle,
-    /// The queue pair and what it has; `None` while the slot is free.
+    /// The queue pair and the memory; `None` while the slot is free.
     used: Option<(QpNum, Held)>,
-    /// Neighbours in the list of its queue pair; of a free slot, `next` is the next free one.
+    /// The neighbours in the list of the slot's queue pair. In a free slot `next` is the next free
+    /// one.
     prev: u32,
     next: u32,
 }
@@ -43,7 +44,7 @@ struct Slot {
 #[derive(Debug)]
 pub(super) struct Slots {
     slots: Box<[Slot]>,
-    /// The first slot in use by the queue pairs that share an index here.
+    /// The first used slot of the queue pairs with each index.
     chains: Box<[u32]>,
     free_first: u32,
     free_last: u32,
@@ -51,7 +52,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Starts with `capacity` free slots.
+    /// Creates a table of `capacity` free slots.
     #[allow(clippy::cast_possible_truncation, reason = "the handles' layout bounds the capacity")]
     pub(super) fn new(capacity: usize) -> Self {
         let slot = |index| Slot {
@@ -69,7 +70,7 @@ impl Slots {
         }
     }
 
-    /// Takes the slot that has been free longest and names it.
+    /// Allocates the slot that has been free longest and returns its new handle.
     pub(super) fn take(
         &mut self,
         qp: QpNum,
@@ -91,19 +92,20 @@ impl Slots {
         Some(handle)
     }
 
-    /// Returns who has a slot and what, if it is in use under exactly this handle.
+    /// Returns the queue pair and the memory of a slot, mutably, if it is in use under exactly this
+    /// handle.
     pub(super) fn get_mut(&mut self, slot: usize, handle: Handle) -> Option<(QpNum, &mut Held)> {
         let slot = self.slots.get_mut(slot).filter(|slot| slot.handle == handle)?;
         slot.used.as_mut().map(|(qp, held)| (*qp, held))
     }
 
-    /// The same, to look at.
+    /// Returns the queue pair and the memory of a slot, if it is in use under exactly this handle.
     pub(super) fn get(&self, slot: usize, handle: Handle) -> Option<(QpNum, &Held)> {
         let slot = self.slots.get(slot).filter(|slot| slot.handle == handle)?;
         slot.used.as_ref().map(|(qp, held)| (*qp, held))
     }
 
-    /// Frees a slot in use and returns what it held.
+    /// Frees a used slot and returns its memory.
     #[allow(clippy::cast_possible_truncation, reason = "the handles' layout bounds the capacity")]
     pub(super) fn free(&mut self, index: usize) -> Held {
         let slot = &mut self.slots[index];
@@ -125,7 +127,7 @@ impl Slots {
         held
     }
 
-    /// Frees every slot of a queue pair and returns how many there were.
+    /// Frees every slot of a queue pair and returns their number.
     pub(super) fn free_all(&mut self, qp: QpNum) -> usize {
         let before = self.in_use;
         let mut index = self.chains[self.chain(qp)];
@@ -139,7 +141,7 @@ impl Slots {
         before - self.in_use
     }
 
-    /// Returns how many slots are in use.
+    /// Returns the number of used slots.
     pub(super) const fn in_use(&self) -> usize {
         self.in_use
     }

@@ -1,12 +1,12 @@
-//! A few values in place: chunk lists are short, and planning one allocates nothing.
+//! A short list that is stored in place, so that planning chunks allocates nothing.
 
 use core::fmt;
 use core::ops::Deref;
 
-/// How many chunks one list that we plan can have; what more there is stays in the Payload stream.
+/// The most chunks in one planned list. Further data items stay in the Payload stream.
 pub const CHUNKS_MAX: usize = 16;
 
-/// At most [`CHUNKS_MAX`] values.
+/// A list of at most [`CHUNKS_MAX`] values.
 #[derive(Clone, Copy)]
 pub struct Few<T> {
     values: [T; CHUNKS_MAX],
@@ -14,7 +14,7 @@ pub struct Few<T> {
 }
 
 impl<T: Copy + Default> Few<T> {
-    /// Collects all of `values`, or `None` if they are too many.
+    /// Collects all of `values`; returns `None` if there are more than [`CHUNKS_MAX`].
     pub fn collect(values: impl IntoIterator<Item = T>) -> Option<Self> {
         let mut few = Self::default();
         values.into_iter().all(|value| few.push(value)).then_some(few)
@@ -28,7 +28,7 @@ impl<T: Copy + Default> Few<T> {
         true
     }
 
-    /// Returns the values, to be changed in place.
+    /// Returns the values as a mutable slice.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         self.values.get_mut(..self.count).unwrap_or_default()
     }

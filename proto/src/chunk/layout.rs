@@ -1,4 +1,4 @@
-//! The unreduced Payload stream, laid out again: which octets of it come from where.
+//! The layout of an unreduced Payload stream: the source of each range of its octets.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -10,31 +10,32 @@ use crate::xdr::{UNIT, pad};
 /// A part of an unreduced Payload stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where its octets come from.
+    /// The source of the octets.
     pub source: Source,
-    /// Which octets of the unreduced stream it is; never none.
+    /// The range of the unreduced stream that this piece fills; never empty.
     pub to: Range<usize>,
 }
 
-/// Where a part of an unreduced Payload stream comes from.
+/// The source of a part of an unreduced Payload stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The reduced stream, from this octet on.
+    /// The reduced stream, from offset `at` on.
     Body {
-        /// Offset in the reduced stream.
+        /// The offset in the reduced stream.
         at: usize,
     },
-    /// The whole of a reduced item.
+    /// All octets of one reduced item.
     Item {
-        /// Which one, from 0.
+        /// The index of the item, from 0.
         index: usize,
     },
-    /// Nowhere: roundup padding, to be zeroed.
+    /// Roundup padding, which the receiver fills with zeros.
     Padding,
 }
 
 /// Why a Payload stream cannot be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RestoreFault {
     /// A position is not a multiple of four, or zero where only data items may stand.
     BadPosition,
@@ -44,16 +45,16 @@ pub enum RestoreFault {
     Beyond,
     /// The reduced stream is not a whole number of units.
     Misaligned,
-    /// The Payload stream is in the message and in a Call chunk as well.
+    /// Both the message and a Call chunk hold a Payload stream.
     TwoBodies,
-    /// The end of a segment, or the length of a chunk, is more than its field can hold.
+    /// The end of a segment or the length of a chunk exceeds the range of its field.
     LengthWraps,
     /// The unreduced stream would be longer than allowed.
     TooLong,
 }
 
 impl RestoreFault {
-    /// Says which rule was broken.
+    /// Returns the rule that was broken, in words.
     pub const fn rule(self) -> &'static str {
         match self {
             Self::BadPosition => "a position is zero or not a multiple of four",
@@ -83,9 +84,9 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Lays out a stream of which `body` octets were not reduced. The items are in stream order; of a
-    /// Call their positions are in its Read list, of a Reply whoever parses it finds them. The whole
-    /// has at most `length_max` octets.
+    /// Lays out a stream from `body` octets that were not reduced and the reduced `items`, in stream order. The Read
+    /// list of a Call gives the positions of its items; the parser of a Reply finds those of its items. The unreduced
+    /// stream may have at most `length_max` octets.
     ///
     /// # Errors
     /// See [`RestoreFault`].
@@ -118,12 +119,12 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Returns the pieces in order; those of no octets are left out.
+    /// Returns the pieces in stream order, without empty ones.
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 
-    /// Returns the octets of the unreduced stream.
+    /// Returns the length of the unreduced stream in octets.
     pub const fn length(&self) -> usize {
         self.length
     }

@@ -1,4 +1,4 @@
-//! Read and Write lists as they arrive: validated byte ranges that iterate without failing.
+//! Received Read and Write lists: byte ranges that were validated once and iterate without failing.
 
 mod read;
 mod write;
@@ -11,27 +11,28 @@ use crate::xdr::{Reader, Truncated, UNIT};
 
 /// Why a chunk list was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ListFault {
-    /// It ends early.
+    /// The list ends early.
     Truncated(Truncated),
-    /// A list discriminator is neither 0 nor 1, where that matters.
+    /// A list discriminator is neither 0 nor 1, in a version 2 message.
     BadDiscriminator {
-        /// Offset of the word.
+        /// The offset of the discriminator.
         at: usize,
     },
-    /// Positions go backwards.
+    /// A position is lower than the one before it.
     PositionOrder {
-        /// Offset of the segment.
+        /// The offset of the segment.
         at: usize,
     },
     /// A position is not a multiple of four, or zero where only data items may stand.
     BadPosition {
-        /// Offset of the segment.
+        /// The offset of the segment.
         at: usize,
     },
-    /// A segment's end, or a chunk's length, is more than its field can hold.
+    /// The end of a segment or the length of a chunk exceeds the range of its field.
     LengthWraps {
-        /// Offset of the segment.
+        /// The offset of the segment.
         at: usize,
     },
 }
@@ -42,12 +43,13 @@ impl From<Truncated> for ListFault {
     }
 }
 
-/// Which version's peers a list must be understood from.
+/// The version whose rules a list is decoded by.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rules {
-    /// As deployed, Linux above all: any discriminator but zero goes on, any order will do.
+    /// Version 1 as deployed, by Linux above all: any nonzero discriminator announces an entry, and
+    /// positions may come in any order.
     Version1,
-    /// To the letter.
+    /// Version 2, with every rule of the draft enforced.
     Version2,
 }
 

@@ -1,23 +1,23 @@
-//! Reading a Payload stream from which data items may have been reduced.
+//! A reader of Payload streams from which data items may have been reduced.
 
 use super::{Reduced, Version};
 use crate::xdr::{Reader, Truncated};
 
-/// A cursor over an inline Payload stream that knows what is missing from it.
+/// A cursor over an inline Payload stream that accounts for the data items missing from it.
 ///
-/// It reads the stream and hands out the lengths of items that were reduced from it, which stay
-/// wherever their chunks put them. Of a Call it knows by their positions which items those are; of a
-/// Reply each Write chunk stands for one DDP-eligible result, in order.
+/// It reads the stream and returns the lengths of reduced items, whose octets stay in their chunks. In a Call the
+/// position of a Read chunk identifies the reduced item; in a Reply each Write chunk stands for one DDP-eligible
+/// result, in order.
 #[derive(Clone, Debug)]
 pub struct PayloadReader<'a> {
     reader: Reader<'a>,
     missing: Missing<'a>,
-    /// Octets of the unreduced stream before this point that are not in the reduced one.
+    /// The number of octets before this point that are in the unreduced stream only.
     removed: u64,
     version: Version,
 }
 
-/// What was reduced and has not been taken: the next item, and those after it.
+/// The reduced items that were not taken yet: the next one, and those after it.
 #[derive(Clone, Copy, Debug)]
 enum Missing<'a> {
     Nothing,
@@ -28,40 +28,42 @@ enum Missing<'a> {
 /// A Write chunk returned in a Reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Returned {
-    /// Octets it could have taken.
+    /// The length of the chunk as offered, in octets.
     pub offered: u32,
-    /// Octets it took.
+    /// The number of octets written into the chunk.
     pub written: u32,
 }
 
 /// A DDP-eligible opaque.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// It is in the Payload stream.
+    /// The opaque is in the Payload stream.
     Inline(&'a [u8]),
-    /// Only its length is.
+    /// Only the length word is in the Payload stream; the octets are in a chunk.
     Reduced {
-        /// Octets, equal to the chunk's length.
+        /// The length of the opaque in octets.
         length: u64,
     },
 }
 
 impl<'a> PayloadReader<'a> {
-    /// Reads the arguments of a Call, which start at `at` of its Payload stream. `chunk` is the
-    /// position and length of its Read chunk.
+    /// Creates a reader of the arguments of a Call, which start at offset `at` of its Payload
+    /// stream. `chunk` is the position and length of its Read chunk.
     #[inline]
     pub fn call(payload: &'a [u8], at: usize, chunk: Option<(u32, u64)>) -> Self {
         let missing = chunk.map_or(Missing::Nothing, |chunk| Missing::Call(chunk, &[]));
         Self::new(payload, at, missing)
     }
 
-    /// Reads the arguments of a Call with any number of Read chunks, which are in order.
+    /// Creates a reader of the arguments of a Call with any number of Read chunks, in ascending
+    /// order of position.
     pub fn call_of_many(payload: &'a [u8], at: usize, chunks: &'a [Reduced]) -> Self {
         Self::new(payload, at, Missing::first_of_call(chunks))
     }
 
-    /// Reads the results of a Reply, which start at `at` of its Payload stream. `reduced` is what
-    /// the returned Write chunk says was written; it could have taken any item.
+    /// Creates a reader of the results of a Reply, which start at offset `at` of its Payload
+    /// stream. `reduced` is the number of octets written into the only Write chunk, which is taken
+    /// to be large enough for any item.
     pub fn reply(payload: &'a [u8], at: usize, reduced: Option<u32>) -> Self {
         let missing = reduced.map_or(Missing::Nothing, |written| {
             Missing::Reply(Returned { offered: u32::MAX, written }, &[])
@@ -69,22 +71,21 @@ impl<'a> PayloadReader<'a> {
         Self::new(payload, at, missing)
     }
 
-    /// Reads the results of a Reply with any number of Write chunks.
+    /// Creates a reader of the results of a Reply with any number of Write chunks.
     #[inline]
     pub fn reply_of_many(payload: &'a [u8], at: usize, chunks: &'a [Returned]) -> Self {
         Self::new(payload, at, Missing::first_of_reply(chunks))
     }
 
-    /// Reads by the rules of `version`, which is 2 unless said otherwise. On version 1 a chunk may
-    /// contain the padding of its item, and a result may be inline although a Write chunk could have
-    /// taken it.
+    /// Sets the version whose rules the reader applies; the default is version 2. On version 1 a chunk may contain the
+    /// padding of its item, and a result may be inline although its Write chunk is large enough.
     #[must_use]
     pub const fn of_version(mut self, version: Version) -> Self {
         self.version = version;
         self
     }
 
-    /// Returns by the rules of which version it reads.
+    /// Returns the version whose rules the reader applies.
     pub const fn version(&self) -> Version {
         self.version
     }
@@ -104,8 +105,9 @@ impl<'a> PayloadReader<'a> {
         self.reader.opaque(max)
     }
 
-    /// Takes a DDP-eligible opaque. Inline it has at most `max` octets; reduced, the length in the
-    /// stream must be the chunk's, and neither octets nor padding follow.
+    /// Takes a DDP-eligible opaque. An inline opaque has at most `max` octets. The length word of a
+    /// reduced opaque must equal the length of its chunk, and neither octets nor padding follow the
+    /// word.
     pub fn eligible_opaque(&mut self, max: usize) -> Result<Item<'a>, Truncated> {
         let at = self.reader.position();
         let mut ahead = self.clone();
@@ -134,10 +136,10 @@ impl<'a> PayloadReader<'a> {
         Ok(Item::Reduced { length: word })
     }
 
-    /// Takes a DDP-eligible item of any other type, standing behind the count or discriminator that
-    /// stays in the stream. Returns the octets in its chunk, or `None` if the item was not reduced and
-    /// follows inline. A Reply's item may be inline only if its Write chunk could not have taken it;
-    /// how long it is only its caller can say, so that is not judged here.
+    /// Takes a DDP-eligible item of any other type, which follows the count or discriminator that stays in the stream.
+    /// Returns the number of octets in its chunk, or `None` if the item was not reduced and follows inline. The result
+    /// of a Reply may be inline only if its Write chunk is too small; only the caller knows the length of the item and
+    /// can check this.
     pub fn eligible(&mut self) -> Result<Option<u64>, Truncated> {
         let at = Truncated { at: self.reader.position() };
         let length = match self.missing {
@@ -171,7 +173,7 @@ impl<'a> PayloadReader<'a> {
         }
     }
 
-    /// Returns whether everything was taken, the reduced items with it.
+    /// Returns whether the whole stream and all reduced items were taken.
     pub fn is_empty(&self) -> bool {
         let taken = match self.missing {
             Missing::Nothing => true,
@@ -188,12 +190,13 @@ impl<'a> PayloadReader<'a> {
         self.reader.position()
     }
 
-    /// Returns what has not been taken.
+    /// Returns the octets that were not taken yet.
     pub fn rest(&self) -> &'a [u8] {
         self.reader.rest()
     }
 
-    /// Returns the octets in the next Write chunk of a Reply, if there is one that was not taken.
+    /// Returns the number of octets written into the next Write chunk of a Reply, if one was not
+    /// taken yet.
     pub const fn reduced(&self) -> Option<u32> {
         match self.missing {
             Missing::Reply(chunk, _) => Some(chunk.written),
@@ -206,7 +209,7 @@ impl<'a> PayloadReader<'a> {
         Self { reader: starting(payload, at), missing, removed: 0, version: Version::Two }
     }
 
-    /// Turns to the chunk after the next.
+    /// Moves on to the chunk after the next one.
     fn advance(&mut self) {
         self.missing = match self.missing {
             Missing::Nothing => Missing::Nothing,
@@ -215,7 +218,7 @@ impl<'a> PayloadReader<'a> {
         };
     }
 
-    /// Returns whether the next Write chunk of a Reply had room for so many octets, and some at all.
+    /// Returns whether the next Write chunk of a Reply was offered with room for `length` octets, and not empty.
     fn next_takes(&self, length: usize) -> bool {
         let Missing::Reply(chunk, _) = self.missing else { return false };
         length > 0 && usize::try_from(chunk.offered).is_ok_and(|offered| offered >= length)

@@ -1,13 +1,14 @@
-//! Which segments a data item fills.
+//! The segments that a data item fills.
 
 use core::ops::Range;
 
 use crate::verbs::{ClaimedSegment, Handle, Segment};
 
-/// Plans the RDMA Writes of a result of `length` octets: contiguously, in segment order.
+/// Plans the RDMA Writes of a result of `length` octets, which fill the segments in order and
+/// without gaps.
 ///
-/// Each item is a window of the peer's memory and the range of the result that goes there. Together
-/// they are as long as the result or, if that is shorter, as the chunk.
+/// Each item is a window of the peer's memory and the range of the result that is written to it.
+/// Together they cover the result or, if that is shorter, the chunk.
 pub fn fill(
     segments: &[Segment],
     length: usize,
@@ -22,8 +23,8 @@ pub fn fill(
         .filter_map(|(segment, range)| Some((ClaimedSegment::try_from(segment).ok()?, range)))
 }
 
-/// Returns an offered chunk with the lengths a result of `length` octets leaves: the count and all
-/// segments stay, the lengths say what was written.
+/// Returns the segments of an offered chunk with the lengths that a Reply reports once a result of
+/// `length` octets was written. No segment is left out.
 pub fn filled(segments: &[Segment], length: usize) -> impl ExactSizeIterator<Item = Segment> + '_ {
     // [V2-4.5.2.4-2] no more than the result itself: its padding is not written.
     let mut left = u64::try_from(length).unwrap_or(u64::MAX);
@@ -34,7 +35,7 @@ pub fn filled(segments: &[Segment], length: usize) -> impl ExactSizeIterator<Ite
     })
 }
 
-/// Names one registered range by segments of at most `segment_max` octets.
+/// Divides one registered range into segments of at most `segment_max` octets.
 pub fn split(
     handle: Handle,
     offset: u64,
@@ -54,19 +55,20 @@ pub fn split(
     })
 }
 
-/// How a returned chunk differs from what it must be.
+/// Why a returned chunk does not match the chunk that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReturnFault {
-    /// It has another number of segments.
+    /// The chunk has a different number of segments.
     Count,
-    /// A segment says that more was written than it can hold.
+    /// A segment reports more octets than were offered.
     TooLong,
-    /// A segment was written although the one before it is not full.
+    /// A segment reports octets although the one before it is not full.
     Gap,
 }
 
 impl ReturnFault {
-    /// Says which rule was broken.
+    /// Returns the rule that was broken, in words.
     pub const fn rule(self) -> &'static str {
         match self {
             Self::Count => "a returned chunk has another number of segments",
@@ -76,13 +78,14 @@ impl ReturnFault {
     }
 }
 
-/// Checks a chunk returned in a Reply against our own record of the offer. Returns how much was
-/// written. The returned handles and offsets are not looked at: nothing is done with them.
+/// Checks a chunk returned in a Reply against the Requester's own record of the offer. Returns the
+/// number of octets written. The returned handles and offsets are ignored and never used.
 pub fn returned(offered: &[Segment], returned: &[Segment]) -> Result<u32, ReturnFault> {
     returned_segments(offered, returned.iter().copied())
 }
 
-/// Checks a returned chunk as [`returned`] does, wherever its segments are.
+/// Checks the segments of a returned chunk against the Requester's own record of the offer. Returns
+/// the number of octets written. Unlike [`returned`], it takes an iterator.
 pub fn returned_segments(
     offered: &[Segment],
     returned: impl ExactSizeIterator<Item = Segment>,

@@ -1,38 +1,40 @@
-//! Reducing a Payload stream: what of a data item leaves it, and what stays.
+//! Reduction of a Payload stream: the octets of a data item that leave it, and those that stay.
 //!
 //! # Normal operation
-//! The encoder knows where the data items are that it wants to move; each is a [`DataItem`] of its
-//! stream. [`reduce`] holds them against the stream once. The [`Reduction`] then says which octets
-//! still go inline ([`Reduction::kept`]) and which chunk stands for each item
+//! The encoder knows where the data items are that it wants to move, and describes each by a
+//! [`DataItem`]. [`reduce`] checks them against the stream once. The [`Reduction`] then gives the
+//! octets that stay inline ([`Reduction::kept`]) and the chunk of each item
 //! ([`Reduction::chunks`]).
 //!
-//! Both protocol versions reduce alike: roundup padding goes neither inline nor into the chunk. That
-//! is the rule of version 2, and what Linux sends on version 1.
+//! Both protocol versions reduce in the same way: roundup padding is neither inline nor in the chunk. Version 2
+//! requires this, and Linux does so on version 1.
 
 use core::ops::Range;
 
 use super::Reduced;
 use crate::xdr::{Reader, UNIT, pad};
 
-/// Which XDR types can be DDP-eligible.
+/// The XDR types that can be DDP-eligible.
 ///
 /// [V2-4.5.3.4-1] a union is not among them, only what one of its arms holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A variable-length opaque or a string, as an arm of a union too. Its length stays.
+    /// A variable-length opaque or a string, also as an arm of a union. Its length word stays in
+    /// the stream.
     Opaque,
-    /// A counted array of anything but octets. Its count stays.
+    /// A counted array of anything but octets. Its count stays in the stream.
     Array,
-    /// Optional data. Its discriminator stays.
+    /// Optional data. Its discriminator stays in the stream.
     Optional,
-    /// The arm of a union that is neither of the above. The union's discriminator stays.
+    /// The arm of a union that is neither opaque, array nor optional data. The union's
+    /// discriminator stays in the stream.
     Arm,
-    /// A fixed-length opaque. Nothing stays.
+    /// A fixed-length opaque, all of which leaves the stream.
     Fixed,
 }
 
 impl Kind {
-    /// Returns the octets of the word that stays in the stream.
+    /// Returns the length of the word that stays in the stream, in octets.
     const fn stays(self) -> usize {
         match self {
             Self::Opaque | Self::Array | Self::Optional | Self::Arm => UNIT,
@@ -50,47 +52,48 @@ pub struct DataItem {
 }
 
 impl DataItem {
-    /// Names an item by its type, the offset at which it begins in the stream, and the octets that
-    /// can leave the stream. It begins with the word that stays, if its type has one; roundup padding
-    /// does not count.
+    /// Describes an item by its type, the offset `at` at which it begins in the stream, and the number of octets that
+    /// can leave the stream. The item begins with the word that stays, if its type has one; roundup padding does not
+    /// count.
     pub const fn new(kind: Kind, at: usize, length: usize) -> Self {
         Self { kind, at, length }
     }
 
-    /// Names a variable-length opaque or string of `length` octets whose length word is at `at`.
+    /// Describes a variable-length opaque or string of `length` octets whose length word is at
+    /// offset `at`.
     pub const fn opaque(at: usize, length: usize) -> Self {
         Self::new(Kind::Opaque, at, length)
     }
 
-    /// Returns its type.
+    /// Returns the XDR type of the item.
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Returns where it begins.
+    /// Returns the offset at which the item begins in the stream.
     pub const fn at(&self) -> usize {
         self.at
     }
 
-    /// Returns the octets that can leave the stream, padding not counted.
+    /// Returns the number of octets that can leave the stream, without padding.
     pub const fn length(&self) -> usize {
         self.length
     }
 
-    /// Returns where its octets are in the unreduced stream, padding not counted.
+    /// Returns the range of the item's octets in the unreduced stream, without padding.
     pub const fn data(&self) -> Range<usize> {
         let start = self.at.saturating_add(self.kind.stays());
         start..start.saturating_add(self.length)
     }
 
-    /// Returns what leaves the stream with it: its octets and their padding.
+    /// Returns the range that leaves the stream: the item's octets and their padding.
     const fn gone(&self) -> Range<usize> {
         // [V2-4.5.3.2-2] all elements, whole; [V2-4.5.3.3-2] the data, if there is any.
         let data = self.data();
         data.start..data.end.saturating_add(pad(self.length))
     }
 
-    /// Checks that the stream has such an item there.
+    /// Checks that the stream holds the item this describes.
     fn check(&self, stream: &[u8]) -> Result<(), ReduceFault> {
         // [V2-4.5.1-2] so that the position is a multiple of four.
         if !self.at.is_multiple_of(UNIT) {
@@ -121,20 +124,21 @@ impl DataItem {
     }
 }
 
-/// Why a stream cannot be reduced by an item: what the caller says is not what it encoded.
+/// Why a stream cannot be reduced by an item: the description does not match the encoded stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReduceFault {
-    /// The item does not start at, or is not, a whole number of units.
+    /// The offset or the length of the item is not a multiple of the XDR unit.
     Misaligned,
     /// The item ends beyond the stream.
     Outside,
-    /// The word that stays says something else.
+    /// The word that stays does not match the item.
     OtherItem,
-    /// The items overlap, or are not in order.
+    /// The items overlap or are not in stream order.
     Order,
 }
 
-/// A Payload stream and the items that leave it.
+/// A plan of the items that leave a Payload stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Reduction<'a> {
     items: &'a [DataItem],
@@ -142,10 +146,10 @@ pub struct Reduction<'a> {
     length: usize,
 }
 
-/// Plans how the items leave an encoded Payload stream. They are in stream order.
+/// Plans the reduction of an encoded Payload stream by `items`, which are in stream order.
 ///
 /// # Errors
-/// If the stream has no such items; see [`ReduceFault`].
+/// If the items do not match the stream; see [`ReduceFault`].
 pub fn reduce<'a>(stream: &[u8], items: &'a [DataItem]) -> Result<Reduction<'a>, ReduceFault> {
     let (mut end, mut length) = (0, stream.len());
     for item in items {
@@ -161,12 +165,12 @@ pub fn reduce<'a>(stream: &[u8], items: &'a [DataItem]) -> Result<Reduction<'a>,
 }
 
 impl<'a> Reduction<'a> {
-    /// Returns the octets of the reduced stream.
+    /// Returns the length of the reduced stream in octets.
     pub const fn length(&self) -> usize {
         self.length
     }
 
-    /// Returns the chunk that stands for each item, in order.
+    /// Returns the position and length of the chunk that stands for each item, in order.
     pub fn chunks(&self) -> impl ExactSizeIterator<Item = Reduced> + use<'a> {
         self.items.iter().map(|item| {
             let data = item.data();
@@ -177,7 +181,7 @@ impl<'a> Reduction<'a> {
         })
     }
 
-    /// Returns the parts of the unreduced stream that make up the reduced one, in order, none empty.
+    /// Returns the ranges of the unreduced stream that make up the reduced one, in order, none of them empty.
     pub fn kept(&self) -> impl Iterator<Item = Range<usize>> + use<'a> {
         let end = self.unreduced..self.unreduced;
         let gone = self.items.iter().map(DataItem::gone).chain(core::iter::once(end));

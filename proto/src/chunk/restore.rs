@@ -1,14 +1,13 @@
-//! Restoring the Payload stream of a Call: what to copy, what to fetch, and where to.
+//! Restoration of the Payload stream of a Call: the copies and RDMA Reads it takes.
 //!
 //! # Normal operation
-//! A Responder that wants the stream in one piece makes room for [`Restoration::length`] octets,
-//! carries out the steps in any order, and has the unreduced stream once the Reads have completed.
-//! Whether it is the encoding of a Call is then for the parser of the upper layer to say, which also
-//! knows whether the items that were reduced are DDP-eligible ([`crate::rpc::binding`]).
+//! A Responder that needs the stream in one piece provides [`Restoration::length`] octets of memory, carries out the
+//! steps in any order, and has the unreduced stream once the Reads have completed. The parser of the upper layer then
+//! decides whether the stream encodes a Call, and whether the reduced items are DDP-eligible ([`crate::rpc::binding`]).
 //!
 //! # Limits
-//! The steps take memory in proportion to the chunk lists in the message, whatever the lengths in
-//! them; the room to restore into is bounded by the caller's limit before anything is fetched.
+//! The memory of the steps is proportional to the chunk lists in the message, whatever lengths
+//! these claim. The caller's limit bounds the restored stream before anything is fetched.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -18,55 +17,54 @@ use super::{Reduced, Version};
 use crate::verbs::{ClaimedSegment, Segment};
 use crate::xdr::UNIT;
 
-/// How to restore the Payload stream of one Call.
+/// A plan to restore the Payload stream of one Call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restoration {
     steps: Vec<Step>,
     length: usize,
 }
 
-/// Something to do in order to restore a Payload stream.
+/// One step of the restoration of a Payload stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Copy octets of the Payload stream in the message.
+    /// Copy octets from the inline Payload stream.
     Copy {
-        /// Offset in the inline Payload stream.
+        /// The offset in the inline Payload stream.
         from: usize,
-        /// Where they go, and how many they are.
+        /// The range of the unreduced stream to copy them to.
         to: Range<usize>,
     },
-    /// Fetch octets from the Requester.
+    /// Fetch octets from the Requester by RDMA Read.
     Read {
-        /// Exactly the octets to fetch.
+        /// The Requester's memory, exactly as long as `to`.
         source: ClaimedSegment,
-        /// Where they go.
+        /// The range of the unreduced stream to fetch them to.
         to: Range<usize>,
     },
-    /// Zero the padding that was not sent.
+    /// Fill the padding, which was not sent, with zeros.
     Zero {
-        /// Where it is.
+        /// The range of the unreduced stream that the padding occupies.
         to: Range<usize>,
     },
 }
 
 impl Restoration {
-    /// Returns the steps. Together they fill every octet once.
+    /// Returns the steps. Together they fill every octet of the unreduced stream once.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// Returns the octets of the unreduced stream.
+    /// Returns the length of the unreduced stream in octets.
     pub const fn length(&self) -> usize {
         self.length
     }
 }
 
-/// Plans the restoration of a Call of which `inline` octets of Payload stream are in the message.
+/// Plans the restoration of a Call whose message holds `inline` octets of the Payload stream.
 ///
-/// `call` has the segments of its Call chunk, `reads` those of its data item chunks with their
-/// positions. Version 1 has both in one Read list, the Call chunk at position zero, in any order:
-/// there `call` stays empty, or adds to what `reads` has at zero. The whole has at most `length_max`
-/// octets.
+/// `call` yields the segments of the Call chunk, `reads` those of the data item chunks with their positions. A version
+/// 1 message has both in one Read list, in any order, with the Call chunk at position zero: the caller passes that list
+/// as `reads`, and `call` is usually empty. The unreduced stream may have at most `length_max` octets.
 ///
 /// # Errors
 /// See [`RestoreFault`].
@@ -117,7 +115,7 @@ pub fn restore(
     Ok(Restoration { steps, length: layout.length() })
 }
 
-/// Returns what one chunk stands for.
+/// Returns the data item that one chunk stands for.
 fn reduced(chunk: &[(u32, Segment)]) -> Result<Reduced, RestoreFault> {
     let sum = chunk.iter().try_fold(0_u32, |sum, (_, segment)| sum.checked_add(segment.length));
     let position = chunk.first().map_or(0, |(position, _)| *position);
@@ -129,10 +127,10 @@ fn total(segments: &[Segment]) -> Result<usize, RestoreFault> {
     usize::try_from(sum.ok_or(RestoreFault::LengthWraps)?).map_err(|_| RestoreFault::TooLong)
 }
 
-/// Segments that are fetched bit by bit, in order.
+/// Segments that are fetched in parts, in order.
 struct Fetches<I> {
     segments: I,
-    /// What is left of a segment that did not fit the range before.
+    /// The rest of a segment that did not fit the previous range.
     left: Option<Segment>,
 }
 
@@ -141,7 +139,7 @@ impl<I: Iterator<Item = Segment>> Fetches<I> {
         Self { segments, left: None }
     }
 
-    /// Plans the Reads that fill `to`. Segments are as long together as all ranges asked for.
+    /// Plans the Reads that fill `to`. The segments together are as long as all ranges filled.
     fn fill(&mut self, to: Range<usize>, steps: &mut Vec<Step>) -> Result<(), RestoreFault> {
         let mut at = to.start;
         while at < to.end {

@@ -1,11 +1,11 @@
-//! The Responder's plan of a Reply, within what the Requester offered.
+//! The Responder's plan of a Reply, within the chunks that the Requester offered.
 
 use super::format::{Format, in_messages, messages, reply_wire_len};
 use super::terms::Terms;
 use crate::chunk::{DataItem, Few, Segments, Version, WriteChunk, WriteList};
 use crate::v2::error::ErrorBody;
 
-/// What a Call offers for its Reply.
+/// The chunks that a Call offers for its Reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
     /// The Write chunks, in order.
@@ -17,15 +17,15 @@ pub struct Offer {
 /// One chunk that was offered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfferedChunk {
-    /// Octets it can take.
+    /// The length of the chunk in octets.
     pub length: u32,
-    /// Segments it has.
+    /// The number of segments of the chunk.
     pub segments: u32,
 }
 
 impl Offer {
-    /// Reads the chunk lists of a Call, or returns `None` if there are more Write chunks than any
-    /// Reply here returns.
+    /// Reads the offer from the chunk lists of a Call. Returns `None` if there are more Write
+    /// chunks than a planned Reply can return.
     pub fn of(writes: &WriteList<'_>, reply: Option<WriteChunk<'_>>) -> Option<Self> {
         let writes = Few::collect(writes.chunks().map(|chunk| OfferedChunk::of(chunk.segments())))?;
         Some(Self { writes, reply: reply.map(|chunk| OfferedChunk::of(chunk.segments())) })
@@ -45,71 +45,73 @@ impl OfferedChunk {
     }
 }
 
-/// A Reply to be planned, its results known.
+/// The Reply to plan, whose results are known.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyShape<'a> {
-    /// Octets of the unreduced Payload stream, RPC header and all: a whole number of units.
+    /// The length of the unreduced Payload stream in octets, the RPC header included: a multiple of
+    /// the XDR unit.
     pub length: u32,
-    /// The DDP-eligible results in order; `None` for one that is absent from this Reply.
+    /// The DDP-eligible results in order; `None` stands for a result that is absent from this
+    /// Reply.
     pub items: &'a [Option<DataItem>],
-    /// Whether the credential lets anything be reduced: [`Credential::may_reduce`].
+    /// Whether the credential permits reduction: [`Credential::may_reduce`].
     ///
     /// [`Credential::may_reduce`]: crate::rpc::Credential::may_reduce
     pub may_reduce: bool,
 }
 
-/// How to send a Reply.
+/// The plan of a Reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyPlan {
-    /// How its Payload stream goes.
+    /// The format that conveys the Payload stream.
     pub format: Format,
-    /// Octets of the reduced Payload stream, in messages or in the Reply chunk.
+    /// The length of the reduced Payload stream, in messages or in the Reply chunk, in octets.
     pub rest: u32,
-    /// What becomes of each Write chunk that was offered. All of them are returned, each with its
-    /// segments and the lengths [`chunk::plan::filled`](crate::chunk::plan::filled) gives them. A
-    /// Reply chunk is returned in Special format only.
+    /// The use of each Write chunk that was offered. The Reply returns all of them, each with its
+    /// segments and the lengths computed by [`chunk::plan::filled`](crate::chunk::plan::filled). It
+    /// returns a Reply chunk in Special format only.
     pub writes: Few<WriteUse>,
 }
 
 impl ReplyPlan {
-    /// Returns whether a result leaves the Payload stream.
+    /// Returns whether the plan reduces the result of this index.
     pub fn reduces(&self, result: usize) -> bool {
         self.writes.get(result).is_some_and(|used| used.reduces)
     }
 }
 
-/// What becomes of a Write chunk.
+/// The use of one Write chunk by a Reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteUse {
-    /// Whether the result of the same index leaves the stream.
+    /// Whether the result of the same index is reduced into the chunk.
     pub reduces: bool,
-    /// Octets written into the chunk: those of the result, without padding.
+    /// The number of octets written into the chunk: the result without padding.
     pub length: u32,
 }
 
-/// Why a Reply cannot be conveyed by what was offered.
+/// The offered chunk that is too short to convey a Reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Shortage {
     /// A Write chunk is too short.
     Write {
-        /// Which one, from 1.
+        /// The number of the Write chunk, from 1.
         index: u32,
-        /// Octets it needs.
+        /// The length it needs, in octets.
         needed: u32,
     },
-    /// There is no Reply chunk, or it is too short.
+    /// The Reply chunk is absent or too short.
     Reply {
-        /// Octets it needs.
+        /// The length it needs, in octets.
         needed: u32,
     },
 }
 
 impl Shortage {
-    /// Returns what is short for a result of `length` octets that fits neither the Write chunk of this
-    /// `index`, which takes `offered` octets, nor the message. The Payload stream has `rest` octets if the
-    /// result stays in it.
+    /// Returns the shortage for a result of `length` octets that fits neither the Write chunk of this `index`, which
+    /// has `offered` octets, nor the message. The Payload stream has `rest` octets if the result stays in it.
     ///
-    /// A Write chunk that takes nothing asks for an inline result, so the Reply chunk is what is short.
+    /// A Write chunk of no octets requests an inline result, so that the Reply chunk is the one that is too short.
     pub const fn of_result(index: u32, offered: u32, length: u32, rest: u32) -> Self {
         if offered > 0 {
             Self::Write { index, needed: length }
@@ -118,7 +120,8 @@ impl Shortage {
         }
     }
 
-    /// Returns what to answer on version 2. On version 1 both are `ERR_CHUNK`.
+    /// Returns the error to answer with on version 2. The answer on version 1 is `ERR_CHUNK` for
+    /// both shortages.
     pub const fn report(self) -> ErrorBody {
         match self {
             // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3]
@@ -131,15 +134,15 @@ impl Shortage {
     }
 }
 
-/// Chooses how to send a Reply.
+/// Plans a Reply.
 ///
-/// Each Write chunk takes the DDP-eligible result of the same number, if it is long enough. What is
-/// left goes in one message; else into the Reply chunk; else, on version 2, in as many messages as the
-/// terms allow. On version 1 a Reply chunk that was offered is used however short the Reply is, as
-/// Linux does, because Linux clients take no other Reply for granted (E23).
+/// Each Write chunk takes the DDP-eligible result of the same number, if it is long enough. The rest of the Reply is
+/// sent in one message if it fits, else in the Reply chunk, else, on version 2, in as many messages as the terms allow.
+/// On version 1 a Reply chunk that was offered is used however short the Reply is: Linux servers do so, and Linux
+/// clients rely on it (E23).
 ///
 /// # Errors
-/// Returns the first chunk that is too short, and what it needs.
+/// Returns the first chunk that is too short, and the length it needs.
 pub fn plan_reply(
     terms: &Terms,
     offer: &Offer,
@@ -174,7 +177,7 @@ pub fn plan_reply(
     }
 }
 
-/// Returns the octets an opaque of `length` octets takes in a Payload stream, behind its length word.
+/// Returns the number of octets that an opaque of `length` octets occupies in a Payload stream after its length word.
 pub const fn padded(length: u32) -> u32 {
     match length.checked_next_multiple_of(4) {
         Some(padded) => padded,
@@ -182,7 +185,7 @@ pub const fn padded(length: u32) -> u32 {
     }
 }
 
-/// Chooses the format for the `rest` of a Reply: the octets of its Payload stream that are not reduced.
+/// Chooses the format of a Reply whose reduced Payload stream has `rest` octets.
 pub fn reply_format(terms: &Terms, offer: &Offer, rest: u32) -> Option<Format> {
     let special = offer.reply.filter(|chunk| {
         // The header that says so has to fit as well.

@@ -1,4 +1,4 @@
-//! The Requester's plan of a Call, and of what its Reply may need.
+//! The Requester's plan of a Call and of the chunks for its Reply.
 
 mod arguments;
 mod results;
@@ -11,30 +11,31 @@ use super::terms::Terms;
 use crate::chunk::{self, CHUNKS_MAX, DataItem, Few, Version};
 use crate::verbs::{Handle, Segment};
 
-/// How to send a Call.
+/// The plan of a Call.
 ///
-/// Each chunk it names is one range of registered memory, exactly so long.
+/// Each chunk of the plan is one range of registered memory of exactly the length given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallPlan {
-    /// How its Payload stream goes.
+    /// The format that conveys the Payload stream.
     pub format: Format,
-    /// Octets of the Payload stream that go in messages; none in Special format.
+    /// The number of octets of the Payload stream sent in messages; zero in Special format.
     pub inline: u32,
-    /// In Special format, octets of the Call chunk: the Payload stream, at position zero.
+    /// The length of the Call chunk in Special format: it holds the Payload stream, at position
+    /// zero.
     pub call: Option<u32>,
     /// The arguments to reduce, in stream order.
     pub reads: Few<ReducedArgument>,
-    /// Octets of each Write chunk to provide. Of those with none only the count, zero, goes on the
-    /// wire: that result comes inline.
+    /// The length of each Write chunk to provide, in octets. A chunk of zero octets is sent without
+    /// segments and requests an inline result.
     pub writes: Few<u32>,
-    /// Octets of the Reply chunk to provide.
+    /// The length of the Reply chunk to provide, in octets.
     pub reply: Option<u32>,
     segment_size_max: u32,
     pub(super) allowance: Allowance,
 }
 
 impl CallPlan {
-    /// Divides the registered range of one of its chunks into segments.
+    /// Divides the registered range of one chunk of the plan into segments.
     pub fn split(
         &self,
         handle: Handle,
@@ -44,21 +45,25 @@ impl CallPlan {
         chunk::split(handle, offset, u64::from(length), self.segment_size_max)
     }
 
-    /// Returns the octets of the only chunk of a Call in one message, if that is a Write chunk of one segment.
+    /// Returns the length of the chunk of a Call in Simple format whose only chunk is a Write chunk of one segment;
+    /// `None` for any other Call.
+    #[doc(hidden)]
     pub fn only_write(&self) -> Option<u32> {
         let [length] = *self.writes else { return None };
         let alone = self.format == Format::Simple && self.reads.is_empty() && self.reply.is_none();
         (alone && (1..=self.segment_size_max).contains(&length)).then_some(length)
     }
 
-    /// Returns the only chunk of a Call in one message, if that is a Read chunk of one segment.
+    /// Returns the reduced argument of a Call in Simple format whose only chunk is a Read chunk of
+    /// one segment; `None` for any other Call.
+    #[doc(hidden)]
     pub fn only_read(&self) -> Option<ReducedArgument> {
         let [argument] = *self.reads else { return None };
         let alone = self.format == Format::Simple && self.writes.is_empty() && self.reply.is_none();
         (alone && (1..=self.segment_size_max).contains(&argument.length)).then_some(argument)
     }
 
-    /// Returns the segments of the chunk that has most of them.
+    /// Returns the number of segments of the chunk that has the most.
     pub(super) fn segments_max(&self) -> u32 {
         let reads = self.reads.iter().map(|argument| argument.length);
         let lengths = reads.chain(self.writes.iter().copied()).chain(self.call).chain(self.reply);
@@ -66,18 +71,18 @@ impl CallPlan {
         lengths.map(|length| length.div_ceil(size_max)).max().unwrap_or_default()
     }
 
-    /// Returns whether `other` would put anything else on the wire.
+    /// Returns whether `other` would send a different Call.
     pub(super) fn differs(&self, other: &Self) -> bool {
         Self { allowance: other.allowance, ..*self } != *other
     }
 }
 
-/// Chooses how to send a Call and what to provide for its Reply.
+/// Plans a Call and the chunks to provide for its Reply.
 ///
-/// The Call is sent in Simple format if it fits once the items worth it are reduced, or once all are;
-/// else continued, if the terms allow so many messages; else in Special format. On version 1 a Call
-/// has a Read chunk or is Special, and provides Write chunks or a Reply chunk, never both: so does
-/// Linux, and so every peer is used to it (E23).
+/// The Call is sent in Simple format if it fits once the items above the reduction threshold are reduced, or once all
+/// are; else in Continued format, if the terms allow the number of messages; else in Special format. On version 1 a
+/// Call has a Read chunk or is Special, and provides Write chunks or a Reply chunk, never both: Linux does the same, so
+/// every peer accepts it (E23).
 ///
 /// # Errors
 /// See [`CallFault`].
@@ -96,7 +101,8 @@ pub fn plan_call(terms: &Terms, shape: &CallShape<'_>) -> Result<CallPlan, CallF
     plan_within(terms, shape, &allowance)
 }
 
-/// The longest messages without chunks.
+/// The longest Call and Reply that a connection conveys without chunks, in one message each.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BareMax {
     call: u32,
@@ -104,7 +110,7 @@ pub struct BareMax {
 }
 
 impl BareMax {
-    /// Returns what a connection's terms allow.
+    /// Computes the lengths from the terms of a connection.
     pub const fn of(terms: &Terms) -> Self {
         let (call, reply) = match terms.version {
             Version::One => (V1_BARE, V1_BARE),
@@ -116,23 +122,22 @@ impl BareMax {
         }
     }
 
-    /// Returns whether a Call of `length` octets that has no items to reduce goes without chunks in one
-    /// message, and its Reply of at most `reply_max` octets comes so: what [`plan_call`] finds out, too, and
-    /// later.
+    /// Returns whether a Call of `length` octets without reducible items, and its Reply of at most `reply_max` octets,
+    /// each fit one message without chunks. [`plan_call`] plans such a Call in the same way, at greater cost.
     #[inline]
     pub fn holds(&self, length: usize, reply_max: u64) -> bool {
         length as u64 <= u64::from(self.call) && reply_max <= u64::from(self.reply)
     }
 }
 
-/// Octets of an `RDMA_MSG` header without chunks.
+/// The length of an `RDMA_MSG` header without chunks, in octets.
 const V1_BARE: u32 = 28;
-/// Octets of an `RDMA2_CALL_INLINE` header without chunks.
+/// The length of an `RDMA2_CALL_INLINE` header without chunks, in octets.
 const V2_BARE_CALL: u32 = 32;
-/// Octets of an `RDMA2_REPLY_INLINE` header without chunks.
+/// The length of an `RDMA2_REPLY_INLINE` header without chunks, in octets.
 const V2_BARE_REPLY: u32 = 20;
 
-/// Plans a Call within what the Responder has let us know.
+/// Plans a Call within the limits learnt from the Responder's errors.
 pub(super) fn plan_within(
     terms: &Terms,
     shape: &CallShape<'_>,
@@ -159,7 +164,7 @@ pub(super) fn plan_within(
     })
 }
 
-/// Checks what the caller wants reduced against the binding.
+/// Checks the items that the caller wants to reduce against the binding.
 fn check(shape: &CallShape<'_>, allowance: &Allowance) -> Result<(), CallFault> {
     let procedure = shape.procedure;
     if shape.items.len() > CHUNKS_MAX {

@@ -1,24 +1,25 @@
-//! Payload formats (version 2, section 6.6; version 1 has the first and the last), and how long the
-//! transport headers are that say so.
+//! Payload formats (version 2, section 6.6; version 1 has Simple and Special format only), and the
+//! lengths of their transport headers.
 
 pub use crate::chunk::Format;
 use crate::chunk::{ReadList, Version, WriteList};
 use crate::v2::continuation::Split;
 use crate::v2::header::Prefix;
 
-/// Segments in the lists of a Call's header.
+/// The number of segments in each list of a Call's header.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CallLists {
-    /// Segments of the Call chunk, in a Special Call.
+    /// The segments of the Call chunk, in a Special Call.
     pub(super) call: Option<u32>,
-    /// Segments of all data item chunks.
+    /// The segments of all data item chunks.
     pub(super) reads: u32,
-    /// Segments of the Reply chunk.
+    /// The segments of the Reply chunk.
     pub(super) reply: Option<u32>,
 }
 
 impl CallLists {
-    /// Returns the octets of the header; `writes` are the segments in each Write chunk.
+    /// Returns the length of the header in octets; `writes` yields the number of segments of each
+    /// Write chunk.
     pub(super) fn wire_len(&self, version: Version, writes: impl Iterator<Item = u32>) -> usize {
         let call = self.call.unwrap_or_default();
         let lists = match version {
@@ -37,8 +38,8 @@ impl CallLists {
     }
 }
 
-/// Returns the octets of a Reply's header: `writes` are the segments in each Write chunk, `reply` those
-/// of the Reply chunk of a Special Reply.
+/// Returns the length of a Reply's header in octets. `writes` yields the number of segments of each Write chunk;
+/// `reply` is that of the Reply chunk of a Special Reply.
 pub fn reply_wire_len(
     version: Version,
     writes: impl Iterator<Item = u32>,
@@ -54,8 +55,8 @@ pub fn reply_wire_len(
     }
 }
 
-/// Returns how many messages of at most `threshold` octets convey `payload` octets, when the header
-/// of the last has `header`; `None` if no number of them does.
+/// Returns the number of messages of at most `threshold` octets that convey `payload` octets if the
+/// header of the last one has `header` octets; `None` if no number of messages does.
 pub(super) fn messages(
     version: Version,
     threshold: u32,
@@ -70,7 +71,7 @@ pub(super) fn messages(
     }
 }
 
-/// Returns the format a number of messages amounts to, if so many may be sent.
+/// Returns the format of an RPC message sent in `messages` messages, if `messages_max` allows them.
 pub(super) fn in_messages(messages: Option<u32>, messages_max: u32) -> Option<Format> {
     match messages? {
         1 => Some(Format::Simple),
@@ -82,5 +83,5 @@ fn count(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// Octets of the common prefix, in both versions.
+/// The length of the common prefix in octets, in both versions.
 const PREFIX: usize = Prefix::WIRE_LEN;

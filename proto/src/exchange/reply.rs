@@ -1,10 +1,9 @@
-//! The Requester's check of a Reply against its own record of what it offered.
+//! The Requester's check of a Reply against its own record of the offer.
 //!
-//! Nothing a Responder says about our memory is trusted: handles and offsets in a Reply are not looked
-//! at, and lengths only within what was offered. Whether as much was placed as they say, only the RNIC knows:
-//! whoever has one that counts compares [`Arrived`] with that. Whether the lengths of reduced results are those left
-//! in the Payload stream is checked where it is parsed, by
-//! [`PayloadReader`](crate::chunk::PayloadReader), to which [`Arrived::writes`] is an input.
+//! Nothing a Responder says about the Requester's memory is trusted: handles and offsets in a Reply are ignored, and
+//! lengths must lie within the offer. Only the RNIC knows how many octets were placed: a caller whose RNIC counts them
+//! compares the counts with [`Arrived`]. [`PayloadReader`](crate::chunk::PayloadReader), which takes
+//! [`Arrived::writes`], checks that the lengths of reduced results match the length words in the Payload stream.
 
 use core::fmt;
 
@@ -12,7 +11,7 @@ use crate::chunk::payload::Returned;
 use crate::chunk::{Few, ReturnFault, Version, WriteChunk, WriteList, plan};
 use crate::verbs::Segment;
 
-/// Our record of what a Call offered.
+/// The Requester's record of the chunks that a Call offered.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offered<'a> {
     /// The segments of each Write chunk.
@@ -21,62 +20,63 @@ pub struct Offered<'a> {
     pub reply: Option<&'a [Segment]>,
 }
 
-/// The chunk lists of a Reply, and what else of its header matters.
+/// The chunk lists of a Reply and the form of its header.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplyLists<'a> {
     /// The Write list.
     pub writes: WriteList<'a>,
     /// The Reply chunk.
     pub reply: Option<WriteChunk<'a>>,
-    /// Whether the header says that the Payload stream is in the Reply chunk:
-    /// `RDMA2_REPLY_EXTERNAL`, `RDMA_NOMSG`.
+    /// Whether the header type puts the Payload stream in the Reply chunk: `RDMA2_REPLY_EXTERNAL`,
+    /// `RDMA_NOMSG`.
     pub external: bool,
-    /// Whether there is a Read list that is not empty. Version 2 Replies have no place for one.
+    /// Whether the header has a Read list that is not empty. Version 2 Replies have no Read list.
     pub reads: bool,
 }
 
-/// What a Reply that makes sense says was written.
+/// The contents of the chunks of a valid Reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
-    /// Into each Write chunk.
+    /// The octets written into each Write chunk.
     pub writes: Few<Returned>,
-    /// Where the Payload stream is.
+    /// The place of the Payload stream.
     pub body: Body,
 }
 
-/// Where the Payload stream of a Reply is.
+/// The place of the Payload stream of a Reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// In the message, or in messages before it.
+    /// The stream is in the message and, if continued, in the messages before it.
     Inline,
-    /// In the Reply chunk.
+    /// The stream is in the Reply chunk.
     ReplyChunk {
-        /// Its octets.
+        /// The length of the stream in octets.
         length: u32,
     },
 }
 
 /// Why a Reply is refused. The RPC fails; the connection can stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReplyFault {
-    /// It returns another number of Write chunks.
+    /// The Reply returns a different number of Write chunks.
     WriteCount,
-    /// One of its Write chunks is not as it was offered.
+    /// A Write chunk does not match the offer.
     Write(ReturnFault),
-    /// Its Reply chunk is not as it was offered.
+    /// The Reply chunk does not match the offer.
     Reply(ReturnFault),
-    /// It uses a Reply chunk although none was offered.
+    /// The Reply uses a Reply chunk although none was offered.
     NoReplyChunk,
-    /// Its Reply chunk holds nothing, or not a whole number of units.
+    /// The length of the Reply chunk is zero or not a multiple of the XDR unit.
     ReplyLength,
-    /// It is in the message, but its Reply chunk is not unused.
+    /// The Reply is in the message, and its Reply chunk reports octets as well.
     TwoBodies,
-    /// It wants to be read from.
+    /// The Reply has a Read list.
     ReadList,
 }
 
 impl ReplyFault {
-    /// Says which rule was broken.
+    /// Returns the rule that was broken, in words.
     pub const fn rule(self) -> &'static str {
         match self {
             Self::WriteCount => "another number of Write chunks was returned",
@@ -97,7 +97,7 @@ impl fmt::Display for ReplyFault {
 
 impl core::error::Error for ReplyFault {}
 
-/// Checks the chunk lists of a Reply against what its Call offered.
+/// Checks the chunk lists of a Reply against the chunks that its Call offered.
 ///
 /// # Errors
 /// See [`ReplyFault`].

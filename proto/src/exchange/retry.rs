@@ -1,14 +1,14 @@
-//! Another plan for a Call whose Responder could not use the one before.
+//! A new plan for a Call that the Responder refused.
 //!
 //! # Normal operation
-//! Each refusal says one thing about the Responder. It becomes a limit on, or a demand of, every
-//! further plan of the Call, and the refused plan broke it; so no plan is made twice, and refusals come
-//! to an end. There are at most [`REFUSALS_MAX`] all the same.
+//! Each refusal states one limit or demand of the Responder, which the refused plan broke. Every further plan of the
+//! Call respects it, so that no plan is made twice and refusals come to an end. In addition there are at most
+//! [`REFUSALS_MAX`].
 //!
 //! # Limits
-//! What a Responder says it needs is provided only as far as the binding and the caller allow
-//! ([`CallShape::reply_limit`](super::CallShape::reply_limit)): an error is a peer's word like any
-//! other.
+//! A Requester meets the demands of a Responder only as far as the binding and the caller allow
+//! ([`CallShape::reply_limit`](super::CallShape::reply_limit)): an error is as untrusted as any
+//! other message of a peer.
 
 use core::fmt;
 
@@ -16,23 +16,24 @@ use super::call::{CallFault, CallPlan, CallShape, plan_within};
 use super::terms::Terms;
 use crate::v2::error::ErrorBody;
 
-/// How often one Call is planned again.
+/// The most times that one Call is planned again.
 pub const REFUSALS_MAX: u8 = 4;
 
-/// Why a Call is not sent again: it ends with the error the Responder sent.
+/// Why a Call is not sent again. The RPC ends with the error that the Responder sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Ended {
-    /// The error is not about what the Call offered, or does not say what would do.
+    /// The error is not about the offered chunks, or does not say what the Responder needs.
     Unspecific,
-    /// The Call may have been carried out, and must not be twice.
+    /// The Call may have been executed and is not idempotent.
     NotIdempotent,
-    /// The error does not fit what was sent.
+    /// The error contradicts the Call that was sent.
     Nonsense,
-    /// More is needed than the binding or the caller allows.
+    /// The Responder needs more than the binding or the caller allows.
     TooMuch,
-    /// There is no other plan.
+    /// The Call has no other plan.
     NoPlan(CallFault),
-    /// There were plans enough.
+    /// The Call was planned [`REFUSALS_MAX`] times again.
     TooOften,
 }
 
@@ -51,7 +52,8 @@ impl fmt::Display for Ended {
 
 impl core::error::Error for Ended {}
 
-/// Plans a Call again after its Responder sent `error`. `terms` and `shape` are those of the plan.
+/// Plans a Call again after its Responder answered with `error`. `terms` and `shape` are those that
+/// `plan` was made from.
 ///
 /// # Errors
 /// If the RPC has to end; see [`Ended`].
@@ -117,12 +119,12 @@ pub fn retry(
     if again.differs(plan) { Ok(again) } else { Err(Ended::Nonsense) }
 }
 
-/// Checks that a limit, or what was provided, is less than what was sent, or is needed.
+/// Checks that the peer's error states a real difference: `less` is below `more`.
 fn below(less: u32, more: u32) -> Result<(), Ended> {
     if less < more { Ok(()) } else { Err(Ended::Nonsense) }
 }
 
-/// Checks that a Call may be carried out again: section 6.6.4.
+/// Checks that a Call may be executed again (section 6.6.4).
 fn repeatable(shape: &CallShape<'_>) -> Result<(), Ended> {
     if shape.procedure.idempotent { Ok(()) } else { Err(Ended::NotIdempotent) }
 }

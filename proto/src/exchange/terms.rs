@@ -1,42 +1,44 @@
-//! What the ends of a connection can do for one exchange.
+//! The limits of both ends of a connection that apply to one exchange.
 
 use crate::chunk::Version;
 use crate::v2::properties::Properties;
 
-/// What one exchange has to keep to: the connection's agreements and our own choices.
+/// The limits of one exchange: the agreements of the connection and the choices of this end.
 ///
-/// On each direction of a connection they are another value, because the roles are.
+/// The forward and the reverse direction of a connection have separate terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The protocol version.
     pub version: Version,
-    /// The call inline threshold: octets of the largest message to the Responder.
+    /// The call inline threshold: the length of the largest message to the Responder, in octets.
     pub call_threshold: u32,
-    /// The reply inline threshold: octets of the largest message to the Requester.
+    /// The reply inline threshold: the length of the largest message to the Requester, in octets.
     pub reply_threshold: u32,
-    /// Octets of the largest segment the peer handles.
+    /// The length of the largest segment that the peer handles, in octets.
     pub segment_size_max: u32,
-    /// Segments in one transport header.
+    /// The most segments in one transport header.
     pub segments_max: u32,
-    /// Segments in one chunk.
+    /// The most segments in one chunk.
     pub chunk_segments_max: u32,
-    /// Read chunks of data items in one Call.
+    /// The most Read chunks of data items in one Call.
     pub read_chunks_max: u32,
-    /// Write chunks in one Call.
+    /// The most Write chunks in one Call.
     pub write_chunks_max: u32,
-    /// Messages a continued Call may consist of: as many as the credits of an idle connection, or
-    /// fewer. One means that Calls are not continued.
+    /// The most messages of a continued Call: at most the credits of an idle connection. One means
+    /// that Calls are not continued.
     pub call_messages_max: u32,
-    /// Messages a continued Reply may consist of, in the same way.
+    /// The most messages of a continued Reply: at most the credits of an idle connection. One means
+    /// that Replies are not continued.
     pub reply_messages_max: u32,
-    /// Octets from which on an item is worth a chunk of its own even if it would fit inline.
+    /// The length from which an item gets a chunk of its own even if it would fit inline, in
+    /// octets.
     pub reduce_min: u32,
 }
 
 impl Terms {
     /// Makes the terms of a version 1 connection with these inline thresholds.
     ///
-    /// One Read chunk and one Write chunk: what every known peer takes (E23).
+    /// They allow one Read chunk and one Write chunk, which every known peer accepts (E23).
     pub const fn version_one(call_threshold: u32, reply_threshold: u32) -> Self {
         Self {
             version: Version::One,
@@ -54,7 +56,8 @@ impl Terms {
     }
 
     /// Makes the terms of a version 2 connection with these inline thresholds, whose peer announced
-    /// these properties. Nothing is continued unless the caller allows it.
+    /// the properties `peer`. Nothing is continued unless the caller raises `call_messages_max` or
+    /// `reply_messages_max`.
     pub const fn version_two(call_threshold: u32, reply_threshold: u32, peer: &Properties) -> Self {
         Self {
             version: Version::Two,
@@ -71,16 +74,15 @@ impl Terms {
         }
     }
 
-    /// Returns how many segments a chunk of `length` octets takes, or `None` if one chunk cannot have
-    /// so many.
+    /// Returns the number of segments of a chunk of `length` octets, or `None` if it exceeds the limit of one chunk.
     pub(super) fn segments(&self, length: u32) -> Option<u32> {
         let count = length.div_ceil(self.segment_size_max.max(1));
         (count <= self.chunk_segments_max).then_some(count)
     }
 }
 
-/// Linux servers of version 1 take segments of a little less than this.
+/// The largest segment offered on version 1. Linux servers take segments of slightly less.
 const V1_SEGMENT_SIZE_MAX: u32 = 1 << 20;
 
-/// As many as Linux clients send.
+/// The most segments on version 1, which is what Linux clients send.
 const V1_SEGMENTS_MAX: u32 = 16;

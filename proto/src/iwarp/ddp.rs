@@ -7,10 +7,10 @@ use super::fault::Fault;
 use crate::verbs::Handle;
 use crate::xdr::{Reader, Truncated, Writer};
 
-/// The DDP version we speak (RFC 5041 section 4.1).
+/// The DDP version (RFC 5041 section 4.1).
 pub const VERSION: u8 = 1;
 
-/// The part of a header that DDP itself acts on.
+/// The header of a DDP segment.
 ///
 /// Wire, tagged: control u8, ULP u8, STag u32, TO u64.
 /// Wire, untagged: control u8, ULP u8 + u32, QN u32, MSN u32, MO u32. All big-endian.
@@ -20,21 +20,21 @@ pub struct Header {
     pub last: bool,
     /// The octet reserved for RDMAP.
     pub ulp: u8,
-    /// Where the payload goes.
+    /// The place of the payload.
     pub place: Place,
 }
 
-/// Where the payload of a segment goes.
+/// The place of a segment's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Into a buffer the receiver advertised.
+    /// Tagged: the payload belongs into a buffer that the receiver advertised.
     Tagged {
         /// The STag of that buffer.
         handle: Handle,
         /// The tagged offset (TO).
         offset: u64,
     },
-    /// Into the buffer the receiver posted for this message.
+    /// Untagged: the payload belongs into the buffer that the receiver posted for this message.
     Untagged {
         /// The four octets reserved for RDMAP.
         ulp: u32,
@@ -42,15 +42,15 @@ pub enum Place {
         queue: u32,
         /// Message sequence number (MSN), from 1.
         msn: u32,
-        /// Octets of the message before this segment (MO).
+        /// The message offset (MO): the number of octets of the message before this segment.
         offset: u32,
     },
 }
 
 impl Header {
-    /// Octets of a tagged header.
+    /// The length of a tagged header in octets.
     pub const TAGGED_LEN: usize = 14;
-    /// Octets of an untagged header.
+    /// The length of an untagged header in octets.
     pub const UNTAGGED_LEN: usize = 18;
 
     /// Returns the length of the header that starts with `control`.
@@ -58,7 +58,7 @@ impl Header {
         if control & TAGGED != 0 { Self::TAGGED_LEN } else { Self::UNTAGGED_LEN }
     }
 
-    /// Parses a header. Reserved bits are not judged (RFC 5041 section 4.2: ignored on receipt).
+    /// Parses a header. Reserved bits are ignored (RFC 5041 section 4.2).
     #[inline]
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
         let short = |_: Truncated| Fault::UlpduLength;

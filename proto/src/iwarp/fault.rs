@@ -1,9 +1,10 @@
-//! Every way a peer can break iWARP's rules, and the code of each.
+//! The rules of iWARP that a peer can break, and the Terminate code of each.
 
 use core::fmt;
 
-/// A rule the peer broke. Each one ends the connection.
+/// A rule that the peer broke. Every fault ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Fault {
     /// The CRC of an FPDU is wrong (RFC 5044 section 4.4).
     Crc,
@@ -17,7 +18,7 @@ pub enum Fault {
     QueueNumber,
     /// A message number out of turn.
     MessageNumber,
-    /// More Read Requests than we granted.
+    /// More Read Requests than were granted.
     NoBuffer,
     /// A message offset that is not the octets received so far.
     MessageOffset,
@@ -35,7 +36,7 @@ pub enum Fault {
     WriteAccess,
     /// A message of another RDMAP version.
     RdmapVersion,
-    /// An operation out of place, or none we know.
+    /// An unexpected or unknown operation.
     UnexpectedOpcode,
     /// A Read of an STag that names nothing.
     ReadStag,
@@ -47,11 +48,12 @@ pub enum Fault {
     ReadNotAssociated,
     /// A Read whose offset wraps.
     ReadWrap,
-    /// A Send with Invalidate of a handle that is not the peer's to invalidate.
+    /// A Send with Invalidate of a handle that the peer may not invalidate.
     CannotInvalidate,
-    /// The peer's Reply asks for more Reads than we offered to serve (RFC 6581 section 4.1).
+    /// The peer's Reply asks for more outstanding Reads than this end offered (RFC 6581 section
+    /// 4.1).
     InsufficientIrd,
-    /// We cannot go on, through no fault of the peer.
+    /// A local failure, which is not the peer's fault.
     Local,
 }
 
@@ -84,7 +86,7 @@ impl Fault {
         Self::Local,
     ];
 
-    /// Returns the Terminate code and the rule in words: the one table of both.
+    /// Returns the Terminate code and the rule in words.
     ///
     /// Codes are those of RFC 5040 section 4.8 (layer 0), RFC 5041 section 8.2 (layer 1) and
     /// RFC 5044 section 8 with RFC 6581 section 8 (layer 2).
@@ -118,7 +120,7 @@ impl Fault {
         (Code { layer, etype, code }, rule)
     }
 
-    /// Returns the code its Terminate carries.
+    /// Returns the code of the Terminate that reports the fault.
     pub const fn code(self) -> Code {
         self.describe().0
     }
@@ -137,7 +139,7 @@ impl fmt::Display for Fault {
 
 impl core::error::Error for Fault {}
 
-/// Why a stream was terminated, as it travels: layer, error type, error code.
+/// The code of a Terminate: layer, error type, error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Code {
     /// 0 RDMAP, 1 DDP, 2 the lower layer: MPA.
@@ -149,14 +151,14 @@ pub struct Code {
 }
 
 impl Code {
-    /// Returns what a peer means that writes layer and error type the other way round, as Linux siw
-    /// does; `None` if that makes no difference.
+    /// Returns the code with layer and error type exchanged, which is the meaning of a peer that
+    /// swaps them, as Linux siw does; `None` if both are equal.
     pub fn swapped(self) -> Option<Self> {
         let Self { layer, etype, code } = self;
         (layer != etype).then_some(Self { layer: etype, etype: layer, code })
     }
 
-    /// Returns the rule in words, if it is one that we know.
+    /// Returns the rule in words, if the code is known.
     pub fn rule(self) -> Option<&'static str> {
         Fault::ALL.iter().find(|fault| fault.code() == self).map(|fault| fault.rule())
     }

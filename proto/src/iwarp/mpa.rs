@@ -1,7 +1,7 @@
-//! MPA (RFC 5044): FPDUs on a TCP stream, and the frames that open one.
+//! MPA (RFC 5044): FPDUs on a TCP stream, and the frames that open the stream.
 //!
 //! An FPDU is `ULPDU length u16, ULPDU, 0 to 3 octets of padding, CRC u32`. The CRC field is always
-//! there; its contents count only if either end asked for it.
+//! present, but it is checked only if either end requested CRCs.
 
 mod fault;
 pub mod frame;
@@ -9,19 +9,19 @@ pub mod handshake;
 
 use super::ddp::Header;
 
-/// Octets of the ULPDU length.
+/// The length of the ULPDU length field, in octets.
 pub const LENGTH_LEN: usize = 2;
-/// Octets of the CRC field.
+/// The length of the CRC field, in octets.
 pub const CRC_LEN: usize = 4;
 
-/// Returns the octets of padding behind a ULPDU of `length` octets (RFC 5044 section 4.2): the FPDU
-/// is a multiple of 4.
+/// Returns the number of octets of padding after a ULPDU of `length` octets (RFC 5044 section 4.2),
+/// which makes the FPDU a multiple of 4.
 pub const fn pad(length: usize) -> usize {
     // At most 3, so nothing can overflow.
     length.wrapping_add(LENGTH_LEN).wrapping_neg() & 3
 }
 
-/// The largest ULPDU an end sends (MULPDU, RFC 5044 section 4.5).
+/// The length of the largest ULPDU that an end sends (MULPDU, RFC 5044 section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mulpdu(u16);
 
@@ -37,12 +37,12 @@ impl Mulpdu {
         Self(u16::try_from(ulpdu).unwrap_or(u16::MAX))
     }
 
-    /// Returns the payload of the largest tagged segment.
+    /// Returns the payload length of the largest tagged segment, in octets.
     pub fn tagged_payload(self) -> usize {
         usize::from(self.0).saturating_sub(Header::TAGGED_LEN)
     }
 
-    /// Returns the payload of the largest untagged segment.
+    /// Returns the payload length of the largest untagged segment, in octets.
     pub fn untagged_payload(self) -> usize {
         usize::from(self.0).saturating_sub(Header::UNTAGGED_LEN)
     }
@@ -54,7 +54,8 @@ impl Mulpdu {
 }
 
 impl Default for Mulpdu {
-    /// What fits an Ethernet segment with TCP time stamps, for when the MSS is not known.
+    /// Returns the size that fits an Ethernet frame with TCP timestamps, for use when the MSS is
+    /// not known.
     fn default() -> Self {
         Self::from_mss(1448)
     }

@@ -1,4 +1,4 @@
-//! RDMAP operations (RFC 5040 section 4): what a DDP segment is for.
+//! RDMAP operations (RFC 5040 section 4), the messages that DDP segments carry.
 //!
 //! RDMAP's control octet is `RV(2) rsvd(2) opcode(4)`, in the octet DDP reserves for it. The opcode
 //! fixes the buffer model and, if untagged, the queue (RFC 5040 section 4.3, figure 3).
@@ -8,33 +8,33 @@ use super::fault::Fault;
 use crate::verbs::Handle;
 use crate::xdr::{Reader, Truncated, Writer};
 
-/// The RDMAP version we speak (RFC 5040 section 4.2).
+/// The RDMAP version (RFC 5040 section 4.2).
 pub const VERSION: u8 = 1;
 
-/// One DDP segment with its RDMAP meaning.
+/// One DDP segment of an RDMAP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// This segment is the last of its message.
     pub last: bool,
-    /// What the message does, and where this segment of it goes.
+    /// The kind of message, and the place of this segment.
     pub kind: Kind,
 }
 
 /// The RDMAP messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// RDMA Write: fills memory the receiver opened.
+    /// RDMA Write: fills memory that the receiver exposed.
     Write {
-        /// The receiver's registration.
+        /// The handle of the receiver's registration.
         handle: Handle,
-        /// Where in it this segment starts.
+        /// The offset in the registration at which this segment starts.
         offset: u64,
     },
     /// RDMA Read Response: fills the sink named by a Read Request.
     ReadResponse {
-        /// The sink's registration.
+        /// The handle of the sink's registration.
         handle: Handle,
-        /// Where in it this segment starts.
+        /// The offset in the registration at which this segment starts.
         offset: u64,
     },
     /// RDMA Read Request; the payload is one [`ReadRequest`].
@@ -46,7 +46,7 @@ pub enum Kind {
     },
     /// The four Sends.
     Send {
-        /// The receiver's registration to invalidate.
+        /// The handle of the receiver's registration to invalidate.
         invalidate: Option<Handle>,
         /// The sender asks for an event (the SE variants).
         solicited: bool,
@@ -55,7 +55,7 @@ pub enum Kind {
         /// Octets of the message before this segment.
         offset: u32,
     },
-    /// Terminate; the payload says why.
+    /// Terminate; the payload gives the reason.
     Terminate {
         /// Message number on queue 2: 1.
         msn: u32,
@@ -137,20 +137,20 @@ impl Segment {
 /// Wire: sink STag u32, sink TO u64, length u32, source STag u32, source TO u64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
-    /// The requester's registration the response fills.
+    /// The handle of the requester's registration that the response fills.
     pub sink: Handle,
-    /// Where in the sink the response starts.
+    /// The offset in the sink at which the response starts.
     pub sink_offset: u64,
-    /// Octets wanted.
+    /// The number of octets to read.
     pub length: u32,
-    /// The responder's registration to read.
+    /// The handle of the responder's registration to read.
     pub source: Handle,
-    /// Where in the source to start.
+    /// The offset in the source at which to start.
     pub source_offset: u64,
 }
 
 impl ReadRequest {
-    /// Octets on the wire.
+    /// The encoded length in octets.
     pub const WIRE_LEN: usize = 28;
 
     /// Parses a Read Request.

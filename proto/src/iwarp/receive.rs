@@ -1,22 +1,22 @@
-//! The stream in: FPDUs from slices of any size, checked as they pass.
+//! The receiver of a stream: it takes slices of any size and checks the FPDUs in them.
 //!
 //! # Normal operation
 //!
-//! [`Receiver::next`] eats from the front of a slice and returns one event at a time. `Header` fixes
-//! where the payload that follows belongs; `Payload` lends some of it, to be placed behind what came
-//! before; `End` says the FPDU is complete and its CRC right, and what that delivers. Nothing may be
-//! acted upon before its `End`, only placed. A caller may also receive payload straight into its
-//! place ([`Receiver::payload_remaining`]) and report it with [`Receiver::placed`].
+//! [`Receiver::next`] consumes the front of a slice and returns one event at a time. `Header` gives the place of the
+//! payload that follows; `Payload` lends some of the payload, to be placed after the previous part; `End` reports that
+//! the FPDU is complete and its CRC correct, and what it delivers. Payload may be placed, but not acted upon, before
+//! its `End`. A caller may also receive payload directly into its place ([`Receiver::payload_remaining`]) and report it
+//! with [`Receiver::placed`].
 //!
 //! # Memory ownership
 //!
-//! The machine holds one header and no payload; its size is fixed.
+//! The receiver stores one header and no payload; its size is fixed.
 //!
 //! # Recovery
 //!
-//! None: a fault ends the stream. A fault found in a header, by the machine or by the caller
-//! ([`Receiver::refuse`]), is reported once the CRC of its FPDU has passed, so that a damaged header
-//! is reported as a CRC fault; without CRCs it is reported at once.
+//! There is none: a fault ends the stream. A fault in a header, found by the receiver or by the caller
+//! ([`Receiver::refuse`]), is reported only after the CRC of its FPDU was checked, so that a damaged header is reported
+//! as a CRC fault; without CRCs it is reported at once.
 
 use super::fault::Fault;
 use super::mpa;
@@ -31,76 +31,77 @@ mod whole;
 
 pub use whole::{Carried, Whole};
 
-/// Something the stream says.
+/// An event of a received stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// An FPDU with payload of the caller's begins; its header has been checked.
+    /// An FPDU with payload to place begins; its header was checked.
     Header(Header),
-    /// The next octets of its payload.
+    /// The next octets of the payload.
     Payload(&'a [u8]),
-    /// The FPDU is complete and its CRC right.
+    /// The FPDU is complete and its CRC is correct.
     End(Delivery),
 }
 
-/// Where the payload of an FPDU goes.
+/// The place of an FPDU's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
-    /// Into memory we opened for writing. The caller checks handle and bounds, unless `length` is 0:
-    /// a Write of no octets names no memory (RFC 5040 section 5.2.1).
+    /// RDMA Write: the payload belongs into memory exposed for writing. The caller checks handle and bounds, unless
+    /// `length` is 0: a Write of no octets names no memory (RFC 5040 section 5.2.1).
     Write {
-        /// The registration named.
+        /// The handle of the registration.
         handle: Handle,
-        /// Where in it the payload starts.
+        /// The offset in the registration at which the payload starts.
         offset: u64,
         /// Octets of payload in this FPDU.
         length: u32,
     },
-    /// Into the sink of the oldest outstanding Read; already matched against it.
+    /// Read Response: the payload belongs into the sink of the oldest outstanding Read, against
+    /// which it was checked.
     ReadResponse {
-        /// The sink's registration.
+        /// The handle of the sink's registration.
         handle: Handle,
-        /// Where in it the payload starts.
+        /// The offset in the registration at which the payload starts.
         offset: u64,
         /// Octets of payload in this FPDU.
         length: u32,
     },
-    /// Into the Receive of this message.
+    /// Send: the payload belongs into the Receive of this message.
     Send {
-        /// Octets of the message before this FPDU; at 0 a Receive is taken.
+        /// The number of octets of the message before this FPDU; at 0 the message takes a Receive.
         offset: u32,
         /// Octets of payload in this FPDU.
         length: u32,
     },
 }
 
-/// What the end of an FPDU delivers.
+/// The message that the end of an FPDU delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// Nothing yet: its message goes on.
+    /// Nothing yet: the message continues.
     Segment,
-    /// A whole RDMA Write is in place.
+    /// A complete RDMA Write, which is in place.
     Write,
-    /// A whole Send is in its Receive.
+    /// A complete Send, which is in its Receive.
     Send {
         /// Octets of the message.
         length: u32,
-        /// Our handle to invalidate before the Receive completes.
+        /// The local handle to invalidate before the Receive completes.
         invalidate: Option<Handle>,
-        /// The sender asked for an event.
+        /// Whether the sender asked for an event.
         solicited: bool,
     },
-    /// The oldest outstanding Read is complete.
+    /// A complete Read Response, which completes the oldest outstanding Read.
     ReadResponse {
-        /// Its sink.
+        /// The handle of the sink's registration.
         handle: Handle,
     },
-    /// The peer wants to read.
+    /// A Read Request of the peer.
     ReadRequest(ReadRequest),
-    /// The peer ends the stream.
+    /// A Terminate, with which the peer ends the stream.
     Terminate(Terminate),
 }
 
-/// The receiving half of a stream.
+/// The receiver of one stream.
 #[derive(Debug)]
 pub struct Receiver {
     crc: Option<Crc32c>,
@@ -119,13 +120,13 @@ pub struct Receiver {
     payload_len: u32,
     /// Octets of padding of this FPDU.
     pad: usize,
-    /// The segment being received, or why it is refused.
+    /// The segment being received, or the fault for which it is refused.
     segment: Result<Segment, Fault>,
-    /// The payload is the caller's, not ours.
+    /// Whether the caller places the payload.
     lends: bool,
     send: SendQueue,
     read_msn: u32,
-    /// The rest of the oldest outstanding Read.
+    /// The part of the oldest outstanding Read that has not arrived.
     read: Option<Expected>,
 }
 
@@ -138,7 +139,7 @@ enum Stage {
     Dead(Fault),
 }
 
-/// How far queue 0 has come.
+/// The progress of queue 0.
 #[derive(Clone, Copy, Debug)]
 struct SendQueue {
     msn: u32,
@@ -156,7 +157,7 @@ struct Expected {
 }
 
 impl Receiver {
-    /// Starts a stream; without `crc` the CRC field is not looked at.
+    /// Creates the receiver of a new stream. Without `crc` the CRC field is ignored.
     pub const fn new(crc: Option<Crc32c>) -> Self {
         Self {
             crc,
@@ -177,9 +178,11 @@ impl Receiver {
         }
     }
 
-    /// Eats from the front of `bytes` up to the next event; `None` means all were eaten.
+    /// Consumes the front of `bytes` up to the next event. Returns `None` once all octets are
+    /// consumed.
     ///
-    /// An empty slice still yields an event that needs no octets. After a fault every call returns it.
+    /// An event that needs no further octets is returned even for an empty slice. After a fault every call returns that
+    /// fault.
     pub fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Event<'a>>, Fault> {
         loop {
             match self.stage {
@@ -231,10 +234,10 @@ impl Receiver {
         }
     }
 
-    /// Refuses the FPDU whose header was just returned, or whose payload is arriving.
+    /// Refuses the FPDU whose header was returned last, or whose payload is arriving.
     ///
-    /// With CRCs in force the rest of it is skipped and `next` reports `fault` unless the CRC is
-    /// wrong; without, the stream ends here.
+    /// If CRCs are used, the rest of the FPDU is skipped and `next` reports `fault`, or a CRC fault
+    /// if the CRC is wrong. Otherwise the stream ends at once.
     pub fn refuse(&mut self, fault: Fault) -> Result<(), Fault> {
         if self.crc.is_none() {
             self.stage = Stage::Dead(fault);
@@ -244,9 +247,10 @@ impl Receiver {
         Ok(())
     }
 
-    /// Reports that the next `count` octets of payload are in their place already.
+    /// Reports that the caller received the next `count` octets of payload directly into their
+    /// place.
     ///
-    /// `add` adds them to the CRC register it is given; it is called only if CRCs are in force.
+    /// `add` adds these octets to the CRC register it is given; it is called only if CRCs are used.
     pub fn placed(&mut self, count: usize, add: impl FnOnce(u32) -> u32) {
         debug_assert!(count <= self.payload_remaining(), "more placed than the FPDU has");
         self.left = self.left.saturating_sub(count);
@@ -255,20 +259,22 @@ impl Receiver {
         }
     }
 
-    /// Says that the oldest outstanding Read fills `length` octets of `handle` from `offset`.
+    /// Declares that the oldest outstanding Read fills `length` octets of `handle` from `offset`.
     ///
-    /// Call it before its response can arrive: when it becomes the oldest.
+    /// Call it when the Read becomes the oldest, before its response can arrive.
     pub fn expect_read(&mut self, handle: Handle, offset: u64, length: u32) {
         self.read = Some(Expected { handle, offset, left: length });
     }
 
-    /// Returns the octets of payload of this FPDU the caller may still receive into place, else 0.
+    /// Returns the number of payload octets of this FPDU that the caller may still receive directly
+    /// into place.
     pub fn payload_remaining(&self) -> usize {
         let lent = self.stage == Stage::Payload && self.lends && self.segment.is_ok();
         if lent { self.left } else { 0 }
     }
 
-    /// Returns the octets of payload of the FPDU being received, those that came included.
+    /// Returns the payload length of the FPDU being received, in octets, including the octets that
+    /// have arrived.
     pub fn payload_length(&self) -> usize {
         usize::try_from(self.payload_len).unwrap_or(usize::MAX)
     }
@@ -278,13 +284,12 @@ impl Receiver {
         self.segment.is_ok_and(|segment| segment.last)
     }
 
-    /// Returns whether the FPDU being received, or received last, is right so far and not the last of its
-    /// message.
+    /// Returns whether the FPDU being received, or received last, is valid so far and not the last of its message.
     pub fn goes_on(&self) -> bool {
         self.segment.is_ok_and(|segment| !segment.last)
     }
 
-    /// Returns whether the stream stands between two FPDUs: the only place it may end.
+    /// Returns whether the stream is between two FPDUs, the only point at which it may end.
     pub fn is_between(&self) -> bool {
         self.stage == Stage::Between
     }
@@ -298,7 +303,8 @@ impl Receiver {
         (self.send.variant.is_some() || in_fpdu && is_send).then_some(self.send.msn)
     }
 
-    /// Returns the octets that the oldest outstanding Read still waits for, if there is a Read.
+    /// Returns the number of octets that the oldest outstanding Read still waits for, if there is a
+    /// Read.
     pub fn read_remaining(&self) -> Option<usize> {
         let read = self.read?;
         let in_fpdu = matches!(self.stage, Stage::Payload | Stage::Trailer);
@@ -348,7 +354,7 @@ impl Receiver {
         }
     }
 
-    /// Judges a complete header and fixes what follows it.
+    /// Checks a complete header and determines what follows it.
     fn on_header(&mut self) -> Result<Option<Header>, Fault> {
         let held = self.held.get(..self.held_len).unwrap_or_default();
         if let Some(crc) = self.crc {
@@ -435,7 +441,7 @@ impl Receiver {
         if crc_octets(sum) == field { Ok(()) } else { Err(Fault::Crc) }
     }
 
-    /// Moves the queue of a segment that arrived whole.
+    /// Advances the queue of a segment that arrived completely.
     fn deliver(&mut self, segment: Segment) -> Result<Delivery, Fault> {
         let length = self.payload_len;
         let body = self.held.get(BODY_AT..self.held_len).unwrap_or_default();
@@ -476,7 +482,7 @@ impl Receiver {
     }
 }
 
-/// Returns where the header that starts with `held` ends, as far as `held` tells.
+/// Returns the end of the header that starts with `held`, as far as it is known from `held`.
 fn header_end(held: &[u8]) -> usize {
     let Some(ulpdu) = ulpdu_length(held) else { return mpa::LENGTH_LEN };
     let header = held.get(mpa::LENGTH_LEN).map_or(1, |control| ddp::Header::length(*control));
@@ -488,12 +494,12 @@ fn ulpdu_length(held: &[u8]) -> Option<usize> {
     held.first_chunk().map(|length| usize::from(u16::from_be_bytes(*length)))
 }
 
-/// Checks the number of a message of which that of number `due` is awaited.
+/// Checks that the number of a message is `due`, the one expected next.
 const fn check_number(msn: u32, due: u32) -> Result<(), Fault> {
     if msn == due { Ok(()) } else { Err(Fault::MessageNumber) }
 }
 
-/// Checks the segment, at `offset`, of a message that is a single one by nature.
+/// Checks the segment at `offset` of a message that always has exactly one segment.
 const fn check_single(segment: &Segment, offset: u32) -> Result<(), Fault> {
     if offset != 0 {
         Err(Fault::MessageOffset)
@@ -519,10 +525,10 @@ fn append(room: &mut [u8], length: &mut usize, piece: &[u8]) {
     }
 }
 
-/// Where the body of an untagged message starts in `held`.
+/// The offset of the body of an untagged message in `held`.
 const BODY_AT: usize = mpa::LENGTH_LEN + ddp::Header::UNTAGGED_LEN;
 const HELD_MAX: usize = BODY_AT + ReadRequest::WIRE_LEN;
-/// The octets of the longest header.
+/// The length of the longest header, in octets.
 const AHEAD: usize = BODY_AT;
 const TAIL_MAX: usize = 3 + mpa::CRC_LEN;
 

@@ -1,4 +1,4 @@
-//! The Terminate that tells a peer which of iWARP's rules it broke.
+//! The Terminate message, which tells a peer the rule of iWARP that it broke.
 
 use super::ddp;
 pub use super::fault::{Code, Fault};
@@ -11,18 +11,18 @@ use crate::xdr::{Reader, Truncated, Writer};
 /// if D, its DDP header; if R, its RDMAP header (only a Read Request has one of its own).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terminate {
-    /// Why, as RFC 5040 reads it. Linux siw swaps the nibbles of the first octet, and the swapped form
-    /// can be a legal one: report both readings ([`Code::swapped`]), act on neither.
+    /// The reason, as RFC 5040 encodes it. Linux siw swaps the nibbles of the first octet, and the swapped code can be
+    /// valid as well: report both readings ([`Code::swapped`]) and act on neither.
     pub code: Code,
 }
 
 impl Terminate {
-    /// Most octets [`Self::encode`] writes.
+    /// The most octets that [`Self::encode`] writes.
     pub const WIRE_MAX: usize = 4 + 2 + ddp::Header::UNTAGGED_LEN + ReadRequest::WIRE_LEN;
-    /// Fewest octets of a Terminate: its control word.
+    /// The shortest Terminate, which is its control word, in octets.
     pub const WIRE_MIN: usize = 4;
 
-    /// Parses the control word; what follows it only repeats our own segment.
+    /// Parses the control word; the octets after it only repeat a segment of this end.
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, Truncated> {
         let [first, code, _, _] = r.array()?;
         Ok(Self { code: Code { layer: first >> 4, etype: first & 0x0f, code } })
@@ -49,14 +49,14 @@ impl Terminate {
     }
 }
 
-/// The segment a Terminate is about.
+/// The segment that a Terminate is about.
 #[derive(Clone, Copy, Debug)]
 pub struct Quote<'a> {
-    /// Octets of the DDP segment: its ULPDU length.
+    /// The ULPDU length of the DDP segment.
     pub length: u16,
-    /// Its DDP header.
+    /// The DDP header of the segment.
     pub ddp: &'a [u8],
-    /// Its RDMAP header: the body of a Read Request, else empty.
+    /// The RDMAP header of the segment: the body of a Read Request, else empty.
     pub rdmap: &'a [u8],
 }
 

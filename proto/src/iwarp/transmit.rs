@@ -1,9 +1,9 @@
-//! Messages out: FPDUs around payload that stays where it is.
+//! The sender of a stream: it makes FPDUs around payload that is not copied.
 //!
-//! A message becomes FPDUs by repeated calls with what is left of it; each yields the octets before
-//! the payload, how much of the payload belongs to it, and the octets behind. The CRC is computed at
-//! that moment, so the payload must not change until it has been sent: it belongs to a posted work
-//! request or to a registration a peer may only read.
+//! A caller divides a message into FPDUs by repeated calls with the rest of the message; each call returns the octets
+//! before the payload, the number of payload octets in this FPDU, and the octets after them. The call computes the CRC,
+//! so the payload must not change until it has been sent: it belongs to a posted work request or to a registration that
+//! a peer may only read.
 
 use super::fault::Code;
 use super::mpa::{self, Mulpdu};
@@ -13,7 +13,7 @@ use super::{CRC_INIT, Crc32c, crc_octets, ddp};
 use crate::verbs::Handle;
 use crate::xdr::Writer;
 
-/// One FPDU: `prefix`, then `payload_len` octets of the caller's, then `trailer`.
+/// One FPDU: `prefix`, then `payload_len` octets of the caller's payload, then `trailer`.
 #[derive(Clone, Copy, Debug)]
 pub struct Fpdu {
     prefix: [u8; PREFIX_MAX],
@@ -28,7 +28,7 @@ impl Fpdu {
         self.prefix.get(..usize::from(self.prefix_len)).unwrap_or_default()
     }
 
-    /// Returns the octets of payload that follow the prefix.
+    /// Returns the number of payload octets that follow the prefix.
     pub fn payload_len(&self) -> usize {
         usize::from(self.payload_len)
     }
@@ -39,7 +39,8 @@ impl Fpdu {
     }
 }
 
-/// Padding and CRC of an FPDU.
+/// The padding and CRC of an FPDU.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Trailer {
     octets: [u8; TRAILER_MAX],
@@ -47,13 +48,13 @@ pub struct Trailer {
 }
 
 impl Trailer {
-    /// Returns them.
+    /// Returns the octets of the padding and the CRC.
     #[inline]
     pub fn octets(&self) -> &[u8] {
         self.octets.get(..usize::from(self.length)).unwrap_or_default()
     }
 
-    /// Fills in the CRC behind `pad` zeros, `sum` being that of what is before them.
+    /// Writes `pad` zeros and the CRC; `sum` computes the CRC register of the octets before them.
     #[inline]
     fn seal(&mut self, pad: usize, crc: Option<Crc32c>, sum: impl FnOnce(Crc32c) -> u32) {
         let end = pad.saturating_add(mpa::CRC_LEN);
@@ -69,7 +70,7 @@ impl Trailer {
     }
 }
 
-/// The sending half of a stream: message numbers, the CRC, the segment size.
+/// The sender of one stream: message numbers, CRC and segment size.
 #[derive(Clone, Debug)]
 pub struct Transmitter {
     crc: Option<Crc32c>,
@@ -79,12 +80,12 @@ pub struct Transmitter {
 }
 
 impl Transmitter {
-    /// Starts a stream; without `crc` the CRC field is sent as zero.
+    /// Creates the sender of a new stream. Without `crc` the CRC field is zero.
     pub const fn new(crc: Option<Crc32c>, mulpdu: Mulpdu) -> Self {
         Self { crc, mulpdu, send_msn: MSN_FIRST, read_msn: MSN_FIRST }
     }
 
-    /// Cuts the next FPDU of a Send. `done` octets are sent, `rest` is what is left.
+    /// Makes the next FPDU of a Send, of which `done` octets were sent and `rest` is left.
     pub fn send(&mut self, invalidate: Option<Handle>, done: u32, rest: &[u8]) -> Fpdu {
         let (payload, last) = head(rest, self.mulpdu.untagged_payload());
         let msn = self.send_msn;
@@ -95,8 +96,9 @@ impl Transmitter {
         self.seal(Segment { last, kind }, payload)
     }
 
-    /// Begins a Send that is one FPDU: returns the octets before its `length` octets of payload, at most
-    /// [`Self::send_payload_max`]. Behind these goes [`Self::end_whole`].
+    /// Begins a Send that is one FPDU: returns the octets before its `length` octets of payload, which are at most
+    /// [`Self::send_payload_max`]. [`Self::end_whole`] returns those after the payload.
+    #[doc(hidden)]
     #[inline]
     pub fn begin_whole(
         &mut self,
@@ -116,7 +118,8 @@ impl Transmitter {
         prefix
     }
 
-    /// Returns the octets behind those of an FPDU that `sealed` holds: padding and CRC.
+    /// Returns the padding and CRC of an FPDU, whose octets before them are `sealed`.
+    #[doc(hidden)]
     #[inline]
     pub fn end_whole(&self, sealed: &[u8]) -> Trailer {
         let pad = mpa::pad(sealed.len().saturating_sub(mpa::LENGTH_LEN));
@@ -125,19 +128,19 @@ impl Transmitter {
         trailer
     }
 
-    /// Cuts the next FPDU of an RDMA Write into the peer's memory; `offset` is where `rest` starts.
+    /// Makes the next FPDU of an RDMA Write; `offset` is that of `rest` in the peer's memory.
     pub fn write(&self, handle: Handle, offset: u64, rest: &[u8]) -> Fpdu {
         let (payload, last) = head(rest, self.mulpdu.tagged_payload());
         self.seal(Segment { last, kind: Kind::Write { handle, offset } }, payload)
     }
 
-    /// Cuts the next FPDU of a Read Response; `offset` is where in the sink `rest` starts.
+    /// Makes the next FPDU of a Read Response; `offset` is that of `rest` in the sink.
     pub fn read_response(&self, handle: Handle, offset: u64, rest: &[u8]) -> Fpdu {
         let (payload, last) = head(rest, self.mulpdu.tagged_payload());
         self.seal(Segment { last, kind: Kind::ReadResponse { handle, offset } }, payload)
     }
 
-    /// Makes the FPDU of a Read Request. It has no payload of the caller's.
+    /// Makes the FPDU of a Read Request, which has no payload of the caller.
     pub fn read_request(&mut self, request: &ReadRequest) -> Fpdu {
         let msn = self.read_msn;
         self.read_msn = msn.wrapping_add(1);
@@ -157,27 +160,27 @@ impl Transmitter {
         self.seal_own(Segment { last: true, kind }, w.written())
     }
 
-    /// Returns whether CRCs are in force, and sealing reads the payload.
+    /// Returns whether CRCs are used, so that making an FPDU reads its payload.
     pub const fn has_crc(&self) -> bool {
         self.crc.is_some()
     }
 
-    /// Returns the payload of the largest FPDU of a Send.
+    /// Returns the payload length of the largest FPDU of a Send, in octets.
     pub fn send_payload_max(&self) -> usize {
         self.mulpdu.untagged_payload()
     }
 
-    /// Returns the payload of the largest tagged FPDU.
+    /// Returns the payload length of the largest tagged FPDU, in octets.
     pub fn tagged_payload_max(&self) -> usize {
         self.mulpdu.tagged_payload()
     }
 
-    /// Changes the size of the segments to come, when the path has become another.
+    /// Changes the size of later segments, after the path MTU has changed.
     pub const fn set_segment_size(&mut self, mulpdu: Mulpdu) {
         self.mulpdu = mulpdu;
     }
 
-    /// Seals an FPDU whose payload is part of the prefix.
+    /// Makes an FPDU whose payload is part of the prefix.
     fn seal_own(&self, segment: Segment, body: &[u8]) -> Fpdu {
         let mut fpdu = self.seal(segment, body);
         let end = usize::from(fpdu.prefix_len).saturating_add(body.len());
@@ -214,7 +217,7 @@ impl Transmitter {
     }
 }
 
-/// Returns what of `rest` fits `most`, and whether that is all of it.
+/// Returns at most `most` octets of `rest`, and whether they are all of it.
 fn head(rest: &[u8], most: usize) -> (&[u8], bool) {
     rest.get(..most).map_or((rest, true), |head| (head, rest.len() == most))
 }

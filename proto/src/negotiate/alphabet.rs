@@ -1,4 +1,4 @@
-//! What goes into a connection of either version and what comes out of it.
+//! The inputs and outputs of a connection of either version.
 
 use core::fmt;
 
@@ -9,80 +9,82 @@ use crate::v2;
 
 pub use crate::engine::Class;
 
-/// What a client knows of one server from the connections it had with it.
+/// The knowledge of a client about one server from earlier connections.
 ///
-/// A server can change. Whoever keeps this forgets it after a while.
+/// A server can be upgraded, so a client should forget this after some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Remembered {
-    /// Nothing, or that it speaks version 2.
+    /// Nothing is known, or the server supports version 2.
     #[default]
     Nothing,
-    /// It does not speak version 2.
+    /// The server does not support version 2.
     OnlyVersionOne,
 }
 
-/// Everything that can happen to a connection. A message is [decoded](super::Connection::decode) by the rules
-/// of the version that the connection speaks.
+/// An input to a connection. The caller [decodes](super::Connection::decode) received messages by the rules of the
+/// connection's version.
 pub type Input<'a> = engine::Input<'a, Received<'a>>;
 
-/// Everything a connection can ask for.
+/// An action that a connection asks its caller for.
 pub type Output = engine::Output<Control, Event, CloseReason>;
 
-/// A received message.
+/// A received and decoded message.
 #[derive(Debug)]
 pub enum Received<'a> {
-    /// By the rules of version 1.
+    /// A message decoded by the rules of version 1.
     One(Result<v1::header::Message<'a>, v1::header::HeaderFault>),
-    /// By the rules of version 2.
+    /// A message decoded by the rules of version 2.
     Two(Result<v2::header::Message<'a>, v2::header::HeaderFault>),
 }
 
-/// A message without RPC payload, for [`encode`](super::Connection::encode).
+/// A control message, which [`encode`](super::Connection::encode) encodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// Of version 1.
+    /// A control message of version 1.
     One(v1::connection::Control),
-    /// Of version 2.
+    /// A control message of version 2.
     Two(v2::connection::Control),
 }
 
-/// Something the application wants to know.
+/// An event to report to the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Calls may be made, in this version.
+    /// The connection is ready for Calls, in this version.
     Ready(Version),
-    /// The message just received is, or completes, an acceptable Call; a Reply or an error is owed.
+    /// The message just received is, or completes, an acceptable Call, which a Reply or an error
+    /// must answer.
     Call,
     /// The message just received is, or completes, a Reply.
     Reply,
     /// The Call with this XID, if it is ours, gets no Reply.
     Refused {
-        /// Of the Call.
+        /// The XID of the Call.
         xid: u32,
-        /// What the peer said, or what is wrong with its Reply.
+        /// The peer's error, or the fault in its Reply.
         error: Refusal,
     },
-    /// What only version 1 has.
+    /// An event that only version 1 has.
     One(v1::connection::Event),
-    /// What only version 2 has.
+    /// An event that only version 2 has.
     Two(v2::connection::Event),
 }
 
 /// Why a Call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// In version 1's words.
+    /// An error of version 1.
     One(v1::error::ErrorBody),
-    /// In version 2's words.
+    /// An error of version 2.
     Two(v2::error::ErrorBody),
 }
 
 /// Why a connection closes itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CloseReason {
-    /// In version 1.
+    /// The reason of a version 1 connection.
     One(v1::connection::CloseReason),
-    /// In version 2, or before any version was settled.
+    /// The reason of a version 2 connection, or of one whose version was not settled.
     Two(v2::connection::CloseReason),
 }
 
@@ -156,8 +158,8 @@ pub(super) fn decode_one(message: &[u8]) -> Received<'_> {
     Received::One(v1::header::decode(message))
 }
 
-/// Decodes what a server says in version 1 to a client that spoke version 2. RFC 5666 lets it refuse in
-/// any version its client knows, so that is understood; nothing else is.
+/// Decodes the version 1 answer of a server to a client that sent version 2. RFC 5666 lets a server refuse in any
+/// version that its client knows, so a refusal is understood; nothing else is.
 pub(super) fn decode_refusal(message: &[u8]) -> Received<'_> {
     use v1::error::ErrorBody::Vers;
     use v1::header::{Message, Prefix};

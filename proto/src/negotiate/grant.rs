@@ -1,26 +1,27 @@
-//! Messages that may be posted while others are taken: asked for once, counted one by one, settled at the end.
+//! Grants: credits for several messages at once, spent one by one and settled at the end.
 
 use super::{Class, Connection, Engine, alphabet};
 use crate::v1;
 
-/// Messages of one class that may be posted now, all with one credit word.
+/// Credits for several messages of one class, all with one credit word.
 ///
-/// [`Connection::lend`] makes it, [`Connection::settle`] takes it back before anything else is made known to the
-/// connection. In a debug build the connection notices one that is forgotten with its next input.
+/// [`Connection::lend`] makes a grant, and the caller returns it to [`Connection::settle`] before the next input. In a
+/// debug build the connection detects a grant that was not settled.
+#[doc(hidden)]
 #[derive(Debug)]
 #[must_use = "credits that are not settled are lost"]
 pub struct Grant {
     class: Class,
-    /// Messages that may be posted, and how many were.
+    /// The number of messages that may be posted.
     count: u32,
     posted: u32,
     word: u32,
-    /// The credits that a peer of version 1 had before.
+    /// The credits that a peer of version 1 had before the grant.
     granted_before: u32,
 }
 
 impl Grant {
-    /// A grant of nothing, of no connection.
+    /// An empty grant, which belongs to no connection.
     pub const NONE: Self =
         Self { class: Class::Reply, count: 0, posted: 0, word: 0, granted_before: 0 };
 
@@ -36,13 +37,13 @@ impl Grant {
         self.word
     }
 
-    /// Counts a message that was posted, which [`Self::has_more`] allowed.
+    /// Counts a message that was posted after [`Self::has_more`] returned true.
     #[inline]
     pub const fn spend(&mut self) {
         self.posted = self.posted.wrapping_add(1);
     }
 
-    /// Returns how many messages were posted.
+    /// Returns the number of messages posted.
     #[inline]
     pub const fn posted(&self) -> u32 {
         self.posted
@@ -50,7 +51,9 @@ impl Grant {
 }
 
 impl Connection {
-    /// Asks to post at most `count` RPC messages of this class now, each as of [`Self::try_send`].
+    /// Takes credits for at most `count` RPC messages of this class, each under the conditions of
+    /// [`Self::try_send`].
+    #[doc(hidden)]
     #[inline]
     pub fn lend(&mut self, class: Class, count: u32) -> Grant {
         #[cfg(debug_assertions)]
@@ -71,10 +74,11 @@ impl Connection {
         Grant { class, count, posted: 0, word, granted_before }
     }
 
-    /// Settles what was lent: the messages that were not posted are as if they had not been asked for.
+    /// Settles a grant and returns the credits of the messages that were not posted.
     ///
     /// # Panics
-    /// If more were posted than were lent.
+    /// If more messages were posted than granted.
+    #[doc(hidden)]
     #[inline]
     pub fn settle(&mut self, grant: &Grant) {
         // Read where it is: a copy would wait until what was counted last has reached the cache.
@@ -92,7 +96,7 @@ impl Connection {
         }
     }
 
-    /// Tells whether messages of a class are lent.
+    /// Returns the flag that says whether a grant of this class is not settled yet.
     #[cfg(debug_assertions)]
     const fn is_lent(&mut self, class: Class) -> &mut bool {
         let [calls, replies] = &mut self.lent;

@@ -1,4 +1,4 @@
-//! RPC messages of either version, for whoever cares what they carry and not how it is written down.
+//! RPC messages independent of the version that conveys them.
 
 use super::alphabet::Received;
 use crate::chunk::{Few, ReadChunk, ReadList, Version, WriteChunk, WriteList};
@@ -15,24 +15,25 @@ use crate::xdr::{Truncated, Writer};
 /// A received Call, or the last message of one.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// Of the Call.
+    /// The XID of the Call.
     pub xid: u32,
-    /// What the Reply may invalidate.
+    /// The handle that the Reply may invalidate.
     pub invalidate: Option<Handle>,
-    /// Where the Payload stream is, if it is not here. Version 1 has data items in the same list.
+    /// The Call chunk, if the Payload stream is not inline. On version 1 the same list holds the
+    /// data items.
     body: ReadList<'a>,
     reads: ReadList<'a>,
-    /// Where reduced results go.
+    /// The Write chunks for reduced results.
     pub writes: WriteList<'a>,
-    /// Where the whole Reply may go.
+    /// The Reply chunk, which may hold the whole Reply.
     pub reply: Option<WriteChunk<'a>>,
     /// The inline Payload stream.
     pub payload: &'a [u8],
 }
 
 impl<'a> Call<'a> {
-    /// Reads a message that an engine took for a Call. On version 1 `agreed` says whether its Reply may
-    /// invalidate anything.
+    /// Reads a message that an engine reported as a Call; returns `None` for any other. On version 1 `agreed` decides
+    /// whether the Reply may invalidate a handle.
     pub fn of(received: &Received<'a>, agreed: &Agreement) -> Option<Self> {
         use v1::header::Message as One;
         use v2::header::Message as Two;
@@ -68,7 +69,8 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Returns the segments of the Payload stream, in order; there are none if it is inline.
+    /// Returns the segments of the Call chunk in order; there are none if the Payload stream is
+    /// inline.
     pub fn body(&self) -> impl Iterator<Item = Segment> + use<'a> {
         self.body.entries().filter(|(position, _)| *position == 0).map(|(_, segment)| segment)
     }
@@ -78,7 +80,7 @@ impl<'a> Call<'a> {
         self.reads.chunks().filter(|chunk| chunk.position() != 0)
     }
 
-    /// Returns whether anything of it has to be fetched.
+    /// Returns whether the Responder has to fetch any part of the Call.
     pub const fn is_read(&self) -> bool {
         !self.body.is_empty() || !self.reads.is_empty()
     }
@@ -87,16 +89,16 @@ impl<'a> Call<'a> {
 /// A received Reply, or the last message of one.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply<'a> {
-    /// Of the Call it answers.
+    /// The XID of the Call that it answers.
     pub xid: u32,
-    /// Its chunks, to be held against what was offered.
+    /// The chunk lists, for [`check_reply`](crate::exchange::check_reply).
     pub lists: ReplyLists<'a>,
     /// The inline Payload stream.
     pub payload: &'a [u8],
 }
 
 impl<'a> Reply<'a> {
-    /// Reads a message that an engine took for a Reply.
+    /// Reads a message that an engine reported as a Reply; returns `None` for any other.
     pub fn of(received: &Received<'a>) -> Option<Self> {
         use v1::header::Message as One;
         use v2::header::Message as Two;
@@ -133,8 +135,9 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Looks whether a message of this version is a Call or a Reply without chunks, all of it in one message; `None` if
-/// it is any other, be it good or bad.
+/// Recognises a Call or a Reply without chunks that is complete in one message. Returns `None` for any other message,
+/// valid or not.
+#[doc(hidden)]
 #[inline]
 pub fn bare(version: Version, message: &[u8]) -> Option<Bare> {
     match version {
@@ -143,9 +146,10 @@ pub fn bare(version: Version, message: &[u8]) -> Option<Bare> {
     }
 }
 
-/// Writes the transport header of a Call or a Reply without chunks to the beginning of `message`: what
-/// [`CallChunks`] or [`ReplyChunks`] without any write. It has [`bare_header_len`] octets; nothing is written
-/// if `message` has less.
+/// Writes the transport header of a Call or a Reply without chunks to the beginning of `message`. The header is the one
+/// that an empty [`CallChunks`] or [`ReplyChunks`] encodes, and has [`bare_header_len`] octets; if `message` is
+/// shorter, nothing is written.
+#[doc(hidden)]
 #[inline]
 pub fn put_bare_header(
     version: Version,
@@ -169,7 +173,8 @@ pub fn put_bare_header(
     }
 }
 
-/// Returns the octets of the transport header of a Call or a Reply without chunks.
+/// Returns the length of the transport header of a Call or a Reply without chunks, in octets.
+#[doc(hidden)]
 #[inline]
 pub const fn bare_header_len(version: Version, kind: Kind) -> usize {
     match (version, kind) {
@@ -179,8 +184,9 @@ pub const fn bare_header_len(version: Version, kind: Kind) -> usize {
     }
 }
 
-/// Writes the headers of transport and RPC of a Reply in version 1 that has results and no chunks to the beginning
-/// of `message`; `None` if it has no room for them.
+/// Writes the transport header and the RPC header of a successful version 1 Reply without chunks to the beginning of
+/// `message`. Returns `None` if `message` is too short.
+#[doc(hidden)]
 #[inline]
 pub fn put_results_headers_one(message: &mut [u8], xid: u32, credit: u32) -> Option<()> {
     const REPLY: u32 = 1;
@@ -188,10 +194,11 @@ pub fn put_results_headers_one(message: &mut [u8], xid: u32, credit: u32) -> Opt
     put_words(message, [xid, v1::VERSION, credit, 0, 0, 0, 0, xid, REPLY, 0, 0, 0, 0])
 }
 
-/// Writes the headers of transport and RPC of a Reply in version 2 that has results and no chunks to the
-/// beginning of `message`; `None` if it has no room for them.
+/// Writes the transport header and the RPC header of a successful version 2 Reply without chunks to the beginning of
+/// `message`. Returns `None` if `message` is too short.
 ///
-/// They are written in pairs of words, as what copies them soon reads them.
+/// The headers are written as 64-bit words, because the copy that follows reads 64-bit words.
+#[doc(hidden)]
 #[inline(always)]
 pub fn put_results_headers(message: &mut [u8], xid: u32, credit: u32) -> Option<()> {
     use v2::header::REPLY_INLINE;
@@ -204,7 +211,10 @@ pub fn put_results_headers(message: &mut [u8], xid: u32, credit: u32) -> Option<
     Some(())
 }
 
-/// Does the same for one that returns a Write chunk of one segment, with the octets that were written.
+/// Writes the transport header and the RPC header of a successful version 2 Reply that returns one Write chunk of one
+/// segment to the beginning of `message`. The length of `segment` is the number of octets written. Returns `None` if
+/// `message` is too short.
+#[doc(hidden)]
 #[inline(always)]
 pub fn put_results_headers_with(
     message: &mut [u8],
@@ -226,8 +236,8 @@ pub fn put_results_headers_with(
     Some(())
 }
 
-/// Writes the headers of transport and RPC of a Call in version 2 that nobody in particular makes of this
-/// program, version and procedure, without chunks, as [`put_results_headers`] does.
+/// Writes the transport header and the RPC header of an anonymous (AUTH_NONE) version 2 Call without chunks, for this
+/// program, version and procedure, to the beginning of `message`. Returns `None` if `message` is too short.
 #[inline(always)]
 fn put_call_headers(
     message: &mut [u8],
@@ -248,8 +258,11 @@ fn put_call_headers(
     Some(())
 }
 
-/// Does the same for one with a chunk of one segment, and asks for `inv_handle` to be invalidated: a Read chunk
-/// if it has a position, else a Write chunk.
+/// Writes the transport header and the RPC header of an anonymous (AUTH_NONE) version 2 Call with one chunk of one
+/// segment, for this program, version and procedure, to the beginning of `message`. The chunk is a Read chunk if
+/// `position` is given, else a Write chunk; the Reply may invalidate `inv_handle`. Returns `None` if `message` is too
+/// short.
+#[doc(hidden)]
 #[inline(always)]
 pub fn put_call_headers_with(
     message: &mut [u8],
@@ -282,20 +295,22 @@ pub fn put_call_headers_with(
     Some(())
 }
 
-/// The headers of transport and RPC that many messages in version 2 without chunks have alike, but for a [`Label`].
+/// The transport and RPC headers of version 2 messages without chunks that differ only in a [`Label`].
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlainHeaders {
-    /// Of a Call with AUTH_NONE for credential and verifier, of this program, version and procedure.
+    /// The headers of a Call of this program, version and procedure, with AUTH_NONE as credential and verifier.
     Call([u32; 3]),
-    /// Of a Reply that has results.
+    /// The headers of a successful Reply.
     Results,
 }
 
 impl PlainHeaders {
-    /// The template of Replies that have results.
+    /// The template of successful Replies.
     pub const RESULTS: HeaderTemplate = RESULTS;
 
-    /// Returns what messages that begin with a template are; `None` if it is of neither kind.
+    /// Recognises the headers in a template; returns `None` if they are neither those of a Call nor
+    /// those of a Reply.
     pub fn of(template: &HeaderTemplate) -> Option<Self> {
         if *template == RESULTS {
             return Some(Self::Results);
@@ -306,17 +321,17 @@ impl PlainHeaders {
         (call.template() == Some(*template)).then_some(call)
     }
 
-    /// Returns their template.
+    /// Returns the template of the headers.
     pub fn template(&self) -> Option<HeaderTemplate> {
         let mut octets = [0; Self::LEN_MAX];
         self.put(&mut octets, Label::default())?;
         HeaderTemplate::new(octets.get(..self.len())?, self.offsets())
     }
 
-    /// Octets of the longest.
+    /// The length of the longest headers, in octets.
     pub const LEN_MAX: usize = 72;
 
-    /// Returns their length, in octets.
+    /// Returns the length of the headers in octets.
     #[expect(clippy::len_without_is_empty, reason = "it never is")]
     #[inline]
     pub const fn len(&self) -> usize {
@@ -326,7 +341,7 @@ impl PlainHeaders {
         }
     }
 
-    /// Returns what messages with them are.
+    /// Returns the kind of the messages that begin with the headers.
     #[inline]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -335,7 +350,7 @@ impl PlainHeaders {
         }
     }
 
-    /// Writes them to the beginning of `message`; `None` if it has no room.
+    /// Writes the headers to the beginning of `message`. Returns `None` if `message` is too short.
     #[inline(always)]
     pub fn put(&self, message: &mut [u8], Label { xid, credit }: Label) -> Option<()> {
         match *self {
@@ -344,7 +359,8 @@ impl PlainHeaders {
         }
     }
 
-    /// Returns where a label belongs: in both headers the XID comes first, and the credit word is the transport's.
+    /// Returns the offsets of the label: the XID is the first word of both headers, and the credit word is in the
+    /// transport header.
     const fn offsets(&self) -> LabelOffsets {
         #[expect(clippy::cast_possible_truncation, reason = "of a few words")]
         let rpc = bare_header_len(Version::Two, self.kind()) as u8;
@@ -352,8 +368,8 @@ impl PlainHeaders {
     }
 }
 
-/// Returns what a message in version 2 with this label says of itself to the transport, if it is a Call or a Reply
-/// without chunks: as [`Bare::of`] finds in it.
+/// Returns what [`Bare::of`] would find in a version 2 message of this kind, with this label and without chunks.
+#[doc(hidden)]
 #[inline]
 pub const fn labeled(kind: Kind, Label { xid, credit }: Label) -> Bare {
     #[expect(clippy::cast_possible_truncation, reason = "of a few words")]
@@ -361,7 +377,7 @@ pub const fn labeled(kind: Kind, Label { xid, credit }: Label) -> Bare {
     Bare { kind, xid, credit, payload_at }
 }
 
-/// The template of [`PlainHeaders::Results`], known when this is compiled.
+/// The template of [`PlainHeaders::Results`], as a constant.
 const RESULTS: HeaderTemplate = {
     const REPLY: u32 = 1;
     let words = [0, v2::VERSION, 0, v2::header::REPLY_INLINE, 0, 0, REPLY, 0, 0, 0, 0];
@@ -377,10 +393,10 @@ const RESULTS: HeaderTemplate = {
     }
 };
 
-/// Where program, version and procedure are in the headers of a Call.
+/// The offset of program, version and procedure in the headers of a Call.
 const CALL_ASKED: usize = bare_header_len(Version::Two, Kind::Call) + 12;
 
-/// Returns a segment as it is written.
+/// Returns the words of an encoded segment.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "an offset is two words")]
 const fn words_of(segment: &Segment) -> [u32; 4] {
@@ -395,8 +411,8 @@ fn put_pairs(places: &mut [[u8; 8]], pairs: &[[u32; 2]]) {
     }
 }
 
-/// Writes words, by twos: a provider that copies by double words finds each as it was written, and need not wait
-/// for it to reach the cache.
+/// Writes words in pairs, as 64-bit stores: a provider that copies 64 bits at a time can then forward each store to its
+/// load.
 #[inline]
 fn put_words<const N: usize>(message: &mut [u8], words: [u32; N]) -> Option<()> {
     let (pairs, last) = words.as_chunks();
@@ -412,21 +428,21 @@ fn put_words<const N: usize>(message: &mut [u8], words: [u32; N]) -> Option<()> 
 /// The chunks of a Call to be sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallChunks<'a> {
-    /// What we would like to see invalidated; zero for nothing. Version 1 cannot say so.
+    /// The handle that the Reply may invalidate; zero for none. Version 1 has no field for it.
     pub inv_handle: Handle,
-    /// The Payload stream, if it is to be fetched.
+    /// The Call chunk, if the Payload stream is not inline.
     pub body: Option<&'a [Segment]>,
-    /// Reduced arguments, at most one less than [`CHUNKS_MAX`](crate::chunk::CHUNKS_MAX): where each
-    /// stands in the unreduced Payload stream, in ascending order, and where it is.
+    /// The Read chunks of reduced arguments, at most one less than [`CHUNKS_MAX`](crate::chunk::CHUNKS_MAX): the
+    /// position of each in the unreduced Payload stream, in ascending order, and its segments.
     pub reads: &'a [(u32, &'a [Segment])],
-    /// Where each reduced result goes.
+    /// The Write chunks for reduced results.
     pub writes: &'a [&'a [Segment]],
-    /// Where the whole Reply may go.
+    /// The Reply chunk, which may hold the whole Reply.
     pub reply: Option<&'a [Segment]>,
 }
 
 impl CallChunks<'_> {
-    /// Returns the octets of the transport header that names them.
+    /// Returns the length of the Call's transport header in octets.
     pub fn wire_len(&self, version: Version) -> usize {
         let reads = self.reads.iter().map(|(_, segments)| segments.len()).sum::<usize>();
         let writes = self.writes.iter().map(|segments| segments.len());
@@ -475,7 +491,7 @@ impl CallChunks<'_> {
     }
 }
 
-/// The chunks of a Reply to be sent: those of its Call, and what was written into them.
+/// The chunks of a Reply to be sent: the chunks of its Call, with the lengths written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplyChunks<'a> {
     /// All the Write chunks of the Call.
@@ -485,7 +501,7 @@ pub struct ReplyChunks<'a> {
 }
 
 impl ReplyChunks<'_> {
-    /// Returns the octets of the transport header that returns them.
+    /// Returns the length of the Reply's transport header in octets.
     pub fn wire_len(&self, version: Version) -> usize {
         let count = |chunk: &Returned<'_>| u32::try_from(chunk.offered.len()).unwrap_or(u32::MAX);
         let writes = self.writes.iter().map(count);
@@ -517,7 +533,7 @@ impl ReplyChunks<'_> {
     }
 }
 
-/// Zero solicits nothing.
+/// Returns the handle that a Call solicits the invalidation of; zero solicits nothing.
 const fn solicited(handle: Handle) -> Option<Handle> {
     if handle.0 == 0 { None } else { Some(handle) }
 }

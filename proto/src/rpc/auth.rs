@@ -3,18 +3,18 @@
 use super::stat::RejectStat;
 use crate::xdr::{Reader, Truncated, Writer};
 
-/// Who a caller says it is.
+/// A credential or a verifier: the identity that a caller claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Credential<'a> {
     /// AUTH_NONE.
     None,
     /// AUTH_SYS.
     Sys(AuthSys<'a>),
-    /// Any other flavor, or one whose body is not what its flavor says; carried as it is.
+    /// Any other flavor, or a body that does not match its flavor, uninterpreted.
     Other {
-        /// The flavor's number.
+        /// The number of the flavor.
         flavor: u32,
-        /// At most 400 octets.
+        /// The body, of at most 400 octets.
         body: &'a [u8],
     },
 }
@@ -22,25 +22,26 @@ pub enum Credential<'a> {
 /// The body of AUTH_SYS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthSys<'a> {
-    /// Chosen by the caller, without meaning.
+    /// An arbitrary value that the caller chooses.
     pub stamp: u32,
-    /// The caller's host, at most 255 octets.
+    /// The name of the caller's host, at most 255 octets.
     pub machine: &'a [u8],
-    /// Effective user.
+    /// The effective user ID.
     pub uid: u32,
-    /// Effective group.
+    /// The effective group ID.
     pub gid: u32,
-    /// Further groups, at most 16: big-endian words.
+    /// The supplementary group IDs, at most 16 big-endian words.
     gids: &'a [u8],
 }
 
 impl<'a> AuthSys<'a> {
-    /// Makes a body without further groups.
+    /// Makes a body without supplementary groups.
     pub const fn new(stamp: u32, machine: &'a [u8], uid: u32, gid: u32) -> Self {
         Self { stamp, machine, uid, gid, gids: &[] }
     }
 
-    /// Returns it with further groups, big-endian; `None` if these are more than 16.
+    /// Sets the supplementary group IDs, in big-endian order. Returns `None` if there are more than
+    /// 16.
     #[must_use]
     pub const fn with_gids(self, gids: &'a [[u8; 4]]) -> Option<Self> {
         if gids.len() > GIDS_MAX {
@@ -49,7 +50,7 @@ impl<'a> AuthSys<'a> {
         Some(Self { gids: gids.as_flattened(), ..self })
     }
 
-    /// Returns the further groups.
+    /// Returns the supplementary group IDs.
     pub fn gids(&self) -> impl Iterator<Item = u32> + use<'a> {
         self.gids.chunks_exact(4).filter_map(|gid| Reader::new(gid).u32().ok())
     }
@@ -100,12 +101,12 @@ impl<'a> Credential<'a> {
         }
     }
 
-    /// Checks that the credential is of one of the `flavors` that a service declares, and that its body is what
-    /// AUTH_NONE and AUTH_SYS ask for.
+    /// Checks that the credential has one of the `flavors` that a service accepts, and that the body of AUTH_NONE or
+    /// AUTH_SYS is valid.
     ///
     /// # Errors
-    /// The denial to answer with (RFC 5531 section 9): `AUTH_REJECTEDCRED` for another flavor, `AUTH_BADCRED` for
-    /// another body.
+    /// The denial to answer with (RFC 5531 section 9): `AUTH_REJECTEDCRED` for any other flavor, `AUTH_BADCRED` for an
+    /// invalid body.
     pub fn check(&self, flavors: &[u32]) -> Result<(), RejectStat> {
         match self {
             _ if !flavors.contains(&self.flavor()) => Err(RejectStat::AuthError(AUTH_REJECTEDCRED)),
@@ -148,16 +149,16 @@ impl<'a> Credential<'a> {
     }
 }
 
-/// The flavor of callers who say nothing about themselves.
+/// The flavor of anonymous callers.
 pub const AUTH_NONE: u32 = 0;
-/// The flavor of callers who say which user of which machine they are.
+/// The flavor of callers that claim a user and a group of a machine.
 pub const AUTH_SYS: u32 = 1;
-/// `auth_stat` of a credential that makes no sense.
+/// `auth_stat` of an invalid credential.
 const AUTH_BADCRED: u32 = 1;
-/// `auth_stat` of a credential that is not taken.
+/// `auth_stat` of a credential that is not accepted.
 const AUTH_REJECTEDCRED: u32 = 2;
-/// RFC 5531 section 8.2.
+/// The longest body of a credential or verifier, in octets (RFC 5531 section 8.2).
 const BODY_MAX: usize = 400;
-/// RFC 5531 appendix A.
+/// The longest machine name, in octets (RFC 5531 appendix A).
 const MACHINE_MAX: usize = 255;
 const GIDS_MAX: usize = 16;

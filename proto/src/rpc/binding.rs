@@ -1,9 +1,8 @@
-//! Upper-Layer Bindings as code (version 2, Appendix A).
+//! Upper-Layer Bindings as values (version 2, Appendix A).
 //!
-//! A [`Binding`] says of each procedure of one RPC program which of its arguments and results are
-//! DDP-eligible, how long they get, how long its Reply gets, and whether it can be called twice. Both
-//! roles obey the same declaration: a Requester cannot plan a Call that reduces anything else, and a
-//! Responder refuses a peer that does.
+//! A [`Binding`] declares for each procedure of one RPC program its DDP-eligible arguments and results, their maximum
+//! lengths, the maximum length of its Reply, and whether it is idempotent. Both roles obey the same declaration: a
+//! Requester cannot plan a Call that reduces anything else, and a Responder refuses such a Call.
 
 use alloc::vec::Vec;
 
@@ -16,63 +15,62 @@ pub struct Binding {
     pub program: u32,
     /// RPC program version.
     pub version: u32,
-    /// Indexed by procedure number.
+    /// The procedures, indexed by procedure number.
     pub procedures: Vec<Procedure>,
 }
 
 impl Binding {
-    /// Returns whether this is a procedure of the program.
+    /// Returns whether the binding has this procedure of this program and version.
     #[inline]
     pub fn has(&self, program: u32, version: u32, procedure: u32) -> bool {
         (program, version) == (self.program, self.version) && self.procedure(procedure).is_some()
     }
 
-    /// Returns what is bound to a procedure number.
+    /// Returns the procedure of this number.
     #[inline]
     pub fn procedure(&self, number: u32) -> Option<&Procedure> {
         self.procedures.get(usize::try_from(number).ok()?)
     }
 }
 
-/// What a binding says of one procedure.
+/// The binding of one procedure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Procedure {
-    /// For people.
+    /// The human-readable name of the procedure.
     pub name: &'static str,
-    /// The DDP-eligible arguments, in the order in which they can appear.
+    /// The DDP-eligible arguments, in stream order.
     pub arguments: Vec<Eligible>,
-    /// The DDP-eligible results, in the order in which they can appear.
+    /// The DDP-eligible results, in stream order.
     pub results: Vec<Eligible>,
-    /// Octets of the longest results, those that are DDP-eligible not counted; the words that stay
-    /// when they are reduced do count.
+    /// The maximum length of the results in octets, without the DDP-eligible data, but with the
+    /// words that stay when that data is reduced.
     pub results_max: u32,
-    /// Whether there is never a Reply.
+    /// Whether the procedure never has a Reply.
     pub call_only: bool,
-    /// Whether being carried out twice does no harm.
+    /// Whether the procedure is idempotent: executing a Call twice does no harm.
     pub idempotent: bool,
 }
 
-/// A DDP-eligible data item, or a row of them.
+/// A DDP-eligible data item, or a sequence of such items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eligible {
-    /// Its XDR type.
+    /// The XDR type of the item.
     pub kind: Kind,
-    /// Its largest length in octets, padding not counted.
+    /// The maximum length of the item in octets, without padding.
     pub length_max: usize,
-    /// How many may follow each other; more than one in a procedure that is made of operations.
+    /// The most consecutive items; more than one in a procedure that is made of operations.
     pub count_max: u32,
 }
 
 impl Eligible {
-    /// Declares one variable-length opaque or string.
+    /// Declares one variable-length opaque or string of at most `length_max` octets.
     pub const fn opaque(length_max: usize) -> Self {
         Self { kind: Kind::Opaque, length_max, count_max: 1 }
     }
 }
 
 impl Procedure {
-    /// Declares a procedure without DDP-eligible items, whose results are short and which is answered,
-    /// and must not be carried out twice.
+    /// Declares a procedure without DDP-eligible items, with short results and a Reply, that is not idempotent.
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -84,42 +82,42 @@ impl Procedure {
         }
     }
 
-    /// Declares its next DDP-eligible argument.
+    /// Adds the next DDP-eligible argument.
     #[must_use]
     pub fn argument(mut self, eligible: Eligible) -> Self {
         self.arguments.push(eligible);
         self
     }
 
-    /// Declares its next DDP-eligible result.
+    /// Adds the next DDP-eligible result.
     #[must_use]
     pub fn result(mut self, eligible: Eligible) -> Self {
         self.results.push(eligible);
         self
     }
 
-    /// Declares how long its results get, the DDP-eligible ones not counted.
+    /// Sets the maximum length of the results in octets, without the DDP-eligible data.
     #[must_use]
     pub const fn results_max(mut self, octets: u32) -> Self {
         self.results_max = octets;
         self
     }
 
-    /// Declares that there is never a Reply.
+    /// Declares that the procedure never has a Reply.
     #[must_use]
     pub const fn call_only(mut self) -> Self {
         self.call_only = true;
         self
     }
 
-    /// Declares that being carried out twice does no harm.
+    /// Declares that the procedure is idempotent.
     #[must_use]
     pub const fn idempotent(mut self) -> Self {
         self.idempotent = true;
         self
     }
 
-    /// Returns whether a Requester may reduce these arguments, which are in order.
+    /// Returns whether a Requester may reduce these arguments, which are in stream order.
     pub fn allows_arguments(&self, items: &[DataItem]) -> bool {
         // [V2-4.4.2-1] [V2-4.4.2-2] [V2-4.5.3.4-2] [R5666-3.4-2] [R5666-3.6-2] what is declared, and
         // nothing else.
@@ -129,13 +127,12 @@ impl Procedure {
         misfit(&self.arguments, items.iter().copied(), fits).is_none()
     }
 
-    /// Returns whether a Requester may ask for results of these lengths to be reduced, in order.
+    /// Returns whether a Requester may request the reduction of results of these lengths, in order.
     pub fn allows_results(&self, lengths: &[u32]) -> bool {
         misfit(&self.results, lengths.iter().copied(), Eligible::holds).is_none()
     }
 
-    /// Returns whether a Responder may take a Call whose sender reduced these arguments, and offered
-    /// so many Write chunks.
+    /// Checks that a Responder may serve a Call with these reduced arguments and `write_chunks` Write chunks.
     ///
     /// # Errors
     /// See [`Violation`].
@@ -157,7 +154,7 @@ impl Procedure {
         }
     }
 
-    /// Returns how long the largest Reply is, its RPC header included and nothing reduced, when its
+    /// Returns the length of the longest unreduced Reply in octets, its RPC header included, if its
     /// DDP-eligible results have at most these lengths.
     pub fn reply_max(&self, results: &[u32]) -> u64 {
         let items = results.iter().map(|length| u64::from(*length).next_multiple_of(4));
@@ -166,22 +163,24 @@ impl Procedure {
     }
 }
 
-/// How a peer's Call differs from what the binding allows.
+/// The rule of the binding that a peer's Call breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Violation {
-    /// More arguments are reduced than are DDP-eligible.
+    /// The Call reduces more arguments than are DDP-eligible.
     Arguments {
-        /// How many are.
+        /// The number of DDP-eligible items.
         max: u32,
     },
-    /// More results are to be reduced than are DDP-eligible.
+    /// The Call requests the reduction of more results than are DDP-eligible.
     Results {
-        /// How many are.
+        /// The number of DDP-eligible items.
         max: u32,
     },
-    /// The argument at this position is longer than any that is DDP-eligible there.
+    /// The argument at this position exceeds the maximum length of every DDP-eligible argument
+    /// there.
     TooLong {
-        /// Of its chunk.
+        /// The position of the Read chunk.
         position: u32,
     },
 }
@@ -192,8 +191,8 @@ impl Eligible {
     }
 }
 
-/// Returns the first of `items` for which no slot is left. Each takes the first slot it fits, which
-/// leaves the most to those after it.
+/// Returns the first of `items` for which no slot is left. Each item takes the first slot it fits,
+/// which leaves the most slots to later items.
 fn misfit<T>(
     slots: &[Eligible],
     mut items: impl Iterator<Item = T>,
@@ -215,16 +214,16 @@ fn misfit<T>(
     })
 }
 
-/// Returns how many items fit the slots.
+/// Returns the number of items that fit the slots.
 fn count(slots: &[Eligible]) -> u32 {
     slots.iter().fold(0, |sum, slot| sum.saturating_add(slot.count_max))
 }
 
-/// Octets of an RPC Reply header with the longest verifier (RFC 5531): XID, direction, status, flavor
-/// and length and body of the verifier, accept status.
+/// The length of an RPC Reply header with the longest verifier (RFC 5531): XID, direction, status, flavor, length and
+/// body of the verifier, accept status.
 const REPLY_HEADER_MAX: u64 = 4 + 4 + 4 + 8 + 400 + 4;
 
-/// What [`Procedure::new`] assumes of results that are not DDP-eligible.
+/// The maximum length of results that [`Procedure::new`] assumes, in octets.
 const RESULTS_MAX: u32 = 512;
 
 #[cfg(test)]

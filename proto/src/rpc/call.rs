@@ -4,31 +4,32 @@ use super::reply::{RejectStat, ReplyBody, ReplyHeader};
 use super::{Binding, CALL, Credential, RPC_VERSION};
 use crate::xdr::{Reader, Truncated, Writer};
 
-/// What a Call says before its arguments.
+/// The header of a Call, which precedes its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallHeader<'a> {
-    /// Chosen by the Requester.
+    /// The XID, which the Requester chooses.
     pub xid: u32,
-    /// Program number.
+    /// The program number.
     pub program: u32,
-    /// Program version.
+    /// The program version.
     pub version: u32,
-    /// Procedure number.
+    /// The procedure number.
     pub procedure: u32,
-    /// Who calls.
+    /// The credential of the caller.
     pub credential: Credential<'a>,
-    /// What proves it.
+    /// The verifier of the credential.
     pub verifier: Credential<'a>,
 }
 
 /// Why a Call's header was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CallFault {
-    /// It ends early, or an opaque is longer than it may be.
+    /// The header ends early, or a credential or verifier is too long.
     Truncated(Truncated),
-    /// It is not a Call.
+    /// The message is not a Call.
     NotACall,
-    /// It speaks another version of RPC.
+    /// The Call has another RPC version.
     RpcVersion,
 }
 
@@ -39,7 +40,7 @@ impl From<Truncated> for CallFault {
 }
 
 impl CallFault {
-    /// Returns the Reply the RPC layer has for it, if it has one.
+    /// Returns the Reply with which the RPC layer answers the fault, if it answers at all.
     pub const fn reply(self, xid: u32) -> Option<ReplyHeader> {
         match self {
             Self::RpcVersion => {
@@ -52,13 +53,13 @@ impl CallFault {
 }
 
 impl<'a> CallHeader<'a> {
-    /// Makes the header of a Call from nobody in particular.
+    /// Makes the header of an anonymous Call: credential and verifier are AUTH_NONE.
     pub const fn new(xid: u32, program: u32, version: u32, procedure: u32) -> Self {
         let (credential, verifier) = (Credential::None, Credential::None);
         Self { xid, program, version, procedure, credential, verifier }
     }
 
-    /// Parses the header at the start of `payload`. Returns it and where the arguments start.
+    /// Parses the header at the start of `payload`. Returns it and the offset of the arguments.
     #[inline]
     pub fn decode(payload: &'a [u8]) -> Result<(Self, usize), CallFault> {
         let mut r = Reader::new(payload);
@@ -80,13 +81,14 @@ impl<'a> CallHeader<'a> {
         Ok((header, r.position()))
     }
 
-    /// Reads the credential again of a Call whose header [`Self::decode`] has found in order.
+    /// Returns the credential of a Call whose header [`Self::decode`] has accepted before.
+    #[doc(hidden)]
     pub fn credential_of(payload: &'a [u8]) -> Credential<'a> {
         let at_credential = payload.get(CREDENTIAL_AT..).unwrap_or_default();
         Credential::decode(&mut Reader::new(at_credential)).unwrap_or(Credential::None)
     }
 
-    /// Octets of a header without credential and verifier.
+    /// The length of a header whose credential and verifier are AUTH_NONE, in octets.
     pub const PLAIN_LEN: usize = PLAIN_LEN;
 
     /// Appends the header to `w`.
@@ -104,19 +106,20 @@ impl<'a> CallHeader<'a> {
 }
 
 const PLAIN_LEN: usize = 40;
-/// Where the credential begins.
+/// The offset of the credential.
 const CREDENTIAL_AT: usize = 24;
 
-/// What the Calls of one program begin with whose credential and verifier are AUTH_NONE.
+/// A matcher for the anonymous Calls of one program, whose credential and verifier are AUTH_NONE.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct PlainCalls {
-    /// What follows the XID: message type, RPC version, program, version of the program.
+    /// The words after the XID: message type, RPC version, program, program version.
     words: [u8; 16],
     procedures: usize,
 }
 
 impl PlainCalls {
-    /// Says it of the program of a binding.
+    /// Creates the matcher for the anonymous Calls of a binding's program.
     pub fn of(binding: &Binding) -> Self {
         let Binding { program, version, procedures } = binding;
         let mut words = [0; 16];
@@ -125,16 +128,16 @@ impl PlainCalls {
         Self { words, procedures: procedures.len() }
     }
 
-    /// Describes a program that serves no such Calls: none is ever found to be one.
+    /// Makes the matcher match no Call, for a program that refuses anonymous Calls.
     #[must_use]
     pub const fn refused(self) -> Self {
         Self { procedures: 0, ..self }
     }
 
-    /// Returns the procedure that such a Call is for, if the program has it. Its arguments begin behind
+    /// Returns the procedure of an anonymous Call, if the program has it. The arguments start after
     /// [`PLAIN_LEN`](CallHeader::PLAIN_LEN) octets.
     ///
-    /// [`CallHeader::decode`] finds the same in it; only faster is it to look for nothing else.
+    /// [`CallHeader::decode`] decodes the same header; recognising only this form is faster.
     #[inline]
     pub fn procedure(&self, payload: &[u8]) -> Option<u32> {
         let header = payload.first_chunk::<PLAIN_LEN>()?;
@@ -143,7 +146,7 @@ impl PlainCalls {
         (is_plain && (procedure as usize) < self.procedures).then_some(procedure)
     }
 
-    /// Returns the procedure that a Call of this program, version and procedure is for, if the program has it.
+    /// Returns the procedure number of an anonymous Call of this program, version and procedure, if the program has it.
     #[inline]
     pub fn procedure_of(&self, [program, version, procedure]: [u32; 3]) -> Option<u32> {
         let asked = [program, version].map(u32::to_be_bytes);

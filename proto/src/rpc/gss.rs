@@ -1,7 +1,7 @@
-//! What RPCSEC_GSS (RFC 2203) forbids to the transport (version 2, section 11.2.2).
+//! The restrictions of RPCSEC_GSS (RFC 2203) on reduction (version 2, section 11.2.2).
 //!
-//! Contexts, sequence numbers and checksums are the RPC layer's; here only the service is read that a
-//! credential asks for.
+//! Contexts, sequence numbers and checksums belong to the RPC layer; this module reads only the service in a
+//! credential.
 
 use super::Credential;
 use crate::xdr::{Reader, Truncated};
@@ -9,8 +9,8 @@ use crate::xdr::{Reader, Truncated};
 impl Credential<'_> {
     /// Returns whether DDP-eligible items of a message with this credential may be reduced.
     ///
-    /// They may not where RPCSEC_GSS protects the integrity or the privacy of the data, nor in the
-    /// messages that make and destroy its contexts.
+    /// Reduction is not allowed if RPCSEC_GSS protects the integrity or the privacy of the data,
+    /// nor in the messages that create and destroy its contexts.
     pub fn may_reduce(&self) -> bool {
         match self {
             Self::None | Self::Sys(_) => true,

@@ -1,19 +1,21 @@
-//! Record marks (RFC 5531 section 11): where one message ends on a byte stream.
+//! Record marks (RFC 5531 section 11), which delimit messages on a byte stream.
 
-/// The mark before one fragment of a record: its length, and whether the record ends with it.
+/// The mark before one fragment of a record: the fragment's length, and whether it is the last one.
 ///
-/// Wire: one word, big-endian; the highest bit says "last", the other 31 are the length.
+/// Wire: one word, big-endian; the highest bit marks the last fragment, the other 31 are the
+/// length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(u32);
 
 impl Mark {
-    /// Octets on the wire.
+    /// The encoded length in octets.
     pub const WIRE_LEN: usize = 4;
 
-    /// The longest fragment.
+    /// The length of the longest fragment, in octets.
     pub const LENGTH_MAX: u32 = LAST - 1;
 
-    /// Makes the mark of a fragment that its record ends with, unless it is longer than one can be.
+    /// Makes the mark of the last fragment of a record; returns `None` if `length` exceeds
+    /// [`Self::LENGTH_MAX`].
     pub const fn last(length: u32) -> Option<Self> {
         match Self::more(length) {
             Some(Self(length)) => Some(Self(length | LAST)),
@@ -21,27 +23,28 @@ impl Mark {
         }
     }
 
-    /// Makes the mark of a fragment that another one follows, unless it is longer than one can be.
+    /// Makes the mark of a fragment that another one follows; returns `None` if `length` exceeds
+    /// [`Self::LENGTH_MAX`].
     pub const fn more(length: u32) -> Option<Self> {
         if length > Self::LENGTH_MAX { None } else { Some(Self(length)) }
     }
 
-    /// Parses a mark; every word is one.
+    /// Decodes a mark; every word is valid.
     pub const fn decode(octets: [u8; Self::WIRE_LEN]) -> Self {
         Self(u32::from_be_bytes(octets))
     }
 
-    /// Returns the mark as it travels.
+    /// Returns the encoded mark.
     pub const fn encode(self) -> [u8; Self::WIRE_LEN] {
         self.0.to_be_bytes()
     }
 
-    /// Returns whether the record ends with this fragment.
+    /// Returns whether the fragment is the last one of its record.
     pub const fn is_last(self) -> bool {
         self.0 & LAST != 0
     }
 
-    /// Returns the octets of the fragment, which follow.
+    /// Returns the length of the fragment, which follows the mark, in octets.
     pub const fn length(self) -> u32 {
         self.0 & Self::LENGTH_MAX
     }

@@ -5,32 +5,33 @@ use super::auth::Credential;
 pub use super::stat::{AcceptStat, RejectStat};
 use crate::xdr::{Reader, Truncated, Writer};
 
-/// What a Reply says before its results. The verifier is AUTH_NONE when we write it.
+/// The header of a Reply, which precedes its results. Encoding writes AUTH_NONE as the verifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyHeader {
-    /// The Call's.
+    /// The XID of the Call.
     pub xid: u32,
-    /// Whether the Call was accepted.
+    /// Whether the Call was accepted, and its status.
     pub body: ReplyBody,
 }
 
-/// Whether a Call was accepted.
+/// Whether a Call was accepted, and its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyBody {
-    /// It was; this is what came of it.
+    /// The Call was accepted, with this status.
     Accepted(AcceptStat),
-    /// It was not.
+    /// The Call was denied, for this reason.
     Denied(RejectStat),
 }
 
 /// Why a Reply's header was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReplyFault {
-    /// It ends early.
+    /// The header ends early.
     Truncated(Truncated),
-    /// It is not a Reply.
+    /// The message is not a Reply.
     NotAReply,
-    /// A discriminator has a value RPC does not know.
+    /// A discriminator has a value that RPC does not define.
     Unknown,
 }
 
@@ -41,22 +42,23 @@ impl From<Truncated> for ReplyFault {
 }
 
 impl ReplyHeader {
-    /// Octets of the header of a Reply with results.
+    /// The length of the header of a successful Reply with the verifier AUTH_NONE, in octets.
     pub const SUCCESS_LEN: usize = 24;
 
-    /// Makes the header of an accepted Call's Reply.
+    /// Makes the header of the Reply to an accepted Call.
     pub const fn accepted(xid: u32, stat: AcceptStat) -> Self {
         Self { xid, body: ReplyBody::Accepted(stat) }
     }
 
-    /// Returns whether `payload` starts with the header of a Reply with results whose verifier is AUTH_NONE,
-    /// which has [`SUCCESS_LEN`](Self::SUCCESS_LEN) octets.
+    /// Returns whether `payload` starts with the header of a successful Reply with the verifier AUTH_NONE, which has
+    /// [`SUCCESS_LEN`](Self::SUCCESS_LEN) octets.
+    #[doc(hidden)]
     #[inline]
     pub fn is_plain(payload: &[u8]) -> bool {
         payload.get(4..).is_some_and(|rest| rest.starts_with(&ACCEPTED))
     }
 
-    /// Parses the header at the start of `payload`. Returns it and where the results start.
+    /// Parses the header at the start of `payload`. Returns it and the offset of the results.
     #[inline]
     pub fn decode(payload: &[u8]) -> Result<(Self, usize), ReplyFault> {
         if let Some((xid, rest)) = payload.split_first_chunk()
@@ -140,5 +142,5 @@ fn three(w: &mut Writer<'_>, a: u32, b: u32, c: u32) -> Result<(), Truncated> {
     w.u32(c)
 }
 
-/// What most Replies begin with behind their XID: accepted, AUTH_NONE, success.
+/// The words after the XID in most Replies: Reply, accepted, AUTH_NONE, success.
 const ACCEPTED: [u8; 20] = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];

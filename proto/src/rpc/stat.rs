@@ -1,22 +1,22 @@
-//! What becomes of a Call, as a Reply says it (RFC 5531 section 9).
+//! The status of a Call in its Reply (RFC 5531 section 9).
 
-/// What came of an accepted Call.
+/// The status of an accepted Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptStat {
-    /// Results follow.
+    /// The Call was executed, and its results follow.
     Success,
-    /// The program is not served.
+    /// The server does not have the program.
     ProgUnavail,
-    /// The program is served in other versions.
+    /// The server has other versions of the program.
     ProgMismatch {
-        /// Lowest version.
+        /// The lowest version.
         low: u32,
-        /// Highest version.
+        /// The highest version.
         high: u32,
     },
-    /// The procedure is unknown.
+    /// The program does not have the procedure.
     ProcUnavail,
-    /// The arguments make no sense.
+    /// The arguments could not be decoded.
     GarbageArgs,
     /// The server failed.
     SystemErr,
@@ -25,13 +25,13 @@ pub enum AcceptStat {
 /// Why a Call was denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectStat {
-    /// RPC is spoken in other versions.
+    /// The server has other versions of RPC.
     RpcMismatch {
-        /// Lowest version.
+        /// The lowest version.
         low: u32,
-        /// Highest version.
+        /// The highest version.
         high: u32,
     },
-    /// The caller is not believed: `auth_stat`.
+    /// The caller is not authenticated; the value is `auth_stat`.
     AuthError(u32),
 }

@@ -1,4 +1,4 @@
-//! Counted arrays of the draft's XDR: validated once, then iterated without failing.
+//! Counted arrays of the draft's XDR, which are validated once and iterate without failing.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use super::Malformed;
 use crate::xdr::{Reader, Truncated, Writer};
 
-/// An element of an [`Array`]; it takes at least one octet.
+/// An element of an [`Array`], whose encoding has at least one octet.
 pub trait Element<'a>: Sized {
     /// Parses one element and advances `r`.
     fn decode(r: &mut Reader<'a>) -> Result<Self, Malformed>;
@@ -26,7 +26,7 @@ pub struct Array<'a, T> {
 }
 
 impl<'a, T: Element<'a>> Array<'a, T> {
-    /// Parses a count and as many elements.
+    /// Parses an array: a count and as many elements.
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, Malformed> {
         let count = r.u32()?;
         let (start, bytes) = (r.position(), r.rest());
@@ -43,12 +43,12 @@ impl<'a, T: Element<'a>> Array<'a, T> {
         Iter { r: Reader::new(self.bytes), left: self.count, element: PhantomData }
     }
 
-    /// Returns how many elements there are.
+    /// Returns the number of elements.
     pub const fn len(&self) -> u32 {
         self.count
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the array has no elements.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -75,7 +75,7 @@ impl<'a, T: Element<'a> + fmt::Debug> fmt::Debug for Array<'a, T> {
     }
 }
 
-/// The elements of an [`Array`].
+/// An iterator over the elements of an [`Array`].
 pub struct Iter<'a, T> {
     r: Reader<'a>,
     left: u32,
@@ -110,7 +110,7 @@ impl<'a, T: Element<'a> + fmt::Debug> fmt::Debug for Iter<'a, T> {
     }
 }
 
-/// Appends a count and as many elements, each by `encode`.
+/// Appends an array: a count and the elements, each encoded by `encode`.
 pub(super) fn encode<T>(
     w: &mut Writer<'_>,
     elements: impl ExactSizeIterator<Item = T>,

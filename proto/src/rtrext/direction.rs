@@ -1,5 +1,4 @@
-//! Where a Responder is to put the Reply's bulk data: `xmdp_rsdgroup` and what it is made of
-//! (section 7.4).
+//! Directions for the bulk data of a Reply: `xmdp_rsdgroup` and its parts (section 7.4).
 
 use super::Malformed;
 use super::array::{self, Array, Element};
@@ -8,8 +7,8 @@ use crate::chunk::{Segments, WriteChunk};
 use crate::verbs::Segment;
 use crate::xdr::{Reader, Truncated, UNIT, Writer};
 
-/// `xmdp_rsdloc`: how one potential item is to be placed, with segments `S` where the Requester
-/// offers memory.
+/// `xmdp_rsdloc`: the placement of one potential item, with segments `S` where the Requester offers
+/// memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Directed<S> {
     /// `XMPTYPE_EXRW`: by RDMA Write to this memory.
@@ -18,11 +17,11 @@ pub enum Directed<S> {
     Tbsn,
     /// `XMPTYPE_CHOICE`: by Send, or by RDMA Write to this memory.
     Choice(S),
-    /// `XMPTYPE_BYSIZE`: one or the other by the item's length.
+    /// `XMPTYPE_BYSIZE`: by Send or by RDMA Write, depending on the item's length.
     BySize {
-        /// `xmdrsdl_dsdov`: the length from which on memory is to be used.
+        /// `xmdrsdl_dsdov`: the length from which the memory is to be used.
         dsdov: u32,
-        /// `xmdrsdl_bsex`: that memory.
+        /// `xmdrsdl_bsex`: the memory.
         segments: S,
     },
 }
@@ -32,16 +31,16 @@ pub enum Directed<S> {
 pub struct Direction<S> {
     /// `xmdrsdi_minlen`: a shorter item stays in the Payload stream.
     pub minlen: u32,
-    /// `xmdrsdi_loc`: what to do with any other.
+    /// `xmdrsdi_loc`: the placement of any longer item.
     pub place: Directed<S>,
 }
 
-/// `xmdp_rsdset`: directions for the items that one part of a request brings about.
+/// `xmdp_rsdset`: directions for the items that one part of a request causes.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectionSet<'a> {
-    /// `xmdrsdr_begin`: where that part begins in the request's virtual stream.
+    /// `xmdrsdr_begin`: the offset of that part in the request's virtual stream.
     pub begin: u32,
-    /// `xmdrsdr_end`: where the next part begins.
+    /// `xmdrsdr_end`: the offset of the next part.
     pub end: u32,
     /// `xmdrsds_items`: the directions, in the order of the items.
     pub items: Array<'a, ReceivedDirection<'a>>,
@@ -49,7 +48,7 @@ pub struct DirectionSet<'a> {
 
 /// `xmdp_rsdgroup`: all directions of a request.
 pub type Directions<'a> = Array<'a, DirectionSet<'a>>;
-/// One direction as it arrived.
+/// A received direction.
 pub type ReceivedDirection<'a> = Direction<WriteChunk<'a>>;
 
 impl<'a> Element<'a> for DirectionSet<'a> {
@@ -76,7 +75,7 @@ impl<'a> Element<'a> for ReceivedDirection<'a> {
 }
 
 impl<'a> Directions<'a> {
-    /// Appends an array of sets: begins, ends, and what is to be done between them.
+    /// Appends an array of sets: the begin, the end and the directions of each.
     pub fn encode<S, D>(
         w: &mut Writer<'_>,
         sets: impl ExactSizeIterator<Item = (u32, u32, D)>,
@@ -126,7 +125,7 @@ impl<S: ExactSizeIterator<Item = Segment>> Direction<S> {
 }
 
 impl<S> Directed<S> {
-    /// Returns the same direction with its memory named another way.
+    /// Returns the direction with its segments converted by `f`.
     pub fn map<T>(self, f: impl FnOnce(S) -> T) -> Directed<T> {
         match self {
             Self::Exrw(segments) => Directed::Exrw(f(segments)),
@@ -157,7 +156,7 @@ impl<S> Directed<S> {
         }
     }
 
-    /// Returns the constant the draft names the `xmdp_type` by.
+    /// Returns the name of the `xmdp_type` in the draft.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Exrw(_) => "XMPTYPE_EXRW",
@@ -169,7 +168,7 @@ impl<S> Directed<S> {
 }
 
 impl Directed<&[Segment]> {
-    /// Octets of a direction, its minimum length included.
+    /// Returns the encoded length of a direction in octets, its minimum length included.
     pub const fn wire_len(&self) -> usize {
         let segments = match self {
             Self::Exrw(segments) | Self::Choice(segments) | Self::BySize { segments, .. } => {

@@ -1,15 +1,14 @@
-//! The extension on one connection: what both ends agreed on, and the group that is arriving.
+//! The extension on one connection: the agreed terms and the group that is arriving.
 //!
 //! # Normal operation
-//! Properties are heard during setup; [`Extension::agree`] ends that. From then on every message whose
-//! header type is of the extension goes to [`Extension::receive`], and every other to
-//! [`Extension::base_message`]. When an RPC message is complete, [`Extension::whole`] says where in the
-//! transmissions its Payload stream and its items are. The caller keeps their Receives until it has
-//! read them, and sends what [`Plan`] arranges, with credits for all of it in hand (E12).
+//! Properties are exchanged during setup, which [`Extension::agree`] ends. From then on every message whose header type
+//! belongs to the extension goes to [`Extension::receive`], and every other to [`Extension::base_message`]. When an RPC
+//! message is complete, [`Extension::whole`] locates its Payload stream and its items in the transmissions. The caller
+//! keeps their Receives until it has read them. It sends the transmissions of a [`Plan`] once it has credits for all of
+//! them (E12).
 //!
 //! # Recovery
-//! A message that is refused leaves nothing behind. Whoever sent it can send it again by the base
-//! protocol.
+//! A refused message has no effect. Its sender can send it again by the base protocol.
 //!
 //! # Limits
 //! The first header of an unfinished group is copied, so at most one Receive's worth of memory is held
@@ -39,14 +38,14 @@ use crate::v2::header::{ERROR, GRANT, Prefix, REPLY_EXTERNAL, REPLY_INLINE, REPL
 use crate::v2::properties::{Properties, PropertySet};
 use crate::xdr::{Reader, Truncated, Writer};
 
-/// How the extension behaves, fixed for the connection's life.
+/// The configuration of the extension, fixed for the lifetime of the connection.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What we offer.
+    /// The offer of this end.
     pub offer: Offer,
-    /// Transmissions of the longest response we take.
+    /// The most transmissions of a response that this end accepts.
     pub responses_max: u32,
-    /// What a request may hold of items to be read and memory to be written.
+    /// The limits on the items to read and the memory to write in a request.
     pub chunks: ChunkLimits,
 }
 
@@ -64,7 +63,7 @@ pub struct Extension {
 }
 
 impl Extension {
-    /// Makes the extension of a connection that is not set up.
+    /// Makes the extension of a connection before its setup.
     pub fn new(config: Config) -> Self {
         Self {
             config,
@@ -76,28 +75,29 @@ impl Extension {
         }
     }
 
-    /// Returns what the peer has offered so far, with the properties of one more message.
+    /// Returns the peer's offer so far, with the properties of one more message.
     ///
     /// # Errors
-    /// A value is not of its type: [`ErrorBody::BadPropval`] is to be answered, and no property of the
-    /// message counts.
+    /// If a value has the wrong type: the caller answers with [`ErrorBody::BadPropval`] and ignores all properties of
+    /// the message.
     pub fn heard(&self, set: &PropertySet<'_>) -> Result<Heard, Malformed> {
         self.theirs.with(set)
     }
 
-    /// Takes what was heard for what the peer offers.
+    /// Sets the peer's offer.
     pub const fn heed(&mut self, heard: Heard) {
         self.theirs = heard;
     }
 
-    /// Ends setup: both ends have said all they had to say, of the base protocol's properties too.
+    /// Ends setup, once both ends have sent all their properties, those of the base protocol
+    /// included.
     pub fn agree(&mut self, ours: &Properties, theirs: &Properties) {
         let ours = (&self.config.offer, ours);
         let theirs = self.theirs.buffers_of(theirs.receive_buffer_size);
         self.terms = Some(Terms::new(ours, theirs, self.config.responses_max));
     }
 
-    /// Takes one message of the extension: its prefix, and all that follows.
+    /// Receives one message of the extension: its prefix and the octets after it.
     pub fn receive(&mut self, prefix: &Prefix, body: &[u8]) -> Event {
         self.complete = false;
         let Some(terms) = self.terms.filter(|terms| terms.allows(prefix.htype)) else {
@@ -149,8 +149,8 @@ impl Extension {
         self.took(received)
     }
 
-    /// Tells of a message of the base protocol: returns what to report if it breaks a group. Then it
-    /// is dropped as well.
+    /// Handles the arrival of a message of the base protocol. If it interrupts a group, returns the report to send; the
+    /// message is then dropped as well.
     pub fn base_message(&mut self, prefix: &Prefix) -> Option<Report> {
         let is_reply = matches!(prefix.htype, REPLY_EXTERNAL | REPLY_MIDDLE | REPLY_INLINE);
         let dir = if is_reply { MessageType::Reply } else { MessageType::Call };
@@ -165,7 +165,7 @@ impl Extension {
         }
     }
 
-    /// Frees what is remembered of the RPC message received last, once it has been read.
+    /// Frees the memory of the RPC message received last, once it has been read.
     pub fn release(&mut self) {
         if core::mem::take(&mut self.complete) {
             self.header = Vec::new();
@@ -173,7 +173,7 @@ impl Extension {
         }
     }
 
-    /// Returns the RPC message that the last [`Self::receive`] made complete, if it did.
+    /// Returns the RPC message that the last [`Self::receive`] completed, if it did.
     pub fn whole(&self) -> Option<Whole<'_>> {
         let terms = self.terms.as_ref().filter(|_| self.complete)?;
         let (dp, rsd, rsbuf) = self.lists()?;
@@ -182,27 +182,26 @@ impl Extension {
         Some(Whole { xid, dir, rsd, rsbuf, dp, placement })
     }
 
-    /// Returns the XID of the RPC message of which some transmissions have come and some have not.
+    /// Returns the XID of the RPC message that is partly received, if there is one.
     pub fn begun(&self) -> Option<u32> {
         self.group.is_open().then(|| self.group.xid())
     }
 
-    /// Returns what both ends agreed on, once setup has ended.
+    /// Returns the agreed terms, once setup has ended.
     pub const fn terms(&self) -> Option<&Terms> {
         self.terms.as_ref()
     }
 
-    /// Returns what we offer.
+    /// Returns the offer of this end.
     pub const fn offer(&self) -> &Offer {
         &self.config.offer
     }
 
-    /// Arranges the response to a request: which way each result goes, and in which transmissions.
-    /// `length` counts the octets of its virtual stream. Gives `None` where the peer takes responses of
-    /// the base protocol only.
+    /// Plans the response to a request: the placement of each result, and the transmissions. `length` is the length of
+    /// its virtual stream in octets. Returns `None` if the peer accepts responses of the base protocol only.
     ///
     /// # Errors
-    /// What to answer where the request leaves no way for it.
+    /// The error to answer with if the request leaves no room for the response.
     pub fn respond(
         &self,
         request: &Whole<'_>,
@@ -241,7 +240,7 @@ impl Extension {
         }
     }
 
-    /// Judges an RPC message whose last transmission is there.
+    /// Checks an RPC message whose last transmission has arrived.
     fn completed(&mut self) -> Event {
         match self.judge() {
             Ok(()) => {
@@ -270,7 +269,7 @@ impl Extension {
         Ok(())
     }
 
-    /// Refuses a message that the XDR does not allow.
+    /// Refuses a message that does not match the XDR.
     fn malformed(
         &mut self,
         prefix: &Prefix,
@@ -290,8 +289,8 @@ impl Extension {
         Event::Refused(Refusal { rule, xid: prefix.xid, answer, failed_call })
     }
 
-    /// Refuses an RPC message that contradicts itself in a way the draft has no error for: as if its
-    /// XDR were wrong (E15).
+    /// Refuses an RPC message that contradicts itself and for which the draft has no error, as if its XDR were wrong
+    /// (E15).
     fn nonsense(&mut self, rule: &'static str) -> Event {
         self.group.drop_rest();
         let xid = self.group.xid();
@@ -301,7 +300,8 @@ impl Extension {
         Event::Refused(Refusal { rule, xid, answer, failed_call: is_reply.then_some(xid) })
     }
 
-    /// What the first header of the RPC message received last says.
+    /// Returns the items, the directions and the `rsbuf` in the first header of the RPC message
+    /// received last.
     fn lists(&self) -> Option<(Items<'_>, Directions<'_>, u32)> {
         let htype = match self.group.dir() {
             MessageType::Call => XMTREQ,
@@ -330,7 +330,7 @@ enum Wrong {
     Limit(ErrorBody),
 }
 
-/// Which way an RPC message goes, by the header type of its first transmission.
+/// Returns the direction of an RPC message, by the header type of its first transmission.
 const fn first_dir(htype: u32) -> Option<MessageType> {
     match htype {
         XMTREQ => Some(MessageType::Call),

@@ -1,17 +1,16 @@
-//! Transmission groups as they arrive (section 4.2): which transmission may come next.
+//! Received transmission groups (section 4.2): the check that a transmission is the next one.
 //!
 //! # Normal operation
-//! A group begins with `ROPT_XMTREQ` or `ROPT_XMTRESP`, which says how many transmissions it has, and
-//! goes on with as many `ROPT_XMTCONT`, numbered from 1 and with nothing in between. What is remembered
-//! of each is where its Payload stream stands; the octets stay in the Receives they arrived in.
+//! A group begins with `ROPT_XMTREQ` or `ROPT_XMTRESP`, which gives the number of transmissions, and continues with
+//! `ROPT_XMTCONT` messages, numbered from 1, without other messages between them. For each transmission only the place
+//! of its Payload stream is stored; the octets stay in their Receives.
 //!
 //! # Recovery
-//! What breaks a group ends it, and the message that broke it is dropped as well. One report names
-//! both; whatever continuations still arrive are dropped in silence (E18).
+//! A message that breaks a group ends it, and is dropped as well. One report names both; later
+//! continuations of the group are dropped silently (E18).
 //!
 //! # Limits
-//! A group has no more transmissions than its receiver announced, and it remembers no more than have
-//! arrived.
+//! A group has no more transmissions than its receiver announced, and uses memory only for those that have arrived.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -21,74 +20,74 @@ use super::{Continue, REPTERR, XMTCONT};
 use crate::v2::header::Prefix;
 use crate::xdr::UNIT;
 
-/// What is being received.
+/// The group that is being received.
 #[derive(Debug, Default)]
 pub struct Group {
     state: State,
     xid: u32,
     reply: bool,
-    /// Transmissions the group has.
+    /// The number of transmissions of the group.
     count: u32,
     parts: Vec<Part>,
 }
 
-/// How far a group has come.
+/// The state of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// There is none: a first transmission may come.
+    /// There is no group: a first transmission may arrive.
     #[default]
     Idle,
-    /// It goes on.
+    /// The group is not complete.
     Open,
-    /// It was broken; what is left of it is still on its way.
+    /// The group was broken; its remaining transmissions may still arrive.
     Broken,
 }
 
-/// What arrives.
+/// A received message, classified by its relation to the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The first transmission of a group that has no other.
+    /// The only transmission of a group.
     Only,
-    /// The first transmission of any other group.
+    /// The first of several transmissions of a group.
     First,
-    /// The continuation that is due, and not the last.
+    /// The continuation expected next, which is not the last.
     Next,
-    /// The continuation that is due, and the last.
+    /// The continuation expected next, which is the last.
     Last,
-    /// Another continuation.
+    /// An unexpected continuation.
     Stray,
     /// A message of the base protocol that is neither a grant nor an error.
     Base,
-    /// A grant or an error: neutral, as what it is about is something else (E12, E13).
+    /// A grant or an error, which never interrupts a group (E12, E13).
     Neutral,
 }
 
-/// A message of the base protocol, which is no transmission.
+/// The kinds of base protocol messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Other {
-    /// It is neither a grant nor an error.
+    /// A message that is neither a grant nor an error.
     Base,
-    /// It is a grant or an error.
+    /// A grant or an error.
     Neutral,
 }
 
-/// What is done with it.
+/// The verdict on a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is taken.
+    /// Accept the transmission.
     Take,
-    /// It is taken and completes its RPC message.
+    /// Accept the transmission, which completes its RPC message.
     Complete,
-    /// It has nothing to do with groups.
+    /// Pass the message on, because it is not part of a group.
     Pass,
-    /// It is reported and dropped.
+    /// Report the message and drop it.
     Report,
-    /// It is dropped.
+    /// Drop the message.
     Drop,
 }
 
 impl State {
-    /// The whole transition table.
+    /// Applies the transition table: returns the next state and the verdict.
     pub const fn on(self, event: Event) -> (Self, Verdict) {
         match (self, event) {
             (Self::Idle | Self::Broken, Event::Only) => (Self::Idle, Verdict::Complete),
@@ -109,59 +108,59 @@ impl State {
     }
 }
 
-/// Where the Payload stream stands in one transmission.
+/// The place of the Payload stream in one transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Offset of its first octet in the message.
+    /// The offset of its first octet in the transmission.
     pub start: usize,
-    /// Offset behind its last.
+    /// The offset after its last octet.
     pub end: usize,
-    /// Octets of the whole message.
+    /// The length of the whole transmission in octets.
     pub length: usize,
 }
 
 impl Part {
-    /// Returns the octets of the Payload stream.
+    /// Returns the range of the Payload stream in the transmission.
     pub const fn payload(&self) -> Range<usize> {
         self.start..self.end
     }
 }
 
-/// What became of a message.
+/// The result of receiving a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// It is one of several; the others are to come.
+    /// The message is one of several transmissions, and others are still to arrive.
     More,
-    /// With it an RPC message is complete.
+    /// The message completes an RPC message.
     Complete,
-    /// It is what the caller makes of it.
+    /// The message is not part of a group; the caller handles it.
     Pass,
-    /// It is dropped without a word.
+    /// The message is dropped silently.
     Dropped,
-    /// It is dropped, and with it the group it broke. The peer is to be told.
+    /// The message and the group that it broke are dropped. The report goes to the peer.
     Bad(Report),
 }
 
 /// The fields that every first transmission has.
 #[derive(Clone, Copy, Debug)]
 pub struct First {
-    /// Of the RPC message.
+    /// The XID of the RPC message.
     pub xid: u32,
-    /// Which way it goes.
+    /// The direction of the RPC message.
     pub dir: MessageType,
-    /// Its header type.
+    /// The header type of the transmission.
     pub htype: u32,
-    /// Transmissions of its group.
+    /// The number of transmissions in the group.
     pub count: u32,
-    /// The most that may be.
+    /// The most transmissions that the group may have.
     pub count_max: u32,
-    /// Octets of the Payload stream in it.
+    /// The number of Payload stream octets in the transmission.
     pub pslen: u32,
 }
 
 impl Group {
-    /// Takes the first transmission of a group; the header is followed by `rest` octets of the
-    /// message's `length`.
+    /// Receives the first transmission of a group, which is `length` octets long and has `rest`
+    /// octets after its header.
     pub fn first(&mut self, first: First, length: usize, rest: usize) -> Received {
         let event = if first.count == 1 { Event::Only } else { Event::First };
         let (state, verdict) = self.state.on(event);
@@ -189,7 +188,7 @@ impl Group {
         Received::of(verdict)
     }
 
-    /// Takes a continuation.
+    /// Receives a continuation.
     pub fn next(&mut self, xid: u32, part_of: &Continue<'_>, length: usize) -> Received {
         let due = u32::try_from(self.parts.len()).unwrap_or(u32::MAX);
         let open = self.state == State::Open;
@@ -225,7 +224,7 @@ impl Group {
         Received::of(verdict)
     }
 
-    /// Tells of a message that is not a transmission: whether it breaks the group.
+    /// Handles the arrival of a message that is not a transmission, and that may break the group.
     pub fn other(&mut self, prefix: &Prefix, dir: MessageType, other: Other) -> Received {
         let event = match other {
             Other::Base if prefix.htype != REPTERR => Event::Base,
@@ -242,7 +241,8 @@ impl Group {
         Received::of(verdict)
     }
 
-    /// Ends the group because of what a transmission of it holds: `bad` is the last that arrived.
+    /// Ends the group because of the contents of its last transmission, which the report names as
+    /// `bad`.
     pub fn refuse(&mut self, info: ReportInfo) -> Report {
         let seq = u32::try_from(self.parts.len().saturating_sub(1)).unwrap_or(u32::MAX);
         let bad = TransmissionId { xid: self.xid, dir: self.dir(), seq };
@@ -252,7 +252,7 @@ impl Group {
         Report { bad, lead, info }
     }
 
-    /// Ends the group without a word; continuations of it that still arrive are dropped.
+    /// Ends the group silently; its later continuations are dropped.
     pub fn drop_rest(&mut self) {
         self.state = State::Broken;
         self.parts.clear();
@@ -263,17 +263,17 @@ impl Group {
         self.xid
     }
 
-    /// Returns which way the RPC message received last goes.
+    /// Returns the direction of the RPC message received last.
     pub const fn dir(&self) -> MessageType {
         if self.reply { MessageType::Reply } else { MessageType::Call }
     }
 
-    /// Returns what has arrived of it.
+    /// Returns the transmissions of the RPC message received last, as far as they have arrived.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// Returns whether a group has begun and not ended.
+    /// Returns whether a group has begun and is not complete.
     pub fn is_open(&self) -> bool {
         self.state == State::Open
     }
@@ -299,8 +299,8 @@ impl Received {
     }
 }
 
-/// Finds the Payload stream of a transmission, which has `rest` octets behind its header: at least
-/// `min` octets of it, at most all, in whole XDR units.
+/// Finds the Payload stream of a transmission that has `rest` octets after its header: at least
+/// `min` and at most all of these octets, in whole XDR units.
 fn part(pslen: u32, min: usize, length: usize, rest: usize) -> Result<Part, OutOfRange> {
     let start = length.saturating_sub(rest);
     let payload = usize::try_from(pslen).unwrap_or(usize::MAX);

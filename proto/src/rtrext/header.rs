@@ -1,7 +1,6 @@
-//! The four header types (section 9): what follows the common prefix.
+//! The four header types (section 9), which follow the common prefix.
 //!
-//! Decoding is total, and judges what the draft's XDR says and no more: whether a transmission makes
-//! sense in its group is for the machine that knows the group.
+//! Decoding is total and checks only the draft's XDR; [`super::group`] checks that a transmission fits its group.
 
 use core::fmt;
 
@@ -11,63 +10,64 @@ use crate::v2::error::ErrorBody;
 use crate::v2::header::{HeaderFault, Prefix};
 use crate::xdr::{Reader, Truncated, Writer};
 
-/// A transmission that makes sense as far as its XDR goes, without its prefix.
+/// A transmission with valid XDR, without its prefix.
 #[derive(Clone, Copy, Debug)]
 pub enum Header<'a> {
     /// `ROPT_XMTREQ`: the first transmission of a Call.
     Request(Request<'a>),
     /// `ROPT_XMTRESP`: the first transmission of a Reply.
     Response(Response<'a>),
-    /// `ROPT_XMTCONT`: any other.
+    /// `ROPT_XMTCONT`: any later transmission.
     Continue(Continue<'a>),
     /// `ROPT_REPTERR`: an error.
     Report(Report),
 }
 
-/// `optxmt_req`, and what follows it in the message: DRCBL.
+/// `optxmt_req` and the octets after it (DRCBL).
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// `optxrq_dp`: what was taken out of the Payload stream.
+    /// `optxrq_dp`: the items that were taken out of the Payload stream.
     pub dp: Items<'a>,
-    /// `optxrq_rsd`: what to do with the Reply's items.
+    /// `optxrq_rsd`: the directions for the Reply's items.
     pub rsd: Directions<'a>,
-    /// `optxrq_count`: transmissions of this group.
+    /// `optxrq_count`: the number of transmissions in this group.
     pub count: u32,
-    /// `optxrq_rsbuf`: transmissions the Reply may have beyond its first (reading E10).
+    /// `optxrq_rsbuf`: the number of transmissions that the Reply may have beyond the first
+    /// (reading E10).
     pub rsbuf: u32,
-    /// `optxrq_pslen`: octets of the Payload stream in this transmission.
+    /// `optxrq_pslen`: the number of Payload stream octets in this transmission.
     pub pslen: u32,
-    /// All that follows: Payload stream, padding and bulk data.
+    /// The octets after the header: Payload stream, padding and bulk data.
     pub rest: &'a [u8],
 }
 
-/// `optxmt_resp`, and what follows it in the message: DCL.
+/// `optxmt_resp` and the octets after it (DCL).
 #[derive(Clone, Copy)]
 pub struct Response<'a> {
-    /// `optxrs_dp`: what became of each direction of the request.
+    /// `optxrs_dp`: the outcome of each direction of the request.
     pub dp: Items<'a>,
-    /// `optxrs_count`: transmissions of this group.
+    /// `optxrs_count`: the number of transmissions in this group.
     pub count: u32,
-    /// `optxrs_pslen`: octets of the Payload stream in this transmission.
+    /// `optxrs_pslen`: the number of Payload stream octets in this transmission.
     pub pslen: u32,
-    /// All that follows: Payload stream, padding and bulk data.
+    /// The octets after the header: Payload stream, padding and bulk data.
     pub rest: &'a [u8],
 }
 
-/// `optxmt_cont`, and what follows it in the message: NIL.
+/// `optxmt_cont` and the octets after it (NIL).
 #[derive(Clone, Copy)]
 pub struct Continue<'a> {
     /// `optxc_xnum`: the transmission's number in its group, from 0 (reading E10).
     pub xnum: u32,
     /// `optxc_itype`: undescribed; sent as 0 and ignored (reading E10).
     pub itype: u32,
-    /// `optxc_pslen`: octets of the Payload stream in this transmission.
+    /// `optxc_pslen`: the number of Payload stream octets in this transmission.
     pub pslen: u32,
-    /// All that follows: Payload stream, padding and bulk data.
+    /// The octets after the header: Payload stream, padding and bulk data.
     pub rest: &'a [u8],
 }
 
-/// Decodes one whole message whose header type is of this extension.
+/// Decodes one whole message whose header type belongs to this extension.
 ///
 /// # Errors
 /// See [`HeaderFault`].
@@ -94,7 +94,7 @@ pub fn decode(message: &[u8]) -> Result<(Prefix, Header<'_>), HeaderFault> {
 }
 
 impl<'a> Header<'a> {
-    /// Decodes what follows `prefix` in a message.
+    /// Decodes the octets after `prefix` in a message.
     ///
     /// # Errors
     /// See [`HeaderFault`]; its offset counts from the start of the prefix.
@@ -150,7 +150,7 @@ impl<'a> Header<'a> {
         })
     }
 
-    /// Appends the header and all that follows it to `w`, behind its prefix.
+    /// Appends the header and the octets after it to `w`, after its prefix.
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         match self {
             Self::Request(request) => {
@@ -187,7 +187,7 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// Returns what follows the header in the message.
+    /// Returns the octets after the header in the message.
     pub const fn rest(&self) -> &'a [u8] {
         match self {
             Self::Request(Request { rest, .. })

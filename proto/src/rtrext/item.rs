@@ -1,7 +1,7 @@
-//! Where a message's own bulk data is: `xmdp_grpinfo` and what it is made of (sections 6.2, 7.3).
+//! The location of a message's own bulk data: `xmdp_grpinfo` and its parts (sections 6.2, 7.3).
 //!
-//! An item is an XDR data item taken out of the Payload stream. Its displacement counts in the
-//! *virtual* stream, the one there would be had nothing been taken out.
+//! An item is an XDR data item that was taken out of the Payload stream. Its displacement is an
+//! offset in the *virtual* stream, which is the Payload stream with all items in it.
 
 use super::Malformed;
 use super::array::{self, Array, Element, Iter};
@@ -12,27 +12,27 @@ use crate::xdr::{Reader, Truncated, UNIT, Writer};
 /// `xmdp_mitem`: one item of bulk data, located by `L`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item<L> {
-    /// `xmdmi_disp`: where it stands in the virtual stream.
+    /// `xmdmi_disp`: the offset of the item in the virtual stream.
     pub disp: u32,
-    /// `xmdmi_length`: its octets, without padding.
+    /// `xmdmi_length`: the length of the item in octets, without padding.
     pub length: u32,
-    /// `xmdmi_where`: where it is.
+    /// `xmdmi_where`: the location of the item.
     pub place: L,
 }
 
-/// `xmdp_loc`: where an item is, with its segments `S` or buffer segment numbers `N`.
+/// `xmdp_loc`: the location of an item, with segments `S` or buffer segment numbers `N`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location<S, N> {
     /// `XMPTYPE_EXRW`: in the Requester's memory, for an RDMA Read or by an RDMA Write.
     Exrw(S),
     /// `XMPTYPE_TBSN`: in placement-targetable buffer segments of this very group.
     Tbsn {
-        /// `xmdl_offset`: where it starts in the first of them.
+        /// `xmdl_offset`: the offset of the item in the first of them.
         offset: u32,
-        /// `xmdl_bsnum`: their numbers, in order.
+        /// `xmdl_bsnum`: the numbers of the buffer segments, in order.
         bsnum: N,
     },
-    /// `XMPTYPE_TOOSHORT`: in the Payload stream, as it was too short for anything else.
+    /// `XMPTYPE_TOOSHORT`: in the Payload stream, because the item is too short to be placed.
     TooShort,
     /// `XMPTYPE_NOITEM`: nowhere; the Reply has no such item.
     NoItem,
@@ -40,9 +40,9 @@ pub enum Location<S, N> {
 
 /// `xmdp_grpinfo`: the items of one RPC message.
 pub type Items<'a> = Array<'a, ReceivedItem<'a>>;
-/// One of them as it arrived.
+/// A received item.
 pub type ReceivedItem<'a> = Item<ReceivedLocation<'a>>;
-/// And its location.
+/// The location of a received item.
 pub type ReceivedLocation<'a> = Location<WriteChunk<'a>, Numbers<'a>>;
 /// `xmdl_bsnum`: numbers of placement-targetable buffer segments.
 pub type Numbers<'a> = Array<'a, u32>;
@@ -113,20 +113,20 @@ where
 }
 
 impl<S, N> Location<S, N> {
-    /// Octets of an item that so many segments locate.
+    /// Returns the encoded length of an item with `segments` segments, in octets.
     pub const fn exrw_wire_len(segments: usize) -> usize {
         segments.saturating_mul(Segment::WIRE_LEN).saturating_add(4 * UNIT)
     }
 
-    /// Octets of an item that so many buffer segment numbers locate.
+    /// Returns the encoded length of an item with `numbers` buffer segment numbers, in octets.
     pub const fn tbsn_wire_len(numbers: usize) -> usize {
         numbers.saturating_mul(UNIT).saturating_add(5 * UNIT)
     }
 
-    /// Octets of an item that is in no special place.
+    /// The encoded length of an item without segments or numbers, in octets.
     pub const VOID_WIRE_LEN: usize = 3 * UNIT;
 
-    /// Returns whether the item is not in the Payload stream, but elsewhere.
+    /// Returns whether the item exists outside the Payload stream.
     pub const fn is_excised(&self) -> bool {
         matches!(self, Self::Exrw(_) | Self::Tbsn { .. })
     }
@@ -141,7 +141,7 @@ impl<S, N> Location<S, N> {
         }
     }
 
-    /// Returns the constant the draft names the `xmdp_type` by.
+    /// Returns the name of the `xmdp_type` in the draft.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Exrw(_) => "XMPTYPE_EXRW",
@@ -156,12 +156,12 @@ impl<S, N> Location<S, N> {
 pub const EXRW: u32 = 1;
 /// `XMPTYPE_TBSN`: placement by Send.
 pub const TBSN: u32 = 2;
-/// `XMPTYPE_CHOICE`: either, as the Responder likes. The draft's enum calls it `XMPTYPE_CHOOSE`, its
-/// tables and unions as here (reading E10: one value).
+/// `XMPTYPE_CHOICE`: either, at the Responder's choice. The draft's enum calls it `XMPTYPE_CHOOSE`, its tables and
+/// unions use the name here (reading E10: one value).
 pub const CHOICE: u32 = 3;
 /// `XMPTYPE_BYSIZE`: either, by the item's length.
 pub const BYSIZE: u32 = 4;
-/// `XMPTYPE_TOOSHORT`: not placed, as it is short.
+/// `XMPTYPE_TOOSHORT`: not placed, because it is too short.
 pub const TOOSHORT: u32 = 5;
 /// `XMPTYPE_NOITEM`: there is no item.
 pub const NOITEM: u32 = 6;

@@ -1,12 +1,12 @@
-//! Which octets of which transmission are which item (section 7.3), every bound checked.
+//! The placement of items in transmissions (section 7.3), with every bound checked.
 //!
-//! An array of items is an allegation: that it makes sense in its group is checked once, when the
-//! last transmission is there, and only then can an item be looked up. Reading E14 says what makes
-//! sense, and E15 what is said of anything else.
+//! A received array of items is not trusted: it is checked against its group once, when the last
+//! transmission has arrived, and only then can items be looked up. Reading E14 defines valid items,
+//! and E15 the report of invalid ones.
 //!
 //! # Limits
-//! Placement only goes forward: no octet of a transmission is in two items, so all items placed by
-//! Send together are no longer than what arrived.
+//! Placement only moves forward: no octet of a transmission is in two items, so that all items
+//! placed by Send together are no longer than the received transmissions.
 
 use core::ops::Range;
 
@@ -18,16 +18,17 @@ use super::structure::Structure;
 use super::table::{Context, Validity, validity};
 use crate::xdr::{UNIT, pad};
 
-/// Why items make no sense.
+/// Why items are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
-    /// For this the draft has an error to report.
+    /// A fault that the draft has an error for.
     Report(ReportInfo),
-    /// For this it has none.
+    /// A fault that the draft has no error for: the rule in words.
     Rule(&'static str),
 }
 
-/// Where all bulk data of one complete RPC message is.
+/// The placement of all bulk data of one complete RPC message.
 #[derive(Clone, Copy, Debug)]
 pub struct Placement<'a> {
     items: Items<'a>,
@@ -35,27 +36,27 @@ pub struct Placement<'a> {
     structure: &'a Structure,
 }
 
-/// One run of octets of an item that was placed by Send.
+/// One contiguous part of an item that was placed by Send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Which transmission holds it, from 0.
+    /// The number of the transmission that holds it, from 0.
     pub transmission: usize,
-    /// In which segment of that Receive it is.
+    /// The segment of that Receive that holds it.
     pub segment: usize,
-    /// Its octets in the segment.
+    /// The range of the part in the segment.
     pub range: Range<usize>,
-    /// Its octets in the message.
+    /// The range of the part in the transmission.
     pub message: Range<usize>,
 }
 
-/// One run of the virtual stream, which is the RPC message as if nothing had been taken out.
+/// One contiguous part of the virtual stream, which is the RPC message with all items in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Span {
     /// Octets of the Payload stream: a transmission, and a range of its message.
     Payload(usize, Range<usize>),
-    /// An item, by its place in the array, and its length.
+    /// An item: its index in the array, and its length.
     Item(usize, u32),
-    /// Zero octets that complete the item's last XDR unit; they did not travel.
+    /// Zeros that complete the item's last XDR unit, which were not sent.
     Pad(usize),
 }
 
@@ -63,7 +64,7 @@ impl<'a> Placement<'a> {
     /// Checks the items of a message that is complete.
     ///
     /// # Errors
-    /// The first item that makes no sense; see [`Fault`].
+    /// The fault of the first invalid item; see [`Fault`].
     pub fn new(
         items: Items<'a>,
         dir: MessageType,
@@ -115,7 +116,7 @@ impl<'a> Placement<'a> {
         self.items.iter()
     }
 
-    /// Returns where an item is that was placed by Send; nothing for any other.
+    /// Returns the parts of an item that was placed by Send; none for any other item.
     pub fn pieces(&self, item: &ReceivedItem<'a>) -> impl Iterator<Item = Piece> + use<'a> {
         let (first, numbers) = match item.place {
             Location::Tbsn { offset, bsnum } => (offset, Some(bsnum.iter())),
@@ -179,8 +180,8 @@ impl<'a> Placement<'a> {
         })
     }
 
-    /// Finds a targetable segment by its number in the group (E14: of targetable ones only): which transmission, which segment of its
-    /// Receive, and which octets of the message it holds.
+    /// Finds a targetable segment by its number in the group (E14: of targetable ones only). Returns the transmission,
+    /// the segment of its Receive, and the range of the transmission that the segment holds.
     fn target(&self, number: u32) -> Option<(usize, usize, Range<usize>)> {
         let each = self.structure.targetable_count();
         let transmission = usize::try_from(number.checked_div(each)?).ok()?;
@@ -190,8 +191,8 @@ impl<'a> Placement<'a> {
         Some((transmission, segment, held))
     }
 
-    /// Returns which octets of a numbered segment can hold bulk data: those that arrived, and neither
-    /// belong to the header or the Payload stream nor to what is before `cursor`.
+    /// Returns the octets of a numbered segment that can hold bulk data: those that arrived, that are not part of the
+    /// header or the Payload stream, and that are not before `cursor`.
     fn free(&self, number: u32, cursor: &Cursor) -> Option<Range<u32>> {
         let (transmission, _, held) = self.target(number)?;
         let part = self.parts.get(transmission)?;
@@ -202,7 +203,7 @@ impl<'a> Placement<'a> {
         (start < end && number >= cursor.number).then_some(start..end)
     }
 
-    /// Checks where an item of `left` octets is said to be, and moves `cursor` behind it.
+    /// Checks the claimed location of an item of `left` octets, and moves `cursor` past it.
     fn check(
         &self,
         cursor: &mut Cursor,
@@ -251,7 +252,8 @@ impl<'a> Placement<'a> {
         if left > 0 { Err(self.bad_number(cursor, u32::MAX)) } else { Ok(()) }
     }
 
-    /// Says which numbers could stand where `value` does; if none could, an empty range.
+    /// Returns the fault for the number `value`, with the range of valid numbers, which may be
+    /// empty.
     fn bad_number(&self, cursor: &Cursor, value: u32) -> Fault {
         let parts = u32::try_from(self.parts.len()).unwrap_or(u32::MAX);
         let all = cursor.number..self.structure.targetable_count().saturating_mul(parts);
@@ -263,15 +265,14 @@ impl<'a> Placement<'a> {
     }
 }
 
-/// How far placement has come: a numbered segment, and the octets of it that are taken.
+/// The progress of placement: a numbered segment, and the number of its octets in use.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cursor {
     number: u32,
     offset: u32,
 }
 
-/// How far the virtual stream has come: where the last item ended, and where the stream would end if
-/// no more items followed.
+/// The progress of the virtual stream: the end of the last item, and the end of the stream if no items followed.
 #[derive(Debug)]
 struct Stream {
     end: u64,
@@ -279,7 +280,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Checks that an item stands behind the one before it and within the stream.
+    /// Checks that an item is after the previous one and within the stream.
     fn pass(&mut self, item: &ReceivedItem<'_>) -> Result<(), Fault> {
         if matches!(item.place, Location::NoItem) {
             return Ok(());
@@ -315,7 +316,7 @@ struct Payload<'a> {
 }
 
 impl Payload<'_> {
-    /// Takes at most `most` octets: which transmission holds them, and where.
+    /// Takes at most `most` octets; returns their transmission and their range in it.
     fn take(&mut self, most: u64) -> Option<(usize, Range<usize>)> {
         loop {
             let part = self.parts.get(self.transmission)?;
@@ -337,7 +338,7 @@ fn length(range: &Range<usize>) -> u32 {
     u32::try_from(range.len()).unwrap_or(u32::MAX)
 }
 
-/// Octets an item takes in the virtual stream.
+/// Returns the number of octets that an item occupies in the virtual stream.
 fn padded(length: u32) -> u64 {
     u64::from(length).next_multiple_of(UNIT as u64)
 }

@@ -1,9 +1,9 @@
-//! Arranging an RPC message in transmissions, so that its bulk data lands where the peer wants it
-//! (sections 4.2, 7.2).
+//! The division of an RPC message into transmissions that place its bulk data in the peer's
+//! targetable segments (sections 4.2, 7.2).
 //!
-//! The Payload stream goes first, in as few transmissions as it needs. Bulk data starts in the last of
-//! these, at the first targetable segment of the peer's buffer that is behind it, and each item at the
-//! start of a segment of its own. What lies between is padding, which is zero.
+//! The Payload stream is sent first, in as few transmissions as possible. Bulk data starts in the last of these, at the
+//! first targetable segment of the peer's buffer after the Payload stream, and each item starts a segment of its own.
+//! The octets between are zero padding.
 
 mod outgoing;
 mod targets;
@@ -23,7 +23,7 @@ use crate::v2::header::Prefix;
 use crate::verbs::Segment;
 use crate::xdr::{Truncated, UNIT, Writer};
 
-/// How an RPC message is arranged.
+/// The plan of an RPC message's transmissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     transmissions: Vec<Transmission>,
@@ -35,27 +35,27 @@ pub struct Plan {
 /// One transmission of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Transmission {
-    /// Octets of the header, prefix included.
+    /// The length of the header in octets, prefix included.
     header: usize,
-    /// Which octets of the Payload stream it carries.
+    /// The range of the Payload stream that it carries.
     payload: Range<usize>,
-    /// Octets of the whole message.
+    /// The length of the whole transmission in octets.
     length: usize,
 }
 
-/// What follows the header in a transmission, in order.
+/// A part of a transmission after its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// These octets of the Payload stream.
+    /// A range of the Payload stream.
     Payload(Range<usize>),
-    /// So many zeros.
+    /// Padding: the number of zero octets.
     Zeros(usize),
-    /// These octets of the item at this place in the message.
+    /// A range of the item with this index in the message.
     Item(usize, Range<usize>),
 }
 
 impl Plan {
-    /// Arranges a message.
+    /// Plans the transmissions of a message.
     ///
     /// # Errors
     /// See [`Unfit`].
@@ -84,13 +84,13 @@ impl Plan {
         plan.unwrap_or(Err(Unfit::NoTarget))
     }
 
-    /// Returns how many transmissions there are: begin only with credits for all in hand (E12,
+    /// Returns the number of transmissions. Send the first only with credits for all of them (E12,
     /// [RTR-4.3-1]).
     pub fn transmissions(&self) -> usize {
         self.transmissions.len()
     }
 
-    /// Returns the octets of a whole transmission.
+    /// Returns the length of a whole transmission in octets.
     pub fn length(&self, transmission: usize) -> usize {
         self.transmissions.get(transmission).map_or(0, |sent| sent.length)
     }
@@ -136,8 +136,8 @@ impl Plan {
         w.u32(pslen)
     }
 
-    /// Returns what follows the header in a transmission. Copied or gathered in this order, the bulk
-    /// data lands in the peer's targetable segments.
+    /// Returns the parts of a transmission after its header. Copied or gathered in this order, they place the bulk data
+    /// in the peer's targetable segments.
     pub fn pieces(&self, transmission: usize) -> impl Iterator<Item = Piece> + '_ {
         let sent = self.transmissions.get(transmission);
         let payload = sent.map(|sent| sent.payload.clone()).filter(|payload| !payload.is_empty());
@@ -152,7 +152,7 @@ impl Plan {
         payload.map(Piece::Payload).into_iter().chain(bulk)
     }
 
-    /// Appends a whole transmission: the header, and copies of what follows it.
+    /// Appends a whole transmission: the header, and copies of the parts after it.
     pub fn encode(
         &self,
         w: &mut Writer<'_>,
@@ -177,8 +177,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Arranges a message whose bulk data, if there is any, uses targetable segments of each buffer
-    /// from the `first` on.
+    /// Plans a message whose bulk data, if there is any, uses the targetable segments of each
+    /// buffer from `first` on.
     fn arrange(
         terms: &Terms,
         message: &Outgoing<'_>,
@@ -230,7 +230,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Lets the bulk data start in the last transmission there is, and adds those it needs beyond.
+    /// Starts the bulk data in the last transmission, and adds the further transmissions it needs.
     fn settle(&mut self, structure: &Structure) {
         let start = self.transmissions.len().saturating_sub(1);
         let each = structure.targetable_count();
@@ -251,7 +251,7 @@ impl Plan {
         }
     }
 
-    /// Says where an item is, as the first header does.
+    /// Returns the location of an item, as the first header encodes it.
     fn locate<'s>(
         &'s self,
         nth: usize,
@@ -304,8 +304,8 @@ impl<'a> Directive<'a> {
     }
 }
 
-/// Octets of the header of the first transmission, prefix included, when so many targetable segments
-/// are named in it.
+/// Returns the length of the first transmission's header in octets, prefix included, if it names `numbers` targetable
+/// segments.
 fn first_wire_len(message: &Outgoing<'_>, numbers: usize) -> usize {
     type Any = Location<(), ()>;
     let items = message.items.iter().map(|item| match &item.place {
@@ -329,7 +329,7 @@ fn first_wire_len(message: &Outgoing<'_>, numbers: usize) -> usize {
     items.fold(own.saturating_add(numbers).saturating_add(Prefix::WIRE_LEN), usize::saturating_add)
 }
 
-/// Octets of the header of a continuation, prefix included.
+/// The length of the header of a continuation in octets, prefix included.
 const CONT_LEN: usize = Prefix::WIRE_LEN + 3 * UNIT;
 
 #[cfg(test)]

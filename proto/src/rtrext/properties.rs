@@ -1,4 +1,5 @@
-//! The four transport properties of the extension (section 8), and what follows from two ends'.
+//! The four transport properties of the extension (section 8), and the terms that follow from those
+//! of both ends.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -8,17 +9,18 @@ use super::{CODE_BASE, Malformed, REPTERR, XMTCONT, XMTREQ, XMTRESP};
 use crate::v2::properties::{Properties, PropertySet, RBSIZ};
 use crate::xdr::{Reader, Writer};
 
-/// What one end offers of the extension; by default, nothing.
+/// The offer of one end; by default, nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// RTR Support: a sum of [`RTRS_XREQ`], [`RTRS_XRESP`] and [`RTRS_XCONT`], each for sending such
-    /// headers and for taking them (E16).
+    /// RTR Support: a sum of [`RTRS_XREQ`], [`RTRS_XRESP`] and [`RTRS_XCONT`], each for sending and for receiving such
+    /// headers (E16).
     pub support: u32,
     /// Receive Buffer Structure: the segments of every Receive this end posts.
     pub structure: Option<Structure>,
-    /// Request Transmission Receive Limit: transmissions of the longest request it takes.
+    /// Request Transmission Receive Limit: the most transmissions of a request that the end
+    /// accepts.
     pub request_receive_max: u32,
-    /// Response Transmission Send Limit: transmissions of the longest response it sends.
+    /// Response Transmission Send Limit: the most transmissions of a response that the end sends.
     pub response_send_max: u32,
 }
 
@@ -30,10 +32,12 @@ impl Default for Offer {
 }
 
 impl Offer {
-    /// Takes one received property into account; any that is not of the extension is left alone.
+    /// Updates the offer by one received property; a property that does not belong to the extension
+    /// is ignored.
     ///
     /// # Errors
-    /// The value is not of the property's XDR type: [`crate::v2::error::ErrorBody::BadPropval`].
+    /// If the value does not have the property's XDR type:
+    /// [`crate::v2::error::ErrorBody::BadPropval`].
     pub fn apply(&mut self, which: u32, data: &[u8]) -> Result<(), Malformed> {
         let default = Self::default();
         let mut r = Reader::new(data);
@@ -53,7 +57,7 @@ impl Offer {
         if r.is_empty() { Ok(()) } else { Err(after) }
     }
 
-    /// Returns the offer as properties: code points and values. Nothing is offered where nothing is
+    /// Returns the offer as properties: code points and values. There are none if nothing is
     /// supported.
     pub fn entries(&self) -> Vec<(u32, Vec<u8>)> {
         if self.support == 0 {
@@ -81,16 +85,16 @@ impl Offer {
     }
 }
 
-/// What a peer has offered so far.
+/// The offer that a peer has sent so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heard {
     offer: Offer,
-    /// Whether it has said how long its receive buffers are.
+    /// Whether the peer has sent the size of its receive buffers.
     is_size_said: bool,
 }
 
 impl Heard {
-    /// Returns the same with the properties of one more message.
+    /// Returns the offer with the properties of one more message.
     ///
     /// # Errors
     /// See [`Offer::apply`].
@@ -102,37 +106,37 @@ impl Heard {
         Ok(self)
     }
 
-    /// Returns the offer, and the `size` of receive buffers unless that is only a default.
+    /// Returns the offer, and the `size` of the receive buffers if the peer has sent it.
     pub fn buffers_of(&self, size: u32) -> (&Offer, Option<u32>) {
         (&self.offer, self.is_size_said.then_some(size))
     }
 }
 
-/// What two ends agree on: neither sends what the other has not offered.
+/// The terms of two ends: neither sends anything that the other has not offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     support: u32,
-    /// The segments of our receive buffers.
+    /// The segments of this end's receive buffers.
     pub ours: Structure,
-    /// The segments of the peer's.
+    /// The segments of the peer's receive buffers.
     pub theirs: Structure,
-    /// Octets of the largest message we send.
+    /// The length of the largest message that this end sends, in octets.
     pub message_max: usize,
-    /// Transmissions of the longest request we send.
+    /// The most transmissions of a request that this end sends.
     pub request_send_max: u32,
-    /// Transmissions of the longest request we take.
+    /// The most transmissions of a request that this end accepts.
     pub request_receive_max: u32,
-    /// Transmissions of the longest response we send, if the request has room for it.
+    /// The most transmissions of a response that this end sends, if the request permits as many.
     pub response_send_max: u32,
-    /// Transmissions of the longest response we make room for.
+    /// The most transmissions of a response that this end accepts.
     pub response_receive_max: u32,
-    /// Octets of the largest segment we handle.
+    /// The length of the largest segment that this end handles, in octets.
     pub segment_size_max: u32,
 }
 
 impl Terms {
-    /// Returns what follows from both ends' offers and base properties, where we take responses of at
-    /// most `responses_max` transmissions. The peer's receive buffer size is given if it said one.
+    /// Computes the terms from the offers and base properties of both ends; this end accepts responses of at most
+    /// `responses_max` transmissions. `theirs` has the peer's receive buffer size if the peer sent it.
     pub fn new(
         ours: (&Offer, &Properties),
         theirs: (&Offer, Option<u32>),
@@ -161,7 +165,7 @@ impl Terms {
         }
     }
 
-    /// Returns whether messages of a header type may pass between these ends, either way.
+    /// Returns whether the ends may exchange messages of a header type, in either direction.
     pub const fn allows(&self, htype: u32) -> bool {
         // [RTR-3.4-1] [RTR-5.3-5] what both parties support, no more.
         match htype {

@@ -1,4 +1,4 @@
-//! What `ROPT_REPTERR` says: which transmission was wrong, and how (section 9.5).
+//! The body of `ROPT_REPTERR`: the transmission at fault, and the error (section 9.5).
 
 use core::fmt;
 
@@ -10,24 +10,24 @@ use crate::xdr::{Reader, Truncated, Writer};
 pub struct Report {
     /// `optre_bad`: the transmission in which the error was found.
     pub bad: TransmissionId,
-    /// `optre_lead`: an earlier one that led to it.
+    /// `optre_lead`: an earlier transmission that led to the error.
     pub lead: Option<TransmissionId>,
     /// `optre_info`: the error.
     pub info: ReportInfo,
 }
 
-/// `xms_id`: names one transmission.
+/// `xms_id`: the identifier of one transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmissionId {
-    /// `xmsi_xid`: of the RPC message.
+    /// `xmsi_xid`: the XID of the RPC message.
     pub xid: u32,
-    /// `xmsi_dir`: which way that message goes.
+    /// `xmsi_dir`: the direction of the RPC message.
     pub dir: MessageType,
-    /// `xmsi_seq`: its number in the group, from 0.
+    /// `xmsi_seq`: the number of the transmission in the group, from 0.
     pub seq: u32,
 }
 
-/// `msg_type` of ONC RPC: which way an RPC message goes.
+/// `msg_type` of ONC RPC: the direction of an RPC message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageType {
     /// `CALL`.
@@ -36,28 +36,28 @@ pub enum MessageType {
     Reply,
 }
 
-/// `optr_info`: an error and what is known about it.
+/// `optr_info`: an error and its details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportInfo {
-    /// `OPTRERR_BADHMT`: a header type of the base protocol where the group should go on.
+    /// `OPTRERR_BADHMT`: a header type of the base protocol where a continuation was expected.
     BadHeaderType(Expected),
-    /// `OPTRERR_BADOMT`: another header type of the extension than the group goes on with.
+    /// `OPTRERR_BADOMT`: a header type of the extension other than the one expected.
     BadOptionalType(Expected),
-    /// `OPTRERR_BADCONT`: a continuation of nothing.
+    /// `OPTRERR_BADCONT`: a continuation without a group.
     BadContinuation,
     /// `OPTRERR_BADSEQ`: the wrong transmission number.
     BadSequence(Expected),
     /// `OPTRERR_BADXID`: the wrong XID.
     BadXid(Expected),
-    /// `OPTRERR_BADOFF`: an item where it cannot be.
+    /// `OPTRERR_BADOFF`: an item at an impossible offset.
     BadOffset(OutOfRange),
-    /// `OPTRERR_BADTBSN`: a buffer segment that the item cannot be in.
+    /// `OPTRERR_BADTBSN`: a buffer segment that cannot hold the item.
     BadNumber(OutOfRange),
-    /// `OPTRERR_BADPL`: a Payload length that the transmission cannot have.
+    /// `OPTRERR_BADPL`: an impossible Payload length.
     BadPayloadLength(OutOfRange),
 }
 
-/// A field that had to have one value and had another.
+/// A field with another value than the one expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// `optri_expect`.
@@ -66,7 +66,7 @@ pub struct Expected {
     pub current: u32,
 }
 
-/// A field that had to be in a range. A value that is in it is not aligned to 32 bits.
+/// A field that is out of its range or, if the value is in the range, not aligned to 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange {
     /// `optri_value`.
@@ -102,7 +102,8 @@ impl Report {
 }
 
 impl Report {
-    /// Returns which RPC messages it is about: their directions and XIDs. Nothing of them was taken.
+    /// Returns the directions and XIDs of the RPC messages that the report is about. The peer has accepted nothing of
+    /// them.
     pub fn messages(&self) -> impl Iterator<Item = (MessageType, u32)> + use<> {
         let name = |id: TransmissionId| (id.dir, id.xid);
         let bad = name(self.bad);
@@ -131,7 +132,7 @@ impl TransmissionId {
 }
 
 impl MessageType {
-    /// Returns the value on the wire.
+    /// Returns the encoded value.
     pub const fn code(self) -> u32 {
         match self {
             Self::Call => 0,
@@ -139,7 +140,7 @@ impl MessageType {
         }
     }
 
-    /// Returns the constant ONC RPC names it by.
+    /// Returns the name of the value in ONC RPC.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Call => "CALL",
@@ -163,7 +164,7 @@ impl ReportInfo {
         }
     }
 
-    /// Returns the constant the draft names the error by.
+    /// Returns the name of the error in the draft.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::BadHeaderType(_) => "OPTRERR_BADHMT",

@@ -1,4 +1,5 @@
-//! Following the directions of a request, and checking that a response has (sections 6.2, 7.4).
+//! The Responder's use of the directions in a request, and the Requester's check of the response
+//! (sections 6.2, 7.4).
 
 use alloc::vec::Vec;
 
@@ -15,39 +16,40 @@ use crate::verbs::Segment;
 /// A DDP-eligible item of a Reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResultItem {
-    /// A position in the request's virtual stream, of what brought this item about. It never
-    /// decreases from one item to the next.
+    /// The position in the request's virtual stream of the operation that caused this item. It
+    /// never decreases from one item to the next.
     pub cause: u32,
-    /// Where the item stands in the Reply's virtual stream.
+    /// The offset of the item in the Reply's virtual stream.
     pub disp: u32,
-    /// Its octets, without padding.
+    /// The length of the item in octets, without padding.
     pub length: u32,
 }
 
-/// What a Responder prefers where a direction leaves it the choice.
+/// The Responder's preference where a direction leaves it the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefer {
-    /// Placement by Send.
+    /// The Responder prefers placement by Send.
     Send,
-    /// RDMA Writes.
+    /// The Responder prefers RDMA Writes.
     Write,
 }
 
-/// What becomes of the directions of a request.
+/// The answers to the directions of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answers {
-    /// One for each direction, in their order: `optxrs_dp`.
+    /// One item for each direction, in their order: `optxrs_dp`.
     pub items: Vec<Item<Source>>,
-    /// Which result each is about, by its place in what was given.
+    /// The index of the result that each item is about, if there is one.
     pub results: Vec<Option<usize>>,
 }
 
 impl Answers {
-    /// Follows the directions of a request. Each is used up by the next result its set is for, even
-    /// where that is too short; a result without a direction stays in the Payload stream.
+    /// Follows the directions of a request. Each direction applies to the next result of its set,
+    /// even if that result is too short; a result without a direction stays in the Payload stream.
     ///
     /// # Errors
-    /// Memory that was offered for a result is too short, and nothing else may be used.
+    /// The error to answer with if the memory offered for a result is too short and no other
+    /// placement is allowed.
     pub fn new(
         rsd: &Directions<'_>,
         results: &[ResultItem],
@@ -80,7 +82,8 @@ impl Answers {
         Ok(answers)
     }
 
-    /// Octets of the virtual stream that are not in the Payload stream: items and their padding.
+    /// Returns the number of octets of the virtual stream outside the Payload stream: the items and
+    /// their padding.
     pub fn excised(&self) -> u64 {
         let away = |item: &&Item<Source>| matches!(item.place, Source::Exrw(_) | Source::Send);
         let lengths = self.items.iter().filter(away);
@@ -88,7 +91,7 @@ impl Answers {
     }
 }
 
-/// Chooses how one result goes, as Table 2 allows.
+/// Chooses the placement of one result, as Table 2 allows.
 fn choose(
     direction: &Direction<WriteChunk<'_>>,
     length: u32,
@@ -118,7 +121,7 @@ fn choose(
     Ok(written.unwrap_or(Source::Send))
 }
 
-/// Returns which octets of the memory that was offered an item of `length` octets fills, if it fits.
+/// Returns the segments of the offered memory that an item of `length` octets fills, if it fits.
 fn write(chunk: WriteChunk<'_>, length: u32) -> Option<Source> {
     let offered: Vec<Segment> = chunk.segments().collect();
     let room: u64 = offered.iter().map(|segment| u64::from(segment.length)).sum();
@@ -127,10 +130,11 @@ fn write(chunk: WriteChunk<'_>, length: u32) -> Option<Source> {
     Some(Source::Exrw(filled(&offered, length).collect()))
 }
 
-/// Checks that the sets of a request are in order. E15: one that is not is at a bad offset.
+/// Checks that the sets of a request are in order. E15: a set out of order is reported as a bad
+/// offset.
 ///
 /// # Errors
-/// What to report of the first that is not.
+/// The report of the first set that is out of order.
 pub fn check_directions(rsd: &Directions<'_>) -> Result<(), ReportInfo> {
     let mut min = 0_u64;
     for set in rsd.iter() {
@@ -147,10 +151,10 @@ pub fn check_directions(rsd: &Directions<'_>) -> Result<(), ReportInfo> {
     Ok(())
 }
 
-/// Checks that a response does with each direction of our request what it may.
+/// Checks that a response answers each direction of a request in an allowed way.
 ///
 /// # Errors
-/// The rule it breaks.
+/// The rule that the response breaks.
 pub fn check_response(rsd: &[Directive<'_>], dp: &Items<'_>) -> Result<(), &'static str> {
     let directions = rsd.iter().flat_map(|set| set.items);
     if directions.clone().count() != usize::try_from(dp.len()).unwrap_or(usize::MAX) {

@@ -1,8 +1,8 @@
-//! How a receive buffer is made up: `xmrbs_buf` (sections 7.2, 8.3).
+//! The structure of a receive buffer: `xmrbs_buf` (sections 7.2, 8.3).
 //!
-//! A Receive fills the segments of its buffer in order, so where an octet of a message lands follows
-//! from its offset alone. A segment can be *targetable*: meant for bulk data. Targetable segments are
-//! numbered through all transmissions of a group, and the numbers count those that stay empty too.
+//! A Receive fills the segments of its buffer in order, so that the offset of an octet in a message determines its
+//! place. A segment can be *targetable*, that is, reserved for bulk data. Targetable segments are numbered through all
+//! transmissions of a group, empty ones included.
 
 use core::ops::Range;
 
@@ -12,16 +12,16 @@ use crate::xdr::{Reader, Truncated, UNIT, Writer};
 /// `xmrbs_seg`: one contiguous part of a receive buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferSegment {
-    /// `xmrseg_length`: its octets.
+    /// `xmrseg_length`: the length of the segment in octets.
     pub length: u32,
-    /// `xmrseg_align`: its guaranteed alignment.
+    /// `xmrseg_align`: the guaranteed alignment of the segment.
     pub align: u32,
-    /// `xmrseg_flags`: what else it is.
+    /// `xmrseg_flags`: the flags of the segment.
     pub flags: u32,
 }
 
 impl BufferSegment {
-    /// Returns whether bulk data may be placed here.
+    /// Returns whether bulk data may be placed in the segment.
     pub const fn is_targetable(&self) -> bool {
         // [RTR-7.2-1]
         self.flags & FLAG_TARGETABLE != 0
@@ -36,8 +36,8 @@ pub struct Structure {
 }
 
 impl Structure {
-    /// Makes the structure of buffers with these segments; `None` if there are none or too many, one
-    /// is empty, or their sum is beyond 2^32.
+    /// Makes the structure of buffers with these segments. Returns `None` if there are none or too many, if one is
+    /// empty, or if their sum exceeds the range of 32 bits.
     pub fn new(segments: &[BufferSegment]) -> Option<Self> {
         let mut structure = Self { segments: [BufferSegment::default(); SEGMENTS_MAX], count: 0 };
         for segment in segments {
@@ -46,8 +46,7 @@ impl Structure {
         (structure.count > 0).then_some(structure)
     }
 
-    /// Makes the structure of buffers in one piece, which is the default; nothing may be placed in it
-    /// [RTR-5.3-1].
+    /// Makes the default structure, of buffers with one segment, in which nothing may be placed [RTR-5.3-1].
     pub fn single(length: u32) -> Self {
         let segment = BufferSegment { length: length.max(1), align: 1, flags: 0 };
         let mut structure = Self { segments: [BufferSegment::default(); SEGMENTS_MAX], count: 1 };
@@ -57,9 +56,9 @@ impl Structure {
         structure
     }
 
-    /// Parses the value of the Receive Buffer Structure property. Gives `None` for a structure that
-    /// contradicts itself or has more than [`SEGMENTS_MAX`] segments: the default holds, as for any
-    /// value that cannot be made sense of (section 8.1, E16).
+    /// Parses the value of the Receive Buffer Structure property. Returns `None` for a structure
+    /// that contradicts itself or has more than [`SEGMENTS_MAX`] segments: the default applies, as
+    /// for any unusable value (section 8.1, E16).
     pub fn decode(r: &mut Reader<'_>) -> Result<Option<Self>, Malformed> {
         let length = r.u32()?;
         let groups = r.u32()?;
@@ -94,7 +93,7 @@ impl Structure {
         Ok(())
     }
 
-    /// Octets of the property's value.
+    /// Returns the length of the property's value in octets.
     pub fn wire_len(&self) -> usize {
         self.groups().count().saturating_mul(4 * UNIT).saturating_add(2 * UNIT)
     }
@@ -104,24 +103,25 @@ impl Structure {
         self.segments.get(..self.count).unwrap_or_default()
     }
 
-    /// Returns the octets of a whole buffer.
+    /// Returns the length of a whole buffer in octets.
     pub fn length(&self) -> u32 {
         self.segments().iter().fold(0, |sum, segment| sum.saturating_add(segment.length))
     }
 
-    /// Returns how many segments of one buffer are targetable.
+    /// Returns the number of targetable segments in one buffer.
     pub fn targetable_count(&self) -> u32 {
         u32::try_from(self.targetable().count()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the targetable segments of one buffer: their indices, and which octets of a message
-    /// they hold.
+    /// Returns the targetable segments of one buffer: their indices, and the ranges of a message
+    /// that they hold.
     pub fn targetable(&self) -> impl Iterator<Item = (usize, Range<usize>)> + '_ {
         let all = self.ranges().enumerate().zip(self.segments());
         all.filter(|(_, segment)| segment.is_targetable()).map(|(place, _)| place)
     }
 
-    /// Returns where the octets `range` of a message land: indices of segments, and ranges in them.
+    /// Returns the places of the octets `range` of a message: indices of segments, and ranges in
+    /// them.
     pub fn scatter(
         &self,
         range: Range<usize>,
@@ -134,7 +134,7 @@ impl Structure {
         })
     }
 
-    /// Which octets of a message each segment holds.
+    /// Returns the range of a message that each segment holds.
     fn ranges(&self) -> impl Iterator<Item = Range<usize>> + '_ {
         self.segments().iter().scan(0_usize, |at, segment| {
             let start = *at;
@@ -143,7 +143,7 @@ impl Structure {
         })
     }
 
-    /// Runs of like segments: `xmrbs_group`.
+    /// Returns the runs of equal segments: `xmrbs_group`.
     fn groups(&self) -> impl Iterator<Item = &[BufferSegment]> {
         self.segments().chunk_by(|a, b| a == b)
     }
@@ -159,7 +159,7 @@ impl Structure {
 /// `XMRSFLAG_PLT`: the segment is a target for bulk data.
 pub const FLAG_TARGETABLE: u32 = 1;
 
-/// Segments in the largest structure we make use of.
+/// The most segments of a structure that is used.
 pub const SEGMENTS_MAX: usize = 16;
 
 #[cfg(test)]

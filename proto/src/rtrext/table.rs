@@ -2,7 +2,7 @@
 
 use super::item::{BYSIZE, CHOICE, EXRW, NOITEM, TBSN, TOOSHORT};
 
-/// Where an `xmdp_type` can stand: the columns of Table 1.
+/// The contexts of an `xmdp_type`: the columns of Table 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
     /// An `xmdp_loc` in a request.
@@ -13,34 +13,35 @@ pub enum Context {
     Response,
 }
 
-/// What an `xmdp_type` means where it stands: the cells of Table 1.
+/// The meaning of an `xmdp_type` in a context: the cells of Table 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// It says where the message's own bulk data is.
+    /// The type locates the message's own bulk data.
     Info,
-    /// It says where the Reply's bulk data is to go.
+    /// The type directs the Reply's bulk data.
     Direction,
-    /// It says what became of a direction.
+    /// The type gives the outcome of a direction.
     Result,
     /// The XDR has no such arm.
     XdrInvalid,
-    /// The XDR has, but it makes no sense.
+    /// The XDR has such an arm, but it is meaningless in this context.
     SemInvalid,
 }
 
-/// What a response makes of a direction: the cells of Table 2.
+/// The outcome of a direction in a response: the cells of Table 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A Responder may not answer this direction so.
+    /// A Responder must not answer the direction in this way.
     Invalid,
-    /// It may, and the draft has no memory to be taken back. Where some was offered all the same
-    /// (`XMPTYPE_CHOICE` and `XMPTYPE_BYSIZE`), it is taken back like any other (E17).
+    /// A Responder may answer in this way, and the draft has no memory to be invalidated. Memory
+    /// that was offered anyway (`XMPTYPE_CHOICE` and `XMPTYPE_BYSIZE`) is invalidated like any
+    /// other (E17).
     Keep,
-    /// It may, and the memory that was offered is to be taken back.
+    /// A Responder may answer in this way, and the offered memory is to be invalidated.
     TakeBack,
 }
 
-/// Table 1: which types are valid where.
+/// Table 1: the validity of each type in each context.
 pub const VALIDITY: [(u32, [Validity; 3]); 6] = {
     use Validity::{Direction, Info, Result, SemInvalid, XdrInvalid};
     [
@@ -53,7 +54,7 @@ pub const VALIDITY: [(u32, [Validity; 3]); 6] = {
     ]
 };
 
-/// Table 2: rows are directions, columns what the response says of them.
+/// Table 2: rows are directions, columns are the answers in a response.
 pub const OUTCOMES: [(u32, [(u32, Outcome); 4]); 4] = {
     use Outcome::{Invalid, Keep, TakeBack};
     [
@@ -64,7 +65,8 @@ pub const OUTCOMES: [(u32, [(u32, Outcome); 4]); 4] = {
     ]
 };
 
-/// Returns what Table 1 says of a type; one that is not in it is not in the XDR either.
+/// Returns the validity of a type in a context by Table 1; a type that is not in the table is not
+/// in the XDR either.
 pub fn validity(of: u32, context: Context) -> Validity {
     let row = VALIDITY.iter().find(|(row, _)| *row == of);
     row.map_or(Validity::XdrInvalid, |(_, [request, direction, response])| match context {
@@ -74,7 +76,7 @@ pub fn validity(of: u32, context: Context) -> Validity {
     })
 }
 
-/// Returns what Table 2 says of a direction that was answered with `result`.
+/// Returns the outcome by Table 2 of a direction that was answered with `result`.
 pub fn outcome(direction: u32, result: u32) -> Outcome {
     let row = OUTCOMES.iter().find(|(row, _)| *row == direction);
     let cell = row.and_then(|(_, cells)| cells.iter().find(|(column, _)| *column == result));

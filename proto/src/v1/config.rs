@@ -1,12 +1,12 @@
 //! The Connection Configuration Protocol (RFC 5666 section 6): program 100417, whose one procedure
-//! tells each end what the other can take.
+//! exchanges the limits of both ends.
 //!
-//! It is an RPC program like any other and travels on the connection it configures: a client makes
-//! [`encode_call`] its first Call, within the 1024 octets every end takes, and sends nothing else until
-//! [`decode_reply`] has the answer. A server hands Calls for [`PROGRAM`] to [`Service::answer`]. Ends
-//! that exchanged private data have no use for it.
+//! It is an RPC program that uses the connection it configures. The client sends the message of [`encode_call`] as its
+//! first Call, within the 1024 octets that every end accepts, and nothing else until [`decode_reply`] has read the
+//! answer. A server passes Calls for [`PROGRAM`] to [`Service::answer`]. Ends that exchanged private data do not need
+//! it.
 //!
-//! What each number limits from then on is in [`Limits`].
+//! [`Limits`] says what each number limits from then on.
 
 use crate::rpc::reply::ReplyFault;
 use crate::rpc::{
@@ -14,18 +14,18 @@ use crate::rpc::{
 };
 use crate::xdr::{Reader, Truncated, Writer};
 
-/// What one end can do, or what both can do together.
+/// The limits of one end, or those that both ends agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Octets of the longest message with a Call that the client sends.
+    /// The length of the longest Call message that the client sends, in octets.
     pub call_size: u32,
-    /// Octets of the longest message with a Reply that the server sends.
+    /// The length of the longest Reply message that the server sends, in octets.
     pub reply_size: u32,
-    /// RDMA Reads of the server that the client's end can have in progress.
+    /// The most RDMA Reads of the server that the client's end serves at once.
     pub client_reads: u32,
-    /// RDMA Reads of the client that the server's end can have in progress.
+    /// The most RDMA Reads of the client that the server's end serves at once.
     pub server_reads: u32,
-    /// Where the server would like the data of opaques in an `RDMA_MSGP` to start.
+    /// The alignment that the server prefers for the data of opaques in an `RDMA_MSGP`.
     pub align: u32,
 }
 
@@ -43,30 +43,30 @@ impl Limits {
     }
 }
 
-/// `config_rdma_req`: what a client says.
+/// `config_rdma_req`: the arguments that a client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Octets of the longest message with a Call it would send.
+    /// The length of the longest Call message that the client would send, in octets.
     pub maxcall_sendsize: u32,
-    /// Octets of the longest message with a Reply it takes.
+    /// The length of the longest Reply message that the client accepts, in octets.
     pub maxreply_sendsize: u32,
-    /// RDMA Reads its end can have in progress.
+    /// The most RDMA Reads that the sender's end serves at once.
     pub maxrdmaread: u32,
 }
 
-/// `config_rdma_reply`: what a server answers.
+/// `config_rdma_reply`: the results that a server returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Octets of the longest message with a Call it takes.
+    /// The length of the longest Call message that the server accepts, in octets.
     pub maxcall_sendsize: u32,
-    /// Where it would like opaques to start; zero for no wish.
+    /// The alignment that the server prefers for opaques; zero for no preference.
     pub align: u32,
-    /// RDMA Reads its end can have in progress.
+    /// The most RDMA Reads that the sender's end serves at once.
     pub maxrdmaread: u32,
 }
 
 impl Request {
-    /// Octets on the wire.
+    /// The encoded length in octets.
     pub const WIRE_LEN: usize = 12;
 
     /// Parses the arguments and advances `r`.
@@ -81,7 +81,7 @@ impl Request {
         w.u32(self.maxrdmaread)
     }
 
-    /// Returns what holds for the client that said this and was answered `reply`.
+    /// Returns the limits of a client that sent this request and received `reply`.
     pub fn agreed(&self, reply: &Reply) -> Limits {
         Limits {
             // [R5666-6.2-1] [R5666-6.2-3] never more than the server takes.
@@ -119,14 +119,15 @@ pub fn encode_call(
     request.encode(w)
 }
 
-/// Why a server's answer is of no use.
+/// Why a server's answer cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AnswerFault {
-    /// It is no RPC Reply, or one without whole results.
+    /// The answer is not an RPC Reply, or its results are incomplete.
     Malformed,
-    /// It is the Reply to another Call.
+    /// The answer is the Reply to another Call.
     Xid,
-    /// The server refuses, or does not serve the program: the defaults hold.
+    /// The server refuses the Call or does not serve the program: the defaults apply.
     Refused(ReplyBody),
 }
 
@@ -142,7 +143,8 @@ impl From<ReplyFault> for AnswerFault {
     }
 }
 
-/// Takes the RPC message of the Reply to a client's Call. Returns what holds from now on.
+/// Decodes the RPC message of the Reply to a client's Call. Returns the limits that apply from now
+/// on.
 ///
 /// # Errors
 /// See [`AnswerFault`].
@@ -158,22 +160,22 @@ pub fn decode_reply(payload: &[u8], xid: u32, request: &Request) -> Result<Limit
     Ok(request.agreed(&Reply::decode(&mut r)?))
 }
 
-/// The server's side: what it can do, and whom it tells.
+/// The server of the Connection Configuration Protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct Service {
-    /// What this end can do; `client_reads` is how many RDMA Reads it would issue at most.
+    /// The limits of this end; `client_reads` is the most RDMA Reads that it would issue.
     pub ours: Limits,
-    /// Whether Calls without RPCSEC_GSS are answered. The protocol has to be protected, so this is for
-    /// networks that protect it by themselves.
+    /// Whether Calls without RPCSEC_GSS are answered. The protocol has to be protected, so this is only for networks
+    /// that provide the protection themselves.
     pub unprotected: bool,
 }
 
 impl Service {
-    /// Appends the RPC message of the Reply to `payload`, a Call for [`PROGRAM`]. Returns what holds
-    /// from now on, if the Call says anything new.
+    /// Appends the RPC message of the Reply to `payload`, a Call for [`PROGRAM`]. Returns the limits that apply from
+    /// now on, if the Call sets any.
     ///
     /// # Errors
-    /// [`AnswerFault::Malformed`] if `payload` is no Call that RPC can answer.
+    /// [`AnswerFault::Malformed`] if `payload` is not a Call that RPC can answer.
     pub fn answer(
         &self,
         payload: &[u8],
@@ -202,7 +204,7 @@ impl Service {
         Ok(None)
     }
 
-    /// Returns what the Call asks for, `None` for the null procedure, or how it is turned down.
+    /// Returns the request in the Call, `None` for the null procedure, or the reason to refuse it.
     fn judge(
         &self,
         call: &CallHeader<'_>,
@@ -239,7 +241,7 @@ impl Service {
         }
     }
 
-    /// Returns what holds for the server.
+    /// Returns the limits of the server for a client that sent `request`.
     fn agreed(&self, request: &Request) -> Limits {
         Limits {
             // [R5666-6.2-2] what it takes does not depend on what the client asks for.
@@ -254,12 +256,12 @@ impl Service {
 
 /// The program number of the protocol. [R5666-12-3]
 pub const PROGRAM: u32 = 100_417;
-/// Its version.
+/// The version number of the protocol.
 pub const VERSION: u32 = 1;
-/// Its procedure.
+/// The procedure number of the exchange.
 pub const CONF_RDMA: u32 = 1;
 
-/// Section 6.1: any end takes messages this long.
+/// The length of messages that every end accepts (section 6.1).
 pub const SIZE_MIN: u32 = 1024;
 
 const NULL: u32 = 0;

@@ -1,23 +1,23 @@
 //! One RPC-over-RDMA version 1 connection, either role, without clock, socket or memory.
 //!
 //! # Normal operation
-//! There is no setup: once the queue pair is up the client calls, and the server answers. RPC messages
-//! are encoded by the caller, who asks [`Connection::try_send`] before posting each one; control
-//! messages are decided here and come out of [`Connection::poll`].
+//! There is no setup: once the queue pair is up the client calls, and the server answers. The caller encodes RPC
+//! messages and calls [`Connection::try_send`] before posting each one; the connection decides about control messages
+//! and returns them from [`Connection::poll`].
 //!
-//! A server may call its client, too (RFC 8167), once it has answered a Call and the ULP has said that
-//! the client is ready ([`Connection::announce`]). A transport header does not say which way its
-//! message goes: the RPC message behind it does.
+//! A server may call its client, too (RFC 8167), once it has answered a Call and the ULP has announced that the client
+//! is ready ([`Connection::announce`]). The transport header does not tell a Call from a Reply: the RPC message after
+//! it does.
 //!
 //! # Errors
-//! A bad Call is answered with `RDMA_ERROR`; nothing else is. What is bad about a Reply fails the Call it
-//! answers, here. What means nothing to anybody is dropped, as Linux drops it: an error nobody waits
-//! for, an `RDMA_DONE` that releases nothing, a header without a body.
+//! A bad Call is answered with `RDMA_ERROR`; nothing else is. A bad Reply fails the Call it answers at this end.
+//! Messages without effect are dropped, as Linux does: an error for no waiting Call, an `RDMA_DONE` that releases
+//! nothing, a header without a body.
 //!
 //! # The RFC 5666 profile
-//! Between ends configured for it ([`Profile`]) messages may be padded, and a Reply may name its results
-//! in a Read list. The server then holds them until the client has fetched them and says so with an
-//! `RDMA_DONE`, or until time is up.
+//! Between ends configured for it ([`Profile`]) messages may be padded, and a Reply may offer its results in a Read
+//! list. The server then keeps them exposed until the client has fetched them and sends an `RDMA_DONE`, or until a
+//! timeout.
 //!
 //! # Limits
 //! At most `ERRORS_MAX` errors wait until a credit can be granted with them; a peer that provokes more is closed.
@@ -48,16 +48,16 @@ pub struct Connection {
     phase: Phase,
     credits: Credits,
     held: Option<Held>,
-    /// A server's: whether the ULP said that the client serves Calls.
+    /// At a server: whether the ULP announced that the client serves Calls.
     announced: bool,
-    /// Whether a Reply was ever sent.
+    /// Whether this end has sent a Reply.
     replied: bool,
-    /// Answers that wait until a credit can be granted with them: XID, version, body.
+    /// Errors that wait until a credit can be granted with them: XID, version, body.
     errors: Ring<(u32, u32, ErrorBody), ERRORS_MAX>,
     outputs: Ring<Output, OUTPUTS_MAX>,
 }
 
-/// Whether messages are exchanged.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// The queue pair is not up.
@@ -69,8 +69,8 @@ enum Phase {
 }
 
 impl Connection {
-    /// Makes a connection whose queue pair is not up yet. [`Self::reserved`] says how many Receives it
-    /// takes to begin with.
+    /// Makes a connection whose queue pair is not up yet. The caller posts as many Receives as [`Self::reserved`]
+    /// returns.
     pub fn new(config: Config) -> Self {
         let client = config.role == Role::Client;
         let calls = match (config.role, config.reverse) {
@@ -94,7 +94,8 @@ impl Connection {
         }
     }
 
-    /// Makes a connection that takes over a queue pair with so many Receives reserved and not used.
+    /// Makes a connection that takes over a queue pair for which `receives` Receives are reserved
+    /// and not used.
     pub(crate) fn take_over(config: Config, receives: u32) -> Self {
         let mut connection = Self::new(config);
         let begun_with = connection.reserved();
@@ -138,8 +139,8 @@ impl Connection {
         self.outputs.pop().or_else(|| self.next_error().map(Output::Post))
     }
 
-    /// Asks to post one RPC message now. Returns its credit word, or `None` while credits or Receives
-    /// are short: ask again after the next input or [`Self::reserve`].
+    /// Takes a credit to post one RPC message now. Returns its credit word, or `None` while credits or Receives are
+    /// short: call again after the next input or [`Self::reserve`].
     pub fn try_send(&mut self, class: Class) -> Option<u32> {
         if !self.may_send(class) {
             return None;
@@ -153,7 +154,7 @@ impl Connection {
         })
     }
 
-    /// Returns whether one RPC message could be posted now.
+    /// Returns whether [`Self::try_send`] would let one RPC message be posted now.
     pub fn may_send(&self, class: Class) -> bool {
         let allowed = match class {
             Class::Call => self.may_call() && self.credits.may_call(),
@@ -162,8 +163,8 @@ impl Connection {
         self.phase == Phase::Open && allowed
     }
 
-    /// Asks to post a Reply with a Read list now, as the profile has it. Returns its credit word; the
-    /// memory it names stays exposed until [`Event::Released`].
+    /// Takes a credit to post a Reply with a Read list now, which requires the profile. Returns its credit word; the
+    /// memory in the Read list must stay exposed until [`Event::Released`].
     pub fn try_send_held(&mut self, now: Instant, xid: u32) -> Option<u32> {
         let open = self.phase == Phase::Open && self.credits.may_answer(Release::ByDone);
         let held = self.held.as_mut().filter(|held| open && held.has_room())?;
@@ -178,20 +179,20 @@ impl Connection {
         self.credits.reserve(count);
     }
 
-    /// Answers a Call that cannot be acted upon, in place of its Reply. The answer waits for
-    /// [`Self::poll`], and only so many may wait: poll soon.
+    /// Answers a Call that cannot be served with an error instead of a Reply. The error is an
+    /// output of [`Self::poll`]; the connection holds only a limited number of them.
     pub fn refuse(&mut self, xid: u32, error: ErrorBody) {
         self.error(xid, VERSION, error);
     }
 
-    /// Counts an unanswered Call of ours as failed, after [`Event::Malformed`].
+    /// Counts one of this end's unanswered Calls as failed, after [`Event::Malformed`].
     pub const fn ended(&mut self) {
         self.credits.owe_nothing();
         self.credits.on_ended();
     }
 
-    /// Returns the message that tells the server that the Read chunks of its Reply have been fetched, or
-    /// never will be: to be posted now, whatever the credits. `None` if no Reply had any.
+    /// Returns the `RDMA_DONE` that tells the server that the client no longer needs the Read chunks of its Reply. The
+    /// caller posts it now, whatever the credits. Returns `None` if no Reply had Read chunks.
     pub fn done(&mut self, xid: u32) -> Option<Control> {
         let owed = self.phase == Phase::Open && self.credits.may_release();
         owed.then(|| {
@@ -201,30 +202,30 @@ impl Connection {
         })
     }
 
-    /// A server's: from now on the client serves Calls, as the ULP has learnt.
+    /// Tells a server that its client serves Calls from now on, as the ULP has learnt.
     pub const fn announce(&mut self) {
         self.announced = true;
         self.credits.expect_calls();
     }
 
-    /// Returns when to call [`Self::handle`] with [`Input::Deadline`].
+    /// Returns the instant at which to call [`Self::handle`] with [`Input::Deadline`].
     pub fn poll_deadline(&self) -> Option<Instant> {
         let open = self.phase != Phase::Closed;
         self.held.as_ref().filter(|_| open).and_then(Held::deadline)
     }
 
-    /// Returns the Receives that are reserved for the peer and not yet used, modulo 2^32: a peer that
-    /// was closed for an overrun has used more than that.
+    /// Returns the number of Receives that are reserved for the peer and not yet used, modulo 2^32. After an overrun
+    /// the number is below zero, and wraps.
     pub const fn reserved(&self) -> u32 {
         self.credits.outstanding()
     }
 
-    /// Returns how many received Calls await a Reply or an error.
+    /// Returns the number of received Calls that await a Reply or an error.
     pub const fn owed(&self) -> u32 {
         self.credits.owed()
     }
 
-    /// Takes note that the queue pair is up.
+    /// Records that the queue pair is up.
     pub(crate) fn opened(&mut self) {
         if self.phase == Phase::New {
             self.phase = Phase::Open;
@@ -340,7 +341,7 @@ impl Connection {
         }
     }
 
-    /// Whether this end may make Calls at all.
+    /// Returns whether this end may make Calls at all.
     const fn may_call(&self) -> bool {
         match self.config.role {
             Role::Client => true,
@@ -375,10 +376,10 @@ impl Connection {
     }
 }
 
-/// Errors that may wait until a credit can be granted with them.
+/// The most errors that wait until a credit can be granted with them.
 const ERRORS_MAX: usize = 8;
 
-/// Outputs of one input, errors apart: that the connection is ready, and an event.
+/// The most outputs of one input, errors excluded: readiness and one event.
 const OUTPUTS_MAX: usize = 2;
 
 #[cfg(test)]

@@ -1,87 +1,88 @@
-//! Credits: how many Calls each end may have unanswered at the other.
+//! Credits: the number of Calls that each end may have unanswered at the other.
 //!
 //! # Normal operation
-//! A Requester asks for a number of credits in every Call and is granted one in every Reply; until the
-//! first Reply it has one. The two directions of a connection are counted apart (RFC 8167), which
-//! here takes nothing: what we may send is our Requester's account, what the peer may send our
-//! Responder's, whichever of the two ends opened the connection.
+//! A Requester requests a number of credits in every Call and is granted a number in every Reply; until the first Reply
+//! it has one credit. The two directions of a connection are counted separately (RFC 8167): the Requester's account
+//! limits the Calls of this end, the Responder's account those of the peer, whichever end opened the connection.
 //!
 //! # Limits
-//! Nothing is promised that no Receive stands behind ([R5666-6-2]). With *r* Receives reserved and not used, *f* Calls
-//! of ours unanswered and *d* `RDMA_DONE` awaited, and the peer having *g* credits of which *o* are
-//! with us as unanswered Calls,
+//! Every grant is backed by Receives ([R5666-6-2]). If *r* Receives are reserved and not used, *f* Calls of this end
+//! are unanswered, *d* `RDMA_DONE` messages are awaited, and *o* of the peer's *g* credits are in use by Calls that
+//! this end has not answered, then
 //!
 //! ```text
 //! r >= f + d + (g - o)
 //! ```
 //!
-//! holds whenever every used Receive has been reserved again, and each grant is computed so that it
-//! goes on to hold; `connection::tests::traffic` holds two ends to it. A grant is never zero (P1): a
-//! Reply waits until one can be given.
+//! holds whenever every used Receive has been reserved again, and each grant is computed so that it continues to hold;
+//! `connection::tests::traffic` checks it on two ends. A grant is never zero (P1): a Reply waits until it can grant a
+//! credit.
 
-/// The accounts of one end of a connection.
+/// The credit accounts of one end of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Credits {
-    /// Receives ever reserved for the peer.
+    /// The number of Receives ever reserved for the peer.
     reserved: u32,
-    /// Messages ever received.
+    /// The number of messages ever received.
     received: u32,
-    /// Whether we make Calls: while none is unanswered, a Receive is kept back for the next one's Reply.
+    /// Whether this end makes Calls: while none is unanswered, one Receive is kept for the Reply to the next one.
     calls: bool,
     requester: Requester,
     responder: Responder,
 }
 
-/// What we may send.
+/// The account of the Calls of this end.
 #[derive(Clone, Debug)]
 struct Requester {
-    /// How many credits we ask for, and use at most.
+    /// The number of credits that this end requests, and uses at most.
     wanted: u32,
-    /// How many we have.
+    /// The number of credits that the peer has granted.
     granted: u32,
-    /// Our Calls that are not answered.
+    /// The number of unanswered Calls of this end.
     unanswered: u32,
-    /// Replies whose Read chunks we have not released: each keeps a credit for its `RDMA_DONE`.
+    /// The number of Replies whose Read chunks this end has not released: each keeps a credit for
+    /// its `RDMA_DONE`.
     unreleased: u32,
 }
 
-/// What the peer may send.
+/// The account of the peer's Calls.
 #[derive(Clone, Debug)]
 struct Responder {
-    /// The most we grant.
+    /// The most credits that this end grants.
     grant_max: u32,
-    /// How many credits the peer has.
+    /// The number of credits that the peer has.
     granted: u32,
-    /// Its Calls that await a Reply or an error.
+    /// The number of the peer's Calls that await a Reply or an error.
     owed: u32,
-    /// `RDMA_DONE` messages it has yet to send.
+    /// The number of `RDMA_DONE` messages that the peer has yet to send.
     awaited: u32,
 }
 
-/// The peer sent more messages than Receives were ever reserved for it; this one used another's.
+/// The fault of a peer that sent more messages than Receives were ever reserved for it: its last
+/// message used a Receive that was meant for another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Overrun;
 
-/// Whether Calls of the peer are taken.
+/// The treatment of the peer's Calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerCalls {
-    /// They are served.
+    /// This end serves Calls of the peer.
     Served,
-    /// None may be sent.
+    /// The peer may send no Calls.
     Refused,
 }
 
-/// When the peer has taken all that a Reply or an error carries.
+/// The event after which the peer has read all the results of a Reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Release {
-    /// With the message itself.
+    /// The arrival of the Reply or error itself.
     AtOnce,
-    /// With the `RDMA_DONE` that it sends after reading the Read list.
+    /// The `RDMA_DONE` that the peer sends after it has fetched the Read list.
     ByDone,
 }
 
 impl Release {
-    /// Returns how many `RDMA_DONE`s it takes.
+    /// Returns the number of `RDMA_DONE` messages it takes.
     const fn dones(self) -> u32 {
         match self {
             Self::AtOnce => 0,
@@ -90,20 +91,20 @@ impl Release {
     }
 }
 
-/// Replies that may be sent with one credit word.
+/// Credits for several Replies, all with one credit word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LentReplies {
-    /// How many.
+    /// The number of Replies.
     pub(super) count: u32,
-    /// The credit word of each.
+    /// The credit word of each Reply.
     pub(super) word: u32,
-    /// The credits that the peer had before.
+    /// The credits that the peer had before the grant.
     pub(super) granted_before: u32,
 }
 
 impl Credits {
-    /// Makes the accounts of a new connection, on which one Receive is reserved for the first Call of a
-    /// peer whose `calls` are served. Nothing is granted to another peer.
+    /// Makes the accounts of a new connection. If `calls` are served, one Receive is reserved for the peer's first
+    /// Call; otherwise nothing is granted.
     pub(super) fn new(wanted: u32, grant_max: u32, calls: PeerCalls) -> Self {
         let wanted = wanted.max(1);
         // [R5666-6.1-2] one credit each way, until more is granted.
@@ -113,7 +114,7 @@ impl Credits {
         Self { reserved: granted, received: 0, calls: false, requester, responder }
     }
 
-    /// Provides for Calls of ours from now on.
+    /// Keeps a Receive for the Replies to Calls of this end from now on.
     pub(super) const fn expect_calls(&mut self) {
         self.calls = true;
     }
@@ -126,15 +127,15 @@ impl Credits {
         unanswered.saturating_add(unreleased) < granted && self.spare() > self.promised()
     }
 
-    /// Counts a Call that is sent now. Returns its credit word.
+    /// Counts a Call that is posted now. Returns its credit word.
     pub(super) const fn on_call_sent(&mut self) -> u32 {
         self.requester.unanswered = self.requester.unanswered.saturating_add(1);
         // [R5666-3.3-1]
         self.requester.wanted
     }
 
-    /// Returns whether a Call can be answered with a Reply that is released so: one more Call could then
-    /// arrive, or is with us already.
+    /// Returns whether a received Call can be answered now with a Reply of this `release`: the answer must grant the
+    /// peer at least one credit.
     pub(super) fn may_answer(&self, release: Release) -> bool {
         // [R5666-3.3-2] [R5666-3.3-6] [R5666-11-7] withheld until at least one credit can be granted.
         let grantable = self.grantable(self.responder.owed.saturating_sub(1), release);
@@ -158,8 +159,8 @@ impl Credits {
         self.responder.granted
     }
 
-    /// Lends Replies to at most `count` owed Calls, all with one credit word: as many as leave a word of at least
-    /// one. Counts those Calls as answered, until [`Self::settle_replies`] is told how many Replies were sent.
+    /// Takes credits for Replies to at most `count` received Calls, all with one credit word, which is at least one.
+    /// Counts these Calls as answered until [`Self::settle_replies`] learns the number of Replies sent.
     pub(super) fn lend_replies(&mut self, count: u32) -> LentReplies {
         let Responder { granted, owed, grant_max, .. } = self.responder;
         let most = self.grantable(owed, Release::AtOnce).saturating_sub(1);
@@ -177,7 +178,8 @@ impl Credits {
         LentReplies { count, word, granted_before: granted }
     }
 
-    /// Counts the lent Replies that were not sent, all but the first `sent`, as owed again.
+    /// Settles a grant, of which the first `sent` Replies were sent, and counts the other Calls as
+    /// unanswered again.
     pub(super) fn settle_replies(&mut self, lent: LentReplies, sent: u32) {
         let left = lent.count.saturating_sub(sent);
         if left == 0 {
@@ -192,8 +194,8 @@ impl Credits {
         };
     }
 
-    /// Returns how many of `count` Calls of ours may be sent now, and counts them as sent. [`Self::take_back_calls`]
-    /// is to be told how many were not.
+    /// Counts as many of `count` Calls of this end as may be sent now as sent, and returns their number. The caller
+    /// passes the number of those not sent to [`Self::take_back_calls`].
     pub(super) fn lend_calls(&mut self, count: u32) -> u32 {
         let Requester { granted, unanswered, unreleased, .. } = self.requester;
         // [R5666-3.3-4] [R5666-4.1-5] [R5666-3.8-5] as of one.
@@ -204,17 +206,17 @@ impl Credits {
         count
     }
 
-    /// Takes back that `count` Calls of ours were sent.
+    /// Undoes the counting of `count` Calls of this end as sent.
     pub(super) const fn take_back_calls(&mut self, count: u32) {
         self.requester.unanswered = self.requester.unanswered.saturating_sub(count);
     }
 
-    /// Returns the credit word of our Calls.
+    /// Returns the credit word of Calls of this end.
     pub(super) const fn wanted(&self) -> u32 {
         self.requester.wanted
     }
 
-    /// Counts at most `count` received Calls, as many as Receives are reserved for. Returns how many.
+    /// Counts at most `count` received Calls, as many as Receives are reserved for. Returns the number counted.
     pub(super) fn on_calls(&mut self, count: u32) -> u32 {
         let count = count.min(u32::try_from(self.outstanding().cast_signed()).unwrap_or_default());
         self.received = self.received.wrapping_add(count);
@@ -222,8 +224,8 @@ impl Credits {
         count
     }
 
-    /// Counts received Replies with these credit words, as many as Calls of ours are unanswered and Receives are
-    /// reserved for. Returns how many.
+    /// Counts received Replies with these credit words, as long as Calls of this end are unanswered and Receives are
+    /// reserved. Returns the number counted.
     pub(super) fn on_answers(&mut self, words: impl IntoIterator<Item = u32>) -> u32 {
         let reserved = u32::try_from(self.outstanding().cast_signed()).unwrap_or_default();
         let most = reserved.min(self.requester.unanswered);
@@ -236,19 +238,20 @@ impl Credits {
         count
     }
 
-    /// Takes back that `count` Calls were received.
+    /// Undoes the counting of `count` received Calls.
     pub(super) const fn put_back_calls(&mut self, count: u32) {
         self.received = self.received.wrapping_sub(count);
         self.responder.owed = self.responder.owed.saturating_sub(count);
     }
 
-    /// Takes back that `count` Replies were received. What their credit words granted remains.
+    /// Undoes the counting of `count` received Replies, except for the credits that they granted.
     pub(super) const fn put_back_answers(&mut self, count: u32) {
         self.received = self.received.wrapping_sub(count);
         self.requester.unanswered = self.requester.unanswered.saturating_add(count);
     }
 
-    /// Returns how many Replies could leave now, each with a grant of at least one.
+    /// Returns the number of Replies that could be posted now, each with a grant of at least one
+    /// credit.
     pub(super) fn answers_left(&self) -> u32 {
         u32::try_from(self.grantable(self.responder.owed, Release::AtOnce).saturating_sub(1))
             .unwrap_or_default()
@@ -264,24 +267,24 @@ impl Credits {
         if overrun { Err(Overrun) } else { Ok(()) }
     }
 
-    /// Counts a received Call: a Reply or an error is owed.
+    /// Counts a received Call, which a Reply or an error must answer.
     pub(super) const fn owe(&mut self) {
         self.responder.owed = self.responder.owed.saturating_add(1);
     }
 
-    /// Counts an owed answer that nobody waits for after all.
+    /// Removes a received Call from the count of those to be answered.
     pub(super) const fn owe_nothing(&mut self) {
         self.responder.owed = self.responder.owed.saturating_sub(1);
     }
 
-    /// Counts a Call of ours that is answered, and takes what was granted with the answer.
+    /// Counts a Call of this end as answered, and takes the credits granted by the answer.
     pub(super) fn on_answer(&mut self, credit: u32) {
         self.on_ended();
         // A grant of zero would stop us for good, and more than we asked for is of no use.
         self.requester.granted = credit.clamp(1, self.requester.wanted);
     }
 
-    /// Counts a Call of ours whose answer could not be read: its credit word says nothing.
+    /// Counts a Call of this end whose answer could not be decoded: its credit word is ignored.
     pub(super) const fn on_ended(&mut self) {
         self.requester.unanswered = self.requester.unanswered.saturating_sub(1);
     }
@@ -291,18 +294,18 @@ impl Credits {
         self.requester.unreleased = self.requester.unreleased.saturating_add(1);
     }
 
-    /// Returns whether a Reply awaits our `RDMA_DONE`.
+    /// Returns whether a Reply awaits the `RDMA_DONE` of this end.
     pub(super) const fn may_release(&self) -> bool {
         self.requester.unreleased > 0
     }
 
-    /// Counts an `RDMA_DONE` that is sent now. Returns its credit word.
+    /// Counts an `RDMA_DONE` that is posted now. Returns its credit word.
     pub(super) const fn on_done_sent(&mut self) -> u32 {
         self.requester.unreleased = self.requester.unreleased.saturating_sub(1);
         self.requester.wanted
     }
 
-    /// Counts an `RDMA_DONE` that has come, or is not awaited any more.
+    /// Counts an `RDMA_DONE` that has arrived or is no longer awaited.
     pub(super) const fn on_released(&mut self) {
         self.responder.awaited = self.responder.awaited.saturating_sub(1);
     }
@@ -312,42 +315,42 @@ impl Credits {
         self.reserved = self.reserved.wrapping_add(count);
     }
 
-    /// Returns the Receives that are reserved for the peer and not used, modulo 2^32: after an overrun
-    /// it is less than nothing.
+    /// Returns the number of Receives that are reserved for the peer and not used, modulo 2^32. After an overrun the
+    /// number is below zero, and wraps.
     pub(super) const fn outstanding(&self) -> u32 {
         self.reserved.wrapping_sub(self.received)
     }
 
-    /// Returns how many received Calls await a Reply or an error.
+    /// Returns the number of received Calls that await a Reply or an error.
     pub(super) const fn owed(&self) -> u32 {
         self.responder.owed
     }
 
-    /// Returns how many of our Calls are not answered.
+    /// Returns the number of unanswered Calls of this end.
     pub(super) const fn unanswered(&self) -> u32 {
         self.requester.unanswered
     }
 
-    /// Returns the Receives that no Reply to us is to use.
+    /// Returns the number of Receives that no Reply to this end will use.
     fn spare(&self) -> i64 {
         let outstanding = i64::from(self.outstanding());
         outstanding.saturating_sub(i64::from(self.requester.unanswered))
     }
 
-    /// Returns the Receives that the peer's Calls and `RDMA_DONE`s may still use.
+    /// Returns the number of Receives that the peer's Calls and `RDMA_DONE` messages may still use.
     const fn promised(&self) -> i64 {
         let Responder { granted, owed, awaited, .. } = self.responder;
         (granted.saturating_sub(owed) as i64).saturating_add(awaited as i64)
     }
 
-    /// Returns the least that can be granted with one answer: the peer may have used all it has, and
-    /// hears of a lower grant only with the answer.
+    /// Returns the fewest credits that one answer can grant: the peer may have used all its credits, and learns of a
+    /// lower grant only from the answer.
     fn least(&self) -> i64 {
         i64::from(self.responder.granted).saturating_sub(1).max(1)
     }
 
-    /// Returns what could be granted with an answer that leaves so many owed. [R5666-11-6] what awaits
-    /// an `RDMA_DONE`, this Reply included if one releases it, is not granted to Calls.
+    /// Returns the number of credits that an answer could grant if `owed` Calls remain unanswered. [R5666-11-6]
+    /// Receives for awaited `RDMA_DONE` messages, that of this Reply included, are not granted to Calls.
     fn grantable(&self, owed: u32, release: Release) -> i64 {
         let dones = i64::from(release.dones());
         let awaited = i64::from(self.responder.awaited).saturating_add(dones);

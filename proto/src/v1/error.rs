@@ -1,4 +1,4 @@
-//! What `RDMA_ERROR` says (RFC 5666 section 4.2).
+//! The body of `RDMA_ERROR` (RFC 5666 section 4.2).
 
 use core::fmt;
 
@@ -7,14 +7,14 @@ use crate::xdr::{Reader, Truncated, Writer};
 /// The body of an `RDMA_ERROR` message: error code and its arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorBody {
-    /// `ERR_VERS`: the version is not spoken; these are.
+    /// `ERR_VERS`: the version is not supported; these versions are.
     Vers {
-        /// Lowest version.
+        /// The lowest supported version.
         low: u32,
-        /// Highest version.
+        /// The highest supported version.
         high: u32,
     },
-    /// `ERR_CHUNK`: anything else that is wrong with a transport header.
+    /// `ERR_CHUNK`: any other fault of a transport header.
     Chunk,
 }
 
@@ -27,7 +27,7 @@ impl ErrorBody {
         }
     }
 
-    /// Returns the constant RFC 5666 names the error code by.
+    /// Returns the name of the error code in RFC 5666.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Vers { .. } => "ERR_VERS",
@@ -35,7 +35,7 @@ impl ErrorBody {
         }
     }
 
-    /// Parses the body; `None` for a code that is not known.
+    /// Parses the body. Returns `None` for an unknown error code.
     pub fn decode(r: &mut Reader<'_>) -> Result<Option<Self>, Truncated> {
         Ok(Some(match r.u32()? {
             1 => Self::Vers { low: r.u32()?, high: r.u32()? },
@@ -73,5 +73,5 @@ impl fmt::Display for ErrorBody {
     }
 }
 
-/// Octets of `rdma_extra`.
+/// The length of `rdma_extra` in octets.
 const EXTRA_LEN: usize = 32;

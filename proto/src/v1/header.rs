@@ -1,9 +1,9 @@
 //! Transport headers (RFC 5666 section 4): the common prefix, and the five message types.
 //!
-//! Decoding is total: any byte string gives a [`Message`] or a [`HeaderFault`] that says what broke,
-//! where, and what to answer. It is as lenient as the servers and clients that are deployed, and no
-//! more: any list discriminator but zero means that an entry follows, Read chunks stand in any
-//! order, a chunk may have no segments, and an `RDMA_NOMSG` may carry a body all the same.
+//! Decoding is total: any octets give a [`Message`] or a [`HeaderFault`] that names the broken rule, its offset and the
+//! error to answer with. Decoding is as lenient as the deployed servers and clients, and no more: any nonzero list
+//! discriminator announces an entry, Read chunks may come in any order, a chunk may have no segments, and an
+//! `RDMA_NOMSG` may carry a body.
 
 mod bare;
 mod encode;
@@ -29,14 +29,14 @@ pub struct Prefix {
     pub xid: u32,
     /// `rdma_vers`.
     pub vers: u32,
-    /// `rdma_credit`: asked for in a Call, granted in a Reply.
+    /// `rdma_credit`: the credits requested by a Call, or granted by a Reply.
     pub credit: u32,
     /// `proc`, the message type.
     pub proc: u32,
 }
 
 impl Prefix {
-    /// Octets on the wire.
+    /// The encoded length in octets.
     pub const WIRE_LEN: usize = 16;
 
     /// Parses the prefix and advances `r`.
@@ -51,72 +51,73 @@ impl Prefix {
     }
 }
 
-/// A message that makes sense as far as its transport header goes.
+/// A message whose transport header is valid.
 #[derive(Clone, Copy, Debug)]
 pub enum Message<'a> {
-    /// `RDMA_MSG`: the RPC message, or what is left of it, follows the header.
+    /// `RDMA_MSG`: the RPC message, reduced or not, follows the header.
     Msg(Rpc<'a>),
-    /// `RDMA_NOMSG`: the RPC message is where a chunk list says.
+    /// `RDMA_NOMSG`: the RPC message is in a chunk.
     NoMsg(Rpc<'a>),
-    /// `RDMA_MSGP`: the RPC message follows, with padding in front of long opaques.
+    /// `RDMA_MSGP`: the RPC message follows the header, with padding before long opaques.
     MsgP(Padding, Rpc<'a>),
-    /// `RDMA_DONE`: the Read chunks of a Reply are not needed any more.
+    /// `RDMA_DONE`: the Read chunks of a Reply are no longer needed.
     Done {
-        /// Names the Reply.
+        /// The prefix, whose XID is that of the Reply.
         prefix: Prefix,
     },
     /// `RDMA_ERROR`.
     Error {
-        /// Names the message it is about.
+        /// The prefix, whose XID is that of the message at fault.
         prefix: Prefix,
-        /// What it says.
+        /// The error.
         error: ErrorBody,
     },
 }
 
-/// A message that conveys RPC: a Call or a Reply, which the transport header does not say.
+/// A message that conveys a Call or a Reply; the transport header does not tell which.
 #[derive(Clone, Copy)]
 pub struct Rpc<'a> {
-    /// Of the message.
+    /// The prefix of the message.
     pub prefix: Prefix,
-    /// What is to be fetched: the whole RPC message at position zero, reduced items elsewhere.
+    /// The Read list: the whole RPC message at position zero, reduced items at other positions.
     pub reads: ReadList<'a>,
-    /// Of a Call, where reduced results go; of a Reply, how much of each was written.
+    /// The Write list: in a Call, memory for reduced results; in a Reply, the lengths written.
     pub writes: WriteList<'a>,
-    /// Of a Call, where the whole Reply may go; of a Reply, how much of it was written.
+    /// The Reply chunk: in a Call, memory for the whole Reply; in a Reply, the length written.
     pub reply: Option<WriteChunk<'a>>,
-    /// What follows the header.
+    /// The octets after the header.
     pub payload: &'a [u8],
 }
 
-/// How opaques of an `RDMA_MSGP` are aligned: see [`super::padding`].
+/// The alignment of opaques in an `RDMA_MSGP`: see [`super::padding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Padding {
-    /// `rdma_align`: their first octet stands at a multiple of this.
+    /// `rdma_align`: the first octet of an aligned opaque is at a multiple of this offset.
     pub align: u32,
-    /// `rdma_thresh`: opaques at least this long are aligned.
+    /// `rdma_thresh`: the length from which opaques are aligned.
     pub thresh: u32,
 }
 
-/// Which way an RPC message goes.
+/// The direction of an RPC message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// To a Responder.
+    /// A Call, sent to a Responder.
     Call,
-    /// To a Requester.
+    /// A Reply, sent to a Requester.
     Reply,
 }
 
 /// Why a message was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HeaderFault {
-    /// The rule it breaks.
+    /// The rule that the message breaks.
     pub rule: &'static str,
-    /// Offset in the message.
+    /// The offset of the fault in the message.
     pub at: usize,
-    /// Its prefix, if it has one.
+    /// The prefix of the message, if it is complete.
     pub prefix: Option<Prefix>,
-    /// What to answer; `None` where the receiver stays silent.
+    /// The error to answer with; `None` if the receiver sends no answer.
     pub report: Option<ErrorBody>,
 }
 
@@ -129,7 +130,7 @@ impl fmt::Display for HeaderFault {
 impl core::error::Error for HeaderFault {}
 
 impl Message<'_> {
-    /// Returns the first four words.
+    /// Returns the prefix of the message.
     pub const fn prefix(&self) -> &Prefix {
         match self {
             Self::Msg(rpc) | Self::NoMsg(rpc) | Self::MsgP(_, rpc) => &rpc.prefix,
@@ -151,12 +152,12 @@ impl<'a> Rpc<'a> {
         self.reads.is_empty() && self.writes.chunk_count() == 0 && self.reply.is_none()
     }
 
-    /// Returns whether the RPC message itself is to be fetched.
+    /// Returns whether the RPC message itself is in a Read chunk.
     pub fn is_read(&self) -> bool {
         self.reads.chunks().any(|chunk| chunk.position() == 0)
     }
 
-    /// Returns what the message type word of the RPC message says, if it is here and says something.
+    /// Returns the direction in the message type word of the RPC message, if that word is inline and valid.
     pub fn direction(&self) -> Option<Direction> {
         let mut r = Reader::new(self.payload);
         match (r.u32(), r.u32()) {
@@ -177,8 +178,8 @@ impl fmt::Debug for Rpc<'_> {
     }
 }
 
-/// Decodes one received message, and checks that a body that follows its header is of the RPC
-/// message the header names.
+/// Decodes one received message, and checks that a body after its header starts with the XID of the
+/// header.
 ///
 /// # Errors
 /// See [`HeaderFault`].
@@ -190,7 +191,7 @@ pub fn decode(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
     Ok(decoded)
 }
 
-/// Decodes the Transport stream of one message. What follows it may be any bytes.
+/// Decodes the Transport stream of one message, whatever octets follow it.
 ///
 /// # Errors
 /// See [`HeaderFault`].
@@ -249,8 +250,7 @@ fn decode_rpc<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Rpc<'a>, Broken>
     Ok(Rpc { prefix, reads, writes, reply, payload: r.rest() })
 }
 
-/// Checks the XID of the body at the end of a message of `length` octets, if it has one. (It need not
-/// be looked at again: the header's is the same.)
+/// Checks that the body at the end of a message of `length` octets, if there is one, starts with the XID of the header.
 fn check_xid(rpc: &Rpc<'_>, length: usize) -> Result<(), HeaderFault> {
     let Rpc { prefix, payload, .. } = rpc;
     let at = length.saturating_sub(payload.len());
@@ -279,7 +279,7 @@ fn end(r: &Reader<'_>) -> Result<(), Broken> {
     }
 }
 
-/// What is wrong with a message behind its prefix.
+/// A fault of a message after its prefix.
 #[derive(Debug)]
 struct Broken {
     rule: &'static str,
@@ -287,7 +287,7 @@ struct Broken {
 }
 
 impl Broken {
-    /// Says which message is broken, and what its sender is told.
+    /// Completes the fault with the prefix of the message and the error to answer with.
     fn of(self, prefix: Prefix) -> HeaderFault {
         // What is wrong with an error is not answered with an error, and nobody waits after a DONE.
         let silent = matches!(prefix.proc, DONE | ERROR);

@@ -1,18 +1,18 @@
-//! Replies whose results stay exposed until the client says `RDMA_DONE` (RFC 5666 section 3.8).
+//! Replies whose results stay exposed until the client sends `RDMA_DONE` (RFC 5666 section 3.8).
 //!
 //! # Limits
-//! Only so many are held at once, each for so long: a client that never says `RDMA_DONE` costs the
-//! server a bounded amount of memory for a bounded time.
+//! The number of held Replies and the time of each are bounded: a client that never sends
+//! `RDMA_DONE` costs the server a bounded amount of memory for a bounded time.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use crate::time::Instant;
 
-/// The Replies one connection holds.
+/// The held Replies of one connection.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// XIDs and deadlines, oldest first: all are held equally long.
+    /// XIDs and deadlines, oldest first: all have the same timeout.
     replies: VecDeque<(u32, Instant)>,
     max: usize,
     timeout: Duration,
@@ -23,7 +23,7 @@ impl Held {
         Self { replies: VecDeque::with_capacity(max), max, timeout }
     }
 
-    /// Returns whether one more Reply may be held.
+    /// Returns whether another Reply may be held.
     pub(super) fn has_room(&self) -> bool {
         self.replies.len() < self.max
     }
@@ -33,13 +33,13 @@ impl Held {
         self.replies.push_back((xid, now.saturating_add(self.timeout)));
     }
 
-    /// Lets the oldest Reply with this XID go. Returns whether there was one.
+    /// Releases the oldest Reply with this XID. Returns whether there was one.
     pub(super) fn release(&mut self, xid: u32) -> bool {
         let at = self.replies.iter().position(|(held, _)| *held == xid);
         at.and_then(|at| self.replies.remove(at)).is_some()
     }
 
-    /// Lets one Reply go whose time is up. Returns its XID.
+    /// Releases one Reply whose deadline has passed. Returns its XID.
     pub(super) fn expire(&mut self, now: Instant) -> Option<u32> {
         let (xid, _) = self.replies.front().filter(|(_, deadline)| *deadline <= now)?;
         let xid = *xid;
@@ -47,7 +47,7 @@ impl Held {
         Some(xid)
     }
 
-    /// Returns when the oldest Reply's time is up.
+    /// Returns the deadline of the oldest Reply.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.replies.front().map(|(_, deadline)| *deadline)
     }

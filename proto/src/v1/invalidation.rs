@@ -1,7 +1,7 @@
-//! Which of the peer's handles a Reply may invalidate, and which of ours a peer may.
+//! Remote Invalidation on version 1: the handles that a Reply may invalidate.
 //!
-//! Version 1 has no field for it: where both ends set R ([`super::private_data`]), the Responder
-//! chooses among the handles of the Call.
+//! Version 1 has no field for the handle: if both ends set R ([`super::private_data`]), the
+//! Responder chooses among the handles of the Call.
 
 use super::header::Rpc;
 use super::private_data::Agreement;
@@ -9,9 +9,9 @@ use crate::verbs::{Handle, Segment};
 
 /// Chooses the handle that the Reply to `call` invalidates, if it may invalidate one.
 ///
-/// That is the one handle all segments of the Call share. Where there are several none is chosen: the
-/// last segment of a Linux client's Write chunk may be padding, whose registration it needs for the
-/// life of the connection.
+/// It is the handle that all segments of the Call share. If they have several handles, none is chosen: the last segment
+/// of a Linux client's Write chunk may be padding, whose registration the client needs for the lifetime of the
+/// connection.
 pub fn choose(call: &Rpc<'_>, agreed: &Agreement) -> Option<Handle> {
     // [R8797-4.1-3] both ends or nobody. [R8797-4.1-2] a handle of this Call or none.
     if !agreed.invalidation {
@@ -22,11 +22,11 @@ pub fn choose(call: &Rpc<'_>, agreed: &Agreement) -> Option<Handle> {
     segments.all(|segment| segment.handle == first).then_some(first)
 }
 
-/// Returns whether the peer may have invalidated `handle` with the Reply to a Call for which these
-/// segments were registered.
+/// Returns whether the peer may invalidate `handle` with the Reply to a Call that offered these
+/// segments.
 ///
-/// It does not matter whether the peer set R (P8). A foreign handle closes the connection once what it
-/// named is fenced.
+/// The answer does not depend on the peer's R (P8). After the invalidation of any other handle the connection is
+/// closed, once the registration of that handle is fenced.
 pub fn is_expected(handle: Handle, offered: impl IntoIterator<Item = Segment>) -> bool {
     offered.into_iter().any(|segment| segment.handle == handle)
 }

@@ -1,25 +1,25 @@
-//! Padding of `RDMA_MSGP` (RFC 5666 section 3.9): long opaques that land aligned in the receiver's
-//! buffer. Only ends configured for it send and take it (P11).
+//! Padding of `RDMA_MSGP` (RFC 5666 section 3.9), which aligns long opaques in the receiver's
+//! buffer. Only ends configured for it send and accept it (P11).
 //!
-//! An opaque of at least `thresh` octets has its first octet at a multiple of `align`, counted from the
-//! first octet of the message, which is where the receiver's buffer starts. What fills the gap stands
-//! between the opaque's length word and its first octet. RFC 5666 says both "at or above" and "exceeds"
-//! of the threshold; an end that sends nothing of exactly that length is understood either way.
+//! The first octet of an opaque of at least `thresh` octets is at a multiple of `align`, counted from the first octet
+//! of the message, which is the start of the receiver's buffer. The padding is between the opaque's length word and its
+//! first octet. RFC 5666 says both "at or above" and "exceeds" of the threshold; an end that sends no opaque of exactly
+//! that length satisfies both readings.
 
 use super::header::Padding;
 use crate::xdr::{Reader, Truncated, Writer};
 
 impl Padding {
-    /// Returns whether both ends can mean the same by it: the alignment keeps XDR's own, and no
-    /// credential of an RPC header is long enough to be padded.
+    /// Returns whether the padding is unambiguous: the alignment is a multiple of the XDR unit, and
+    /// no credential of an RPC header is long enough to be padded.
     pub const fn is_usable(&self) -> bool {
         self.align != 0
             && self.align.is_multiple_of(4)
             && self.thresh as usize > CREDENTIAL_LENGTH_MAX
     }
 
-    /// Returns the octets of padding in front of an opaque of `length` octets that would start at
-    /// octet `at` of the message.
+    /// Returns the number of octets of padding before an opaque of `length` octets that would start
+    /// at offset `at` of the message.
     pub fn before(&self, at: usize, length: usize) -> usize {
         let aligned = usize::try_from(self.thresh).is_ok_and(|thresh| length >= thresh);
         match usize::try_from(self.align) {
@@ -41,12 +41,12 @@ pub struct PaddedReader<'a> {
 }
 
 impl<'a> PaddedReader<'a> {
-    /// Starts at the first octet of `body`, which stands at octet `base` of the message.
+    /// Creates a cursor at the first octet of `body`, which is at offset `base` of the message.
     pub const fn new(body: &'a [u8], base: usize, padding: Padding) -> Self {
         Self { r: Reader::new(body), base, padding }
     }
 
-    /// Takes `count` octets, such as the RPC header, in which nothing is padded.
+    /// Takes `count` octets without padded opaques, such as the RPC header.
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], Truncated> {
         self.r.take(count)
     }
@@ -56,7 +56,8 @@ impl<'a> PaddedReader<'a> {
         self.r.u32()
     }
 
-    /// Takes a variable-length opaque of at most `max` octets, with what pads it on either side.
+    /// Takes a variable-length opaque of at most `max` octets, with the padding before and after
+    /// it.
     pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], Truncated> {
         let at = self.r.position();
         let length = usize::try_from(self.r.u32()?).map_err(|_| Truncated { at })?;
@@ -71,14 +72,13 @@ impl<'a> PaddedReader<'a> {
         Ok(octets)
     }
 
-    /// Returns whether everything has been taken.
+    /// Returns whether all octets were taken.
     pub const fn is_empty(&self) -> bool {
         self.r.is_empty()
     }
 }
 
-/// Appends a variable-length opaque to an `RDMA_MSGP`, of which `w` has written everything so far, the
-/// transport header included.
+/// Appends a variable-length opaque to an `RDMA_MSGP`; `w` has written the message from its transport header on.
 pub fn put_padded(w: &mut Writer<'_>, padding: Padding, octets: &[u8]) -> Result<(), Truncated> {
     let at = w.position();
     w.u32(u32::try_from(octets.len()).map_err(|_| Truncated { at })?)?;

@@ -1,25 +1,24 @@
-//! What both ends say about themselves while they connect (RFC 8797).
+//! RDMA-CM private data (RFC 8797): the properties that both ends exchange while they connect.
 //!
-//! An end that can speak version 1 sends [`PrivateData`] on every connection, found there by
-//! [`PrivateData::find`] whatever else stands beside it. What both said makes an [`Agreement`], which
-//! holds for that one connection.
+//! An end that supports version 1 sends [`PrivateData`] on every connection. [`PrivateData::find`] finds it among other
+//! private data. The data of both ends makes an [`Agreement`], which holds for that one connection.
 
 use crate::xdr::{Reader, Truncated, Writer};
 
-/// What one end says about itself: FVRS, format identifier, version, R, two sizes.
+/// The private data of one end (FVRS: format identifier, version, R, two sizes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivateData {
-    /// R. A Responder sets it whenever it can send with invalidation; a Requester only if every
-    /// registration on the connection may be invalidated (P8).
+    /// The flag R. A Responder sets it whenever it can send with invalidation; a Requester only if
+    /// every registration on the connection may be invalidated (P8).
     pub invalidation: bool,
-    /// Octets of the largest message it sends.
+    /// The length of the largest message that this end sends, in octets.
     pub send_size: u32,
-    /// Octets of the largest message it takes.
+    /// The length of the largest message that this end accepts, in octets.
     pub receive_size: u32,
 }
 
 impl Default for PrivateData {
-    /// What holds of an end that said nothing.
+    /// Returns the values of an end that sent no private data.
     fn default() -> Self {
         // [R8797-5.1-1] [R8797-5.2-1]
         Self { invalidation: false, send_size: SIZE_MIN, receive_size: SIZE_MIN }
@@ -27,10 +26,10 @@ impl Default for PrivateData {
 }
 
 impl PrivateData {
-    /// Octets on the wire.
+    /// The encoded length in octets.
     pub const WIRE_LEN: usize = 8;
 
-    /// Appends it to `w`. Sizes between two multiples of 1024 are said to be the smaller one.
+    /// Appends the private data to `w`. Sizes are rounded down to a multiple of 1024.
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         w.u32(FORMAT)?;
         // [R8797-4-2] the bits beside R are zero.
@@ -38,9 +37,10 @@ impl PrivateData {
         w.put([FORMAT_VERSION, flags, size_code(self.send_size), size_code(self.receive_size)])
     }
 
-    /// Finds it in what the connection manager delivered, at any offset.
+    /// Finds RFC 8797 private data at any offset of the private data that the connection manager
+    /// delivered.
     ///
-    /// `None` if it is not there, is cut short, or is of another format version.
+    /// Returns `None` if it is absent, is cut short, or has another format version.
     pub fn find(delivered: &[u8]) -> Option<Self> {
         delivered.windows(Self::WIRE_LEN).find_map(Self::parse)
     }
@@ -58,20 +58,21 @@ impl PrivateData {
     }
 }
 
-/// What both ends' private data means for one connection. [R8797-4-1] the next one has its own.
+/// The agreement that follows from both ends' private data, for one connection. [R8797-4-1] the
+/// next connection has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreement {
-    /// Inline threshold from client to server.
+    /// The inline threshold of messages from the client to the server.
     pub client_to_server: u32,
-    /// Inline threshold from server to client.
+    /// The inline threshold of messages from the server to the client.
     pub server_to_client: u32,
-    /// Whether a Responder may send a Reply with invalidation. A Requester is ready for it even where
-    /// this is false: Linux servers do not set R and invalidate all the same (P8).
+    /// Whether a Responder may send a Reply with invalidation. A Requester must be ready for it even if this is false:
+    /// Linux servers do not set R and invalidate anyway (P8).
     pub invalidation: bool,
 }
 
 impl Agreement {
-    /// Puts together what the two ends said; `None` for an end whose private data was not found.
+    /// Computes the agreement; `None` stands for an end without private data.
     pub fn new(client: Option<PrivateData>, server: Option<PrivateData>) -> Self {
         // [R8797-5.1-1] [R8797-5.2-1] [R8797-1-1] an end that said nothing has the defaults.
         let (client, server) = (client.unwrap_or_default(), server.unwrap_or_default());
@@ -84,7 +85,7 @@ impl Agreement {
     }
 }
 
-/// Returns the octets a size code means.
+/// Returns the size that a size code stands for, in octets.
 fn size(code: u8) -> u32 {
     u32::from(code).saturating_add(1).saturating_mul(SIZE_UNIT)
 }
@@ -95,10 +96,10 @@ fn size_code(octets: u32) -> u8 {
     u8::try_from(units.saturating_sub(1)).unwrap_or(u8::MAX)
 }
 
-/// The smallest inline threshold of version 1, and every end's until it says more.
+/// The smallest inline threshold of version 1, and the default.
 pub const SIZE_MIN: u32 = 1024;
 
-/// The largest inline threshold a size code can say.
+/// The largest inline threshold that a size code can express.
 pub const SIZE_MAX: u32 = 262_144;
 
 const SIZE_UNIT: u32 = 1024;

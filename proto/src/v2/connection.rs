@@ -1,18 +1,18 @@
 //! One RPC-over-RDMA version 2 connection, either role, without clock, socket or memory.
 //!
 //! # Normal operation
-//! The client speaks first: its properties under a fresh XID, and nothing else until the server has
-//! said its own (decision P6). From then on both ends may send whatever their credits allow. RPC
-//! messages are encoded by the caller, who asks [`Connection::try_post`] before posting each one;
-//! control messages are decided here and come out of [`Connection::poll`].
+//! The client sends first: its properties under a fresh XID, and nothing else until the server has
+//! sent its own (decision P6). From then on both ends may send whatever their credits allow. The
+//! caller encodes RPC messages and calls [`Connection::try_post`] before posting each one; the
+//! connection decides about control messages and returns them from [`Connection::poll`].
 //!
 //! # Recovery
-//! There is none at this level: an answer that cannot be given, an impossible credit or a missed
-//! deadline closes the connection, and everything registered on it is destroyed.
+//! There is none at this level: an error that cannot be reported, an impossible credit word or a
+//! missed deadline closes the connection, and everything registered for it is destroyed.
 //!
 //! # Limits
-//! At most `CONTROLS_MAX` control messages wait for credit; a peer that provokes more without
-//! granting any is closed.
+//! At most `CONTROLS_MAX` control messages wait for credit; the connection to a peer that provokes
+//! more without granting credit is closed.
 
 mod alphabet;
 mod bare;
@@ -58,23 +58,23 @@ pub struct Connection {
     incoming: Incoming,
     extension: Option<Box<Extension>>,
     gate: Gate,
-    /// Whether the peer has spoken version 2.
+    /// Whether the peer has sent a version 2 message.
     is_version_settled: bool,
     deadline: Option<Instant>,
-    /// When a message came last, or when we stopped to wait for one.
+    /// The time of the last received message, or of the last timeout waiting for one.
     heard: Instant,
-    /// Control messages that wait for credit, at most [`CONTROLS_MAX`]. Few ever do: it takes memory only while some
-    /// are there.
+    /// Control messages that wait for credit, at most [`CONTROLS_MAX`]. They are rare: the queue holds memory only
+    /// while it is not empty.
     controls: VecDeque<(u32, u32, ControlBody)>,
     outputs: Ring<Output, OUTPUTS_MAX>,
 }
 
-/// How far a connection has come.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// The queue pair is not up.
     New,
-    /// The two ends tell each other their properties.
+    /// The two ends exchange their properties.
     Setup,
     /// Open for RPC messages.
     Open,
@@ -109,8 +109,9 @@ impl Connection {
         }
     }
 
-    /// Lets the ends authenticate each other during setup, as `policy` says. Before
-    /// [`Input::Established`], with the private data each end sent when the queue pair was set up.
+    /// Makes the ends authenticate each other during setup, according to `policy`. Call it before
+    /// [`Input::Established`], with the private data that each end sent when the queue pair was set
+    /// up.
     pub fn authenticate(
         &mut self,
         policy: Policy,
@@ -125,8 +126,8 @@ impl Connection {
         }
     }
 
-    /// Says one more property of ours during setup: of an extension, by its code point. Before
-    /// [`Input::Established`]. Returns whether it is short enough.
+    /// Adds a property of an extension, by its code point, to those that this end sends during
+    /// setup. Call it before [`Input::Established`]. Returns whether the property is short enough.
     pub fn announce(&mut self, which: u32, data: &[u8]) -> bool {
         self.setup.announce(which, data)
     }
@@ -160,11 +161,11 @@ impl Connection {
         self.outputs.pop().or_else(|| self.next_control().map(Output::Post))
     }
 
-    /// Asks to post an RPC message now, all of its messages one behind the other. Returns the credit
-    /// word of each.
+    /// Takes the credits to post one RPC message now, all its transport messages one after the other. Returns the
+    /// credit word of each.
     ///
-    /// The messages of one kind are asked for in the order in which they became ready. The last alone
-    /// has chunks and may invalidate ([`invalidates`](super::invalidation::invalidates)).
+    /// Call it for RPC messages of one kind in the order in which they became ready. Only the last transport message
+    /// has chunks and may invalidate a handle ([`invalidates`](super::invalidation::invalidates)).
     ///
     /// # Errors
     /// See [`Unsent`].
@@ -178,8 +179,8 @@ impl Connection {
         self.gate.pass(sending, level, &mut self.credits)
     }
 
-    /// Returns what this end may send of a kind: all of it in the forward direction, in the reverse direction what
-    /// the end that takes it has announced.
+    /// Returns the formats in which this end may send messages of a kind: all in the forward direction; in the reverse
+    /// direction those that the receiving end announced.
     fn level(&self, kind: Kind) -> Level {
         match (self.config.role, kind) {
             (Role::Client, Kind::Call) | (Role::Server, Kind::Reply) => Level::General,
@@ -188,9 +189,9 @@ impl Connection {
         }
     }
 
-    /// Asks to post one RPC message in Simple format now, whose chunks, if there are any, need no
-    /// leave ([`Self::try_post`]). Returns its credit word, or `None` while it may not go: see
-    /// [`Unsent::Wait`].
+    /// Takes a credit to post one RPC message in Simple format now. Returns its credit word, or
+    /// `None` while the message must wait: see [`Unsent::Wait`]. Use [`Self::try_post`] for a
+    /// message in another format, or in the reverse direction with chunks.
     #[inline]
     pub fn try_send(&mut self, class: Class) -> Option<u32> {
         if self.is_forward(class) && self.gate.is_open() {
@@ -204,9 +205,10 @@ impl Connection {
         self.try_send_by_gate(class)
     }
 
-    /// Asks to post at most `count` RPC messages of this class now, each as of [`Self::try_send`]. Returns how
-    /// many may go, and the credit word of each. [`Self::settle`] is to be told how many went before anything
-    /// else is made known to this connection.
+    /// Takes credits for at most `count` RPC messages of this class, each under the conditions of [`Self::try_send`].
+    /// Returns the number of messages that may be posted, and the credit word of each. The caller passes the number
+    /// posted to [`Self::settle`] before the next input.
+    #[doc(hidden)]
     #[inline]
     pub fn lend(&mut self, class: Class, count: u32) -> (u32, u32) {
         if !self.is_forward(class) || !self.gate.is_open() || !self.is_open_to_send() {
@@ -217,7 +219,8 @@ impl Connection {
         (lent, credit)
     }
 
-    /// Tells how many of the `lent` messages were posted.
+    /// Settles the `lent` credits, of which `posted` were used, and returns the others.
+    #[doc(hidden)]
     #[inline]
     pub fn settle(&mut self, class: Class, lent: u32, posted: u32) {
         self.credits.settle(class, lent, posted);
@@ -226,7 +229,8 @@ impl Connection {
         }
     }
 
-    /// Returns whether RPC messages of this class go from the client to the server, or answer those.
+    /// Returns whether RPC messages of this class are in the forward direction: Calls of the client or Replies of the
+    /// server.
     #[inline]
     fn is_forward(&self, class: Class) -> bool {
         matches!(
@@ -244,8 +248,8 @@ impl Connection {
         self.try_post(&sending).ok()
     }
 
-    /// Returns whether [`Self::try_send`] would post one RPC message in Simple format now; of a control message,
-    /// whether credits allow it.
+    /// Returns whether [`Self::try_send`] would let one RPC message be posted now; for a control message, whether
+    /// credits allow it.
     #[inline]
     pub fn may_send(&self, class: Class) -> bool {
         let is_allowed = match class {
@@ -256,8 +260,8 @@ impl Connection {
         is_allowed && self.decides(class)
     }
 
-    /// Returns whether [`Self::try_post`] decides about a message of one piece now: it posts the message, or says
-    /// why that never goes. It would answer [`Unsent::Wait`] otherwise.
+    /// Returns whether [`Self::try_post`] would decide about an RPC message in one transport message now, that is,
+    /// return anything but [`Unsent::Wait`].
     pub fn decides(&self, class: Class) -> bool {
         let is_turn = match class {
             Class::Call => self.gate.is_turn(Kind::Call, 1),
@@ -267,18 +271,19 @@ impl Connection {
         self.is_open_to_send() && is_turn && self.credits.may_send(class)
     }
 
-    /// Returns how many Replies could be posted now, as far as credits go.
+    /// Returns the number of Replies that credits allow to be posted now.
     #[inline]
     pub fn replies_left(&self) -> u32 {
         if self.is_open_to_send() { self.credits.left_max() } else { 0 }
     }
 
-    /// Returns how many messages one RPC message may take: more may never find the credits.
+    /// Returns the most transport messages of one RPC message: credits for more may never be
+    /// available at once.
     pub fn messages_max(&self, kind: Kind) -> u32 {
         self.gate.messages_max(kind, &self.credits)
     }
 
-    /// Tells that the message of this kind that was to wait ([`Unsent::Wait`]) is not sent any more.
+    /// Abandons the message of this kind that had to wait ([`Unsent::Wait`]), so that others need not wait for it.
     pub const fn give_up(&mut self, kind: Kind) {
         self.gate.give_up(kind);
     }
@@ -289,37 +294,37 @@ impl Connection {
         self.credits.reserve(count);
     }
 
-    /// Answers a Call that cannot be acted upon, in place of its Reply. The answer waits for
-    /// [`Self::poll`], and only so many may wait: poll soon.
+    /// Answers a Call that cannot be served with an error instead of a Reply. The error is an
+    /// output of [`Self::poll`]; the connection holds only a limited number of them.
     pub fn refuse(&mut self, xid: u32, error: ErrorBody) {
         self.credits.owed_done(1);
         self.control(xid, VERSION, ControlBody::Error(error));
     }
 
-    /// Tells that a Call just reported gets no Reply, by its nature (section 4.7).
+    /// Declares that the Call just reported has no Reply, by its procedure (section 4.7).
     pub const fn no_reply(&mut self) {
         self.credits.owed_done(1);
     }
 
-    /// Takes note of the format of the Call that [`Event::NotSupported`] is about: no Call is sent in it
-    /// again, and [`Self::try_post`] returns [`Unsent::NotSupported`].
+    /// Records the format of the Call that [`Event::NotSupported`] is about: from now on [`Self::try_post`] returns
+    /// [`Unsent::NotSupported`] for Calls in this format.
     pub const fn not_supported(&mut self, format: Format) {
         self.gate.on_not_supported(format);
     }
 
-    /// Tells that a Reply of ours may still be on its way under the XID that was just refused: E13,
-    /// the error does not say which of the two it means. The caller knows, because it knows which
-    /// Sends have not completed.
+    /// Reports that the XID just refused is also that of a Reply that this end has sent and whose
+    /// Send has not completed: the error does not say whether it means the Call or the Reply (E13).
     pub fn refused_both_ways(&mut self, error: ErrorBody) {
         if matches!(error, ErrorBody::BadXdr | ErrorBody::InvalCont) {
             self.close(CloseReason::Ambiguous);
         }
     }
 
-    /// Encodes a control message this connection asked to post.
+    /// Encodes a control message that this connection returned from [`Self::poll`].
     ///
     /// # Errors
-    /// If `w` has not room for the largest control message, the default inline threshold.
+    /// If `w` has no room for the message. The largest control message is as long as the default
+    /// inline threshold.
     pub fn encode(&self, control: &Control, w: &mut Writer<'_>) -> Result<(), Truncated> {
         let Control { xid, vers, credit, body } = *control;
         match body {
@@ -335,15 +340,15 @@ impl Connection {
         }
     }
 
-    /// Returns when to call [`Self::handle`] with [`Input::Deadline`].
+    /// Returns the instant at which to call [`Self::handle`] with [`Input::Deadline`].
     pub fn poll_deadline(&self) -> Option<Instant> {
         // P1: a peer may have given itself a smaller window without a word, and then says no more.
         let waits = self.phase == Phase::Open && self.gate.waits();
         self.deadline.or_else(|| waits.then(|| self.heard.saturating_add(SILENCE_MAX)))
     }
 
-    /// Returns whether [`Input::Idle`] would change nothing, there is nothing to [`poll`](Self::poll), and no
-    /// deadline.
+    /// Returns whether the connection needs no attention: [`Input::Idle`] would change nothing, [`poll`](Self::poll)
+    /// would return `None`, and no deadline is set.
     #[inline]
     pub fn is_at_rest(&self) -> bool {
         self.phase == Phase::Open
@@ -354,40 +359,40 @@ impl Connection {
             && !self.credits.wants_grant()
     }
 
-    /// Returns the Receives that are reserved for the peer and not yet used, modulo 2^32: a peer that
-    /// was closed for an overrun has used more than that.
+    /// Returns the number of Receives that are reserved for the peer and not yet used, modulo 2^32. After an overrun
+    /// the number is below zero, and wraps.
     #[inline]
     pub const fn reserved(&self) -> u32 {
         self.credits.reserved_outstanding()
     }
 
-    /// Returns how many received Calls await a Reply or an error.
+    /// Returns the number of received Calls that await a Reply or an error.
     #[inline]
     pub const fn owed(&self) -> u32 {
         self.credits.owed()
     }
 
-    /// Returns what we tell the peer about ourselves.
+    /// Returns the properties of this end.
     pub const fn properties(&self) -> &Properties {
         &self.config.properties
     }
 
-    /// Returns what the peer has said about itself so far, defaults where it said nothing.
+    /// Returns the properties that the peer has announced so far, with defaults for the others.
     pub const fn peer_properties(&self) -> &Properties {
         self.setup.theirs()
     }
 
-    /// Returns how long messages may be once the connection is open.
+    /// Returns the inline thresholds of both directions, which apply once the connection is open.
     pub fn thresholds(&self) -> Thresholds {
         Thresholds::new(self.properties(), self.peer_properties())
     }
 
-    /// Returns the identity that the peer has proved, in the terms of the authenticator.
+    /// Returns the identity that the peer has proved, in the authenticator's format.
     pub fn peer_identity(&self) -> Option<&[u8]> {
         self.setup.peer()
     }
 
-    /// Whether RPC messages may leave, credits apart.
+    /// Returns whether RPC messages may be posted, if credits allow.
     #[inline]
     fn is_open_to_send(&self) -> bool {
         // [V2-6.3.3-1] nothing else follows a MIDDLE of ours.
@@ -429,17 +434,17 @@ impl Connection {
     }
 }
 
-/// How long a message in several pieces waits for a peer that says nothing. Whoever has credits to tell
-/// of does so within a round trip.
+/// The time that a continued message waits for a silent peer. A peer that has credits to grant does so within a round
+/// trip.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
-/// Control messages that may wait for credit: our properties, and answers to bad messages. A good peer
-/// with few Receives and many Calls, all of which we refuse, gives credit for the answers only as it
-/// reads them; until then as many wait as it has Calls more than Receives.
+/// The most control messages that wait for credit: this end's properties and errors about bad messages. A well-behaved
+/// peer with few Receives and many Calls, all of which are refused, grants credit for the errors only as it reads them;
+/// until then as many wait as it has more Calls than Receives.
 const CONTROLS_MAX: usize = 32;
 
-/// Outputs of one input, control messages apart: a part, what it completes, or a close; and what a
-/// caller makes of them before it polls.
+/// The most outputs of one input, control messages excluded: a part, the message that it completes,
+/// or a close; and those that a caller's other calls add before it polls.
 const OUTPUTS_MAX: usize = 3;
 
 #[cfg(test)]

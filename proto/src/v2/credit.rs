@@ -1,60 +1,63 @@
-//! Credits: how many messages each end may have on its way.
+//! Credits: the number of messages that each end may send.
 //!
 //! # Normal operation
-//! A peer learns a *limit*, the number of messages it may ever have sent; it may post while what it
-//! has sent is below. We compute the limit we tell from the Receives ever reserved for the peer, not
-//! from the traffic, so it cannot move backwards (P1) and the Receives behind it exist by
-//! construction. All arithmetic is modulo 2^32.
+//! A credit word announces a *limit*: the number of messages that the peer may ever have sent. The peer may post while
+//! its count of sent messages is below the limit. This end computes the limit it announces from the Receives ever
+//! reserved for the peer, not from the traffic, so that the limit never moves backwards (P1) and every message within
+//! it finds a Receive. All arithmetic is modulo 2^32.
 //!
 //! # Limits
-//! A grant shrinks by not advancing: Receives that are not reserved again are not announced.
+//! A grant shrinks by not advancing the limit: Receives that are not reserved again are not
+//! announced.
 //!
-//! A grant uses a credit itself, and what takes the place of its Receive is not worth another grant,
-//! or two idle ends would never stop. But a peer whose credits went into grants could wait for ever
-//! with a message of several pieces, or with a Call, so once half of them are gone grants are answered
-//! all the same ([`ANSWERS_MAX`]): an end that waits can count on more than half of the window.
+//! A grant uses a Receive itself, and replacing that Receive must not cause another grant, or two idle ends would never
+//! stop. But a peer that has spent its credits on grants could wait forever with a continued message or a Call. So once
+//! half of its credits are spent, grants are answered anyway ([`ANSWERS_MAX`]): an end that waits can rely on more than
+//! half of its credits.
 
-/// The four counts of one connection (version 2, section 4.2.1), and what we last announced.
+/// The credit accounts of one connection (version 2, section 4.2.1).
 #[derive(Clone, Debug)]
 pub struct Credits {
-    /// Sent messages.
+    /// The number of sent messages.
     sent: u32,
-    /// Received messages.
+    /// The number of received messages.
     received: u32,
-    /// Received credits: the last limit the peer announced.
+    /// The received credits: the last limit that the peer announced.
     peer_limit: u32,
-    /// Receives ever reserved for the peer. One of them is for an asynchronous grant (E3).
+    /// The number of Receives ever reserved for the peer. One of them is for an asynchronous grant
+    /// (E3).
     reserved: u32,
-    /// The last limit we announced.
+    /// The last limit that this end announced.
     announced: u32,
-    /// Received Calls that still await a Reply or an error.
+    /// The number of received Calls that await a Reply or an error.
     owed: u32,
-    /// Receives that messages other than grants used, and that are not reserved again.
+    /// The number of Receives used by messages other than grants and not reserved again.
     used: u32,
-    /// Receives that grants used, and that are not reserved again.
+    /// The number of Receives used by grants and not reserved again.
     used_by_grants: u32,
-    /// Whether our limit has risen since we announced it, by more than what grants used.
+    /// Whether the limit has risen since it was announced, by more than the Receives that grants
+    /// used.
     news: bool,
-    /// Grants we sent in a row without news, only because grants arrived.
+    /// The number of consecutive grants sent only because grants arrived.
     answers: u32,
-    /// The most messages that the peer's limit has lately left us.
+    /// The most messages that the peer's limit has recently allowed.
     window: u32,
 }
 
-/// What a message is, as far as credits care.
+/// The classes of messages that credits distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// An RPC Call.
     Call,
     /// An RPC Reply.
     Reply,
-    /// An error or our properties.
+    /// An error, or properties of this end.
     Control,
     /// `RDMA2_GRANT`.
     Grant,
 }
 
-/// What a received message is, as far as the Receive that it used is concerned.
+/// The kinds of received messages that the accounting of Receives distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
     /// `RDMA2_GRANT`.
@@ -63,20 +66,23 @@ pub enum Arrived {
     Other,
 }
 
-/// What a peer does wrong with credits. Either way the connection must be closed.
+/// A violation of the credit rules by the peer. The connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CreditFault {
-    /// Its limit is farther from what we sent than any window.
+    /// The peer's limit is implausibly far from the number of messages sent.
     Implausible,
-    /// It sent more messages than Receives were ever reserved for it; this one used another's.
+    /// The peer sent more messages than Receives were ever reserved for it: its last message used a
+    /// Receive that was meant for another connection.
     Overrun,
 }
 
 impl Credits {
-    /// Receives reserved for the peer before it was told anything: one message, and one grant.
+    /// The number of Receives reserved before the first credit word is sent: for one message, and
+    /// for one grant.
     pub const RESERVED_AT_START: u32 = 2;
 
-    /// Makes the counts of a new connection.
+    /// Makes the accounts of a new connection.
     pub const fn new() -> Self {
         Self {
             sent: 0,                           // [V2-4.2.1-1]
@@ -99,7 +105,7 @@ impl Credits {
         self.may_send_all(class, 1)
     }
 
-    /// Returns whether so many messages of this class may be posted now, one behind the other.
+    /// Returns whether `messages` messages of this class may be posted now, one after the other.
     #[inline]
     pub fn may_send_all(&self, class: Class, messages: u32) -> bool {
         let (left, messages) = (self.left(), i64::from(messages));
@@ -122,8 +128,9 @@ impl Credits {
         self.on_all_sent(class, 1)
     }
 
-    /// Counts as many messages of this class as may be posted now, at most `count`, as posted, until
-    /// [`Self::settle`] says which were. Returns how many, and the credit word of each.
+    /// Counts as many messages of this class as may be posted now, at most `count`, as posted. Returns their number,
+    /// and the credit word of each. The caller passes the number really posted to [`Self::settle`].
+    #[doc(hidden)]
     #[inline]
     pub fn lend(&mut self, class: Class, count: u32) -> (u32, u32) {
         let kept = match class {
@@ -139,7 +146,8 @@ impl Credits {
         (count, self.limit())
     }
 
-    /// Notes that of the `lent` messages of this class so many were posted.
+    /// Settles the `lent` messages of this class, of which `posted` were posted.
+    #[doc(hidden)]
     #[inline]
     pub fn settle(&mut self, class: Class, lent: u32, posted: u32) {
         let left = lent.saturating_sub(posted);
@@ -152,7 +160,7 @@ impl Credits {
         }
     }
 
-    /// Counts the messages of one RPC message, which are posted now. Returns the credit word of each.
+    /// Counts all transport messages of one RPC message, which are posted now. Returns the credit word of each.
     #[inline]
     pub const fn on_all_sent(&mut self, class: Class, messages: u32) -> u32 {
         self.sent = self.sent.wrapping_add(messages);
@@ -171,8 +179,8 @@ impl Credits {
 
     /// Counts a message that was received with this credit word.
     ///
-    /// A peer that reads section 4.2.1 to the letter uses the Receive beyond its limit for any
-    /// message. That harms nobody, so only what goes beyond that Receive is a fault.
+    /// A peer that reads section 4.2.1 literally uses the one Receive beyond its limit for any
+    /// message. This does no harm, so only a message beyond that Receive is a fault.
     ///
     /// # Errors
     /// See [`CreditFault`]. The message is counted all the same.
@@ -190,8 +198,8 @@ impl Credits {
         Ok(())
     }
 
-    /// Counts messages that were received one behind the other with these credit words, as long as there is
-    /// no fault. Returns how many.
+    /// Counts messages received in a row with these credit words, up to the first fault. Returns the number counted.
+    #[doc(hidden)]
     #[inline]
     pub fn on_run(&mut self, run: impl IntoIterator<Item = u32>) -> u32 {
         let room = u32::try_from(distance(self.reserved, self.received)).unwrap_or_default();
@@ -217,7 +225,7 @@ impl Credits {
         count
     }
 
-    /// Notes the limit, if there is one, that so many messages said.
+    /// Records the limit, if there is one, that `times` messages announced.
     #[inline]
     const fn on_limit(&mut self, limit: Option<u32>, times: u32) {
         if let Some(limit) = limit {
@@ -226,16 +234,17 @@ impl Credits {
         }
     }
 
-    /// Takes back that the last `count` messages of [`Self::on_run`] have been received.
+    /// Undoes the counting of the last `count` messages of [`Self::on_run`].
+    #[doc(hidden)]
     pub const fn put_back(&mut self, count: u32) {
         self.received = self.received.wrapping_sub(count);
         self.used = self.used.saturating_sub(count);
     }
 
-    /// Counts a message whose credit word means nothing to us.
+    /// Counts a message whose credit word is ignored.
     ///
     /// # Errors
-    /// [`CreditFault::Overrun`]
+    /// [`CreditFault::Overrun`] if the peer had no credit for the message.
     #[inline]
     pub const fn on_ignored(&mut self, arrived: Arrived) -> Result<(), CreditFault> {
         self.received = self.received.wrapping_add(1);
@@ -264,7 +273,8 @@ impl Credits {
         self.news |= replaces_grants < count;
     }
 
-    /// Returns whether the peer should be told a new limit although we have nothing else to say.
+    /// Returns whether an `RDMA2_GRANT` should announce the new limit although there is nothing
+    /// else to send.
     #[inline]
     pub fn wants_grant(&self) -> bool {
         let window = i64::from(distance(self.limit(), self.received));
@@ -277,59 +287,61 @@ impl Credits {
         due && worth && untold > 0 && self.may_send(Class::Grant)
     }
 
-    /// Returns the Receives that are reserved for the peer and not used yet, modulo 2^32: after an
-    /// overrun it is less than nothing.
+    /// Returns the number of Receives that are reserved for the peer and not used, modulo 2^32.
+    /// After an overrun the number is below zero, and wraps.
     #[inline]
     pub const fn reserved_outstanding(&self) -> u32 {
         self.reserved.wrapping_sub(self.received)
     }
 
-    /// Counts received Calls: for each a Reply is owed.
+    /// Counts received Calls, each of which a Reply or an error must answer.
     #[inline]
     pub const fn owe(&mut self, calls: u32) {
         self.owed = self.owed.saturating_add(calls);
     }
 
-    /// Returns how many received Calls await a Reply or an error.
+    /// Returns the number of received Calls that await a Reply or an error.
     #[inline]
     pub const fn owed(&self) -> u32 {
         self.owed
     }
 
-    /// Counts Calls that have been answered, or never will be.
+    /// Removes Calls that were answered, or never will be, from the count of those to be answered.
     #[inline]
     pub const fn owed_done(&mut self, calls: u32) {
         self.owed = self.owed.saturating_sub(calls);
     }
 
-    /// Returns the last limit the peer announced.
+    /// Returns the last limit that the peer announced.
     pub const fn peer_limit(&self) -> u32 {
         self.peer_limit
     }
 
-    /// Takes what the peer's limit leaves us now for all that it will, until it says more.
+    /// Forgets how many messages the peer's limit used to allow: until the peer announces more,
+    /// only those that it allows now count.
     pub fn forget_window(&mut self) {
         self.window = self.left_max();
     }
 
-    /// Returns how many messages the peer's limit leaves us now.
+    /// Returns the number of messages that the peer's limit allows now.
     #[inline]
     pub fn left_max(&self) -> u32 {
         u32::try_from(self.left()).unwrap_or_default()
     }
 
-    /// Returns the most messages that the peer's limit has lately left us.
+    /// Returns the most messages that the peer's limit has recently allowed.
     pub const fn window(&self) -> u32 {
         self.window
     }
 
-    /// Returns how many messages the peer's limit still allows; negative if it was lowered.
+    /// Returns the number of messages that the peer's limit still allows; negative if the limit was
+    /// lowered.
     #[inline]
     fn left(&self) -> i64 {
         i64::from(distance(self.peer_limit, self.sent))
     }
 
-    /// Returns the limit we can announce: every reserved Receive but the one for a grant.
+    /// Returns the limit that can be announced: every reserved Receive except the one for a grant.
     #[inline]
     const fn limit(&self) -> u32 {
         // [V2-4.2.1-7] [V2-4.2.1.1-1] it follows what is reserved, be that nothing more.
@@ -347,8 +359,8 @@ const fn at_most(count: u32, most: u32) -> u32 {
     if count < most { count } else { most }
 }
 
-/// Returns the window after as many messages as `times` says, each of which left us `left`. What is on its way
-/// makes it look smaller than it is, so it is forgotten slowly.
+/// Returns the remembered window after `times` messages, each of which allowed `left` messages. Messages in flight make
+/// the window look smaller than it is, so a larger value is forgotten slowly.
 #[inline]
 const fn remembered(window: u32, left: i32, times: u32) -> u32 {
     let left = if left > 0 { left.unsigned_abs() } else { 0 };
@@ -356,27 +368,27 @@ const fn remembered(window: u32, left: i32, times: u32) -> u32 {
     if left > forgotten { left } else { forgotten }
 }
 
-/// Returns how far `a` is ahead of `b`, modulo 2^32.
+/// Returns the signed distance from `b` to `a`, modulo 2^32.
 #[expect(clippy::cast_possible_wrap, reason = "the signed difference modulo 2^32 is wanted")]
 const fn distance(a: u32, b: u32) -> i32 {
     a.wrapping_sub(b) as i32
 }
 
-/// The fewest credits a peer needs to be served: two for a Call, and one that a grant may have used.
+/// The fewest credits with which a peer can be served: two for a Call, and one that a grant may have used.
 pub const WINDOW_MIN: u32 = 3;
 
-/// Grants in a row that only answer grants.
+/// The most consecutive grants that only answer grants.
 ///
-/// When messages stop, the end that received the last of them may still send grants while their
-/// Receives come back one by one. P5 lets it do so only each time the window has doubled: at most 32
-/// times, the window being below 2^31. An end that gives [`WINDOW_MIN`] credits has to answer every
-/// second of them. Any number would end two ends' answers to each other; this one leaves nobody stuck.
+/// When messages stop, the end that received the last ones may still send grants as their Receives are reserved again
+/// one by one. P5 lets it do so only each time the window has doubled: at most 32 times, as the window is below 2^31.
+/// An end that grants [`WINDOW_MIN`] credits has to answer every second of these grants. Any number would stop two ends
+/// from answering each other forever; this one lets no end get stuck.
 pub const ANSWERS_MAX: u32 = 16;
 
-/// P2: credits that Calls leave for what may not wait, Replies apart.
+/// P2: the credits that Calls leave for messages that must not wait, Replies excluded.
 const CALL_SPARE: i64 = 1;
 
-/// The largest credit limit there is: [V2-4.2.1-6] it is less than 2^31 - 1.
+/// The largest plausible credit limit: [V2-4.2.1-6] it is less than 2^31 - 1.
 const PLAUSIBLE_MAX: u32 = (1 << 31) - 2;
 
 #[cfg(test)]

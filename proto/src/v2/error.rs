@@ -1,4 +1,4 @@
-//! What `RDMA2_ERROR` says (version 2, section 6.3.1 and 7).
+//! The body of `RDMA2_ERROR` (version 2, sections 6.3.1 and 7).
 
 use core::fmt;
 
@@ -8,51 +8,51 @@ use crate::xdr::{Reader, Truncated, Writer};
 /// The body of an `RDMA2_ERROR` message: HEA, error code and its arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorBody {
-    /// `RDMA2_ERR_VERS`: the version is not spoken; these are.
+    /// `RDMA2_ERR_VERS`: the version is not supported; these versions are.
     Vers {
-        /// Lowest version.
+        /// The lowest supported version.
         low: u32,
-        /// Highest version.
+        /// The highest supported version.
         high: u32,
     },
-    /// `RDMA2_ERR_BAD_XDR`: the transport header could not be parsed.
+    /// `RDMA2_ERR_BAD_XDR`: the transport header could not be decoded.
     BadXdr,
     /// `RDMA2_ERR_BAD_PROPVAL`: a known property has an impossible value.
     BadPropval,
     /// `RDMA2_ERR_INVAL_HTYPE`: the header type is unknown or not supported.
     InvalHtype,
-    /// `RDMA2_ERR_INVAL_CONT`: the message does not continue what was begun.
+    /// `RDMA2_ERR_INVAL_CONT`: the message does not continue the current continued message.
     InvalCont,
-    /// `RDMA2_ERR_READ_CHUNKS`: more Read chunks than the Responder takes.
+    /// `RDMA2_ERR_READ_CHUNKS`: the Call has more Read chunks than the Responder accepts.
     ReadChunks {
-        /// How many it takes.
+        /// The number that it accepts.
         max: u32,
     },
-    /// `RDMA2_ERR_WRITE_CHUNKS`: more Write chunks than the Responder takes.
+    /// `RDMA2_ERR_WRITE_CHUNKS`: the Call has more Write chunks than the Responder accepts.
     WriteChunks {
-        /// How many it takes.
+        /// The number that it accepts.
         max: u32,
     },
-    /// `RDMA2_ERR_SEGMENTS`: more segments in a chunk than the Responder takes.
+    /// `RDMA2_ERR_SEGMENTS`: a chunk has more segments than the Responder accepts.
     Segments {
-        /// How many it takes.
+        /// The number that it accepts.
         max: u32,
     },
     /// `RDMA2_ERR_WRITE_RESOURCE`: a Write chunk is too short for its result.
     WriteResource {
-        /// The first such chunk, from 1; 0 if that is unknown.
+        /// The number of the first such chunk, from 1; 0 if it is unknown.
         chunk_index: u32,
-        /// Octets it needs.
+        /// The length that the result needs, in octets.
         length_needed: u32,
     },
-    /// `RDMA2_ERR_REPLY_RESOURCE`: the Reply fits no way that was offered.
+    /// `RDMA2_ERR_REPLY_RESOURCE`: the Reply does not fit the resources offered.
     ReplyResource {
-        /// Octets the Reply chunk needs.
+        /// The length that the Reply chunk needs, in octets.
         length_needed: u32,
     },
-    /// `RDMA2_ERR_VERS_MISMATCH`: not the version this connection has settled on.
+    /// `RDMA2_ERR_VERS_MISMATCH`: the version is not the one that the connection has settled on.
     VersMismatch,
-    /// `RDMA2_ERR_SYSTEM`: none of the above.
+    /// `RDMA2_ERR_SYSTEM`: any other error.
     System,
 }
 
@@ -75,7 +75,7 @@ impl ErrorBody {
         }
     }
 
-    /// Returns the constant the draft names the error code by.
+    /// Returns the name of the error code in the draft.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Vers { .. } => "RDMA2_ERR_VERS",
@@ -93,7 +93,7 @@ impl ErrorBody {
         }
     }
 
-    /// Parses the body; `None` for a code that is not known.
+    /// Parses the body. Returns `None` for an unknown error code.
     pub fn decode(r: &mut Reader<'_>) -> Result<Option<Self>, Truncated> {
         Ok(Some(match r.u32()? {
             1 => Self::Vers { low: r.u32()?, high: r.u32()? },
@@ -154,7 +154,8 @@ impl fmt::Display for ErrorBody {
 }
 
 impl Violation {
-    /// Returns what to answer on version 2. On version 1 all are `ERR_CHUNK`.
+    /// Returns the error to answer with on version 2. The answer on version 1 is always
+    /// `ERR_CHUNK`.
     pub const fn report(self) -> ErrorBody {
         match self {
             // [V2-7.3.1-1] [V2-7.3.1-2] zero where there is none.

@@ -1,8 +1,8 @@
-//! Transport headers (version 2, section 6): the common prefix, the ten header types, and what is left
-//! to the round-trip extensions.
+//! Transport headers (version 2, section 6): the common prefix, the ten header types, and the raw headers of the
+//! round-trip extensions.
 //!
-//! Decoding is total: any byte string gives a [`Message`] or a [`HeaderFault`] that says what broke,
-//! where, and what to answer.
+//! Decoding is total: any octets give a [`Message`] or a [`HeaderFault`] that names the broken rule, its offset and the
+//! error to answer with.
 
 mod bare;
 mod decode;
@@ -42,7 +42,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Octets on the wire (reading E4: sixteen).
+    /// The encoded length in octets (reading E4: sixteen).
     pub const WIRE_LEN: usize = 16;
 
     /// Parses the prefix and advances `r`.
@@ -64,19 +64,19 @@ impl Prefix {
     }
 }
 
-/// A message that makes sense as far as its transport header goes.
+/// A message whose transport header is valid.
 #[derive(Clone, Copy, Debug)]
 pub enum Message<'a> {
     /// `RDMA2_ERROR`.
     Error {
-        /// Names the message it is about.
+        /// The prefix, whose XID is that of the message at fault.
         prefix: Prefix,
-        /// What it says.
+        /// The error.
         error: ErrorBody,
     },
     /// `RDMA2_GRANT`.
     Grant {
-        /// Carries the credit.
+        /// The prefix, which holds the credit word.
         prefix: Prefix,
     },
     /// `RDMA2_CONNPROP_MIDDLE` or `RDMA2_CONNPROP_FINAL`.
@@ -93,109 +93,110 @@ pub enum Message<'a> {
     ReplyMiddle(Fragment<'a>),
     /// `RDMA2_REPLY_INLINE`.
     ReplyInline(ReplyInline<'a>),
-    /// Any header type of [`crate::rtrext`].
+    /// A message of the round-trip extensions ([`crate::rtrext`]).
     Extended(Extended<'a>),
 }
 
-/// What the peer says about itself, or a part of it.
+/// Transport properties of the peer, or a part of them.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnProp<'a> {
-    /// Of the message.
+    /// The prefix of the message.
     pub prefix: Prefix,
     /// Whether more properties follow.
     pub kind: ConnPropKind,
-    /// The properties as they arrived, with what we do not know.
+    /// The properties as they arrived, unknown ones included.
     pub set: PropertySet<'a>,
 }
 
-/// A Call whose Payload stream is to be read from the Requester.
+/// A Call in Special format, whose Payload stream the Responder reads from the Requester.
 #[derive(Clone, Copy, Debug)]
 pub struct CallExternal<'a> {
-    /// Of the message.
+    /// The prefix of the message.
     pub prefix: Prefix,
-    /// What the Requester would like the Reply to invalidate; zero for nothing.
+    /// The handle that the Reply may invalidate; zero for none.
     pub inv_handle: Handle,
-    /// The Call chunk: where the Payload stream is. It has at least one segment.
+    /// The Call chunk, which holds the Payload stream. It has at least one segment.
     pub call: ReadList<'a>,
-    /// Reduced arguments.
+    /// The Read chunks of reduced arguments.
     pub reads: ReadList<'a>,
-    /// Where reduced results go.
+    /// The Write chunks for reduced results.
     pub writes: WriteList<'a>,
-    /// Where the whole Reply may go.
+    /// The Reply chunk, which may hold the whole Reply.
     pub reply: Option<WriteChunk<'a>>,
 }
 
-/// A part of a continued message, not its last.
+/// A part of a continued message that is not the last one.
 #[derive(Clone, Copy)]
 pub struct Fragment<'a> {
-    /// Of the message conveyed (E7).
+    /// The prefix, with the XID of the RPC message (E7).
     pub prefix: Prefix,
-    /// Octets of the Payload stream that follow in further fragments (E7).
+    /// The number of octets of the Payload stream that follow in later messages (E7).
     pub remaining: u32,
     /// This part of the Payload stream.
     pub payload: &'a [u8],
 }
 
-/// A Call whose Payload stream, or the last part of it, is in the message.
+/// A Call whose Payload stream, or the last part of it, is inline.
 #[derive(Clone, Copy)]
 pub struct CallInline<'a> {
-    /// Of the message.
+    /// The prefix of the message.
     pub prefix: Prefix,
-    /// What the Requester would like the Reply to invalidate; zero for nothing.
+    /// The handle that the Reply may invalidate; zero for none.
     pub inv_handle: Handle,
-    /// Reduced arguments.
+    /// The Read chunks of reduced arguments.
     pub reads: ReadList<'a>,
-    /// Where reduced results go.
+    /// The Write chunks for reduced results.
     pub writes: WriteList<'a>,
-    /// Where the whole Reply may go.
+    /// The Reply chunk, which may hold the whole Reply.
     pub reply: Option<WriteChunk<'a>>,
     /// The inline Payload stream.
     pub payload: &'a [u8],
 }
 
-/// A Reply whose Payload stream was written into the Reply chunk.
+/// A Reply in Special format, whose Payload stream was written into the Reply chunk.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyExternal<'a> {
-    /// Of the message.
+    /// The prefix of the message.
     pub prefix: Prefix,
-    /// How much of each reduced result was written.
+    /// The Write chunks, with the lengths of the reduced results written into them.
     pub writes: WriteList<'a>,
-    /// How much of the Payload stream was written.
+    /// The Reply chunk, with the length of the Payload stream written into it.
     pub reply: WriteChunk<'a>,
 }
 
-/// A Reply whose Payload stream, or the last part of it, is in the message.
+/// A Reply whose Payload stream, or the last part of it, is inline.
 #[derive(Clone, Copy)]
 pub struct ReplyInline<'a> {
-    /// Of the message.
+    /// The prefix of the message.
     pub prefix: Prefix,
-    /// How much of each reduced result was written.
+    /// The Write chunks, with the lengths of the reduced results written into them.
     pub writes: WriteList<'a>,
     /// The inline Payload stream.
     pub payload: &'a [u8],
 }
 
-/// A message of the round-trip extensions, whose header is theirs to judge.
+/// A message of the round-trip extensions, whose header [`crate::rtrext`] decodes.
 #[derive(Clone, Copy)]
 pub struct Extended<'a> {
-    /// Of the message.
+    /// The prefix of the message.
     pub prefix: Prefix,
-    /// All that follows the prefix.
+    /// The octets after the prefix.
     pub body: &'a [u8],
 }
 
 /// Why a message was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HeaderFault {
-    /// The rule it breaks.
+    /// The rule that the message breaks.
     pub rule: &'static str,
-    /// Offset in the message.
+    /// The offset of the fault in the message.
     pub at: usize,
-    /// Its prefix, if it has one.
+    /// The prefix of the message, if it is complete.
     pub prefix: Option<Prefix>,
-    /// Its credit word, if it is version 2's.
+    /// The credit word, if the message is of version 2.
     pub credit: Option<u32>,
-    /// What to answer; `None` where the receiver stays silent.
+    /// The error to answer with; `None` if the receiver sends no answer.
     pub report: Option<ErrorBody>,
 }
 
@@ -250,7 +251,7 @@ impl fmt::Debug for Extended<'_> {
 }
 
 impl Message<'_> {
-    /// Returns the first four words.
+    /// Returns the prefix of the message.
     pub const fn prefix(&self) -> &Prefix {
         match self {
             Self::Error { prefix, .. }
@@ -288,7 +289,7 @@ pub const REPLY_MIDDLE: u32 = 12;
 /// `rdma_htype` of [`Message::ReplyInline`].
 pub const REPLY_INLINE: u32 = 13;
 
-/// Whether a header type conveys a Reply.
+/// Returns whether a header type conveys a Reply.
 const fn is_reply(htype: u32) -> bool {
     matches!(htype, REPLY_EXTERNAL | REPLY_MIDDLE | REPLY_INLINE)
 }

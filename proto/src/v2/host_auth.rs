@@ -1,33 +1,33 @@
-//! Host authentication (section 5.2.6): who says what when, for an authenticator that is plugged in.
+//! Host authentication (section 5.2.6): the exchange of messages, for an authenticator that the caller supplies.
 //!
-//! The draft carries the material in property 6 of CONNPROP messages and leaves what it is unfinished
-//! (E11). Here it is octets that the connection passes to an [`Authenticator`] and takes from it; the
-//! one that comes with the runtime signs with public keys.
+//! The draft carries authentication material in property 6 of CONNPROP messages and does not finish its definition
+//! (E11). Here the material is octets that the connection passes to an [`Authenticator`] and receives from it; the
+//! authenticator of the runtime uses public-key signatures.
 //!
 //! # Normal operation
-//! Nothing is called while the policy is [`Policy::Off`]: property 6 of the peer is ignored then.
+//! Under [`Policy::Off`] the authenticator is never called, and property 6 of the peer is ignored.
 //! Otherwise the client's first message carries property 6, and a server whose policy is not `Off`
-//! answers with property 6. From there on, until both ends have sent `RDMA2_CONNPROP_FINAL`, every
-//! CONNPROP message is passed on in wire order:
+//! answers with property 6. From then on, until both ends have sent `RDMA2_CONNPROP_FINAL`, every
+//! CONNPROP message is passed to the authenticator in wire order:
 //!
-//! - one we send: [`hear`](Authenticator::hear), then [`send`](Authenticator::send), whose octets, if
-//!   any, are its property 6;
-//! - one we receive: `hear`, then [`receive`](Authenticator::receive) with the octets of its property
-//!   6, none if it has none.
+//! - a message to be sent: [`hear`](Authenticator::hear), then [`send`](Authenticator::send), whose octets, if any,
+//!   become property 6 of the message;
+//! - a received message: `hear`, then [`receive`](Authenticator::receive) with the octets of its property 6, which are
+//!   empty if it has none.
 //!
 //! The first two messages differ only in that the peer may turn out not to authenticate: a first
 //! message of the peer without property 6 is not passed to `receive`, and no further call is made.
 //! [`Policy::requires`] says whether the connection goes on without.
 //!
-//! A message may be our FINAL only if the last answer was [`Progress::Done`], so the client's first and
-//! the server's answer to a MIDDLE are MIDDLEs. The server's FINAL answers the client's. The peer is
-//! authenticated when both FINALs went through these calls and none was [`Refused`]: `Done` alone
-//! does not say so, because what is heard later still counts.
+//! This end may send its FINAL only if the last result was [`Progress::Done`], so the client's first message and the
+//! server's answer to a MIDDLE are MIDDLEs. The server's FINAL answers the client's. The peer is authenticated once
+//! both FINALs were passed to the authenticator and no call returned [`Refused`]: `Done` alone does not suffice,
+//! because later messages still count.
 //!
 //! # Recovery
-//! A refusal closes the connection, whatever the policy: only a peer that never showed property 6 may
-//! remain unauthenticated, and only under `Optional`. With `Optional` at both ends whoever can change
-//! messages in flight can therefore remove the property unseen; `Required` at either end prevents it.
+//! A refusal closes the connection under any policy: only a peer that never sent property 6 may remain unauthenticated,
+//! and only under `Optional`. If both ends use `Optional`, an attacker who can change messages in flight can therefore
+//! remove the property undetected; `Required` at either end prevents this.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -35,52 +35,53 @@ use core::fmt;
 use super::properties::ConnPropKind;
 use crate::engine::Role;
 
-/// Whether the ends of a connection prove who they are.
+/// The host authentication policy of one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// We do not.
+    /// This end does not authenticate.
     #[default]
     Off,
-    /// We do if the peer does.
+    /// This end authenticates if the peer does.
     Optional,
-    /// No RPC message passes before the peer has. Version 1 and plain TCP cannot authenticate, so they
-    /// are not spoken, nor fallen back to, under this policy (P9).
+    /// No RPC message is exchanged before the peer has authenticated. Version 1 and plain TCP have no host
+    /// authentication, so they are neither used nor fallen back to under this policy (P9).
     Required,
 }
 
 impl Policy {
-    /// Returns whether we show property 6.
+    /// Returns whether this end sends property 6.
     pub const fn offers(self) -> bool {
         !matches!(self, Self::Off)
     }
 
-    /// Returns whether a peer without property 6 is turned away.
+    /// Returns whether a peer without property 6 is refused.
     pub const fn requires(self) -> bool {
         matches!(self, Self::Required)
     }
 }
 
-/// What an authenticator needs next.
+/// The progress of an authenticator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Another message must be exchanged: the next one we send is not our FINAL.
+    /// Another message must be exchanged: the next message of this end is not its FINAL.
     More,
-    /// The next message we send may be our FINAL, if it was not sent yet.
+    /// The next message of this end may be its FINAL, if that was not sent yet.
     Done,
 }
 
-/// Why an authenticator ends the connection. Says nothing of any secret.
+/// Why an authenticator refuses the peer. The reason reveals no secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Refused {
-    /// The peer's octets are not those of the message that was due.
+    /// The peer's octets are not those of the message expected.
     Malformed,
-    /// One end's properties end while something is still to be proved.
+    /// One end completed its properties before the authentication was finished.
     Unfinished,
-    /// The peer shows an identity that is not one we accept.
+    /// The peer's identity is not accepted.
     UnknownPeer,
-    /// The peer's proof does not fit what both ends said.
+    /// The peer's proof does not match the messages of both ends.
     WrongProof,
-    /// The peer sent back what we sent.
+    /// The peer reflected the octets that this end sent.
     Reflected,
 }
 
@@ -98,11 +99,11 @@ impl fmt::Display for Refused {
 
 impl core::error::Error for Refused {}
 
-/// One end's part in one connection's host authentication.
+/// The host authentication of one end of one connection.
 pub trait Authenticator: fmt::Debug + Send {
-    /// Takes, once and before all else, what was agreed outside CONNPROP.
+    /// Sets the parameters agreed outside CONNPROP messages. Called once, before any other method.
     ///
-    /// Private data is as it was carried by the connection's establishment, empty where there was none.
+    /// The private data is that of the connection's establishment, empty if there was none.
     fn bind(
         &mut self,
         role: Role,
@@ -111,28 +112,29 @@ pub trait Authenticator: fmt::Debug + Send {
         server_private_data: &[u8],
     );
 
-    /// Takes the properties of one CONNPROP message, sent or received, other than host authentication:
-    /// as they are encoded, one after the other (code point, length, value, padding of zeros), without
-    /// their count.
+    /// Takes the properties of one sent or received CONNPROP message, except host authentication, as they are encoded
+    /// one after the other (code point, length, value, padding of zeros), without their count.
     ///
-    /// Called before that message's own host authentication octets are produced or consumed.
+    /// Called before the host authentication octets of the same message are produced or consumed.
     fn hear(&mut self, from: Role, kind: ConnPropKind, properties: &[u8]);
 
-    /// Appends the octets of the message last heard, which is ours, to `out`.
+    /// Appends the host authentication octets of the message passed to [`Self::hear`] last, which
+    /// this end sends, to `out`.
     ///
-    /// Up to [`WHOLE_MAX`] octets travel in that message. Of more, what it has no room for travels in
-    /// our next ones, which are heard and not asked for octets of their own.
+    /// Up to [`WHOLE_MAX`] octets always fit that message. Octets that do not fit are carried by the next messages of
+    /// this end, which are passed to `hear` but not to `send`.
     fn send(&mut self, out: &mut Vec<u8>) -> Result<Progress, Refused>;
 
-    /// Takes the octets of the message last heard, which is the peer's: all its values of property 6,
-    /// one after the other.
+    /// Takes the host authentication octets of the message passed to [`Self::hear`] last, which the peer sent: all its
+    /// values of property 6, one after the other.
     fn receive(&mut self, octets: &[u8]) -> Result<Progress, Refused>;
 
-    /// Returns the identity the peer has proved, once it has, in the authenticator's own terms.
+    /// Returns the identity that the peer has proved, in the authenticator's own format, or `None`
+    /// if it has not.
     fn peer(&self) -> Option<&[u8]> {
         None
     }
 }
 
-/// Octets of one answer of [`Authenticator::send`] that always travel in one message.
+/// The number of octets of one [`Authenticator::send`] that always fit one message.
 pub const WHOLE_MAX: usize = 256;

@@ -1,18 +1,18 @@
-//! Remote Invalidation (section 6.5): which Send may be one with Invalidate.
+//! Remote Invalidation (section 6.5): the choice of Sends that invalidate a handle.
 
 use super::continuation::Kind;
 use crate::verbs::Handle;
 
-/// Where a message stands among those that carry one RPC message.
+/// The place of a transport message among those that carry one RPC message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Others follow.
+    /// Further messages follow.
     Earlier,
-    /// None follows.
+    /// No further message follows.
     Last,
 }
 
-/// Returns the handle that a message at this place of an RPC message invalidates, if any: `solicited` is
+/// Returns the handle that a transport message at this place of an RPC message invalidates, if any: `solicited` is
 /// `rdma_inv_handle` of the Call that the RPC message answers.
 ///
 /// Control messages have no `Kind` and never invalidate anything.

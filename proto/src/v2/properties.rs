@@ -5,18 +5,20 @@ use core::fmt;
 
 use crate::xdr::{Reader, Truncated, UNIT, Writer, pad};
 
-/// What one end said about itself, defaults where it said nothing.
+/// The transport properties of one end. Properties that the end did not announce have their
+/// defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties {
-    /// Maximum Send Size: octets of the largest message it sends.
+    /// Maximum Send Size: the length of the largest message that the end sends, in octets.
     pub send_size_max: u32,
-    /// Receive Buffer Size: octets of the largest message it takes.
+    /// Receive Buffer Size: the length of the largest message that the end accepts, in octets.
     pub receive_buffer_size: u32,
-    /// Maximum Segment Size: octets of the largest segment it handles.
+    /// Maximum Segment Size: the length of the largest segment that the end handles, in octets.
     pub segment_size_max: u32,
-    /// Maximum Segment Count: segments in one header.
+    /// Maximum Segment Count: the most segments in one header.
     pub segment_count_max: u32,
-    /// Reverse-Direction Support: what it can do as a Responder to its server.
+    /// Reverse-Direction Support: the Calls that a client serves for its server ([`REVERSE_NONE`]
+    /// to [`REVERSE_GENL`]).
     pub reverse: u32,
 }
 
@@ -32,7 +34,7 @@ impl Default for Properties {
     }
 }
 
-/// Where a CONNPROP message stands among those of its sender.
+/// The place of a CONNPROP message among those of its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnPropKind {
     /// More properties follow.
@@ -43,12 +45,13 @@ pub enum ConnPropKind {
 
 /// Why a property set was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PropertyFault {
-    /// The set itself ends early.
+    /// The set ends early.
     Truncated(Truncated),
-    /// A value is longer than the message, or that of a known property is not of its type.
+    /// A value extends beyond the message, or the value of a known property has the wrong type.
     BadValue {
-        /// Offset of the value.
+        /// The offset of the value.
         at: usize,
     },
 }
@@ -68,7 +71,7 @@ pub struct PropertySet<'a> {
 }
 
 impl<'a> PropertySet<'a> {
-    /// Parses a set. The values of unknown properties are not judged.
+    /// Parses a set. The values of unknown properties are not checked.
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, PropertyFault> {
         let count = r.u32()?;
         let bytes = r.rest();
@@ -92,7 +95,7 @@ impl<'a> PropertySet<'a> {
         Ok(Self { bytes: bytes.get(..length).unwrap_or_default(), count })
     }
 
-    /// Returns how many properties there are.
+    /// Returns the number of properties.
     pub const fn count(&self) -> u32 {
         self.count
     }
@@ -103,14 +106,15 @@ impl<'a> PropertySet<'a> {
         core::iter::from_fn(move || Some((r.u32().ok()?, r.opaque(usize::MAX).ok()?)))
     }
 
-    /// Returns what the set says. Unknown properties are ignored; of a repeated one the last counts.
+    /// Returns the properties in the set, with defaults for the others. Unknown properties are ignored, and the last
+    /// value of a repeated property counts.
     pub fn properties(&self) -> Properties {
         let mut properties = Properties::default();
         self.apply(&mut properties);
         properties
     }
 
-    /// Sets what the set says in `properties`, and leaves the rest as it was.
+    /// Updates `properties` with those in the set, and leaves the others unchanged.
     pub fn apply(&self, properties: &mut Properties) {
         let default = Properties::default();
         for (which, data) in self.entries() {
@@ -177,7 +181,7 @@ impl Properties {
     }
 }
 
-/// Appends a property as it is encoded.
+/// Appends one encoded property.
 pub(super) fn push_property(out: &mut Vec<u8>, which: u32, data: &[u8]) {
     out.extend(which.to_be_bytes());
     out.extend(u32::try_from(data.len()).unwrap_or(u32::MAX).to_be_bytes());
@@ -193,11 +197,11 @@ pub const REVERSE_SIMPLE: u32 = 1;
 pub const REVERSE_CONT: u32 = 2;
 /// `RDMA_RVRSDIR_GENL`: everything that the forward direction has.
 pub const REVERSE_GENL: u32 = 3;
-/// Host Authentication Message: opaque octets, see [`super::host_auth`].
+/// Code point of the Host Authentication Message property: opaque octets, see [`super::host_auth`].
 pub const HOSTAUTH: u32 = 6;
 
 const SBSIZ: u32 = 1;
-/// Receive Buffer Size.
+/// Code point of the Receive Buffer Size property.
 pub(crate) const RBSIZ: u32 = 2;
 const RSSIZ: u32 = 3;
 const RCSIZ: u32 = 4;

@@ -1,23 +1,22 @@
-//! The Requester's XIDs: a slot table in disguise.
+//! The Requester's XIDs, which are indices of a slot table.
 //!
-//! An XID is `generation << SLOT_BITS | slot`, so a Reply finds its Call by index. The table belongs
-//! to the client, not to a connection: a Call that is sent again keeps its XID. The first generation
-//! of each slot is random, so that two lives of one client do not look alike to a server's duplicate
-//! request cache.
+//! An XID is `generation << SLOT_BITS | slot`, so that a Reply finds its Call by index. The table belongs to the
+//! client, not to a connection: a retransmitted Call keeps its XID. The first generation of each slot is random, so
+//! that a server's duplicate request cache can tell two runs of one client apart.
 
 use alloc::boxed::Box;
 
-/// Bits of an XID that name the slot.
+/// The number of bits of an XID that hold the slot.
 const SLOT_BITS: u32 = 12;
 
-/// Slots one table can have.
+/// The most slots of one table.
 pub const SLOTS_MAX: usize = 1 << SLOT_BITS;
 
 /// The XIDs of one client's Calls.
 #[derive(Debug)]
 pub struct Xids {
     slots: Box<[Slot]>,
-    /// First free slot, or the table's length.
+    /// The first free slot, or the table's length.
     free: u32,
     in_use: u32,
 }
@@ -25,7 +24,7 @@ pub struct Xids {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     generation: u32,
-    /// Next free slot while free, else [`IN_USE`].
+    /// The next free slot while this one is free, else [`IN_USE`].
     next: u32,
 }
 
@@ -79,13 +78,13 @@ impl Xids {
         self.in_use = self.in_use.saturating_sub(1);
     }
 
-    /// Returns how many Calls have not ended.
+    /// Returns the number of Calls that have not ended.
     pub const fn in_use(&self) -> u32 {
         self.in_use
     }
 }
 
-/// The bits of an XID that name the slot.
+/// The mask of the bits of an XID that hold the slot.
 const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
 
 #[cfg(test)]

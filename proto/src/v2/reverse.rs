@@ -1,24 +1,24 @@
-//! The reverse direction: what a client announces, and a server may ask of it (sections 4.6, 5.2.5).
+//! The reverse direction: the support that a client announces, and the Calls that a server may then make (sections 4.6,
+//! 5.2.5).
 
 use super::properties::{REVERSE_CONT, REVERSE_GENL, REVERSE_SIMPLE};
 use crate::chunk::Format;
 
-/// How much of the reverse direction is supported. Each level includes those before it.
+/// The level of support for the reverse direction. Each level includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Nothing.
+    /// The reverse direction is not supported.
     None,
-    /// Simple format without chunks. [V2-4.6.4-1] as little as that may be all.
+    /// Simple format without chunks, [V2-4.6.4-1] the least that may be supported.
     Simple,
-    /// Also Continued format without chunks.
+    /// Simple and Continued format without chunks.
     Continued,
-    /// Everything the forward direction has.
+    /// All formats and chunks of the forward direction.
     General,
 }
 
 impl Level {
-    /// Returns the level that a Reverse-Direction Support property stands for. What we do not know may
-    /// be anything, so nothing is asked of it.
+    /// Returns the level that a Reverse-Direction Support property stands for. An unknown value counts as no support.
     pub const fn of(property: u32) -> Self {
         match property {
             REVERSE_SIMPLE => Self::Simple,
@@ -28,7 +28,7 @@ impl Level {
         }
     }
 
-    /// Returns whether a message of this format, without chunks, can be sent.
+    /// Returns whether a message of this format without chunks may be sent.
     pub fn allows(self, format: Format) -> bool {
         let needed = match format {
             Format::Simple => Self::Simple,
@@ -38,7 +38,7 @@ impl Level {
         self >= needed
     }
 
-    /// Returns whether a message with chunks, of any format, can be sent.
+    /// Returns whether a message with chunks, of any format, may be sent.
     pub fn allows_chunks(self) -> bool {
         self >= Self::General
     }

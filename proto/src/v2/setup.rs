@@ -1,14 +1,14 @@
-//! Setup: which CONNPROP message is said when (sections 4.3, 6.3.3 and 6.3.4), and what it says.
+//! Setup: the exchange of CONNPROP messages (sections 4.3, 6.3.3 and 6.3.4).
 //!
 //! # Normal operation
-//! Each end says what it has to say in any number of MIDDLE messages and a FINAL. The client begins.
-//! They take turns: each MIDDLE is answered by a MIDDLE, which may be empty, or a FINAL, and these
-//! carry the credit for the next one (E12). An end that has said its FINAL has no more turns; it
-//! answers with a grant. When both have, setup is over.
+//! Each end sends its properties in any number of MIDDLE messages and a FINAL. The client begins, and the ends take
+//! turns: each MIDDLE is answered by a MIDDLE, which may be empty, or by a FINAL, and these carry the credit for the
+//! next one (E12). An end that has sent its FINAL answers with a grant. Setup is over once both ends have sent their
+//! FINAL.
 //!
 //! # Limits
-//! The client's first message fits what version 1 takes, all others the default inline threshold. A
-//! peer that never comes to its FINAL is cut off after [`MESSAGES_MAX`] messages.
+//! The client's first message fits the default inline threshold of version 1, all others that of
+//! version 2. A peer that does not send its FINAL within [`MESSAGES_MAX`] messages is refused.
 
 mod auth;
 mod fault;
@@ -24,69 +24,69 @@ use super::properties::{ConnPropKind, HOSTAUTH, Properties, PropertySet, push_pr
 use crate::engine::Role;
 use crate::xdr::{Reader, UNIT};
 
-/// One connection's exchange of properties.
+/// The exchange of properties on one connection.
 #[derive(Debug)]
 pub(super) struct Setup {
     role: Role,
     progress: Progress,
-    /// What the peer has said so far, defaults where it said nothing.
+    /// The properties that the peer has sent so far, with defaults for the others.
     theirs: Properties,
-    /// Encoded properties we have not said yet.
+    /// Encoded properties that this end has not sent yet.
     unsaid: Vec<u8>,
-    /// The property set of our last message.
+    /// The property set of this end's last message.
     message: Vec<u8>,
     messages_received: u32,
     auth: HostAuth,
 }
 
-/// How far the two ends have come.
+/// The progress of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Progress {
     ours: Side,
     theirs: Side,
 }
 
-/// How far one end has come.
+/// The progress of one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    /// It has said nothing.
+    /// The end has sent no properties.
     Silent,
-    /// Its last message was a MIDDLE.
+    /// The last message of the end was a MIDDLE.
     Middle,
-    /// It has said its FINAL.
+    /// The end has sent its FINAL.
     Final,
 }
 
-/// What matters to setup.
+/// An event that matters to setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// The queue pair is up.
     Start,
-    /// A MIDDLE came.
+    /// A MIDDLE arrived.
     Middle,
-    /// A FINAL came.
+    /// A FINAL arrived.
     Final,
-    /// A grant came.
+    /// A grant arrived.
     Grant,
-    /// Any other message came that is not an error.
+    /// Any other message that is not an error arrived.
     Other,
 }
 
-/// What follows from it.
+/// The action that follows an event of setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Our next message is due.
+    /// This end sends its next CONNPROP message.
     Speak,
-    /// A grant is due, in place of the message we may not send any more.
+    /// This end sends a grant, because it has already sent its FINAL.
     Grant,
-    /// Nothing is.
+    /// This end sends nothing.
     Nothing,
-    /// The message has no place here.
+    /// The message is out of order.
     OutOfPlace,
 }
 
 impl Progress {
-    /// The whole table: the peer's new side, and what is due.
+    /// Applies the transition table: returns the peer's new progress and the action due.
     const fn on(self, role: Role, event: Event) -> (Side, Answer) {
         use Side::{Final, Middle, Silent};
         match (event, self.ours, self.theirs) {
@@ -111,7 +111,7 @@ impl Progress {
 }
 
 impl Setup {
-    /// Makes the exchange of an end with these properties.
+    /// Makes the exchange of an end with the properties `ours`.
     pub(super) fn new(role: Role, ours: &Properties) -> Self {
         let mut unsaid = Vec::new();
         for (which, value) in ours.words() {
@@ -129,9 +129,9 @@ impl Setup {
         }
     }
 
-    /// Says one more property. Returns whether any message has room for it.
+    /// Adds a property to those to be sent. Returns whether a message has room for it.
     ///
-    /// [V2-5-1] those of extensions, which the peer may not know.
+    /// [V2-5-1] it is for properties of extensions, which the peer may not know.
     pub(super) fn announce(&mut self, which: u32, data: &[u8]) -> bool {
         let fits = data.len() <= PROPERTY_MAX;
         if fits {
@@ -140,19 +140,19 @@ impl Setup {
         fits
     }
 
-    /// Authenticates, as `policy` says.
+    /// Enables host authentication according to `policy`.
     pub(super) fn authenticate(&mut self, policy: Policy, authenticator: Box<dyn Authenticator>) {
         self.auth = HostAuth::new(policy, authenticator);
     }
 
-    /// Takes an event that brings no properties.
+    /// Handles an event without properties.
     pub(super) fn on_event(&mut self, event: Event) -> Answer {
         let (theirs, answer) = self.progress.on(self.role, event);
         self.progress.theirs = theirs;
         answer
     }
 
-    /// Takes the properties of a CONNPROP message. What is out of place is not heard.
+    /// Handles the properties of a CONNPROP message. Those of a message out of order are ignored.
     pub(super) fn on_properties(
         &mut self,
         kind: ConnPropKind,
@@ -182,7 +182,7 @@ impl Setup {
         Ok(answer)
     }
 
-    /// Composes our next message. Returns which kind it is.
+    /// Composes the next CONNPROP message of this end. Returns its kind.
     pub(super) fn speak(&mut self) -> Result<ConnPropKind, Fault> {
         let is_first = self.progress.ours == Side::Silent;
         let message_max = match self.role {
@@ -225,17 +225,18 @@ impl Setup {
         &self.message
     }
 
-    /// Returns whether both ends have said their FINAL.
+    /// Returns whether both ends have sent their FINAL.
     pub(super) fn is_over(&self) -> bool {
         self.progress == Progress { ours: Side::Final, theirs: Side::Final }
     }
 
-    /// Returns whether either end has said anything.
+    /// Returns whether either end has sent properties.
     pub(super) fn has_begun(&self) -> bool {
         self.progress != Progress { ours: Side::Silent, theirs: Side::Silent }
     }
 
-    /// Returns whether we are between a MIDDLE and our FINAL, where nothing else may be sent.
+    /// Returns whether this end has sent a MIDDLE and not yet its FINAL, so that it may send
+    /// nothing else.
     pub(super) fn is_speaking(&self) -> bool {
         self.progress.ours == Side::Middle
     }
@@ -245,7 +246,7 @@ impl Setup {
         self.auth.policy().requires()
     }
 
-    /// Returns what the peer has said so far.
+    /// Returns the properties that the peer has sent so far.
     pub(super) const fn theirs(&self) -> &Properties {
         &self.theirs
     }
@@ -255,7 +256,7 @@ impl Setup {
         self.auth.peer().filter(|_| self.is_over())
     }
 
-    /// Returns how many of the properties not said yet fit `room` octets, and their octets.
+    /// Returns the number of unsent properties that fit `room` octets, and their length in octets.
     fn fitting(&self, room: usize) -> (u32, usize) {
         let mut r = Reader::new(&self.unsaid);
         let mut fitting = (0_u32, 0);
@@ -266,22 +267,22 @@ impl Setup {
     }
 }
 
-/// Octets of the client's first message: the default inline threshold of version 1.
+/// The longest first message of a client: the default inline threshold of version 1.
 const FIRST_MESSAGE_MAX: usize = 1024;
 
-/// Octets of every other one: the default inline threshold of version 2 (section 6.3.4).
+/// The longest later message: the default inline threshold of version 2 (section 6.3.4).
 const MESSAGE_MAX: usize = 4096;
 
-/// Octets in front of the first property: the prefix, and the count.
+/// The length of the prefix and the count, which precede the first property.
 const HEADER_LEN: usize = Prefix::WIRE_LEN + UNIT;
 
-/// Octets in front of a property's value: code point and length.
+/// The length of the code point and length, which precede a property's value.
 const PROPERTY_HEADER_LEN: usize = 2 * UNIT;
 
-/// Octets of the value of any one property that we announce.
+/// The longest value of one announced property, in octets.
 pub(super) const PROPERTY_MAX: usize = 512;
 
-/// CONNPROP messages we take from one peer.
+/// The most CONNPROP messages accepted from one peer.
 const MESSAGES_MAX: u32 = 64;
 
 const _: () = {

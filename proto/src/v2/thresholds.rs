@@ -1,20 +1,21 @@
-//! Inline thresholds (section 4.2.2): how long a message may be in each direction.
+//! Inline thresholds (section 4.2.2): the length of the longest message in each direction.
 
 use super::properties::Properties;
 
 /// The inline thresholds of one connection, seen from one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// Octets of the largest message we may send: the call inline threshold of our Calls, and the
-    /// reply inline threshold of our Replies.
+    /// The longest message that this end may send, in octets: the call inline threshold of its
+    /// Calls and the reply inline threshold of its Replies.
     pub send: u32,
-    /// Octets of the largest message that comes: the reply inline threshold of the Replies to our
-    /// Calls, and the call inline threshold of the peer's Calls.
+    /// The longest message that this end may receive, in octets: the reply inline threshold of its
+    /// Calls and the call inline threshold of the peer's Calls.
     pub receive: u32,
 }
 
 impl Thresholds {
-    /// Settles the thresholds. [`Properties::default`] stands for an end that said nothing.
+    /// Computes the thresholds from the properties of both ends. [`Properties::default`] stands for
+    /// an end that has announced none.
     pub fn new(ours: &Properties, theirs: &Properties) -> Self {
         // [V2-4.2.2-1] what one end can send and the other can take.
         Self {

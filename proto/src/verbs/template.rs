@@ -1,59 +1,64 @@
-//! Templates: octets that many messages begin with, and the places in them where the messages differ.
+//! Header templates: octets that many messages begin with, and the offsets of the words that differ.
 //!
-//! A template says nothing of what its octets mean. Whoever makes one names it by a number, on one queue pair and in
-//! one direction; a provider may carry the octets once and the number from then on.
+//! A template does not interpret its octets. Its creator gives it a number, which is valid on one queue pair and in one
+//! direction; a provider may send the octets once and only the number from then on.
 
 use core::fmt;
 
-/// Octets that many messages begin with, in whole words, and where among them the words of a [`Label`] belong.
+/// The octets that many messages begin with, in whole words, and the offsets of the words of a [`Label`] in them.
+#[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HeaderTemplate {
-    /// The octets, with zeros where a label belongs and behind the last.
+    /// The octets, with zeros in the words of the label and after the last octet.
     octets: [u8; Self::LEN_MAX],
     length: u8,
     offsets: LabelOffsets,
 }
 
-/// Where in a [`HeaderTemplate`] the words of a [`Label`] belong, in octets from its beginning.
+/// The offsets of the words of a [`Label`] in a [`HeaderTemplate`], in octets.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelOffsets {
-    /// Of the XID, which a transport header has, and often the header behind it too. One that is there once has the
-    /// same offset twice.
+    /// The offsets of the XID: in the transport header and in the RPC header. Both are equal if the template holds the
+    /// XID once.
     pub xid: [u8; 2],
-    /// Of the credit word.
+    /// The offset of the credit word.
     pub credit: u8,
 }
 
-/// The words in which messages of one [`HeaderTemplate`] differ.
+/// The words in which messages with the same [`HeaderTemplate`] differ.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Label {
-    /// The XID, wherever the template has it.
+    /// The XID, at each of its offsets.
     pub xid: u32,
     /// The credit word.
     pub credit: u32,
 }
 
-/// The number of a template, on one queue pair and in one direction. It means the same template as long as the queue
-/// pair lives.
+/// The number of a template on one queue pair and in one direction. It denotes the same template until the queue pair
+/// is destroyed.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TemplateId(u8);
 
-/// A template and the number that stands for it.
+/// A template and its number.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct NamedTemplate<'a> {
-    /// The number.
+    /// The number of the template.
     pub id: TemplateId,
     /// The template.
     pub template: &'a HeaderTemplate,
 }
 
 impl HeaderTemplate {
-    /// Octets of the longest template.
+    /// The length of the longest template, in octets.
     pub const LEN_MAX: usize = 96;
 
-    /// Makes a template of these octets. Those at `offsets` have no meaning. `None` if there are more than
-    /// [`LEN_MAX`](Self::LEN_MAX), if they are not whole words, if an offset is not that of one of their words, or if
-    /// XID and credit word share one.
+    /// Makes a template of `octets`, ignoring the words at `offsets`. Returns `None` if there are more than
+    /// [`LEN_MAX`](Self::LEN_MAX) octets, if they are not whole words, if an offset is not that of a word, or if the
+    /// XID and the credit word share an offset.
     pub const fn new(octets: &[u8], offsets: LabelOffsets) -> Option<Self> {
         let LabelOffsets { xid: [first, second], credit } = offsets;
         let length = octets.len();
@@ -77,30 +82,30 @@ impl HeaderTemplate {
         Some(Self { octets: all, length, offsets })
     }
 
-    /// Returns the template's length, in octets: at least a word.
+    /// Returns the length of the template in octets: at least one word.
     #[expect(clippy::len_without_is_empty, reason = "it never is")]
     #[inline]
     pub const fn len(&self) -> usize {
         self.length as usize
     }
 
-    /// Returns the octets, with zeros where a label belongs.
+    /// Returns the octets, with zeros in the words of the label.
     #[inline]
     pub fn octets(&self) -> &[u8] {
         self.octets.get(..self.len()).unwrap_or_default()
     }
 
-    /// Returns where a label belongs.
+    /// Returns the offsets of the words of a label.
     #[inline]
     pub const fn offsets(&self) -> LabelOffsets {
         self.offsets
     }
 
-    /// Writes the octets and a label to the beginning of `message`; `None`, and nothing is written, if that has less
-    /// room.
+    /// Writes the octets and a label to the beginning of `message`. Returns `None`, and writes nothing, if `message` is
+    /// too short.
     ///
-    /// They are written by double words, as what copies them soon reads them. Inline, so that nothing of a template
-    /// that is known when this is compiled is looked up.
+    /// The octets are written as 64-bit words, because the copy that follows reads 64-bit words. The function is
+    /// inlined so that the compiler resolves all lookups in a constant template.
     #[inline(always)]
     pub fn put(&self, message: &mut [u8], label: Label) -> Option<()> {
         let LabelOffsets { xid: [first, second], credit } = self.offsets;
@@ -132,10 +137,10 @@ impl fmt::Debug for HeaderTemplate {
 }
 
 impl TemplateId {
-    /// Numbers that there are: templates of one queue pair, in one direction.
+    /// The number of templates that one queue pair can have in one direction.
     pub const COUNT: usize = 16;
 
-    /// Returns the id of this number; `None` if it is not below [`COUNT`](Self::COUNT).
+    /// Returns the identifier of this number, or `None` if it is not below [`COUNT`](Self::COUNT).
     #[inline]
     pub const fn new(number: u8) -> Option<Self> {
         if (number as usize) < Self::COUNT { Some(Self(number)) } else { None }
@@ -148,7 +153,7 @@ impl TemplateId {
     }
 }
 
-/// Returns whether there is a whole word at an offset of `length` octets, in whole words.
+/// Returns whether `length` octets of whole words have a word at this offset.
 const fn has(length: usize, offset: u8) -> bool {
     (offset as usize) < length && (offset as usize).is_multiple_of(WORD)
 }
@@ -164,7 +169,7 @@ const fn holds_first(offset: u8) -> bool {
     (offset as usize).is_multiple_of(PAIR)
 }
 
-/// Octets of a word, and of a pair of them.
+/// The length of a word in octets, and of a pair of words.
 const WORD: usize = 4;
 const PAIR: usize = 8;
 const _: () = assert!(HeaderTemplate::LEN_MAX <= u8::MAX as usize);

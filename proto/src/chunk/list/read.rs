@@ -1,4 +1,4 @@
-//! Read lists: chunks that are to be fetched, each segment with its position.
+//! Read lists: chunks that a Responder fetches by RDMA Read, each segment with its position.
 
 use core::fmt;
 
@@ -15,23 +15,23 @@ pub struct ReadList<'a> {
 }
 
 impl<'a> ReadList<'a> {
-    /// Parses a list of data item chunks, up to and with its end.
+    /// Parses a list of data item chunks, its end included.
     #[inline]
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, ListFault> {
         // [V2-4.5.1-2] a multiple of four; [V2-6.3.7-1] zero is for Call chunks.
         Self::decode_at(r, Rules::Version2, |position| position != 0 && position.is_multiple_of(4))
     }
 
-    /// Parses the list of segments that is a Call chunk, up to and with its end.
+    /// Parses the list of segments that make up a Call chunk, its end included.
     pub fn decode_call_chunk(r: &mut Reader<'a>) -> Result<Self, ListFault> {
         // [V2-6.6.3-1] all of it stands at the start of the Payload stream.
         Self::decode_at(r, Rules::Version2, |position| position == 0)
     }
 
-    /// Parses a version 1 list, up to and with its end.
+    /// Parses a version 1 Read list, its end included.
     ///
-    /// Position zero is the RPC message itself. Chunks stand in any order, and the segments of one
-    /// need not be together: whoever wants them in order sorts them.
+    /// Position zero is the RPC message itself. Chunks may come in any order, and the segments of
+    /// one chunk need not be adjacent: a caller that needs them in order sorts them.
     pub fn decode_v1(r: &mut Reader<'a>) -> Result<Self, ListFault> {
         Self::decode_at(r, Rules::Version1, |position| position.is_multiple_of(4))
     }
@@ -92,8 +92,8 @@ impl<'a> ReadList<'a> {
         }
     }
 
-    /// Returns how many chunks there are: runs of segments that share a position. (In an unsorted list
-    /// of version 1 a chunk may be several runs.)
+    /// Returns the number of chunks, which are runs of segments that share a position. (In an unsorted version 1 list
+    /// one chunk may consist of several runs.)
     pub const fn chunk_count(&self) -> u32 {
         self.chunks
     }
@@ -106,7 +106,7 @@ impl<'a> ReadList<'a> {
         !self.is_empty() && entries.iter().any(segment)
     }
 
-    /// Returns whether there is nothing to read.
+    /// Returns whether the list has no entries.
     pub const fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -129,7 +129,7 @@ impl<'a> ReadList<'a> {
         self.chunks().flat_map(|chunk| chunk.segments().map(move |s| (chunk.position, s)))
     }
 
-    /// Appends a list of segments with their positions, which never decrease.
+    /// Appends a list of segments with their positions, which must not decrease.
     pub fn encode(
         w: &mut Writer<'_>,
         entries: impl IntoIterator<Item = (u32, Segment)>,
@@ -142,13 +142,13 @@ impl<'a> ReadList<'a> {
         w.u32(0)
     }
 
-    /// Octets of a list of so many segments.
+    /// Returns the encoded length of a list of `segments` segments, in octets.
     pub const fn wire_len(segments: usize) -> usize {
         segments.saturating_mul(READ_ENTRY).saturating_add(4)
     }
 }
 
-/// One data item of a Call, to be fetched by RDMA Read.
+/// One data item of a Call, which the Responder fetches by RDMA Read.
 #[derive(Clone, Copy)]
 pub struct ReadChunk<'a> {
     position: u32,
@@ -156,7 +156,7 @@ pub struct ReadChunk<'a> {
 }
 
 impl<'a> ReadChunk<'a> {
-    /// Returns where the item stands in the unreduced Payload stream.
+    /// Returns the position of the item in the unreduced Payload stream.
     pub const fn position(&self) -> u32 {
         self.position
     }
@@ -166,7 +166,7 @@ impl<'a> ReadChunk<'a> {
         self.bytes.as_chunks().0.iter().filter_map(read_segment)
     }
 
-    /// Returns how many segments there are.
+    /// Returns the number of segments.
     pub fn segment_count(&self) -> usize {
         self.bytes.chunks_exact(READ_ENTRY).len()
     }
@@ -197,5 +197,5 @@ fn read_position(bytes: &[u8]) -> Option<u32> {
     Reader::new(bytes.get(4..)?).u32().ok()
 }
 
-/// Octets of one Read list entry: discriminator, position, segment.
+/// The encoded length of one Read list entry: discriminator, position, segment.
 const READ_ENTRY: usize = 4 + 4 + Segment::WIRE_LEN;

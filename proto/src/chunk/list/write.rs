@@ -1,4 +1,4 @@
-//! Write lists and Reply chunks: where results go, and how much of each was written.
+//! Write lists and Reply chunks: the memory that results are written to, and the lengths written.
 
 use core::fmt;
 
@@ -15,13 +15,13 @@ pub struct WriteList<'a> {
 }
 
 impl<'a> WriteList<'a> {
-    /// Parses a list, up to and with its end.
+    /// Parses a version 2 Write list, its end included.
     #[inline]
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, ListFault> {
         Self::decode_by(r, Rules::Version2)
     }
 
-    /// Parses a version 1 list, up to and with its end.
+    /// Parses a version 1 Write list, its end included.
     pub fn decode_v1(r: &mut Reader<'a>) -> Result<Self, ListFault> {
         Self::decode_by(r, Rules::Version1)
     }
@@ -53,18 +53,18 @@ impl<'a> WriteList<'a> {
         }
     }
 
-    /// Parses an optional single chunk, such as a Reply chunk.
+    /// Parses an optional chunk of version 2, such as a Reply chunk.
     #[inline]
     pub fn decode_optional(r: &mut Reader<'a>) -> Result<Option<WriteChunk<'a>>, ListFault> {
         if more(r, Rules::Version2)? { WriteChunk::decode(r).map(Some) } else { Ok(None) }
     }
 
-    /// Parses an optional single chunk of version 1.
+    /// Parses an optional chunk of version 1, such as a Reply chunk.
     pub fn decode_optional_v1(r: &mut Reader<'a>) -> Result<Option<WriteChunk<'a>>, ListFault> {
         if more(r, Rules::Version1)? { WriteChunk::decode(r).map(Some) } else { Ok(None) }
     }
 
-    /// Returns how many chunks there are.
+    /// Returns the number of chunks.
     pub const fn chunk_count(&self) -> u32 {
         self.chunks
     }
@@ -90,7 +90,7 @@ impl<'a> WriteList<'a> {
         false
     }
 
-    /// Appends a list of chunks, or the empty one.
+    /// Appends a list of chunks, which may be empty.
     pub fn encode(
         w: &mut Writer<'_>,
         chunks: impl IntoIterator<Item = impl ExactSizeIterator<Item = Segment>>,
@@ -102,7 +102,7 @@ impl<'a> WriteList<'a> {
         w.u32(0)
     }
 
-    /// Appends an optional single chunk, such as a Reply chunk.
+    /// Appends an optional chunk, such as a Reply chunk.
     pub fn encode_optional(
         w: &mut Writer<'_>,
         chunk: Option<impl ExactSizeIterator<Item = Segment>>,
@@ -116,13 +116,14 @@ impl<'a> WriteList<'a> {
         }
     }
 
-    /// Octets of a list of chunks of so many segments each.
+    /// Returns the encoded length of a Write list in octets; `chunks` yields the number of segments
+    /// of each chunk.
     pub fn wire_len(chunks: impl IntoIterator<Item = usize>) -> usize {
         let entries = chunks.into_iter().map(|segments| Self::wire_len_optional(Some(segments)));
         entries.fold(4, usize::saturating_add)
     }
 
-    /// Octets of an optional single chunk of so many segments.
+    /// Returns the encoded length of an optional chunk of `segments` segments, in octets.
     pub const fn wire_len_optional(segments: Option<usize>) -> usize {
         match segments {
             Some(count) => count.saturating_mul(Segment::WIRE_LEN).saturating_add(8),
@@ -131,7 +132,7 @@ impl<'a> WriteList<'a> {
     }
 }
 
-/// One counted array of segments.
+/// One Write chunk or Reply chunk: a counted array of segments.
 #[derive(Clone, Copy)]
 pub struct WriteChunk<'a> {
     bytes: &'a [u8],
@@ -151,7 +152,8 @@ impl<'a> WriteChunk<'a> {
         if fits && sum <= u64::from(u32::MAX) { Ok(chunk) } else { Err(chunk.wraps(r.position())) }
     }
 
-    /// Says which segment of this chunk, which ends at `end`, is one too many.
+    /// Returns the fault for the first segment that makes this chunk, which ends at offset `end`,
+    /// too long.
     #[cold]
     fn wraps(self, end: usize) -> ListFault {
         let mut sum = 0_u64;

@@ -1,4 +1,4 @@
-//! How a Call's own Payload stream goes: which arguments are reduced, and in which format the rest.
+//! The conveyance of a Call's Payload stream: the arguments to reduce, and the format of the rest.
 
 use core::cmp::Reverse;
 
@@ -8,7 +8,7 @@ use crate::chunk::{DataItem, Few, ReadList, Version};
 use crate::exchange::format::{CallLists, Format, in_messages, messages};
 use crate::exchange::terms::Terms;
 
-/// How the Payload stream of a Call goes.
+/// The reduced arguments and the format of a Call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Conveyance {
     pub(super) format: Format,
@@ -17,7 +17,7 @@ pub(super) struct Conveyance {
     pub(super) reads: Few<ReducedArgument>,
 }
 
-/// Chooses which arguments to reduce, and the format.
+/// Chooses the arguments to reduce and the format of a Call.
 pub(super) fn convey(
     terms: &Terms,
     shape: &CallShape<'_>,
@@ -46,13 +46,13 @@ pub(super) fn convey(
     Ok(Conveyance { format: Format::Special, inline: 0, call, reads })
 }
 
-/// Arguments that leave the stream.
+/// The arguments that leave the stream.
 #[derive(Clone, Copy, Debug)]
 struct Reductions {
     reads: Few<ReducedArgument>,
-    /// Segments of their chunks.
+    /// The number of segments in their chunks.
     segments: u32,
-    /// Octets left in the stream.
+    /// The number of octets left in the stream.
     rest: u32,
 }
 
@@ -74,8 +74,8 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Chooses the arguments to reduce, longest first: those worth it, and of the others as many as
-    /// it takes to fit one message.
+    /// Chooses the arguments to reduce, longest first: all above the reduction threshold, and as
+    /// many of the others as it takes to fit one message.
     fn reduce(&self) -> Reductions {
         let mut chosen = Reductions::none(self.shape);
         // [V2-4.7-1] [V2-11.2.2.3-2]
@@ -105,7 +105,8 @@ impl Planner<'_> {
         order
     }
 
-    /// Returns `chosen` with another item, if there may be another chunk and it saves anything.
+    /// Adds an item to `chosen`; returns `None` if no further chunk is allowed or the chunk would
+    /// save nothing.
     fn with(&self, chosen: &Reductions, index: usize, item: &DataItem) -> Option<Reductions> {
         let length = u32::try_from(item.length()).ok()?;
         let position = u32::try_from(item.data().start).ok()?;
@@ -125,7 +126,7 @@ impl Planner<'_> {
         more.reads.push(ReducedArgument { index, position, length }).then_some(more)
     }
 
-    /// Returns the format in which the rest of the stream goes in messages, if it can.
+    /// Returns the format that sends the rest of the stream in messages, if one does.
     fn inline(&self, reductions: &Reductions) -> Option<Format> {
         let header = self.header(reductions, None);
         let payload = usize::try_from(reductions.rest).ok()?;
@@ -133,7 +134,7 @@ impl Planner<'_> {
         in_messages(messages(version, threshold, header, payload), self.terms.call_messages_max)
     }
 
-    /// Returns whether the rest of the stream can go in a Call chunk.
+    /// Returns whether a Call chunk can hold the rest of the stream.
     fn special(&self, reductions: &Reductions) -> bool {
         let Some(call) = self.terms.segments(reductions.rest) else { return false };
         let others = self.provision.segments(self.terms).saturating_add(reductions.segments);

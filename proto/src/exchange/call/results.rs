@@ -1,38 +1,38 @@
-//! What a Call provides for its Reply: Write chunks and a Reply chunk.
+//! The Write chunks and the Reply chunk that a Call provides for its Reply.
 
 use super::shape::{Allowance, CallFault, CallShape, provided};
 use crate::chunk::{Few, Version};
 use crate::exchange::format::{in_messages, messages, reply_wire_len};
 use crate::exchange::terms::Terms;
 
-/// What is provided for a Reply.
+/// The chunks provided for a Reply.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Provision {
-    /// Octets of each Write chunk, in the order of the results.
+    /// The length of each Write chunk, in the order of the results.
     pub(super) writes: Few<u32>,
-    /// Octets of the Reply chunk.
+    /// The length of the Reply chunk.
     pub(super) reply: Option<u32>,
 }
 
 impl Provision {
-    /// Returns the segments in each Write chunk.
+    /// Returns the number of segments of each Write chunk.
     pub(super) fn write_segments(&self, terms: &Terms) -> impl Iterator<Item = u32> {
         self.writes.iter().map(|length| terms.segments(*length).unwrap_or_default())
     }
 
-    /// Returns the segments in the Reply chunk.
+    /// Returns the number of segments of the Reply chunk.
     pub(super) fn reply_segments(&self, terms: &Terms) -> Option<u32> {
         self.reply.map(|length| terms.segments(length).unwrap_or_default())
     }
 
-    /// Returns the segments in all chunks.
+    /// Returns the number of segments of all chunks.
     pub(super) fn segments(&self, terms: &Terms) -> u32 {
         let reply = self.reply_segments(terms).unwrap_or_default();
         self.write_segments(terms).fold(reply, u32::saturating_add)
     }
 }
 
-/// Provides room for the longest Reply.
+/// Chooses chunks that have room for the longest Reply.
 pub(super) fn provide(
     terms: &Terms,
     shape: &CallShape<'_>,
@@ -85,7 +85,7 @@ pub(super) fn provide(
         .ok_or(CallFault::ReplyTooLong)
 }
 
-/// Returns whether the longest Reply comes in at most so many messages.
+/// Returns whether the longest Reply fits `messages_max` messages.
 fn fits(terms: &Terms, provision: &Provision, payload: u64, messages_max: u32) -> bool {
     let header = reply_wire_len(terms.version, provision.write_segments(terms), None);
     let payload = usize::try_from(payload).unwrap_or(usize::MAX);
@@ -93,7 +93,7 @@ fn fits(terms: &Terms, provision: &Provision, payload: u64, messages_max: u32) -
     in_messages(messages, messages_max).is_some()
 }
 
-/// Returns the octets of the longest Reply that no Write chunk takes.
+/// Returns the number of octets of the longest Reply that no Write chunk takes.
 fn rest(allowance: &Allowance, writes: &[u32], reply_max: u64) -> u64 {
     let taken = allowance.results.iter().zip(writes).filter(|(_, chunk)| **chunk > 0);
     let taken = taken.map(|(length, _)| padded(*length)).sum::<u64>();

@@ -1,31 +1,30 @@
-//! A Call to be planned, and what can stand in the way.
+//! The description of a Call to plan, and the reasons why it cannot be planned.
 
 use core::fmt;
 
 use crate::chunk::{DataItem, Few, Version};
 use crate::rpc::Procedure;
 
-/// A Call to be planned, its Payload stream already encoded.
+/// The Call to plan, whose Payload stream is already encoded.
 #[derive(Clone, Copy, Debug)]
 pub struct CallShape<'a> {
-    /// What the binding says of it.
+    /// The binding of its procedure.
     pub procedure: &'a Procedure,
-    /// Octets of the unreduced Payload stream: a whole number of units.
+    /// The length of the unreduced Payload stream in octets: a multiple of the XDR unit.
     pub length: u32,
-    /// Where in it the arguments start, behind the RPC header.
+    /// The offset of the arguments in the Payload stream, after the RPC header.
     pub arguments_at: u32,
-    /// The DDP-eligible arguments that can be exposed, in stream order.
+    /// The DDP-eligible arguments whose memory can be exposed, in stream order.
     pub items: &'a [DataItem],
-    /// For each DDP-eligible result, in order, the octets it may have if it is reduced: its maximum.
-    /// Zero for a result that shall not be.
+    /// The maximum length of each DDP-eligible result, in order; zero for a result that must not be reduced.
     pub results: &'a [u32],
-    /// Octets of the longest Reply, its RPC header included and nothing reduced:
-    /// [`Procedure::reply_max`] unless more is known.
+    /// The length of the longest Reply in octets, its RPC header included and nothing reduced:
+    /// [`Procedure::reply_max`] or a tighter bound.
     pub reply_max: u32,
-    /// Octets of the longest Reply chunk to provide, if the Responder says that it needs more than
-    /// `reply_max`.
+    /// The length of the longest Reply chunk to provide if the Responder asks for more than
+    /// `reply_max` octets.
     pub reply_limit: u32,
-    /// Whether the credential lets anything be reduced: [`Credential::may_reduce`].
+    /// Whether the credential permits reduction: [`Credential::may_reduce`].
     ///
     /// [`Credential::may_reduce`]: crate::rpc::Credential::may_reduce
     pub may_reduce: bool,
@@ -34,11 +33,11 @@ pub struct CallShape<'a> {
 /// An argument that leaves the Payload stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReducedArgument {
-    /// Which of [`CallShape::items`] it is.
+    /// The index of the argument in [`CallShape::items`].
     pub index: usize,
     /// The position of its Read chunk.
     pub position: u32,
-    /// Octets of its Read chunk.
+    /// The length of its Read chunk in octets.
     pub length: u32,
 }
 
@@ -68,21 +67,22 @@ impl fmt::Display for CallFault {
 
 impl core::error::Error for CallFault {}
 
-/// What the Responder has let us know about itself, one refusal at a time.
+/// The limits and demands learnt from the Responder's errors, one refusal at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::exchange) struct Allowance {
     pub(in crate::exchange) read_chunks_max: u32,
     pub(in crate::exchange) write_chunks_max: u32,
     pub(in crate::exchange) chunk_segments_max: u32,
-    /// Octets of each result.
+    /// The maximum length of each result in octets.
     pub(in crate::exchange) results: Few<u32>,
-    /// Octets a Reply chunk must have, if it was said that one is needed.
+    /// The length a Reply chunk must have, if the Responder asked for one.
     pub(in crate::exchange) reply_min: Option<u32>,
-    /// Plans refused so far.
+    /// The number of plans refused so far.
     pub(in crate::exchange) refusals: u8,
 }
 
-/// Returns a chunk's length as a Requester provides it for a result of at most `length` octets.
+/// Returns the length of the chunk that a Requester provides for a result of at most `length`
+/// octets.
 pub(super) const fn provided(version: Version, length: u32) -> u32 {
     match version {
         // E23: as Linux does.

@@ -1,4 +1,4 @@
-//! Why a handshake fails.
+//! The faults of an MPA handshake.
 
 use core::fmt;
 
@@ -6,22 +6,23 @@ use crate::iwarp::fault::{self as iwarp, Code};
 
 /// Why a handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
-    /// Not an MPA frame of the expected kind.
+    /// The octets are not an MPA frame of the expected kind.
     NotMpa,
-    /// An MPA revision we do not speak, or one higher than we asked for.
+    /// The MPA revision is not supported, or higher than this end requested.
     Revision,
-    /// The peer insists on markers.
+    /// The peer requires markers.
     Markers,
     /// The private data is longer than 512 octets, or too short for the Enhanced data announced.
     PrivateData,
-    /// The peer sent more before our Reply.
+    /// The peer sent further octets before this end's Reply.
     Early,
-    /// The peer would have more Reads outstanding than we offered to serve.
+    /// The peer asks for more outstanding Reads than this end offered.
     InsufficientIrd,
-    /// No way of opening the stream that both ends know.
+    /// The ends have no ready-to-receive (RTR) message in common.
     NoRtr,
-    /// Our own private data is too long.
+    /// The private data of this end is too long.
     OurPrivateData,
 }
 
@@ -40,7 +41,7 @@ impl Fault {
         }
     }
 
-    /// Returns the code an active end terminates with, for faults found in a Reply.
+    /// Returns the code of the Terminate that an active end sends for a fault in a Reply.
     pub const fn code(self) -> Option<Code> {
         match self {
             Self::InsufficientIrd => Some(iwarp::Fault::InsufficientIrd.code()),

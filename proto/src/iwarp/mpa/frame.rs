@@ -1,4 +1,4 @@
-//! The frames of MPA's connection setup, as octets.
+//! The frames of MPA's connection setup.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,44 +12,44 @@ use crate::xdr::{Reader, Truncated, Writer};
 /// With S set the private data starts with the Enhanced data: IRD u16, ORD u16 (RFC 6581 section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Which of the two it is.
+    /// Whether the frame is a Request or a Reply.
     pub kind: Kind,
-    /// M, C and R.
+    /// The flags M, C and R.
     pub flags: Flags,
     /// The MPA revision.
     pub revision: u8,
     /// The Enhanced data, if S is set.
     pub enhanced: Option<Enhanced>,
-    /// What is left of the private data for the consumer.
+    /// The private data of the consumer, after the Enhanced data.
     pub private_data: &'a [u8],
 }
 
 /// The two frames of a connection setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// From the active end.
+    /// The Request of the active end.
     Request,
-    /// From the passive end.
+    /// The Reply of the passive end.
     Reply,
 }
 
 /// The flags of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// M: the sender wants to receive markers.
+    /// M: the sender requires markers in the frames it receives.
     pub markers: bool,
-    /// C: the sender insists on CRCs.
+    /// C: the sender requires CRCs.
     pub crc: bool,
     /// R: the connection is refused.
     pub rejected: bool,
 }
 
-/// Two words of two control bits and a 14-bit depth each.
+/// The Enhanced data: two words, each with two control bits and a 14-bit depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enhanced {
-    /// Control flags A and B, and the Reads the sender serves at once.
+    /// Control flags A and B, and the number of Reads that the sender serves at once.
     pub ird: u16,
-    /// Control flags C and D, and the Reads the sender would have outstanding.
+    /// Control flags C and D, and the number of Reads that the sender wants to have outstanding.
     pub ord: u16,
 }
 
@@ -65,7 +65,8 @@ pub enum Rtr {
 }
 
 impl Enhanced {
-    /// Returns the depth in `word`; all ones mean that depths are not negotiated here.
+    /// Returns the depth in `word`; `None` if all its bits are ones, which means that the depth is
+    /// not negotiated.
     pub fn depth(self, word: u16) -> Option<u32> {
         let depth = word & DEPTH_MASK;
         (depth != DEPTH_MASK).then(|| u32::from(depth))
@@ -83,7 +84,7 @@ impl Enhanced {
 }
 
 impl<'a> Frame<'a> {
-    /// Parses a frame of the expected kind; `None` means more octets are needed.
+    /// Parses a frame of the expected kind. Returns `None` if more octets are needed.
     pub fn decode(kind: Kind, bytes: &'a [u8]) -> Result<Option<Self>, Fault> {
         let key = kind.key();
         if bytes.iter().zip(key).any(|(got, wanted)| got != wanted) {
@@ -116,7 +117,7 @@ impl<'a> Frame<'a> {
         Ok(Some(Self { kind, flags, revision, enhanced, private_data }))
     }
 
-    /// Octets of the whole frame.
+    /// Returns the length of the whole frame in octets.
     pub const fn wire_len(&self) -> usize {
         let enhanced = if self.enhanced.is_some() { ENHANCED_LEN } else { 0 };
         self.private_data.len().saturating_add(enhanced).saturating_add(FIXED_LEN)
@@ -166,7 +167,8 @@ impl Kind {
     }
 }
 
-/// Moves from `bytes` to `gathered` what completes a frame, and no more.
+/// Moves octets from `bytes` to `gathered` up to the end of a frame, and parses the frame once it
+/// is complete.
 pub(super) fn gather<'a>(
     kind: Kind,
     gathered: &'a mut Vec<u8>,
@@ -193,7 +195,7 @@ pub(super) fn gather<'a>(
     Frame::decode(kind, gathered)
 }
 
-/// Fits a depth into its 14 bits, short of the value that means "not negotiated".
+/// Limits a depth to 14 bits, below the value that means "not negotiated".
 pub(super) fn clamp(depth: u32) -> u16 {
     const MOST: u16 = DEPTH_MASK - 1;
     u16::try_from(depth).map_or(MOST, |d| d.min(MOST))

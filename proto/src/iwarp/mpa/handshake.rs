@@ -2,16 +2,16 @@
 //!
 //! # Normal operation
 //!
-//! The active end sends a Request and waits; the passive end answers yes or no. Both sides speak
-//! revision 2 with Enhanced data, which carries how many RDMA Reads each end may have outstanding; a
-//! peer that asks with revision 1, or without Enhanced data, is answered in kind and the local values
-//! hold. In RFC 5044 the passive end may not send before it has received an FPDU; so that it can, the
-//! active end offers to open with a zero-length RDMA Write (the ready-to-receive indication, RTR).
+//! The active end sends a Request and waits; the passive end accepts or rejects it. Both use revision 2 with Enhanced
+//! data, which negotiates the number of outstanding RDMA Reads of each end; a peer that uses revision 1, or no Enhanced
+//! data, gets an answer of the same form, and the local values apply. In RFC 5044 the passive end may not send before
+//! it has received an FPDU; to let it send, the active end offers to open the stream with a zero-length RDMA Write (the
+//! ready-to-receive indication, RTR).
 //!
 //! # Limits
 //!
-//! A frame is at most 20 + 512 octets. Garbage is recognized at its first wrong octet; nothing beyond
-//! the frame is consumed. Deadlines are the caller's.
+//! A frame is at most 20 + 512 octets. Invalid input is detected at its first wrong octet; nothing beyond the frame is
+//! consumed. Deadlines are the caller's responsibility.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -23,63 +23,64 @@ use super::frame::{
     REVISION_MIN, RTR_READ, RTR_SEND, RTR_WRITE, clamp, gather,
 };
 
-/// Most octets of private data a frame carries for the consumer: 512 less the Enhanced data.
+/// The most octets of consumer private data in a frame: 512 less the Enhanced data.
 pub const PRIVATE_DATA_MAX: usize = FRAME_DATA_MAX - ENHANCED_LEN;
 
-/// What one end asks for.
+/// The parameters that one end offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Insist on CRCs. They are in force if either end does.
+    /// Whether this end requires CRCs. They are used if either end requires them.
     pub crc: bool,
-    /// RDMA Reads we would like to have outstanding.
+    /// The number of RDMA Reads that this end wants to have outstanding.
     pub ord: u32,
-    /// RDMA Reads we can serve at once.
+    /// The number of RDMA Reads that this end serves at once.
     pub ird: u32,
-    /// As active end, offer the peer-to-peer model, in which the passive end may send first.
+    /// Whether the active end offers the peer-to-peer model, in which the passive end may send
+    /// first.
     pub rtr: bool,
 }
 
-/// What both ends now hold to.
+/// The parameters that both ends agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreement {
-    /// CRCs are in force.
+    /// Whether CRCs are used.
     pub crc: bool,
-    /// RDMA Reads we may have outstanding.
+    /// The number of RDMA Reads that this end may have outstanding.
     pub ord: u32,
-    /// RDMA Reads the peer may have outstanding.
+    /// The number of RDMA Reads that the peer may have outstanding.
     pub ird: u32,
-    /// How the active end opens the stream, if at all.
+    /// The message with which the active end opens the stream, if any.
     pub rtr: Option<Rtr>,
 }
 
-/// The active end, waiting for its Reply.
+/// The active end, which waits for the Reply.
 #[derive(Debug)]
 pub struct Active {
     offer: Offer,
-    /// Of our Request.
+    /// The revision of the Request.
     revision: u8,
     gathered: Vec<u8>,
 }
 
-/// How a Reply answered our Request.
+/// The answer of a Reply to the Request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The stream is open.
     Accepted {
-        /// On what terms.
+        /// The agreed parameters.
         agreement: Agreement,
-        /// What the passive end sent along.
+        /// The private data of the passive end.
         private_data: Box<[u8]>,
     },
-    /// The passive end said no.
+    /// The passive end rejected the Request.
     Rejected {
-        /// What it sent along.
+        /// The private data of the passive end.
         private_data: Box<[u8]>,
     },
 }
 
 impl Active {
-    /// Starts; the second value is the Request to send.
+    /// Creates an active end. The second value returned is the Request to send.
     ///
     /// Fails if `private_data` exceeds [`PRIVATE_DATA_MAX`].
     pub fn new(offer: Offer, private_data: &[u8]) -> Result<(Self, Box<[u8]>), Fault> {
@@ -101,8 +102,8 @@ impl Active {
         Ok((Self { offer, revision: REVISION, gathered: Vec::new() }, frame.encode()))
     }
 
-    /// Starts with revision 1, for RNICs that know no other: no Reads are negotiated and no
-    /// ready-to-receive indication is offered.
+    /// Creates an active end that uses revision 1, for RNICs that support no other: the number of
+    /// Reads is not negotiated and no ready-to-receive indication is offered.
     ///
     /// Fails if `private_data` exceeds [`PRIVATE_DATA_MAX`].
     pub fn with_revision_one(
@@ -119,9 +120,9 @@ impl Active {
         Ok((Self { offer, revision, gathered: Vec::new() }, frame.encode()))
     }
 
-    /// Takes what it needs from `bytes`; `None` means more is needed.
+    /// Consumes the octets of the frame from `bytes`. Returns `None` if more octets are needed.
     ///
-    /// What follows the Reply stays in `bytes`: it is the start of the FPDU stream.
+    /// The octets after the Reply stay in `bytes`: they are the start of the FPDU stream.
     pub fn handle(&mut self, bytes: &mut &[u8]) -> Result<Option<Answer>, Fault> {
         let Some(frame) = gather(Kind::Reply, &mut self.gathered, bytes)? else {
             return Ok(None);
@@ -163,22 +164,22 @@ impl Active {
     }
 }
 
-/// The passive end, waiting for a Request.
+/// The passive end, which waits for a Request.
 #[derive(Debug, Default)]
 pub struct Passive {
     gathered: Vec<u8>,
 }
 
 impl Passive {
-    /// Starts.
+    /// Creates a passive end.
     pub const fn new() -> Self {
         Self { gathered: Vec::new() }
     }
 
-    /// Takes what it needs from `bytes`; `None` means more is needed.
+    /// Consumes the octets of the frame from `bytes`. Returns `None` if more octets are needed.
     ///
-    /// A peer may send nothing between its Request and our Reply (RFC 5044 section 7.1.2), so
-    /// octets left over are a fault.
+    /// A peer must send nothing between its Request and the Reply (RFC 5044 section 7.1.2), so
+    /// further octets are a fault.
     pub fn handle(&mut self, bytes: &mut &[u8]) -> Result<Option<Asked>, Fault> {
         let Some(frame) = gather(Kind::Request, &mut self.gathered, bytes)? else {
             return Ok(None);
@@ -204,7 +205,7 @@ impl Passive {
         }))
     }
 
-    /// Returns the Reply to send before closing, for faults that deserve one.
+    /// Returns the Reply to send before closing, for a fault that is answered with one.
     ///
     /// A frame that could not be parsed is not answered (RFC 5044 section 7.1.3).
     pub fn refusal(&self, fault: Fault) -> Option<Box<[u8]>> {
@@ -218,7 +219,7 @@ impl Passive {
     }
 }
 
-/// A Request that waits for our answer.
+/// A received Request, which the passive end has to answer.
 #[derive(Debug)]
 pub struct Asked {
     crc: bool,
@@ -229,17 +230,17 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Returns what the active end sent along.
+    /// Returns the private data of the active end.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// Returns whether the active end insists on CRCs.
+    /// Returns whether the active end requires CRCs.
     pub const fn asks_crc(&self) -> bool {
         self.crc
     }
 
-    /// Says yes: returns the Reply to send and the terms.
+    /// Accepts the Request: returns the Reply to send and the agreed parameters.
     ///
     /// Fails if `private_data` exceeds [`PRIVATE_DATA_MAX`].
     pub fn accept(
@@ -274,7 +275,7 @@ impl Asked {
         Ok((frame.encode(), agreement))
     }
 
-    /// Says no: returns the Reply to send, with as much of `private_data` as fits.
+    /// Rejects the Request: returns the Reply to send, with as much of `private_data` as fits.
     pub fn reject(&self, private_data: &[u8]) -> Box<[u8]> {
         let fits = private_data.len().min(PRIVATE_DATA_MAX);
         Frame {

@@ -1,8 +1,8 @@
-//! The short way in: an FPDU all of whose octets lie together.
+//! The fast path of the receiver: an FPDU that is contiguous in one slice.
 //!
-//! Most do. [`Receiver::whole`] looks at one without moving the machine, CRC included, and
-//! [`Receiver::pass`] moves it to where [`Receiver::next`] would have brought it. What it does not
-//! offer is not wrong for that: `next` judges it.
+//! Most FPDUs are contiguous. [`Receiver::whole`] checks one, CRC included, without changing the
+//! receiver, and [`Receiver::pass`] advances the receiver to the state that [`Receiver::next`]
+//! would have reached. An FPDU that `whole` does not accept may still be valid: `next` handles it.
 
 use super::{AHEAD, Receiver, SendQueue, Stage};
 use crate::iwarp::rdmap::{Kind, Segment};
@@ -10,7 +10,8 @@ use crate::iwarp::{CRC_INIT, crc_octets, mpa};
 use crate::verbs::Handle;
 use crate::xdr::Reader;
 
-/// An FPDU that is whole and right: a segment of a Write, or a Send that is one FPDU.
+/// A complete and valid FPDU: a segment of a Write, or a Send that is one FPDU.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whole<'a> {
     segment: Segment,
@@ -18,22 +19,23 @@ pub struct Whole<'a> {
     length: usize,
 }
 
-/// What a [`Whole`] FPDU is for.
+/// The message that a [`Whole`] FPDU belongs to.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carried {
-    /// Its payload belongs into memory we opened for writing. The caller checks handle and bounds,
-    /// unless there is no payload.
+    /// A segment of an RDMA Write, whose payload belongs into memory exposed for writing. The
+    /// caller checks handle and bounds, unless there is no payload.
     Write {
-        /// The registration named.
+        /// The handle of the registration.
         handle: Handle,
-        /// Where in it the payload starts.
+        /// The offset in the registration at which the payload starts.
         offset: u64,
-        /// The message ends with it.
+        /// Whether the segment is the last of its message.
         last: bool,
     },
-    /// Its payload is a message.
+    /// A Send, whose payload is a whole message.
     Send {
-        /// Our handle to invalidate before the Receive completes.
+        /// The local handle to invalidate before the Receive completes.
         invalidate: Option<Handle>,
     },
 }
@@ -44,12 +46,13 @@ impl<'a> Whole<'a> {
         self.payload
     }
 
-    /// Returns the octets of the FPDU.
+    /// Returns the length of the FPDU in octets.
     pub const fn wire_len(&self) -> usize {
         self.length
     }
 
-    /// Returns what it is for; `None` of what [`Receiver::whole`] does not return.
+    /// Returns the message that the FPDU belongs to; `None` for an FPDU that [`Receiver::whole`]
+    /// does not return.
     #[inline]
     pub const fn carried(&self) -> Option<Carried> {
         match self.segment.kind {
@@ -63,9 +66,10 @@ impl<'a> Whole<'a> {
 }
 
 impl Receiver {
-    /// Looks at the FPDU that `bytes` start with, behind so many Sends that were looked at before and are still
-    /// to be passed. `None` if the stream does not stand between two, or it is not all there, or anything about
-    /// it is to be judged by [`Self::next`].
+    /// Checks the FPDU at the start of `bytes`, after `behind` Sends that were checked before and not passed yet.
+    /// Returns `None` if the stream is not between two FPDUs, if the FPDU is incomplete, or if [`Self::next`] has to
+    /// handle it.
+    #[doc(hidden)]
     #[inline]
     pub fn whole<'a>(&self, bytes: &'a [u8], behind: u32) -> Option<Whole<'a>> {
         // The shortest FPDU, a Write of no octets, is as long as the longest header.
@@ -97,8 +101,9 @@ impl Receiver {
         Some(Whole { segment, payload, length })
     }
 
-    /// Moves the stream behind an FPDU that [`Self::whole`] has just returned, and those before it, whose
-    /// payloads are in their places.
+    /// Advances the stream past an FPDU that [`Self::whole`] has just returned, and past those before it, once their
+    /// payloads are in place.
+    #[doc(hidden)]
     #[inline]
     pub fn pass(&mut self, whole: &Whole<'_>) {
         if let Kind::Send { msn, .. } = whole.segment.kind {
@@ -111,7 +116,7 @@ impl Receiver {
 }
 
 impl SendQueue {
-    /// Returns whether the message of this number is the next one, and none of it has come.
+    /// Returns whether the message of this number is the next one, and nothing of it has arrived.
     #[inline]
     fn is_at(&self, msn: u32) -> bool {
         self.msn == msn && self.offset == 0 && self.variant.is_none()

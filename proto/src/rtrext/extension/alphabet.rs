@@ -1,4 +1,4 @@
-//! What comes out of the extension.
+//! The events of the extension.
 
 use crate::rtrext::direction::Directions;
 use crate::rtrext::item::Items;
@@ -6,36 +6,38 @@ use crate::rtrext::placement::Placement;
 use crate::rtrext::report::{MessageType, Report};
 use crate::v2::error::ErrorBody;
 
-/// What became of a message of the extension.
+/// The result of receiving a message of the extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
-    /// It is one of several transmissions; the others are to come.
+    /// The message is one of several transmissions, and others are still to arrive.
     More,
-    /// With it an RPC message is complete: see [`whole`](super::Extension::whole).
+    /// The message completes an RPC message: see [`whole`](super::Extension::whole).
     Complete,
-    /// It belongs to what has been refused before.
+    /// The message belongs to a group that was refused before.
     Dropped,
-    /// The peer says that one of our own transmissions was wrong. That message can be sent again by
-    /// the base protocol, or given up.
+    /// The peer reported an error in a transmission of this end. That RPC message can be sent again
+    /// by the base protocol, or abandoned.
     Reported(Report),
-    /// It is refused, and the group it belongs to.
+    /// The message is refused, together with its group.
     Refused(Refusal),
 }
 
-/// Why a message was refused and what comes of it.
+/// Why a message was refused, and the consequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The rule it breaks.
+    /// The rule that the message breaks.
     pub rule: &'static str,
-    /// Of the message.
+    /// The XID of the message.
     pub xid: u32,
-    /// What to answer; `None` where the peer is not told.
+    /// The answer to send; `None` if the peer is not told.
     pub answer: Option<Answer>,
-    /// Our Call whose Reply this was to be, where no other Reply can be hoped for (E13).
+    /// The Call of this end that the message was to answer, if no other Reply can be expected
+    /// (E13).
     pub failed_call: Option<u32>,
 }
 
-/// What the peer is told of a message that was refused.
+/// The answer to a message that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// `RDMA2_ERROR`.
@@ -44,19 +46,19 @@ pub enum Answer {
     Report(Report),
 }
 
-/// One RPC message, complete.
+/// One complete RPC message.
 #[derive(Clone, Copy, Debug)]
 pub struct Whole<'a> {
-    /// Its XID.
+    /// The XID of the message.
     pub xid: u32,
-    /// Which way it goes.
+    /// The direction of the message.
     pub dir: MessageType,
-    /// What to do with the items of the Reply to it.
+    /// The directions for the items of its Reply.
     pub rsd: Directions<'a>,
-    /// How many transmissions that Reply may have beyond its first.
+    /// The number of transmissions that its Reply may have beyond the first.
     pub rsbuf: u32,
-    /// Where its own items are.
+    /// The items of the message.
     pub dp: Items<'a>,
-    /// The same, with every bound checked.
+    /// The placement of the items, with every bound checked.
     pub placement: Placement<'a>,
 }

@@ -1,4 +1,4 @@
-//! What a request may hold of items to be read and memory to be written.
+//! The limits on the items to read and the memory to write in a request.
 
 use crate::chunk::ChunkLimits;
 use crate::rtrext::XMTCONT;
@@ -7,7 +7,7 @@ use crate::rtrext::item::{Items, Location};
 use crate::rtrext::properties::Terms;
 use crate::v2::error::ErrorBody;
 
-/// Checks a request against what we take of items to be read and memory to be written.
+/// Checks a request against the limits on items to read and memory to write.
 pub(super) fn check(
     limits: &ChunkLimits,
     terms: &Terms,

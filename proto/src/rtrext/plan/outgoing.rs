@@ -1,4 +1,4 @@
-//! An RPC message to be arranged in transmissions, and what can stand in the way.
+//! An RPC message to divide into transmissions, and the reasons why that fails.
 
 use alloc::vec::Vec;
 
@@ -9,78 +9,80 @@ use crate::verbs::Segment;
 /// An RPC message to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
-    /// Which header it starts with, and what only that has.
+    /// The kind of the first header, and its own fields.
     pub kind: Kind<'a>,
-    /// Octets of its Payload stream, from which the items are missing.
+    /// The length of the Payload stream without the items, in octets.
     pub payload_length: usize,
-    /// Its items, in the order of the stream.
+    /// The items, in stream order.
     pub items: &'a [Item<Source>],
 }
 
 /// The octets of an RPC message.
 #[derive(Clone, Copy, Debug)]
 pub struct Content<'a> {
-    /// Those of its Payload stream, from which the items are missing.
+    /// The Payload stream without the items.
     pub payload: &'a [u8],
-    /// Those of each item, in the order of the stream.
+    /// The octets of each item, in stream order.
     pub items: &'a [&'a [u8]],
 }
 
-/// What only one of the two first headers has.
+/// The kind of the first header of a message, and its own fields.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind<'a> {
     /// `ROPT_XMTREQ`.
     Request {
-        /// What the Responder is to do with the Reply's items.
+        /// The directions for the Reply's items.
         rsd: &'a [Directive<'a>],
-        /// How many transmissions the Reply may have beyond its first; at most [`Terms::response_receive_max`]
-        /// less one are asked for.
+        /// The number of transmissions that the Reply may have beyond the first; at most
+        /// [`Terms::response_receive_max`] less one are requested.
         ///
         /// [`Terms::response_receive_max`]: crate::rtrext::properties::Terms::response_receive_max
         rsbuf: u32,
     },
     /// `ROPT_XMTRESP`.
     Response {
-        /// The most transmissions the request leaves room for.
+        /// The most transmissions that the request permits.
         count_max: u32,
     },
 }
 
-/// Directions for the items that one part of a request brings about: an `xmdp_rsdset` to be sent.
+/// Directions for the items that one part of a request causes: an `xmdp_rsdset` to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Directive<'a> {
-    /// Where that part begins in the request's virtual stream.
+    /// The offset of that part in the request's virtual stream.
     pub begin: u32,
-    /// Where the next part begins.
+    /// The offset of the next part.
     pub end: u32,
-    /// What to do with its items, in their order.
+    /// The directions for the items, in their order.
     pub items: &'a [Direction<&'a [Segment]>],
 }
 
-/// How an item of an outgoing message travels.
+/// The conveyance of an item of an outgoing message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// In these segments of the Requester's memory, which are as long as it.
+    /// In these segments of the Requester's memory, which are as long as the item.
     Exrw(Vec<Segment>),
     /// In the message's own transmissions.
     Send,
-    /// In the Payload stream, as it is too short for the direction it answers.
+    /// In the Payload stream, because the item is too short for the direction it answers.
     TooShort,
-    /// Not at all: there is none for the direction this answers.
+    /// Not at all: there is no item for the direction this answers.
     NoItem,
 }
 
-/// Why an RPC message cannot be sent by this extension. The base protocol may have a way.
+/// Why an RPC message cannot be sent by this extension. The base protocol may be able to send it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Unfit {
-    /// The peer has not offered the header type this needs.
+    /// The peer has not offered the header type that the message needs.
     NotAgreed,
-    /// It needs more transmissions than there may be.
+    /// The message needs more transmissions than are allowed.
     TooManyTransmissions,
-    /// The peer's buffers have no targetable segment behind a header.
+    /// The peer's buffers have no targetable segment after the header.
     NoTarget,
-    /// The header alone fills a message.
+    /// The header alone fills a transmission.
     HeaderTooLong,
-    /// The Payload stream is empty, or no whole number of XDR units, or too long to be counted.
+    /// The Payload stream is empty, not a multiple of the XDR unit, or too long for its length
+    /// field.
     NotAPayload,
 }

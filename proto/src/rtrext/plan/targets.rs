@@ -1,4 +1,4 @@
-//! Laying items into the targetable segments of the peer's buffers.
+//! The assignment of items to the targetable segments of the peer's buffers.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -11,14 +11,14 @@ use crate::rtrext::structure::Structure;
 #[derive(Debug)]
 pub(super) struct Targets(Vec<Target>);
 
-/// One of them.
+/// One targetable segment.
 #[derive(Debug)]
 struct Target {
-    /// Its number in the buffer.
+    /// The number of the segment in the buffer.
     number: u32,
-    /// The octets of a message it holds.
+    /// The range of a transmission that the segment holds.
     held: Range<usize>,
-    /// Where the largest message ends in it.
+    /// The end of the largest transmission in the segment.
     end: usize,
 }
 
@@ -33,12 +33,12 @@ impl Targets {
         Self(targets.collect())
     }
 
-    /// Offset in a message of the first one.
+    /// Returns the offset of the first targetable segment in a transmission.
     pub(super) fn front(&self) -> Option<usize> {
         self.0.first().map(|target| target.held.start)
     }
 
-    /// Lays items into at most `count_max` buffers, each item at the start of a segment.
+    /// Assigns items to at most `count_max` buffers, each item to the start of a segment.
     pub(super) fn fill(
         &self,
         items: &[Item<Source>],
@@ -72,16 +72,16 @@ impl Targets {
     }
 }
 
-/// A run of an item in one targetable segment.
+/// A contiguous part of an item in one targetable segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
-    /// Which item, by its place in the message.
+    /// The index of the item in the message.
     pub(super) item: usize,
-    /// Which octets of it.
+    /// The range of the item.
     pub(super) range: Range<usize>,
     pub(super) transmission: usize,
     /// The segment's number in the group.
     pub(super) number: u32,
-    /// Offset in the message.
+    /// The offset in the transmission.
     pub(super) at: usize,
 }

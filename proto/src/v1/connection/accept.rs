@@ -1,4 +1,4 @@
-//! Which way an RPC message goes, and whether a Call can be acted upon.
+//! The direction of an RPC message, and the check that a Call can be served.
 
 use super::config::{CallLimits, Config, Reverse};
 use crate::engine::Role;
@@ -23,22 +23,22 @@ impl CallLimits {
     }
 }
 
-/// Returns what to answer to a Call with a Read list where no RDMA Read can be issued: `ord` is how many
-/// the peer lets us have in progress.
+/// Checks that a Call with a Read list can be fetched: `ord` is the number of RDMA Reads that the peer lets this end
+/// have outstanding.
 ///
 /// # Errors
-/// What to [`super::Connection::refuse`] it with.
+/// The error to pass to [`super::Connection::refuse`] if no RDMA Read can be issued.
 pub fn check_reads(call: &Rpc<'_>, ord: u32) -> Result<(), ErrorBody> {
     // [R5666-6.2-5] P12
     if ord == 0 && !call.reads.is_empty() { Err(ErrorBody::Chunk) } else { Ok(()) }
 }
 
-/// Returns whether Calls of the peer are served.
+/// Returns whether this end serves Calls of the peer.
 pub(super) fn serves(config: &Config) -> bool {
     config.role == Role::Server || config.reverse != Reverse::None
 }
 
-/// Returns which way a message goes, if that can be told.
+/// Returns the direction of a message, if it can be determined.
 pub(super) fn direction(config: &Config, rpc: &Rpc<'_>) -> Option<Direction> {
     if !rpc.payload.is_empty() {
         return rpc.direction();
@@ -52,7 +52,7 @@ pub(super) fn direction(config: &Config, rpc: &Rpc<'_>) -> Option<Direction> {
     }
 }
 
-/// Returns whether a Call can be acted upon.
+/// Returns whether a Call can be served.
 pub(super) fn is_acceptable(config: &Config, message: &Message<'_>, call: &Rpc<'_>) -> bool {
     let expected = match (config.role, config.reverse) {
         (Role::Server, _) | (Role::Client, Reverse::Chunks) => true,

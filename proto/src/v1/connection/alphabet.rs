@@ -1,4 +1,4 @@
-//! What goes into a connection and what comes out of it.
+//! The inputs and outputs of a version 1 connection.
 
 use core::fmt;
 
@@ -8,13 +8,13 @@ use crate::v1::error::ErrorBody;
 use crate::v1::header::{HeaderFault, Message, encode_done, encode_error};
 use crate::xdr::{Truncated, Writer};
 
-/// Everything that can happen to a connection. [`Idle`](engine::Input::Idle) means nothing to it.
+/// An input to a connection. It ignores [`Idle`](engine::Input::Idle).
 pub type Input<'a> = engine::Input<'a, Result<Message<'a>, HeaderFault>>;
 
-/// Everything a connection can ask for.
+/// An action that a connection asks its caller for.
 pub type Output = engine::Output<Control, Event, CloseReason>;
 
-/// A message without RPC payload, ready to be encoded.
+/// A control message, ready to be encoded.
 pub type Control = engine::Control<ControlBody>;
 
 impl Control {
@@ -29,7 +29,7 @@ impl Control {
     }
 }
 
-/// What a control message says.
+/// The content of a control message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlBody {
     /// `RDMA_ERROR`.
@@ -38,53 +38,55 @@ pub enum ControlBody {
     Done,
 }
 
-/// Something the application wants to know.
+/// An event to report to the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Calls may be made.
+    /// The connection is ready for Calls.
     Ready,
-    /// The message just received is an acceptable Call; a Reply or an error is owed.
+    /// The message just received is an acceptable Call, which a Reply or an error must answer.
     Call,
-    /// The message just received is a Reply. If it has a Read list, [`super::Connection::done`] is owed.
+    /// The message just received is a Reply. If it has a Read list, the application must call
+    /// [`super::Connection::done`].
     Reply,
     /// The Call with this XID, if it is ours, gets no Reply.
     Refused {
-        /// Of the Call.
+        /// The XID of the Call.
         xid: u32,
-        /// What the peer said, or `Chunk` where we cannot act on its Reply.
+        /// The peer's error, or `Chunk` if its Reply cannot be used.
         error: ErrorBody,
     },
-    /// A malformed message, which may be a Call or the Reply to one of ours. If `xid` is that of an
-    /// unanswered Call of ours, it has failed: say [`super::Connection::ended`]. Else say
-    /// [`super::Connection::refuse`].
+    /// The message just received is malformed; it may be a Call or the Reply to a Call of this end.
+    /// If `xid` is that of an unanswered Call, that Call has failed, and the application calls
+    /// [`super::Connection::ended`]; otherwise it calls [`super::Connection::refuse`].
     Malformed {
-        /// Of the message.
+        /// The XID of the message.
         xid: u32,
     },
-    /// The results of the Reply with this XID need not be exposed any longer.
+    /// The results of the Reply with this XID no longer need to be exposed.
     Released {
-        /// Of the Reply.
+        /// The XID of the Reply.
         xid: u32,
-        /// Whether the client said so; else its time was up.
+        /// Whether the client sent `RDMA_DONE`; false after a timeout.
         done: bool,
     },
 }
 
 /// Why a connection closes itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CloseReason {
-    /// The peer does not speak version 1; it named the versions it speaks.
+    /// The peer does not support version 1; it listed the versions it supports.
     Unsupported {
-        /// Lowest version.
+        /// The lowest version that the peer supports.
         low: u32,
-        /// Highest version.
+        /// The highest version that the peer supports.
         high: u32,
     },
-    /// The peer sends more messages than it has credits for.
+    /// The peer sent more messages than it has credits for.
     CreditOverrun,
-    /// The peer provokes errors faster than Receives are reserved for it.
+    /// The peer provoked errors faster than Receives were reserved for it.
     TooManyErrors,
-    /// The client did not say `RDMA_DONE` in time.
+    /// The client did not send `RDMA_DONE` in time.
     DoneTimedOut,
 }
 

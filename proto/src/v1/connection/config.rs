@@ -1,68 +1,68 @@
-//! How a connection behaves.
+//! The configuration of a version 1 connection.
 
 use core::time::Duration;
 
 use crate::engine::Role;
 
-/// How a connection behaves, fixed for its life.
+/// The configuration of a connection, fixed for its lifetime.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Who opened the connection.
+    /// The role of this end.
     pub role: Role,
-    /// How many credits our Calls ask for, and use at most.
+    /// The number of credits that the Calls of this end request, and use at most.
     pub credits_wanted: u32,
-    /// How many credits the peer's Calls are granted at most. What is granted follows the Receives
-    /// reserved, which the Replies to our own Calls come out of as well.
+    /// The most credits granted to the peer's Calls. Grants follow the reserved Receives, which the
+    /// Replies to this end's own Calls use as well.
     pub credits_max: u32,
-    /// What a Call may carry.
+    /// The limits on received Calls.
     pub calls: CallLimits,
-    /// A client's: which Calls of its server it serves.
+    /// At a client: the Calls of its server that it serves.
     pub reverse: Reverse,
-    /// Set between ends that agreed on it by other means.
+    /// The RFC 5666 profile, if both ends agreed on it by other means.
     pub profile: Option<Profile>,
 }
 
 /// The opt-in profile of RFC 5666 (P11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Replies of this connection that may wait for their `RDMA_DONE` at once. All clients together keep a
-    /// server's memory exposed for as many times this as it admits connections.
+    /// The most Replies of this connection that await their `RDMA_DONE` at once. All clients together keep memory
+    /// exposed for this number of Replies times the number of connections that the server admits.
     pub held_max: usize,
-    /// How long each may wait.
+    /// The time that each Reply may wait for its `RDMA_DONE`.
     pub done_timeout: Duration,
-    /// What becomes of a client that does not say it in time.
+    /// The treatment of a client whose `RDMA_DONE` is late.
     pub late: Late,
 }
 
-/// What a server does when an `RDMA_DONE` does not come.
+/// The treatment of a client whose `RDMA_DONE` does not arrive in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Late {
-    /// Takes the memory back. A client that reads it after all loses the connection.
+    /// Invalidate the memory. A client that reads it afterwards loses the connection.
     Release,
-    /// Closes the connection.
+    /// Close the connection.
     Close,
 }
 
-/// What we accept in the chunk lists of one Call.
+/// Limits on the chunk lists of one received Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
-    /// Read chunks of data items: runs of segments that share a position other than zero. The one chunk
-    /// at position zero, the Call itself, does not count.
+    /// The most Read chunks of data items: runs of segments that share a position other than zero. The chunk at
+    /// position zero, the Call itself, does not count.
     pub read_chunks_max: u32,
-    /// Write chunks.
+    /// The most Write chunks.
     pub write_chunks_max: u32,
-    /// Segments in any one chunk.
+    /// The most segments in any one chunk.
     pub segments_max: u32,
 }
 
-/// Which Calls of its server a client serves.
+/// The Calls of its server that a client serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reverse {
-    /// None.
+    /// The client serves no Calls.
     None,
-    /// Those without chunks.
+    /// The client serves Calls without chunks.
     Inline,
-    /// Any. [R8167-5.3-1] Not together with the profile: it could not be told whether an `RDMA_NOMSG`
-    /// to be read is a Call or a Reply.
+    /// The client serves all Calls. [R8167-5.3-1] This excludes the profile, under which an `RDMA_NOMSG` with a Read
+    /// list could be a Call or a Reply.
     Chunks,
 }

@@ -1,30 +1,33 @@
-//! Messages in runs: several Calls or Replies without chunks, counted at once.
+//! Runs of messages: several Calls or Replies without chunks, received or sent at once.
 
 use super::{Class, Connection, Phase, Role};
 use crate::v1::credit::LentReplies;
 use crate::v2::continuation::Kind;
 use crate::v2::header::Bare;
 
-/// Messages of one class that may be posted now, all with one credit word. [`Connection::settle`] is to be told how
-/// many were, before anything else is made known to the connection.
+/// Credits for several messages of one class, all with one credit word. The caller passes the number of messages posted
+/// to [`Connection::settle`] before the next input.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lent {
-    /// Messages that may be posted.
+    /// The number of messages that may be posted.
     pub count: u32,
-    /// The credit word of each.
+    /// The credit word of each message.
     pub word: u32,
-    /// The credits that the peer had before.
+    /// The credits that the peer had before the grant.
     pub granted_before: u32,
 }
 
 impl Connection {
-    /// Takes Calls or Replies without chunks, one behind the other, if nothing is out of the ordinary: the connection
-    /// is open, they go the usual way, no answer to an earlier Call waits, and the profile of RFC 5666 is not in use.
-    /// Then each is what [`Self::handle`] would have told by [`Event::Call`](super::Event::Call) or
-    /// [`Event::Reply`](super::Event::Reply), and there is nothing to [`poll`](Self::poll) because of it.
+    /// Receives a run of Calls or Replies without chunks. It accepts messages only in the ordinary case: the connection
+    /// is open, the messages are in the forward direction, no error waits to be sent, and the RFC 5666 profile is not
+    /// in use. For each accepted message [`Self::handle`] would have reported [`Event::Call`](super::Event::Call) or
+    /// [`Event::Reply`](super::Event::Reply) and no other output.
     ///
-    /// Returns how many were taken: of the first ones, which are of this kind. With the others nothing has happened.
-    /// What cannot be acted upon after all, [`Self::put_back`] and then `handle` are for.
+    /// Returns the number of messages accepted, from the front of the run; all are of this `kind`. The rest of the run
+    /// has had no effect. A caller that cannot act on an accepted message undoes it with [`Self::put_back`] and passes
+    /// it to `handle`.
+    #[doc(hidden)]
     #[inline]
     pub fn take(&mut self, kind: Kind, run: impl IntoIterator<Item = Bare>) -> u32 {
         if !self.is_plain(kind) {
@@ -42,8 +45,9 @@ impl Connection {
         }
     }
 
-    /// Takes back that the last `count` messages, which [`Self::take`] took, have been received. What their credit
-    /// words said remains.
+    /// Undoes the receipt of the last `count` messages that [`Self::take`] accepted, except for the effect of their
+    /// credit words.
+    #[doc(hidden)]
     #[cold]
     pub const fn put_back(&mut self, kind: Kind, count: u32) {
         match kind {
@@ -52,7 +56,9 @@ impl Connection {
         }
     }
 
-    /// Asks to post at most `count` RPC messages of this class now, each as of [`Self::try_send`].
+    /// Takes credits for at most `count` RPC messages of this class, each under the conditions of
+    /// [`Self::try_send`].
+    #[doc(hidden)]
     #[inline]
     pub fn lend(&mut self, class: Class, count: u32) -> Lent {
         let is_open = self.phase == Phase::Open && self.errors.is_empty();
@@ -69,7 +75,9 @@ impl Connection {
         }
     }
 
-    /// Tells how many of the lent messages were posted.
+    /// Settles a grant, of which `posted` messages were posted, and returns the credits of the
+    /// others.
+    #[doc(hidden)]
     #[inline]
     pub fn settle(&mut self, class: Class, lent: Lent, posted: u32) {
         let Lent { count, word, granted_before } = lent;
@@ -82,19 +90,20 @@ impl Connection {
         }
     }
 
-    /// Returns how many Replies could be posted now.
+    /// Returns the number of Replies that could be posted now.
     #[inline]
     pub fn replies_left(&self) -> u32 {
         if self.phase == Phase::Open { self.credits.answers_left() } else { 0 }
     }
 
-    /// Returns whether there is nothing to [`poll`](Self::poll), and no deadline.
+    /// Returns whether the connection needs no attention: [`poll`](Self::poll) would return `None`,
+    /// and no deadline is set.
     #[inline]
     pub fn is_at_rest(&self) -> bool {
         self.outputs.is_empty() && self.errors.is_empty() && self.held.is_none()
     }
 
-    /// Returns whether a message of this kind without chunks is told to nobody but who takes it.
+    /// Returns whether a message of this kind without chunks has no output except its own event.
     #[inline]
     fn is_plain(&self, kind: Kind) -> bool {
         // The other direction is of RFC 8167, where more is to be looked at.

@@ -1,5 +1,5 @@
-//! What the rules about version 1 credits prevent: with any one of them switched off, two ends that are
-//! well with all of them get stuck, or overrun each other.
+//! The deadlocks and overruns that the rules about version 1 credits prevent: two ends that finish under all rules get
+//! stuck, or overrun each other, once any one rule is switched off.
 //!
 //! A rule is switched off in the [`End`] that drives [`Credits`], at the one decision the rule is
 //! about. The code under test has no switch.
@@ -10,12 +10,12 @@ use std::vec::Vec;
 use super::*;
 use crate::testing::Rng;
 
-/// What is switched off.
+/// The rule that is switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     /// No answer grants nothing (P1).
     NeverZero,
-    /// An answer waits until a Receive stands behind what it grants.
+    /// An answer waits until a Receive backs the credits it grants.
     Withheld,
     /// A Call is sent only when there is a Receive for its Reply.
     Receive,
@@ -23,7 +23,7 @@ enum Rule {
     Apart,
 }
 
-/// How two ends fare.
+/// The outcome for two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// Everything was answered.
@@ -101,15 +101,15 @@ fn run(without: Option<Rule>, seed: u64) -> Outcome {
     }
 }
 
-/// What is on its way.
+/// A message in flight.
 #[derive(Clone, Copy, Debug)]
 enum Message {
     Call,
-    /// With what it grants.
+    /// A Reply, with the credits it grants.
     Reply(u32),
 }
 
-/// What may happen at one end.
+/// A possible step at one end.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Call,

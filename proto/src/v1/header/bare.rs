@@ -1,17 +1,19 @@
-//! The commonest messages of all: an `RDMA_MSG` without chunks, with the whole RPC message behind it.
+//! The most common messages: an `RDMA_MSG` without chunks, followed by the whole RPC message.
 
 use super::MSG;
 use crate::v1::VERSION;
 use crate::v2::continuation::Kind;
 use crate::v2::header::Bare;
 
-/// Octets of the transport header of a message without chunks.
+/// The length of the transport header of a message without chunks, in octets.
+#[doc(hidden)]
 pub const BARE_LEN: usize = 28;
 
-/// Looks whether a message is an `RDMA_MSG` without chunks; `None` if it is any other, be it good or bad.
+/// Recognises an `RDMA_MSG` without chunks. Returns `None` for any other message, valid or not.
 ///
-/// [`decode_transport`](super::decode_transport) finds the same in it. Which way the message goes, the second word
-/// of the RPC message says; the first is the XID, as of the transport header.
+/// The result agrees with [`decode_transport`](super::decode_transport). The second word of the RPC message gives its
+/// direction; the first must be the XID of the transport header.
+#[doc(hidden)]
 #[inline]
 pub fn bare(message: &[u8]) -> Option<Bare> {
     let words: &[[u8; 4]; 9] = message.first_chunk::<36>()?.as_chunks().0.try_into().ok()?;

@@ -1,4 +1,4 @@
-//! Transport headers as we send them.
+//! Encoding of version 1 transport headers.
 
 use super::{DONE, ERROR, MSG, MSGP, Message, NOMSG, Padding, Prefix, Rpc};
 use crate::chunk::plan::filled;
@@ -8,14 +8,14 @@ use crate::v1::error::ErrorBody;
 use crate::verbs::Segment;
 use crate::xdr::{Truncated, Writer};
 
-/// Where the RPC message is.
+/// The form of a message, which says where its RPC message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// `RDMA_MSG`: behind the header.
+    /// `RDMA_MSG`: the RPC message follows the header.
     Msg,
-    /// `RDMA_NOMSG`: at position zero of the Read list, or in the Reply chunk.
+    /// `RDMA_NOMSG`: the RPC message is at position zero of the Read list, or in the Reply chunk.
     NoMsg,
-    /// `RDMA_MSGP`: behind the header, padded.
+    /// `RDMA_MSGP`: the RPC message follows the header, with padding.
     MsgP(Padding),
 }
 
@@ -41,31 +41,33 @@ impl Padding {
     }
 }
 
-/// The chunk lists of a Call to be sent. No chunk is without segments: not every server takes one.
+/// The chunk lists of a Call to be sent. Every chunk must have a segment, because not every server
+/// accepts an empty one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallLists<'a> {
-    /// Where each chunk stands in the unreduced RPC message, and where it is. Position zero is the RPC
+    /// The Read chunks: the position of each in the unreduced RPC message, and its segments. Position zero is the RPC
     /// message itself and comes first.
     pub reads: &'a [(u32, &'a [Segment])],
-    /// Where each reduced result goes.
+    /// The Write chunks for reduced results.
     pub writes: &'a [&'a [Segment]],
-    /// Where the whole Reply may go.
+    /// The Reply chunk.
     pub reply: Option<&'a [Segment]>,
 }
 
 /// The chunk lists of a Reply to be sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplyLists<'a> {
-    /// Results to be fetched: only between ends that honour `RDMA_DONE`.
+    /// The Read chunks of results, used only between ends that honour `RDMA_DONE`.
     pub reads: &'a [(u32, &'a [Segment])],
-    /// All the Write chunks of the Call, and how many octets were written into each.
+    /// All the Write chunks of the Call, with the number of octets written into each.
     pub writes: &'a [(&'a [Segment], usize)],
-    /// The Reply chunk of the Call, and how many octets were written into it.
+    /// The Reply chunk of the Call, with the number of octets written into it.
     pub reply: Option<(&'a [Segment], usize)>,
 }
 
-/// Returns the octets of the header of a Call with so many Read segments, Write chunks of so many
-/// segments each, and a Reply chunk of so many. (Padded, it has two words more.)
+/// Returns the length of the header of a Call in octets. `reads` is the number of Read segments,
+/// `writes` yields that of each Write chunk, and `reply` is that of the Reply chunk. (An
+/// `RDMA_MSGP` header has two words more.)
 pub fn call_wire_len(
     reads: usize,
     writes: impl IntoIterator<Item = usize>,
@@ -76,7 +78,7 @@ pub fn call_wire_len(
     fixed.saturating_add(WriteList::wire_len_optional(reply))
 }
 
-/// Appends the header of a Call that asks for `credit` credits.
+/// Appends the header of a Call that requests `credit` credits.
 pub fn encode_call(
     w: &mut Writer<'_>,
     xid: u32,
@@ -132,7 +134,7 @@ fn encode_reads(w: &mut Writer<'_>, reads: &[(u32, &[Segment])]) -> Result<(), T
 }
 
 impl Message<'_> {
-    /// Appends the message as it was received, what follows its header included.
+    /// Appends the message as it was received, with the octets after its header.
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         self.prefix().encode(w)?;
         match self {

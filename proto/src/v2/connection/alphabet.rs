@@ -1,4 +1,4 @@
-//! What goes into a connection and what comes out of it.
+//! The inputs and outputs of a version 2 connection.
 
 use core::fmt;
 
@@ -12,20 +12,22 @@ use crate::v2::host_auth::Refused;
 use crate::v2::properties::Properties;
 use crate::v2::setup;
 
-/// Everything that can happen to a connection. A message is
-/// [decoded](crate::v2::header::decode_transport) without a look at its Payload stream.
+/// An input to a connection. The caller decodes received messages by
+/// [`decode_transport`](crate::v2::header::decode_transport), which does not examine the Payload
+/// stream.
 pub type Input<'a> = engine::Input<'a, Result<Message<'a>, HeaderFault>>;
 
-/// Everything a connection can ask for.
+/// An action that a connection asks its caller for.
 pub type Output = engine::Output<Control, Event, CloseReason>;
 
-/// A message without RPC payload, for [`encode`](super::Connection::encode).
+/// A control message, which [`encode`](super::Connection::encode) encodes.
 ///
-/// It is never sent with invalidation (section 6.5).
+/// Control messages are never sent with invalidation (section 6.5).
 pub type Control = engine::Control<ControlBody>;
 
-/// What a control message says.
+/// The content of a control message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ControlBody {
     /// `RDMA2_GRANT`.
     Grant,
@@ -33,84 +35,84 @@ pub enum ControlBody {
     Error(ErrorBody),
     /// `ROPT_REPTERR`.
     Report(Report),
-    /// `RDMA2_CONNPROP_MIDDLE` or `RDMA2_CONNPROP_FINAL` with what is due of our properties.
+    /// `RDMA2_CONNPROP_MIDDLE` or `RDMA2_CONNPROP_FINAL` with the next of this end's properties.
     Properties {
-        /// Whether it is the FINAL.
+        /// Whether the message is `RDMA2_CONNPROP_FINAL`.
         last: bool,
     },
 }
 
-/// Something the application wants to know.
+/// An event to report to the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
-    /// Calls may be made; these are the peer's properties.
+    /// The connection is ready for Calls; these are the peer's properties.
     Ready(Properties),
-    /// The payload of the message just received is this part of a continued message. Behind the last
-    /// part comes the event of the whole.
+    /// The payload of the message just received is this part of a continued message. After the last part the connection
+    /// reports [`Self::Call`] or [`Self::Reply`].
     Part(Part),
-    /// The message just received is, or completes, an acceptable Call; a Reply or an error is owed.
+    /// The message just received is, or completes, an acceptable Call, which a Reply or an error
+    /// must answer.
     Call,
     /// The message just received is, or completes, a Reply.
     Reply,
-    /// The message just received is one transmission of several. Its Receive is kept until the event of
-    /// the whole, or until that is abandoned.
+    /// The message just received is one of several transmissions. Its Receive must be kept until the RPC message is
+    /// reported or abandoned.
     Transmission,
-    /// Of the continued Call with this XID, or of the message in several transmissions, nothing more
-    /// will come.
+    /// The continued Call with this XID, or the message in several transmissions, will not be completed.
     Abandoned {
-        /// Of the message.
+        /// The XID of the message.
         xid: u32,
     },
-    /// The peer refuses transmissions of ours ([`crate::rtrext`]). What they were of can be sent again
-    /// by the base protocol: a Call as it is, a Reply after
-    /// [`answer_again`](super::Connection::answer_again).
+    /// The peer refused transmissions of this end ([`crate::rtrext`]). The RPC message can be sent again by the base
+    /// protocol: a Call as it is, a Reply after [`answer_again`](super::Connection::answer_again).
     Reported(Report),
-    /// The peer does not support the header type of the Call with this XID, if it is ours. Tell which
-    /// format that Call had: [`not_supported`](super::Connection::not_supported). [`Self::Refused`] comes
-    /// next.
+    /// The peer does not support the header type of this end's Call with this XID. The application passes the format of
+    /// that Call to [`not_supported`](super::Connection::not_supported). [`Self::Refused`] is reported next.
     NotSupported {
-        /// Of the Call.
+        /// The XID of the Call.
         xid: u32,
     },
-    /// The Call with this XID, if it is ours, gets no Reply.
+    /// This end's Call with this XID, if there is one, gets no Reply.
     Refused {
-        /// Of the Call.
+        /// The XID of the Call.
         xid: u32,
-        /// What the peer said, or what is wrong with its Reply.
+        /// The peer's error, or the fault in its Reply.
         error: ErrorBody,
     },
 }
 
 /// Why a connection closes itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CloseReason {
-    /// The peer did not come to the end of setup in time.
+    /// The peer did not complete setup in time.
     SetupTimedOut,
-    /// The peer does not speak version 2; it named the versions it speaks. Nothing else has come of
-    /// the connection: who speaks one of them may go on with it in that version.
+    /// The peer does not support version 2; it listed the versions it supports. Nothing else
+    /// happened on the connection, so that it can continue in one of them.
     Unsupported {
-        /// Lowest version.
+        /// The lowest version that the peer supports.
         low: u32,
-        /// Highest version.
+        /// The highest version that the peer supports.
         high: u32,
     },
-    /// The peer has settled on another version than the one we speak.
+    /// The peer has settled on a version other than 2.
     VersionRefused,
-    /// The peer's credit word is beyond anything it can mean.
+    /// The peer's credit word is out of the plausible range.
     ImplausibleCredit,
-    /// The peer sends more messages than it has credits for.
+    /// The peer sent more messages than it has credits for.
     CreditOverrun,
-    /// The peer provokes errors and grants no credit to report them.
+    /// The peer provoked errors and granted no credit to report them.
     TooManyErrors,
-    /// The peer refused our properties.
+    /// The peer refused this end's properties.
     SetupRefused,
-    /// The peer's properties do not end.
+    /// The peer's properties take too many messages.
     SetupTooLong,
-    /// The peer does not authenticate itself, and has to.
+    /// The peer does not authenticate itself although the policy requires it.
     Unauthenticated,
     /// Host authentication failed.
     HostAuth(Refused),
-    /// The peer refused a message that may be our Call or our Reply (E13).
+    /// The peer refused a message that may be a Call or a Reply of this end (E13).
     Ambiguous,
 }
 

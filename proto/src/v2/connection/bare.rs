@@ -1,4 +1,4 @@
-//! The short way through a connection, for the messages that most are.
+//! The fast path of a connection, for the most common messages.
 
 use super::{ChunkLimits, Connection, Phase, Role};
 use crate::time::Instant;
@@ -6,14 +6,16 @@ use crate::v2::continuation::Kind;
 use crate::v2::header::{Bare, Message};
 
 impl Connection {
-    /// Takes Calls or Replies without chunks, or with one that [`Self::chunk_max`] allows, one behind the
-    /// other, if nothing is out of the ordinary: the connection is open, no message is in pieces,
-    /// no extension is in use, and their credit words are in order. Then each is what [`Self::handle`] would
-    /// have told by [`Event::Call`](super::Event::Call) or [`Event::Reply`](super::Event::Reply), and there
-    /// is nothing to [`poll`](Self::poll) because of it, but what waited for credit.
+    /// Receives a run of Calls or Replies without chunks, or with one chunk that [`Self::chunk_max`] allows. It accepts
+    /// messages only in the ordinary case: the connection is open, no continued message is under way, no extension is
+    /// in use, and the credit words are plausible. For each accepted message [`Self::handle`] would have reported
+    /// [`Event::Call`](super::Event::Call) or [`Event::Reply`](super::Event::Reply), and no other output except control
+    /// messages that waited for credit.
     ///
-    /// Returns how many were taken: of the first ones, which are of this kind. With the others nothing has
-    /// happened. What cannot be acted upon after all, [`Self::put_back`] and then `handle` are for.
+    /// Returns the number of messages accepted, from the front of the run; all are of this `kind`. The rest of the run
+    /// has had no effect. A caller that cannot act on an accepted message undoes it with [`Self::put_back`] and passes
+    /// it to `handle`.
+    #[doc(hidden)]
     #[inline]
     pub fn take(&mut self, now: Instant, kind: Kind, run: impl IntoIterator<Item = Bare>) -> u32 {
         if !self.is_plain(kind) {
@@ -25,8 +27,9 @@ impl Connection {
         taken
     }
 
-    /// Returns how long the only chunk of a Call may be that a server takes so, if that is of one segment: a
-    /// Read chunk, and a Write chunk. Zero if there may be none.
+    /// Returns the longest single chunk of a Call, of one segment, that [`Self::take`] accepts at a server: a Read
+    /// chunk, and a Write chunk. Zero means that there may be none.
+    #[doc(hidden)]
     #[inline]
     pub const fn chunk_max(&self) -> [u32; 2] {
         let ChunkLimits { read_chunks_max, write_chunks_max, segments_max } = self.config.chunks;
@@ -37,8 +40,9 @@ impl Connection {
         ]
     }
 
-    /// Takes back that the last `count` messages, which [`Self::take`] took, have been received. What their
-    /// credit words said remains.
+    /// Undoes the receipt of the last `count` messages that [`Self::take`] accepted, except for the effect of their
+    /// credit words.
+    #[doc(hidden)]
     #[cold]
     pub fn put_back(&mut self, kind: Kind, count: u32) {
         self.credits.put_back(count);
@@ -48,8 +52,10 @@ impl Connection {
         }
     }
 
-    /// Takes a Call or a Reply that is all in one message, whatever its chunks, as [`Self::take`] does:
-    /// if those of a Call are served here. Returns which of them it is.
+    /// Receives a Call or a Reply that is complete in one message, whatever its chunks, under the conditions of
+    /// [`Self::take`], and if the chunks of a Call are within the limits. Returns the kind of the message, or `None` if
+    /// it has to go through [`Self::handle`].
+    #[doc(hidden)]
     pub fn take_whole(&mut self, now: Instant, message: &Message<'_>) -> Option<Kind> {
         let is_whole = matches!(
             message,
@@ -65,7 +71,7 @@ impl Connection {
         taken.then_some(kind)
     }
 
-    /// Returns whether a message of this kind, all in one piece, is told to nobody but who takes it.
+    /// Returns whether a complete message of this kind has no output except its own event.
     #[inline]
     fn is_plain(&self, kind: Kind) -> bool {
         // A client takes Calls in the reverse direction only, where more is to be looked at.

@@ -1,4 +1,5 @@
-//! How a connection behaves: what it says of itself, and what it accepts.
+//! The configuration of a version 2 connection: the properties it announces and the messages it
+//! accepts.
 
 use core::time::Duration;
 
@@ -9,22 +10,24 @@ use crate::v2::error::ErrorBody;
 use crate::v2::header::{CallExternal, CallInline};
 use crate::v2::properties::Properties;
 
-/// How a connection behaves, fixed for its life.
+/// The configuration of a connection, fixed for its lifetime.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Who opened the connection.
+    /// The role of this end.
     pub role: Role,
-    /// What we tell the peer about ourselves. A client serves reverse Calls as far as they say.
+    /// The properties of this end. At a client they also determine the reverse Calls that it
+    /// serves.
     pub properties: Properties,
     /// The XID of a client's first message; never zero.
     pub first_xid: u32,
-    /// What a Call may carry.
+    /// The limits on the chunks of received Calls.
     pub chunks: ChunkLimits,
-    /// Octets of the largest Payload stream taken in Continued format; zero if none is taken.
+    /// The length of the largest Payload stream accepted in Continued format, in octets; zero
+    /// accepts none.
     pub continued_max: u32,
-    /// Whether Replies can be sent in Continued format.
+    /// Whether this end can send Replies in Continued format.
     pub continues_replies: bool,
-    /// How long the peer may take until setup is over.
+    /// The time that the peer may take to complete setup.
     pub setup_timeout: Duration,
 }
 
@@ -51,7 +54,7 @@ impl<'a> CallChunks<'a> {
 }
 
 impl Config {
-    /// Returns what to answer to a Call that asks for more than we serve.
+    /// Checks that a Call is within the limits; returns the error to answer with if it is not.
     pub(super) fn check(&self, chunks: &CallChunks<'_>) -> Result<(), ErrorBody> {
         let ChunkLimits { read_chunks_max, write_chunks_max, segments_max } = self.chunks;
         // [V2-7.3.1-1] [V2-7.3.1-2] [V2-7.3.2-1] [V2-7.3.3-1] say how much there may be, even if it is
@@ -72,7 +75,8 @@ impl Config {
         self.check_lengths(chunks)
     }
 
-    /// Returns what to answer to a Call with any chunk, where there may be none (section 4.6.4).
+    /// Checks that a Call has no chunks, where none are allowed (section 4.6.4); returns the error
+    /// to answer with if it has.
     pub(super) fn check_chunkless(&self, chunks: &CallChunks<'_>) -> Result<(), ErrorBody> {
         // [V2-4.6.4-2] one of the errors that say how little is served.
         if !chunks.call.is_empty() || !chunks.reads.is_empty() {
@@ -105,5 +109,5 @@ impl Config {
     }
 }
 
-/// How long the Reply would be is not known.
+/// The error for a Reply whose length is not known.
 const REPLY_RESOURCE_UNKNOWN: ErrorBody = ErrorBody::ReplyResource { length_needed: 0 };

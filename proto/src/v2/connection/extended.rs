@@ -16,10 +16,10 @@ use crate::v2::properties::PropertySet;
 use crate::v2::reverse::Level;
 
 impl Connection {
-    /// Offers the round-trip extensions to the peer, and to take responses of at most `responses_max`
-    /// transmissions. Before [`Input::Established`](super::Input::Established).
+    /// Offers the round-trip extensions to the peer, and accepts responses of at most `responses_max` transmissions.
+    /// Call it before [`Input::Established`](super::Input::Established).
     ///
-    /// The segments of `offer.structure` are those of every Receive that is posted for the peer.
+    /// The segments of `offer.structure` must be those of every Receive posted for the peer.
     pub fn extend(&mut self, offer: Offer, responses_max: u32) {
         for (which, data) in offer.entries() {
             let fits = self.announce(which, &data);
@@ -29,25 +29,25 @@ impl Connection {
         self.extension = Some(Box::new(Extension::new(config)));
     }
 
-    /// Returns the round-trip extensions, if we offer them: what both ends agreed on, and the message
-    /// of theirs that is complete.
+    /// Returns the state of the round-trip extensions, if this end offers them: the agreed terms and the last complete
+    /// message.
     pub fn extension(&self) -> Option<&Extension> {
         self.extension.as_deref()
     }
 
-    /// Tells that the last complete message of the round-trip extensions has been read.
+    /// Releases the last complete message of the round-trip extensions, once it has been read.
     pub fn release(&mut self) {
         if let Some(extension) = &mut self.extension {
             extension.release();
         }
     }
 
-    /// Tells that a Reply that was sent, and reported as bad, is to be sent again.
+    /// Permits sending a Reply again that the peer reported as bad.
     pub const fn answer_again(&mut self) {
         self.credits.owe(1);
     }
 
-    /// Returns what the peer offers with these properties.
+    /// Returns the peer's offer with these properties added to it.
     pub(super) fn heard(&self, set: &PropertySet<'_>) -> Result<Option<Heard>, Malformed> {
         self.extension.as_ref().map(|extension| extension.heard(set)).transpose()
     }
@@ -58,15 +58,15 @@ impl Connection {
         }
     }
 
-    /// Settles what both ends offered.
+    /// Settles the terms that both offers allow.
     pub(super) fn agree(&mut self) {
         if let Some(extension) = &mut self.extension {
             extension.agree(&self.config.properties, self.setup.theirs());
         }
     }
 
-    /// Refuses a message of the base protocol that comes between the transmissions of a group, and the
-    /// group. Returns whether it did.
+    /// Refuses a message of the base protocol that arrives between the transmissions of a group, together with the
+    /// group. Returns whether it refused them.
     pub(super) fn breaks_group(&mut self, prefix: &Prefix) -> bool {
         let extension = self.extension.as_mut().filter(|_| header_name(prefix.htype).is_none());
         let Some(extension) = extension else { return false };
@@ -109,7 +109,7 @@ impl Connection {
         }
     }
 
-    /// Takes an RPC message of which no transmission is missing.
+    /// Handles an RPC message whose transmissions have all arrived.
     fn on_complete(&mut self, xid: u32) {
         let dir = self.extension().and_then(Extension::whole).map(|whole| whole.dir);
         if dir == Some(MessageType::Reply) {

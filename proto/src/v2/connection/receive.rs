@@ -1,4 +1,4 @@
-//! What a connection makes of its inputs.
+//! The handling of a connection's inputs.
 
 use super::config::CallChunks;
 use super::{CloseReason, Connection, Control, ControlBody, Event, Output, Phase, Role};
@@ -72,7 +72,7 @@ impl Connection {
         }
     }
 
-    /// Takes a message for which it matters what came before it.
+    /// Handles a message whose meaning depends on the messages before it.
     fn on_sequenced(&mut self, message: &Message<'_>) {
         let prefix = message.prefix();
         if self.breaks_group(prefix) {
@@ -136,7 +136,7 @@ impl Connection {
         }
     }
 
-    /// Does what setup asks for, and opens the connection once it is over.
+    /// Carries out the answer of setup, and opens the connection once setup is over.
     fn answer(&mut self, answer: Answer) {
         match answer {
             Answer::Speak => match self.setup.speak() {
@@ -157,7 +157,7 @@ impl Connection {
         }
     }
 
-    /// Takes an RPC message of which nothing is missing.
+    /// Handles a complete RPC message.
     pub(super) fn on_whole(&mut self, prefix: &Prefix) {
         // [V2-3.1.5.4-1] the XID has no say in it: it may be in use in both directions.
         if Kind::of(prefix) == Some(Kind::Reply) {
@@ -169,13 +169,14 @@ impl Connection {
         self.tell(Event::Call);
     }
 
-    /// Returns what is wrong with a message that is not continued.
+    /// Checks a message that is not part of a continued one.
     pub(super) fn serves_whole(&self, message: &Message<'_>) -> Result<(), ErrorBody> {
         message.check_start(0).map_err(|_| ErrorBody::BadXdr)?;
         self.serves(message)
     }
 
-    /// Returns what to answer to a Call that is not served: in this direction, or with these chunks.
+    /// Checks that a Call in this direction and with these chunks is served; returns the error to answer with if it is
+    /// not.
     fn serves(&self, message: &Message<'_>) -> Result<(), ErrorBody> {
         let chunks = match message {
             Message::CallExternal(call) => CallChunks::of_external(call),
@@ -209,8 +210,8 @@ impl Connection {
         }
     }
 
-    /// Takes a message that cannot be acted upon: [V2-7.1.1-2] [V2-7.1.2-2] [V2-7.1.3-2] [V2-7.2.1-2]
-    /// [V2-7.2.2-2] nothing but an answer comes of it.
+    /// Handles a malformed message: [V2-7.1.1-2] [V2-7.1.2-2] [V2-7.1.3-2] [V2-7.2.1-2] [V2-7.2.2-2] its only effect is
+    /// an answer.
     fn on_malformed(&mut self, fault: &HeaderFault) {
         let Some(prefix) = &fault.prefix else { return };
         if prefix.vers == VERSION && self.breaks_group(prefix) {
@@ -242,7 +243,7 @@ impl Connection {
         }
     }
 
-    /// Refuses a message that may not follow the one before it.
+    /// Refuses a message that must not follow the one before it.
     fn on_out_of_place(&mut self, prefix: &Prefix) {
         // [V2-6.3.3-1] [V2-6.3.6-2] [V2-6.3.9-2]
         self.report(prefix, ErrorBody::InvalCont);
@@ -251,7 +252,7 @@ impl Connection {
         }
     }
 
-    /// Refuses an RPC message, and what was `begun` with it.
+    /// Refuses an RPC message, and the continued message `begun` before it.
     fn on_broken(&mut self, begun: Option<(Kind, u32)>, prefix: &Prefix, error: ErrorBody) {
         if let Some((Kind::Call, xid)) = begun {
             self.tell(Event::Abandoned { xid });
@@ -267,7 +268,7 @@ impl Connection {
         self.control(prefix.xid, prefix.vers, ControlBody::Error(error));
     }
 
-    /// Ends a Call of ours without a Reply.
+    /// Ends a Call of this end without a Reply.
     pub(super) fn fail(&mut self, xid: u32, error: ErrorBody) {
         self.gate.on_answered(1);
         self.tell(Event::Refused { xid, error });
@@ -293,7 +294,8 @@ impl Connection {
         }
     }
 
-    /// Opens a server to a client that begins without saying its properties, if it may.
+    /// Opens a server's connection to a client that begins without its properties, if that is
+    /// allowed.
     fn opened_without_properties(&mut self) {
         let may = self.config.role == Role::Server && !self.setup.is_required();
         if self.phase == Phase::Setup && may && !self.setup.has_begun() {
@@ -301,7 +303,7 @@ impl Connection {
         }
     }
 
-    /// Opens the connection, or tells of properties that came late.
+    /// Opens the connection, or reports properties that arrived late.
     fn opened(&mut self) {
         if self.phase != Phase::Closed {
             self.phase = Phase::Open;
@@ -312,7 +314,7 @@ impl Connection {
         }
     }
 
-    /// Tells the application, unless the connection was closed on the way.
+    /// Reports an event to the application, unless the connection was closed meanwhile.
     pub(super) fn tell(&mut self, event: Event) {
         if self.phase != Phase::Closed {
             self.outputs.push(Output::Event(event));

@@ -1,54 +1,54 @@
-//! The gate every RPC message passes on its way out: may it be sent at all, and is it its turn.
+//! The gate that every outgoing RPC message passes: it checks that the message is allowed and that
+//! it is its turn.
 //!
 //! # Normal operation
-//! A message in several pieces leaves only when the credits for all of them are in hand (E12), so it
-//! may have to wait while smaller ones would fit. Then they wait as well: of its own kind all that
-//! ask later, and all Calls behind a Reply. Replies pass a waiting Call, because its credits may be
-//! held by Calls that the peer cannot end without them (P2).
+//! A continued message is posted only once credits for all its parts are available (E12), so it may have to wait while
+//! shorter messages would not. Then later messages of its own kind wait as well, and all Calls wait behind a Reply.
+//! Replies pass a waiting Call, because its credits may be held by Calls that the peer cannot end without these Replies
+//! (P2).
 //!
 //! # Limits
-//! How long a message can be is what the peer's window is sure to allow again. A good receiver tells
-//! of free Receives before half of its limit is spent (section 4.2.1.1), so half is what a sender that
-//! waits can count on, less the Receives that its own unanswered Calls may hold. That is, unless the
-//! window has shrunk meanwhile, which nobody says (P1): after a while without a word from the peer,
-//! what is left counts as all there is.
+//! The longest message is bounded by the credits that are sure to become available. A well-behaved receiver advertises
+//! free Receives before half of its limit is spent (section 4.2.1.1), so a waiting sender can rely on half of the
+//! credits, less the Receives that its own unanswered Calls may hold. The peer may reduce its grant without notice
+//! (P1): after a time without messages from the peer, only the credits that are left count.
 
 use crate::chunk::Format;
 use crate::v2::continuation::Kind;
 use crate::v2::credit::{Class, Credits};
 use crate::v2::reverse::Level;
 
-/// An RPC message that is ready to leave, as far as the connection has to know it.
+/// The description of an RPC message that is ready to be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sending {
-    /// What it is.
+    /// Whether the message is a Call or a Reply.
     pub kind: Kind,
-    /// How it is conveyed.
+    /// The format of the message.
     pub format: Format,
-    /// Whether its header has a chunk of any kind.
+    /// Whether the header has any chunk.
     pub has_chunks: bool,
-    /// Whether it is a Call that gets no Reply.
+    /// Whether the message is a Call that gets no Reply.
     pub is_call_only: bool,
 }
 
-/// Why an RPC message is not sent.
+/// Why an RPC message cannot be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Unsent {
-    /// Not yet: ask again after the next input, or once a Call of the peer is
-    /// [refused](super::Connection::refuse) or [gets no Reply](super::Connection::no_reply), for which a
-    /// credit was kept. Or tell that it was given up ([`give_up`](super::Connection::give_up)), which lets
-    /// others go.
+    /// The message must wait. Call again after the next input, or once a Call of the peer, for whose Reply a credit was
+    /// kept, is [refused](super::Connection::refuse) or [gets no Reply](super::Connection::no_reply); or abandon the
+    /// message with [`give_up`](super::Connection::give_up), so that others need not wait for it.
     Wait,
-    /// Not in so many messages: the peer's window is not sure to have room for more than these.
+    /// The RPC message takes more transport messages than the peer is sure to grant credits for.
     TooLong {
-        /// Messages.
+        /// The most transport messages of one RPC message.
         messages_max: u32,
     },
-    /// The peer, or we ourselves, did not announce that in the reverse direction.
+    /// The receiving end did not announce support for this message in the reverse direction.
     NotAnnounced,
-    /// A Call that gets no Reply has chunks.
+    /// The message is a Call that gets no Reply, and has chunks.
     ChunksWithoutReply,
-    /// The peer has said that it does not support the header type.
+    /// The peer reported that it does not support the header type.
     NotSupported,
 }
 
@@ -75,21 +75,24 @@ impl Sending {
     }
 }
 
-/// What the gate remembers.
+/// The state of the gate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gate {
-    /// Messages of the Call that waits for credits, if it takes several.
+    /// The number of transport messages of the continued Call that waits for credits; zero if none
+    /// waits.
     waiting_call: u32,
-    /// The same of a Reply.
+    /// The number of transport messages of the continued Reply that waits for credits; zero if none
+    /// waits.
     waiting_reply: u32,
-    /// Calls of ours that await a Reply.
+    /// The number of this end's Calls that await a Reply.
     unanswered: u32,
-    /// Formats the peer refused, as bits.
+    /// The formats that the peer refused, as bits.
     refused: u8,
 }
 
 impl Gate {
-    /// Takes a message through, or says why not.
+    /// Takes the credits of a message and returns its credit word, or the reason why it cannot be
+    /// posted.
     pub(super) fn pass(
         &mut self,
         sending: &Sending,
@@ -119,13 +122,13 @@ impl Gate {
         Ok(credits.on_all_sent(class, messages))
     }
 
-    /// Returns whether messages in one piece pass as soon as there is credit.
+    /// Returns whether messages in Simple format may be posted as soon as there is credit.
     #[inline]
     pub(super) const fn is_open(&self) -> bool {
         self.waiting_call | self.waiting_reply == 0 && self.refused == 0
     }
 
-    /// Counts messages that have passed.
+    /// Counts messages that were posted.
     #[inline]
     pub(super) const fn on_passed(&mut self, class: Class, messages: u32) {
         if matches!(class, Class::Call) {
@@ -133,7 +136,7 @@ impl Gate {
         }
     }
 
-    /// Checks what no waiting changes.
+    /// Checks the conditions that do not change by waiting.
     pub(super) fn allow(&self, sending: &Sending, level: Level) -> Result<(), Unsent> {
         // [V2-4.7-1] nobody would say when they are not used any more.
         if sending.is_call_only && (sending.has_chunks || sending.format == Format::Special) {
@@ -152,7 +155,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Returns whether no other message waits that goes first.
+    /// Returns whether no waiting message has to be posted first.
     pub(super) const fn is_turn(&self, kind: Kind, messages: u32) -> bool {
         match kind {
             Kind::Reply => self.waiting_reply == 0 || self.waiting_reply == messages,
@@ -163,12 +166,12 @@ impl Gate {
         }
     }
 
-    /// Returns whether a message in several pieces waits for its credits.
+    /// Returns whether a continued message waits for its credits.
     pub(super) const fn waits(&self) -> bool {
         self.waiting_call != 0 || self.waiting_reply != 0
     }
 
-    /// Returns how many messages one RPC message may take: one always does.
+    /// Returns the most transport messages of one RPC message, at least one.
     pub(super) fn messages_max(&self, kind: Kind, credits: &Credits) -> u32 {
         let half = credits.window().saturating_sub(self.unanswered) / 2;
         // More than half is left whenever the peer falls silent; a Call leaves one (P2).
@@ -178,23 +181,23 @@ impl Gate {
         }
     }
 
-    /// Forgets the message of this kind that waits.
+    /// Forgets the waiting message of this kind.
     pub(super) const fn give_up(&mut self, kind: Kind) {
         *self.waiting(kind) = 0;
     }
 
-    /// Counts Calls of ours that have ended.
+    /// Counts Calls of this end that have ended.
     #[inline]
     pub(super) const fn on_answered(&mut self, calls: u32) {
         self.unanswered = self.unanswered.saturating_sub(calls);
     }
 
-    /// Takes back that they have.
+    /// Undoes the counting of Calls of this end as ended.
     pub(super) const fn on_reopened(&mut self, calls: u32) {
         self.unanswered = self.unanswered.saturating_add(calls);
     }
 
-    /// Notes that the peer does not support what a Call in this format is made of.
+    /// Records that the peer does not support the header type of a Call in this format.
     pub(super) const fn on_not_supported(&mut self, format: Format) {
         self.refused |= match format {
             // The last message of a continued Call is of the same type.
@@ -211,7 +214,7 @@ impl Gate {
     }
 }
 
-/// The bit of a format in what was refused.
+/// Returns the bit of a format among the refused ones.
 const fn bit(format: Format) -> u8 {
     match format {
         Format::Simple => 1,

@@ -1,19 +1,18 @@
-//! The receiving side: which message is the next part of what was begun.
+//! The receiver of continued messages: it decides which message is the next part.
 //!
 //! # Normal operation
-//! A peer sends one RPC message at a time, so there is at most one sequence, of a Call or of a Reply.
-//! Its first `MIDDLE` says how long the whole Payload stream is: what it carries and what remains.
-//! Each further part has to start where the last one ended. Parts may have any size, zero included.
+//! A peer sends one RPC message at a time, so there is at most one sequence, of a Call or of a Reply. Its first
+//! `MIDDLE` determines the length of the whole Payload stream: the octets it carries and those that remain. Each
+//! further part has to start where the last one ended. Parts may have any size, zero included.
 //!
 //! # Recovery
-//! A part that does not fit ends its sequence; it is reported once, and what still comes of the
-//! sequence is dropped without a word. A message of another XID is refused for itself and leaves the
-//! sequence as it was: its sender can go on, and both RPCs end. Errors and grants belong to no
-//! sequence and disturb none (E12, E13).
+//! A part that does not fit ends its sequence; it is reported once, and later parts of the sequence are dropped
+//! silently. A message of another XID is refused by itself and leaves the sequence as it was: its sender can continue
+//! it, and both RPCs end. Errors and grants belong to no sequence and interrupt none (E12, E13).
 //!
 //! # Limits
-//! The length of the Payload stream is bounded before its first octet is taken. Of refused sequences
-//! only the last is remembered: a peer that begins more of them at once hears of each again.
+//! The length of the Payload stream is checked before its first octet is accepted. Only the last refused sequence is
+//! remembered: a peer that interleaves several of them gets an error for each part.
 
 use crate::v2::VERSION;
 use crate::v2::error::ErrorBody;
@@ -23,17 +22,17 @@ use crate::v2::header::{
     REPLY_INLINE, REPLY_MIDDLE,
 };
 
-/// What an RPC message is, which its header type says.
+/// The kind of an RPC message, which its header type gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A Call, in the direction in which its sender is the Requester.
+    /// A Call, whose sender is the Requester.
     Call,
     /// A Reply.
     Reply,
 }
 
 impl Kind {
-    /// Returns what a message conveys, if it conveys an RPC message.
+    /// Returns the kind of the RPC message that a message conveys, if it conveys one.
     pub const fn of(prefix: &Prefix) -> Option<Self> {
         match prefix.htype {
             CALL_EXTERNAL | CALL_MIDDLE | CALL_INLINE | XMTREQ => Some(Self::Call),
@@ -43,67 +42,70 @@ impl Kind {
     }
 }
 
-/// Where the Payload octets of the message just received belong.
+/// One part of a continued message: the place of its octets in the Payload stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What they are part of.
+    /// The kind of the RPC message.
     pub kind: Kind,
-    /// Of the RPC message.
+    /// The XID of the RPC message.
     pub xid: u32,
-    /// Where they start in its Payload stream.
+    /// The offset of the part in the Payload stream.
     pub offset: u32,
-    /// How many they are.
+    /// The length of the part in octets.
     pub length: u32,
-    /// Octets of the whole Payload stream.
+    /// The length of the whole Payload stream in octets.
     pub total: u32,
 }
 
-/// What to do with a message.
+/// The verdict on a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It is no part of a sequence.
+    /// The message is not part of a sequence.
     Whole,
-    /// It goes on with the sequence, or begins it; more parts follow.
+    /// The message begins or continues the sequence; more parts follow.
     Part(Part),
-    /// It is the last part.
+    /// The message is the last part of the sequence.
     Last(Part),
-    /// It belongs to a sequence that was refused: nothing is said.
+    /// The message belongs to a refused sequence and is dropped silently.
     Dropped,
-    /// Its sequence ends here with this error, or does not begin.
+    /// The sequence of the message ends with this error, or does not begin.
     Broken(ErrorBody),
-    /// It has no place in the sequence under way, which goes on without it.
+    /// The message has no place in the current sequence, which is not affected.
     Intruder,
 }
 
-/// The sequence of one peer's messages.
+/// The state of one peer's continued messages.
 #[derive(Clone, Debug)]
 pub struct Incoming {
-    /// Octets of the largest Payload stream of a Call.
+    /// The length of the longest Payload stream of a Call, in octets.
     call_max: u32,
-    /// The same of a Reply.
+    /// The length of the longest Payload stream of a Reply, in octets.
     reply_max: u32,
     current: Option<Sequence>,
-    /// The sequence that was refused last, while parts of it may still come.
+    /// The sequence that was refused last, while parts of it may still arrive.
     refused: Option<Name>,
 }
 
 impl Incoming {
-    /// Makes the machine for Calls and Replies of at most so many octets; zero if none are taken.
+    /// Makes the state machine for continued Calls of at most `call_max` octets and continued
+    /// Replies of at most `reply_max` octets; zero accepts none.
     pub const fn new(call_max: u32, reply_max: u32) -> Self {
         Self { call_max, reply_max, current: None, refused: None }
     }
 
-    /// Judges a message whose transport header was parsed.
+    /// Handles a message whose transport header was decoded.
     pub fn on_message(&mut self, message: &Message<'_>) -> Step {
         self.on_arrival(&Arrival::of(message))
     }
 
-    /// Judges a message whose transport header could not be parsed. `Whole` leaves it to others.
+    /// Handles a message whose transport header could not be decoded. `Whole` means that it is not
+    /// part of a sequence.
     pub fn on_malformed(&mut self, prefix: &Prefix) -> Step {
         self.on_arrival(&Arrival::malformed(prefix))
     }
 
-    /// Refuses the sequence of `kind` and `xid`, if it is under way: nobody waits for it any more.
+    /// Refuses the sequence of `kind` and `xid`, if it is the current one, because its receiver no
+    /// longer needs it.
     pub fn refuse(&mut self, kind: Kind, xid: u32) {
         if self.current.is_some_and(|sequence| sequence.name == Name { kind, xid }) {
             self.current = None;
@@ -111,18 +113,18 @@ impl Incoming {
         }
     }
 
-    /// Returns the kind and XID of the sequence under way.
+    /// Returns the kind and XID of the current sequence.
     pub fn current(&self) -> Option<(Kind, u32)> {
         self.current.map(|sequence| (sequence.name.kind, sequence.name.xid))
     }
 
-    /// Returns whether no sequence is under way, and nothing of a refused one may still come.
+    /// Returns whether there is no current sequence, and no part of a refused one may still arrive.
     #[inline]
     pub const fn is_idle(&self) -> bool {
         self.current.is_none() && self.refused.is_none()
     }
 
-    /// The whole table: where a message stands to the sequences, and what it is.
+    /// Applies the transition table: the relation of a message to the sequences, and its form.
     fn on_arrival(&mut self, arrival: &Arrival<'_>) -> Step {
         match (self.relation(arrival), arrival.form) {
             (_, Form::Neutral) | (Relation::None, Form::Single | Form::Other) => Step::Whole,
@@ -158,7 +160,7 @@ impl Incoming {
         }
     }
 
-    /// Takes the first part, or remembers what is not begun.
+    /// Begins a sequence with its first part, or remembers one that is refused.
     fn begin(&mut self, arrival: &Arrival<'_>) -> Step {
         let Some(name) = arrival.name else { return Step::Whole };
         match self.first(name, arrival.body) {
@@ -192,7 +194,7 @@ impl Incoming {
         Ok(Part { kind: name.kind, xid: name.xid, offset: 0, length, total })
     }
 
-    /// Takes the next part of `sequence`.
+    /// Continues `sequence` with its next part.
     fn go_on(&mut self, sequence: Sequence, arrival: &Arrival<'_>) -> Step {
         let Sequence { name, received, total } = sequence;
         let is_last = arrival.form == Form::Single;
@@ -212,24 +214,24 @@ impl Incoming {
     }
 }
 
-/// What a sequence is told by.
+/// The identity of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Name {
     kind: Kind,
     xid: u32,
 }
 
-/// A continued message of which the last part has not come.
+/// A continued message whose last part has not arrived.
 #[derive(Clone, Copy, Debug)]
 struct Sequence {
     name: Name,
-    /// Octets received.
+    /// The number of octets received.
     received: u32,
     total: u32,
 }
 
 impl Sequence {
-    /// Returns how much there is with the arrived part, if it is the next one.
+    /// Returns the number of octets received with the arrived part, if it is the next one.
     fn end_of(&self, arrival: &Arrival<'_>) -> Option<u32> {
         let body = arrival.body?;
         let end = self.received.checked_add(body.length)?;
@@ -242,13 +244,13 @@ impl Sequence {
     }
 }
 
-/// A message, as far as sequences care.
+/// The properties of a message that matter to sequences.
 #[derive(Clone, Copy, Debug)]
 struct Arrival<'a> {
-    /// Nothing for a message that conveys no RPC message.
+    /// The identity of the RPC message; `None` for a message that conveys none.
     name: Option<Name>,
     form: Form,
-    /// Nothing for a malformed message.
+    /// The body of the message; `None` for a malformed message.
     body: Option<Body<'a>>,
 }
 
@@ -259,29 +261,29 @@ struct Body<'a> {
     remaining: u32,
 }
 
-/// What a message can be to a sequence.
+/// The form of a message with respect to sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// A part that is not the last one.
     Middle,
-    /// A message of its own, or the last part.
+    /// A complete message, or the last part.
     Single,
-    /// Anything else that may not interrupt a sequence.
+    /// Any other message that must not interrupt a sequence.
     Other,
-    /// What may come at any time.
+    /// A message that may arrive at any time.
     Neutral,
 }
 
-/// Where a message stands to what was begun.
+/// The relation of a message to the sequences.
 #[derive(Clone, Copy, Debug)]
 enum Relation {
-    /// No sequence is under way.
+    /// There is no current sequence.
     None,
-    /// It is of the sequence under way.
+    /// The message belongs to the current sequence.
     Current(Sequence),
-    /// It is not of the sequence under way.
+    /// The message does not belong to the current sequence.
     Other,
-    /// It is of the sequence that was refused.
+    /// The message belongs to the refused sequence.
     Refused,
 }
 
@@ -315,7 +317,8 @@ impl<'a> Arrival<'a> {
         Self { name, form, body: None }
     }
 
-    /// Returns whether it can be a later part of a sequence: a whole message starts with its XID.
+    /// Returns whether the message can be a later part of a sequence: a complete message starts
+    /// with its XID.
     fn is_tail(&self) -> bool {
         let starts = |body: Body<'_>| body.length >= XID_LEN && self.starts_with_xid(body);
         match self.form {
@@ -330,14 +333,14 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// Checks the octets of a Payload stream from `offset` on, as far as they are its XID.
+/// Checks the octets of a Payload stream from `offset` on against its XID.
 fn names(xid: u32, offset: u32, payload: &[u8]) -> bool {
     // [V2-4.6.1-1] [V2-4.6.2-1] the RPC message has the XID of its header.
     let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
     xid.to_be_bytes().iter().skip(skipped).zip(payload).all(|(expected, found)| expected == found)
 }
 
-/// Octets of the XID that a Payload stream starts with.
+/// The length of the XID that a Payload stream starts with, in octets.
 const XID_LEN: u32 = 4;
 
 #[cfg(test)]

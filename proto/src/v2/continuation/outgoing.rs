@@ -1,32 +1,33 @@
-//! The sending side: how a Payload stream is divided over messages.
+//! The division of an outgoing Payload stream over messages.
 
 use core::ops::Range;
 
 use crate::v2::header::MIDDLE_WIRE_LEN;
 
-/// A division of one Payload stream: as few messages as there can be, all but the last one full.
+/// A division of one Payload stream over the fewest messages, all of them full except the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Split {
     payload_length: u32,
-    /// Octets each message but the last one carries.
+    /// The number of octets in each message except the last.
     middle_length: u32,
     middle_count: u32,
 }
 
-/// What one message carries.
+/// The part of the Payload stream that one message carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Octets of the Payload stream.
+    /// The range of the Payload stream.
     pub range: Range<usize>,
-    /// `rdma_remaining`: octets behind them.
+    /// `rdma_remaining`: the number of octets after the range.
     pub remaining: u32,
-    /// Whether it is the last one, which alone has chunks and may be sent with invalidation.
+    /// Whether this is the last message. Only the last one has chunks and may be sent with
+    /// invalidation.
     pub is_last: bool,
 }
 
 impl Split {
-    /// Divides `payload_length` octets over messages of at most `message_max`, the last of which has a
-    /// header of `last_header_length`. Returns `None` if nothing could make progress.
+    /// Divides `payload_length` octets over messages of at most `message_max` octets, the last of which has a header of
+    /// `last_header_length` octets. Returns `None` if the headers leave no room for payload.
     pub fn new(
         payload_length: usize,
         message_max: usize,
@@ -47,12 +48,12 @@ impl Split {
         Some(Self { payload_length, middle_length, middle_count })
     }
 
-    /// Returns how many messages it takes: one is Simple format, more are Continued.
+    /// Returns the number of messages: one is Simple format, more are Continued format.
     pub const fn messages(&self) -> u32 {
         self.middle_count.saturating_add(1)
     }
 
-    /// Returns what each message carries, in the order they are posted.
+    /// Returns the part that each message carries, in posting order.
     pub fn pieces(self) -> impl Iterator<Item = Piece> {
         (0..self.messages()).map(move |index| {
             let is_last = index == self.middle_count;

@@ -1,5 +1,5 @@
-//! What the rules about credits prevent: with any one of them switched off, two ends that are well
-//! with all of them get stuck, or overrun each other.
+//! The deadlocks and overruns that the credit rules prevent: two ends that finish under all rules
+//! get stuck, or overrun each other, once any one rule is switched off.
 //!
 //! A rule is switched off in the [`End`] that drives [`Credits`], at the one decision the rule is
 //! about. The code under test has no switch.
@@ -10,7 +10,7 @@ use std::vec::Vec;
 use super::*;
 use crate::testing::Rng;
 
-/// What is switched off.
+/// The rule that is switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     /// A credit word counts received messages, not sent ones.
@@ -29,11 +29,11 @@ enum Rule {
     P2,
     /// Credits are refreshed even while the service is full.
     P3,
-    /// They are refreshed before half of the limit is spent.
+    /// Credits are refreshed before half of the limit is spent.
     P5,
 }
 
-/// How two ends fare.
+/// The outcome for two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// Everything was answered, and both fell silent.
@@ -42,11 +42,11 @@ enum Outcome {
     Stuck,
     /// A message found no Receive.
     Overrun,
-    /// They never fell silent.
+    /// The ends never fell silent.
     Endless,
 }
 
-/// What two ends want of each other.
+/// The traffic between two ends.
 #[derive(Clone, Copy, Debug)]
 struct Traffic {
     /// Calls that each end makes.
@@ -214,7 +214,7 @@ fn post(ends: &mut [End; 2], from: usize, class: Class) {
     ends[1 - from].inbox.push_back((class, word, is_last));
 }
 
-/// What may happen at one end.
+/// A possible step at one end.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Call,

@@ -1,26 +1,28 @@
-//! The commonest messages of all: a Call or a Reply without chunks, all of it in one message.
+//! The most common messages: a Call or a Reply without chunks, complete in one message.
 
 use super::{CALL_INLINE, REPLY_INLINE};
 use crate::v2::VERSION;
 use crate::v2::continuation::Kind;
 
-/// A Call or a Reply without chunks, all of it in one message.
+/// A Call or a Reply without chunks, complete in one message.
 ///
-/// [`decode`](super::decode) finds the same in it; only faster is it to look for nothing else.
+/// [`decode`](super::decode) decodes the same message; recognising only this form is faster.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bare {
-    /// Which of the two it is.
+    /// Whether the message is a Call or a Reply.
     pub kind: Kind,
-    /// Of the RPC message.
+    /// The XID of the RPC message.
     pub xid: u32,
     /// `rdma_credit`.
     pub credit: u32,
-    /// Where the Payload stream starts.
+    /// The offset of the Payload stream in the message.
     pub payload_at: u32,
 }
 
 impl Bare {
-    /// Looks whether a message is one; `None` if it is any other, be it good or bad.
+    /// Recognises a Call or a Reply without chunks. Returns `None` for any other message, valid or
+    /// not.
     #[inline]
     pub fn of(message: &[u8]) -> Option<Self> {
         let prefix: &[[u8; 4]; 4] = message.first_chunk::<16>()?.as_chunks().0.try_into().ok()?;

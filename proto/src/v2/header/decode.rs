@@ -1,8 +1,7 @@
-//! Decoding the headers that arrive.
+//! Decoding of version 2 transport headers.
 //!
-//! A null Call, and a Call or a Reply with a chunk or two, are what busy ends decode: they take a short
-//! way, laid out so that a null Call takes at most 80 instructions and a Call with a Write chunk 250
-//! (`benches/counts`). Everything else is [`decode_other`]'s.
+//! Busy ends mostly decode null Calls, and Calls and Replies with one or two chunks: these have a fast path, whose
+//! instruction counts `benches/counts` bounds. [`decode_other`] decodes everything else.
 
 use super::extended::header_name;
 use super::{
@@ -18,7 +17,7 @@ use crate::verbs::Handle;
 use crate::xdr::{Reader, Truncated, UNIT};
 
 /// Decodes one received message that is not part of a continued one, and checks that its Payload
-/// stream is of the RPC message its header names.
+/// stream starts with the XID of its header.
 ///
 /// # Errors
 /// See [`HeaderFault`].
@@ -26,7 +25,7 @@ pub fn decode(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
     decode_from(message, Start::Xid)
 }
 
-/// Decodes the Transport stream of one message. Its Payload stream may be any bytes.
+/// Decodes the Transport stream of one message, whatever octets its Payload stream holds.
 ///
 /// # Errors
 /// See [`HeaderFault`].
@@ -34,16 +33,17 @@ pub fn decode_transport(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
     decode_from(message, Start::Any)
 }
 
-/// How the Payload stream of a message begins.
+/// The rule for the start of a Payload stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Start {
-    /// With the XID of its header.
+    /// The Payload stream must start with the XID of the header.
     Xid,
-    /// With anything: the message may carry a later part of an RPC message.
+    /// The Payload stream may start with anything: the message may carry a later part of an RPC
+    /// message.
     Any,
 }
 
-/// Decodes one message, and judges the start of its Payload stream.
+/// Decodes one message, and checks the start of its Payload stream.
 #[inline(always)]
 fn decode_from(message: &[u8], start: Start) -> Result<Message<'_>, HeaderFault> {
     let mut r = Reader::new(message);
@@ -64,8 +64,8 @@ fn decode_from(message: &[u8], start: Start) -> Result<Message<'_>, HeaderFault>
     }
 }
 
-/// Returns the commonest message of all, a Call without chunks, which one comparison tells; `None`
-/// for any other Call.
+/// Decodes a Call without chunks, the most common message, which one comparison recognises. Returns
+/// `None` for any other Call.
 #[inline(always)]
 fn bare_call(mut r: Reader<'_>, prefix: Prefix, start: Start) -> Option<CallInline<'_>> {
     let nothing = r.array() == Ok([0; 4 * UNIT]);
@@ -98,7 +98,8 @@ fn unsupported(prefix: Prefix) -> HeaderFault {
     }
 }
 
-/// Takes a message whose prefix is known in the pieces that are news, which registers hold.
+/// Decodes a Call in Simple format. Of the prefix only the words that vary are passed, in
+/// registers.
 #[inline(never)]
 fn decode_call_inline(
     message: &[u8],
@@ -113,7 +114,8 @@ fn decode_call_inline(
     }
 }
 
-/// See [`decode_call_inline`].
+/// Decodes a Reply in Simple format. Of the prefix only the words that vary are passed, in
+/// registers.
 #[inline(never)]
 fn decode_reply_inline(
     message: &[u8],
@@ -232,7 +234,7 @@ fn decode_fragment<'a>(
     Ok(Fragment { prefix, remaining, payload: decode_payload(r, prefix, start)? })
 }
 
-/// Takes the rest of a message, and judges its start.
+/// Takes the Payload stream, which is the rest of a message, and checks its start.
 #[inline]
 fn decode_payload<'a>(
     r: &mut Reader<'a>,
@@ -246,8 +248,8 @@ fn decode_payload<'a>(
 }
 
 impl Message<'_> {
-    /// Checks that the Payload stream of this message, which is `length` octets long, starts with the
-    /// XID of the transport header. Only a continued message goes on with anything else.
+    /// Checks that the Payload stream of this message, which is `length` octets long, starts with the XID of the
+    /// transport header. Only the later parts of a continued message start with anything else.
     ///
     /// # Errors
     /// See [`HeaderFault`].
@@ -264,7 +266,8 @@ impl Message<'_> {
     }
 }
 
-/// Checks that a Payload stream, which starts at `at`, begins with the XID of its transport header.
+/// Checks that a Payload stream at offset `at` of its message starts with the XID of the transport
+/// header.
 #[inline]
 fn check_xid(xid: u32, payload: &[u8], at: usize) -> Result<(), Broken> {
     // E9: the RPC message starts with the first word after the header. E7: it is the one that
@@ -277,7 +280,7 @@ fn check_xid(xid: u32, payload: &[u8], at: usize) -> Result<(), Broken> {
     }
 }
 
-/// The chunk lists that both kinds of Call header end with.
+/// The chunk lists at the end of both kinds of Call header.
 type CallChunks<'a> = (ReadList<'a>, WriteList<'a>, Option<WriteChunk<'a>>);
 
 #[inline(always)]
@@ -285,7 +288,8 @@ fn decode_lists<'a>(r: &mut Reader<'a>) -> Result<CallChunks<'a>, Broken> {
     Ok((ReadList::decode(r)?, WriteList::decode(r)?, WriteList::decode_optional(r)?))
 }
 
-/// Checks that a handle offered for invalidation, if any, is one of the header (section 6.5).
+/// Checks that a handle offered for invalidation, if any, is in the header's chunk lists (section
+/// 6.5).
 #[inline(always)]
 fn check_inv_handle(
     inv_handle: Handle,
@@ -308,7 +312,7 @@ fn end(r: &Reader<'_>) -> Result<(), Broken> {
     if r.is_empty() { Ok(()) } else { Err(Broken::new("octets after the header", r.position())) }
 }
 
-/// What is wrong with a message behind its prefix.
+/// A fault of a message after its prefix.
 #[derive(Debug)]
 struct Broken {
     rule: &'static str,
@@ -321,7 +325,7 @@ impl Broken {
         Self { rule, at, report: Some(ErrorBody::BadXdr) }
     }
 
-    /// Says which message is broken, and what its sender is told.
+    /// Completes the fault with the prefix of the message and the error to answer with.
     #[cold]
     pub(super) fn of(self, prefix: Prefix) -> HeaderFault {
         // E13: what is wrong with an error or a grant is never answered with an error, and what is

@@ -1,4 +1,4 @@
-//! Transport headers as we send them.
+//! Encoding of version 2 transport headers.
 
 use super::{
     CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, CONNPROP_MIDDLE, ERROR, Fragment,
@@ -50,14 +50,14 @@ pub fn encode_connprop(
 /// The chunk lists of a Call to be sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallLists<'a> {
-    /// One of the handles of the header, or zero.
+    /// The handle that the Reply may invalidate: one of the header's, or zero.
     pub inv_handle: Handle,
-    /// Reduced arguments: where each stands in the unreduced Payload stream, in ascending order, and
-    /// where it is.
+    /// The Read chunks of reduced arguments: the position of each in the unreduced Payload stream, in ascending order,
+    /// and its segments.
     pub reads: &'a [(u32, &'a [Segment])],
-    /// Where each reduced result goes.
+    /// The Write chunks for reduced results.
     pub writes: &'a [&'a [Segment]],
-    /// Where the whole Reply may go.
+    /// The Reply chunk, which may hold the whole Reply.
     pub reply: Option<&'a [Segment]>,
 }
 
@@ -76,8 +76,8 @@ impl CallLists<'_> {
     }
 }
 
-/// Returns the octets of the header of an `RDMA2_CALL_INLINE` with so many Read segments, Write chunks
-/// of so many segments each, and a Reply chunk of so many.
+/// Returns the length of the header of an `RDMA2_CALL_INLINE` in octets. `reads` is the number of Read segments,
+/// `writes` yields that of each Write chunk, and `reply` is that of the Reply chunk.
 pub fn call_inline_wire_len(
     reads: usize,
     writes: impl IntoIterator<Item = usize>,
@@ -101,7 +101,7 @@ pub fn encode_call_inline(
     lists.encode(w)
 }
 
-/// Appends an `RDMA2_CALL_EXTERNAL` whose Payload stream is at `call`.
+/// Appends an `RDMA2_CALL_EXTERNAL` whose Payload stream is in the segments `call`.
 pub fn encode_call_external(
     w: &mut Writer<'_>,
     xid: u32,
@@ -117,8 +117,8 @@ pub fn encode_call_external(
     lists.encode(w)
 }
 
-/// Appends the header of an `RDMA2_CALL_MIDDLE` behind which `remaining` octets of the Payload stream
-/// are left for further messages.
+/// Appends the header of an `RDMA2_CALL_MIDDLE`, after which `remaining` octets of the Payload stream follow in later
+/// messages.
 pub fn encode_call_middle(
     w: &mut Writer<'_>,
     xid: u32,
@@ -130,12 +130,12 @@ pub fn encode_call_middle(
     w.u32(remaining)
 }
 
-/// A chunk the Requester offered, and how much of it was written.
+/// A chunk that the Requester offered, and the number of octets written into it.
 #[derive(Clone, Copy, Debug)]
 pub struct Returned<'a> {
-    /// All its segments, as offered.
+    /// All segments of the chunk, as offered.
     pub offered: &'a [Segment],
-    /// Octets written into them, in order.
+    /// The number of octets written into the segments, in order.
     pub length: usize,
 }
 
@@ -157,8 +157,8 @@ pub fn encode_reply_inline(
     WriteList::encode(w, writes.iter().map(Returned::segments))
 }
 
-/// Returns the octets of the header of an `RDMA2_REPLY_INLINE` to a Call with Write chunks of so many
-/// segments each.
+/// Returns the length of the header of an `RDMA2_REPLY_INLINE` in octets; `writes` yields the number of segments of
+/// each Write chunk of the Call.
 pub fn reply_inline_wire_len(writes: impl IntoIterator<Item = usize>) -> usize {
     WriteList::wire_len(writes).saturating_add(Prefix::WIRE_LEN)
 }
@@ -178,8 +178,8 @@ pub fn encode_reply_external(
     WriteList::encode_optional(w, Some(reply.segments()))
 }
 
-/// Appends the header of an `RDMA2_REPLY_MIDDLE` behind which `remaining` octets of the Payload stream
-/// are left for further messages.
+/// Appends the header of an `RDMA2_REPLY_MIDDLE`, after which `remaining` octets of the Payload stream follow in later
+/// messages.
 pub fn encode_reply_middle(
     w: &mut Writer<'_>,
     xid: u32,
@@ -191,7 +191,7 @@ pub fn encode_reply_middle(
     w.u32(remaining)
 }
 
-/// Octets of the header of an `RDMA2_CALL_MIDDLE` or `RDMA2_REPLY_MIDDLE`.
+/// The length of the header of an `RDMA2_CALL_MIDDLE` or `RDMA2_REPLY_MIDDLE`, in octets.
 pub const MIDDLE_WIRE_LEN: usize = Prefix::WIRE_LEN + 4;
 
 impl Message<'_> {

@@ -1,6 +1,7 @@
 //! Header types of the round-trip extensions ([`crate::rtrext`]).
 
-/// What E10 adds to every header type and property code of the draft: `RT` in its upper half.
+/// The private code space of reading E10, which is added to every header type and property code of
+/// the draft: `RT` in the upper half.
 pub const CODE_BASE: u32 = 0x5254_0000;
 
 /// `rdma_htype` of [`Header::Request`](crate::rtrext::Header::Request).

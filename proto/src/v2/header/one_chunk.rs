@@ -1,34 +1,37 @@
-//! The commonest messages with a chunk: a Call that says where one argument is to be read or one result to be
-//! written, and the Reply that says how much was written.
+//! The most common messages with a chunk: a Call that offers one Read chunk or one Write chunk, and a Reply that
+//! returns one Write chunk.
 
 use super::{Bare, CALL_INLINE, REPLY_INLINE};
 use crate::v2::VERSION;
 use crate::v2::continuation::Kind;
 use crate::verbs::{Handle, Segment};
 
-/// A Call or a Reply, all of it in one message, with one chunk, of one segment: a Write chunk, or in a Call a
-/// Read chunk that is not at position zero.
+/// A Call or a Reply, complete in one message, with one chunk of one segment: a Write chunk, or in a Call a Read chunk
+/// that is not at position zero.
 ///
-/// [`decode_transport`](super::decode_transport) finds the same in it.
+/// [`decode_transport`](super::decode_transport) decodes the same message; recognising only this
+/// form is faster.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OneChunk {
-    /// All but the chunk.
+    /// The message apart from its chunk.
     pub bare: Bare,
-    /// What a Call asks its Reply to invalidate; zero for nothing.
+    /// The handle that the Reply to a Call may invalidate; zero for none.
     pub inv_handle: Handle,
-    /// Where in the unreduced Payload stream the octets of a Read chunk belong; `None` if it is a Write chunk.
+    /// The position of a Read chunk; `None` for a Write chunk.
     pub position: Option<u32>,
-    /// The only segment: in a Reply with the octets that were written.
+    /// The only segment; in a Reply its length is the number of octets written.
     pub segment: Segment,
 }
 
 impl OneChunk {
-    /// Octets of the transport header of such a Call, whichever chunk it has.
+    /// The length of the transport header of a Call with one chunk of either kind, in octets.
     pub const CALL_LEN: usize = 56;
-    /// Octets of the transport header of such a Reply.
+    /// The length of the transport header of a Reply with one chunk, in octets.
     pub const REPLY_LEN: usize = 44;
 
-    /// Looks whether a message is one; `None` if it is any other, be it good or bad.
+    /// Recognises a Call or a Reply with one chunk of one segment. Returns `None` for any other
+    /// message, valid or not.
     #[inline]
     pub fn of(message: &[u8]) -> Option<Self> {
         let [xid, vers, _, htype] = words(message, 0)?;
@@ -57,7 +60,7 @@ impl OneChunk {
         if in_order && words(message, payload_at)? == [xid] { Self::read(message) } else { None }
     }
 
-    /// Reads a message that [`Self::of`] found to be one.
+    /// Reads a message that [`Self::of`] has recognised.
     #[inline]
     pub fn read(message: &[u8]) -> Option<Self> {
         let [xid, _, credit, htype, first, second, third] = words(message, 0)?.map(u32::from_be);
@@ -83,7 +86,7 @@ impl OneChunk {
     }
 }
 
-/// Returns the words at an octet of a message, as they are there.
+/// Returns the words at offset `at` of a message, without conversion.
 #[inline(always)]
 fn words<const N: usize>(message: &[u8], at: usize) -> Option<[u32; N]> {
     let (words, _) = message.get(at..)?.as_chunks();

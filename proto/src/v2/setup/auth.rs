@@ -1,8 +1,8 @@
-//! Host authentication inside setup: what an [`Authenticator`] hears, says and is told (E11).
+//! Host authentication inside setup: it passes CONNPROP messages to the [`Authenticator`] (E11).
 //!
-//! Every CONNPROP message passes through here, so that both ends hear the same octets in the same
-//! order. What the authenticator says in one go and one message cannot hold is carried on by our next
-//! ones, all of them MIDDLEs; the peer's authenticator takes it piece by piece.
+//! Every CONNPROP message is passed to the authenticator, so that those of both ends see the same octets in the same
+//! order. Authentication octets that one message cannot hold are carried by the next messages of this end, all of them
+//! MIDDLEs; the peer's authenticator takes them piece by piece.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,33 +12,33 @@ use crate::engine::Role;
 use crate::v2::host_auth::{Authenticator, Policy, Progress, Refused};
 use crate::v2::properties::{ConnPropKind, HOSTAUTH, PropertySet, push_property};
 
-/// The authenticator of one connection, and how far it has come.
+/// The authenticator of one connection and its progress.
 #[derive(Debug, Default)]
 pub(super) struct HostAuth {
     policy: Policy,
     authenticator: Option<Box<dyn Authenticator>>,
     stage: Stage,
-    /// Whether our next message may be our FINAL, as far as the authenticator goes.
+    /// Whether the authenticator permits the next message of this end to be its FINAL.
     is_done: bool,
-    /// Octets it has said and no message has carried yet.
+    /// Octets of the authenticator that no message has carried yet.
     unsaid: Vec<u8>,
     octets_received: usize,
 }
 
-/// Whether the ends authenticate.
+/// The ends that authenticate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
-    /// The peer has said nothing yet.
+    /// The peer has sent nothing yet.
     #[default]
     Unknown,
-    /// Both do.
+    /// Both ends authenticate.
     Both,
-    /// The peer does not.
+    /// The peer does not authenticate.
     Alone,
 }
 
 impl HostAuth {
-    /// Takes the authenticator; it is used as `policy` says.
+    /// Makes the host authentication of a connection under `policy`.
     pub(super) fn new(policy: Policy, authenticator: Box<dyn Authenticator>) -> Self {
         let authenticator = Some(authenticator).filter(|_| policy.offers());
         Self { policy, authenticator, ..Self::default() }
@@ -48,22 +48,23 @@ impl HostAuth {
         self.policy
     }
 
-    /// Returns whether our next message carries anything of it.
+    /// Returns whether the next message of this end carries host authentication.
     pub(super) fn speaks(&self) -> bool {
         self.authenticator.is_some() && self.stage != Stage::Alone
     }
 
-    /// Returns whether our next message may be our FINAL.
+    /// Returns whether the next message of this end may be its FINAL.
     pub(super) fn may_end(&self) -> bool {
         self.is_done && self.unsaid.is_empty()
     }
 
-    /// Returns whether the authenticator needs another message of the peer.
+    /// Returns whether the authenticator needs another message from the peer.
     pub(super) fn waits(&self) -> bool {
         !self.is_done && self.unsaid.is_empty()
     }
 
-    /// Returns the octets, at most `room`, for our next message, which says `properties` besides.
+    /// Returns at most `room` authentication octets for the next message of this end, which also
+    /// holds `properties`.
     pub(super) fn speak(
         &mut self,
         role: Role,
@@ -86,7 +87,7 @@ impl HostAuth {
         Ok(core::mem::replace(&mut self.unsaid, rest))
     }
 
-    /// Learns from the peer's first message whether the peer authenticates.
+    /// Determines from the peer's first message whether the peer authenticates.
     pub(super) fn meet(&mut self, set: &PropertySet<'_>) -> Result<(), Fault> {
         if self.authenticator.is_none() {
             return Ok(());
@@ -99,7 +100,7 @@ impl HostAuth {
         Ok(())
     }
 
-    /// Takes a message of the peer.
+    /// Passes a message of the peer to the authenticator.
     pub(super) fn listen(
         &mut self,
         from: Role,
@@ -136,5 +137,5 @@ impl HostAuth {
     }
 }
 
-/// Octets of host authentication in one direction.
+/// The most octets of host authentication in one direction.
 const OCTETS_MAX: usize = 64 << 10;
