@@ -37,7 +37,7 @@ pub(crate) mod answer;
 mod fetch;
 mod send;
 
-pub(crate) use send::send;
+pub(crate) use send::{send, stage_writes};
 
 /// The Calls of peers that have not been answered, and the program that they call.
 #[derive(Debug)]

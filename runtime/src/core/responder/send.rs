@@ -81,7 +81,7 @@ pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port:
 /// Stages the Writes of a result at `port`; from the first Write that the port refuses, they go to the queue of the
 /// connection. The completion of the last one releases `data` and `charge`. Returns `data` if there is nothing to
 /// write.
-fn stage_writes(
+pub(crate) fn stage_writes(
     common: &mut Common,
     key: ConnectionKey,
     data: PostedData,

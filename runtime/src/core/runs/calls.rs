@@ -4,7 +4,7 @@ use haulage_proto::negotiate::{
     Class, Grant, Version, bare_header_len, put_results_headers, put_results_headers_one,
     put_results_headers_with,
 };
-use haulage_proto::rpc::{AcceptStat, CallHeader, Credential, ReplyHeader};
+use haulage_proto::rpc::{CallHeader, Credential};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::OneChunk;
 use haulage_proto::v2::invalidation::{Place, invalidates};
@@ -21,6 +21,7 @@ use crate::core::responder::{self, Header, ServedCall};
 use crate::core::serve::{Acted, Whole, serve, serve_other, settle};
 use crate::core::table::{CallKey, ConnectionKey};
 use crate::core::templates::RESULTS;
+use crate::core::work::{PostedData, Written};
 use crate::limits::HEADER_ROOM;
 use crate::provider::Port;
 use crate::service::{Data, Placement, Reply, Service};
@@ -218,17 +219,32 @@ fn leave_behind(
     reply: &mut Option<Reply>,
     port: &mut impl Port,
 ) -> Option<()> {
-    results.chunk.filter(|one| one.position.is_none())?;
-    if reply.as_ref()?.data.is_empty() || !common.posted.has_room_for_writes() {
+    let Results { label: Label { xid, credit }, chunk, length } = *results;
+    let chunk = chunk.filter(|one| one.position.is_none())?;
+    let making = reply.as_mut()?;
+    let written = u32::try_from(making.data.len()).ok().filter(|written| *written > 0)?;
+    if !common.posted.has_room_for_writes() {
         return None;
     }
-    let Label { xid, credit } = results.label;
-    let mut call = ServedCall::with(key, xid, results.chunk);
-    let header = ReplyHeader::accepted(xid, AcceptStat::Success);
-    let terms = &common.connections.get(key)?.terms;
-    let answered = call.answer(&header, reply.take()?, terms);
-    assert!(answered.is_ok(), "what fits the message needs no Reply chunk");
-    responder::send(common, call, credit, port);
+    let returned = Segment { length: written, ..chunk.segment };
+    making.seal_results_with(xid, length, credit, &returned)?;
+    let data = PostedData::of(std::mem::replace(&mut making.data, Data::Empty));
+    // What is written takes no memory of the pool, so nothing is charged for it.
+    let segment = [chunk.segment];
+    let unwritten =
+        responder::stage_writes(common, key, data, &mut Charge::default(), &segment, port);
+    let range = Reply::START_WITH_CHUNK..HEADER_ROOM + length;
+    let invalidate = invalidates(Kind::Reply, Place::Last, chunk.inv_handle);
+    let message = making.buffer.bytes().get(range.clone()).unwrap_or_default();
+    let left = matches!(unwritten, PostedData::None)
+        && common
+            .connections
+            .get_mut(key)
+            .is_some_and(|connection| connection.send_inline(port, message, invalidate));
+    if !left && let Some(making) = reply.take() {
+        let written = Written::one(unwritten, Charge::default());
+        common.send(key, making.buffer, range, invalidate, written);
+    }
     Some(())
 }
 
@@ -293,6 +309,9 @@ impl Reply {
         Some(())
     }
 
+    /// Where in the buffer a Reply in version 2 begins that returns a chunk of one segment.
+    const START_WITH_CHUNK: usize = HEADER_ROOM - OneChunk::REPLY_LEN;
+
     /// Writes the headers of a Reply in version 2 that has results and returns a chunk of one segment. Returns the
     /// message.
     #[inline]
@@ -303,8 +322,8 @@ impl Reply {
         credit: u32,
         returned: &Segment,
     ) -> Option<&[u8]> {
-        const START: usize = HEADER_ROOM - OneChunk::REPLY_LEN;
-        let message = self.buffer.bytes_mut().get_mut(START..HEADER_ROOM + length)?;
+        let range = Self::START_WITH_CHUNK..HEADER_ROOM + length;
+        let message = self.buffer.bytes_mut().get_mut(range)?;
         put_results_headers_with(message, xid, credit, returned)?;
         Some(message)
     }
