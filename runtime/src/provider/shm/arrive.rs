@@ -1,4 +1,4 @@
-//! What arrives on an open connection: messages into Receives, invalidations, the end.
+//! Arrivals on an open connection: messages into Receives, invalidations, the end.
 
 use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::verbs::{
@@ -15,11 +15,11 @@ use super::table::Retired;
 use crate::provider::base::{ListenerId, State};
 use crate::provider::{DisconnectReason, Done, Event, Inlet, RUN_MAX, Run as Offered, RunKind};
 
-/// Why no more is taken from a ring.
+/// The reason that no more is taken from a ring.
 enum Stop {
-    /// There is no record.
+    /// The ring has no record.
     Empty,
-    /// There is, but no Receive for it, or its handle cannot be retired yet.
+    /// The ring has a record, but there is no Receive for it, or its handle cannot be retired yet.
     Waits,
     /// The peer broke a rule.
     Fault(Fault),
@@ -27,20 +27,20 @@ enum Stop {
     Close,
 }
 
-/// Messages that were copied out of the ring, and are taken from it when it is known how many.
+/// Messages copied out of the ring. They leave it once the number that the inlet takes is known.
 struct Run<'a> {
     of: Of,
-    /// Each message, or what is behind its template.
+    /// Each message, or its octets behind the template.
     messages: [&'a [u8]; RUN_MAX],
     count: usize,
     octets: usize,
-    /// What each invalidates, if they do.
+    /// The handle that each message invalidates, if they do.
     handles: [Handle; RUN_MAX],
-    /// In what they differ, if they have one template.
+    /// The label of each message, if they have a template.
     labels: [Label; RUN_MAX],
 }
 
-/// What the messages of a run have in common.
+/// The property that the messages of a run share.
 enum Of {
     Nothing,
     Template(TemplateId),
@@ -49,7 +49,7 @@ enum Of {
 }
 
 impl<'a> Run<'a> {
-    /// Makes an empty one: from nothing, which takes less than a copy.
+    /// Makes an empty run. A constructor costs less than a copy.
     #[inline(always)]
     const fn new() -> Self {
         Self {
@@ -62,8 +62,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Copies at most `budget` messages of at most `length_max` octets each to `room`: plain ones, or ones with one
-    /// template, or ones that invalidate a handle each. Returns what is behind them, if that was looked at.
+    /// Copies at most `budget` messages of at most `length_max` octets each to `room`: plain messages, or messages with
+    /// one template, or messages that invalidate a handle each. Returns what follows them in the ring, if that was
+    /// looked at.
     #[inline]
     fn copy(
         &mut self,
@@ -101,7 +102,7 @@ impl<'a> Run<'a> {
         behind
     }
 
-    /// Copies what is behind the template of at most `most` messages with one.
+    /// Copies, of at most `most` messages of a series, the octets behind the template.
     #[inline]
     fn copy_series(
         &mut self,
@@ -163,7 +164,7 @@ impl<'a> Run<'a> {
         behind
     }
 
-    /// Takes the first `count` of them from the ring. Returns their octets.
+    /// Takes the first `count` messages from the ring. Returns their octets.
     #[inline]
     fn pass(&self, consumer: &mut Consumer, count: usize) -> usize {
         if count == self.count {
@@ -175,7 +176,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What a connection may take of one poll.
+/// A connection's share of one poll.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     /// Messages.

@@ -1,4 +1,4 @@
-//! What two ends tell each other before they share memory: one message each, with descriptors.
+//! The messages of connection setup: one from each end, with descriptors.
 //!
 //! ```text
 //!  magic[8] kind:u32 ord:u32 ird:u32 ring_bytes:u32 entries:u32 flags:u32 region:u64 private_length:u32
@@ -12,14 +12,14 @@ use std::os::fd::OwnedFd;
 
 use super::segment::Layout;
 
-/// Who says it.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The end that connects.
+    /// A request, by the end that connects.
     Ask,
-    /// The end that listens, with yes.
+    /// An acceptance, by the end that listens.
     Accept,
-    /// The end that listens, with no.
+    /// A rejection, by the end that listens.
     Reject,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the words for the end that is refused.
+    /// Returns the reason in the words for the end that is refused.
     pub(super) const fn reason(self) -> &'static str {
         match self {
             Self::RegionTooLong => "the memory to be shared is longer than the peer maps",
@@ -41,7 +41,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the words for the end that refuses.
+    /// Returns the reason in the words for the end that refuses.
     pub(super) const fn own_reason(self) -> &'static str {
         match self {
             Self::RegionTooLong => "the peer's memory is longer than this end maps",
@@ -66,25 +66,25 @@ impl Refusal {
     }
 }
 
-/// What one end says.
+/// The message of one end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) kind: Kind,
     pub(super) ord: u32,
     pub(super) ird: u32,
-    /// How large the sender's segment is.
+    /// The layout of the sender's segment.
     pub(super) layout: Layout,
     /// The octets of the sender's region, if it passes one.
     pub(super) region: Option<u64>,
     /// The sender takes part in heavy barriers.
     pub(super) barriers: bool,
-    /// Why the sender says no, if the application was not asked.
+    /// The sender's reason to reject, if its application was not asked.
     pub(super) refusal: Option<Refusal>,
     pub(super) private_data: Box<[u8]>,
 }
 
 impl Hello {
-    /// Returns the octets to send.
+    /// Encodes the message.
     pub(super) fn encode(&self) -> Vec<u8> {
         let kind: u32 = match self.kind {
             Kind::Ask => 1,
@@ -107,7 +107,7 @@ impl Hello {
     }
 }
 
-/// What came of a peer's message so far.
+/// The part of a peer's message that has arrived.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
     bytes: Vec<u8>,
@@ -115,8 +115,11 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Takes octets and descriptors; returns the message once it is complete. What follows it is not
-    /// looked at. The error says what was wrong.
+    /// Takes octets and descriptors; returns the message once it is complete. Octets behind the message are ignored.
+    ///
+    /// # Errors
+    ///
+    /// The octets are no valid message, for this reason.
     pub(super) fn take(
         &mut self,
         bytes: &[u8],
@@ -162,7 +165,7 @@ impl Incoming {
     }
 }
 
-/// Octets of a message that are still to be read.
+/// Octets of a message that have not been read.
 struct Words<'a>(&'a [u8]);
 
 struct Fields {
@@ -177,7 +180,7 @@ struct Fields {
 }
 
 impl Words<'_> {
-    /// Reads what every message has; `None` if not all of it is there.
+    /// Reads the fields that every message has; `None` if they are incomplete.
     fn fields(&mut self) -> Option<Fields> {
         Some(Fields {
             kind: self.word()?,
@@ -198,9 +201,9 @@ impl Words<'_> {
     }
 }
 
-/// Most octets of private data, as with MPA.
+/// The most octets of private data, as with MPA.
 pub(super) const PRIVATE_DATA_MAX: usize = 512;
-/// Most octets of a message.
+/// The most octets of a message.
 pub(super) const LENGTH_MAX: usize = MAGIC.len() + 36 + PRIVATE_DATA_MAX;
 const MAGIC: [u8; 8] = *b"haulshm4";
 
