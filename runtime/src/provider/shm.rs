@@ -291,7 +291,7 @@ impl Port for ShmPort<'_> {
         };
         let posted = connection.post(&mut self.shm.nic, batch);
         if !connection.hot && !connection.pending.is_empty() {
-            // What waits is gone on with in every poll.
+            // Every poll continues the requests that wait.
             self.shm.heat(self.qp);
         }
         posted
