@@ -216,16 +216,16 @@ impl Connection {
     }
 }
 
-/// Payload still to come from which on it is received into its place rather than copied there: worth
-/// 5 % of the throughput of 1 MiB Writes on loopback. Below, a system call costs more than the copy.
+/// From this many octets on, payload still to come is received into its place rather than copied there: worth 5 % of
+/// the throughput of 1 MiB Writes on loopback. Below, a system call costs more than the copy.
 pub(super) const DIRECT_MIN: usize = 16 << 10;
 
 /// Octets read behind such payload: the end of this FPDU and the header of a tagged one, so that the payload of that
 /// one can go to its place, too.
 pub(super) const BEHIND: usize = 20;
 
-/// Octets read with what is not yet known to be long, where it may be: what of them turns out to be
-/// payload is copied, and a header that is not among them costs a system call.
+/// Octets read when the next message may be long: payload among them is copied, and a header beyond them costs a system
+/// call.
 pub(super) const BULK_AHEAD: usize = 16 << 10;
 
 /// Octets read from a connection in one poll, before others have their turn.

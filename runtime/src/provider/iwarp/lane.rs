@@ -319,7 +319,7 @@ pub(super) struct Batch {
     sent: usize,
 }
 
-/// Octets of a batch that lie together.
+/// Consecutive octets of a batch that lie together in memory.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     what: What,

@@ -387,7 +387,7 @@ fn a_thousand_connections_that_stall_are_shed_at_their_deadline() {
             scene.pair.b.poll();
         }
         scene.pair.until(|_, b| b.nic.connections() == count + 1);
-        // Others are served meanwhile.
+        // Other peers are served meanwhile.
         let (rogue, opened) = scene.attack(OFFER);
         drop(rogue);
         scene.pair.until(|_, b| b.nic.connections() == count + 1);
