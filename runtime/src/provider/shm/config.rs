@@ -15,10 +15,10 @@ pub struct Config {
     pub receive_queue_max: usize,
     /// Registrations at once; at most 65,536. Each connection's table has room for all of them.
     pub registrations_max: u32,
-    /// Octets of the ring we send on, for each connection: a power of two from 4 KiB to 8 MiB. Only
-    /// what is used of it takes memory. A ring that two cores have no room for in the caches of their own is the
-    /// faster one: see docs/adr/0039-rings-are-longer-than-a-cores-cache.md. Connections that come while there are more than
-    /// 64 have rings of 64 KiB at most, so that many take little.
+    /// Octets of the ring we send on, for each connection: a power of two from 4 KiB to 8 MiB. Only the part in use
+    /// takes memory. A ring that is longer than the caches of one core is faster: see
+    /// docs/adr/0039-rings-are-longer-than-a-cores-cache.md. New connections beyond 64 have rings of 64 KiB at most, so
+    /// that many take little.
     pub ring_bytes: u32,
     /// RDMA Reads that a connection may have outstanding. They are carried out one by one, so any number above zero has
     /// the effect of one.

@@ -13,7 +13,7 @@ use rdma_sys::{
 use super::device::Opened;
 use super::{Device, Refused};
 
-/// A protection domain: what is made in one works with nothing made in another.
+/// A protection domain: objects of one domain do not work with objects of another.
 #[derive(Debug)]
 pub(crate) struct Domain {
     pd: NonNull<ibv_pd>,
@@ -26,7 +26,7 @@ unsafe impl Send for Domain {}
 unsafe impl Sync for Domain {}
 
 impl Domain {
-    /// Makes one on `device`.
+    /// Makes a domain on `device`.
     pub(crate) fn new(device: &Device) -> Result<Arc<Self>, Refused> {
         // SAFETY: the context is live.
         let pd = unsafe { ibv_alloc_pd(device.raw()) };
@@ -52,22 +52,22 @@ impl Drop for Domain {
 pub(crate) enum WindowUse {
     /// Windows are bound to it and invalidated.
     Bound,
-    /// There are none.
+    /// There are no windows.
     Never,
 }
 
-/// The memory of a pool, registered for work requests of ours and for windows.
+/// The memory of a pool, registered for our work requests and for windows.
 ///
 /// No peer can name it: it is registered without remote access.
 #[derive(Debug)]
 pub(crate) struct Region {
-    /// First: it goes before its memory does.
+    /// First: it is dropped before its memory is.
     registered: Registered,
     scrap: Rc<Scrap>,
 }
 
-/// Octets registered in a protection domain, which is more than one turn may wait for: every page is looked
-/// up and locked, and let go of again. So any thread may do that.
+/// Octets registered in a protection domain. Registering takes longer than a turn may wait, as every page is looked up
+/// and locked, and so does deregistering. So any thread may do either.
 #[derive(Debug)]
 pub(crate) struct Registered {
     mr: NonNull<ibv_mr>,
@@ -85,9 +85,8 @@ pub(crate) struct Again {
     octets: Vec<Range<u64>>,
 }
 
-/// Octets nobody wants: what windows are bound to that are for no octets, which devices do not bind.
-/// While they are lent the pool's memory stays where it is, too: the next who gets these addresses must
-/// not be taken for it.
+/// Octets that hold nothing. Windows for no octets, which devices do not bind, are bound to them. While they are lent,
+/// the pool's memory stays mapped, too: a later mapping at these addresses must not be taken for it.
 #[derive(Debug)]
 struct Scrap {
     sink: Sink,
@@ -95,7 +94,7 @@ struct Scrap {
 }
 
 impl Region {
-    /// Registers all memory of `pool`, which has room for one lease more.
+    /// Registers all memory of `pool`, which must have room for one more lease.
     pub(crate) fn new(
         domain: &Arc<Domain>,
         pool: &Pool,
@@ -113,23 +112,23 @@ impl Region {
         Ok(Self { registered: Registered::new(domain, octets, windows)?, scrap })
     }
 
-    /// Returns the region that has the same memory, as it was registered again in another domain.
+    /// Returns a region of the same memory, registered again in another domain.
     pub(crate) fn again(&self, registered: Registered) -> Self {
         Self { registered, scrap: Rc::clone(&self.scrap) }
     }
 
-    /// Returns the registration alone, by which nothing can be posted.
+    /// Returns the registration alone, through which nothing can be posted.
     pub(crate) fn into_registered(self) -> Registered {
         self.registered
     }
 
-    /// Tells whether all `length` octets at `address` are in it.
+    /// Returns whether all `length` octets at `address` are in it.
     pub(crate) fn holds(&self, address: u64, length: usize) -> bool {
         let (end, octets) = (address.checked_add(length as u64), &self.registered.octets);
         address >= octets.start && end.is_some_and(|end| end <= octets.end)
     }
 
-    /// Returns the address of an octet whose content is nobody's.
+    /// Returns the address of an octet that holds nothing.
     pub(crate) fn scrap(&self) -> u64 {
         self.scrap.sink.address()
     }
@@ -151,7 +150,7 @@ impl Again {
         Self { domain, octets }
     }
 
-    /// Returns how many octets that are.
+    /// Returns how many octets will be registered.
     pub(crate) fn octets(&self) -> u64 {
         self.octets.iter().map(|octets| octets.end - octets.start).sum()
     }
