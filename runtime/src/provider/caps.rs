@@ -82,13 +82,13 @@ impl Promises {
     };
 }
 
-/// What a provider moved since it was made. Plain integers of one core.
+/// Counts of a provider since it was made. Plain integers of one core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Octets of Writes, Read Responses and Sends that the CPU copied to their place after they had
     /// left the network.
     pub bytes_copied: u64,
-    /// Octets that arrived in their place with no copy of ours.
+    /// Octets that arrived in their place without a copy of ours.
     pub bytes_direct: u64,
     /// Octets of tagged data (Writes and Read Responses) received.
     pub tagged_received: u64,

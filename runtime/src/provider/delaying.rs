@@ -66,7 +66,7 @@ impl<P: Provider> Provider for Delaying<P> {
         }
     }
 
-    /// Returns the past while events are held back: the next poll must not wait.
+    /// Returns a time in the past while events are held back: the next poll must not wait.
     fn poll_deadline(&self) -> Option<Instant> {
         if self.held.is_empty() { self.inner.poll_deadline() } else { Some(Instant::ZERO) }
     }

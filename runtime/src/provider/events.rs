@@ -107,7 +107,7 @@ impl Quiesced {
 /// Why a connection could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// Nobody listens there.
+    /// Nothing listens at the address.
     Refused,
     /// The peer did not finish the handshake in time.
     TimedOut,
@@ -133,7 +133,7 @@ impl fmt::Display for ConnectError {
             Self::System(kind) => write!(f, "{kind}"),
             Self::NoQueuePair => f.write_str("no queue pair is free"),
             Self::Memory(octets) => {
-                write!(f, "cannot register {octets} bytes of memory for one connection more")?;
+                write!(f, "cannot register {octets} bytes of memory for one more connection")?;
                 match process::memlock_limit() {
                     Some(limit) => write!(
                         f,
@@ -196,7 +196,7 @@ impl fmt::Display for DisconnectReason {
             Self::NoProgress(stall, limit) => {
                 let what = match stall {
                     Stall::Read => "the peer does not answer an RDMA Read",
-                    Stall::Output => "the peer does not take what it is sent",
+                    Stall::Output => "the peer does not take our output",
                     Stall::Message => "the peer does not complete a message",
                 };
                 write!(f, "no progress for {} s: {what}", limit.as_secs_f64())

@@ -263,7 +263,7 @@ impl<P: Provider> Provider for Lending<P> {
         self.arrived = arrived;
     }
 
-    /// Returns the past while events are held: they may be passed on at once.
+    /// Returns a time in the past while events are held: they may be passed on at once.
     fn poll_deadline(&self) -> Option<Instant> {
         if self.held.is_empty() { self.inner.poll_deadline() } else { Some(Instant::ZERO) }
     }

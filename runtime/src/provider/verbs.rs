@@ -93,7 +93,9 @@ impl Provider for Verbs {
         };
         if elsewhere {
             let name = self.device_name();
-            return Err(io::Error::other(format!("the address does not lead to RDMA device {name}")));
+            return Err(io::Error::other(format!(
+                "the address does not lead to RDMA device {name}"
+            )));
         }
         listens?;
         let bound = id.local().ok_or(io::ErrorKind::AddrNotAvailable)?;

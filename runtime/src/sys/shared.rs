@@ -321,10 +321,11 @@ impl<'a> Line<'a> {
     /// left to be made at run time.
     #[inline]
     pub fn get<const AT: usize, const N: usize>(self, octets: &mut [u8; N]) {
-        const { assert!(AT + N <= LINE_OCTETS, "a line has not as many") };
-        // SAFETY: the word and so many octets behind it are part of the line, as was just checked.
+        const { assert!(AT + N <= LINE_OCTETS, "a line has fewer octets") };
+        // SAFETY: the word and the `AT` octets behind it are part of the line, as was just checked.
         let from = unsafe { self.start.add(LINE - LINE_OCTETS + AT) };
-        // SAFETY: and `N` more. For the rest, as in `Shared::copy_to`.
+        // SAFETY: the `N` octets from there are part of the line, too, as was just checked. For the rest, as in
+        // `Shared::copy_to`.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), octets.as_mut_ptr(), N) };
     }
 
@@ -333,7 +334,7 @@ impl<'a> Line<'a> {
     pub fn copy_to(self, to: &mut [u8; LINE_OCTETS]) {
         // SAFETY: the word is part of the line.
         let from = unsafe { self.start.add(LINE - LINE_OCTETS) };
-        // SAFETY: so many octets of the line follow. For the rest, as in `Shared::copy_to`.
+        // SAFETY: `LINE_OCTETS` octets of the line follow. For the rest, as in `Shared::copy_to`.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), LINE_OCTETS) };
     }
 
@@ -370,17 +371,18 @@ fn misplaced(offset: usize, length: usize, all: usize) -> ! {
 ///
 /// # Safety
 ///
-/// As of [`ptr::copy_nonoverlapping`].
+/// The contract of [`ptr::copy_nonoverlapping`].
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     match length {
-        // SAFETY: the caller's promise, and there are at least so many octets.
+        // SAFETY: the caller keeps the contract of `copy_nonoverlapping`, and `length` is within the bounds of
+        // `copy_ends::<16>`.
         16..32 => unsafe { copy_ends::<16>(from, to, length) },
-        // SAFETY: as above.
+        // SAFETY: as above, with the bounds of `copy_ends::<32>`.
         32..64 => unsafe { copy_ends::<32>(from, to, length) },
-        // SAFETY: as above.
+        // SAFETY: as above, with the bounds of `copy_ends::<64>`.
         64..=128 => unsafe { copy_ends::<64>(from, to, length) },
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `copy_nonoverlapping`.
         _ => unsafe { ptr::copy_nonoverlapping(from, to, length) },
     }
 }
@@ -390,16 +392,16 @@ unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
 ///
 /// # Safety
 ///
-/// As of [`ptr::copy_nonoverlapping`], and `length` is from `N` to twice as much.
+/// The contract of [`ptr::copy_nonoverlapping`], and `length` is from `N` to twice as much.
 #[inline]
 unsafe fn copy_ends<const N: usize>(from: *const u8, to: *mut u8, length: usize) {
-    // SAFETY: there are at least so many octets.
+    // SAFETY: the caller keeps the contract of `copy_nonoverlapping` for `length` octets, which are at least `N`.
     unsafe { ptr::copy_nonoverlapping(from, to, N) };
-    // SAFETY: what follows the rest are `N` octets of them.
+    // SAFETY: `length` is at least `N`, so the last `N` octets begin within the range.
     let from = unsafe { from.add(length - N) };
     // SAFETY: as above.
     let to = unsafe { to.add(length - N) };
-    // SAFETY: so many octets follow. They may overlap those copied before, which then are copied twice.
+    // SAFETY: `N` octets follow in each. They may overlap those copied before, which are then copied twice.
     unsafe { ptr::copy_nonoverlapping(from, to, N) };
 }
 

@@ -98,7 +98,7 @@ pub(super) enum Intake {
     Off,
     /// The reactor reports octets.
     Armed,
-    /// The reactor was told to stop; its remaining news comes first.
+    /// The reactor was asked to stop; its remaining news comes first.
     Pausing,
     /// The socket is read at every poll.
     Hot,

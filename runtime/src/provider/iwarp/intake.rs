@@ -143,7 +143,7 @@ impl Connection {
     pub(super) fn read_ahead(&self) -> usize {
         let long = self.receiver.payload_length() >= DIRECT_MIN && self.receiver.goes_on();
         if long && self.receiver.payload_remaining() == 0 {
-            // The message goes on, with a header.
+            // The message continues, with a header.
             BEHIND
         } else if self.bulk {
             BULK_AHEAD

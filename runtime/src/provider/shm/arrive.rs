@@ -219,9 +219,9 @@ impl Connection {
         moved
     }
 
-    /// Takes messages without Receives, no more than its `share`, as long as they are plain and `inlet` takes
-    /// them. If nobody else may have some meanwhile, waits a little for the next of those that come one by one.
-    /// Returns how many there were.
+    /// Takes messages without Receives, no more than its `share`, as long as they are plain and `inlet` takes them. If
+    /// no other connection can have messages, waits briefly for the next one of a peer that sends one by one. Returns
+    /// how many were taken.
     #[inline]
     pub(super) fn take_inline(
         &mut self,
@@ -245,7 +245,7 @@ impl Connection {
         let mut registrations = exposes.then_some(registrations);
         let mut sent = Sent::default();
         let (mut taken, mut copied, mut shown) = (0, 0, 0);
-        // Made before there is a message, which then need not wait for that.
+        // Made ahead, so that the message need not wait for it.
         let mut run = Run::new();
         if !consumer.await_record(looks) {
             self.left_inline = true;
@@ -273,7 +273,7 @@ impl Connection {
                 registrations: registrations.as_deref_mut(),
                 length_max: longest,
                 series_max,
-                // What comes of it waits for nothing else.
+                // No other message follows: show the peer each answer at once.
                 is_alone: self.came_alone,
                 sent: &mut sent,
             };
@@ -299,12 +299,12 @@ impl Connection {
             copied += run.pass(consumer, count);
             taken += count;
             if taken - shown >= RUN_MAX {
-                // The peer works on what came of them while more are taken.
+                // The peer works on the answers while more messages are taken.
                 shown = taken;
                 sent.show(producer);
             }
             let is_all = count == run.count;
-            // What is behind a whole run may only not have fitted there.
+            // A record behind a whole run may only not have fitted into `room`.
             if count == 0 || !is_all || behind == Some(Look::Nothing) {
                 self.left_inline = sent.leaves_rest || is_all && behind == Some(Look::Nothing);
                 break;
@@ -312,7 +312,7 @@ impl Connection {
             self.left_inline = taken == budget;
             run = Run::new();
         }
-        // And while the turn comes to its end.
+        // The peer works on the last answers while the turn ends.
         sent.show(producer);
         if sent.rings {
             self.ring(nic);
@@ -324,13 +324,13 @@ impl Connection {
         taken
     }
 
-    /// Gives the room of what was taken back to the peer; returns whether there is any.
+    /// Gives the room of taken records back to the peer; returns whether there is any.
     #[inline]
     pub(super) fn release_room(&mut self) -> bool {
         self.consumer.as_mut().is_some_and(Consumer::release)
     }
 
-    /// Takes plain messages as long as there are any, and Receives for them: nearly all there is.
+    /// Takes plain messages, nearly all there are, as long as there are Receives for them.
     #[inline]
     fn take_plain(&mut self, nic: &mut Nic, events: &mut Vec<Event<ListenerId>>, limit: usize) {
         let Some(consumer) = &mut self.consumer else { return };
@@ -362,14 +362,14 @@ impl Connection {
             Stop::Fault(fault) => self.fault(nic, *fault),
             Stop::Close => self.end(nic, Ended::Closed, DisconnectReason::Peer, None),
             Stop::Empty => {
-                // The socket closed after the last record and after the word that says why.
+                // The peer closed the socket after it wrote its last record and the word with the reason.
                 let word = self.ended_by_peer();
                 self.end(nic, Ended::Closed, word.reason(), None);
             }
         }
     }
 
-    /// Returns how the peer says the connection ended.
+    /// Returns the word in which the peer says how the connection ended.
     pub(super) fn ended_by_peer(&self) -> Ended {
         let word = self.consumer.as_ref().map_or(0, |consumer| {
             consumer.segment().ended().load(std::sync::atomic::Ordering::SeqCst)
@@ -417,7 +417,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Puts a record where it belongs: `None` if no message ended with it.
+    /// Handles a record. Returns the Receive, length and invalidated handle of the message that ended with it, if one
+    /// did.
     fn take_record(
         &mut self,
         nic: &mut Nic,
@@ -440,7 +441,7 @@ impl Connection {
         let retired = match retired {
             Ok(retired) if fits => retired,
             other => {
-                // Whole or not, it goes on with this Receive, or gives it back.
+                // Whole or not, the message continues in this Receive, or gives it back.
                 self.filling = Some(filling);
                 return Err(other.err().unwrap_or(Stop::Fault(Fault::MessageTooLong)));
             }
@@ -476,6 +477,6 @@ impl Connection {
     }
 }
 
-/// Times that a ring is looked at in a turn while messages come one by one: as often as that takes no longer than
-/// the rest of a turn without work.
+/// Times that a ring is read in a turn while messages come one by one: as often as this takes no longer than the rest
+/// of a turn without work.
 const LOOKS: u32 = 16;

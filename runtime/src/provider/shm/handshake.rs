@@ -106,7 +106,7 @@ impl Connection {
             Kind::Accept if active => {}
             Kind::Ask if !active => {}
             _ => {
-                let what = "a question for an answer, or the reverse";
+                let what = "a request instead of an answer, or the reverse";
                 return self.fail_setup(nic, ConnectError::BadHandshake(what));
             }
         }

@@ -130,7 +130,7 @@ impl Incoming {
         self.fds.extend(fds);
         let told = self.bytes.len().min(MAGIC.len());
         if self.bytes.get(..told) != MAGIC.get(..told) {
-            return Err("it is not a greeting");
+            return Err("not a setup message");
         }
         if self.fds.len() > 2 {
             return Err("too many descriptors");
@@ -146,16 +146,17 @@ impl Incoming {
             1 => Kind::Ask,
             2 => Kind::Accept,
             3 => Kind::Reject,
-            _ => return Err("neither question nor answer"),
+            _ => return Err("neither request nor answer"),
         };
-        let layout = Layout::new(ring_bytes, entries).ok_or("a segment of no use")?;
+        let layout =
+            Layout::new(ring_bytes, entries).ok_or("a segment size that is not allowed")?;
         let region = (flags & 1 != 0).then_some(region);
         let expected = match kind {
             Kind::Ask | Kind::Accept => 1 + usize::from(region.is_some()),
             Kind::Reject => 0,
         };
         if self.fds.len() != expected {
-            return Err("the descriptors are not those that were named");
+            return Err("the descriptors do not match the message");
         }
         let private_data = Box::from(private_data);
         let barriers = flags & 2 != 0;
@@ -268,21 +269,21 @@ mod tests {
             bytes
         };
         let cases = [
-            (b"GET / HTTP/1.1\r\n".to_vec(), 1, "it is not a greeting"),
-            (b"haulshm1".to_vec(), 1, "it is not a greeting"),
-            (b"haulshm3".to_vec(), 1, "it is not a greeting"),
-            (with(8, 0), 1, "neither question nor answer"),
-            (with(8, 4), 1, "neither question nor answer"),
-            (with(20, 5000), 1, "a segment of no use"),
-            (with(20, 1 << 31), 1, "a segment of no use"),
-            (with(24, 0), 1, "a segment of no use"),
-            (with(24, u32::MAX), 1, "a segment of no use"),
+            (b"GET / HTTP/1.1\r\n".to_vec(), 1, "not a setup message"),
+            (b"haulshm1".to_vec(), 1, "not a setup message"),
+            (b"haulshm3".to_vec(), 1, "not a setup message"),
+            (with(8, 0), 1, "neither request nor answer"),
+            (with(8, 4), 1, "neither request nor answer"),
+            (with(20, 5000), 1, "a segment size that is not allowed"),
+            (with(20, 1 << 31), 1, "a segment size that is not allowed"),
+            (with(24, 0), 1, "a segment size that is not allowed"),
+            (with(24, u32::MAX), 1, "a segment size that is not allowed"),
             (with(40, 513), 1, "too much private data"),
             (with(40, u32::MAX), 1, "too much private data"),
-            (good.clone(), 0, "the descriptors are not those that were named"),
-            (good.clone(), 2, "the descriptors are not those that were named"),
-            (with(28, 1), 1, "the descriptors are not those that were named"),
-            (with(8, 3), 1, "the descriptors are not those that were named"),
+            (good.clone(), 0, "the descriptors do not match the message"),
+            (good.clone(), 2, "the descriptors do not match the message"),
+            (with(28, 1), 1, "the descriptors do not match the message"),
+            (with(8, 3), 1, "the descriptors do not match the message"),
             (good[..9].to_vec(), 3, "too many descriptors"),
         ];
         for (bytes, count, expected) in cases {

@@ -198,7 +198,7 @@ const REPORTS_HELD_MAX: usize = 8192;
 /// The time between checks whether a peer is done copying.
 pub(super) const QUARANTINE_LOOK: Duration = Duration::from_millis(1);
 
-/// What came of them is shown to the peer by sixteen ([`RUN_MAX`](crate::provider::RUN_MAX)), which with 32
+/// The peer is shown the answers after every sixteen messages ([`RUN_MAX`](crate::provider::RUN_MAX)), which with 32
 /// NULL Calls in flight gave twice the rate of 32; more turns than that cost more than they bring.
 const TURN_EVENTS: usize = 32;
 

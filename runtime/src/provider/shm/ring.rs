@@ -64,7 +64,7 @@ pub(super) enum Kind {
     Send,
     /// A message, or the last part of one, that retires the handle in the header.
     SendInvalidate,
-    /// Part of a message that goes on: as long as a record can be.
+    /// Part of a message that continues: as long as a record can be.
     Part,
     /// The producer closed in order: nothing follows.
     Close,

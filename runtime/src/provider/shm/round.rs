@@ -18,7 +18,7 @@ impl Round {
         *self = Self { at: if first < count { first } else { 0 }, left: count, taken: 0 };
     }
 
-    /// Goes on to the next of `count` connections.
+    /// Advances to the next of `count` connections.
     #[inline]
     pub(super) fn go_on(&mut self, count: usize) {
         self.at = if self.at + 1 < count { self.at + 1 } else { 0 };

@@ -71,8 +71,8 @@ pub(super) enum Unusable {
 
 const fn wrong(why: &Unfit) -> &'static str {
     match why {
-        Unfit::NotSealed => "memory that could be taken away",
-        Unfit::Length => "memory of another length than was said",
+        Unfit::NotSealed => "memory that can be shrunk",
+        Unfit::Length => "memory of another length than announced",
         Unfit::System(_) => "memory that cannot be mapped",
     }
 }

@@ -225,7 +225,9 @@ fn shares_receives(
         ReceiveQueues::Any if shared || own => Ok(shared),
         ReceiveQueues::Any => Err("receive queues for scattered messages"),
         ReceiveQueues::Shared => shared.then_some(true).ok_or("shared receive queues"),
-        ReceiveQueues::Own => own.then_some(false).ok_or("suitable receive queues for single connections"),
+        ReceiveQueues::Own => {
+            own.then_some(false).ok_or("suitable receive queues for single connections")
+        }
     }
 }
 
@@ -247,5 +249,5 @@ const RETRIES_WITHOUT_END: u8 = 7;
 /// The kernel's part of the connection manager.
 const MANAGER: &str = "/dev/infiniband/rdma_cm";
 
-/// As for `iwarp`: no device was measured at its own speed.
+/// The number of `iwarp`: no device was measured at its own speed.
 const TURN_EVENTS: usize = 64;

@@ -129,7 +129,7 @@ impl Drop for CompletionQueue {
         // SAFETY: it came from ibv_create_cq and is freed once; queues that complete here hold a count of
         // us, so none is left, and every event was acknowledged.
         unsafe { ibv_destroy_cq(self.cq.as_ptr()) };
-        // SAFETY: likewise the channel, whose only queue is gone.
+        // SAFETY: it came from ibv_create_comp_channel and is freed once, and its only queue is gone.
         unsafe { ibv_destroy_comp_channel(self.channel.as_ptr()) };
     }
 }

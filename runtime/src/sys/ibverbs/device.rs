@@ -226,7 +226,8 @@ impl Device {
             // SAFETY: the field is a number, within the event, and the call filled it. It is not read as
             // the enumeration it is declared as: newer libraries know more kinds.
             let kind = unsafe { at.wrapping_byte_add(kind).cast::<u32>().read() };
-            // SAFETY: likewise; all fields of the union are pointers or smaller, over zeros.
+            // SAFETY: the field is within the event, and all fields of its union are pointers or smaller; the event was
+            // zeroed before the call filled it.
             let about = unsafe { at.wrapping_byte_add(about).cast::<usize>().read() };
             // SAFETY: the event was filled by the library and is acknowledged once.
             unsafe { rdma_sys::ibv_ack_async_event(at) };

@@ -22,7 +22,7 @@ pub(crate) struct Domain {
 
 // SAFETY: the libraries may be called by any thread, and the pointer is only ever handed to them.
 unsafe impl Send for Domain {}
-// SAFETY: likewise, at the same time by several.
+// SAFETY: several threads may call the libraries at the same time, and the pointer is only ever handed to them.
 unsafe impl Sync for Domain {}
 
 impl Domain {

@@ -23,7 +23,7 @@ pub(in crate::provider::shm) struct Consumer {
     segment: Segment,
     /// The position up to which records were taken.
     pub(super) head: u64,
-    /// The position up to which the producer was told so.
+    /// The position up to which the producer was given the room of taken records.
     released: u64,
     /// Octets taken of the series at `head`, from the beginning of its record; zero before its first message.
     within: u64,

@@ -112,7 +112,7 @@ fn a_template_too_many_or_twice_ends_that_connection_alone() {
                 let described = described(number, [0, 20], 8);
                 victim.rogue.push(Kind::Template, described, &[number; 44]);
             }
-            // Template records are no messages: they use no Receive, and the connection goes on.
+            // Template records are no messages: they use no Receive, and the connection stays open.
             victim.node.receive(64);
             victim.node.nothing_happens();
             victim.rogue.push(Kind::Send, Handle(0), b"a message");

@@ -58,7 +58,7 @@ fn a_ring_that_is_never_emptied_ends_its_connection_and_the_memory_is_home() {
         complete::source(source, &node.done.remove(at)).unwrap();
     }
     let told = DisconnectReason::NoProgress(Stall::Output, LIMIT).to_string();
-    assert_eq!(told, "no progress for 10 s: the peer does not take what it is sent");
+    assert_eq!(told, "no progress for 10 s: the peer does not take our output");
     drop(rogue);
 }
 

@@ -112,9 +112,9 @@ fn an_answer_that_is_none_fails_the_connection() {
     let said = [
         (
             hello(None).encode(),
-            ConnectError::BadHandshake("a question for an answer, or the reverse"),
+            ConnectError::BadHandshake("a request instead of an answer, or the reverse"),
         ),
-        (b"HTTP/1.1 400".to_vec(), ConnectError::BadHandshake("it is not a greeting")),
+        (b"HTTP/1.1 400".to_vec(), ConnectError::BadHandshake("not a setup message")),
         (Vec::new(), ConnectError::System(io::ErrorKind::ConnectionReset)),
     ];
     for (bytes, reason) in said {

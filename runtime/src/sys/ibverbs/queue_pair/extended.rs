@@ -98,7 +98,7 @@ impl Extended {
     ///
     /// # Safety
     ///
-    /// As for `post`, between its two ends.
+    /// Those of `post` hold, and posting has begun and not ended.
     unsafe fn add(&self, part: &Part) -> Result<(), ()> {
         let qp = self.qp.as_ptr();
         // SAFETY: the queue pair is live, and the field is the caller's to write.
