@@ -11,7 +11,7 @@ use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status, WrId};
 
 use crate::sys::{interfaces, process};
 
-/// Something a provider reports.
+/// An event that a provider reports.
 #[derive(Debug)]
 pub enum Event<L> {
     /// A work request ended.
@@ -104,7 +104,7 @@ impl Quiesced {
     }
 }
 
-/// Why a connection could not be made.
+/// The reason that a connection could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectError {
     /// Nothing listens at the address.
@@ -149,7 +149,7 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// Why a connection ended.
+/// The reason that a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisconnectReason {
     /// We asked for it.

@@ -126,7 +126,7 @@ impl<P: Provider> Lending<P> {
             self.next += 1;
         }
         let refused = self.inner.post_receives(&mut batch);
-        debug_assert!(refused.is_ok(), "the core is told how many Receives there can be");
+        debug_assert!(refused.is_ok(), "the core knows how many Receives there can be");
     }
 
     /// Notes an event of the provider; a Receive is turned into the message that filled it.
@@ -168,7 +168,7 @@ impl<P: Provider> Lending<P> {
 }
 
 /// Sends on the queue pair of the messages that a core is offered.
-struct Way<'a, O> {
+struct LendingPort<'a, O> {
     inner: O,
     pool: &'a Pool,
     qp: QpNum,
@@ -176,7 +176,7 @@ struct Way<'a, O> {
     retired: Vec<Handle>,
 }
 
-impl<O: Port> Port for Way<'_, O> {
+impl<O: Port> Port for LendingPort<'_, O> {
     fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
         self.inner.send(message, invalidate)
     }
@@ -348,7 +348,7 @@ impl<P: Provider> Lending<P> {
         let octets: Vec<_> = run.iter().map(|message| message.octets()).collect();
         let handles: Vec<_> = run.iter().filter_map(|message| message.done.invalidated).collect();
         let Some(port) = inner.port(qp) else { return 0 };
-        let mut way = Way { inner: port, pool, qp, retired: handles.clone() };
+        let mut way = LendingPort { inner: port, pool, qp, retired: handles.clone() };
         let kind = if first { RunKind::Invalidating(&handles) } else { RunKind::Whole };
         let taken = inlet.messages(qp, &Run { octets: &octets, kind }, &mut way);
         drop(way);

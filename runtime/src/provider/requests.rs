@@ -45,7 +45,7 @@ pub const RUN_MAX: usize = 16;
 /// A lease that is open to the peer, with the segment that names it; or the lease, and why it is not open.
 pub type OpenResult = Result<(Exposed, Segment), (Local, Refused)>;
 
-/// Why a [`Port`](super::Port) did not do at once what it was asked to do.
+/// The reason that a [`Port`](super::Port) refused an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// There is no room now, or an earlier entry waits and goes first.

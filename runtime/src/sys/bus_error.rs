@@ -46,9 +46,9 @@ impl Guard {
     ///
     /// # Safety
     ///
-    /// The range is a mapping of the caller's, of whole pages, of which `extent` is a multiple. The guard is
-    /// dropped before the mapping. Threads access the range only while they borrow, directly or not, what owns
-    /// the guard. Any octet of the range may become zero at any moment.
+    /// The range is a mapping of the caller's, of whole pages; `extent` is a whole number of pages, too. The guard is
+    /// dropped before the mapping. Threads access the range only while they borrow, directly or not, the owner of the
+    /// guard. Any octet of the range may become zero at any moment.
     pub(super) unsafe fn new(start: NonNull<u8>, length: usize, extent: usize) -> io::Result<Self> {
         install()?;
         let first = NEXT.load(Ordering::Relaxed).min(PLACES_MAX);

@@ -60,7 +60,7 @@ pub fn destroyed<'turn>(exposed: &Exposed, _: &'turn Quiesced) -> Invalidated<'t
 
 /// Drops a lease whose views the provider kept: its memory is never lent again.
 fn orphan<L>(_lent: L) {
-    debug_assert!(false, "the provider still holds a view of what it says it is done with");
+    debug_assert!(false, "the provider still holds a view of memory that it reported as done");
 }
 
 #[cfg(test)]

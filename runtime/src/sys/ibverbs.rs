@@ -5,9 +5,9 @@
 //!
 //! # Memory ownership
 //!
-//! Each object of the libraries is owned by one value here and destroyed with it; a value keeps, by
-//! count, whatever its object was made from. So a protection domain outlives its regions, windows
-//! and queues, and a device outlives its domains.
+//! Each object of the libraries is owned by one value here and destroyed with it; a value holds a count of each object
+//! that its own was made from. So a protection domain outlives its regions, windows and queues, and a device outlives
+//! its domains.
 //!
 //! A device may access only memory of views ([`Source`](haulage_mr_pool::Source), [`Sink`](haulage_mr_pool::Sink)). A
 //! view of posted memory lies in the queue it was posted to, until a completion of that request, or of a later one on

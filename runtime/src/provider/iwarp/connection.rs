@@ -56,7 +56,7 @@ pub(super) struct Connection {
     pub(super) intake: Intake,
     /// A Send waits for a Receive; `backlog` holds the octets behind its header.
     pub(super) starved: bool,
-    /// It has had its turn of a poll; `backlog` holds what is left for the next one.
+    /// Its turn of a poll is over; `backlog` holds the octets left for the next one.
     pub(super) throttled: bool,
     pub(super) backlog: Vec<u8>,
     /// Octets of the backlog that were handled already.

@@ -333,7 +333,7 @@ impl Connection {
         Some([room, oldest.id.0, oldest.moved as u64])
     }
 
-    /// Drops what is left when the provider is dropped. Memory that the peer is copying from or to is leaked.
+    /// Drops the remaining views when the provider is dropped. Memory that the peer is copying from or to is leaked.
     pub(super) fn abandon(&mut self, nic: &mut Nic) {
         if !self.withdraw(nic, Ended::Closed) {
             self.registrations.leak();

@@ -60,7 +60,7 @@ enum Seen {
     Completion(WrId, Opcode, Status),
 }
 
-/// An RNIC, its memory, and what it reported.
+/// An RNIC, its memory, and its reports.
 struct Node {
     nic: Shm,
     pool: Pool,

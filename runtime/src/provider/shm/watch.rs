@@ -298,7 +298,7 @@ impl Shm {
         }
     }
 
-    /// Frees what is over: connections in quarantine whose peers are done, and closed slots.
+    /// Frees quarantined connections whose peers are done, and the slots of closed ones.
     fn sweep(&mut self) {
         if !self.nic.quarantined.is_empty() {
             let mut quarantined = std::mem::take(&mut self.nic.quarantined);

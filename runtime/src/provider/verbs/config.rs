@@ -117,7 +117,7 @@ pub enum Unavailable {
     NoDevice,
     /// There is no device of this name, but these.
     NoSuchDevice(String, Vec<String>),
-    /// The address is not one of ours that leads to the device.
+    /// The address is not a local one that leads to the device.
     NoSuchAddress(IpAddr),
     /// No port of these devices is active.
     NoPort(Vec<String>),

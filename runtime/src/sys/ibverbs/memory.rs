@@ -41,8 +41,7 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: it came from ibv_alloc_pd and is freed once. What was made in it holds a count of us,
-        // so it is gone.
+        // SAFETY: it came from ibv_alloc_pd and is freed once. Objects made in it hold a count of us, so they are gone.
         unsafe { ibv_dealloc_pd(self.pd.as_ptr()) };
     }
 }
@@ -75,7 +74,7 @@ pub(crate) struct Registered {
     _domain: Arc<Domain>,
 }
 
-// SAFETY: the libraries may be called by any thread, and what the pointer leads to never changes.
+// SAFETY: the libraries may be called by any thread, and the structure behind the pointer never changes.
 unsafe impl Send for Registered {}
 
 /// Octets to be registered in another domain of their device, without windows.

@@ -101,7 +101,7 @@ struct Posted {
 
 /// The views of a work request. The view of a binding is in its window.
 #[derive(Debug)]
-#[expect(dead_code, reason = "what is held is held for its own sake")]
+#[expect(dead_code, reason = "views are held, not read")]
 enum Held {
     Nothing,
     Source(Source),
@@ -252,7 +252,7 @@ impl QueuePair {
         Some(Ended { named, is_signaled, handle, octets, status })
     }
 
-    /// Destroys the queue pair, then hands what its send queue still held to `each`, oldest first, and
+    /// Destroys the queue pair, then hands each request that its send queue still held to `each`, oldest first, and
     /// returns the Receives left in its own receive queue, oldest first.
     pub(crate) fn destroy<F: FnMut(Ended)>(
         mut self,

@@ -314,7 +314,7 @@ fn a_handshake_aborted_at_any_octet_leaves_the_listener_alive() {
 
 #[test]
 fn a_handshake_that_is_none_is_closed_without_a_word_or_refused() {
-    // Key, flags, revision, length and what follows.
+    // Key, flags, revision, length and the octets behind them.
     let frame = |flags: u8, revision: u8, length: u16, rest: &[u8]| {
         let length = length.to_be_bytes();
         [&b"MPA ID Req Frame"[..], &[flags, revision], &length, rest].concat()

@@ -66,7 +66,7 @@ fn nothing_a_stranger_says_harms_the_listener() {
     refused(&mut node, "a region of no possible length", &huge, &[sealed(length), sealed(4096)]);
     let many: Vec<_> = (0..4).map(|_| sealed(4096)).collect();
     refused(&mut node, "too many descriptors", &good, &many);
-    Rogue::new(&mut node, None); // says what it should
+    Rogue::new(&mut node, None); // a valid request
 }
 
 #[test]

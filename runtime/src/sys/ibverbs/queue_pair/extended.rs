@@ -57,7 +57,7 @@ impl Extended {
     ///
     /// # Safety
     ///
-    /// It is live now, and whenever what is returned is used.
+    /// The queue pair is live now, and whenever the returned value is used.
     pub(super) unsafe fn of(qp: *mut ibv_qp, windows: WindowUse) -> Option<Self> {
         // SAFETY: as the caller promises.
         let qp = NonNull::new(unsafe { ibv_qp_to_qp_ex(qp) })?;
