@@ -18,6 +18,7 @@
 //! A request that is invalid ([`LocalFault`](haulage_proto::verbs::Status::LocalFault)) ends its connection, as on a
 //! real RNIC: nothing behind it may start, or the peer would learn of a Write that never happened.
 //!
+//! # Memory ownership
 //! A view lives in the send queue entry, the Receive or the registration it was posted with, and is dropped before the
 //! completion is reported. No packet on its way holds a view.
 

@@ -156,7 +156,7 @@ impl Node {
         }
     }
 
-    /// Takes a queue pair whose next Send waited for a Receive, if there is one now.
+    /// Takes a queue pair whose next Send waits for a Receive and can have one now.
     pub(super) fn next_starved(&mut self) -> Option<QpNum> {
         if self.caps.receives_each.is_none() {
             return if self.receives.is_empty() { None } else { self.starved.pop_front() };

@@ -274,7 +274,7 @@ impl Verbs {
             (Phase::Accepting, _) => {}
             _ => return,
         }
-        // Its entry among the pending connections stays until then.
+        // It stays among the pending connections until its peer was heard or sent a keepalive.
         connection.is_unheard = self.limits.is_iwarp && connection.phase == Phase::Connecting;
         connection.deadline = now.saturating_add(NUDGE_AFTER);
         connection.phase = Phase::Established;

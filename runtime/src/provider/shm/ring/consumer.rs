@@ -97,8 +97,9 @@ impl Consumer {
         &self.segment
     }
 
-    /// Returns whether everything was taken that the producer can have written. The producer was gone at the first
-    /// call. A ring without an empty word shows records again and again, so this bounds them.
+    /// Returns whether everything was taken that the producer, which is gone, can have written: it bounds a ring
+    /// without an empty word, which shows its records again and again. The first call must follow the end of the
+    /// producer.
     pub(in crate::provider::shm) fn is_exhausted(&mut self) -> bool {
         let last = *self.last.get_or_insert(self.head.saturating_add(self.capacity));
         self.head >= last
