@@ -205,7 +205,7 @@ impl fmt::Display for DisconnectReason {
             Self::Terminated { layer, etype, code } => {
                 let told = Code { layer: *layer, etype: *etype, code: *code };
                 write!(f, "terminated by the peer ({told})")?;
-                // The Terminate does not say which of the two byte orders its sender uses.
+                // The message does not tell whether its sender swaps layer and error type, as Linux siw does.
                 match told.swapped().filter(|meant| meant.rule().is_some()) {
                     Some(meant) => write!(f, ", by which Linux siw means {meant}"),
                     None => Ok(()),

@@ -34,7 +34,7 @@ pub struct Shm {
     pub(super) listeners: Listeners<Listening>,
     /// Connections whose listener had no room for them.
     pub(super) connecting: Vec<QpNum>,
-    /// Connections whose ring is looked at in every poll.
+    /// Connections whose ring is read in every poll.
     pub(super) hot: Vec<QpNum>,
     /// Connections that are not hot, although a message of theirs waits for a Receive.
     pub(super) starved: Vec<QpNum>,

@@ -102,8 +102,8 @@ pub(super) fn node_of(root: &Path, device: &str) -> Option<usize> {
     places.iter().map(|place| place.join("numa_node")).find_map(|place| read(&place)?.parse().ok())
 }
 
-/// Returns the NUMA node of all CPUs that this thread may run on, apart from CPUs that are offline; `None` if they are
-/// on several.
+/// Returns the NUMA node of all CPUs that this thread may run on, apart from CPUs that no node lists; `None` if they
+/// are on several.
 pub(super) fn own_node(root: &Path) -> Option<usize> {
     let status = fs::read_to_string(root.join("proc/thread-self/status")).ok()?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
